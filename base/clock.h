@@ -1,0 +1,37 @@
+// Time that tests can hold still: the engine asks a Clock, never the machine.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace runnel {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+class Clock {
+ public:
+  // The machine's monotonic clock.
+  Clock() = default;
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+  // Makes this clock virtual from `start` on: from here only advance() moves it.
+  explicit Clock(TimePoint start) : virtual_ns_(start.time_since_epoch().count()) {}
+
+  TimePoint now() const {
+    const int64_t ns = virtual_ns_.load(std::memory_order_acquire);
+    return ns == kReal ? std::chrono::steady_clock::now() : TimePoint(Duration(ns));
+  }
+
+  bool is_virtual() const { return virtual_ns_.load(std::memory_order_acquire) != kReal; }
+
+  // Moves a virtual clock forward.
+  void advance(Duration by) { virtual_ns_.fetch_add(by.count(), std::memory_order_acq_rel); }
+
+ private:
+  static constexpr int64_t kReal = -1;
+  std::atomic<int64_t> virtual_ns_{kReal};
+};
+
+}  // namespace runnel

@@ -1,0 +1,25 @@
+#include "base/limits.h"
+
+#include <array>
+
+namespace runnel {
+
+std::span<const Limit* const> all_limits() {
+  static constexpr std::array kAll = {
+      &limits::kSessions,       &limits::kBatchRows,      &limits::kBatchValues,
+      &limits::kMailbox,        &limits::kStreamRoom,     &limits::kStepsPerLaunch,
+      &limits::kSamples,        &limits::kPromptValues,   &limits::kMaxValues,
+      &limits::kMessageBytes,   &limits::kDeliveryValues, &limits::kDeliveryDelayMs,
+      &limits::kStallTimeoutMs, &limits::kIdleTimeoutMs,  &limits::kGraceMs,
+      &limits::kStreamsPerConnection,
+  };
+  return kAll;
+}
+
+std::string limit_error(const Limit& limit, int64_t value) {
+  if (value >= limit.min && value <= limit.max) return "";
+  return std::string(limit.name) + " is " + std::to_string(value) + "; it must be between " +
+         std::to_string(limit.min) + " and " + std::to_string(limit.max);
+}
+
+}  // namespace runnel

@@ -1,0 +1,155 @@
+// The operations of one device. The forward pass (models/) is written once on top of them.
+//
+// Sums: whatever the number of rows in a call and wherever a row stands in it, each output element is
+// computed by the same operations in the same order. That, and nothing that looks at the batch, is what
+// makes a generation's bits independent of what runs beside it.
+//
+// Shapes are programming contracts: a mismatch stops the process. After loading, every operation only
+// enqueues; on the CPU it runs at once. One thread calls a backend.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/control.h"
+#include "kernels/view.h"
+
+namespace runnel {
+
+enum class Precision : uint8_t { kFp32 };
+enum class Activation : uint8_t { kNone, kRelu, kGelu };  // gelu is the exact form, with erf
+enum class FeatureMap : uint8_t { kElu };                 // elu(x) + 1
+
+// A packed linear layer, y = x W^T + b, in the backend's own layout.
+struct Weight {
+  Buffer panels;
+  Buffer bias;  // fp32, padded with zeros as the panels are; zeros where the layer has no bias
+  int in = 0;
+  int out = 0;
+};
+
+// The sequences of a batch. Row r owns slot[r] and the inputs [first[r], first[r + 1]) of the step.
+struct Rows {
+  int32_t* slot;         // [count]; -1: frozen or padding, its inputs are computed and thrown away
+  const int32_t* first;  // [count + 1], ascending
+  int count;
+};
+
+// Where one layer's part of each slot's state is: base + slot * slot_bytes + offset.
+struct States {
+  std::byte* base;
+  int64_t slot_bytes;
+  int64_t offset;  // bytes from the start of a slot
+};
+
+enum class Combine : uint8_t { kConcat, kAdd };
+enum class PositionKind : uint8_t { kNone, kTable, kSinusoidal };
+
+// Input layer: a value's vector and its position's, side by side or added.
+// kSinusoidal computes column c of position p as sin (c even) or cos (c odd) of
+// p * 10000^(-2 floor(c / 2) / position_width), in double, rounded once.
+struct Embedding {
+  View values;     // fp32 [vocabulary, value_width]
+  View positions;  // fp32 [length, position_width] for kTable
+  PositionKind position = PositionKind::kNone;
+  Combine combine = Combine::kConcat;
+  int position_width = 0;  // kAdd: equal to the value width; kNone: 0
+};
+
+struct Norm {
+  View scale, shift;  // fp32 [1, width]
+  float eps;
+};
+
+// Linear attention as a recurrence (Katharopoulos et al. 2020, equations 18-20), per head:
+//   S += phi(k) v^T, z += phi(k), y = phi(q)^T S / (phi(q)^T z + eps).
+// The state of one head is S fp32 [dk][dv] followed by z fp32 [dk]; heads follow one another.
+struct Recurrence {
+  FeatureMap map = FeatureMap::kElu;
+  int heads = 0;
+  int dk = 0;
+  int dv = 0;
+  float eps = 1e-6F;
+};
+
+struct RecurrenceInputs {
+  View q, k;  // fp32 [inputs, heads * dk]
+  View v;     // fp32 [inputs, heads * dv]
+};
+
+enum class HeadKind : uint8_t { kCategorical, kMixtureOfLogistics };
+
+// Categorical: `values` logits. Mixture: `components` logits, means, raw log-scales, over 256 values.
+struct Head {
+  HeadKind kind = HeadKind::kCategorical;
+  int values = 0;
+  int components = 0;
+  int width() const { return kind == HeadKind::kCategorical ? values : 3 * components; }
+};
+
+// What each row of a batch wants of the step: exactly one of the two is not -1.
+struct Outputs {
+  const int32_t* head_row;  // [rows]: the row of the head's output to sample from; -1: none
+  const int32_t* pending;   // [rows]: where nothing is sampled, the value that becomes pending
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  // All that decides the bits: "cpu/avx512/fp32/step".
+  virtual std::string numerics() const = 0;
+
+  // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
+  virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
+
+  // Packs a layer's weight [out, in] and bias [1, out] (data may be null: no bias).
+  virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
+
+  // out[i] = embedding of input i. values: i32 [1, inputs]; kNoValue stands for the pending value of the
+  // row's slot. Input i of row r is at position control[slot].position + i - first[r].
+  virtual void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+                     View out) = 0;
+
+  // out = activation(x W^T + b). x [n, in], out [n, out].
+  virtual void matmul(View x, const Weight& weight, Activation activation, View out) = 0;
+
+  // out = LayerNorm(x + residual), residual.data null: of x alone. out may be x or the residual.
+  virtual void norm(View x, View residual, const Norm& norm, View out) = 0;
+
+  // Advances each row's state over the row's inputs in order; out [inputs, heads * dv] are the attention
+  // outputs. Outputs of frozen rows are left as they are.
+  virtual void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
+                     States states, View out) = 0;
+
+  // out[i] = x[index[i]]; index i32 [1, out.rows].
+  virtual void gather(View x, View index, View out) = 0;
+
+  // Ends a step: every row's slot has consumed its inputs (position advances by their number). Where an
+  // output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
+  // emitted[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] = -1).
+  // Frozen rows write emitted[r].row = -1.
+  //
+  // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32), position
+  // being that of the value sampled. Word 0 chooses the category (inverse of the cumulative distribution in
+  // the order of values) or the component; word 1 is the logistic noise.
+  // u = ((word >> 9) + 0.5) * 2^-23.
+  virtual void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+                      Emitted* emitted) = 0;
+
+  // log_probs[i] = log p(targets[i]) under head row i, natural log, the training definition.
+  // targets i32 [1, n], log_probs fp32 [1, n].
+  virtual void score(const Head& kind, View head, View targets, View log_probs) = 0;
+
+  // Copies bytes, within the backend or between it and the host. Ranges do not overlap.
+  virtual void copy(Span from, Span to) = 0;
+
+  // Sets bytes to zero.
+  virtual void zero(Span bytes) = 0;
+};
+
+}  // namespace runnel

@@ -1,0 +1,49 @@
+// What a slot needs beside its state to go on by itself, and what a step gives back.
+// Plain data: the same bytes on the host and on a device.
+#pragma once
+
+#include <cstdint>
+
+#include "base/limits.h"
+
+namespace runnel {
+
+// How a value is chosen from the head's distribution. Log-probabilities do not depend on it.
+// Filters apply to the tempered distribution in the order top_k, top_p, min_p. A mixture of logistics
+// takes temperature and greedy only.
+struct Sampling {
+  float temperature = 1.0F;  // > 0: logits / T, and for logistics also scale * T
+  int32_t top_k = 0;         // keep the k most likely values; 0: all
+  float top_p = 1.0F;        // keep the fewest most likely values whose mass reaches top_p; 1: all
+  float min_p = 0.0F;        // keep values at least min_p times as likely as the most likely; 0: all
+  bool greedy = false;       // the most likely value (of logistics: the mode of the 256 scoring bins)
+};
+
+inline constexpr int32_t kNoValue = -1;
+
+struct Control {
+  uint64_t seed = 0;
+  uint32_t stream = 0;         // which of the samples of one call
+  int32_t pending = kNoValue;  // known but not yet consumed; kNoValue only before a first value
+  int64_t position = 0;        // values consumed, and so the position of the pending value
+  int64_t remaining = 0;       // values still to sample; at 0 the row freezes
+  Sampling sampling;
+  int32_t top_log_probs = 0;  // how many of the most likely values to report, at most kMaxTopLogProbs
+};
+
+struct TopLogProb {
+  int32_t value;
+  float log_prob;
+};
+
+// One value that a step sampled or scored.
+struct Emitted {
+  int32_t row = -1;  // of the batch; -1: nothing (a frozen row)
+  int32_t value = kNoValue;
+  int64_t position = 0;   // of `value` in its sequence
+  float log_prob = 0.0F;  // natural log, the scoring form
+  int32_t top_count = 0;
+  TopLogProb top[kMaxTopLogProbs];  // most likely first, ties by value
+};
+
+}  // namespace runnel

@@ -1,0 +1,31 @@
+// The operations on the CPU: vectorized for the widest instruction set present, on a fixed pool of threads.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/status.h"
+#include "kernels/backend.h"
+
+namespace runnel {
+
+enum class Isa : uint8_t { kPortable, kAvx2, kAvx512 };
+
+// "portable", "avx2", "avx512".
+const char* isa_name(Isa isa);
+Result<Isa> parse_isa(std::string_view name);
+
+// True when this machine can run it.
+bool isa_available(Isa isa);
+
+struct CpuOptions {
+  std::optional<Isa> isa;  // none: the widest present
+  int threads = 0;         // including the caller's; 0: one per core this process may use
+};
+
+// Fails with FAILED_PRECONDITION when the instruction set asked for is not there, and with
+// INVALID_ARGUMENT when `threads` is negative or more than 256.
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
+
+}  // namespace runnel

@@ -1,0 +1,86 @@
+// Views of memory that somebody else owns, and the buffers that own it.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace runnel {
+
+enum class DType : uint8_t { kF32, kI32 };
+
+// A matrix in the backend's memory: `rows` rows of `cols` elements, `stride` elements apart.
+struct View {
+  void* data = nullptr;
+  DType type = DType::kF32;
+  int rows = 0;
+  int cols = 0;
+  int stride = 0;
+
+  float* f32(int row = 0) const {
+    assert(type == DType::kF32);
+    return static_cast<float*>(data) + int64_t{row} * stride;
+  }
+  int32_t* i32(int row = 0) const {
+    assert(type == DType::kI32);
+    return static_cast<int32_t*>(data) + int64_t{row} * stride;
+  }
+  // The first `count` rows.
+  View top(int count) const { return {data, type, count, cols, stride}; }
+  // Columns [first, first + count). fp32 only.
+  View columns(int first, int count) const { return {f32() + first, type, rows, count, stride}; }
+};
+
+// A run of bytes in the backend's memory.
+struct Span {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// Where a buffer lives: with the backend, or with the host in memory the backend can reach.
+enum class Memory : uint8_t { kDevice, kHost };
+
+// Owned memory of one backend. Moves, never copies; freed by the backend's own function.
+class Buffer {
+ public:
+  using Free = void (*)(std::byte* data, int64_t bytes);
+
+  Buffer() = default;
+  Buffer(std::byte* data, int64_t bytes, Free free) : data_(data), bytes_(bytes), free_(free) {}
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        free_(other.free_) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(free_, other.free_);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr) free_(data_, bytes_);
+  }
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Span span() const { return {data_, bytes_}; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+  Free free_ = nullptr;
+};
+
+// A row-major fp32 matrix in ordinary host memory, read while weights are loaded.
+struct HostTensor {
+  const float* data = nullptr;
+  int rows = 0;
+  int cols = 0;
+};
+
+}  // namespace runnel

@@ -1,0 +1,33 @@
+// A bundle: a directory with config.json and model.safetensors, loaded and checked as a whole.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "models/spec.h"
+
+namespace runnel {
+
+// A tensor's name as fast-transformers has it, and the shape that the spec asks for.
+struct ExpectedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// Every tensor that a bundle of this spec holds, no more and no less.
+std::vector<ExpectedTensor> expected_tensors(const Spec& spec);
+
+struct Bundle {
+  std::string directory;
+  Spec spec;
+  std::map<std::string, std::vector<float>, std::less<>> tensors;  // fp32, by name, all finite
+  std::string weight_digest;                                       // SHA-256 of model.safetensors, hex
+};
+
+// Reads and checks a bundle. NOT_FOUND when a file is missing, INVALID_ARGUMENT naming file, tensor or key,
+// expected and found for everything else.
+Result<Bundle> load_bundle(const std::string& directory);
+
+}  // namespace runnel

@@ -1,0 +1,62 @@
+// A safetensors file, memory-mapped and checked before use.
+// Format: u64 little-endian header length, JSON header, data
+// (https://github.com/huggingface/safetensors).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace runnel {
+
+enum class StoredType : uint8_t { kF32, kF16, kBF16 };
+
+struct StoredTensor {
+  StoredType type = StoredType::kF32;
+  std::vector<int64_t> shape;
+  int64_t begin = 0, end = 0;  // bytes from the start of the data
+
+  int64_t elements() const;
+};
+
+// Parses a header; `data_bytes` is how much data follows it. Checked: JSON, types, shapes against byte
+// counts, offsets inside the data, no overlap, no hole. Errors are INVALID_ARGUMENT naming `file`, the tensor,
+// what was expected and what was found.
+Result<std::map<std::string, StoredTensor, std::less<>>> parse_safetensors_header(
+    std::string_view json, int64_t data_bytes, const std::string& file);
+
+class SafetensorsFile {
+ public:
+  // Maps the file read-only. NOT_FOUND when it cannot be opened, INVALID_ARGUMENT when it is malformed.
+  static Result<SafetensorsFile> open(const std::string& path);
+
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+  ~SafetensorsFile();
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
+
+  // The tensor as fp32 (F16 and BF16 widen exactly). INVALID_ARGUMENT when it is missing, has another shape
+  // than `shape`, or holds a NaN or an infinity; the message names file, tensor, expected and found.
+  Result<std::vector<float>> read(std::string_view name, std::span<const int64_t> shape) const;
+
+  // SHA-256 of the whole file, in hex: the weight digest.
+  std::string digest() const;
+
+ private:
+  SafetensorsFile() = default;
+  std::string path_;
+  const std::byte* map_ = nullptr;
+  int64_t map_bytes_ = 0;
+  int64_t data_begin_ = 0;
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
+};
+
+}  // namespace runnel
