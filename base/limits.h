@@ -38,7 +38,7 @@ inline constexpr Limit kBatchValues{"batch_values", 512, 1, 65536,
 inline constexpr Limit kMailbox{"mailbox", 1024, 1, 1 << 20, "calls waiting for the scheduler"};
 inline constexpr Limit kStreamRoom{"stream_room", 1024, 64, 1 << 20,
                                    "values a stream holds for a slow reader"};
-inline constexpr Limit kStepsPerLaunch{"steps_per_launch", 16, 1, 64,
+inline constexpr Limit kStepsPerLaunch{"steps_per_launch", 1, 1, 64,
                                        "steps between two looks at new calls, when none wait"};
 inline constexpr Limit kSamples{"samples", 64, 1, 4096, "continuations of one prompt in a call"};
 inline constexpr Limit kPromptValues{"prompt_values", 1 << 20, 1, 1 << 26,

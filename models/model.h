@@ -2,12 +2,12 @@
 // A fake drives the scheduler's tests; a fused whole-model kernel can implement it directly.
 //
 // What a slot knows: the state of the values consumed so far, and one pending value (given or sampled, not
-// consumed yet). A row gives its slot more values:
-//   inputs = [the pending value, if any] + row.values
-//   kNothing  consumes all inputs but the last, which becomes pending
-//   kNext     consumes all inputs and samples the next value, which becomes pending
-//   kScores   as kNothing, and gives the log-probability of every input but the first
-// So a decoding row is {slot, {}, kNext}. A row without any input is a programming error.
+// consumed yet). What a row wants of a step:
+//   kNext     its values are empty: consumes the pending value and samples the next, which becomes pending
+//   kScores   inputs = [the pending value, if any] + values: consumes all but the last, which becomes
+//             pending, and gives the log-probability of every input but the first
+//   kNothing  as kScores, without log-probabilities: a prompt
+// Rows stand in that order in a batch, so that those with an output come first.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct ModelLimits {
   int steps = 0;   // in one submit
 };
 
-enum class Want : uint8_t { kNothing, kNext, kScores };
+enum class Want : uint8_t { kNext, kScores, kNothing };
 
 struct Row {
   SlotId slot = -1;
@@ -67,7 +67,7 @@ class Model {
   virtual void write(SlotId slot, std::span<const std::byte> bytes) = 0;
 
   // Advances the rows (each slot at most once) by one step, and those that want kNext by `steps` in all;
-  // steps > 1 only when every row is a decoding row. `rows` may go away on return.
+  // steps > 1 only when every row wants kNext. `rows` may go away on return.
   virtual Ticket submit(std::span<const Row> rows, int steps) = 0;
 
   // False: not done yet. True: appends what the submit emitted to `out`, in the order of steps, and

@@ -1,0 +1,93 @@
+// The way out of one generation: a bounded queue from the scheduler to whoever writes to the client.
+//
+// The scheduler never blocks here: it asks room() before it steps a row, and leaves the row out of the batch
+// when there is none. The reader takes groups of values: the first at once, then as many as Delivery says or
+// whatever has waited for max_delay, and the rest when a sample finishes.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace runnel {
+
+// One value on its way out. Its top log-probabilities are beside it in StreamGroup.
+struct StreamValue {
+  int32_t sample = 0;
+  int32_t value = 0;
+  int64_t position = 0;
+  float log_prob = 0.0F;
+  int32_t top_count = 0;
+};
+
+// What take() hands over, in the order in which it must be sent: started, values, finished, end.
+struct StreamGroup {
+  std::optional<Started> started;
+  std::vector<StreamValue> values;
+  std::vector<TopLogProb> top;  // of all values, in order, top_count each
+  std::vector<Finished> finished;
+  std::optional<Status> end;  // nothing follows; OK when every sample finished
+
+  void clear();
+  bool empty() const;
+};
+
+class TokenStream {
+ public:
+  // `room`: values it holds at most. `top_log_probs`: how many may come with each value.
+  // `wake` is called without a lock held, from the scheduler's thread, when take() has something after it had
+  // nothing; it must not block and must not call take() for another stream.
+  TokenStream(Delivery delivery, int room, int top_log_probs, std::function<void()> wake);
+  TokenStream(const TokenStream&) = delete;
+  TokenStream& operator=(const TokenStream&) = delete;
+
+  // --- The scheduler's side ---
+
+  // Values that can be pushed before a reader takes any.
+  int room() const;
+  void start(Started started);
+  // Precondition: room() > 0.
+  void push(int sample, const Emitted& emitted, TimePoint now);
+  void finish(const Finished& finished);
+  // Ends the stream; what was pushed before can still be taken. Only the first call counts.
+  void end(Status status);
+  // Wakes the reader if a value has waited for max_delay.
+  void flush(TimePoint now);
+  // True once the reader has gone: nothing more will be taken.
+  bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+
+  // --- The reader's side ---
+
+  // Moves all that is due into `group` (cleared first). False: nothing is due; wake() will be called once
+  // something is. After a group with `end` nothing follows.
+  bool take(StreamGroup& group);
+  // The reader has gone. Follow it with Engine::nudge(), so that the slot is free at the next step.
+  void cancel() { cancelled_.store(true, std::memory_order_release); }
+
+ private:
+  bool due() const;  // with mutex_ held
+  void wake_if_due();
+
+  const Delivery delivery_;
+  const int room_;
+  const int top_per_value_;
+  const std::function<void()> wake_;
+  std::atomic<bool> cancelled_{false};
+
+  mutable std::mutex mutex_;
+  std::optional<Started> started_;
+  std::vector<StreamValue> values_;  // reserved: room_
+  std::vector<TopLogProb> top_;      // reserved: room_ * top_per_value_
+  std::vector<Finished> finished_;
+  std::optional<Status> end_;
+  TimePoint oldest_{};        // when values_.front() came
+  bool delayed_ = false;      // the oldest has waited long enough
+  bool sent_first_ = false;   // a group with values has been taken
+  bool reader_waits_ = true;  // take() had nothing; the next due event wakes
+};
+
+}  // namespace runnel
