@@ -1,0 +1,457 @@
+#include "models/spec.h"
+
+#include <algorithm>
+#include <array>
+#include <cfloat>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <unordered_set>
+#include <utility>
+
+#include "base/limits.h"
+#include "models/json_tree.h"
+#include "models/text.h"
+
+namespace runnel {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kFormat = 1;
+constexpr int64_t kMaxConfigValues = 1 << 22;  // more than two per value of the largest vocabulary
+constexpr int kConfigDepth = 8;
+constexpr int64_t kMaxComponents = 256;
+constexpr int64_t kMaxImageSide = 16384;
+constexpr int64_t kMaxSymbolBytes = 64;
+constexpr int kByteValues = 256;
+// Tables are matrices, whose rows are counted by an int.
+constexpr int64_t kMaxTableLength = std::min(kMaxPositions, int64_t{INT32_MAX});
+
+template <typename T>
+struct Choice {
+  const char* name;
+  T value;
+};
+constexpr std::array kFeatureMaps = {Choice{"elu", FeatureMap::kElu}};
+constexpr std::array kActivations = {Choice{"relu", Activation::kRelu},
+                                     Choice{"gelu", Activation::kGelu}};
+constexpr std::array kCombines = {Choice{"concat", Combine::kConcat}, Choice{"add", Combine::kAdd}};
+constexpr std::array kPositions = {Choice{"table", PositionKind::kTable},
+                                   Choice{"sinusoidal", PositionKind::kSinusoidal},
+                                   Choice{"none", PositionKind::kNone}};
+constexpr std::array kHeads = {Choice{"categorical", HeadKind::kCategorical},
+                               Choice{"mixture_of_logistics", HeadKind::kMixtureOfLogistics}};
+// Words that the format has room for, with one choice so far.
+constexpr std::array kNorms = {Choice{"layer", 0}};
+constexpr std::array kPlacements = {Choice{"post", 0}};
+
+template <typename T, size_t N>
+const char* name_of(const std::array<Choice<T>, N>& choices, T value) {
+  for (const Choice<T>& choice : choices) {
+    if (choice.value == value) return choice.name;
+  }
+  return "";
+}
+
+// Keeps the first fault of a file; reading goes on with harmless values, so that no caller has to
+// look.
+class Faults {
+ public:
+  explicit Faults(const std::string& file) : file_(file) {}
+
+  void add(const std::string& key, const std::string& what) {
+    if (!status_.ok()) return;
+    status_ = invalid_argument(file_ + ": " + (key.empty() ? "the file" : key) + ": " + what);
+  }
+  void add(const std::string& key, const std::string& expected, const std::string& found) {
+    add(key, "expected " + expected + ", found " + found);
+  }
+  const Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
+
+ private:
+  const std::string& file_;
+  Status status_;
+};
+
+// The members of one object of the file. All keys that may stand in it are named at the start.
+class Fields {
+ public:
+  Fields(Faults& faults, const Json* node, std::string path,
+         std::initializer_list<const char*> keys)
+      : faults_(faults), path_(std::move(path)) {
+    if (node == nullptr) return;
+    if (!node->is_object()) {
+      faults_.add(path_, "an object", describe(*node));
+      return;
+    }
+    node_ = node;
+    std::string known;
+    for (const char* key : keys) known += (known.empty() ? "" : ", ") + std::string(key);
+    for (const auto& item : node->items()) {
+      const bool is_known =
+          std::ranges::any_of(keys, [&](const char* k) { return item.key() == k; });
+      if (!is_known) faults_.add(path_, "one of the keys " + known, quote(item.key()));
+    }
+  }
+
+  std::string path(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
+
+  // Null when the key is absent.
+  const Json* find(const char* key) const {
+    if (node_ == nullptr) return nullptr;
+    const auto member = node_->find(key);
+    return member == node_->end() ? nullptr : &*member;
+  }
+
+  // Null, and a fault, when the key is absent.
+  const Json* require(const char* key, const std::string& expected) const {
+    const Json* member = find(key);
+    if (member == nullptr && node_ != nullptr) faults_.add(path(key), expected, "no such key");
+    return member;
+  }
+
+  Fields object(const char* key, std::initializer_list<const char*> keys) const {
+    return {faults_, require(key, "an object"), path(key), keys};
+  }
+
+  int64_t integer(const char* key, int64_t min, int64_t max) const {
+    const std::string expected =
+        "an integer from " + std::to_string(min) + " to " + std::to_string(max);
+    const Json* member = require(key, expected);
+    if (member == nullptr) return min;
+    // Unsigned first: a number above 2^63 must not wrap.
+    const bool fits = member->is_number_unsigned() ? member->get<uint64_t>() <= uint64_t(max)
+                                                   : member->is_number_integer();
+    if (!fits || member->get<int64_t>() < min) {
+      faults_.add(path(key), expected, describe(*member));
+      return min;
+    }
+    return member->get<int64_t>();
+  }
+
+  int small(const char* key, int64_t min, int64_t max) const {
+    return static_cast<int>(integer(key, min, max));
+  }
+
+  float eps(const char* key, float fallback) const {
+    const Json* member = find(key);
+    if (member == nullptr) return fallback;
+    const float value = member->is_number() ? member->get<float>() : 0.0F;
+    if (value > 0.0F && value <= 1.0F) return value;
+    faults_.add(path(key), "a number above 0 (as fp32) and at most 1", describe(*member));
+    return fallback;
+  }
+
+  bool boolean(const char* key, bool fallback) const {
+    const Json* member = find(key);
+    if (member == nullptr) return fallback;
+    if (member->is_boolean()) return member->get<bool>();
+    faults_.add(path(key), "true or false", describe(*member));
+    return fallback;
+  }
+
+  template <typename T, size_t N>
+  T choice(const char* key, const std::array<Choice<T>, N>& choices) const {
+    std::string expected;
+    for (const Choice<T>& choice : choices) {
+      expected += (expected.empty() ? "'" : " or '") + std::string(choice.name) + "'";
+    }
+    const Json* member = require(key, expected);
+    if (member == nullptr) return choices[0].value;
+    for (const Choice<T>& choice : choices) {
+      if (member->is_string() && member->get_ref<const std::string&>() == choice.name) {
+        return choice.value;
+      }
+    }
+    faults_.add(path(key), expected, describe(*member));
+    return choices[0].value;
+  }
+
+ private:
+  Faults& faults_;
+  const Json* node_ = nullptr;  // null: absent or no object, which is a fault already
+  std::string path_;
+};
+
+void read_name(const Fields& root, Faults& faults, Spec& spec) {
+  const std::string expected =
+      "1 to " + std::to_string(kMaxNameLength) + " characters of a-z, 0-9, '.', '_' and '-'";
+  const Json* member = root.require("name", expected);
+  if (member == nullptr) return;
+  const auto fits = [](const std::string& name) {
+    return !name.empty() && std::ssize(name) <= kMaxNameLength &&
+           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
+  };
+  if (member->is_string() && fits(member->get_ref<const std::string&>())) {
+    spec.name = member->get<std::string>();
+  } else {
+    faults.add("name", expected, describe(*member));
+  }
+}
+
+void read_position(const Fields& model, Spec& spec) {
+  const Fields position = model.object("position", {"kind", "length"});
+  spec.position = position.choice("kind", kPositions);
+  const bool is_table = spec.position == PositionKind::kTable;
+  if (is_table || position.find("length") != nullptr) {
+    spec.positions = position.integer("length", 1, is_table ? kMaxTableLength : kMaxPositions);
+  }
+}
+
+void read_head(const Fields& model, Faults& faults, Spec& spec) {
+  const Fields head = model.object("head", {"kind", "components"});
+  spec.head.kind = head.choice("kind", kHeads);
+  spec.head.values = spec.vocabulary;
+  if (spec.head.kind == HeadKind::kMixtureOfLogistics) {
+    spec.head.components = head.small("components", 1, kMaxComponents);
+    if (spec.vocabulary != kByteValues) {
+      faults.add("values", "256, as the head is a mixture of logistics over bytes",
+                 std::to_string(spec.vocabulary));
+    }
+  } else if (const Json* components = head.find("components"); components != nullptr) {
+    faults.add(head.path("components"), "no such key with the kind 'categorical'",
+               describe(*components));
+  }
+}
+
+void read_model(const Fields& root, Faults& faults, Spec& spec) {
+  const Fields model =
+      root.object("model", {"layers", "width", "heads", "query_size", "value_size", "ffn",
+                            "attention", "norm", "activation", "embedding", "position", "head"});
+  spec.layers = model.small("layers", 1, kMaxLayers);
+  spec.width = model.small("width", 1, kMaxWidth);
+  spec.heads = model.small("heads", 1, kMaxWidth);
+  spec.query_size = model.small("query_size", 1, kMaxWidth);
+  spec.value_size = model.small("value_size", 1, kMaxWidth);
+  spec.ffn = model.small("ffn", 1, kMaxWidth);
+  const Fields attention = model.object("attention", {"feature_map", "eps"});
+  spec.feature_map = attention.choice("feature_map", kFeatureMaps);
+  spec.attention_eps = attention.eps("eps", spec.attention_eps);
+  const Fields norm = model.object("norm", {"kind", "placement", "eps", "final"});
+  norm.choice("kind", kNorms);
+  norm.choice("placement", kPlacements);
+  spec.norm_eps = norm.eps("eps", spec.norm_eps);
+  spec.final_norm = norm.boolean("final", spec.final_norm);
+  spec.activation = model.choice("activation", kActivations);
+  const Fields embedding = model.object("embedding", {"combine", "value_width"});
+  spec.combine = embedding.choice("combine", kCombines);
+  spec.value_width = embedding.small("value_width", 1, kMaxWidth);
+  read_position(model, spec);
+  read_head(model, faults, spec);
+}
+
+// Sizes that must fit one another, after each has been checked by itself.
+void check_sizes(const Spec& spec, Faults& faults) {
+  const auto check_heads = [&](const char* key, int size) {
+    const int64_t all = int64_t{spec.heads} * size;
+    if (all <= kMaxWidth) return;
+    faults.add(
+        key, "model.heads times this to be at most " + std::to_string(kMaxWidth),
+        std::to_string(spec.heads) + " * " + std::to_string(size) + " = " + std::to_string(all));
+  };
+  check_heads("model.query_size", spec.query_size);
+  check_heads("model.value_size", spec.value_size);
+  const std::string width = std::to_string(spec.width);
+  const std::string found = std::to_string(spec.value_width);
+  const char* const key = "model.embedding.value_width";
+  if (spec.combine == Combine::kAdd || spec.position == PositionKind::kNone) {
+    if (spec.value_width != spec.width) {
+      faults.add(key,
+                 width + " (model.width: values " +
+                     (spec.combine == Combine::kAdd ? "are added to positions" : "stand alone") +
+                     ")",
+                 found);
+    }
+  } else if (spec.value_width >= spec.width) {
+    faults.add(key,
+               "less than " + width + " (model.width), to leave room for the position beside it",
+               found);
+  }
+}
+
+// Scales the weights to sum to 1, unless they do up to fp32: reading what was written changes
+// nothing.
+void normalize(std::vector<float>& weights, double sum) {
+  if (std::abs(sum - 1.0) <= 0x1p-23) return;
+  for (float& weight : weights) weight = static_cast<float>(weight / sum);
+}
+
+void read_histogram(const Json& list, const std::string& path, Faults& faults, Spec& spec) {
+  if (!list.is_array() || std::ssize(list) != spec.vocabulary) {
+    faults.add(path, "an array of " + std::to_string(spec.vocabulary) + " numbers, one per value",
+               describe(list));
+    return;
+  }
+  std::vector<float> weights;
+  weights.reserve(list.size());
+  double sum = 0.0;
+  for (const Json& item : list) {
+    const double weight = item.is_number() ? item.get<double>() : -1.0;
+    if (!(weight >= 0.0 && weight <= double{FLT_MAX})) {
+      faults.add(path + "[" + std::to_string(weights.size()) + "]", "a number from 0 to 3.4e38",
+                 describe(item));
+      return;
+    }
+    weights.push_back(static_cast<float>(weight));
+    sum += double{weights.back()};
+  }
+  if (sum <= 0.0) {
+    faults.add(path, "at least one number above 0 (as fp32)", "a sum of 0");
+    return;
+  }
+  normalize(weights, sum);
+  spec.begin->histogram = std::move(weights);
+}
+
+void read_begin(const Fields& root, Faults& faults, Spec& spec) {
+  if (root.find("begin") == nullptr) return;
+  const Fields begin = root.object("begin", {"value", "histogram"});
+  spec.begin.emplace();
+  const Json* const histogram = begin.find("histogram");
+  if (histogram == nullptr) {
+    spec.begin->value = begin.small("value", 0, spec.vocabulary - 1);
+  } else if (begin.find("value") != nullptr) {
+    faults.add("begin", "either value or histogram", "both");
+  } else {
+    read_histogram(*histogram, begin.path("histogram"), faults, spec);
+  }
+}
+
+void read_image(const Fields& root, Faults& faults, Spec& spec) {
+  if (root.find("image") == nullptr) return;
+  const Fields fields = root.object("image", {"height", "width", "channels"});
+  ImageShape image;
+  image.height = fields.small("height", 1, kMaxImageSide);
+  image.width = fields.small("width", 1, kMaxImageSide);
+  image.channels = fields.small("channels", 1, 3);
+  if (image.channels == 2) faults.add("image.channels", "1 (grey) or 3 (red, green, blue)", "2");
+  if (spec.vocabulary > kByteValues) {
+    faults.add("values", "at most 256, as values are bytes of an image",
+               std::to_string(spec.vocabulary));
+  }
+  if (!spec.symbols.empty()) faults.add("symbols", "no such key beside image", "one");
+  if (faults.ok() && spec.positions != image.bytes() - 1) {
+    faults.add("model.position.length",
+               std::to_string(image.bytes() - 1) + " (image.height * width * channels - 1)",
+               spec.positions == 0 ? "no such key" : std::to_string(spec.positions));
+  }
+  spec.image = image;
+}
+
+void read_symbols(const Fields& root, Faults& faults, Spec& spec) {
+  const Json* const list = root.find("symbols");
+  if (list == nullptr) return;
+  if (!list->is_array() || std::ssize(*list) != spec.vocabulary) {
+    faults.add("symbols",
+               "an array of " + std::to_string(spec.vocabulary) + " strings, one per value",
+               describe(*list));
+    return;
+  }
+  std::unordered_set<std::string_view> seen;
+  for (const Json& item : *list) {
+    const std::string path = "symbols[" + std::to_string(spec.symbols.size()) + "]";
+    const auto* const text = item.get_ptr<const std::string*>();
+    if (text == nullptr || text->empty() || std::ssize(*text) > kMaxSymbolBytes) {
+      faults.add(path, "a string of 1 to " + std::to_string(kMaxSymbolBytes) + " bytes",
+                 describe(item));
+      return;
+    }
+    if (!seen.insert(*text).second) {
+      faults.add(path, "a symbol of its own for each value", quote(*text) + " a second time");
+      return;
+    }
+    spec.symbols.push_back(*text);
+  }
+}
+
+// The double that prints as the shortest decimal which reads back as this float.
+double shortest(float value) {
+  std::array<char, 32> text{};
+  const auto written = std::to_chars(text.data(), text.data() + text.size(), value);
+  double wide = 0.0;
+  std::from_chars(text.data(), written.ptr, wide);
+  return wide;
+}
+
+nlohmann::ordered_json model_to_json(const Spec& spec) {
+  nlohmann::ordered_json model;
+  model["layers"] = spec.layers;
+  model["width"] = spec.width;
+  model["heads"] = spec.heads;
+  model["query_size"] = spec.query_size;
+  model["value_size"] = spec.value_size;
+  model["ffn"] = spec.ffn;
+  model["attention"]["feature_map"] = name_of(kFeatureMaps, spec.feature_map);
+  model["attention"]["eps"] = shortest(spec.attention_eps);
+  model["norm"]["kind"] = kNorms[0].name;
+  model["norm"]["placement"] = kPlacements[0].name;
+  model["norm"]["eps"] = shortest(spec.norm_eps);
+  model["norm"]["final"] = spec.final_norm;
+  model["activation"] = name_of(kActivations, spec.activation);
+  model["embedding"]["combine"] = name_of(kCombines, spec.combine);
+  model["embedding"]["value_width"] = spec.value_width;
+  model["position"]["kind"] = name_of(kPositions, spec.position);
+  if (spec.positions > 0) model["position"]["length"] = spec.positions;
+  model["head"]["kind"] = name_of(kHeads, spec.head.kind);
+  if (spec.head.kind == HeadKind::kMixtureOfLogistics) {
+    model["head"]["components"] = spec.head.components;
+  }
+  return model;
+}
+
+}  // namespace
+
+int64_t Spec::parameters() const {
+  const auto linear = [](int64_t in, int64_t out) { return in * out + out; };
+  const int64_t queries = int64_t{heads} * query_size;
+  const int64_t values = int64_t{heads} * value_size;
+  const int64_t layer = 2 * linear(width, queries) + linear(width, values) + linear(values, width) +
+                        linear(width, ffn) + linear(ffn, width) + int64_t{4} * width;
+  return layers * layer + int64_t{vocabulary} * value_width +
+         (final_norm ? int64_t{2} * width : 0) + linear(width, head.width());
+}
+
+Result<Spec> parse_spec(std::string_view json, const std::string& file) {
+  Json tree;
+  const JsonLimits limits{kMaxConfigBytes, kMaxConfigValues, kConfigDepth};
+  if (Status status = parse_json(json, file, limits, tree); !status.ok()) return status;
+  Faults faults(file);
+  const Fields root(faults, &tree, "",
+                    {"runnel_bundle", "name", "model", "values", "begin", "image", "symbols"});
+  Spec spec;
+  root.integer("runnel_bundle", kFormat, kFormat);
+  read_name(root, faults, spec);
+  spec.vocabulary = root.small("values", 1, kMaxVocabulary);
+  read_model(root, faults, spec);
+  if (faults.ok()) check_sizes(spec, faults);
+  if (faults.ok()) read_begin(root, faults, spec);
+  if (faults.ok()) read_symbols(root, faults, spec);
+  if (faults.ok()) read_image(root, faults, spec);
+  if (!faults.ok()) return faults.status();
+  return spec;
+}
+
+std::string spec_to_json(const Spec& spec) {
+  nlohmann::ordered_json root;
+  root["runnel_bundle"] = kFormat;
+  root["name"] = spec.name;
+  root["model"] = model_to_json(spec);
+  root["values"] = spec.vocabulary;
+  if (spec.begin.has_value() && spec.begin->histogram.empty()) {
+    root["begin"]["value"] = spec.begin->value;
+  } else if (spec.begin.has_value()) {
+    auto& histogram = root["begin"]["histogram"] = nlohmann::ordered_json::array();
+    for (const float weight : spec.begin->histogram) histogram.push_back(shortest(weight));
+  }
+  if (spec.image.has_value()) {
+    root["image"]["height"] = spec.image->height;
+    root["image"]["width"] = spec.image->width;
+    root["image"]["channels"] = spec.image->channels;
+  }
+  if (!spec.symbols.empty()) root["symbols"] = spec.symbols;
+  return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace runnel
