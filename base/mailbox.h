@@ -1,4 +1,5 @@
-// A bounded queue from many threads to one. A full mailbox refuses at once; nobody ever waits to put.
+// A bounded queue from many threads to one. A full mailbox refuses at once; nobody ever waits to
+// put.
 #pragma once
 
 #include <condition_variable>

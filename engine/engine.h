@@ -1,5 +1,5 @@
-// An engine serves one model: {model, pool, scheduler}. Every function may be called from any thread, none
-// blocks, and callbacks come on the scheduler's thread and must not block either.
+// An engine serves one model: {model, pool, scheduler}. Every function may be called from any
+// thread, none blocks, and callbacks come on the scheduler's thread and must not block either.
 #pragma once
 
 #include <atomic>
@@ -33,14 +33,15 @@ struct EngineOptions {
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
 };
 
-// One call to Score: made by Engine::start_score(), fed chunk after chunk. Opaque to its owner but for
-// cancel(); the scheduler drops it, and its slot, once it is cancelled or finished.
+// One call to Score: made by Engine::start_score(), fed chunk after chunk. Opaque to its owner but
+// for cancel(); the scheduler drops it, and its slot, once it is cancelled or finished.
 class ScoreCall;
 
 // What a chunk of a Score call came to.
 struct ScoredChunk {
-  int64_t position = 0;          // of log_probs[0]
-  std::vector<float> log_probs;  // natural log; one per value, but for a first value that is not predicted
+  int64_t position = 0;  // of log_probs[0]
+  std::vector<float>
+      log_probs;  // natural log; one per value, but for a first value that is not predicted
 };
 
 struct EngineStats {
@@ -53,8 +54,8 @@ struct EngineStats {
 
 class Engine {
  public:
-  // Takes the model. With a virtual `clock`, or with `threaded` false, no thread is started and turn() must
-  // be called; `clock` outlives the engine.
+  // Takes the model. With a virtual `clock`, or with `threaded` false, no thread is started and
+  // turn() must be called; `clock` outlives the engine.
   Engine(std::unique_ptr<Model> model, const EngineOptions& options, const Clock& clock,
          bool threaded = true);
   Engine(const Engine&) = delete;
@@ -67,23 +68,28 @@ class Engine {
   const EngineOptions& options() const;
   EngineStats stats() const;
 
-  // Validates and hands over a generation, whose events come through `stream` (of options().stream_room).
-  // Not OK: refused at once, nothing will come. INVALID_ARGUMENT (names the field and its limit), OUT_OF_RANGE,
-  // RESOURCE_EXHAUSTED (mailbox full), UNAVAILABLE (draining). Later refusals (NOT_FOUND, ABORTED,
-  // RESOURCE_EXHAUSTED for a full pool, OUT_OF_RANGE) come as the stream's end.
+  // The room that a stream for so many samples must have.
+  int stream_room(int samples) const;
+
+  // Validates and hands over a generation, whose events come through `stream` (of stream_room()).
+  // Not OK: refused at once, nothing will come. INVALID_ARGUMENT (names the field and its limit),
+  // OUT_OF_RANGE, RESOURCE_EXHAUSTED (mailbox full), UNAVAILABLE (draining). Later refusals
+  // (NOT_FOUND, ABORTED, RESOURCE_EXHAUSTED for a full pool, OUT_OF_RANGE) come as the stream's
+  // end.
   Status generate(GenerateRequest request, std::shared_ptr<TokenStream> stream);
 
   // Starts a Score call from a session (which is not changed) or, without one, a fresh sequence.
   Result<std::shared_ptr<ScoreCall>> start_score(const std::string& owner,
                                                  const std::optional<std::string>& session);
-  // Gives it the next chunk; `done` is called exactly once unless the return is not OK. One chunk at a time:
-  // the next may be given once `done` has been called.
+  // Gives it the next chunk; `done` is called exactly once unless the return is not OK. One chunk
+  // at a time: the next may be given once `done` has been called.
   Status score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
                std::function<void(Result<ScoredChunk>)> done);
   // No more chunks: frees its slot within one step. A pending `done` gets CANCELLED.
   void end_score(const std::shared_ptr<ScoreCall>& call);
 
-  // Sessions. An empty id lets the engine choose one. `done` is called exactly once, also when refused.
+  // Sessions. An empty id lets the engine choose one. `done` is called exactly once, also when
+  // refused.
   void create_session(SessionKey key, std::function<void(Result<SessionInfo>)> done);
   void get_session(SessionKey key, std::function<void(Result<SessionInfo>)> done);
   // Sessions of an owner with ids after `after`, at most `count`.
@@ -92,7 +98,7 @@ class Engine {
   // Ends a session; a call that runs on it ends with ABORTED.
   void delete_session(SessionKey key, std::function<void(Status)> done);
 
-  // A flag that the scheduler reads (a cancelled stream) has changed.
+  // Makes the scheduler look again at once. Streams do so by themselves.
   void nudge();
 
   // From here every new call is refused with UNAVAILABLE; those that run go on.

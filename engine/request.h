@@ -28,16 +28,18 @@ struct Delivery {
 // One call to Generate.
 struct GenerateRequest {
   std::string owner;
-  std::optional<std::string> session;   // goes on from this session; none: a fresh sequence
-  std::vector<int32_t> prompt;          // may be empty where there is a pending or a begin value
-  int samples = 1;                      // independent continuations of the prompt
-  std::optional<int64_t> max_values;    // to sample, at most; none: to the last position; 0: feed only
-  std::optional<Duration> max_time;     // from admission
-  std::optional<uint64_t> seed;         // none: from request_id, or else drawn
-  Sampling sampling;                    // validated by the engine
+  std::optional<std::string> session;  // goes on from this session; none: a fresh sequence
+  std::vector<int32_t> prompt;         // may be empty where there is a pending or a begin value
+  int samples = 1;                     // independent continuations of the prompt
+  std::optional<int64_t>
+      max_values;                    // to sample, at most; none: to the last position; 0: feed only
+  std::optional<Duration> max_time;  // from admission
+  std::optional<uint64_t> seed;      // none: from request_id, or else drawn
+  Sampling sampling;                 // validated by the engine
   std::vector<std::vector<int32_t>> stop;
   int top_log_probs = 0;
-  std::optional<bool> keep;  // default: samples == 1 and session named. False: the session, if any, is not changed
+  std::optional<bool>
+      keep;  // default: samples == 1 and session named. False: the session, if any, is not changed
   std::optional<int64_t> expected_position;
   std::string request_id;
   Delivery delivery;

@@ -1,8 +1,9 @@
-// The way out of one generation: a bounded queue from the scheduler to whoever writes to the client.
+// The way out of one generation: a bounded queue from the scheduler to whoever writes to the
+// client.
 //
-// The scheduler never blocks here: it asks room() before it steps a row, and leaves the row out of the batch
-// when there is none. The reader takes groups of values: the first at once, then as many as Delivery says or
-// whatever has waited for max_delay, and the rest when a sample finishes.
+// The scheduler never blocks here: it asks room() before it steps a row, and leaves the row out of
+// the batch when there is none. The reader takes groups of values: the first at once, then as many
+// as Delivery says or whatever has waited for max_delay, and the rest when a sample finishes.
 #pragma once
 
 #include <atomic>
@@ -38,17 +39,23 @@ struct StreamGroup {
 
 class TokenStream {
  public:
-  // `room`: values it holds at most. `top_log_probs`: how many may come with each value.
-  // `wake` is called without a lock held, from the scheduler's thread, when take() has something after it had
-  // nothing; it must not block and must not call take() for another stream.
+  // `room`: values it holds at most; at least twice what one launch can push. `top_log_probs`: how
+  // many may come with each value. `wake` is called without a lock held, from the scheduler's
+  // thread, when take() has something after it had nothing; it must not block and must not call
+  // take() for another stream.
   TokenStream(Delivery delivery, int room, int top_log_probs, std::function<void()> wake);
   TokenStream(const TokenStream&) = delete;
   TokenStream& operator=(const TokenStream&) = delete;
 
   // --- The scheduler's side ---
 
+  // What the reader's side calls, from its own thread, when it has made room that the scheduler
+  // waited for, or has gone. Set once, before the scheduler sees the stream; must not block.
+  void attach(std::function<void()> resume);
   // Values that can be pushed before a reader takes any.
-  int room() const;
+  int room();
+  // The scheduler has left the stream's rows out for want of room: the next take() calls `resume`.
+  void starve();
   void start(Started started);
   // Precondition: room() > 0.
   void push(int sample, const Emitted& emitted, TimePoint now);
@@ -62,11 +69,11 @@ class TokenStream {
 
   // --- The reader's side ---
 
-  // Moves all that is due into `group` (cleared first). False: nothing is due; wake() will be called once
-  // something is. After a group with `end` nothing follows.
+  // Moves all that is due into `group` (cleared first). False: nothing is due; wake() will be
+  // called once something is. After a group with `end` nothing follows.
   bool take(StreamGroup& group);
-  // The reader has gone. Follow it with Engine::nudge(), so that the slot is free at the next step.
-  void cancel() { cancelled_.store(true, std::memory_order_release); }
+  // The reader has gone: the scheduler is told, and the slot is free at the next step.
+  void cancel();
 
  private:
   bool due() const;  // with mutex_ held
@@ -76,6 +83,7 @@ class TokenStream {
   const int room_;
   const int top_per_value_;
   const std::function<void()> wake_;
+  std::function<void()> resume_;
   std::atomic<bool> cancelled_{false};
 
   mutable std::mutex mutex_;
@@ -84,6 +92,8 @@ class TokenStream {
   std::vector<TopLogProb> top_;      // reserved: room_ * top_per_value_
   std::vector<Finished> finished_;
   std::optional<Status> end_;
+  bool ended_ = false;        // end() has been called
+  bool starved_ = false;      // the scheduler waits for room
   TimePoint oldest_{};        // when values_.front() came
   bool delayed_ = false;      // the oldest has waited long enough
   bool sent_first_ = false;   // a group with values has been taken

@@ -1,11 +1,11 @@
 // The operations of one device. The forward pass (models/) is written once on top of them.
 //
-// Sums: whatever the number of rows in a call and wherever a row stands in it, each output element is
-// computed by the same operations in the same order. That, and nothing that looks at the batch, is what
-// makes a generation's bits independent of what runs beside it.
+// Sums: whatever the number of rows in a call and wherever a row stands in it, each output element
+// is computed by the same operations in the same order. That, and nothing that looks at the batch,
+// is what makes a generation's bits independent of what runs beside it.
 //
-// Shapes are programming contracts: a mismatch stops the process. After loading, every operation only
-// enqueues; on the CPU it runs at once. One thread calls a backend.
+// Shapes are programming contracts: a mismatch stops the process. After loading, every operation
+// only enqueues; on the CPU it runs at once. One thread calls a backend.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,8 @@ struct RecurrenceInputs {
 
 enum class HeadKind : uint8_t { kCategorical, kMixtureOfLogistics };
 
-// Categorical: `values` logits. Mixture: `components` logits, means, raw log-scales, over 256 values.
+// Categorical: `values` logits. Mixture: `components` logits, means, raw log-scales, over 256
+// values.
 struct Head {
   HeadKind kind = HeadKind::kCategorical;
   int values = 0;
@@ -110,8 +111,8 @@ class Backend {
   // Packs a layer's weight [out, in] and bias [1, out] (data may be null: no bias).
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
-  // out[i] = embedding of input i. values: i32 [1, inputs]; kNoValue stands for the pending value of the
-  // row's slot. Input i of row r is at position control[slot].position + i - first[r].
+  // out[i] = embedding of input i. values: i32 [1, inputs]; kNoValue stands for the pending value
+  // of the row's slot. Input i of row r is at position control[slot].position + i - first[r].
   virtual void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
                      View out) = 0;
 
@@ -121,22 +122,22 @@ class Backend {
   // out = LayerNorm(x + residual), residual.data null: of x alone. out may be x or the residual.
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;
 
-  // Advances each row's state over the row's inputs in order; out [inputs, heads * dv] are the attention
-  // outputs. Outputs of frozen rows are left as they are.
+  // Advances each row's state over the row's inputs in order; out [inputs, heads * dv] are the
+  // attention outputs. Outputs of frozen rows are left as they are.
   virtual void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
                      States states, View out) = 0;
 
   // out[i] = x[index[i]]; index i32 [1, out.rows].
   virtual void gather(View x, View index, View out) = 0;
 
-  // Ends a step: every row's slot has consumed its inputs (position advances by their number). Where an
-  // output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
-  // emitted[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] = -1).
-  // Frozen rows write emitted[r].row = -1.
+  // Ends a step: every row's slot has consumed its inputs (position advances by their number).
+  // Where an output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
+  // emitted[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] =
+  // -1). Frozen rows write emitted[r].row = -1.
   //
-  // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32), position
-  // being that of the value sampled. Word 0 chooses the category (inverse of the cumulative distribution in
-  // the order of values) or the component; word 1 is the logistic noise.
+  // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32),
+  // position being that of the value sampled. Word 0 chooses the category (inverse of the
+  // cumulative distribution in the order of values) or the component; word 1 is the logistic noise.
   // u = ((word >> 9) + 0.5) * 2^-23.
   virtual void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
                       Emitted* emitted) = 0;

@@ -9,14 +9,14 @@
 namespace runnel {
 
 // How a value is chosen from the head's distribution. Log-probabilities do not depend on it.
-// Filters apply to the tempered distribution in the order top_k, top_p, min_p. A mixture of logistics
-// takes temperature and greedy only.
+// Filters apply to the tempered distribution in the order top_k, top_p, min_p. A mixture of
+// logistics takes temperature and greedy only.
 struct Sampling {
   float temperature = 1.0F;  // > 0: logits / T, and for logistics also scale * T
   int32_t top_k = 0;         // keep the k most likely values; 0: all
   float top_p = 1.0F;        // keep the fewest most likely values whose mass reaches top_p; 1: all
-  float min_p = 0.0F;        // keep values at least min_p times as likely as the most likely; 0: all
-  bool greedy = false;       // the most likely value (of logistics: the mode of the 256 scoring bins)
+  float min_p = 0.0F;   // keep values at least min_p times as likely as the most likely; 0: all
+  bool greedy = false;  // the most likely value (of logistics: the mode of the 256 scoring bins)
 };
 
 inline constexpr int32_t kNoValue = -1;
@@ -28,7 +28,8 @@ struct Control {
   int64_t position = 0;        // values consumed, and so the position of the pending value
   int64_t remaining = 0;       // values still to sample; at 0 the row freezes
   Sampling sampling;
-  int32_t top_log_probs = 0;  // how many of the most likely values to report, at most kMaxTopLogProbs
+  int32_t top_log_probs =
+      0;  // how many of the most likely values to report, at most kMaxTopLogProbs
 };
 
 struct TopLogProb {

@@ -1,5 +1,5 @@
-// The linear transformer of Katharopoulos et al. (2020) as a recurrent network: the one forward pass,
-// written in backend operations.
+// The linear transformer of Katharopoulos et al. (2020) as a recurrent network: the one forward
+// pass, written in backend operations.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 
 namespace runnel {
 
-// Packs the bundle's weights for `backend`, allocates `limits.slots` states and all activations, and is ready
-// to step: nothing is allocated later. `backend` outlives the model. RESOURCE_EXHAUSTED when the memory is
-// not there, naming how much was asked for.
+// Packs the bundle's weights for `backend`, allocates `limits.slots` states and all activations,
+// and is ready to step: nothing is allocated later. `backend` outlives the model.
+// RESOURCE_EXHAUSTED when the memory is not there, naming how much was asked for.
 Result<std::unique_ptr<Model>> make_linear_transformer(const Bundle& bundle, Backend& backend,
                                                        const ModelLimits& limits);
 

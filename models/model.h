@@ -1,10 +1,11 @@
 // The whole network as the scheduler sees it: slots that hold states, rows that advance them.
 // A fake drives the scheduler's tests; a fused whole-model kernel can implement it directly.
 //
-// What a slot knows: the state of the values consumed so far, and one pending value (given or sampled, not
-// consumed yet). What a row wants of a step:
-//   kNext     its values are empty: consumes the pending value and samples the next, which becomes pending
-//   kScores   inputs = [the pending value, if any] + values: consumes all but the last, which becomes
+// What a slot knows: the state of the values consumed so far, and one pending value (given or
+// sampled, not consumed yet). What a row wants of a step:
+//   kNext     its values are empty: consumes the pending value and samples the next, which becomes
+//   pending kScores   inputs = [the pending value, if any] + values: consumes all but the last,
+//   which becomes
 //             pending, and gives the log-probability of every input but the first
 //   kNothing  as kScores, without log-probabilities: a prompt
 // Rows stand in that order in a batch, so that those with an output come first.
@@ -62,16 +63,18 @@ class Model {
   // Copies everything, Control included.
   virtual void copy(SlotId from, SlotId to) = 0;
 
-  // Moves everything that a slot holds out of or into the model; bytes.size() == layout().fixed_bytes.
+  // Moves everything that a slot holds out of or into the model; bytes.size() ==
+  // layout().fixed_bytes.
   virtual void read(SlotId slot, std::span<std::byte> bytes) = 0;
   virtual void write(SlotId slot, std::span<const std::byte> bytes) = 0;
 
-  // Advances the rows (each slot at most once) by one step, and those that want kNext by `steps` in all;
-  // steps > 1 only when every row wants kNext. `rows` may go away on return.
+  // Advances the rows (each slot at most once) by one step, and those that want kNext by `steps` in
+  // all; steps > 1 only when every row wants kNext. `rows` may go away on return.
   virtual Ticket submit(std::span<const Row> rows, int steps) = 0;
 
   // False: not done yet. True: appends what the submit emitted to `out`, in the order of steps, and
-  // within a step of rows. Reserve limits().values + limits().rows * limits().steps to avoid allocation.
+  // within a step of rows. Reserve limits().values + limits().rows * limits().steps to avoid
+  // allocation.
   virtual bool collect(Ticket ticket, std::vector<Emitted>& out) = 0;
 };
 

@@ -1,0 +1,150 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "engine/scheduler.h"
+#include "engine/score_call.h"
+#include "engine/validate.h"
+
+namespace runnel {
+namespace {
+
+Status mailbox_full() {
+  Status status(Code::kResourceExhausted, "too many calls wait for the scheduler; try again");
+  return status.with_retry_after(std::chrono::milliseconds(100));
+}
+
+Status draining() { return {Code::kUnavailable, "the server is draining; try another one"}; }
+
+// The seed of a request that names none: a retry with the same request_id gets the same stream
+// (FNV-1a).
+uint64_t seed_of(const std::string& request_id) {
+  if (request_id.empty()) {
+    std::random_device device;
+    return (uint64_t{device()} << 32) | device();
+  }
+  uint64_t hash = 14695981039346656037ULL;
+  for (const char c : request_id) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  return hash;
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options, const Clock& clock,
+               bool threaded)
+    : model_(std::move(model)),
+      options_(options),
+      scheduler_(std::make_unique<Scheduler>(*model_, options, clock)) {
+  if (threaded && !clock.is_virtual()) thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  drain();
+  stopping_.store(true, std::memory_order_release);
+  scheduler_->close();
+  if (thread_.joinable()) thread_.join();
+  // What came in between is refused, and what ran is ended.
+  end_all({Code::kUnavailable, "the server is shutting down"});
+  turn();
+}
+
+void Engine::run() {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    if (!scheduler_->turn()) scheduler_->wait();
+  }
+}
+
+const Spec& Engine::spec() const { return model_->spec(); }
+const std::string& Engine::numerics() const { return model_->layout().numerics; }
+const EngineOptions& Engine::options() const { return options_; }
+EngineStats Engine::stats() const { return scheduler_->stats(); }
+int Engine::active_calls() const { return scheduler_->active_calls(); }
+void Engine::nudge() { scheduler_->nudge(); }
+void Engine::drain() { scheduler_->drain(); }
+void Engine::end_all(Status status) { scheduler_->end_all(std::move(status)); }
+bool Engine::turn() { return scheduler_->turn(); }
+
+int Engine::stream_room(int samples) const {
+  const int64_t per_sample = std::max(options_.stream_room, 2 * options_.steps_per_launch);
+  return static_cast<int>(per_sample * std::clamp<int64_t>(samples, 1, options_.samples));
+}
+
+Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
+  if (scheduler_->draining()) return draining();
+  const RequestLimits limits = {.samples = options_.samples,
+                                .prompt_values = options_.prompt_values,
+                                .max_values = options_.max_values};
+  if (Status s = validate(request, model_->spec(), limits); !s.ok()) return s;
+  if (!request.seed) request.seed = seed_of(request.request_id);
+  stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
+  const bool put = scheduler_->put(
+      [request = std::move(request), stream = std::move(stream)](Scheduler& scheduler) mutable {
+        scheduler.admit(std::move(request), std::move(stream));
+      });
+  return put ? Status() : mailbox_full();
+}
+
+Result<std::shared_ptr<ScoreCall>> Engine::start_score(const std::string& owner,
+                                                       const std::optional<std::string>& session) {
+  if (scheduler_->draining()) return draining();
+  if (session) {
+    if (Status s = validate_session_id(*session); !s.ok()) return s;
+  }
+  return std::make_shared<ScoreCall>(owner, session);
+}
+
+Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
+                     std::function<void(Result<ScoredChunk>)> done) {
+  if (values.empty()) return invalid_argument("values is empty; a chunk must have at least one");
+  if (Status s = validate_values(values, "values", options_.prompt_values, model_->spec());
+      !s.ok()) {
+    return s;
+  }
+  const bool put = scheduler_->put(
+      [call, values = std::move(values), done = std::move(done)](Scheduler& scheduler) mutable {
+        scheduler.feed_score(std::move(call), std::move(values), std::move(done));
+      });
+  return put ? Status() : mailbox_full();
+}
+
+void Engine::end_score(const std::shared_ptr<ScoreCall>& call) {
+  call->cancelled.store(true, std::memory_order_release);
+  nudge();
+}
+
+void Engine::create_session(SessionKey key, std::function<void(Result<SessionInfo>)> done) {
+  if (scheduler_->draining()) return done(draining());
+  if (!key.id.empty()) {
+    if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
+  }
+  const bool put = scheduler_->put(
+      [key = std::move(key), done](Scheduler& scheduler) { done(scheduler.create_session(key)); });
+  if (!put) done(mailbox_full());
+}
+
+void Engine::get_session(SessionKey key, std::function<void(Result<SessionInfo>)> done) {
+  const bool put = scheduler_->put(
+      [key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); });
+  if (!put) done(mailbox_full());
+}
+
+void Engine::list_sessions(std::string owner, std::string after, int count,
+                           std::function<void(Result<SessionPage>)> done) {
+  const bool put = scheduler_->put(
+      [owner = std::move(owner), after = std::move(after), count, done](Scheduler& scheduler) {
+        done(scheduler.list_sessions(owner, after, count));
+      });
+  if (!put) done(mailbox_full());
+}
+
+void Engine::delete_session(SessionKey key, std::function<void(Status)> done) {
+  const bool put = scheduler_->put(
+      [key = std::move(key), done](Scheduler& scheduler) { done(scheduler.delete_session(key)); });
+  if (!put) done(mailbox_full());
+}
+
+}  // namespace runnel

@@ -1,0 +1,51 @@
+// One running Generate call: its samples, and what has come of each.
+//
+// prompting: the first sample's session is fed the prompt. Then the state is copied to the others,
+// and all of them decode; each finishes for itself. Kept apart from the scheduler so that it can be
+// read, and tested, without one.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/session.h"
+#include "engine/token_stream.h"
+
+namespace runnel {
+
+struct Sample {
+  Session* session = nullptr;  // null once finished and given back
+  int64_t remaining = 0;       // values still to come
+  int64_t sampled = 0;         // values that have come
+  std::vector<int32_t> tail;   // the last values, as far as a stop sequence reaches
+  bool finished = false;
+};
+
+struct Generation {
+  GenerateRequest request;
+  std::shared_ptr<TokenStream> stream;
+  std::vector<std::unique_ptr<Session>> ephemeral;  // sessions that nobody else knows
+  std::vector<Sample> samples;
+  uint64_t seed = 0;
+  size_t fed = 0;         // prompt values given to the first sample's session
+  bool sampling = false;  // the prompt is in; samples decode
+  bool begins = false;    // the spec's first value is to be emitted
+  bool ended = false;
+  TimePoint admitted{};
+  std::optional<TimePoint> stalled_since;  // rows left out for want of room since then
+
+  std::span<const int32_t> unfed() const { return std::span(request.prompt).subspan(fed); }
+  bool prompting() const { return !ended && !sampling; }
+  int live_samples() const;
+};
+
+// Takes one value into a sample: position, pending, stream. What it finished with, if it did.
+std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,
+                                       int64_t max_length, TimePoint now);
+
+// True when the sample has just sampled one of the stop sequences.
+bool ends_with_stop(const std::vector<std::vector<int32_t>>& stop,
+                    const std::vector<int32_t>& tail);
+
+}  // namespace runnel

@@ -1,0 +1,45 @@
+// Which rows make the next batch: a pure function of what waits.
+//
+// Decoding rows come first, one input each; when there are more than fit, the turn goes round. What
+// is left of the step's budget is shared by prompts and chunks to score: evenly, and what one does
+// not need goes to the oldest. Nothing waits for a fuller batch.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "models/model.h"
+
+namespace runnel {
+
+// Something that could be advanced now.
+struct Candidate {
+  Want want = Want::kNext;
+  int64_t inputs = 1;        // values that it could consume; 1 where `want` is kNext
+  int64_t room = 1;          // kNext: values its stream has room for
+  bool single_step = false;  // kNext: must be looked at after every value (stop sequences)
+};
+
+struct PlanLimits {
+  int rows = 0;
+  int values = 0;  // inputs in one step
+  int steps = 0;   // in one launch
+};
+
+struct Share {
+  int candidate = 0;  // its index
+  int inputs = 0;     // of it in this step
+};
+
+struct Plan {
+  std::vector<Share> shares;  // in the order of Want: kNext, kScores, kNothing
+  int steps = 0;
+  int decoding = 0;  // how many of the shares want kNext
+};
+
+// Fills `plan` (its memory is reused). `turn` is where the round among decoding rows starts; it is
+// moved on by as many as were chosen.
+void plan_batch(std::span<const Candidate> candidates, const PlanLimits& limits, size_t& turn,
+                Plan& plan);
+
+}  // namespace runnel

@@ -1,0 +1,599 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/validate.h"
+#include "models/begin.h"
+
+namespace runnel {
+namespace {
+
+constexpr Duration kExpiryInterval = std::chrono::seconds(1);
+constexpr Duration kWaitWithCalls = std::chrono::milliseconds(50);
+constexpr Duration kStepTimeout = std::chrono::seconds(60);
+constexpr Duration kWaitIdle = std::chrono::seconds(1);
+
+PlanLimits plan_limits(const ModelLimits& model, const EngineOptions& options) {
+  return {.rows = static_cast<int>(std::min<int64_t>(model.rows, options.batch_rows)),
+          .values = static_cast<int>(std::min<int64_t>(model.values, options.batch_values)),
+          .steps = static_cast<int>(std::min<int64_t>(model.steps, options.steps_per_launch))};
+}
+
+}  // namespace
+
+Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& clock)
+    : model_(model),
+      options_(options),
+      clock_(clock),
+      plan_limits_(plan_limits(model.limits(), options)),
+      mailbox_(static_cast<size_t>(options.mailbox)),
+      pool_(model.limits().slots),
+      random_(std::random_device{}()) {
+  const auto rows = static_cast<size_t>(plan_limits_.rows);
+  // More candidates than slots there cannot be: each has one of its own.
+  candidates_.reserve(static_cast<size_t>(pool_.size()));
+  subjects_.reserve(static_cast<size_t>(pool_.size()));
+  plan_.shares.reserve(rows);
+  rows_.reserve(rows);
+  emitted_.reserve(rows * plan_limits_.steps + plan_limits_.values);
+  publish();
+}
+
+void Scheduler::end_all(Status status) {
+  {
+    std::lock_guard lock(end_all_mutex_);
+    end_all_ = std::move(status);
+  }
+  mailbox_.nudge();
+}
+
+EngineStats Scheduler::stats() const {
+  return {.sessions = model_.limits().slots,
+          .sessions_free = sessions_free_.load(std::memory_order_relaxed),
+          .steps = steps_.load(std::memory_order_relaxed),
+          .values_sampled = sampled_.load(std::memory_order_relaxed),
+          .values_consumed = consumed_.load(std::memory_order_relaxed)};
+}
+
+void Scheduler::publish() {
+  sessions_free_.store(pool_.free(), std::memory_order_relaxed);
+  active_calls_.store(static_cast<int>(generations_.size() + scores_.size()),
+                      std::memory_order_release);
+}
+
+bool Scheduler::turn() {
+  now_ = clock_.now();
+  const int commands = run_commands();
+  end_what_is_over();
+  expire_sessions();
+  gather();
+  plan_batch(candidates_, plan_limits_, round_, plan_);
+  const bool stepped = !plan_.shares.empty();
+  if (stepped) step();
+  now_ = clock_.now();
+  for (const auto& generation : generations_) generation->stream->flush(now_);
+  forget_ended();
+  publish();
+  return stepped || commands > 0;
+}
+
+void Scheduler::wait() { mailbox_.wait(active_calls() > 0 ? kWaitWithCalls : kWaitIdle); }
+
+int Scheduler::run_commands() {
+  mailbox_.take(commands_);
+  for (Command& command : commands_) command(*this);
+  const int count = static_cast<int>(commands_.size());
+  commands_.clear();
+  return count;
+}
+
+// --- What could be advanced
+// -----------------------------------------------------------------------
+
+void Scheduler::gather() {
+  candidates_.clear();
+  subjects_.clear();
+  for (const auto& generation : generations_) {
+    if (generation->ended) continue;
+    if (generation->sampling) {
+      gather_samples(*generation);
+      continue;
+    }
+    const auto inputs = static_cast<int64_t>(generation->unfed().size());
+    candidates_.push_back({.want = Want::kNothing, .inputs = inputs});
+    subjects_.push_back({.generation = generation.get()});
+  }
+  for (const auto& call : scores_) {
+    if (call->unfed().empty()) continue;
+    candidates_.push_back(
+        {.want = Want::kScores, .inputs = static_cast<int64_t>(call->unfed().size())});
+    subjects_.push_back({.score = call.get()});
+  }
+}
+
+void Scheduler::gather_samples(Generation& generation) {
+  const int live = generation.live_samples();
+  const int room = generation.stream->room() / live;
+  if (room == 0) {
+    if (!generation.stalled_since) generation.stalled_since = now_;
+    generation.stream->starve();
+    return;
+  }
+  generation.stalled_since.reset();
+  for (size_t i = 0; i < generation.samples.size(); ++i) {
+    if (generation.samples[i].finished) continue;
+    candidates_.push_back({.want = Want::kNext,
+                           .inputs = 1,
+                           .room = room,
+                           .single_step = !generation.request.stop.empty()});
+    subjects_.push_back({.generation = &generation, .sample = static_cast<int>(i)});
+  }
+}
+
+// --- The step
+// ---------------------------------------------------------------------------------------
+
+void Scheduler::step() {
+  rows_.clear();
+  emitted_.clear();
+  for (const Share& share : plan_.shares) {
+    const Subject& subject = subjects_[share.candidate];
+    const Want want = candidates_[share.candidate].want;
+    if (want == Want::kNext) {
+      rows_.push_back({subject.generation->samples[subject.sample].session->slot, {}, want});
+    } else if (want == Want::kScores) {
+      const auto values = subject.score->unfed().first(share.inputs);
+      rows_.push_back({subject.score->session->slot, values, want});
+    } else {
+      const auto values = subject.generation->unfed().first(share.inputs);
+      rows_.push_back({subject.generation->samples[0].session->slot, values, want});
+    }
+  }
+  const Ticket ticket = model_.submit(rows_, plan_.steps);
+  collect(ticket);
+  now_ = clock_.now();
+  steps_.fetch_add(plan_.steps, std::memory_order_relaxed);
+  for (const Emitted& emitted : emitted_) {
+    hand_out(subjects_[plan_.shares[emitted.row].candidate], emitted);
+  }
+  for (const Share& share : plan_.shares) {
+    if (candidates_[share.candidate].want == Want::kNext) continue;
+    advance(subjects_[share.candidate], share.inputs);
+  }
+}
+
+// Waits for the device, and not for ever: one that does not answer cannot be served from.
+void Scheduler::collect(Ticket ticket) {
+  const TimePoint started = std::chrono::steady_clock::now();
+  while (!model_.collect(ticket, emitted_)) {
+    check(std::chrono::steady_clock::now() - started < kStepTimeout, "the device answers in time");
+    std::this_thread::yield();
+  }
+}
+
+void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
+  if (subject.score != nullptr) {
+    subject.score->scored.log_probs.push_back(emitted.log_prob);  // reserved with the chunk
+    return;
+  }
+  sampled_.fetch_add(1, std::memory_order_relaxed);
+  const auto reason =
+      take_value(*subject.generation, subject.sample, emitted, model_.spec().max_length(), now_);
+  if (reason) finish_sample(*subject.generation, subject.sample, *reason);
+}
+
+// A prompt or a chunk has consumed `inputs` more of its values.
+void Scheduler::advance(const Subject& subject, int inputs) {
+  consumed_.fetch_add(inputs, std::memory_order_relaxed);
+  if (subject.score != nullptr) {
+    ScoreCall& call = *subject.score;
+    call.fed += inputs;
+    call.session->position += inputs;
+    call.session->pending = call.values[call.fed - 1];
+    if (call.unfed().empty()) call.complete(std::move(call.scored));
+    return;
+  }
+  Generation& generation = *subject.generation;
+  Session& session = *generation.samples[0].session;
+  generation.fed += inputs;
+  session.position += inputs;
+  session.pending = generation.request.prompt[generation.fed - 1];
+  if (generation.unfed().empty()) start_sampling(generation);
+}
+
+// --- Admission
+// --------------------------------------------------------------------------------------
+
+void Scheduler::admit(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
+  auto generation = std::make_unique<Generation>();
+  generation->request = std::move(request);
+  generation->stream = std::move(stream);
+  generation->admitted = now_;
+  Status status = draining() ? Status(Code::kUnavailable, "the server is draining; try another one")
+                             : try_admit(*generation);
+  if (!status.ok()) {
+    generation->stream->end(std::move(status));
+    return;
+  }
+  generations_.push_back(std::move(generation));
+  begin_feeding(*generations_.back());
+}
+
+// Finds or makes the sessions of a generation's samples, or says why it cannot be.
+Status Scheduler::try_admit(Generation& generation) {
+  const GenerateRequest& request = generation.request;
+  Result<Session*> source = source_of(generation);
+  if (!source.ok()) return source.status();
+  const int64_t position = *source == nullptr ? 0 : (*source)->position;
+  const auto given = static_cast<int64_t>(request.prompt.size());
+  if (request.expected_position.value_or(position) != position) {
+    return {Code::kAborted, "the sequence stands at position " + std::to_string(position) +
+                                ", not at expected_position " +
+                                std::to_string(*request.expected_position)};
+  }
+  const bool nothing_known = position == 0 && given == 0;
+  if (nothing_known && !model_.spec().begin) {
+    return invalid_argument("session '" + request.session.value_or("") +
+                            "' is empty and so is the prompt: give at least one value");
+  }
+  if (Status s = validate_length(position, given, model_.spec()); !s.ok()) return s;
+
+  Result<Session*> first = open_samples(generation, *source);
+  if (!first.ok()) return first.status();
+  generation.seed = *request.seed;
+  generation.begins = nothing_known;
+  const int64_t end = model_.spec().max_length();
+  const int64_t left = end == 0 ? options_.max_values : end - position - given;
+  for (Sample& sample : generation.samples) {
+    sample.remaining = std::min(left, request.max_values.value_or(left));
+    if (!request.stop.empty()) sample.tail.reserve(kMaxStopLength);
+  }
+  generation.stream->start({.session = (*first)->key.id,
+                            .seed = generation.seed,
+                            .position = position,
+                            .numerics = model_.layout().numerics});
+  return {};
+}
+
+// The session that a generation starts from; null for a fresh sequence.
+Result<Session*> Scheduler::source_of(const Generation& generation) {
+  const GenerateRequest& request = generation.request;
+  if (!request.session) return static_cast<Session*>(nullptr);
+  Session* source = sessions_.find({request.owner, *request.session});
+  if (source == nullptr) {
+    return not_found("no session '" + *request.session +
+                     "': create it first, or leave the origin empty and set keep");
+  }
+  if (!source->resting()) {
+    return Status(Code::kAborted, "session '" + *request.session +
+                                      "' is busy with another call; wait until that one ends");
+  }
+  return source;
+}
+
+// One session for each sample; the first stands where the source stands.
+Result<Session*> Scheduler::open_samples(Generation& generation, Session* source) {
+  const GenerateRequest& request = generation.request;
+  const bool in_place = source != nullptr && request.keep.value_or(request.samples == 1);
+  const int needed = request.samples - (in_place ? 1 : 0);
+  if (needed > pool_.free()) return lease_refusal(needed);
+  generation.samples.resize(request.samples);
+  for (Sample& sample : generation.samples) {
+    if (in_place) {
+      sample.session = source;
+      return source;  // keep goes with one sample
+    }
+    const SlotId slot = *pool_.lease();
+    if (request.keep.value_or(false) && source == nullptr) {
+      Session session;
+      session.key = new_key(request.owner);
+      session.slot = slot;
+      sample.session = sessions_.insert(std::move(session));
+    } else {
+      generation.ephemeral.push_back(std::make_unique<Session>());
+      sample.session = generation.ephemeral.back().get();
+      sample.session->slot = slot;
+    }
+  }
+  Session& first = *generation.samples[0].session;
+  if (source != nullptr) {
+    copy_state(*source, first);
+  } else {
+    set_slot(first, {}, true);
+  }
+  return &first;
+}
+
+// Gives the first sample its prompt; where there is none to consume, sampling starts at once.
+void Scheduler::begin_feeding(Generation& generation) {
+  Session& session = *generation.samples[0].session;
+  if (session.pending == kNoValue && !generation.request.prompt.empty()) {
+    session.pending = generation.request.prompt[generation.fed++];
+    ++session.position;
+  }
+  if (generation.unfed().empty()) {
+    start_sampling(generation);
+    return;
+  }
+  session.apply(SessionEvent::kFeed);
+  set_slot(session, {}, false);
+}
+
+// The prompt is in. Copies its state to the other samples and lets all of them decode.
+void Scheduler::start_sampling(Generation& generation) {
+  generation.sampling = true;
+  Session& first = *generation.samples[0].session;
+  for (size_t i = 1; i < generation.samples.size(); ++i) {
+    Session& other = *generation.samples[i].session;
+    model_.copy(first.slot, other.slot);
+    other.position = first.position;
+    other.pending = first.pending;
+  }
+  for (size_t i = 0; i < generation.samples.size(); ++i) {
+    start_sample(generation, static_cast<int>(i));
+  }
+}
+
+void Scheduler::start_sample(Generation& generation, int index) {
+  Sample& sample = generation.samples[index];
+  Session& session = *sample.session;
+  const int64_t end = model_.spec().max_length();
+  std::optional<FinishReason> reason;
+  if (sample.remaining == 0) {
+    reason = session.position == end && end != 0 ? FinishReason::kEnd : FinishReason::kLength;
+  } else if (generation.begins) {
+    Emitted first;
+    first.value = begin_value(*model_.spec().begin, generation.seed, index);
+    reason = take_value(generation, index, first, end, now_);
+  }
+  if (reason) {
+    // What was given and not consumed stays with the session: its slot must know it.
+    set_slot(session, {}, false);
+    finish_sample(generation, index, *reason);
+    return;
+  }
+  session.apply(SessionEvent::kSample);
+  set_slot(session,
+           {.seed = generation.seed,
+            .stream = static_cast<uint32_t>(index),
+            .remaining = sample.remaining,
+            .sampling = generation.request.sampling,
+            .top_log_probs = generation.request.top_log_probs},
+           false);
+}
+
+void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
+                           std::function<void(Result<ScoredChunk>)> done) {
+  call->done = std::move(done);
+  if (draining()) {
+    call->complete(Status(Code::kUnavailable, "the server is draining; try another one"));
+    return;
+  }
+  if (call->session == nullptr) {
+    if (Status s = open_score(*call); !s.ok()) {
+      call->complete(std::move(s));
+      return;
+    }
+    scores_.push_back(call);
+  }
+  Session& session = *call->session;
+  const auto given = static_cast<int64_t>(values.size());
+  if (Status s = validate_length(session.position, given, model_.spec()); !s.ok()) {
+    call->complete(std::move(s));
+    return;
+  }
+  call->values = std::move(values);
+  call->fed = 0;
+  if (session.pending == kNoValue && given > 0) {
+    session.pending = call->values[call->fed++];
+    ++session.position;
+    set_slot(session, {}, false);
+  }
+  call->scored = {.position = session.position, .log_probs = {}};
+  call->scored.log_probs.reserve(call->values.size());
+  if (call->unfed().empty()) call->complete(std::move(call->scored));
+}
+
+// A slot of its own for a Score call, standing where its origin stands.
+Status Scheduler::open_score(ScoreCall& call) {
+  Session* source = nullptr;
+  if (call.origin) {
+    source = sessions_.find({call.owner, *call.origin});
+    if (source == nullptr) return not_found("no session '" + *call.origin + "'");
+    if (!source->resting()) {
+      return {Code::kAborted, "session '" + *call.origin + "' is busy with another call"};
+    }
+  }
+  if (pool_.free() == 0) return lease_refusal(1);
+  call.session = std::make_unique<Session>();
+  call.session->slot = *pool_.lease();
+  if (source != nullptr) {
+    copy_state(*source, *call.session);
+  } else {
+    set_slot(*call.session, {}, true);
+  }
+  call.session->apply(SessionEvent::kFeed);
+  return {};
+}
+
+// --- Slots and sessions
+// -------------------------------------------------------------------------------
+
+Status Scheduler::lease_refusal(int needed) const {
+  Status status(Code::kResourceExhausted,
+                "no room for " + std::to_string(needed) + " more states: " +
+                    std::to_string(pool_.free()) + " of " + std::to_string(pool_.size()) +
+                    " sessions are free; try again later, or delete sessions that are done");
+  if (needed <= pool_.size()) status.with_retry_after(std::chrono::seconds(1));
+  return status;
+}
+
+void Scheduler::copy_state(Session& from, Session& to) {
+  from.apply(SessionEvent::kMove);
+  model_.copy(from.slot, to.slot);
+  from.apply(SessionEvent::kMoved);
+  to.position = from.position;
+  to.pending = from.pending;
+}
+
+// Tells the slot what its session knows, and what `control` adds to it.
+void Scheduler::set_slot(const Session& session, Control control, bool zero_state) {
+  control.pending = session.pending;
+  control.position = session.position - (session.pending == kNoValue ? 0 : 1);
+  model_.set(session.slot, control, zero_state);
+}
+
+SessionKey Scheduler::new_key(const std::string& owner) {
+  SessionKey key{owner, ""};
+  do {
+    constexpr char kHex[] = "0123456789abcdef";
+    uint64_t bits = random_();
+    key.id = "s-";
+    for (int i = 0; i < 16; ++i, bits >>= 4) key.id += kHex[bits & 15];
+  } while (sessions_.find(key) != nullptr);
+  return key;
+}
+
+Result<SessionInfo> Scheduler::create_session(SessionKey key) {
+  if (key.id.empty()) key = new_key(key.owner);
+  if (sessions_.find(key) != nullptr) {
+    return Status(Code::kAlreadyExists, "session '" + key.id + "' exists already");
+  }
+  if (pool_.free() == 0) return lease_refusal(1);
+  Session session;
+  session.key = std::move(key);
+  session.slot = *pool_.lease();
+  session.idle_since = now_;
+  set_slot(session, {}, true);
+  return describe(*sessions_.insert(std::move(session)), now_);
+}
+
+Result<SessionInfo> Scheduler::get_session(const SessionKey& key) {
+  const Session* session = sessions_.find(key);
+  if (session == nullptr) return not_found("no session '" + key.id + "'");
+  return describe(*session, now_);
+}
+
+SessionPage Scheduler::list_sessions(const std::string& owner, const std::string& after,
+                                     int count) const {
+  return sessions_.page(owner, after, count, now_);
+}
+
+Status Scheduler::delete_session(const SessionKey& key) {
+  Session* session = sessions_.find(key);
+  if (session == nullptr) return not_found("no session '" + key.id + "'");
+  for (const auto& generation : generations_) {
+    if (!generation->ended && generation->samples[0].session == session) {
+      end_generation(*generation, {Code::kAborted, "session '" + key.id + "' was deleted"});
+    }
+  }
+  end_session(*session);
+  sessions_.erase(key);
+  return {};
+}
+
+void Scheduler::end_session(Session& session) {
+  session.apply(SessionEvent::kEnd);
+  pool_.release(session.slot);
+}
+
+void Scheduler::expire_sessions() {
+  if (now_ < next_expiry_) return;
+  next_expiry_ = now_ + kExpiryInterval;
+  while (Session* session = sessions_.find_rested(now_ - options_.idle_timeout)) {
+    end_session(*session);
+    sessions_.erase(SessionKey(session->key));
+  }
+}
+
+// --- Endings
+// ------------------------------------------------------------------------------------------
+
+void Scheduler::end_what_is_over() {
+  std::optional<Status> all;
+  {
+    std::lock_guard lock(end_all_mutex_);
+    all.swap(end_all_);
+  }
+  for (const auto& generation : generations_) {
+    if (all && !generation->ended) end_generation(*generation, *all);
+    if (!generation->ended) end_if_over(*generation);
+  }
+  for (const auto& call : scores_) {
+    if (all) end_score(*call, *all);
+    if (call->cancelled.load(std::memory_order_acquire)) {
+      end_score(*call, {Code::kCancelled, "the call was cancelled"});
+    }
+  }
+  forget_ended();
+}
+
+void Scheduler::end_if_over(Generation& generation) {
+  if (generation.stream->cancelled()) {
+    end_generation(generation, {Code::kCancelled, "the call was cancelled"});
+    return;
+  }
+  if (generation.stalled_since && now_ - *generation.stalled_since >= options_.stall_timeout) {
+    end_generation(generation, {Code::kAborted,
+                                "the stream was not read for too long; the sequence stands at the "
+                                "last value sampled"});
+    return;
+  }
+  const auto max_time = generation.request.max_time;
+  if (!max_time || now_ - generation.admitted < *max_time) return;
+  for (size_t i = 0; i < generation.samples.size(); ++i) {
+    if (generation.samples[i].finished) continue;
+    finish_sample(generation, static_cast<int>(i), FinishReason::kTime);
+  }
+}
+
+void Scheduler::finish_sample(Generation& generation, int index, FinishReason reason) {
+  Sample& sample = generation.samples[index];
+  sample.finished = true;
+  generation.stream->finish({.sample = index,
+                             .reason = reason,
+                             .prompt_values = static_cast<int64_t>(generation.fed),
+                             .sampled_values = sample.sampled,
+                             .position = sample.session->position,
+                             .elapsed = now_ - generation.admitted});
+  give_back(sample);
+  if (generation.live_samples() > 0) return;
+  generation.ended = true;
+  generation.stream->end({});
+}
+
+void Scheduler::end_generation(Generation& generation, Status status) {
+  for (Sample& sample : generation.samples) {
+    if (sample.session != nullptr) give_back(sample);
+  }
+  generation.ended = true;
+  generation.stream->end(std::move(status));
+}
+
+// An ephemeral session ends with its sample; a named one rests where it stands.
+void Scheduler::give_back(Sample& sample) {
+  Session& session = *std::exchange(sample.session, nullptr);
+  if (session.key.id.empty()) {
+    end_session(session);
+    return;
+  }
+  if (!session.resting()) session.apply(SessionEvent::kPause);
+  session.idle_since = now_;
+}
+
+void Scheduler::end_score(ScoreCall& call, Status status) {
+  if (call.session->state == SessionState::kEnded) return;
+  end_session(*call.session);
+  call.complete(std::move(status));
+}
+
+void Scheduler::forget_ended() {
+  std::erase_if(generations_, [](const auto& generation) { return generation->ended; });
+  std::erase_if(scores_,
+                [](const auto& call) { return call->session->state == SessionState::kEnded; });
+}
+
+}  // namespace runnel

@@ -1,0 +1,36 @@
+#include "engine/session.h"
+
+#include <array>
+
+#include "base/check.h"
+
+namespace runnel {
+
+const char* session_state_name(SessionState state) {
+  constexpr std::array kNames = {"new", "prompting", "generating", "idle", "busy", "ended"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+std::optional<SessionState> next_state(SessionState state, SessionEvent event) {
+  using S = SessionState;
+  using Next = std::optional<SessionState>;
+  constexpr Next kNever = std::nullopt;
+  // Rows by state, columns by event: feed, sample, pause, move, moved, end.
+  constexpr std::array<std::array<Next, 6>, 6> kTable = {{
+      {S::kPrompting, S::kGenerating, kNever, S::kBusy, kNever, S::kEnded},  // new
+      {kNever, S::kGenerating, S::kIdle, kNever, kNever, S::kEnded},         // prompting
+      {kNever, kNever, S::kIdle, kNever, kNever, S::kEnded},                 // generating
+      {S::kPrompting, S::kGenerating, kNever, S::kBusy, kNever, S::kEnded},  // idle
+      {kNever, kNever, kNever, kNever, S::kIdle, S::kEnded},                 // busy
+      {kNever, kNever, kNever, kNever, kNever, kNever},                      // ended
+  }};
+  return kTable[static_cast<size_t>(state)][static_cast<size_t>(event)];
+}
+
+void Session::apply(SessionEvent event) {
+  const std::optional<SessionState> next = next_state(state, event);
+  check(next.has_value(), "the session's table has this event in this state");
+  state = *next;
+}
+
+}  // namespace runnel

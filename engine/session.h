@@ -1,0 +1,48 @@
+// One sequence and its life. Every running call works on a session: a named one from the table, or
+// an ephemeral one of its own.
+//
+//              kFeed       kSample      kPause   kMove   kMoved   kEnd
+//   new        prompting   generating   -        busy    -        ended
+//   prompting  -           generating   idle     -       -        ended
+//   generating -           -            idle     -       -        ended
+//   idle       prompting   generating   -        busy    -        ended
+//   busy       -           -            -        -       idle     ended
+//   ended      -           -            -        -       -        -
+#pragma once
+
+#include <optional>
+
+#include "engine/request.h"
+#include "models/model.h"
+
+namespace runnel {
+
+enum class SessionEvent {
+  kFeed,    // a call gives it values
+  kSample,  // a call samples from it
+  kPause,   // the call is over; the session stays
+  kMove,    // its state is being copied
+  kMoved,   // the copy is done
+  kEnd,     // its slot goes back to the pool
+};
+
+const char* session_state_name(SessionState state);
+
+// The table above; none where the event cannot happen.
+std::optional<SessionState> next_state(SessionState state, SessionEvent event);
+
+struct Session {
+  SessionKey key;
+  SlotId slot = -1;
+  SessionState state = SessionState::kNew;
+  int64_t position = 0;        // known values, consumed or pending: the position of the next one
+  int32_t pending = kNoValue;  // the last known value, not consumed yet
+  TimePoint idle_since{};
+
+  // Follows the table; an event that cannot happen stops the process.
+  void apply(SessionEvent event);
+  // No call runs on it.
+  bool resting() const { return state == SessionState::kNew || state == SessionState::kIdle; }
+};
+
+}  // namespace runnel

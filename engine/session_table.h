@@ -1,0 +1,38 @@
+// The named sessions of one engine, by (owner, id).
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "engine/session.h"
+
+namespace runnel {
+
+class SessionTable {
+ public:
+  // Null when there is none.
+  Session* find(const SessionKey& key);
+
+  // Takes a session under its key, which must be free. The pointer stays valid until erase().
+  Session* insert(Session session);
+
+  // Forgets a session; its slot is the caller's to release.
+  void erase(const SessionKey& key);
+
+  size_t size() const { return sessions_.size(); }
+
+  // Sessions of `owner` with ids after `after`, at most `count`, by id.
+  SessionPage page(const std::string& owner, const std::string& after, int count,
+                   TimePoint now) const;
+
+  // A resting session that has rested since before `since`, or null.
+  Session* find_rested(TimePoint since);
+
+ private:
+  std::map<SessionKey, Session> sessions_;
+};
+
+// What a session looks like from outside.
+SessionInfo describe(const Session& session, TimePoint now);
+
+}  // namespace runnel

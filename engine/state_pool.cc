@@ -1,0 +1,26 @@
+#include "engine/state_pool.h"
+
+#include "base/check.h"
+
+namespace runnel {
+
+StatePool::StatePool(int slots) : leased_(slots, false) {
+  for (SlotId slot = slots - 1; slot >= 0; --slot) free_.push_back(slot);
+}
+
+std::optional<SlotId> StatePool::lease() {
+  if (free_.empty()) return std::nullopt;
+  const SlotId slot = free_.back();
+  free_.pop_back();
+  check(!leased_[slot], "a free slot has no owner");
+  leased_[slot] = true;
+  return slot;
+}
+
+void StatePool::release(SlotId slot) {
+  check(slot >= 0 && slot < size() && leased_[slot], "a slot is released once, by its owner");
+  leased_[slot] = false;
+  free_.push_back(slot);
+}
+
+}  // namespace runnel

@@ -1,0 +1,133 @@
+#include "engine/token_stream.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace runnel {
+
+void StreamGroup::clear() {
+  started.reset();
+  values.clear();
+  top.clear();
+  finished.clear();
+  end.reset();
+}
+
+bool StreamGroup::empty() const { return !started && values.empty() && finished.empty() && !end; }
+
+TokenStream::TokenStream(Delivery delivery, int room, int top_log_probs, std::function<void()> wake)
+    : delivery_(delivery), room_(room), top_per_value_(top_log_probs), wake_(std::move(wake)) {
+  values_.reserve(room);
+  top_.reserve(static_cast<size_t>(room) * top_log_probs);
+}
+
+void TokenStream::attach(std::function<void()> resume) { resume_ = std::move(resume); }
+
+bool TokenStream::due() const {
+  if (started_ || !finished_.empty() || end_) return true;
+  if (values_.empty()) return false;
+  return !sent_first_ || delayed_ || static_cast<int>(values_.size()) >= delivery_.max_values ||
+         static_cast<int>(values_.size()) == room_;
+}
+
+void TokenStream::wake_if_due() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!reader_waits_ || !due()) return;
+    reader_waits_ = false;
+  }
+  wake_();
+}
+
+int TokenStream::room() {
+  std::lock_guard lock(mutex_);
+  return room_ - static_cast<int>(values_.size());
+}
+
+void TokenStream::start(Started started) {
+  {
+    std::lock_guard lock(mutex_);
+    started_ = std::move(started);
+  }
+  wake_if_due();
+}
+
+void TokenStream::push(int sample, const Emitted& emitted, TimePoint now) {
+  {
+    std::lock_guard lock(mutex_);
+    check(static_cast<int>(values_.size()) < room_, "a stream has room for what is pushed");
+    if (values_.empty()) oldest_ = now;
+    values_.push_back({.sample = sample,
+                       .value = emitted.value,
+                       .position = emitted.position,
+                       .log_prob = emitted.log_prob,
+                       .top_count = emitted.top_count});
+    check(emitted.top_count <= top_per_value_, "no more top log-probabilities than asked for");
+    top_.insert(top_.end(), emitted.top, emitted.top + emitted.top_count);
+  }
+  flush(now);
+}
+
+void TokenStream::finish(const Finished& finished) {
+  {
+    std::lock_guard lock(mutex_);
+    finished_.push_back(finished);
+  }
+  wake_if_due();
+}
+
+void TokenStream::end(Status status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    end_ = std::move(status);
+  }
+  wake_if_due();
+}
+
+void TokenStream::flush(TimePoint now) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!values_.empty() && now - oldest_ >= delivery_.max_delay) delayed_ = true;
+  }
+  wake_if_due();
+}
+
+bool TokenStream::take(StreamGroup& group) {
+  group.clear();
+  bool was_full = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!due()) {
+      reader_waits_ = true;
+      return false;
+    }
+    was_full = starved_;
+    starved_ = false;
+    std::swap(group.started, started_);
+    group.values.assign(values_.begin(), values_.end());
+    group.top.assign(top_.begin(), top_.end());
+    group.finished.swap(finished_);
+    std::swap(group.end, end_);
+    sent_first_ = sent_first_ || !values_.empty();
+    delayed_ = false;
+    values_.clear();
+    top_.clear();
+  }
+  if (was_full && resume_) resume_();
+  return true;
+}
+
+void TokenStream::starve() {
+  std::lock_guard lock(mutex_);
+  starved_ = true;
+}
+
+void TokenStream::cancel() {
+  cancelled_.store(true, std::memory_order_release);
+  if (resume_) resume_();
+}
+
+}  // namespace runnel

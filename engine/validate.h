@@ -1,0 +1,32 @@
+// What a request must be before it may wait for the scheduler: everything that depends on the model
+// and on the limits, but not on any session.
+#pragma once
+
+#include "base/status.h"
+#include "engine/request.h"
+#include "models/spec.h"
+
+namespace runnel {
+
+struct RequestLimits {
+  int64_t samples = 0;
+  int64_t prompt_values = 0;
+  int64_t max_values = 0;
+};
+
+// OK, or INVALID_ARGUMENT that names the field and its limit.
+Status validate(const GenerateRequest& request, const Spec& spec, const RequestLimits& limits);
+
+// OK, or INVALID_ARGUMENT naming `field` when a value is not in the vocabulary or there are too
+// many.
+Status validate_values(const std::vector<int32_t>& values, const char* field, int64_t at_most,
+                       const Spec& spec);
+
+// OK, or OUT_OF_RANGE naming the last position, when `values` more do not fit a sequence at
+// `position`.
+Status validate_length(int64_t position, int64_t values, const Spec& spec);
+
+// OK, or INVALID_ARGUMENT: an id is 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : -
+Status validate_session_id(const std::string& id);
+
+}  // namespace runnel

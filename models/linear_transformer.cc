@@ -1,0 +1,407 @@
+#include "models/linear_transformer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+
+namespace runnel {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Owned matrix in the backend's memory.
+struct Matrix {
+  Buffer buffer;
+  View view;
+};
+
+Matrix make_matrix(Backend& backend, DType type, int rows, int cols, Memory memory) {
+  Matrix matrix;
+  matrix.buffer = backend.allocate(std::max<int64_t>(int64_t{rows} * cols * 4, 1), memory);
+  matrix.view = {matrix.buffer.data(), type, rows, cols, cols};
+  return matrix;
+}
+
+struct NormWeights {
+  Matrix scale, shift;
+  float eps = 0.0F;
+  Norm norm() const { return {scale.view, shift.view, eps}; }
+};
+
+struct Layer {
+  Weight qkv;  // the three projections side by side: columns q, k, v
+  Weight out;
+  NormWeights norm1;
+  Weight linear1;
+  Weight linear2;
+  NormWeights norm2;
+};
+
+// Reads a bundle's tensors into the backend.
+class Loader {
+ public:
+  Loader(const Bundle& bundle, Backend& backend) : bundle_(bundle), backend_(backend) {}
+
+  const std::vector<float>& tensor(const std::string& name) const {
+    const auto it = bundle_.tensors.find(name);
+    check(it != bundle_.tensors.end(), "load_bundle() has checked the names");
+    return it->second;
+  }
+
+  Matrix matrix(const std::string& name, int rows, int cols) const {
+    const std::vector<float>& from = tensor(name);
+    Matrix matrix = make_matrix(backend_, DType::kF32, rows, cols, Memory::kDevice);
+    check(from.size() == static_cast<size_t>(rows) * cols, "load_bundle() has checked the shapes");
+    backend_.copy(host_span(from), matrix.buffer.span());
+    return matrix;
+  }
+
+  NormWeights norm(const std::string& name) const {
+    const int width = bundle_.spec.width;
+    return {matrix(name + ".weight", 1, width), matrix(name + ".bias", 1, width),
+            bundle_.spec.norm_eps};
+  }
+
+  // One weight whose outputs are those of the named layers, one after the other.
+  Weight linear(const std::vector<std::string>& names, int in) const {
+    std::vector<float> weight;
+    std::vector<float> bias;
+    for (const std::string& name : names) {
+      const auto& w = tensor(name + ".weight");
+      const auto& b = tensor(name + ".bias");
+      weight.insert(weight.end(), w.begin(), w.end());
+      bias.insert(bias.end(), b.begin(), b.end());
+    }
+    const int out = static_cast<int>(bias.size());
+    return backend_.pack({weight.data(), out, in}, {bias.data(), 1, out}, Precision::kFp32);
+  }
+
+  Layer layer(int index) const {
+    const Spec& spec = bundle_.spec;
+    const std::string name = "transformer.layers." + std::to_string(index);
+    const std::string attention = name + ".attention.";
+    Layer layer;
+    layer.qkv = linear({attention + "query_projection", attention + "key_projection",
+                        attention + "value_projection"},
+                       spec.width);
+    layer.out = linear({attention + "out_projection"}, spec.heads * spec.value_size);
+    layer.norm1 = norm(name + ".norm1");
+    layer.linear1 = linear({name + ".linear1"}, spec.width);
+    layer.linear2 = linear({name + ".linear2"}, spec.ffn);
+    layer.norm2 = norm(name + ".norm2");
+    return layer;
+  }
+
+  // The backend only reads from a span that it copies from.
+  static Span host_span(const std::vector<float>& from) {
+    return {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(from.data())),
+            static_cast<int64_t>(from.size() * sizeof(float))};
+  }
+
+ private:
+  const Bundle& bundle_;
+  Backend& backend_;
+};
+
+class LinearTransformer final : public Model {
+ public:
+  LinearTransformer(const Bundle& bundle, Backend& backend, const ModelLimits& limits);
+
+  const Spec& spec() const override { return spec_; }
+  const StateLayout& layout() const override { return layout_; }
+  ModelLimits limits() const override { return limits_; }
+
+  void set(SlotId slot, const Control& control, bool zero_state) override;
+  void copy(SlotId from, SlotId to) override;
+  void read(SlotId slot, std::span<std::byte> bytes) override;
+  void write(SlotId slot, std::span<const std::byte> bytes) override;
+  Ticket submit(std::span<const Row> rows, int steps) override;
+  bool collect(Ticket ticket, std::vector<Emitted>& out) override;
+
+ private:
+  // The shape of one step, as stage() has laid it out.
+  struct Batch {
+    Rows rows{};
+    int inputs = 0;
+    int sampled = 0;  // rows that want kNext, the first ones
+    int scored = 0;   // inputs of kScores rows, right behind
+    int steps = 0;
+  };
+
+  void allocate_activations();
+  void stage(std::span<const Row> rows);
+  void stage_row(int index, const Row& row);
+  void forward();
+  void attention(const Layer& layer, int64_t offset, View x);
+  void feed_forward(const Layer& layer, View x);
+  Span state_span(SlotId slot) const {
+    return {states_.data() + slot * slot_bytes_, spec_.state_bytes()};
+  }
+  Control& control(SlotId slot) const { return controls_.as<Control>()[slot]; }
+  static Span control_span(Control& control) {
+    return {reinterpret_cast<std::byte*>(&control), sizeof(Control)};
+  }
+
+  const Spec spec_;
+  Backend& backend_;
+  const ModelLimits limits_;
+  StateLayout layout_;
+  Recurrence recurrence_;
+
+  Matrix value_table_, position_table_;
+  Embedding embedding_;
+  std::vector<Layer> layers_;
+  NormWeights final_norm_;
+  Weight predictor_;
+
+  int64_t slot_bytes_ = 0;
+  Buffer states_;                     // [slots][layer][head]{S, z}
+  Buffer controls_;                   // Control [slots]
+  std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
+
+  // Activations at the largest batch.
+  Matrix x_, qkv_, attended_, hidden_, projected_, head_, log_probs_;
+  // What the host lays out for a step, in memory that the backend can reach.
+  Matrix slot_, first_, values_, head_row_, pending_, targets_;
+  Buffer emitted_;  // Emitted [steps][rows]
+
+  Batch batch_;
+  Ticket ticket_ = 0;
+};
+
+LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
+                                     const ModelLimits& limits)
+    : spec_(bundle.spec), backend_(backend), limits_(limits), has_pending_(limits.slots) {
+  const Loader loader(bundle, backend);
+  layout_ = {.fixed_bytes = spec_.state_bytes() + static_cast<int64_t>(sizeof(Control)),
+             .numerics = backend.numerics() + "/state-fp32"};
+  recurrence_ = {.map = spec_.feature_map,
+                 .heads = spec_.heads,
+                 .dk = spec_.query_size,
+                 .dv = spec_.value_size,
+                 .eps = spec_.attention_eps};
+  value_table_ = loader.matrix("value_embedding.weight", spec_.vocabulary, spec_.value_width);
+  if (spec_.position == PositionKind::kTable) {
+    position_table_ = loader.matrix("pos_embedding.pe", static_cast<int>(spec_.positions),
+                                    spec_.position_width());
+  }
+  embedding_ = {value_table_.view, position_table_.view, spec_.position, spec_.combine,
+                spec_.position_width()};
+  for (int i = 0; i < spec_.layers; ++i) layers_.push_back(loader.layer(i));
+  if (spec_.final_norm) final_norm_ = loader.norm("transformer.norm");
+  predictor_ = loader.linear({"predictor"}, spec_.width);
+
+  slot_bytes_ = aligned(spec_.state_bytes());
+  states_ = backend.allocate(slot_bytes_ * limits.slots, Memory::kDevice);
+  controls_ =
+      backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
+  for (SlotId slot = 0; slot < limits.slots; ++slot) set(slot, Control{}, false);
+  allocate_activations();
+}
+
+void LinearTransformer::allocate_activations() {
+  const int inputs = limits_.values;
+  const auto device = [&](int cols) {
+    return make_matrix(backend_, DType::kF32, inputs, cols, Memory::kDevice);
+  };
+  const auto host = [&](int count) {
+    return make_matrix(backend_, DType::kI32, 1, count, Memory::kHost);
+  };
+  x_ = device(spec_.width);
+  projected_ = device(spec_.width);
+  qkv_ = device(spec_.heads * (2 * spec_.query_size + spec_.value_size));
+  attended_ = device(spec_.heads * spec_.value_size);
+  hidden_ = device(spec_.ffn);
+  head_ = device(spec_.head.width());
+  log_probs_ = make_matrix(backend_, DType::kF32, 1, inputs, Memory::kHost);
+  slot_ = host(limits_.rows);
+  first_ = host(limits_.rows + 1);
+  head_row_ = host(limits_.rows);
+  pending_ = host(limits_.rows);
+  values_ = host(inputs);
+  targets_ = host(inputs);
+  emitted_ = backend_.allocate(
+      int64_t{limits_.steps} * limits_.rows * static_cast<int64_t>(sizeof(Emitted)), Memory::kHost);
+}
+
+void LinearTransformer::set(SlotId slot, const Control& control, bool zero_state) {
+  check(slot >= 0 && slot < limits_.slots, "the slot exists");
+  Control held = control;
+  backend_.copy(control_span(held), control_span(this->control(slot)));
+  if (zero_state) backend_.zero(state_span(slot));
+  has_pending_[slot] = control.pending != kNoValue;
+}
+
+void LinearTransformer::copy(SlotId from, SlotId to) {
+  check(from != to, "a state is not copied to itself");
+  backend_.copy(state_span(from), state_span(to));
+  backend_.copy(control_span(control(from)), control_span(control(to)));
+  has_pending_[to] = has_pending_[from];
+}
+
+void LinearTransformer::read(SlotId slot, std::span<std::byte> bytes) {
+  check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
+  const int64_t state = spec_.state_bytes();
+  backend_.copy(state_span(slot), {bytes.data(), state});
+  backend_.copy(control_span(control(slot)),
+                {bytes.data() + state, static_cast<int64_t>(sizeof(Control))});
+}
+
+void LinearTransformer::write(SlotId slot, std::span<const std::byte> bytes) {
+  check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
+  const int64_t state = spec_.state_bytes();
+  backend_.copy({const_cast<std::byte*>(bytes.data()), state}, state_span(slot));
+  Control held;
+  std::memcpy(&held, bytes.data() + state, sizeof(held));
+  set(slot, held, false);
+}
+
+void LinearTransformer::stage_row(int index, const Row& row) {
+  const int pending = has_pending_[row.slot];
+  int32_t* values = values_.view.i32();
+  const int known = static_cast<int>(row.values.size()) + pending;
+  check(known > 0, "a row has an input");
+  const int inputs = row.want == Want::kNext ? 1 : known - 1;
+  check(batch_.inputs + inputs <= limits_.values, "the batch is within limits().values");
+  slot_.view.i32()[index] = row.slot;
+  first_.view.i32()[index] = batch_.inputs;
+  const bool samples = row.want == Want::kNext;
+  head_row_.view.i32()[index] = samples ? batch_.inputs : -1;
+  pending_.view.i32()[index] = samples ? kNoValue : row.values.back();
+  // Input i is known value i; behind it comes known value i + 1, which a score is about.
+  const auto value = [&](int i) {
+    if (pending == 1 && i == 0) return kNoValue;
+    return row.values[i - pending];
+  };
+  for (int i = 0; i < inputs; ++i) {
+    values[batch_.inputs + i] = value(i);
+    if (row.want == Want::kScores) targets_.view.i32()[batch_.scored + i] = value(i + 1);
+  }
+  batch_.inputs += inputs;
+  has_pending_[row.slot] = 1;
+  if (samples) ++batch_.sampled;
+  if (row.want == Want::kScores) batch_.scored += inputs;
+}
+
+void LinearTransformer::stage(std::span<const Row> rows) {
+  check(rows.size() <= static_cast<size_t>(limits_.rows), "the batch is within limits().rows");
+  batch_ = {};
+  batch_.rows = {slot_.view.i32(), first_.view.i32(), static_cast<int>(rows.size())};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    check(i == 0 || rows[i - 1].want <= rows[i].want, "rows stand in the order of Want");
+    check(rows[i].want != Want::kNext || rows[i].values.empty(),
+          "a row that samples gives no values");
+    stage_row(static_cast<int>(i), rows[i]);
+  }
+  first_.view.i32()[rows.size()] = batch_.inputs;
+}
+
+void LinearTransformer::attention(const Layer& layer, int64_t offset, View x) {
+  const int queries = spec_.heads * spec_.query_size;
+  const View qkv = qkv_.view.top(x.rows);
+  const View attended = attended_.view.top(x.rows);
+  backend_.matmul(x, layer.qkv, Activation::kNone, qkv);
+  const RecurrenceInputs inputs = {.q = qkv.columns(0, queries),
+                                   .k = qkv.columns(queries, queries),
+                                   .v = qkv.columns(2 * queries, attended.cols)};
+  backend_.recur(batch_.rows, recurrence_, inputs, {states_.data(), slot_bytes_, offset}, attended);
+  const View projected = projected_.view.top(x.rows);
+  backend_.matmul(attended, layer.out, Activation::kNone, projected);
+  backend_.norm(projected, x, layer.norm1.norm(), x);
+}
+
+void LinearTransformer::feed_forward(const Layer& layer, View x) {
+  const View hidden = hidden_.view.top(x.rows);
+  const View projected = projected_.view.top(x.rows);
+  backend_.matmul(x, layer.linear1, spec_.activation, hidden);
+  backend_.matmul(hidden, layer.linear2, Activation::kNone, projected);
+  backend_.norm(projected, x, layer.norm2.norm(), x);
+}
+
+// One step over the staged rows: the encoder of fast-transformers, post-norm, one value a row and
+// position, and the head where somebody looks at it.
+void LinearTransformer::forward() {
+  const View x = x_.view.top(batch_.inputs);
+  View values = values_.view;
+  values.cols = batch_.inputs;
+  backend_.embed(batch_.rows, values, controls_.as<Control>(), embedding_, x);
+  const int64_t layer_bytes = spec_.state_bytes() / spec_.layers;
+  for (int i = 0; i < spec_.layers; ++i) {
+    attention(layers_[i], i * layer_bytes, x);
+    feed_forward(layers_[i], x);
+  }
+  const View read = x.top(batch_.sampled + batch_.scored);
+  if (read.rows == 0) return;
+  if (spec_.final_norm) backend_.norm(read, View{}, final_norm_.norm(), read);
+  backend_.matmul(read, predictor_, Activation::kNone, head_.view.top(read.rows));
+}
+
+Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
+  check(steps >= 1 && steps <= limits_.steps, "the steps are within limits().steps");
+  stage(rows);
+  batch_.steps = steps;
+  check(steps == 1 || batch_.sampled == batch_.rows.count,
+        "several steps are for rows that sample");
+  const View head = head_.view.top(batch_.sampled + batch_.scored);
+  for (int step = 0; step < steps; ++step) {
+    if (batch_.inputs > 0) forward();
+    if (batch_.scored > 0) {
+      View scored = head;
+      scored.data = head.f32(batch_.sampled);
+      scored.rows = batch_.scored;
+      View targets = targets_.view;
+      View log_probs = log_probs_.view;
+      targets.cols = log_probs.cols = batch_.scored;
+      backend_.score(spec_.head, scored, targets, log_probs);
+    }
+    backend_.sample(batch_.rows, {head_row_.view.i32(), pending_.view.i32()}, spec_.head, head,
+                    controls_.as<Control>(),
+                    emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows);
+  }
+  return ++ticket_;
+}
+
+bool LinearTransformer::collect(Ticket ticket, std::vector<Emitted>& out) {
+  check(ticket == ticket_, "tickets are collected in order");
+  for (int step = 0; step < batch_.steps; ++step) {
+    const Emitted* emitted = emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows;
+    for (int row = 0; row < batch_.sampled; ++row) {
+      if (emitted[row].row < 0) continue;
+      out.push_back(emitted[row]);
+    }
+  }
+  const int32_t* first = batch_.rows.first;
+  for (int row = batch_.sampled, i = 0; i < batch_.scored; ++row) {
+    for (; i < first[row + 1] - batch_.sampled; ++i) {
+      Emitted scored;
+      scored.row = row;
+      scored.value = targets_.view.i32()[i];
+      scored.log_prob = log_probs_.view.f32()[i];
+      out.push_back(scored);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_linear_transformer(const Bundle& bundle, Backend& backend,
+                                                       const ModelLimits& limits) {
+  try {
+    return std::unique_ptr<Model>(std::make_unique<LinearTransformer>(bundle, backend, limits));
+  } catch (const std::bad_alloc&) {
+    const int64_t mib =
+        (bundle.spec.state_bytes() * limits.slots + bundle.spec.parameters() * 4) >> 20;
+    return Status(Code::kResourceExhausted,
+                  bundle.directory + ": not enough memory for " + std::to_string(limits.slots) +
+                      " states and the weights (about " + std::to_string(mib) +
+                      " MiB); lower the number of sessions");
+  }
+}
+
+}  // namespace runnel
