@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cassert>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "models/json_tree.h"
 #include "models/regular_file.h"
@@ -204,7 +204,7 @@ std::vector<int64_t> index_of(int64_t flat, std::span<const int64_t> shape) {
 
 int64_t StoredTensor::elements() const {
   const int64_t elements = product(shape);
-  assert(elements >= 0);
+  check(elements >= 0, "a parsed shape has been checked");
   return elements;
 }
 
@@ -331,7 +331,7 @@ std::string SafetensorsFile::digest() const {
   unsigned int hash_bytes = 0;
   const int done = EVP_Digest(map_, static_cast<size_t>(map_bytes_), hash.data(), &hash_bytes,
                               EVP_sha256(), nullptr);
-  if (done != 1) std::abort();  // SHA-256 of mapped memory cannot fail in a working library
+  check(done == 1, "SHA-256 of mapped memory cannot fail in a working library");
   std::string hex;
   for (const unsigned char byte : std::span(hash).first(hash_bytes)) {
     hex += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
