@@ -1,0 +1,149 @@
+#include "tests/engine/fake_model.h"
+
+#include <cstring>
+#include <set>
+
+#include "base/check.h"
+
+namespace runnel {
+namespace {
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9e3779b97f4a7c15ULL + b + 0x632be59bd9b4e019ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+int32_t next_value(uint64_t hash, const Control& control, int vocabulary) {
+  const uint64_t word = mix(mix(hash, control.seed), mix(control.stream, control.position));
+  return static_cast<int32_t>(word % static_cast<uint64_t>(vocabulary));
+}
+
+float log_prob_of(uint64_t hash, int32_t value) {
+  return -static_cast<float>(mix(hash, static_cast<uint64_t>(value)) % 1000) / 100.0F;
+}
+
+}  // namespace
+
+Spec fake_spec(int64_t positions, bool begins) {
+  Spec spec;
+  spec.name = "fake";
+  spec.layers = spec.heads = spec.query_size = spec.value_size = spec.width = 1;
+  spec.vocabulary = 100;
+  spec.positions = positions;
+  spec.position = positions == 0 ? PositionKind::kNone : PositionKind::kTable;
+  spec.head = {HeadKind::kCategorical, 100, 0};
+  if (begins) spec.begin = Begin{.value = 7, .histogram = {}};
+  return spec;
+}
+
+FakeModel::FakeModel(Spec spec, ModelLimits limits)
+    : spec_(std::move(spec)), limits_(limits), slots_(limits.slots) {
+  layout_ = {.fixed_bytes = sizeof(Slot), .numerics = "fake"};
+}
+
+void FakeModel::set(SlotId slot, const Control& control, bool zero_state) {
+  check(slot >= 0 && slot < limits_.slots, "the slot exists");
+  slots_[slot].control = control;
+  if (zero_state) slots_[slot].hash = 0;
+}
+
+void FakeModel::copy(SlotId from, SlotId to) {
+  check(from != to, "a state is not copied to itself");
+  slots_.at(to) = slots_.at(from);
+}
+
+void FakeModel::read(SlotId slot, std::span<std::byte> bytes) {
+  std::memcpy(bytes.data(), &slots_.at(slot), sizeof(Slot));
+}
+
+void FakeModel::write(SlotId slot, std::span<const std::byte> bytes) {
+  std::memcpy(&slots_.at(slot), bytes.data(), sizeof(Slot));
+}
+
+void FakeModel::consume(Slot& slot, int32_t value) {
+  check(value >= 0 && value < spec_.vocabulary, "a value is in the vocabulary");
+  check(spec_.positions == 0 || slot.control.position < spec_.positions,
+        "a value has a position to go in");
+  slot.hash = mix(slot.hash, static_cast<uint64_t>(value) + 1);
+  ++slot.control.position;
+}
+
+Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
+  if (on_submit) on_submit();
+  check(!rows.empty() && rows.size() <= static_cast<size_t>(limits_.rows), "rows within limits");
+  check(steps >= 1 && steps <= limits_.steps, "steps within limits");
+  emitted_.clear();
+  std::set<SlotId> seen;
+  int inputs = 0;
+  Launch launch{.rows = {rows.begin(), rows.end()}, .inputs = {}, .steps = steps};
+  for (const Row& row : rows) {
+    check(seen.insert(row.slot).second, "a slot is in one row");
+    check(steps == 1 || row.want == Want::kNext, "several steps are for rows that sample");
+    launch.inputs.push_back(static_cast<int>(row.values.size()));
+    inputs += row.want == Want::kNext ? 1 : static_cast<int>(row.values.size());
+  }
+  check(inputs <= limits_.values, "values within limits");
+  launches.push_back(std::move(launch));
+  for (int step = 0; step < steps; ++step) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      Slot& slot = slots_.at(rows[i].slot);
+      Control& control = slot.control;
+      if (rows[i].want != Want::kNext) {
+        for (const int32_t value : rows[i].values) {
+          if (control.pending != kNoValue) consume(slot, control.pending);
+          if (rows[i].want == Want::kScores) {
+            emitted_.push_back({.row = static_cast<int32_t>(i),
+                                .value = value,
+                                .log_prob = log_prob_of(slot.hash, value),
+                                .top = {}});
+          }
+          control.pending = value;
+        }
+        continue;
+      }
+      if (control.remaining == 0) continue;  // frozen
+      consume(slot, control.pending);
+      control.pending = next_value(slot.hash, control, spec_.vocabulary);
+      --control.remaining;
+      emitted_.push_back({.row = static_cast<int32_t>(i),
+                          .value = control.pending,
+                          .position = control.position,
+                          .log_prob = log_prob_of(slot.hash, control.pending),
+                          .top = {}});
+    }
+  }
+  return ++ticket_;
+}
+
+bool FakeModel::collect(Ticket ticket, std::vector<Emitted>& out) {
+  check(ticket == ticket_, "tickets are collected in order");
+  out.insert(out.end(), emitted_.begin(), emitted_.end());
+  return true;
+}
+
+std::vector<int32_t> FakeModel::expected(const Spec& spec, const std::vector<int32_t>& known,
+                                         uint64_t seed, uint32_t stream, int count) {
+  uint64_t hash = 0;
+  for (const int32_t value : known) hash = mix(hash, static_cast<uint64_t>(value) + 1);
+  Control control;
+  control.seed = seed;
+  control.stream = stream;
+  control.position = static_cast<int64_t>(known.size());
+  std::vector<int32_t> values;
+  for (int i = 0; i < count; ++i) {
+    values.push_back(next_value(hash, control, spec.vocabulary));
+    hash = mix(hash, static_cast<uint64_t>(values.back()) + 1);
+    ++control.position;
+  }
+  return values;
+}
+
+float FakeModel::expected_log_prob(const std::vector<int32_t>& known, size_t i) {
+  uint64_t hash = 0;
+  for (size_t j = 0; j < i; ++j) hash = mix(hash, static_cast<uint64_t>(known[j]) + 1);
+  return log_prob_of(hash, known[i]);
+}
+
+}  // namespace runnel

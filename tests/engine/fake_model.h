@@ -1,0 +1,62 @@
+// A model without arithmetic: the next value is a hash of everything that a real one's would depend
+// on. It checks how it is used (slots owned by one row, rows in order, values in range) and stops
+// the process where the scheduler breaks the contract of models/model.h.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "models/model.h"
+
+namespace runnel {
+
+class FakeModel final : public Model {
+ public:
+  FakeModel(Spec spec, ModelLimits limits);
+
+  const Spec& spec() const override { return spec_; }
+  const StateLayout& layout() const override { return layout_; }
+  ModelLimits limits() const override { return limits_; }
+  void set(SlotId slot, const Control& control, bool zero_state) override;
+  void copy(SlotId from, SlotId to) override;
+  void read(SlotId slot, std::span<std::byte> bytes) override;
+  void write(SlotId slot, std::span<const std::byte> bytes) override;
+  Ticket submit(std::span<const Row> rows, int steps) override;
+  bool collect(Ticket ticket, std::vector<Emitted>& out) override;
+
+  // Called at the start of every submit: what time it takes, what happens meanwhile.
+  std::function<void()> on_submit;
+
+  struct Launch {
+    std::vector<Row> rows;    // values are not kept
+    std::vector<int> inputs;  // values given by each row
+    int steps = 0;
+  };
+  std::vector<Launch> launches;
+
+  // What a correct server must generate: `count` values after `known`, which is not empty.
+  static std::vector<int32_t> expected(const Spec& spec, const std::vector<int32_t>& known,
+                                       uint64_t seed, uint32_t stream, int count);
+  // The log-probability that it gives to known[i], i >= 1.
+  static float expected_log_prob(const std::vector<int32_t>& known, size_t i);
+
+ private:
+  struct Slot {
+    uint64_t hash = 0xdead;  // of the values consumed; never zero by accident
+    Control control;
+  };
+  void consume(Slot& slot, int32_t value);
+
+  const Spec spec_;
+  const ModelLimits limits_;
+  StateLayout layout_;
+  std::vector<Slot> slots_;
+  std::vector<Emitted> emitted_;
+  Ticket ticket_ = 0;
+};
+
+// A spec of symbols 0..99 without a last position, or with `positions`, and with a begin value or
+// without.
+Spec fake_spec(int64_t positions = 0, bool begins = false);
+
+}  // namespace runnel

@@ -1,0 +1,79 @@
+#include "tests/engine/harness.h"
+
+#include <utility>
+
+namespace runnel {
+
+void Reader::read() {
+  StreamGroup group;
+  while (!end && stream->take(group)) {
+    if (group.started) started = group.started;
+    for (const StreamValue& value : group.values) {
+      values[value.sample].push_back(value.value);
+      positions[value.sample].push_back(value.position);
+    }
+    if (!group.values.empty()) groups.push_back(group.values.size());
+    finished.insert(finished.end(), group.finished.begin(), group.finished.end());
+    if (group.end) end = group.end;
+  }
+}
+
+Harness::Harness(Spec spec, ModelLimits limits, EngineOptions options) {
+  auto owned = std::make_unique<FakeModel>(std::move(spec), limits);
+  model = owned.get();
+  engine = std::make_unique<Engine>(std::move(owned), options, clock, false);
+}
+
+std::shared_ptr<Reader> Harness::generate(const GenerateRequest& request, int room) {
+  auto reader = std::make_shared<Reader>();
+  reader->stream = std::make_shared<TokenStream>(
+      request.delivery, room > 0 ? room : engine->stream_room(request.samples),
+      request.top_log_probs, [reader = reader.get()] { ++reader->wakes; });
+  readers.push_back(reader);
+  if (Status s = engine->generate(request, reader->stream); !s.ok()) reader->end = s;
+  return reader;
+}
+
+void Harness::turn() {
+  engine->turn();
+  for (const auto& reader : readers) reader->read();
+}
+
+void Harness::run(int turns) {
+  for (int i = 0; i < turns; ++i) {
+    const bool moved = engine->turn();
+    for (const auto& reader : readers) reader->read();
+    if (!moved) return;
+  }
+}
+
+Result<SessionInfo> Harness::create(const std::string& id) {
+  std::optional<Result<SessionInfo>> result;
+  engine->create_session({"", id}, [&](Result<SessionInfo> r) { result = std::move(r); });
+  if (!result) engine->turn();
+  return *result;
+}
+
+Result<SessionInfo> Harness::get(const std::string& id) {
+  std::optional<Result<SessionInfo>> result;
+  engine->get_session({"", id}, [&](Result<SessionInfo> r) { result = std::move(r); });
+  if (!result) engine->turn();
+  return *result;
+}
+
+Status Harness::remove(const std::string& id) {
+  std::optional<Status> result;
+  engine->delete_session({"", id}, [&](Status s) { result = std::move(s); });
+  if (!result) engine->turn();
+  return *result;
+}
+
+GenerateRequest request_of(std::vector<int32_t> prompt, int64_t max_values, uint64_t seed) {
+  GenerateRequest request;
+  request.prompt = std::move(prompt);
+  request.max_values = max_values;
+  request.seed = seed;
+  return request;
+}
+
+}  // namespace runnel

@@ -1,0 +1,57 @@
+// An engine over a fake model on a virtual clock, turned by hand; and a reader for its streams.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/engine/fake_model.h"
+
+namespace runnel {
+
+// Reads one stream, when told to.
+struct Reader {
+  std::shared_ptr<TokenStream> stream;
+  std::optional<Started> started;
+  std::map<int, std::vector<int32_t>> values;  // by sample
+  std::map<int, std::vector<int64_t>> positions;
+  std::vector<size_t> groups;  // sizes of the groups taken that had values
+  std::vector<Finished> finished;
+  std::optional<Status> end;
+  int wakes = 0;
+
+  // Takes all that is due.
+  void read();
+};
+
+class Harness {
+ public:
+  explicit Harness(Spec spec = fake_spec(), ModelLimits limits = default_limits(),
+                   EngineOptions options = {});
+
+  static ModelLimits default_limits() { return {.slots = 8, .rows = 8, .values = 16, .steps = 4}; }
+
+  // Hands a request over; a refusal is the reader's end.
+  std::shared_ptr<Reader> generate(const GenerateRequest& request, int room = 0);
+  // Turns until nothing moves, reading all streams after each turn; at most `turns`.
+  void run(int turns = 10000);
+  // One turn, and all streams read.
+  void turn();
+
+  // Waits for a unary call by turning.
+  Result<SessionInfo> create(const std::string& id);
+  Result<SessionInfo> get(const std::string& id);
+  Status remove(const std::string& id);
+
+  Clock clock{TimePoint(std::chrono::seconds(1000))};
+  FakeModel* model = nullptr;
+  std::unique_ptr<Engine> engine;
+  std::vector<std::shared_ptr<Reader>> readers;
+};
+
+// A request for `max_values` values after `prompt`, with a seed.
+GenerateRequest request_of(std::vector<int32_t> prompt, int64_t max_values, uint64_t seed = 1);
+
+}  // namespace runnel

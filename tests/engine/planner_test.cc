@@ -1,0 +1,113 @@
+#include "engine/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace runnel {
+namespace {
+
+constexpr Candidate kDecode{.want = Want::kNext, .inputs = 1, .room = 100};
+Candidate prompt(int64_t inputs) { return {.want = Want::kNothing, .inputs = inputs}; }
+Candidate score(int64_t inputs) { return {.want = Want::kScores, .inputs = inputs}; }
+
+Plan plan(const std::vector<Candidate>& candidates, PlanLimits limits, size_t turn = 0) {
+  Plan result;
+  plan_batch(candidates, limits, turn, result);
+  return result;
+}
+
+std::map<int, int> inputs_of(const Plan& plan) {
+  std::map<int, int> inputs;
+  for (const Share& share : plan.shares) inputs[share.candidate] = share.inputs;
+  return inputs;
+}
+
+TEST(Planner, NothingWaitsNothingIsPlanned) {
+  EXPECT_TRUE(plan({}, {.rows = 4, .values = 8, .steps = 4}).shares.empty());
+}
+
+TEST(Planner, DecodingRowsComeFirstThenChunksWithinTheBudget) {
+  const Plan result =
+      plan({prompt(100), kDecode, score(3), kDecode}, {.rows = 8, .values = 16, .steps = 4});
+  ASSERT_EQ(result.shares.size(), 4U);
+  EXPECT_EQ(result.decoding, 2);
+  EXPECT_EQ(result.shares[0].candidate, 1);
+  EXPECT_EQ(result.shares[1].candidate, 3);
+  EXPECT_EQ(result.shares[2].candidate, 2);  // scores before prompts
+  EXPECT_EQ(result.shares[3].candidate, 0);
+  EXPECT_EQ(inputs_of(result), (std::map<int, int>{{0, 11}, {1, 1}, {2, 3}, {3, 1}}));
+  EXPECT_EQ(result.steps, 1);  // a prompt waits
+}
+
+TEST(Planner, ALongPromptDoesNotHoldTheOthersBack) {
+  const Plan result =
+      plan({prompt(1000), prompt(4), prompt(1000)}, {.rows = 8, .values = 30, .steps = 1});
+  EXPECT_EQ(inputs_of(result), (std::map<int, int>{{0, 10}, {1, 4}, {2, 16}}));
+}
+
+TEST(Planner, WhatOneDoesNotNeedGoesToTheOldest) {
+  const Plan result =
+      plan({prompt(1000), prompt(1000), prompt(2)}, {.rows = 8, .values = 30, .steps = 1});
+  EXPECT_EQ(inputs_of(result), (std::map<int, int>{{0, 18}, {1, 10}, {2, 2}}));
+}
+
+TEST(Planner, ManyStepsWhenAllDecodeAndEveryStreamHasRoom) {
+  Candidate narrow = kDecode;
+  EXPECT_EQ(plan({kDecode, kDecode}, {.rows = 8, .values = 8, .steps = 16}).steps, 16);
+  narrow.room = 3;
+  EXPECT_EQ(plan({kDecode, narrow}, {.rows = 8, .values = 8, .steps = 16}).steps, 3);
+  narrow.single_step = true;
+  EXPECT_EQ(plan({kDecode, narrow}, {.rows = 8, .values = 8, .steps = 16}).steps, 1);
+}
+
+TEST(Planner, TheTurnGoesRoundWhenThereAreMoreRowsThanFit) {
+  const std::vector<Candidate> candidates(5, kDecode);
+  std::map<int, int> served;
+  size_t turn = 0;
+  Plan result;
+  for (int i = 0; i < 10; ++i) {
+    plan_batch(candidates, {.rows = 2, .values = 8, .steps = 1}, turn, result);
+    for (const Share& share : result.shares) ++served[share.candidate];
+  }
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(served[i], 4) << i;
+}
+
+TEST(Planner, RandomPlansKeepTheLimitsAndWasteNothing) {
+  std::mt19937 random(1);
+  const auto below = [&](int n) { return static_cast<int>(random() % n); };
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<Candidate> candidates;
+    for (int i = below(12); i > 0; --i) {
+      const int kind = below(3);
+      candidates.push_back(kind == 0   ? kDecode
+                           : kind == 1 ? prompt(1 + below(40))
+                                       : score(1 + below(40)));
+    }
+    const PlanLimits limits = {
+        .rows = 1 + below(8), .values = 1 + below(32), .steps = 1 + below(8)};
+    const Plan result = plan(candidates, limits, random());
+    int64_t used = 0;
+    int64_t wanted = 0;
+    for (const Candidate& c : candidates) wanted += c.inputs;
+    std::map<int, int> seen;
+    Want last = Want::kNext;
+    for (const Share& share : result.shares) {
+      const Candidate& candidate = candidates[share.candidate];
+      EXPECT_EQ(++seen[share.candidate], 1);
+      EXPECT_GE(share.inputs, 1);
+      EXPECT_LE(share.inputs, candidate.inputs);
+      EXPECT_LE(last, candidate.want);
+      last = candidate.want;
+      used += share.inputs;
+    }
+    EXPECT_LE(result.shares.size(), static_cast<size_t>(limits.rows));
+    EXPECT_LE(used, limits.values);
+    const bool rows_full = result.shares.size() == static_cast<size_t>(limits.rows);
+    EXPECT_TRUE(used == std::min<int64_t>(wanted, limits.values) || rows_full);
+  }
+}
+
+}  // namespace
+}  // namespace runnel

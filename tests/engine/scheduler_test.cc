@@ -1,0 +1,543 @@
+// The scheduler through the engine's door: a fake model, a virtual clock, turns by hand.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/engine/harness.h"
+
+namespace runnel {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Duration kMs = std::chrono::milliseconds(1);
+
+std::vector<int32_t> expected(const std::vector<int32_t>& known, int count, uint64_t seed = 1,
+                              uint32_t stream = 0) {
+  return FakeModel::expected(fake_spec(), known, seed, stream, count);
+}
+
+TEST(Scheduler, AGenerationGivesWhatTheModelGives) {
+  Harness harness;
+  const auto reader = harness.generate(request_of({3, 1, 4}, 5));
+  harness.run();
+  ASSERT_TRUE(reader->end.has_value());
+  EXPECT_TRUE(reader->end->ok()) << reader->end->to_string();
+  EXPECT_EQ(reader->values[0], expected({3, 1, 4}, 5));
+  EXPECT_EQ(reader->positions[0], (std::vector<int64_t>{3, 4, 5, 6, 7}));
+  ASSERT_TRUE(reader->started.has_value());
+  EXPECT_EQ(reader->started->seed, 1U);
+  EXPECT_EQ(reader->started->position, 0);
+  EXPECT_EQ(reader->started->session, "");
+  EXPECT_EQ(reader->started->numerics, "fake");
+  ASSERT_EQ(reader->finished.size(), 1U);
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kLength);
+  EXPECT_EQ(reader->finished[0].prompt_values, 3);
+  EXPECT_EQ(reader->finished[0].sampled_values, 5);
+  EXPECT_EQ(reader->finished[0].position, 8);
+  EXPECT_EQ(harness.engine->stats().sessions_free, 8);
+}
+
+TEST(Scheduler, EveryPromptLengthAndBudgetGivesTheSame) {
+  for (int values = 1; values <= 9; ++values) {
+    for (int length = 1; length <= 20; ++length) {
+      Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = values, .steps = 3});
+      std::vector<int32_t> prompt;
+      for (int i = 0; i < length; ++i) prompt.push_back(i * 7 % 100);
+      const auto reader = harness.generate(request_of(prompt, 4));
+      harness.run();
+      EXPECT_EQ(reader->values[0], expected(prompt, 4)) << values << " " << length;
+    }
+  }
+}
+
+TEST(Scheduler, ACallThatComesWhileOthersRunJoinsAtTheNextStep) {
+  Harness harness;
+  const auto first = harness.generate(request_of({1}, 100));
+  for (int i = 0; i < 3; ++i) harness.turn();
+  const auto second = harness.generate(request_of({2}, 100));
+  harness.turn();
+  EXPECT_EQ(harness.model->launches.back().rows.size(), 2U);
+  EXPECT_EQ(second->values[0].size(), 1U);
+  harness.run();
+  EXPECT_EQ(first->values[0], expected({1}, 100));
+  EXPECT_EQ(second->values[0], expected({2}, 100));
+}
+
+TEST(Scheduler, MoreCallsThanRowsAllGetThereInTurn) {
+  Harness harness(fake_spec(), {.slots = 8, .rows = 3, .values = 4, .steps = 1});
+  std::vector<std::shared_ptr<Reader>> readers;
+  for (int i = 0; i < 8; ++i) readers.push_back(harness.generate(request_of({i, i + 1}, 20)));
+  harness.run();
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(readers[i]->values[0], expected({i, i + 1}, 20)) << i;
+}
+
+TEST(Scheduler, SamplesShareAPromptThatIsComputedOnce) {
+  Harness harness;
+  GenerateRequest request = request_of({5, 6, 7, 8}, 6, 42);
+  request.samples = 3;
+  const auto reader = harness.generate(request);
+  harness.run();
+  int prompt_inputs = 0;
+  for (const auto& launch : harness.model->launches) {
+    for (const int inputs : launch.inputs) prompt_inputs += inputs;
+  }
+  EXPECT_EQ(prompt_inputs,
+            3);  // the fourth is pending, and goes in with the first step of each sample
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(reader->values[i], expected({5, 6, 7, 8}, 6, 42, i)) << i;
+  }
+  EXPECT_EQ(reader->finished.size(), 3U);
+  EXPECT_TRUE(reader->end->ok());
+}
+
+TEST(Scheduler, AFirstValueFromTheSpecIsEmittedAtPositionZero) {
+  Harness harness(fake_spec(9, true));
+  GenerateRequest request;
+  request.seed = 3;
+  request.samples = 2;
+  const auto reader = harness.generate(request);
+  harness.run();
+  for (int i = 0; i < 2; ++i) {
+    auto all = FakeModel::expected(harness.model->spec(), {7}, 3, i, 9);
+    all.insert(all.begin(), 7);
+    EXPECT_EQ(reader->values[i], all);
+    EXPECT_EQ(reader->positions[i].front(), 0);
+    EXPECT_EQ(reader->positions[i].back(), 9);
+  }
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kEnd);
+  EXPECT_EQ(reader->finished[0].sampled_values, 10);
+}
+
+TEST(Scheduler, AHistogramGivesEachSampleItsOwnFirstValue) {
+  Spec spec = fake_spec(9, true);
+  spec.begin->histogram.assign(100, 0.01F);
+  Harness harness(spec);
+  GenerateRequest request;
+  request.seed = 3;
+  request.samples = 8;
+  const auto reader = harness.generate(request);
+  harness.run();
+  std::set<int32_t> firsts;
+  for (int i = 0; i < 8; ++i) {
+    firsts.insert(reader->values[i][0]);
+    const auto rest = FakeModel::expected(spec, {reader->values[i][0]}, 3, i, 9);
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(), reader->values[i].begin() + 1));
+  }
+  EXPECT_GT(firsts.size(), 3U);
+}
+
+TEST(Scheduler, TheLastPositionEndsASequence) {
+  Harness harness(fake_spec(5));
+  const auto reader = harness.generate(request_of({1, 2}, 100));
+  harness.run();
+  EXPECT_EQ(reader->values[0].size(), 4U);  // six values in all
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kEnd);
+  // A prompt that fills the sequence leaves nothing to sample.
+  const auto full = harness.generate(request_of({1, 2, 3, 4, 5, 6}, 100));
+  harness.run();
+  EXPECT_TRUE(full->values[0].empty());
+  EXPECT_EQ(full->finished[0].reason, FinishReason::kEnd);
+  EXPECT_TRUE(full->end->ok());
+}
+
+TEST(Scheduler, AStopSequenceEndsASampleWhenItIsComplete) {
+  const auto all = expected({9}, 50);
+  Harness harness;
+  GenerateRequest request = request_of({9}, 50);
+  request.stop = {{all[19], all[20]}, {all[30]}};
+  const auto reader = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kStop);
+  EXPECT_EQ(reader->values[0], std::vector<int32_t>(all.begin(), all.begin() + 21));
+}
+
+TEST(Scheduler, ManyStepsPerLaunchGiveTheSameValues) {
+  EngineOptions options;
+  options.steps_per_launch = 4;
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  const auto a = harness.generate(request_of({1}, 10));
+  const auto b = harness.generate(request_of({2}, 7));
+  harness.run();
+  EXPECT_EQ(a->values[0], expected({1}, 10));
+  EXPECT_EQ(b->values[0], expected({2}, 7));
+  EXPECT_EQ(harness.model->launches.back().steps, 4);
+}
+
+TEST(Scheduler, MaxValuesZeroFeedsWithoutGenerating) {
+  Harness harness;
+  GenerateRequest request = request_of({1, 2, 3}, 0);
+  request.keep = true;
+  const auto reader = harness.generate(request);
+  harness.run();
+  EXPECT_TRUE(reader->values.empty());
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kLength);
+  EXPECT_EQ(reader->finished[0].position, 3);
+  GenerateRequest next = request_of({}, 5);
+  next.session = reader->started->session;
+  const auto rest = harness.generate(next);
+  harness.run();
+  EXPECT_EQ(rest->values[0], expected({1, 2, 3}, 5));
+}
+
+// --- Sessions
+// --------------------------------------------------------------------------------------
+
+TEST(Scheduler, ASessionGoesOnWhereItStood) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  std::vector<int32_t> known;
+  for (int round = 0; round < 6; ++round) {
+    // With a prompt, and every other time without one.
+    GenerateRequest request =
+        request_of(round % 2 == 0 ? std::vector{round} : std::vector<int32_t>(), 3);
+    request.session = "a";
+    request.expected_position = static_cast<int64_t>(known.size());
+    known.insert(known.end(), request.prompt.begin(), request.prompt.end());
+    const auto reader = harness.generate(request);
+    harness.run();
+    ASSERT_TRUE(reader->end->ok()) << reader->end->to_string();
+    const auto values = expected(known, 3);
+    EXPECT_EQ(reader->values[0], values);
+    known.insert(known.end(), values.begin(), values.end());
+    EXPECT_EQ(harness.get("a")->position, static_cast<int64_t>(known.size()));
+    EXPECT_EQ(harness.get("a")->state, SessionState::kIdle);
+  }
+  EXPECT_TRUE(harness.remove("a").ok());
+  EXPECT_EQ(harness.engine->stats().sessions_free, 8);
+}
+
+TEST(Scheduler, WithoutKeepASessionIsLeftAsItWas) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  GenerateRequest feed = request_of({1, 2}, 2);
+  feed.session = "a";
+  const auto fed = harness.generate(feed);
+  harness.run();
+  std::vector<int32_t> known = {1, 2};
+  known.insert(known.end(), fed->values[0].begin(), fed->values[0].end());
+  GenerateRequest branch = request_of({9}, 4);
+  branch.session = "a";
+  branch.samples = 2;
+  const auto branched = harness.generate(branch);
+  harness.run();
+  auto with_nine = known;
+  with_nine.push_back(9);
+  EXPECT_EQ(branched->values[0], expected(with_nine, 4, 1, 0));
+  EXPECT_EQ(branched->values[1], expected(with_nine, 4, 1, 1));
+  EXPECT_EQ(branched->started->session, "");
+  EXPECT_EQ(harness.get("a")->position, 4);
+  GenerateRequest go_on = request_of({}, 4);
+  go_on.session = "a";
+  const auto after = harness.generate(go_on);
+  harness.run();
+  EXPECT_EQ(after->values[0], expected(known, 4));
+}
+
+TEST(Scheduler, RefusalsSayWhatIsWrong) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  EXPECT_EQ(harness.create("a").status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(harness.get("b").status().code(), Code::kNotFound);
+  EXPECT_EQ(harness.remove("b").code(), Code::kNotFound);
+
+  GenerateRequest request = request_of({1}, 50);
+  request.session = "b";
+  auto reader = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(reader->end->code(), Code::kNotFound);
+
+  request.session = "a";
+  request.prompt.clear();
+  reader = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(reader->end->code(), Code::kInvalidArgument);
+
+  request.prompt = {1};
+  request.expected_position = 3;
+  reader = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(reader->end->code(), Code::kAborted);
+  EXPECT_THAT(reader->end->message(),
+              HasSubstr("stands at position 0, not at expected_position 3"));
+
+  request.expected_position.reset();
+  const auto running = harness.generate(request);
+  harness.turn();
+  reader = harness.generate(request);
+  harness.turn();
+  EXPECT_EQ(reader->end->code(), Code::kAborted);
+  EXPECT_THAT(reader->end->message(), HasSubstr("busy"));
+  EXPECT_EQ(harness.get("a")->state, SessionState::kGenerating);
+  EXPECT_FALSE(running->end.has_value());
+}
+
+TEST(Scheduler, AFullPoolRefusesWithAHintAndNothingIsEvicted) {
+  Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 8, .steps = 1});
+  ASSERT_TRUE(harness.create("a").ok());
+  const auto running = harness.generate(request_of({1}, 30));
+  harness.turn();
+  const auto refused = harness.generate(request_of({2}, 30));
+  harness.turn();
+  EXPECT_EQ(refused->end->code(), Code::kResourceExhausted);
+  EXPECT_TRUE(refused->end->retry_after().has_value());
+  EXPECT_THAT(refused->end->message(), HasSubstr("0 of 2 sessions are free"));
+  EXPECT_EQ(harness.create("b").status().code(), Code::kResourceExhausted);
+  harness.run();
+  EXPECT_EQ(running->values[0], expected({1}, 30));
+  EXPECT_TRUE(harness.create("b").ok());
+}
+
+TEST(Scheduler, IdleSessionsEndAfterTheirTimeAndNoOthers) {
+  EngineOptions options;
+  options.idle_timeout = std::chrono::seconds(60);
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  ASSERT_TRUE(harness.create("a").ok());
+  harness.clock.advance(std::chrono::seconds(59));
+  harness.turn();
+  EXPECT_TRUE(harness.get("a").ok());
+  harness.clock.advance(std::chrono::seconds(3));
+  harness.turn();
+  EXPECT_EQ(harness.get("a").status().code(), Code::kNotFound);
+  EXPECT_EQ(harness.engine->stats().sessions_free, 8);
+}
+
+TEST(Scheduler, DeletingASessionAbortsTheCallThatRunsOnIt) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  GenerateRequest request = request_of({1}, 50);
+  request.session = "a";
+  const auto reader = harness.generate(request);
+  harness.turn();
+  EXPECT_TRUE(harness.remove("a").ok());
+  harness.turn();
+  EXPECT_EQ(reader->end->code(), Code::kAborted);
+  EXPECT_EQ(harness.engine->stats().sessions_free, 8);
+  EXPECT_EQ(harness.engine->active_calls(), 0);
+}
+
+// --- Endings
+// ---------------------------------------------------------------------------------------
+
+TEST(Scheduler, ACancelFreesTheSlotWithinOneTurnAndTheSessionStays) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  GenerateRequest request = request_of({1, 2, 3}, 50);
+  request.session = "a";
+  const auto kept = harness.generate(request);
+  const auto other = harness.generate(request_of({5}, 50));
+  for (int i = 0; i < 5; ++i) harness.turn();
+  EXPECT_EQ(harness.engine->stats().sessions_free, 6);
+  kept->stream->cancel();
+  other->stream->cancel();
+  harness.turn();
+  EXPECT_EQ(other->end->code(), Code::kCancelled);
+  EXPECT_EQ(harness.engine->stats().sessions_free, 7);
+  std::vector<int32_t> known = {1, 2, 3};
+  known.insert(known.end(), kept->values[0].begin(), kept->values[0].end());
+  EXPECT_EQ(harness.get("a")->position, static_cast<int64_t>(known.size()));
+  GenerateRequest go_on = request_of({}, 5);
+  go_on.session = "a";
+  const auto rest = harness.generate(go_on);
+  harness.run();
+  EXPECT_EQ(rest->values[0], expected(known, 5));
+}
+
+TEST(Scheduler, ACancelWhileAPromptGoesInLeavesTheSessionThere) {
+  Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 4, .steps = 1});
+  ASSERT_TRUE(harness.create("a").ok());
+  std::vector<int32_t> prompt(40);
+  for (int i = 0; i < 40; ++i) prompt[i] = i;
+  GenerateRequest request = request_of(prompt, 5);
+  request.session = "a";
+  const auto reader = harness.generate(request);
+  for (int i = 0; i < 3; ++i) harness.turn();
+  reader->stream->cancel();
+  harness.turn();
+  const int64_t position = harness.get("a")->position;
+  EXPECT_EQ(position, 13);  // the first value, and three times four
+  GenerateRequest go_on = request_of({prompt.begin() + position, prompt.end()}, 5);
+  go_on.session = "a";
+  const auto rest = harness.generate(go_on);
+  harness.run();
+  EXPECT_EQ(rest->values[0], expected(prompt, 5));
+}
+
+TEST(Scheduler, MaxTimeEndsASampleWithTime) {
+  Harness harness;
+  GenerateRequest request = request_of({1}, 1000);
+  request.max_time = 100 * kMs;
+  harness.model->on_submit = [&] { harness.clock.advance(10 * kMs); };
+  const auto reader = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kTime);
+  EXPECT_TRUE(reader->end->ok());
+  EXPECT_EQ(reader->values[0].size(), 10U);
+  EXPECT_EQ(reader->values[0], expected({1}, 10));
+}
+
+TEST(Scheduler, ASlowReaderPausesCostsNothingAndLosesNothing) {
+  Harness harness;
+  GenerateRequest request = request_of({1}, 40);
+  const auto slow = std::make_shared<Reader>();
+  slow->stream = std::make_shared<TokenStream>(request.delivery, 8, 0, [] {});
+  ASSERT_TRUE(harness.engine->generate(request, slow->stream).ok());
+  const auto quick = harness.generate(request_of({2}, 30));
+  harness.run();
+  EXPECT_EQ(quick->values[0], expected({2}, 30));  // never held back
+  const size_t launches = harness.model->launches.size();
+  EXPECT_FALSE(harness.engine->turn());  // nothing to do: no busy waiting
+  EXPECT_EQ(harness.model->launches.size(), launches);
+  for (int i = 0; i < 100 && !slow->end; ++i) {
+    slow->read();
+    harness.engine->turn();
+  }
+  EXPECT_EQ(slow->values[0], expected({1}, 40));
+}
+
+TEST(Scheduler, AReaderThatNeverReadsIsEndedAfterTheStallTimeout) {
+  EngineOptions options;
+  options.stall_timeout = std::chrono::seconds(5);
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  GenerateRequest request = request_of({1}, 40);
+  request.keep = true;
+  const auto slow = std::make_shared<Reader>();
+  slow->stream = std::make_shared<TokenStream>(request.delivery, 8, 0, [] {});
+  ASSERT_TRUE(harness.engine->generate(request, slow->stream).ok());
+  harness.run();
+  harness.clock.advance(std::chrono::seconds(4));
+  harness.run();
+  EXPECT_EQ(harness.engine->active_calls(), 1);
+  harness.clock.advance(std::chrono::seconds(1));
+  harness.run();
+  EXPECT_EQ(harness.engine->active_calls(), 0);
+  slow->read();
+  EXPECT_EQ(slow->end->code(), Code::kAborted);
+  EXPECT_EQ(slow->values[0].size(), 8U);
+  EXPECT_EQ(harness.get(slow->started->session)->position, 9);  // the session stays
+}
+
+TEST(Scheduler, DrainRefusesNewCallsAndLetsOthersEnd) {
+  Harness harness;
+  const auto running = harness.generate(request_of({1}, 20));
+  harness.turn();
+  harness.engine->drain();
+  const auto refused = harness.generate(request_of({2}, 5));
+  EXPECT_EQ(refused->end->code(), Code::kUnavailable);
+  EXPECT_EQ(harness.create("x").status().code(), Code::kUnavailable);
+  harness.run();
+  EXPECT_EQ(running->values[0].size(), 20U);
+  EXPECT_TRUE(running->end->ok());
+}
+
+TEST(Scheduler, EndAllEndsEveryCallWithItsStatus) {
+  Harness harness;
+  const auto a = harness.generate(request_of({1}, 20));
+  const auto b = harness.generate(request_of({2}, 20));
+  harness.turn();
+  harness.engine->end_all({Code::kUnavailable, "going down"});
+  harness.turn();
+  for (const auto& reader : {a, b}) {
+    ASSERT_TRUE(reader->end.has_value());
+    EXPECT_EQ(reader->end->to_string(), "UNAVAILABLE: going down");
+  }
+  EXPECT_EQ(harness.engine->stats().sessions_free, 8);
+}
+
+TEST(Scheduler, AFullMailboxRefusesAtOnce) {
+  EngineOptions options;
+  options.mailbox = 2;
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  harness.generate(request_of({1}, 1));
+  harness.generate(request_of({1}, 1));
+  const auto refused = harness.generate(request_of({1}, 1));
+  ASSERT_TRUE(refused->end.has_value());
+  EXPECT_EQ(refused->end->code(), Code::kResourceExhausted);
+  EXPECT_TRUE(refused->end->retry_after().has_value());
+}
+
+// --- Score
+// -----------------------------------------------------------------------------------------
+
+class ScoreTest : public testing::Test {
+ protected:
+  Result<ScoredChunk> score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values) {
+    std::optional<Result<ScoredChunk>> result;
+    const Status status = harness_.engine->score(
+        call, std::move(values), [&](Result<ScoredChunk> r) { result = std::move(r); });
+    if (!status.ok()) return status;
+    harness_.run();
+    return *result;
+  }
+
+  Harness harness_;
+};
+
+TEST_F(ScoreTest, EveryValueButTheFirstIsScoredWhateverTheChunks) {
+  std::vector<int32_t> values(50);
+  for (int i = 0; i < 50; ++i) values[i] = i * 13 % 100;
+  for (const size_t chunk : {1, 2, 7, 50}) {
+    const auto call = *harness_.engine->start_score("", std::nullopt);
+    std::vector<float> log_probs;
+    for (size_t at = 0; at < values.size(); at += chunk) {
+      const size_t end = std::min(values.size(), at + chunk);
+      const auto scored = score(call, {values.begin() + at, values.begin() + end});
+      ASSERT_TRUE(scored.ok()) << scored.status().to_string();
+      EXPECT_EQ(scored->position, static_cast<int64_t>(std::max<size_t>(at, 1)));
+      log_probs.insert(log_probs.end(), scored->log_probs.begin(), scored->log_probs.end());
+    }
+    ASSERT_EQ(log_probs.size(), 49U);
+    for (size_t i = 1; i < 50; ++i) {
+      EXPECT_EQ(log_probs[i - 1], FakeModel::expected_log_prob(values, i));
+    }
+    harness_.engine->end_score(call);
+    harness_.run();
+    EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
+  }
+}
+
+TEST_F(ScoreTest, ASessionIsScoredFromAndNotChanged) {
+  GenerateRequest request = request_of({1, 2, 3}, 0);
+  ASSERT_TRUE(harness_.create("a").ok());
+  request.session = "a";
+  harness_.generate(request);
+  harness_.run();
+  const auto call = *harness_.engine->start_score("", "a");
+  const auto scored = score(call, {4, 5});
+  ASSERT_TRUE(scored.ok());
+  EXPECT_EQ(scored->position, 3);
+  EXPECT_EQ(scored->log_probs, (std::vector{FakeModel::expected_log_prob({1, 2, 3, 4, 5}, 3),
+                                            FakeModel::expected_log_prob({1, 2, 3, 4, 5}, 4)}));
+  EXPECT_EQ(harness_.get("a")->position, 3);
+}
+
+TEST_F(ScoreTest, FaultsAreNamed) {
+  auto call = *harness_.engine->start_score("", "nobody");
+  EXPECT_EQ(score(call, {1}).status().code(), Code::kNotFound);
+  call = *harness_.engine->start_score("", std::nullopt);
+  EXPECT_EQ(score(call, {}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(score(call, {100}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(harness_.engine->start_score("", "a b").status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {
+  const auto call = *harness_.engine->start_score("", std::nullopt);
+  int ends = 0;
+  ASSERT_TRUE(harness_.engine
+                  ->score(call, std::vector<int32_t>(100, 1),
+                          [&](Result<ScoredChunk> r) {
+                            ++ends;
+                            EXPECT_EQ(r.status().code(), Code::kCancelled);
+                          })
+                  .ok());
+  harness_.turn();
+  harness_.engine->end_score(call);
+  harness_.run();
+  EXPECT_EQ(ends, 1);
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,82 @@
+#include "engine/session.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/session_table.h"
+
+namespace runnel {
+namespace {
+
+using S = SessionState;
+using E = SessionEvent;
+
+// Every pair that the table allows; all others must be refused.
+TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
+  const std::map<std::pair<S, E>, S> allowed = {{{S::kNew, E::kFeed}, S::kPrompting},
+                                                {{S::kNew, E::kSample}, S::kGenerating},
+                                                {{S::kNew, E::kMove}, S::kBusy},
+                                                {{S::kNew, E::kEnd}, S::kEnded},
+                                                {{S::kPrompting, E::kSample}, S::kGenerating},
+                                                {{S::kPrompting, E::kPause}, S::kIdle},
+                                                {{S::kPrompting, E::kEnd}, S::kEnded},
+                                                {{S::kGenerating, E::kPause}, S::kIdle},
+                                                {{S::kGenerating, E::kEnd}, S::kEnded},
+                                                {{S::kIdle, E::kFeed}, S::kPrompting},
+                                                {{S::kIdle, E::kSample}, S::kGenerating},
+                                                {{S::kIdle, E::kMove}, S::kBusy},
+                                                {{S::kIdle, E::kEnd}, S::kEnded},
+                                                {{S::kBusy, E::kMoved}, S::kIdle},
+                                                {{S::kBusy, E::kEnd}, S::kEnded}};
+  for (int state = 0; state <= static_cast<int>(S::kEnded); ++state) {
+    for (int event = 0; event <= static_cast<int>(E::kEnd); ++event) {
+      const auto key = std::pair{static_cast<S>(state), static_cast<E>(event)};
+      const auto it = allowed.find(key);
+      const auto expected = it == allowed.end() ? std::nullopt : std::optional(it->second);
+      EXPECT_EQ(next_state(key.first, key.second), expected)
+          << session_state_name(key.first) << " " << event;
+    }
+  }
+}
+
+TEST(SessionDeathTest, AnEventThatCannotHappenStopsTheProcess) {
+  Session session;
+  EXPECT_DEATH(session.apply(E::kMoved), "table");
+}
+
+TEST(SessionTable, KeepsOwnersApartAndPagesById) {
+  SessionTable table;
+  for (const char* id : {"c", "a", "b"}) {
+    Session session;
+    session.key = {"x", id};
+    table.insert(std::move(session));
+  }
+  Session other;
+  other.key = {"y", "a"};
+  table.insert(std::move(other));
+
+  EXPECT_EQ(table.find({"y", "b"}), nullptr);
+  EXPECT_NE(table.find({"x", "b"}), nullptr);
+  const SessionPage first = table.page("x", "", 2, {});
+  ASSERT_EQ(first.sessions.size(), 2U);
+  EXPECT_EQ(first.sessions[0].key.id, "a");
+  EXPECT_EQ(first.next, "b");
+  const SessionPage rest = table.page("x", first.next, 2, {});
+  ASSERT_EQ(rest.sessions.size(), 1U);
+  EXPECT_EQ(rest.sessions[0].key.id, "c");
+  EXPECT_EQ(rest.next, "");
+}
+
+TEST(SessionTable, FindsOnlyRestingSessionsToExpire) {
+  SessionTable table;
+  Session session;
+  session.key = {"", "a"};
+  session.idle_since = TimePoint(std::chrono::seconds(10));
+  Session* held = table.insert(std::move(session));
+  EXPECT_EQ(table.find_rested(TimePoint(std::chrono::seconds(10))), nullptr);
+  EXPECT_EQ(table.find_rested(TimePoint(std::chrono::seconds(11))), held);
+  held->apply(E::kFeed);
+  EXPECT_EQ(table.find_rested(TimePoint(std::chrono::seconds(11))), nullptr);
+}
+
+}  // namespace
+}  // namespace runnel
