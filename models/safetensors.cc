@@ -134,7 +134,7 @@ Status check_layout(const Tensors& tensors, int64_t data_bytes, const std::strin
     return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
   });
   int64_t end = 0;
-  std::string before = "the start of the data";
+  std::string before = "the header";
   for (const auto* item : in_order) {
     const auto& [name, tensor] = *item;
     if (tensor.begin != end) {
@@ -149,7 +149,7 @@ Status check_layout(const Tensors& tensors, int64_t data_bytes, const std::strin
   if (end == data_bytes) return {};
   return invalid_argument(file + ": " + std::to_string(data_bytes) +
                           " bytes of data follow the header; expected " + std::to_string(end) +
-                          ", the end of " + before);
+                          ", where " + before + " ends");
 }
 
 Status check_metadata(const Json& metadata, const std::string& file) {
@@ -188,6 +188,11 @@ void widen(const std::byte* from, StoredType type, std::vector<float>& out) {
     std::memcpy(&half, from + 2 * i, 2);
     out[i] = type == StoredType::kF16 ? widen_f16(half) : widen_bf16(half);
   }
+}
+
+std::string not_finite(float value) {
+  if (std::isnan(value)) return "NaN";
+  return value > 0 ? "infinity" : "-infinity";
 }
 
 // Where element number `flat` stands in a tensor of this shape.
@@ -321,7 +326,7 @@ Result<std::vector<float>> SafetensorsFile::read(std::string_view name,
     if (std::isfinite(values[i])) continue;
     return fault(path_, name,
                  "element " + shape_text(index_of(static_cast<int64_t>(i), shape)) + " is " +
-                     std::to_string(values[i]) + "; expected a finite number");
+                     not_finite(values[i]) + "; expected a finite number");
   }
   return values;
 }

@@ -1,0 +1,22 @@
+// libFuzzer on safetensors files. The file is given as header, a zero byte and data: the header's
+// length, which would be wrong after almost every mutation, is put before it. Input without a zero
+// byte is a whole file.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tests/fuzz/properties.h"
+#include "tests/models/bundle_writer.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const size_t zero = input.find('\0');
+  if (input.starts_with('{') && zero != std::string_view::npos) {
+    runnel::check_safetensors(
+        runnel::safetensors_file(input.substr(0, zero), input.substr(zero + 1)));
+  } else {
+    runnel::check_safetensors(input);
+  }
+  return 0;
+}

@@ -1,0 +1,56 @@
+// Writes the seeds of a fuzzer's corpus: make_seeds DIRECTORY makes DIRECTORY/spec and
+// DIRECTORY/safetensors, each with a dictionary beside it.
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "tests/fuzz/properties.h"
+#include "tests/models/bundle_writer.h"
+
+namespace runnel {
+namespace {
+
+// libFuzzer's dictionaries: one quoted word a line.
+std::string dictionary(std::span<const std::string_view> words) {
+  std::string text;
+  for (const std::string_view word : words) {
+    text += '"';
+    for (const char c : word) {
+      char escaped[5];
+      std::snprintf(escaped, sizeof(escaped), "\\x%02x", static_cast<unsigned char>(c));
+      text += escaped;
+    }
+    text += "\"\n";
+  }
+  return text;
+}
+
+void write_corpus(const std::string& directory, const std::vector<std::string>& seeds,
+                  std::span<const std::string_view> words) {
+  std::filesystem::create_directories(directory);
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    write_file(directory + "/seed" + std::to_string(i), seeds[i]);
+  }
+  write_file(directory + ".dict", dictionary(words));
+}
+
+int run(const std::string& directory) {
+  write_corpus(directory + "/spec", spec_seeds(), spec_words());
+  std::vector<std::string> files;
+  for (const std::string& file : safetensors_seeds()) {
+    const size_t header_end = file.rfind('}') + 1;  // the data of the seeds is zeros
+    files.push_back(file.substr(8, header_end - 8) + std::string(1, '\0') +
+                    file.substr(header_end));
+  }
+  write_corpus(directory + "/safetensors", files, safetensors_words());
+  return 0;
+}
+
+}  // namespace
+}  // namespace runnel
+
+int main(int argc, char** argv) {
+  if (argc == 2) return runnel::run(argv[1]);
+  std::fprintf(stderr, "usage: make_seeds DIRECTORY\n");
+  return 2;
+}

@@ -1,0 +1,311 @@
+#include "tests/fuzz/properties.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "models/bundle.h"
+#include "models/safetensors.h"
+#include "models/spec.h"
+#include "tests/models/bundle_writer.h"
+
+namespace runnel {
+namespace {
+
+using Tensors = std::map<std::string, StoredTensor, std::less<>>;
+
+void check_refusal(const Status& status, const std::string& file) {
+  check(status.code() == Code::kInvalidArgument, "malformed input is INVALID_ARGUMENT");
+  check(status.message().starts_with(file + ": "), "an error starts with the file's name");
+  check(status.message().size() < 2000, "an error is one short line");
+  check(std::ranges::all_of(status.message(), [](char c) { return c >= 0x20 && c < 0x7f; }),
+        "an error is printable");
+}
+
+void check_sizes(const Spec& spec) {
+  const auto within = [](int64_t size, int64_t most) { return size >= 1 && size <= most; };
+  check(within(spec.layers, kMaxLayers) && within(spec.width, kMaxWidth), "layers, width");
+  check(within(spec.ffn, kMaxWidth), "ffn");
+  check(within(spec.heads, kMaxWidth) && within(spec.query_size, kMaxWidth) &&
+            within(spec.value_size, kMaxWidth),
+        "heads");
+  check(within(int64_t{spec.heads} * spec.query_size, kMaxWidth), "heads * query_size");
+  check(within(int64_t{spec.heads} * spec.value_size, kMaxWidth), "heads * value_size");
+  check(within(spec.vocabulary, kMaxVocabulary), "values");
+  check(spec.attention_eps > 0 && spec.attention_eps <= 1, "attention.eps");
+  check(spec.norm_eps > 0 && spec.norm_eps <= 1, "norm.eps");
+  check(spec.positions >= 0 && spec.positions <= kMaxPositions, "positions");
+  check(spec.positions > 0 || spec.position != PositionKind::kTable, "a table has a length");
+  check(spec.value_width >= 1, "value_width");
+  const int beside = spec.combine == Combine::kAdd ? 0 : spec.position_width();
+  check(spec.value_width + beside == spec.width, "the input fills the width");
+  check(spec.position == PositionKind::kNone || spec.position_width() >= 1, "position_width");
+  check(spec.head.values == spec.vocabulary, "head.values");
+  const bool mixture = spec.head.kind == HeadKind::kMixtureOfLogistics;
+  check(mixture ? within(spec.head.components, 256) && spec.vocabulary == 256
+                : spec.head.components == 0,
+        "components");
+  check(!spec.name.empty() && std::ssize(spec.name) <= kMaxNameLength, "name");
+}
+
+void check_values(const Spec& spec) {
+  if (spec.image.has_value()) {
+    check(spec.symbols.empty(), "an image has no symbols");
+    check(spec.image->bytes() == spec.max_length(), "an image fills the positions");
+    check(spec.image->channels == 1 || spec.image->channels == 3, "channels");
+    check(spec.vocabulary <= 256, "an image is made of bytes");
+  }
+  check(spec.symbols.empty() || std::ssize(spec.symbols) == spec.vocabulary, "symbols");
+  check(std::ranges::all_of(spec.symbols, [](const auto& s) { return s.size() - 1 < 64; }),
+        "length of a symbol");
+  if (!spec.begin.has_value()) return;
+  check(spec.begin->value >= 0 && spec.begin->value < spec.vocabulary, "begin.value");
+  if (spec.begin->histogram.empty()) return;
+  check(std::ssize(spec.begin->histogram) == spec.vocabulary, "begin.histogram");
+  double sum = 0.0;
+  for (const float weight : spec.begin->histogram) {
+    check(weight >= 0 && weight <= 1.000001F, "a weight of the histogram");
+    sum += double{weight};
+  }
+  check(std::abs(sum - 1.0) < 1e-6, "the histogram sums to 1");
+}
+
+// Derived sizes, in wider arithmetic than the spec's own.
+void check_derived(const Spec& spec) {
+  __int128 trained = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    __int128 elements = 1;
+    for (const int64_t size : tensor.shape) {
+      check(size >= 1, "a tensor has elements");
+      elements *= size;
+    }
+    if (tensor.name != "pos_embedding.pe") trained += elements;
+  }
+  check(trained == spec.parameters(), "parameters() counts the trained tensors");
+  const __int128 head = static_cast<__int128>(spec.query_size) * (spec.value_size + 1) * 4;
+  check(head * spec.layers * spec.heads == spec.state_bytes(), "state_bytes() does not overflow");
+}
+
+void check_round_trip(const Spec& spec) {
+  const std::string written = spec_to_json(spec);
+  const Result<Spec> back = parse_spec(written, "back");
+  check(back.ok(), "what spec_to_json() writes is a spec");
+  check(spec_to_json(*back) == written, "reading and writing again changes nothing");
+  check(back->attention_eps == spec.attention_eps && back->norm_eps == spec.norm_eps, "eps");
+  check(back->symbols == spec.symbols, "symbols");
+  check(back->begin.has_value() == spec.begin.has_value(), "begin");
+  if (!spec.begin.has_value()) return;
+  check(back->begin->histogram == spec.begin->histogram, "begin.histogram");
+}
+
+void check_tiling(const Tensors& tensors, int64_t data_bytes) {
+  std::vector<std::pair<int64_t, int64_t>> places;
+  for (const auto& [name, tensor] : tensors) {
+    check(!name.empty() && name.size() <= 512, "name");
+    const int64_t bytes = tensor.type == StoredType::kF32 ? 4 : 2;
+    check(std::ranges::all_of(tensor.shape, [](int64_t size) { return size >= 0; }), "shape");
+    check(tensor.elements() * bytes == tensor.end - tensor.begin, "a tensor takes its bytes");
+    places.emplace_back(tensor.begin, tensor.end);
+  }
+  std::ranges::sort(places);
+  int64_t end = 0;
+  for (const auto& place : places) {
+    check(place.first == end && place.second >= end, "tensors follow one another");
+    end = place.second;
+  }
+  check(end == data_bytes, "tensors fill the data");
+}
+
+std::string written_header(const Tensors& tensors) {
+  nlohmann::json header = nlohmann::json::object();
+  for (const auto& [name, tensor] : tensors) {
+    const char* const types[] = {"F32", "F16", "BF16"};
+    header[name] = {{"dtype", types[static_cast<int>(tensor.type)]},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {tensor.begin, tensor.end}}};
+  }
+  return header.dump();
+}
+
+void check_header(const Tensors& tensors, int64_t data_bytes) {
+  check_tiling(tensors, data_bytes);
+  const auto back = parse_safetensors_header(written_header(tensors), data_bytes, "back");
+  check(back.ok() && back->size() == tensors.size(), "a header written again is well-formed");
+  for (const auto& [name, tensor] : tensors) {
+    const StoredTensor& other = back->at(name);
+    check(other.type == tensor.type && other.shape == tensor.shape && other.begin == tensor.begin &&
+              other.end == tensor.end,
+          "a header written again reads the same");
+  }
+}
+
+void check_reads(const SafetensorsFile& file) {
+  for (const auto& [name, tensor] : file.tensors()) {
+    const Result<std::vector<float>> values = file.read(name, tensor.shape);
+    if (!values.ok()) {
+      check_refusal(values.status(), file.path());
+      continue;
+    }
+    check(std::ssize(*values) == tensor.elements(), "read() gives every element");
+    check(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }), "finite");
+    std::vector<int64_t> other = tensor.shape;
+    other.push_back(1);
+    check(!file.read(name, other).ok(), "read() refuses another shape");
+  }
+  check(file.digest().size() == 64, "digest");
+}
+
+}  // namespace
+
+bool check_spec(std::string_view text) {
+  const Result<Spec> spec = parse_spec(text, "config.json");
+  if (!spec.ok()) {
+    check_refusal(spec.status(), "config.json");
+    return false;
+  }
+  check_sizes(*spec);
+  check_values(*spec);
+  check_derived(*spec);
+  check_round_trip(*spec);
+  return true;
+}
+
+bool check_safetensors(std::string_view bytes) {
+  const int memory = ::memfd_create("safetensors", MFD_CLOEXEC);  // a regular file without a disk
+  check(memory >= 0, "memfd_create");
+  check(::write(memory, bytes.data(), bytes.size()) == std::ssize(bytes), "write");
+  const std::string path = "/proc/self/fd/" + std::to_string(memory);
+  const Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  ::close(memory);
+  if (!file.ok()) {
+    check_refusal(file.status(), path);
+    return false;
+  }
+  uint64_t header_bytes = 0;
+  std::copy_n(bytes.begin(), 8, reinterpret_cast<char*>(&header_bytes));
+  check_header(file->tensors(), std::ssize(bytes) - 8 - static_cast<int64_t>(header_bytes));
+  check_reads(*file);
+  return true;
+}
+
+std::vector<std::string> spec_seeds() {
+  Spec plain = small_symbol_spec();
+  plain.position = PositionKind::kNone;
+  plain.symbols.clear();
+  plain.final_norm = false;
+  Spec endless = small_image_spec();
+  endless.image.reset();
+  endless.position = PositionKind::kSinusoidal;
+  endless.positions = 0;
+  std::vector<std::string> seeds;
+  for (const Spec& spec : {small_image_spec(), small_symbol_spec(), plain, endless}) {
+    seeds.push_back(nlohmann::json::parse(spec_to_json(spec)).dump());  // without spaces
+  }
+  return seeds;
+}
+
+std::vector<std::string> safetensors_seeds() {
+  const std::string zeros(64, '\0');
+  return {
+      safetensors_file("{}", ""),
+      safetensors_file({{"w", {"F32", {2, 3}, zeros.substr(0, 24)}}}),
+      safetensors_file({{"a", {"F16", {4}, zeros.substr(0, 8)}},
+                        {"b", {"BF16", {1, 2, 2}, zeros.substr(0, 8)}},
+                        {"c", {"F32", {}, zeros.substr(0, 4)}},
+                        {"d", {"F32", {0, 5}, ""}}}),
+      safetensors_file(R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[1],)"
+                       R"("data_offsets":[0,4]}}  )",
+                       zeros.substr(0, 4)),
+  };
+}
+
+std::span<const std::string_view> spec_words() {
+  static constexpr std::string_view kWords[] = {"\"runnel_bundle\"",
+                                                "\"model\"",
+                                                "\"image\"",
+                                                "\"symbols\"",
+                                                "\"begin\"",
+                                                "\"histogram\"",
+                                                "\"length\"",
+                                                "\"components\"",
+                                                "\"table\"",
+                                                "\"sinusoidal\"",
+                                                "\"none\"",
+                                                "\"add\"",
+                                                "\"concat\"",
+                                                "\"categorical\"",
+                                                "\"mixture_of_logistics\"",
+                                                "\"gelu\"",
+                                                "null",
+                                                "true",
+                                                "0",
+                                                "1",
+                                                "-1",
+                                                "255",
+                                                "256",
+                                                "16384",
+                                                "1048576",
+                                                "2147483648",
+                                                "9223372036854775807",
+                                                "18446744073709551615",
+                                                "1e-45",
+                                                "1e39",
+                                                "1e308",
+                                                "0.5",
+                                                "{",
+                                                "}",
+                                                "[",
+                                                "]",
+                                                ",",
+                                                ":",
+                                                "\\u0000",
+                                                "\\ud800",
+                                                "\xff",
+                                                "\xef\xbb\xbf"};
+  return kWords;
+}
+
+std::span<const std::string_view> safetensors_words() {
+  static constexpr std::string_view kWords[] = {"\"dtype\"",
+                                                "\"shape\"",
+                                                "\"data_offsets\"",
+                                                "\"__metadata__\"",
+                                                "\"F32\"",
+                                                "\"F16\"",
+                                                "\"BF16\"",
+                                                "\"F64\"",
+                                                "[]",
+                                                "[0,0]",
+                                                "[0,4]",
+                                                "[4,8]",
+                                                "0",
+                                                "1",
+                                                "2",
+                                                "-1",
+                                                "4",
+                                                "8",
+                                                "24",
+                                                "4294967296",
+                                                "4611686018427387904",
+                                                "9223372036854775807",
+                                                "18446744073709551615",
+                                                "1.0",
+                                                "{",
+                                                "}",
+                                                "[",
+                                                "]",
+                                                ",",
+                                                ":",
+                                                "\\u0000",
+                                                "\xff",
+                                                " "};
+  return kWords;
+}
+
+}  // namespace runnel

@@ -1,0 +1,32 @@
+// What must hold for every input of the parsers, well-formed or not; a violation stops the process.
+// libFuzzer and the ordinary tests run the same checks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace runnel {
+
+// Parses a config.json. Refused: INVALID_ARGUMENT with one short printable line that starts with
+// the file's name. Accepted: every size is within its limit, derived sizes do not overflow and
+// agree with the tensors, and what spec_to_json() writes reads back as the same spec. True when it
+// was accepted.
+bool check_spec(std::string_view text);
+
+// Opens a safetensors file of these bytes. Refused: as above. Accepted: the tensors tile the data,
+// each takes the bytes of its shape, a header written from what was read reads back the same, and
+// reading a tensor gives finite numbers or an error. True when it was accepted.
+bool check_safetensors(std::string_view file);
+
+// Small well-formed inputs to start from.
+std::vector<std::string> spec_seeds();
+std::vector<std::string> safetensors_seeds();
+
+// Words that are worth inserting.
+std::span<const std::string_view> spec_words();
+std::span<const std::string_view> safetensors_words();
+
+}  // namespace runnel
