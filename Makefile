@@ -1,0 +1,39 @@
+# A thin face over CMakePresets.json. `make help` lists the targets.
+.DEFAULT_GOAL := help
+JOBS ?= $(shell nproc)
+
+.PHONY: help setup build demo test asan tsan fuzz lint clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup:  ## install what is missing, with apt
+	@tools/setup build
+
+build: setup  ## build the release in build/release
+	@cmake --preset release $(CMAKE_FLAGS) >build-release.log 2>&1 || { cat build-release.log; rm -f build-release.log; exit 1; }
+	@rm -f build-release.log
+	@cmake --build --preset release -j $(JOBS)
+
+demo: ## serve zoo/mnist, ask it for 16 digits, write digits.png
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@tools/demo build/release/runnel zoo/mnist digits.png
+
+test:  ## every test, in the release build
+	@tools/setup test
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
+	@ctest --preset release
+
+asan:  ## the tests under the address and undefined-behaviour sanitizers
+	@tools/setup test
+	@cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
+
+tsan:  ## everything below server/ under the thread sanitizer
+	@tools/setup test
+	@cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
+
+fuzz:  ## build the libFuzzer programs of the parsers (needs clang-19 and libclang-rt-19-dev)
+	@cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
+
+clean:  ## remove build/
+	@rm -rf build
