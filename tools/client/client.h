@@ -1,0 +1,89 @@
+// One server as the commands see it: a channel and the calls, each with a deadline, all of which
+// one cancel() ends.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "runnel/v1/inference.grpc.pb.h"
+#include "runnel/v1/models.grpc.pb.h"
+
+namespace runnel {
+
+using Seconds = std::chrono::duration<double>;
+
+// What a Score call came to.
+struct Scored {
+  std::vector<float> log_probs;  // natural log; a first value that is not predicted has none
+  v1::ScoreTotal total;
+};
+
+class Client {
+ public:
+  // Nothing is connected yet, and no thread runs. `timeout` bounds each Generate and Score call.
+  Client(std::string address, Seconds timeout);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const std::string& address() const { return address_; }
+
+  // Waits until the server is reached, no longer than `at_most`. UNAVAILABLE, with what to do, as
+  // soon as it is known that nobody answers.
+  grpc::Status connect(Seconds at_most);
+
+  // Short calls: bounded by a few seconds, and by the timeout.
+  grpc::Status list_models(v1::ListModelsResponse& models);
+  grpc::Status check_health(grpc::health::v1::HealthCheckResponse& health);
+
+  // Hands every event to `on_event`; one that gives an error ends the call with it.
+  using OnEvent = std::function<Status(const v1::GenerateResponse&)>;
+  grpc::Status generate(const v1::GenerateRequest& request, const OnEvent& on_event);
+
+  // Scores one fresh sequence. Waits, within the timeout, while the server has no room and says
+  // when to try again.
+  grpc::Status score(const std::string& model, std::span<const int32_t> values, Scored& scored);
+
+  // From any thread: ends the calls that run, and those that come, with CANCELLED.
+  void cancel();
+
+ private:
+  class Call;  // a context that cancel() reaches
+  std::chrono::system_clock::time_point deadline(Seconds at_most) const;
+  grpc::Status score_once(const std::string& model, std::span<const int32_t> values,
+                          std::chrono::system_clock::time_point until, Scored& scored,
+                          std::chrono::milliseconds& pushback);
+  bool pause(std::chrono::milliseconds duration);  // false: cancelled
+
+  const std::string address_;
+  const Seconds timeout_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::unique_ptr<v1::Models::Stub> models_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::set<grpc::ClientContext*> calls_;
+  bool cancelled_ = false;
+};
+
+// The name of a gRPC status code: "INVALID_ARGUMENT".
+const char* grpc_code_name(grpc::StatusCode code);
+
+// A failed call on one line: the code's name, the server's message, and what to do where that is
+// known.
+std::string call_error(const grpc::Status& status);
+
+}  // namespace runnel

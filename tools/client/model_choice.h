@@ -1,0 +1,27 @@
+// Which of a server's models a command talks to, and what the command must know of it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "models/spec.h"
+#include "runnel/v1/models.pb.h"
+
+namespace runnel {
+
+struct ModelView {
+  std::string name, numerics;
+  int64_t vocabulary = 0;
+  int64_t max_length = 0;  // values a sequence can hold; 0: no end
+  std::optional<ImageShape> image;
+  std::vector<std::string> symbols;
+  bool has_begin = false;
+};
+
+// The model called `name`, or the only one where `name` is empty. NOT_FOUND lists what there is;
+// INVALID_ARGUMENT for a choice that must be made, or for a description that cannot be true.
+Result<ModelView> choose_model(const v1::ListModelsResponse& models, const std::string& name);
+
+}  // namespace runnel
