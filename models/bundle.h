@@ -23,11 +23,12 @@ struct Bundle {
   std::string directory;
   Spec spec;
   std::map<std::string, std::vector<float>, std::less<>> tensors;  // fp32, by name, all finite
-  std::string weight_digest;                                       // SHA-256 of model.safetensors, hex
+  std::string weight_digest;  // SHA-256 of model.safetensors, hex
 };
 
-// Reads and checks a bundle. NOT_FOUND when a file is missing, INVALID_ARGUMENT naming file, tensor or key,
-// expected and found for everything else.
+// Reads and checks a bundle. NOT_FOUND when a file is missing, INVALID_ARGUMENT naming file, tensor
+// or key, expected and found for everything else that is wrong with it, RESOURCE_EXHAUSTED when the
+// memory is not there.
 Result<Bundle> load_bundle(const std::string& directory);
 
 }  // namespace runnel

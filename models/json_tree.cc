@@ -59,17 +59,17 @@ class TreeBuilder {
     return false;
   }
 
-  // Where the object being read stands: "model.head.", "symbols[3].", "" for the outermost.
+  // Where the object being read stands: "model.head.", "symbols[3].", "[0].", "" for the outermost.
   std::string path() const {
     std::string path;
     for (size_t i = 0; i + 1 < levels_.size(); ++i) {
       const Json& node = *levels_[i].node;
-      if (node.is_array()) {
-        path.back() = '[';
-        path += std::to_string(node.size() - 1) + "].";
-      } else {
+      if (node.is_object()) {
         path += levels_[i].key + ".";
+        continue;
       }
+      if (!path.empty()) path.pop_back();  // "symbols." goes on as "symbols[3]."
+      path += "[" + std::to_string(node.size() - 1) + "].";
     }
     return path;
   }

@@ -22,18 +22,21 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   int64_t begin = 0, end = 0;  // bytes from the start of the data
 
+  // The product of the shape; 1 for a scalar.
   int64_t elements() const;
 };
 
-// Parses a header; `data_bytes` is how much data follows it. Checked: JSON, types, shapes against byte
-// counts, offsets inside the data, no overlap, no hole. Errors are INVALID_ARGUMENT naming `file`, the tensor,
-// what was expected and what was found.
+// Parses a header; `data_bytes` is how much data follows it. Checked: JSON, types, shapes against
+// byte counts, offsets inside the data, no overlap, no hole. Errors are INVALID_ARGUMENT naming
+// `file`, the tensor, what was expected and what was found.
 Result<std::map<std::string, StoredTensor, std::less<>>> parse_safetensors_header(
     std::string_view json, int64_t data_bytes, const std::string& file);
 
 class SafetensorsFile {
  public:
-  // Maps the file read-only. NOT_FOUND when it cannot be opened, INVALID_ARGUMENT when it is malformed.
+  // Maps the file read-only. NOT_FOUND when it cannot be opened, INVALID_ARGUMENT when it is
+  // malformed, RESOURCE_EXHAUSTED when it cannot be mapped. The file must not be cut short while it
+  // is mapped: replace a file by renaming another one over it.
   static Result<SafetensorsFile> open(const std::string& path);
 
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -43,8 +46,9 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
 
-  // The tensor as fp32 (F16 and BF16 widen exactly). INVALID_ARGUMENT when it is missing, has another shape
-  // than `shape`, or holds a NaN or an infinity; the message names file, tensor, expected and found.
+  // The tensor as fp32 (F16 and BF16 widen exactly). INVALID_ARGUMENT when it is missing, has
+  // another shape than `shape`, or holds a NaN or an infinity; the message names file, tensor,
+  // expected and found. RESOURCE_EXHAUSTED when there is no memory for it.
   Result<std::vector<float>> read(std::string_view name, std::span<const int64_t> shape) const;
 
   // SHA-256 of the whole file, in hex: the weight digest.

@@ -122,8 +122,9 @@ class Fields {
     const Json* member = require(key, expected);
     if (member == nullptr) return min;
     // Unsigned first: a number above 2^63 must not wrap.
-    const bool fits = member->is_number_unsigned() ? member->get<uint64_t>() <= uint64_t(max)
-                                                   : member->is_number_integer();
+    const bool fits = member->is_number_unsigned()
+                          ? member->get<uint64_t>() <= static_cast<uint64_t>(max)
+                          : member->is_number_integer();
     if (!fits || member->get<int64_t>() < min) {
       faults_.add(path(key), expected, describe(*member));
       return min;

@@ -18,11 +18,11 @@ struct ImageShape {
   int64_t bytes() const { return int64_t{height} * width * channels; }
 };
 
-// The first value of a fresh sequence where the model does not predict it: a value, or one drawn from a
-// histogram over all values.
+// The first value of a fresh sequence where the model does not predict it: a value, or one drawn
+// from a histogram over all values.
 struct Begin {
   int32_t value = 0;
-  std::vector<float> histogram;  // empty: `value`
+  std::vector<float> histogram;  // sums to 1 up to fp32; empty: `value`
 };
 
 struct Spec {
@@ -53,6 +53,7 @@ struct Spec {
   std::optional<ImageShape> image;
   std::vector<std::string> symbols;  // how each value is written; empty: as a number
 
+  // Columns of a position's vector; 0: there is none.
   int position_width() const {
     if (position == PositionKind::kNone) return 0;
     return combine == Combine::kAdd ? value_width : width - value_width;
@@ -63,12 +64,13 @@ struct Spec {
   int64_t state_bytes() const {
     return int64_t{layers} * heads * (int64_t{query_size} * value_size + query_size) * 4;
   }
+  // Trained numbers: the elements of every tensor but the position table.
   int64_t parameters() const;
 };
 
-// Parses and validates the text of a config.json. `file` only names it in errors. Unknown keys, missing
-// keys, wrong types and values outside the limits are INVALID_ARGUMENT with the key's path, what was
-// expected and what was found.
+// Parses and validates the text of a config.json. `file` only names it in errors. Unknown keys,
+// missing keys, wrong types and values outside the limits are INVALID_ARGUMENT with the key's path,
+// what was expected and what was found.
 Result<Spec> parse_spec(std::string_view json, const std::string& file);
 
 // The spec as the JSON that parse_spec() reads.

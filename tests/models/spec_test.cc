@@ -565,6 +565,7 @@ TEST(Spec, RefusesTextThatIsNoProperJson) {
       {"inner key twice",
        R"({"model": {"head": {"kind": 1, "kind": 1}}})",
        {"key 'model.head.kind' stands twice"}},
+      {"key in outermost array twice", R"([{"a": 1, "a": 1}])", {"key '[0].a' stands twice"}},
       {"key in array twice",
        R"({"symbols": [1, [{}, {"a": 1, "a": 1}]]})",
        {"key 'symbols[1][1].a' stands twice"}},
