@@ -1,0 +1,194 @@
+#include "config/field.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace runnel {
+namespace {
+
+constexpr size_t kMaxTextLength = 4096;
+
+Field text_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
+                 const char* what) {
+  Field field;
+  field.key = key;
+  field.flag = flag;
+  field.kind = FieldKind::kText;
+  field.what = what;
+  field.text = at;
+  return field;
+}
+
+Field choice_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
+                   std::vector<std::string> choices, const char* what) {
+  Field field = text_field(key, flag, at, what);
+  field.kind = FieldKind::kChoice;
+  field.choices = std::move(choices);
+  return field;
+}
+
+Field threads_field() {
+  Field field;
+  field.key = "threads";
+  field.flag = "--threads";
+  field.kind = FieldKind::kInteger;
+  field.what = "threads of the CPU backend; 0: one per core that the process may use";
+  field.max = 256;
+  field.integer = [](ServerConfig& config, size_t) { return &config.threads; };
+  return field;
+}
+
+Field json_field() {
+  Field field;
+  field.key = "log.json";
+  field.flag = "--log-json";
+  field.kind = FieldKind::kSwitch;
+  field.what = "log one JSON object a line instead of text";
+  field.on = [](ServerConfig& config) { return &config.log_json; };
+  return field;
+}
+
+Field limit_field(const Limit& limit, size_t index) {
+  Field field;
+  field.key = std::string("limits.") + limit.name;
+  field.flag = std::string("--") + limit.name;
+  std::replace(field.flag.begin(), field.flag.end(), '_', '-');
+  field.kind = FieldKind::kInteger;
+  field.what = limit.what;
+  field.min = limit.min;
+  field.max = limit.max;
+  field.integer = [](ServerConfig& config, size_t at) { return &config.limits[at]; };
+  field.index = index;
+  return field;
+}
+
+std::vector<Field> make_fields() {
+  std::vector<Field> fields;
+  fields.push_back(text_field(
+      "address", "--address", [](ServerConfig& config) { return &config.address; },
+      "host:port to listen on; port 0 lets the system choose one"));
+  fields.push_back(choice_field(
+      "backend", "--backend", [](ServerConfig& config) { return &config.backend; },
+      {"auto", "cpu", "cuda"}, "where the models run"));
+  fields.push_back(choice_field(
+      "isa", "--isa", [](ServerConfig& config) { return &config.isa; },
+      {"auto", "portable", "avx2", "avx512"},
+      "instruction set of the CPU backend; auto: the widest that this machine has"));
+  fields.push_back(threads_field());
+  fields.push_back(choice_field(
+      "precision", "--precision", [](ServerConfig& config) { return &config.precision; }, {"fp32"},
+      "of weights and matrix products"));
+  fields.push_back(choice_field(
+      "log.level", "--log-level", [](ServerConfig& config) { return &config.log_level; },
+      {"debug", "info", "warn", "error"}, "what is logged, and all that is graver"));
+  fields.push_back(json_field());
+  size_t index = 0;
+  for (const Limit* limit : all_limits()) fields.push_back(limit_field(*limit, index++));
+  return fields;
+}
+
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+Status prefixed(const std::string& name, const Status& status) {
+  return status.ok() ? status : invalid_argument(name + " " + status.message());
+}
+
+Status set_switch(const Field& field, std::string_view word, ServerConfig& config) {
+  if (word != "true" && word != "false") {
+    return invalid_argument("is '" + std::string(word.substr(0, 80)) +
+                            "'; it must be true or false");
+  }
+  *field.on(config) = word == "true";
+  return {};
+}
+
+}  // namespace
+
+std::span<const Field> fields() {
+  static const std::vector<Field> kFields = make_fields();
+  return kFields;
+}
+
+Status set_integer(const Field& field, int64_t value, ServerConfig& config) {
+  if (value < field.min || value > field.max) {
+    return invalid_argument("is " + std::to_string(value) + "; it must be between " +
+                            std::to_string(field.min) + " and " + std::to_string(field.max));
+  }
+  *field.integer(config, field.index) = value;
+  return {};
+}
+
+Status set_text(const Field& field, const std::string& value, ServerConfig& config) {
+  const bool chosen = field.kind != FieldKind::kChoice ||
+                      std::ranges::find(field.choices, value) != field.choices.end();
+  if (!chosen) {
+    return invalid_argument("is '" + value.substr(0, 80) + "'; it must be " +
+                            listed(field.choices));
+  }
+  if (value.empty()) return invalid_argument("is empty; it must have at least one character");
+  if (value.size() > kMaxTextLength) {
+    return invalid_argument("has " + std::to_string(value.size()) +
+                            " characters; it may have at most " + std::to_string(kMaxTextLength));
+  }
+  *field.text(config) = value;
+  return {};
+}
+
+Status set_from_flag(const Field& field, std::string_view word, ServerConfig& config) {
+  if (field.kind == FieldKind::kSwitch) {
+    return prefixed(field.flag, set_switch(field, word, config));
+  }
+  if (field.kind != FieldKind::kInteger) {
+    return prefixed(field.flag, set_text(field, std::string(word), config));
+  }
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size()) {
+    return invalid_argument(field.flag + " is '" + std::string(word.substr(0, 80)) +
+                            "'; it must be a whole number between " + std::to_string(field.min) +
+                            " and " + std::to_string(field.max));
+  }
+  return prefixed(field.flag, set_integer(field, value, config));
+}
+
+std::string value_text(const Field& field, const ServerConfig& config) {
+  ServerConfig copy = config;
+  switch (field.kind) {
+    case FieldKind::kInteger:
+      return std::to_string(*field.integer(copy, field.index));
+    case FieldKind::kSwitch:
+      return *field.on(copy) ? "true" : "false";
+    case FieldKind::kText:
+    case FieldKind::kChoice:
+      return *field.text(copy);
+  }
+  return "";
+}
+
+std::string range_text(const Field& field) {
+  switch (field.kind) {
+    case FieldKind::kInteger:
+      return std::to_string(field.min) + " to " + std::to_string(field.max);
+    case FieldKind::kSwitch:
+      return "true or false";
+    case FieldKind::kChoice:
+      return listed(field.choices);
+    case FieldKind::kText:
+      return "text";
+  }
+  return "";
+}
+
+std::string table_row(const Field& field) {
+  return "| `" + field.key + "` | `" + field.flag + "` | " + value_text(field, ServerConfig()) +
+         " | " + range_text(field) + " | " + field.what + " |";
+}
+
+}  // namespace runnel

@@ -1,0 +1,52 @@
+// One list of settings, from which come the parser of the file, the flags with their help, and the
+// table in docs/configuration.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/server_config.h"
+
+namespace runnel {
+
+enum class FieldKind { kInteger, kText, kChoice, kSwitch };
+
+struct Field {
+  std::string key;   // its path in the file: "limits.sessions"
+  std::string flag;  // on the command line: "--sessions"
+  FieldKind kind = FieldKind::kText;
+  std::string what;                  // one line for --help and the docs
+  int64_t min = 0, max = 0;          // kInteger
+  std::vector<std::string> choices;  // kChoice
+
+  // Where it is in a config: exactly one is set.
+  int64_t* (*integer)(ServerConfig&, size_t index) = nullptr;
+  std::string* (*text)(ServerConfig&) = nullptr;
+  bool* (*on)(ServerConfig&) = nullptr;
+  size_t index = 0;  // of a limit
+};
+
+// Every setting but the models, in the order of the docs.
+std::span<const Field> fields();
+
+// Sets a field from the words of a flag. INVALID_ARGUMENT names the flag, what was expected and
+// what was found.
+Status set_from_flag(const Field& field, std::string_view word, ServerConfig& config);
+
+// Sets a field from a file. INVALID_ARGUMENT without the key's path: "is 0; it must be ...".
+Status set_integer(const Field& field, int64_t value, ServerConfig& config);
+Status set_text(const Field& field, const std::string& value, ServerConfig& config);
+
+// The value that a field has in `config`, as it would stand in a file.
+std::string value_text(const Field& field, const ServerConfig& config);
+
+// What a field takes: "1 to 4096", "auto, cpu or cuda", "true or false".
+std::string range_text(const Field& field);
+
+// The row of docs/configuration.md that documents the field.
+std::string table_row(const Field& field);
+
+}  // namespace runnel

@@ -1,0 +1,300 @@
+#include "config/server_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/check.h"
+#include "config/edit_distance.h"
+#include "config/field.h"
+
+namespace runnel {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMaxDepth = 8;
+
+// What a value is, in an error message.
+std::string described(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::string:
+      return "'" + value.get_ref<const std::string&>().substr(0, 80) + "'";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    default:
+      return value.dump();
+  }
+}
+
+Status wrong_type(const std::string& where, const char* expected, const Json& found) {
+  return invalid_argument(where + " is " + described(found) + "; expected " + expected);
+}
+
+Status unknown_key(const std::string& where, const std::string& key,
+                   std::span<const std::string> known) {
+  std::string message = where + " has an unknown key '" + key.substr(0, 80) + "'";
+  const std::string meant = nearest(key, known);
+  if (!meant.empty()) return invalid_argument(message + "; did you mean '" + meant + "'?");
+  message += "; known are ";
+  for (size_t i = 0; i < known.size(); ++i) message += (i == 0 ? "" : ", ") + known[i];
+  return invalid_argument(std::move(message));
+}
+
+// Reads JSON, and refuses what the library lets pass: keys that stand twice, and depth without end.
+Result<Json> parse_strictly(std::string_view text, const std::string& file) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::string fault;
+  const Json::parser_callback_t look = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && fault.empty()) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys.back().insert(key).second) fault = "key '" + key.substr(0, 80) + "' stands twice";
+    }
+    if (depth > kMaxDepth && fault.empty()) {
+      fault = "nested deeper than " + std::to_string(kMaxDepth) + " levels";
+    }
+    return depth <= kMaxDepth;
+  };
+  if (text.find('\0') != std::string_view::npos) {
+    return invalid_argument(file + ": not valid JSON: it has a zero byte");
+  }
+  try {
+    Json json = Json::parse(text.begin(), text.end(), look);
+    if (!fault.empty()) return invalid_argument(file + ": " + fault);
+    return json;
+  } catch (const Json::exception& error) {  // the library has no other way to say where
+    const std::string what = error.what();
+    const size_t id = what.find("] ");
+    return invalid_argument(
+        file + ": not valid JSON: " + (id == std::string::npos ? what : what.substr(id + 2)));
+  }
+}
+
+class FileReader {
+ public:
+  FileReader(std::string file, ServerConfig& config) : file_(std::move(file)), config_(config) {}
+
+  Status read(const Json& root) {
+    if (!root.is_object()) return wrong_type(file_ + ": the file", "an object", root);
+    for (const auto& [key, value] : root.items()) {
+      Status status;
+      if (key == "models") {
+        status = read_models(value);
+      } else if (const std::string group = key + "."; is_group(group)) {
+        status = read_group(group, value);
+      } else {
+        status = read_field(file_, "", key, value);
+      }
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
+ private:
+  static bool is_group(const std::string& group) {
+    return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(group); });
+  }
+
+  // The keys of a group ("limits."), or of the outermost object ("").
+  static std::vector<std::string> known_keys(const std::string& group) {
+    std::vector<std::string> known;
+    if (group.empty()) known.emplace_back("models");
+    for (const Field& field : fields()) {
+      if (!field.key.starts_with(group)) continue;
+      const std::string rest = field.key.substr(group.size());
+      const std::string key = rest.substr(0, rest.find('.'));
+      if (std::ranges::find(known, key) == known.end()) known.push_back(key);
+    }
+    return known;
+  }
+
+  Status read_group(const std::string& group, const Json& value) {
+    const std::string name = group.substr(0, group.size() - 1);
+    if (!value.is_object()) return wrong_type(file_ + ": " + name, "an object", value);
+    for (const auto& [key, member] : value.items()) {
+      Status status = read_field(file_ + ": " + name, group, key, member);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
+  Status read_field(const std::string& owner, const std::string& group, const std::string& key,
+                    const Json& value) {
+    const auto all = fields();
+    const auto field =
+        std::ranges::find_if(all, [&](const Field& f) { return f.key == group + key; });
+    if (field == all.end()) return unknown_key(owner, key, known_keys(group));
+    const std::string where = file_ + ": " + field->key;
+    Status status;
+    if (field->kind == FieldKind::kSwitch) {
+      if (!value.is_boolean()) return wrong_type(where, "true or false", value);
+      *field->on(config_) = value.get<bool>();
+    } else if (field->kind == FieldKind::kInteger) {
+      const bool fits = value.is_number_integer() &&
+                        !(value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX);
+      const std::string expected = "a whole number between " + std::to_string(field->min) +
+                                   " and " + std::to_string(field->max);
+      if (!fits) return wrong_type(where, expected.c_str(), value);
+      status = set_integer(*field, value.get<int64_t>(), config_);
+    } else {
+      if (!value.is_string()) return wrong_type(where, "a string", value);
+      status = set_text(*field, value.get<std::string>(), config_);
+    }
+    return status.ok() ? status : invalid_argument(where + " " + status.message());
+  }
+
+  Status read_models(const Json& value) {
+    if (!value.is_array()) return wrong_type(file_ + ": models", "an array of objects", value);
+    config_.models.clear();
+    for (const Json& entry : value) {
+      const std::string where = file_ + ": models[" + std::to_string(config_.models.size()) + "]";
+      ModelConfig model;
+      if (Status s = read_model(where, entry, model); !s.ok()) return s;
+      config_.models.push_back(std::move(model));
+    }
+    return {};
+  }
+
+  Status read_model(const std::string& where, const Json& entry, ModelConfig& model) const {
+    static const std::vector<std::string> kKnown = {"name", "path"};
+    if (!entry.is_object()) return wrong_type(where, "an object with path and name", entry);
+    for (const auto& [key, member] : entry.items()) {
+      if (key != "name" && key != "path") return unknown_key(where, key, kKnown);
+      if (!member.is_string()) return wrong_type(where + "." + key, "a string", member);
+      (key == "name" ? model.name : model.path) = member.get<std::string>();
+    }
+    if (model.path.empty()) {
+      return invalid_argument(where + ".path is missing; expected the directory of a bundle");
+    }
+    if (std::filesystem::path(model.path).is_relative()) {
+      const auto base = std::filesystem::path(file_).parent_path();
+      model.path = (base / model.path).lexically_normal().string();
+    }
+    return {};
+  }
+
+  const std::string file_;
+  ServerConfig& config_;
+};
+
+Status check_name(const std::string& name) {
+  const bool plain = std::ranges::all_of(name, [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == ':' || c == '-';
+  });
+  if (plain && static_cast<int64_t>(name.size()) <= kMaxNameLength) return {};
+  return invalid_argument("a model's name must be 1 to " + std::to_string(kMaxNameLength) +
+                          " characters of A-Z a-z 0-9 . _ : -; found '" + name.substr(0, 80) + "'");
+}
+
+// "host:port", "[::1]:port" or "unix:PATH".
+Status check_address(const std::string& address) {
+  if (address.starts_with("unix:") && address.size() > 5) return {};
+  const size_t colon = address.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
+  if (colon != std::string::npos && colon > 0 && digits && std::stoi(port) <= 65535) return {};
+  return invalid_argument("address is '" + address.substr(0, 80) +
+                          "'; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "
+                          "[::]:50051 or unix:PATH");
+}
+
+}  // namespace
+
+ServerConfig::ServerConfig()
+    : address("127.0.0.1:50051"),
+      backend("auto"),
+      isa("auto"),
+      precision("fp32"),
+      log_level("info") {
+  for (const Limit* limit : all_limits()) limits.push_back(limit->default_value);
+}
+
+int64_t ServerConfig::limit(const Limit& limit) const {
+  const auto all = all_limits();
+  const auto at = std::ranges::find(all, &limit);
+  check(at != all.end(), "the limit is one of all_limits()");
+  return limits[at - all.begin()];
+}
+
+Status parse_config(std::string_view text, const std::string& file, ServerConfig& config) {
+  if (static_cast<int64_t>(text.size()) > kMaxConfigFileBytes) {
+    return invalid_argument(file + ": more than " + std::to_string(kMaxConfigFileBytes) +
+                            " bytes; expected a config file");
+  }
+  const Result<Json> json = parse_strictly(text, file);
+  if (!json.ok()) return json.status();
+  return FileReader(file, config).read(*json);
+}
+
+Status read_config_file(const std::string& path, ServerConfig& config) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return not_found(path + ": no such file; expected a config file (--config)");
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::string text(static_cast<size_t>(kMaxConfigFileBytes) + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!in.is_open() || in.bad()) return not_found(path + ": cannot be read");
+  text.resize(static_cast<size_t>(in.gcount()));
+  return parse_config(text, path, config);
+}
+
+Result<ModelConfig> parse_model(std::string_view text) {
+  ModelConfig model;
+  const size_t equals = text.find('=');
+  // A directory may have "=" in its name; a model may not have "/".
+  if (equals != std::string_view::npos && text.substr(0, equals).find('/') == std::string::npos) {
+    model.name = text.substr(0, equals);
+    text.remove_prefix(equals + 1);
+    if (model.name.empty()) {
+      return invalid_argument(
+          "a bundle is given as '=DIRECTORY'; expected DIRECTORY or "
+          "NAME=DIRECTORY");
+    }
+  }
+  model.path = text;
+  if (model.path.empty()) {
+    return invalid_argument(
+        "a bundle is given without a directory; expected DIRECTORY or "
+        "NAME=DIRECTORY");
+  }
+  return model;
+}
+
+Status check_config(const ServerConfig& config) {
+  if (config.models.empty()) {
+    return invalid_argument(
+        "there is nothing to serve: name the directory of a bundle, as in 'runnel serve "
+        "zoo/mnist', or set models in the config file");
+  }
+  if (static_cast<int64_t>(config.models.size()) > kMaxModels) {
+    return invalid_argument("models has " + std::to_string(config.models.size()) +
+                            " entries; at most " + std::to_string(kMaxModels) + " are allowed");
+  }
+  std::set<std::string> names;
+  for (const ModelConfig& model : config.models) {
+    if (model.name.empty()) continue;
+    if (Status s = check_name(model.name); !s.ok()) return s;
+    if (!names.insert(model.name).second) {
+      return invalid_argument("two models are named '" + model.name +
+                              "'; give each a name of its own");
+    }
+  }
+  if (Status s = check_address(config.address); !s.ok()) return s;
+  if (config.backend == "cuda") {
+    return {Code::kFailedPrecondition,
+            "backend is 'cuda', but this build has no CUDA: use 'cpu' or 'auto'"};
+  }
+  return {};
+}
+
+}  // namespace runnel

@@ -1,0 +1,60 @@
+// What an operator can set: read from a JSON file, overridden by flags. Every setting is documented
+// in docs/configuration.md; config/serve.json is an example.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/status.h"
+
+namespace runnel {
+
+// A bundle to serve.
+struct ModelConfig {
+  std::string name;  // empty: the one in the bundle's config.json
+  std::string path;  // of the bundle's directory
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+struct ServerConfig {
+  // Every setting at its default; no models.
+  ServerConfig();
+
+  std::vector<ModelConfig> models;
+  std::string address;
+  std::string backend;    // "auto", "cpu", "cuda"
+  std::string isa;        // "auto", "portable", "avx2", "avx512"
+  int64_t threads = 0;    // of the CPU backend; 0: one per core
+  std::string precision;  // "fp32"
+  std::string log_level;  // "debug", "info", "warn", "error"
+  bool log_json = false;
+  std::vector<int64_t> limits;  // in the order of all_limits()
+
+  // The value set for `limit`, which must be one of all_limits().
+  int64_t limit(const Limit& limit) const;
+
+  friend bool operator==(const ServerConfig&, const ServerConfig&) = default;
+};
+
+inline constexpr int64_t kMaxModels = 64;
+inline constexpr int64_t kMaxConfigFileBytes = 1 << 20;
+
+// Sets what the JSON `text` says, and leaves the rest of `config` as it is. INVALID_ARGUMENT names
+// `file`, the key's path, what was expected and what was found. Bundle paths that are not absolute
+// are taken from the file's own directory.
+Status parse_config(std::string_view text, const std::string& file, ServerConfig& config);
+
+// Reads a file with parse_config(). NOT_FOUND when it cannot be read.
+Status read_config_file(const std::string& path, ServerConfig& config);
+
+// "DIRECTORY" or "NAME=DIRECTORY", as on the command line.
+Result<ModelConfig> parse_model(std::string_view text);
+
+// What must hold of all settings together, once file and flags are in: INVALID_ARGUMENT or
+// FAILED_PRECONDITION with what to do.
+Status check_config(const ServerConfig& config);
+
+}  // namespace runnel
