@@ -1,0 +1,401 @@
+"""The bundle format for the Python tools: check a config, list its tensors, read and write the files.
+
+A bundle is a directory with config.json, model.safetensors and README.md; docs/bundle.md says what each
+key means. Everything here needs numpy alone.
+"""
+
+import json
+import math
+import os
+import re
+
+import numpy as np
+
+FORMAT = 1
+
+# The same limits as base/limits.h and models/spec.cc; tests/tools keeps them equal.
+MAX_LAYERS = 256
+MAX_WIDTH = 16384
+MAX_VOCABULARY = 1 << 20
+MAX_POSITIONS = 1 << 31
+MAX_CONFIG_BYTES = 16 << 20
+MAX_NAME_LENGTH = 128
+MAX_COMPONENTS = 256
+MAX_IMAGE_SIDE = 16384
+MAX_SYMBOL_BYTES = 64
+MAX_HEADER_BYTES = 100 << 20
+
+DTYPES = {"f32": ("F32", 4), "f16": ("F16", 2), "bf16": ("BF16", 2)}
+POSITION_TABLE = "pos_embedding.pe"
+
+
+class BundleError(Exception):
+    """What is wrong with an input, in one line for the person who gave it."""
+
+
+def check(condition, message):
+    if not condition:
+        raise BundleError(message)
+
+
+def shape_text(shape):
+    return "[" + ", ".join(str(size) for size in shape) + "]"
+
+
+def check_range(key, value, low, high):
+    check(low <= value <= high,
+          f"{key}: expected an integer from {low} to {high}, found {value}")
+
+
+def parse_image(text):
+    """The shape in '28x28x1' or '28x28' (one channel)."""
+    match = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})(?:x([0-9]{1,6}))?", text)
+    check(match, f"--image: expected HEIGHTxWIDTHxCHANNELS such as 28x28x1, found '{text}'")
+    height, width, channels = (int(size or 1) for size in match.groups())
+    check_range("--image height", height, 1, MAX_IMAGE_SIDE)
+    check_range("--image width", width, 1, MAX_IMAGE_SIDE)
+    check(channels in (1, 3),
+          f"--image channels: expected 1 (grey) or 3 (red, green, blue), found {channels}")
+    return {"height": height, "width": width, "channels": channels}
+
+
+def image_bytes(image):
+    return image["height"] * image["width"] * image["channels"]
+
+
+def parse_symbols(text, path):
+    """The symbols given as a text (one character each) or as a JSON file (an array of strings), or None."""
+    check(text is None or path is None, "--symbols and --symbols-file exclude each other; give one")
+    if path is not None:
+        symbols = read_json(path, "--symbols-file")
+        check(isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols),
+              f"{path}: expected a JSON array of strings")
+        return symbols
+    return None if text is None else list(text)
+
+
+def read_json(path, flag):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise BundleError(f"{flag}: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BundleError(f"{path}: expected JSON in UTF-8: {error}") from None
+
+
+def check_config(config):
+    """Refuses what the server would refuse: sizes outside of the limits and sizes that do not fit one another."""
+    check(re.fullmatch(r"[a-z0-9._-]{1,%d}" % MAX_NAME_LENGTH, config["name"]),
+          f"name: expected 1 to {MAX_NAME_LENGTH} characters of a-z, 0-9, '.', '_' and '-', "
+          f"found '{config['name']}'; give another with --name")
+    model = config["model"]
+    check_range("model.layers", model["layers"], 1, MAX_LAYERS)
+    for key in ("width", "heads", "query_size", "value_size", "ffn"):
+        check_range("model." + key, model[key], 1, MAX_WIDTH)
+    for key in ("query_size", "value_size"):
+        check_range(f"model.heads * model.{key}", model["heads"] * model[key], 1, MAX_WIDTH)
+    for group in ("attention", "norm"):
+        eps = np.float32(model[group]["eps"])
+        check(0 < eps <= 1, f"model.{group}.eps: expected a number above 0 and at most 1, found {eps}")
+    check_range("values", config["values"], 1, MAX_VOCABULARY)
+    check_embedding(model)
+    check_head(config)
+    check_begin(config)
+    check_image(config)
+    check_symbols(config)
+
+
+def check_embedding(model):
+    width, value_width = model["width"], model["embedding"]["value_width"]
+    alone = model["embedding"]["combine"] == "add" or model["position"]["kind"] == "none"
+    key = "model.embedding.value_width"
+    if alone:
+        check(value_width == width, f"{key}: expected {width}, as it fills model.width, found {value_width}")
+    else:
+        check(1 <= value_width < width,
+              f"{key}: expected 1 to {width - 1}, so that the position fits beside it, found {value_width}")
+    length = model["position"].get("length")
+    if model["position"]["kind"] == "table" or length is not None:
+        check(length is not None, "model.position.length: a position table has a length, found none")
+        check_range("model.position.length", length, 1,
+                    MAX_POSITIONS - 1 if model["position"]["kind"] == "table" else MAX_POSITIONS)
+
+
+def check_head(config):
+    head = config["model"]["head"]
+    if head["kind"] != "mixture_of_logistics":
+        return
+    check_range("model.head.components", head["components"], 1, MAX_COMPONENTS)
+    check(config["values"] == 256,
+          f"values: a mixture of logistics is over 256 bytes, found {config['values']} values")
+
+
+def check_begin(config):
+    begin, values = config.get("begin"), config["values"]
+    if begin is None:
+        return
+    if "value" in begin:
+        check_range("begin.value", begin["value"], 0, values - 1)
+        return
+    histogram = begin["histogram"]
+    check(len(histogram) == values,
+          f"begin.histogram: expected {values} numbers, one per value, found {len(histogram)}")
+    for index, weight in enumerate(histogram):
+        number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+        check(number and 0 <= weight <= 3.4e38,
+              f"begin.histogram[{index}]: expected a number from 0 to 3.4e38, found {weight!r}")
+    check(np.asarray(histogram, np.float32).any(), "begin.histogram: expected a number above 0, found none")
+
+
+def check_image(config):
+    image = config.get("image")
+    if image is None:
+        return
+    check("symbols" not in config, "--image and --symbols exclude each other: values are bytes or symbols")
+    check(config["values"] <= 256,
+          f"values: an image has at most 256, one per byte, found {config['values']}")
+    length = config["model"]["position"].get("length")
+    expected = image_bytes(image) - 1
+    check(length == expected,
+          f"model.position.length: expected {expected} (image height * width * channels - 1), found {length}")
+
+
+def check_symbols(config):
+    symbols, values = config.get("symbols"), config["values"]
+    if symbols is None:
+        return
+    check(len(symbols) == values, f"symbols: expected {values}, one per value, found {len(symbols)}")
+    seen = set()
+    for index, symbol in enumerate(symbols):
+        size = len(symbol.encode("utf-8", "surrogatepass"))
+        check(1 <= size <= MAX_SYMBOL_BYTES,
+              f"symbols[{index}]: expected 1 to {MAX_SYMBOL_BYTES} bytes of UTF-8, found {size}")
+        check(not re.search("[\ud800-\udfff]", symbol), f"symbols[{index}]: expected Unicode text, found a lone surrogate")
+        check(symbol not in seen, f"symbols[{index}]: expected a symbol of its own, found {symbol!r} a second time")
+        seen.add(symbol)
+
+
+def head_width(config):
+    head = config["model"]["head"]
+    return 3 * head["components"] if head["kind"] == "mixture_of_logistics" else config["values"]
+
+
+def position_width(model):
+    value_width = model["embedding"]["value_width"]
+    return value_width if model["embedding"]["combine"] == "add" else model["width"] - value_width
+
+
+def expected_tensors(config):
+    """Every tensor of a bundle, by name with its shape: fast-transformers' names."""
+    model = config["model"]
+    width, ffn = model["width"], model["ffn"]
+    queries, values = model["heads"] * model["query_size"], model["heads"] * model["value_size"]
+    tensors = {"value_embedding.weight": (config["values"], model["embedding"]["value_width"])}
+    if model["position"]["kind"] == "table":
+        tensors[POSITION_TABLE] = (1, model["position"]["length"], position_width(model))
+
+    def linear(name, out, inputs):
+        tensors[name + ".weight"] = (out, inputs)
+        tensors[name + ".bias"] = (out,)
+
+    def norm(name):
+        tensors[name + ".weight"] = (width,)
+        tensors[name + ".bias"] = (width,)
+
+    for index in range(model["layers"]):
+        layer = f"transformer.layers.{index}."
+        linear(layer + "attention.query_projection", queries, width)
+        linear(layer + "attention.key_projection", queries, width)
+        linear(layer + "attention.value_projection", values, width)
+        linear(layer + "attention.out_projection", width, values)
+        linear(layer + "linear1", ffn, width)
+        linear(layer + "linear2", width, ffn)
+        norm(layer + "norm1")
+        norm(layer + "norm2")
+    if model["norm"]["final"]:
+        norm("transformer.norm")
+    linear("predictor", head_width(config), width)
+    return tensors
+
+
+def parameters(config):
+    """Trained numbers: every tensor but the position table, which is no parameter."""
+    return sum(math.prod(shape) for name, shape in expected_tensors(config).items()
+               if name != POSITION_TABLE)
+
+
+def state_bytes(config):
+    """Bytes of one session: S and z of every layer and head in fp32."""
+    model = config["model"]
+    return 4 * model["layers"] * model["heads"] * model["query_size"] * (model["value_size"] + 1)
+
+
+def sinusoids(length, width):
+    """The usual position table [1, length, width]: sines on even columns, cosines on odd ones."""
+    position = np.arange(length, dtype=np.float64)[:, None]
+    angle = position * 10000.0 ** (-2.0 * np.arange((width + 1) // 2) / width)
+    table = np.empty((1, length, width), np.float32)
+    table[0, :, 0::2] = np.sin(angle)
+    table[0, :, 1::2] = np.cos(angle)[:, :width // 2]
+    return table
+
+
+def to_stored(name, values, dtype):
+    """The little-endian bytes of finite fp32 `values` as `dtype`, rounded to the nearest even."""
+    values = np.ascontiguousarray(values, dtype="<f4")
+    finite = np.isfinite(values)
+    if not finite.all():
+        index = np.unravel_index(int(np.argmin(finite)), values.shape)
+        raise BundleError(f"tensor '{name}': expected finite numbers, found {values[index]} at {shape_text(index)}")
+    if dtype == "f32":
+        return values.tobytes()
+    if dtype == "f16":
+        with np.errstate(over="ignore"):
+            stored = values.astype("<f2")
+        overflow = ~np.isfinite(stored)
+    else:
+        bits = values.view("<u4")
+        stored = ((bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16).astype("<u2")
+        overflow = (stored & 0x7F80) == 0x7F80
+    if overflow.any():
+        index = np.unravel_index(int(np.argmax(overflow)), values.shape)
+        raise BundleError(f"tensor '{name}': {values[index]} at {shape_text(index)} does not fit {dtype}; use --dtype f32")
+    return stored.tobytes()
+
+
+def stored_dtype(name, dtype):
+    """Position tables stay fp32: rounding them would move every position."""
+    return "f32" if name == POSITION_TABLE else dtype
+
+
+def write_safetensors(path, shapes, make, dtype="f32", metadata=None):
+    """Writes tensors of `shapes` (by name) that make(name) returns one by one, so that few need be in memory.
+
+    The widest types come first, so that every tensor is aligned to its own size.
+    """
+    def order(name):
+        return (-DTYPES[stored_dtype(name, dtype)][1], name)
+
+    names = sorted(shapes, key=order)
+    header, offset = {"__metadata__": metadata} if metadata else {}, 0
+    for name in names:
+        kind, size = DTYPES[stored_dtype(name, dtype)]
+        end = offset + size * math.prod(shapes[name])
+        header[name] = {"dtype": kind, "shape": list(shapes[name]), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for name in names:
+            values = make(name)
+            check(tuple(values.shape) == tuple(shapes[name]),
+                  f"tensor '{name}': expected shape {shape_text(shapes[name])}, found {shape_text(values.shape)}")
+            file.write(to_stored(name, values, stored_dtype(name, dtype)))
+
+
+def read_safetensors(path):
+    """All tensors of a file as fp32 arrays, by name. For files that these tools wrote."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        check(size <= MAX_HEADER_BYTES, f"{path}: expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, found {size}")
+        header = json.loads(file.read(size))
+        data = file.read()
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        raw = data[slice(*entry["data_offsets"])]
+        if entry["dtype"] == "BF16":
+            values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[entry["dtype"]]).astype(np.float32)
+        tensors[name] = values.reshape(entry["shape"])
+    return tensors
+
+
+def config_text(config):
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    size = len(text.encode())
+    check(size <= MAX_CONFIG_BYTES, f"config.json: expected at most {MAX_CONFIG_BYTES} bytes, found {size}; use shorter symbols")
+    return text
+
+
+def head_text(config):
+    head = config["model"]["head"]
+    if head["kind"] == "mixture_of_logistics":
+        return f"mixture of {head['components']} logistics over bytes"
+    return f"categorical over {config['values']} values"
+
+
+def position_text(config):
+    position = config["model"]["position"]
+    if position["kind"] == "none":
+        text = "none"
+    else:
+        text = {"table": "stored table", "sinusoidal": "sinusoidal"}[position["kind"]]
+        text += {"concat": ", beside the value's embedding", "add": ", added to the value's embedding"}[
+            config["model"]["embedding"]["combine"]]
+    length = position.get("length")
+    return text + (f"; {length:,} inputs at most" if length else "; no last position")
+
+
+def begin_text(config):
+    begin = config.get("begin")
+    if begin is None:
+        return "none: a fresh sequence needs a prompt"
+    return f"value {begin['value']}" if "value" in begin else "drawn from a histogram"
+
+
+def card_table(config, dtype):
+    """The facts of a model card that follow from its config, as rows of a Markdown table."""
+    model = config["model"]
+    rows = [("layers", str(model["layers"])),
+            ("width", f"{model['width']} (FFN {model['ffn']}, {model['activation']})"),
+            ("heads", f"{model['heads']}, queries of {model['query_size']}, values of {model['value_size']}"),
+            ("attention", "linear, feature map elu(x) + 1"),
+            ("values", f"{config['values']:,}"),
+            ("positions", position_text(config)),
+            ("head", head_text(config)),
+            ("begin", begin_text(config))]
+    if "image" in config:
+        image = config["image"]
+        rows.append(("image", f"{image['height']} x {image['width']} x {image['channels']} bytes"))
+    rows += [("parameters", f"{parameters(config):,}"),
+             ("stored as", DTYPES[dtype][0]),
+             ("state per session", f"{state_bytes(config):,} bytes (fp32), whatever its length")]
+    return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
+
+
+def write_bundle(directory, config, make, dtype="f32", card=""):
+    """Writes config.json, model.safetensors and README.md. Each file appears whole or not at all."""
+    check_config(config)
+    shapes = expected_tensors(config)
+    text = config_text(config)
+    paths = {name: os.path.join(directory, name) for name in ("model.safetensors", "config.json", "README.md")}
+    temporary = [path + ".tmp" for path in paths.values()]
+    try:
+        os.makedirs(directory, exist_ok=True)
+        write_safetensors(temporary[0], shapes, make, dtype, {"format": "pt"})
+        for path, content in zip(temporary[1:], (text, card)):
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.write(content)
+        for path, final in zip(temporary, paths.values()):
+            os.replace(path, final)
+    except OSError as error:
+        raise BundleError(f"--out: {error.filename or directory}: {error.strerror}") from None
+    finally:
+        for path in temporary:
+            if os.path.exists(path):
+                os.remove(path)
+
+
+def summary(directory, config):
+    """One line for the terminal."""
+    model = config["model"]
+    size = os.path.getsize(os.path.join(directory, "model.safetensors"))
+    return (f"{directory}: {config['name']}: {model['layers']} layers, width {model['width']}, "
+            f"{model['heads']} heads, {head_text(config)}; {parameters(config):,} parameters, "
+            f"{size:,} bytes of weights, {state_bytes(config):,} bytes of state per session")
