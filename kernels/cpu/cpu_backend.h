@@ -1,4 +1,5 @@
-// The operations on the CPU: vectorized for the widest instruction set present, on a fixed pool of threads.
+// The operations on the CPU: vectorized for the widest instruction set present, on a fixed pool of
+// threads.
 #pragma once
 
 #include <memory>

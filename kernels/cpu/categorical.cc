@@ -1,0 +1,151 @@
+#include "kernels/cpu/categorical.h"
+
+#include "kernels/cpu/scalar_math.h"
+#include "kernels/cpu/top_list.h"
+
+namespace runnel::cpu {
+namespace {
+
+// An unsigned number in the order of x; the two zeros are one.
+uint32_t order_key(float x) {
+  const float normal = x + 0.0F;
+  uint32_t bits;
+  __builtin_memcpy(&bits, &normal, sizeof(bits));
+  return (bits >> 31) != 0 ? ~bits : bits | (1U << 31);
+}
+
+// The highest digit at which `*above` plus the sums from the top down reaches the target, or the
+// lowest one that holds anything should rounding keep the sum below it; -1 where none does. Sets
+// `*above` to the sum over the digits above the one returned.
+int descend(const double (&sums)[256], double target, double* above) {
+  int found = -1;
+  double before = *above;
+  double sum = *above;
+  for (int digit = 255; digit >= 0; --digit) {
+    if (!(sums[digit] > 0.0)) continue;
+    found = digit;
+    before = sum;
+    sum += sums[digit];
+    if (sum >= target) break;
+  }
+  *above = before;
+  return found;
+}
+
+}  // namespace
+
+Categorical::Categorical(const Kernels& kernels, const float* logits, int values, float* scratch)
+    : kernels_(kernels), values_(values), logits_(scratch), weights_(scratch + values) {
+  most_ = kernels.finite(logits, values, logits_);
+  log_sum_ = log_of(weigh(1.0F));
+}
+
+// Returns the sum of the weights, which is at least 1.
+double Categorical::weigh(float temperature) {
+  const float inverse = 1.0F / temperature;
+  // A temperature next to zero would overflow; this one already leaves the most likely values
+  // alone.
+  const float scale = inverse < 1e30F ? inverse : 1e30F;
+  kernels_.exp(logits_, values_, most_, scale, weights_);
+  double sum = 0.0;
+  for (int i = 0; i < values_; ++i) sum += weights_[i];
+  return sum;
+}
+
+int32_t Categorical::mode() const {
+  int32_t value = 0;
+  while (value + 1 < values_ && logits_[value] != most_) ++value;
+  return value;
+}
+
+float Categorical::log_prob(int32_t value) const {
+  return static_cast<float>(static_cast<double>(logits_[value]) - most_ - log_sum_);
+}
+
+int Categorical::top(TopLogProb* top, int count) const {
+  TopList list(top, count);
+  for (int32_t value = 0; value < values_; ++value) list.offer(value, logits_[value]);
+  for (int i = 0; i < list.size(); ++i) top[i].log_prob = log_prob(top[i].value);
+  return list.size();
+}
+
+// Calls each(value, weight, key) for the kept values, ascending, until it returns false.
+template <typename Visit>
+void Categorical::visit(Kept kept, const Visit& each) const {
+  int64_t ties = kept.ties;
+  for (int32_t value = 0; value < values_; ++value) {
+    const uint32_t key = order_key(logits_[value]);
+    if (key < kept.key || weights_[value] < kept.least) continue;
+    if (key == kept.key && ties-- <= 0) continue;
+    if (!each(value, weights_[value], key)) return;
+  }
+}
+
+template <typename Amount>
+double Categorical::sum_of(Kept kept, const Amount& amount) const {
+  double sum = 0.0;
+  visit(kept, [&](int32_t, float weight, uint32_t) {
+    sum += amount(weight);
+    return true;
+  });
+  return sum;
+}
+
+// Narrows `kept` to the fewest most likely values whose amounts reach the target, without sorting:
+// each of four passes adds up the amounts by the next eight bits of the key and goes into the digit
+// that reaches it.
+template <typename Amount>
+Categorical::Kept Categorical::narrow(Kept kept, double target, const Amount& amount) const {
+  uint32_t prefix = 0;
+  double above = 0.0;  // the amounts of likelier logits than the prefix stands for
+  double each = 0.0;   // the amount of one value at the last key
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    double sums[256] = {};
+    visit(kept, [&](int32_t, float weight, uint32_t key) {
+      if ((static_cast<uint64_t>(key ^ prefix) >> (shift + 8)) == 0) {
+        sums[(key >> shift) & 255] += amount(weight);
+      }
+      return true;
+    });
+    const int digit = descend(sums, target, &above);
+    if (digit < 0) return kept;
+    prefix |= static_cast<uint32_t>(digit) << shift;
+  }
+  visit(kept, [&](int32_t, float weight, uint32_t key) {
+    if (key == prefix) each = amount(weight);
+    return key != prefix;
+  });
+  int64_t ties = 1;
+  const int64_t most = prefix == kept.key ? kept.ties : values_;
+  while (ties < most && above + static_cast<double>(ties) * each < target) ++ties;
+  return {prefix, ties, kept.least};
+}
+
+Categorical::Kept Categorical::filter(const Sampling& sampling) const {
+  const auto one = [](float) { return 1.0; };
+  const auto mass = [](float weight) { return static_cast<double>(weight); };
+  Kept kept;
+  if (sampling.top_k > 0 && sampling.top_k < values_) kept = narrow(kept, sampling.top_k, one);
+  if (sampling.top_p < 1.0F) {
+    kept = narrow(kept, sampling.top_p * sum_of(kept, mass), mass);
+  }
+  // The most likely value weighs exactly 1 and so always stays.
+  kept.least = sampling.min_p < 1.0F ? sampling.min_p : 1.0F;
+  return kept;
+}
+
+int32_t Categorical::sample(const Sampling& sampling, double u) {
+  if (sampling.temperature != 1.0F) weigh(sampling.temperature);
+  const Kept kept = filter(sampling);
+  const double total = sum_of(kept, [](float weight) { return static_cast<double>(weight); });
+  double sum = 0.0;
+  int32_t chosen = mode();
+  visit(kept, [&](int32_t value, float weight, uint32_t) {
+    sum += weight;
+    chosen = weight > 0.0F ? value : chosen;
+    return !(sum > u * total);
+  });
+  return chosen;
+}
+
+}  // namespace runnel::cpu

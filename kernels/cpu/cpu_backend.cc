@@ -1,0 +1,486 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/machine.h"
+#include "kernels/cpu/sampling.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/philox.h"
+
+namespace runnel {
+namespace {
+
+using cpu::Kernels;
+
+constexpr int kMaxThreads = 256;
+constexpr Isa kWidestFirst[] = {Isa::kAvx512, Isa::kAvx2, Isa::kPortable};
+
+// A thread more is worth its while for so many nanoseconds of work.
+constexpr int64_t kWorthAThread = 2000;
+
+const Kernels& kernels_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return cpu::avx512_kernels();
+  if (isa == Isa::kAvx2) return cpu::avx2_kernels();
+#endif
+  (void)isa;
+  return cpu::portable_kernels();
+}
+
+int divide_up(int64_t count, int64_t by) { return static_cast<int>((count + by - 1) / by); }
+
+// Where part `index` of `parts` nearly equal ones of [0, count) begins.
+int part(int count, int index, int parts) {
+  return static_cast<int>(int64_t{count} * index / parts);
+}
+
+void check_matrix(View view, DType type, const char* what) {
+  check(view.type == type && view.rows >= 0 && view.cols >= 0, what);
+  check(view.rows == 0 || view.data != nullptr, what);
+  check(view.rows <= 1 || view.stride >= view.cols, what);
+}
+
+std::string shown(std::string_view text) {
+  std::string out(text.substr(0, 40));
+  for (char& c : out) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text.size() > 40 ? out + "..." : out;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Isa isa, int threads) : isa_(isa), kernels_(kernels_of(isa)), pool_(threads) {
+    scratch_.resize(threads);
+  }
+
+  std::string numerics() const override {
+    return std::string("cpu/") + isa_name(isa_) + "/fp32/step";
+  }
+  Buffer allocate(int64_t bytes, Memory memory) override;
+  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
+  void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+             View out) override;
+  void matmul(View x, const Weight& weight, Activation activation, View out) override;
+  void norm(View x, View residual, const Norm& norm, View out) override;
+  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
+             View out) override;
+  void gather(View x, View index, View out) override;
+  void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+              Emitted* emitted) override;
+  void score(const Head& kind, View head, View targets, View log_probs) override;
+  void copy(Span from, Span to) override;
+  void zero(Span bytes) override;
+
+ private:
+  // Calls body(begin, end, thread) for parts of [0, count) that together cover it; `nanoseconds`:
+  // about what one thread would need for all of it.
+  template <typename F>
+  void split(int count, int64_t nanoseconds, const F& body) {
+    const int tasks = std::min(count, tasks_for(nanoseconds));
+    if (tasks <= 1) {
+      if (count > 0) body(0, count, 0);
+      return;
+    }
+    pool_.for_each(tasks, [&](int task, int thread) {
+      body(part(count, task, tasks), part(count, task + 1, tasks), thread);
+    });
+  }
+  // Some more tasks than threads, so that a thread that is late leaves them to the others.
+  int tasks_for(int64_t nanoseconds) const {
+    const int64_t threads = std::min<int64_t>(pool_.threads(), nanoseconds / kWorthAThread);
+    return threads <= 1 ? 1 : static_cast<int>(std::min<int64_t>(threads * 4, nanoseconds / 1000));
+  }
+  void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) const;
+  void prepare_frequencies(const Embedding& embedding);
+  void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+                  Emitted* emitted, int row, int thread);
+  void grow_scratch(int64_t floats);
+
+  const Isa isa_;
+  const Kernels& kernels_;
+  cpu::ThreadPool pool_;
+  std::vector<Buffer> scratch_;      // one per thread, for categorical heads
+  std::vector<double> frequencies_;  // of sinusoidal positions, one per pair of columns
+  int frequencies_width_ = 0;
+};
+
+// ---- memory
+// ---------------------------------------------------------------------------------------
+
+Buffer CpuBackend::allocate(int64_t bytes, Memory) {
+  check(bytes >= 0, "a buffer's size is not negative");
+  // Large buffers on huge pages, where the system gives them: far fewer misses of the address
+  // cache.
+  constexpr int64_t kHugePage = int64_t{2} << 20;
+  const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
+  if (bytes > std::numeric_limits<int64_t>::max() - alignment) throw std::bad_alloc();
+  const int64_t rounded = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
+  if (data == nullptr) throw std::bad_alloc();
+  if (alignment == kHugePage) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+  std::memset(data, 0, static_cast<size_t>(rounded));
+  return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { std::free(held); }};
+}
+
+Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
+  check(precision == Precision::kFp32, "the CPU packs fp32");
+  check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0, "a weight has elements");
+  check(bias.data == nullptr || (bias.rows == 1 && bias.cols == weight.rows),
+        "a bias has one element per output");
+  const int panel = kernels_.panel;
+  const int panels = divide_up(weight.rows, panel);
+  Weight packed;
+  packed.in = weight.cols;
+  packed.out = weight.rows;
+  packed.panels = allocate(int64_t{panels} * weight.cols * panel * 4, Memory::kDevice);
+  packed.bias = allocate(int64_t{panels} * panel * 4, Memory::kDevice);
+  float* to = packed.panels.as<float>();
+  for (int64_t out = 0; out < weight.rows; ++out) {
+    const float* from = weight.data + out * weight.cols;
+    float* column = to + out / panel * panel * weight.cols + out % panel;
+    for (int64_t k = 0; k < weight.cols; ++k) column[k * panel] = from[k];
+  }
+  if (bias.data != nullptr) {
+    std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
+  }
+  return packed;
+}
+
+void CpuBackend::copy(Span from, Span to) {
+  check(from.bytes == to.bytes && from.bytes >= 0, "a copy's two ranges are of one size");
+  if (from.bytes > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes));
+}
+
+void CpuBackend::zero(Span bytes) {
+  check(bytes.bytes >= 0, "a range's size is not negative");
+  if (bytes.bytes > 0) std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes));
+}
+
+void CpuBackend::gather(View x, View index, View out) {
+  check_matrix(x, DType::kF32, "gather: x is a matrix of fp32");
+  check_matrix(out, DType::kF32, "gather: out is a matrix of fp32");
+  check(index.type == DType::kI32 && index.cols == out.rows && x.cols == out.cols,
+        "gather: one index per row of out, rows of one width");
+  for (int row = 0; row < out.rows; ++row) {
+    const int32_t from = index.i32()[row];
+    check(from >= 0 && from < x.rows, "gather: an index is a row of x");
+    std::memcpy(out.f32(row), x.f32(from), static_cast<size_t>(x.cols) * 4);
+  }
+}
+
+// ---- embed
+// ----------------------------------------------------------------------------------------
+
+void CpuBackend::prepare_frequencies(const Embedding& embedding) {
+  const int width = embedding.position_width;
+  if (embedding.position != PositionKind::kSinusoidal || frequencies_width_ == width) return;
+  frequencies_.resize(divide_up(width, 2));
+  for (int i = 0; i < static_cast<int>(frequencies_.size()); ++i) {
+    frequencies_[i] = std::pow(10000.0, -2.0 * i / width);
+  }
+  frequencies_width_ = width;
+}
+
+void CpuBackend::embed_input(const Embedding& embedding, int32_t value, int64_t position,
+                             float* out) const {
+  check(value >= 0 && value < embedding.values.rows, "embed: a value is one of the vocabulary");
+  const int width = embedding.values.cols;
+  std::memcpy(out, embedding.values.f32(value), static_cast<size_t>(width) * 4);
+  if (embedding.position == PositionKind::kNone) return;
+  const bool add = embedding.combine == Combine::kAdd;
+  float* to = add ? out : out + width;
+  const float* table = nullptr;
+  if (embedding.position == PositionKind::kTable) {
+    check(position >= 0 && position < embedding.positions.rows,
+          "embed: a position is one of the table");
+    table = embedding.positions.f32(static_cast<int>(position));
+  }
+  for (int c = 0; c < embedding.position_width; ++c) {
+    float at = 0.0F;
+    if (table != nullptr) {
+      at = table[c];
+    } else {
+      const double angle = static_cast<double>(position) * frequencies_[c / 2];
+      at = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+    to[c] = add ? to[c] + at : at;
+  }
+}
+
+void CpuBackend::embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+                       View out) {
+  check_matrix(out, DType::kF32, "embed: out is a matrix of fp32");
+  check(values.type == DType::kI32 && values.cols == out.rows, "embed: one row of out per value");
+  check(rows.count == 0 || rows.first[rows.count] == out.rows, "embed: the rows' inputs are out's");
+  const int width = embedding.values.cols;
+  const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
+  const bool add = embedding.combine == Combine::kAdd;
+  check(out.cols == (add ? width : width + positions) &&
+            (!add || positions == 0 || positions == width),
+        "embed: out is as wide as values and positions make it");
+  check(embedding.position != PositionKind::kTable || embedding.positions.cols == positions,
+        "embed: the position table is as wide as said");
+  prepare_frequencies(embedding);
+  const int64_t each = embedding.position == PositionKind::kSinusoidal ? positions * 20 : width / 8;
+  split(rows.count, out.rows * (each + 20), [&](int begin, int end, int) {
+    for (int row = begin; row < end; ++row) {
+      const int32_t slot = rows.slot[row];
+      for (int input = rows.first[row]; input < rows.first[row + 1]; ++input) {
+        if (slot < 0) {
+          std::memset(out.f32(input), 0, static_cast<size_t>(out.cols) * 4);
+          continue;
+        }
+        const int32_t given = values.i32()[input];
+        embed_input(embedding, given == kNoValue ? control[slot].pending : given,
+                    control[slot].position + input - rows.first[row], out.f32(input));
+      }
+    }
+  });
+}
+
+// ---- layers
+// ---------------------------------------------------------------------------------------
+
+void CpuBackend::matmul(View x, const Weight& weight, Activation activation, View out) {
+  check_matrix(x, DType::kF32, "matmul: x is a matrix of fp32");
+  check_matrix(out, DType::kF32, "matmul: out is a matrix of fp32");
+  check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
+        "matmul: x [n, in], out [n, out]");
+  const cpu::MatmulArgs args = {.x = x.f32(),
+                                .x_stride = x.stride,
+                                .panels = weight.panels.as<float>(),
+                                .bias = weight.bias.as<float>(),
+                                .in = weight.in,
+                                .out = weight.out,
+                                .activation = activation,
+                                .y = out.f32(),
+                                .y_stride = out.stride};
+  const int panels = divide_up(weight.out, kernels_.panel);
+  // 50 multiply-adds a nanosecond, half of that for a single row.
+  const int64_t work = int64_t{x.rows + 1} * weight.in * panels * kernels_.panel / 50;
+  const bool many_rows = x.rows >= 2 * kernels_.rows * pool_.threads();
+  split(many_rows ? x.rows : panels, work, [&](int begin, int end, int) {
+    if (many_rows) {
+      kernels_.matmul(args, begin, end, 0, panels);
+    } else {
+      kernels_.matmul(args, 0, x.rows, begin, end);
+    }
+  });
+}
+
+void CpuBackend::norm(View x, View residual, const Norm& norm, View out) {
+  check_matrix(x, DType::kF32, "norm: x is a matrix of fp32");
+  check_matrix(out, DType::kF32, "norm: out is a matrix of fp32");
+  check(x.rows == out.rows && x.cols == out.cols && x.cols > 0, "norm: x and out of one shape");
+  check(norm.scale.cols == x.cols && norm.shift.cols == x.cols,
+        "norm: a scale and shift per column");
+  const bool adds = residual.data != nullptr;
+  check(
+      !adds || (residual.type == DType::kF32 && residual.rows >= x.rows && residual.cols == x.cols),
+      "norm: the residual has x's shape");
+  const cpu::NormArgs args = {.x = x.f32(),
+                              .x_stride = x.stride,
+                              .residual = adds ? residual.f32() : nullptr,
+                              .residual_stride = residual.stride,
+                              .scale = norm.scale.f32(),
+                              .shift = norm.shift.f32(),
+                              .eps = norm.eps,
+                              .width = x.cols,
+                              .out = out.f32(),
+                              .out_stride = out.stride};
+  split(x.rows, int64_t{x.rows} * (x.cols / 4 + 30),
+        [&](int begin, int end, int) { kernels_.norm(args, begin, end); });
+}
+
+void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
+                       States states, View out) {
+  const int heads = recurrence.heads;
+  const int64_t dk = recurrence.dk;
+  const int64_t dv = recurrence.dv;
+  check_matrix(out, DType::kF32, "recur: out is a matrix of fp32");
+  check(heads > 0 && dk > 0 && dv > 0, "recur: heads have sizes");
+  check(inputs.q.cols == heads * dk && inputs.k.cols == heads * dk && inputs.v.cols == heads * dv &&
+            out.cols == heads * dv,
+        "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
+  check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows &&
+            (rows.count == 0 || rows.first[rows.count] == out.rows),
+        "recur: the rows' inputs are those of q, k, v and out");
+  const auto head = [&](int item) {
+    const int row = item / heads;
+    const int h = item % heads;
+    if (rows.slot[row] < 0) return;
+    const int input = rows.first[row];
+    std::byte* state = states.base + rows.slot[row] * states.slot_bytes + states.offset;
+    kernels_.recur({.q = inputs.q.f32(input) + h * dk,
+                    .q_stride = inputs.q.stride,
+                    .k = inputs.k.f32(input) + h * dk,
+                    .k_stride = inputs.k.stride,
+                    .v = inputs.v.f32(input) + h * dv,
+                    .v_stride = inputs.v.stride,
+                    .inputs = rows.first[row + 1] - input,
+                    .dk = recurrence.dk,
+                    .dv = recurrence.dv,
+                    .eps = recurrence.eps,
+                    .state = reinterpret_cast<float*>(state) + h * (dk * dv + dk),
+                    .out = out.f32(input) + h * dv,
+                    .out_stride = out.stride});
+  };
+  const int64_t work = out.rows * int64_t{heads} * (dk * dv / 16 + 20);
+  // Rows with many inputs among rows with one: each head is a task of its own, so that they spread.
+  const bool uneven = out.rows > rows.count;
+  if (uneven && tasks_for(work) > 1) {
+    pool_.for_each(rows.count * heads, [&](int item, int) { head(item); });
+    return;
+  }
+  split(rows.count * heads, work, [&](int begin, int end, int) {
+    for (int item = begin; item < end; ++item) head(item);
+  });
+}
+
+// ---- head
+// -----------------------------------------------------------------------------------------
+
+void CpuBackend::grow_scratch(int64_t floats) {
+  for (Buffer& buffer : scratch_) {
+    if (buffer.bytes() < floats * 4) buffer = allocate(floats * 4, Memory::kDevice);
+  }
+}
+
+void check_head(const Head& kind, View head) {
+  check_matrix(head, DType::kF32, "head: a matrix of fp32");
+  check(head.cols == kind.width() && head.cols > 0, "head: as wide as its kind says");
+  check(kind.kind == HeadKind::kCategorical || kind.values == 256,
+        "head: a mixture is over 256 values");
+}
+
+// About what one row takes, in nanoseconds.
+int64_t head_work(const Head& kind) {
+  return kind.kind == HeadKind::kCategorical ? int64_t{kind.values} * 4
+                                             : int64_t{kind.components} * 80;
+}
+
+void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View head,
+                            Control* control, Emitted* emitted, int row, int thread) {
+  Emitted& out = emitted[row];
+  out.row = -1;
+  const int32_t slot = rows.slot[row];
+  if (slot < 0) return;
+  Control& held = control[slot];
+  held.position += rows.first[row + 1] - rows.first[row];
+  const int32_t head_row = outputs.head_row[row];
+  if (head_row < 0) {
+    held.pending = outputs.pending[row];
+    return;
+  }
+  check(head_row < head.rows, "sample: a row of the head");
+  const PhiloxCounter words = philox_words(held.seed, held.position, held.stream, 0);
+  const cpu::Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
+  cpu::sample_row(kernels_, kind, head.f32(head_row), held.sampling, held.top_log_probs, uniforms,
+                  scratch_[thread].as<float>(), &out);
+  out.row = row;
+  out.position = held.position;
+  held.pending = out.value;
+  if (--held.remaining <= 0) rows.slot[row] = -1;
+}
+
+void CpuBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+                        Emitted* emitted) {
+  check_head(kind, head);
+  grow_scratch(cpu::scratch_floats(kind));
+  split(rows.count, rows.count * (head_work(kind) + 100), [&](int begin, int end, int thread) {
+    for (int row = begin; row < end; ++row) {
+      sample_row(rows, outputs, kind, head, control, emitted, row, thread);
+    }
+  });
+}
+
+void CpuBackend::score(const Head& kind, View head, View targets, View log_probs) {
+  check_head(kind, head);
+  check(targets.type == DType::kI32 && targets.cols == head.rows && log_probs.type == DType::kF32 &&
+            log_probs.cols == head.rows,
+        "score: a target and a log-probability per row of the head");
+  grow_scratch(cpu::scratch_floats(kind));
+  split(head.rows, head.rows * head_work(kind), [&](int begin, int end, int thread) {
+    for (int row = begin; row < end; ++row) {
+      const int32_t target = targets.i32()[row];
+      check(target >= 0 && target < kind.values, "score: a target is one of the values");
+      log_probs.f32()[row] =
+          cpu::score_row(kernels_, kind, head.f32(row), target, scratch_[thread].as<float>());
+    }
+  });
+}
+
+}  // namespace
+
+// ---- choosing
+// -------------------------------------------------------------------------------------
+
+const char* isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::kPortable:
+      return "portable";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "?";
+}
+
+Result<Isa> parse_isa(std::string_view name) {
+  for (const Isa isa : kWidestFirst) {
+    if (name == isa_name(isa)) return isa;
+  }
+  return invalid_argument("isa is '" + shown(name) + "'; it must be portable, avx2 or avx512");
+}
+
+bool isa_available(Isa isa) {
+  if (isa == Isa::kPortable) return true;
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return invalid_argument("threads is " + std::to_string(options.threads) +
+                            "; it must be between 0 (one per core) and " +
+                            std::to_string(kMaxThreads));
+  }
+  const Isa isa = options.isa.value_or(*std::find_if(
+      std::begin(kWidestFirst), std::end(kWidestFirst), [](Isa at) { return isa_available(at); }));
+  if (!isa_available(isa)) {
+    return Status(Code::kFailedPrecondition,
+                  std::string("this machine does not have the instruction set ") + isa_name(isa) +
+                      "; leave isa out for the widest one present, or ask for portable");
+  }
+  const int threads =
+      options.threads > 0 ? options.threads : std::min(cpu::usable_cores(), kMaxThreads);
+  try {
+    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(isa, threads));
+  } catch (const std::system_error& error) {
+    return Status(Code::kResourceExhausted, "cannot start " + std::to_string(threads) +
+                                                " threads (" + error.what() +
+                                                "); ask for fewer threads");
+  }
+}
+
+}  // namespace runnel

@@ -1,0 +1,78 @@
+// What one instruction set offers: a table of plain functions over plain pointers.
+//
+// The files isa_*.cc are compiled with flags of their own. They include nothing whose inline
+// functions could be emitted there, because the linker keeps one copy of such a function for the
+// whole program and might keep one that this machine cannot run.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace runnel::cpu {
+
+// y [rows, out] = activation(x [rows, in] W^T + bias). `panels` is [panel][in][panel width], zero
+// padded.
+struct MatmulArgs {
+  const float* x;
+  int64_t x_stride;
+  const float* panels;
+  const float* bias;  // [panels * panel width]
+  int in, out;
+  Activation activation;
+  float* y;
+  int64_t y_stride;
+};
+
+// out [rows, width] = LayerNorm(x + residual). `residual` may be null; `out` may be x or the
+// residual.
+struct NormArgs {
+  const float* x;
+  int64_t x_stride;
+  const float* residual;
+  int64_t residual_stride;
+  const float* scale;
+  const float* shift;
+  float eps;
+  int width;
+  float* out;
+  int64_t out_stride;
+};
+
+// One head of one row: `inputs` steps of the recurrence over its state, S [dk][dv] and then z [dk].
+struct RecurArgs {
+  const float* q;
+  int64_t q_stride;
+  const float* k;
+  int64_t k_stride;
+  const float* v;
+  int64_t v_stride;
+  int inputs;
+  int dk, dv;
+  float eps;
+  float* state;
+  float* out;  // [inputs, dv]
+  int64_t out_stride;
+};
+
+struct Kernels {
+  int panel;  // columns of a panel
+  int rows;   // the most rows of a matmul that are in registers at once
+
+  // The part [row_begin, row_end) x [panel_begin, panel_end) of a matmul.
+  void (*matmul)(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
+                 int panel_end);
+  void (*norm)(const NormArgs& args, int row_begin, int row_end);
+  void (*recur)(const RecurArgs& args);
+  // out[i] = exp(min((x[i] - shift) * scale, 0)); 0 where that is below -87. `scale` > 0.
+  void (*exp)(const float* x, int count, float shift, float scale, float* out);
+  // out[i] = x[i] within [-1e30, 1e30], -1e30 where it is not a number. Returns the largest; count
+  // > 0.
+  float (*finite)(const float* x, int count, float* out);
+};
+
+const Kernels& portable_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+
+}  // namespace runnel::cpu

@@ -1,0 +1,49 @@
+// AVX2 with FMA: 8 lanes, 16 registers.
+#include <immintrin.h>
+
+#include "kernels/cpu/isa.h"
+
+namespace runnel::cpu {
+namespace {
+
+using Reg = __m256;
+constexpr int kLanes = 8;
+constexpr int kRows = 6;           // 6 x 2 accumulators, 2 of the panel, 1 of x
+constexpr int kAccumulators = 12;  // that fit beside what a block loads
+
+// Eight times all bits, then eight times none: the mask of n lanes starts at 8 - n.
+alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+inline Reg set1(float x) { return _mm256_set1_ps(x); }
+inline Reg load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, Reg x) { _mm256_storeu_ps(p, x); }
+inline __m256i lanes(int n) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMasks + kLanes - n));
+}
+inline Reg first(Reg x, int n) { return _mm256_and_ps(x, _mm256_castsi256_ps(lanes(n))); }
+inline Reg load_n(const float* p, int n) { return _mm256_maskload_ps(p, lanes(n)); }
+inline void store_n(float* p, Reg x, int n) { _mm256_maskstore_ps(p, lanes(n), x); }
+inline Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
+inline Reg sub(Reg a, Reg b) { return _mm256_sub_ps(a, b); }
+inline Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
+inline Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
+inline Reg sqrt(Reg x) { return _mm256_sqrt_ps(x); }
+inline Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
+inline Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
+inline Reg multiply_add(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+inline Reg if_above(Reg x, Reg y, Reg then, Reg otherwise) {
+  return _mm256_blendv_ps(otherwise, then, _mm256_cmp_ps(x, y, _CMP_GT_OQ));
+}
+// x * 2^n, where `shifted` is 1.5 * 2^23 + n.
+inline Reg scale_by_power(Reg x, Reg shifted) {
+  const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
+}
+
+#include "kernels/cpu/kernels_inl.h"
+
+}  // namespace
+
+const Kernels& avx2_kernels() { return kKernels; }
+
+}  // namespace runnel::cpu

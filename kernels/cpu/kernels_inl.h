@@ -1,0 +1,393 @@
+// The operations, written once over a vector register. Included inside an anonymous namespace by
+// each isa_*.cc, which defines before it: Reg, kLanes, kRows, kAccumulators, set1, load, store,
+// load_n, store_n, first (the first n lanes, zero elsewhere), add, sub, mul, div, sqrt, max, min,
+// multiply_add(a, b, c) = a * b + c, if_above and scale_by_power. No include guard and no includes:
+// see isa.h.
+//
+// Everything that decides bits is here: which lane adds which element, and in which order. None of
+// it looks at the number of rows.
+
+constexpr int kPanel = 2 * kLanes;
+
+// ---- elementary functions
+// -------------------------------------------------------------------------
+
+// exp(x) for x <= 0 (larger x counts as 0), 0 below -87. Within 1 ulp. Cody-Waite: x = n ln 2 + r
+// with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is 5e-9.
+inline Reg exp_nonpositive(Reg x) {
+  const Reg shift = set1(0x1.8p23F);
+  const Reg clamped = max(set1(-87.0F), min(set1(0.0F), x));
+  const Reg shifted = add(mul(clamped, set1(0x1.715476p+0F)), shift);
+  const Reg n = sub(shifted, shift);
+  // ln 2 in two parts; n times the first is exact.
+  Reg r = sub(clamped, mul(n, set1(0x1.62e4p-1F)));
+  r = sub(r, mul(n, set1(0x1.7f7d1cp-20F)));
+  Reg p = set1(1.0F / 5040.0F);
+  p = multiply_add(p, r, set1(1.0F / 720.0F));
+  p = multiply_add(p, r, set1(1.0F / 120.0F));
+  p = multiply_add(p, r, set1(1.0F / 24.0F));
+  p = multiply_add(p, r, set1(1.0F / 6.0F));
+  p = multiply_add(p, r, set1(0.5F));
+  p = multiply_add(p, r, set1(1.0F));
+  p = multiply_add(p, r, set1(1.0F));
+  return if_above(set1(-87.0F), x, set1(0.0F), scale_by_power(p, shifted));
+}
+
+// elu(x) + 1.
+inline Reg phi(Reg x) { return if_above(x, set1(0.0F), add(x, set1(1.0F)), exp_nonpositive(x)); }
+
+// x * (1 + erf(x / sqrt 2)) / 2, within 2.5e-7. erfc(a) = t P(t) exp(-a^2) with t = 1 / (1 + a /
+// 2); P is fitted to a relative error of 4e-8 on [0, 10].
+inline Reg gelu(Reg x) {
+  const Reg zero = set1(0.0F);
+  const Reg half = mul(set1(0.5F), x);
+  const Reg a = mul(max(x, sub(zero, x)), set1(0x1.6a09e6p-1F));
+  const Reg t = div(set1(1.0F), multiply_add(set1(0.5F), a, set1(1.0F)));
+  Reg p = set1(-0.05906921625137329F);
+  p = multiply_add(p, t, set1(0.2845761775970459F));
+  p = multiply_add(p, t, set1(-0.48720231652259827F));
+  p = multiply_add(p, t, set1(0.27806979417800903F));
+  p = multiply_add(p, t, set1(-0.02662738598883152F));
+  p = multiply_add(p, t, set1(0.2026875615119934F));
+  p = multiply_add(p, t, set1(0.24310359358787537F));
+  p = multiply_add(p, t, set1(0.2823753356933594F));
+  p = multiply_add(p, t, set1(0.28208640217781067F));
+  const Reg erfc = mul(mul(p, t), exp_nonpositive(sub(zero, mul(a, a))));
+  const Reg tail = mul(half, erfc);
+  return if_above(x, zero, sub(x, tail), tail);
+}
+
+// The sum of the lanes, always as the same tree.
+inline float sum_lanes(Reg x) {
+  float lane[kLanes];
+  store(lane, x);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+// out[i] = exp(min((x[i] - shift) * scale, 0)).
+void exp_scaled(const float* x, int count, float shift, float scale, float* out) {
+  const Reg shifts = set1(shift);
+  const Reg scales = set1(scale);
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store(out + i, exp_nonpositive(mul(sub(load(x + i), shifts), scales)));
+  }
+  if (i < count) {
+    const Reg last = mul(sub(load_n(x + i, count - i), shifts), scales);
+    store_n(out + i, exp_nonpositive(last), count - i);
+  }
+}
+
+// out = x within [-1e30, 1e30]; returns the largest. max() gives its second argument for what is no
+// number.
+float make_finite(const float* x, int count, float* out) {
+  const Reg least = set1(-1e30F);
+  const Reg most = set1(1e30F);
+  Reg largest = least;
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Reg value = min(max(load(x + i), least), most);
+    store(out + i, value);
+    largest = max(value, largest);
+  }
+  float lane[kLanes];
+  store(lane, largest);
+  for (int j = 1; j < kLanes; ++j) lane[0] = lane[j] > lane[0] ? lane[j] : lane[0];
+  for (; i < count; ++i) {
+    const float value = !(x[i] > -1e30F) ? -1e30F : x[i] < 1e30F ? x[i] : 1e30F;
+    out[i] = value;
+    lane[0] = value > lane[0] ? value : lane[0];
+  }
+  return lane[0];
+}
+
+// ---- matmul
+// ---------------------------------------------------------------------------------------
+
+inline Reg activate(Reg x, Activation activation) {
+  if (activation == Activation::kRelu) return max(set1(0.0F), x);
+  return activation == Activation::kGelu ? gelu(x) : x;
+}
+
+// Applies the activation to a tile that has just been stored and is still in the nearest cache.
+inline void activate_tile(const MatmulArgs& args, float* y, int rows, int cols) {
+  if (args.activation == Activation::kNone) return;
+  for (int row = 0; row < rows; ++row, y += args.y_stride) {
+    int col = 0;
+    for (; col + kLanes <= cols; col += kLanes) {
+      store(y + col, activate(load(y + col), args.activation));
+    }
+    if (col < cols) {
+      store_n(y + col, activate(load_n(y + col, cols - col), args.activation), cols - col);
+    }
+  }
+}
+
+// kN rows by kP panels in registers. Each output element is one accumulator that starts from the
+// bias and takes one multiply-add for each k, ascending: the only order of sums there is.
+template <int kN, int kP>
+void tile(const MatmulArgs& args, int row, int panel) {
+  const int64_t panel_size = int64_t{args.in} * kPanel;
+  const float* x = args.x + row * args.x_stride;
+  const float* w = args.panels + panel * panel_size;
+  Reg sum[kN][2 * kP];
+#pragma GCC unroll 32
+  for (int j = 0; j < 2 * kP; ++j) {
+    const Reg bias = load(args.bias + int64_t{panel} * kPanel + j * kLanes);
+#pragma GCC unroll 32
+    for (int i = 0; i < kN; ++i) sum[i][j] = bias;
+  }
+  for (int64_t k = 0; k < args.in; ++k, w += kPanel) {
+    Reg column[2 * kP];
+#pragma GCC unroll 32
+    for (int j = 0; j < 2 * kP; ++j) {
+      column[j] = load(w + (j / 2) * panel_size + (j % 2) * kLanes);
+    }
+#pragma GCC unroll 32
+    for (int i = 0; i < kN; ++i) {
+      const Reg value = set1(x[i * args.x_stride + k]);
+#pragma GCC unroll 32
+      for (int j = 0; j < 2 * kP; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+    }
+  }
+  const int col = panel * kPanel;
+  const int cols = args.out - col < kP * kPanel ? args.out - col : kP * kPanel;
+  float* y = args.y + row * args.y_stride + col;
+#pragma GCC unroll 32
+  for (int j = 0; j < 2 * kP; ++j) {
+    const int left = cols - j * kLanes;
+#pragma GCC unroll 32
+    for (int i = 0; i < kN; ++i) {
+      float* to = y + i * args.y_stride + j * kLanes;
+      if (left >= kLanes) {
+        store(to, sum[i][j]);
+      } else if (left > 0) {
+        store_n(to, sum[i][j], left);
+      }
+    }
+  }
+  activate_tile(args, y, kN, cols);
+}
+
+// Panels [begin, end) for kN rows, kP at once while they last: few rows need several panels, or
+// each multiply-add would wait for the one before it.
+template <int kN, int kP>
+void panels(const MatmulArgs& args, int row, int begin, int end) {
+  for (; begin + kP <= end; begin += kP) tile<kN, kP>(args, row, begin);
+  if constexpr (kP > 1) panels<kN, kP / 2>(args, row, begin, end);
+}
+
+constexpr int panels_at_once(int rows) {
+  for (int count = 4; count > 1; count /= 2) {
+    if (2 * rows * count <= kAccumulators) return count;
+  }
+  return 1;
+}
+
+template <int kN>
+void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int end) {
+  if (rows == kN) {
+    panels<kN, panels_at_once(kN)>(args, row, begin, end);
+  } else if constexpr (kN > 1) {
+    rows_by_panels<kN - 1>(args, rows, row, begin, end);
+  }
+}
+
+void matmul(const MatmulArgs& args, int row_begin, int row_end, int panel_begin, int panel_end) {
+  const int rows = row_end - row_begin;
+  const int blocks = (rows + kRows - 1) / kRows;
+  // One block of rows: all its panels. Several: a panel stays in the cache while the blocks pass
+  // over it.
+  const int step = blocks == 1 ? panel_end - panel_begin : 1;
+  for (int panel = panel_begin; panel < panel_end; panel += step) {
+    for (int block = 0; block < blocks; ++block) {
+      const int begin = static_cast<int>(int64_t{rows} * block / blocks);
+      const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
+      rows_by_panels<kRows>(args, end - begin, row_begin + begin, panel, panel + step);
+    }
+  }
+}
+
+// ---- norm
+// -----------------------------------------------------------------------------------------
+
+// out = x + residual; returns the sum.
+inline float add_residual(const float* x, const float* residual, float* out, int width) {
+  Reg sum = set1(0.0F);
+  int i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    const Reg value = residual == nullptr ? load(x + i) : add(load(x + i), load(residual + i));
+    store(out + i, value);
+    sum = add(sum, value);
+  }
+  if (const int left = width - i; left > 0) {
+    const Reg more = residual == nullptr ? set1(0.0F) : load_n(residual + i, left);
+    const Reg value = add(load_n(x + i, left), more);
+    store_n(out + i, value, left);
+    sum = add(sum, value);
+  }
+  return sum_lanes(sum);
+}
+
+inline float squared_deviations(const float* x, float mean, int width) {
+  const Reg means = set1(mean);
+  Reg sum = set1(0.0F);
+  int i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    const Reg deviation = sub(load(x + i), means);
+    sum = multiply_add(deviation, deviation, sum);
+  }
+  if (const int left = width - i; left > 0) {
+    const Reg deviation = first(sub(load_n(x + i, left), means), left);
+    sum = multiply_add(deviation, deviation, sum);
+  }
+  return sum_lanes(sum);
+}
+
+inline void normalize(const NormArgs& args, float mean, Reg deviation, float* out) {
+  const Reg means = set1(mean);
+  int i = 0;
+  for (; i + kLanes <= args.width; i += kLanes) {
+    const Reg value = div(sub(load(out + i), means), deviation);
+    store(out + i, multiply_add(value, load(args.scale + i), load(args.shift + i)));
+  }
+  if (const int left = args.width - i; left > 0) {
+    const Reg value = div(sub(load_n(out + i, left), means), deviation);
+    const Reg scaled =
+        multiply_add(value, load_n(args.scale + i, left), load_n(args.shift + i, left));
+    store_n(out + i, scaled, left);
+  }
+}
+
+void norm(const NormArgs& args, int row_begin, int row_end) {
+  const float width = static_cast<float>(args.width);
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* residual =
+        args.residual == nullptr ? nullptr : args.residual + row * args.residual_stride;
+    float* out = args.out + row * args.out_stride;
+    const float mean =
+        add_residual(args.x + row * args.x_stride, residual, out, args.width) / width;
+    const float variance = squared_deviations(out, mean, args.width) / width;
+    normalize(args, mean, sqrt(set1(variance + args.eps)), out);
+  }
+}
+
+// ---- recur
+// ----------------------------------------------------------------------------------------
+
+// Rows of S that one pass takes: phi(q) and phi(k) of so many fit on the stack, whatever dk is.
+constexpr int kStateRows = 64;
+
+// phi of `count` elements of k and q, z += phi(k), and the lanes of phi(q) . z added to `dot`.
+inline Reg features(const float* k, const float* q, int count, float* z, float* phi_k, float* phi_q,
+                    Reg dot) {
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Reg key = phi(load(k + i));
+    const Reg query = phi(load(q + i));
+    const Reg total = add(load(z + i), key);
+    store(phi_k + i, key);
+    store(phi_q + i, query);
+    store(z + i, total);
+    dot = multiply_add(query, total, dot);
+  }
+  if (const int left = count - i; left > 0) {
+    const Reg key = first(phi(load_n(k + i, left)), left);
+    const Reg query = first(phi(load_n(q + i, left)), left);
+    const Reg total = add(load_n(z + i, left), key);
+    store(phi_k + i, key);
+    store(phi_q + i, query);
+    store_n(z + i, total, left);
+    dot = multiply_add(query, total, dot);
+  }
+  return dot;
+}
+
+// S += phi(k) v^T and out += phi(q)^T S for kN vectors of columns and `rows` rows of S. With
+// kPartial the only vector has `left` columns.
+template <int kN, bool kPartial>
+inline void columns(float* state, int64_t dv, int rows, const float* phi_k, const float* phi_q,
+                    const float* v, float* out, int left) {
+  Reg value[kN];
+  Reg sum[kN];
+#pragma GCC unroll 8
+  for (int j = 0; j < kN; ++j) {
+    value[j] = kPartial ? load_n(v, left) : load(v + j * kLanes);
+    sum[j] = kPartial ? load_n(out, left) : load(out + j * kLanes);
+  }
+  for (int i = 0; i < rows; ++i, state += dv) {
+    const Reg key = set1(phi_k[i]);
+    const Reg query = set1(phi_q[i]);
+#pragma GCC unroll 8
+    for (int j = 0; j < kN; ++j) {
+      float* at = state + j * kLanes;
+      const Reg updated = multiply_add(key, value[j], kPartial ? load_n(at, left) : load(at));
+      kPartial ? store_n(at, updated, left) : store(at, updated);
+      sum[j] = multiply_add(query, updated, sum[j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < kN; ++j) {
+    kPartial ? store_n(out, sum[j], left) : store(out + j * kLanes, sum[j]);
+  }
+}
+
+// columns() over all dv columns.
+inline void state_rows(float* state, int dv, int rows, const float* phi_k, const float* phi_q,
+                       const float* v, float* out) {
+  int j = 0;
+  for (; j + 4 * kLanes <= dv; j += 4 * kLanes) {
+    columns<4, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0);
+  }
+  for (; j + 2 * kLanes <= dv; j += 2 * kLanes) {
+    columns<2, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0);
+  }
+  for (; j + kLanes <= dv; j += kLanes) {
+    columns<1, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0);
+  }
+  if (j < dv) columns<1, true>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, dv - j);
+}
+
+inline void divide(float* x, int count, float by) {
+  const Reg divisor = set1(by);
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(x + i, div(load(x + i), divisor));
+  if (i < count) store_n(x + i, div(load_n(x + i, count - i), divisor), count - i);
+}
+
+inline void set_zero(float* x, int count) {
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(x + i, set1(0.0F));
+  if (i < count) store_n(x + i, set1(0.0F), count - i);
+}
+
+void recur(const RecurArgs& args) {
+  alignas(64) float phi_k[kStateRows];
+  alignas(64) float phi_q[kStateRows];
+  float* z = args.state + int64_t{args.dk} * args.dv;
+  for (int64_t input = 0; input < args.inputs; ++input) {
+    const float* k = args.k + input * args.k_stride;
+    const float* q = args.q + input * args.q_stride;
+    float* out = args.out + input * args.out_stride;
+    set_zero(out, args.dv);
+    Reg dot = set1(0.0F);
+    for (int i = 0; i < args.dk; i += kStateRows) {
+      const int rows = args.dk - i < kStateRows ? args.dk - i : kStateRows;
+      dot = features(k + i, q + i, rows, z + i, phi_k, phi_q, dot);
+      state_rows(args.state + int64_t{i} * args.dv, args.dv, rows, phi_k, phi_q,
+                 args.v + input * args.v_stride, out);
+    }
+    divide(out, args.dv, sum_lanes(dot) + args.eps);
+  }
+}
+
+constexpr Kernels kKernels = {.panel = kPanel,
+                              .rows = kRows,
+                              .matmul = matmul,
+                              .norm = norm,
+                              .recur = recur,
+                              .exp = exp_scaled,
+                              .finite = make_finite};

@@ -1,0 +1,33 @@
+#include "kernels/cpu/sampling.h"
+
+#include "kernels/cpu/categorical.h"
+#include "kernels/cpu/mixture.h"
+
+namespace runnel::cpu {
+
+void sample_row(const Kernels& kernels, const Head& kind, const float* logits,
+                const Sampling& sampling, int32_t top_count, Uniforms uniforms, float* scratch,
+                Emitted* out) {
+  const int count = top_count < 0 ? 0 : top_count > kMaxTopLogProbs ? kMaxTopLogProbs : top_count;
+  if (kind.kind == HeadKind::kMixtureOfLogistics) {
+    const Mixture mixture(logits, kind.components);
+    out->value = sampling.greedy ? mixture.mode() : mixture.sample(sampling.temperature, uniforms);
+    out->log_prob = mixture.log_prob(out->value);
+    out->top_count = count > 0 ? mixture.top(out->top, count) : 0;
+    return;
+  }
+  Categorical row(kernels, logits, kind.values, scratch);
+  out->value = sampling.greedy ? row.mode() : row.sample(sampling, uniforms.choice);
+  out->log_prob = row.log_prob(out->value);
+  out->top_count = count > 0 ? row.top(out->top, count) : 0;
+}
+
+float score_row(const Kernels& kernels, const Head& kind, const float* logits, int32_t value,
+                float* scratch) {
+  if (kind.kind == HeadKind::kMixtureOfLogistics) {
+    return Mixture(logits, kind.components).log_prob(value);
+  }
+  return Categorical(kernels, logits, kind.values, scratch).log_prob(value);
+}
+
+}  // namespace runnel::cpu

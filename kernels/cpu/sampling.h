@@ -1,0 +1,37 @@
+// What is done with one row of a head's output: choosing a value, and its log-probability.
+// Everything is in double but the exponentials of categorical logits, and nothing is allocated.
+//
+// Whatever the weights of a model lead to, the numbers that come out are finite: a head's output
+// counts as at most 1e30 in size, and as -1e30 where it is not a number.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+
+namespace runnel::cpu {
+
+// The two uniform numbers of a position, in (0, 1).
+struct Uniforms {
+  double choice;  // of the category or the component
+  double noise;   // of the logistic
+};
+
+// Floats that the functions below need to work in.
+constexpr int64_t scratch_floats(const Head& kind) {
+  return kind.kind == HeadKind::kCategorical ? 2 * int64_t{kind.values} : 0;
+}
+
+// Samples a value by `sampling` from the head's row `logits` [kind.width()]. Sets value, log_prob,
+// top_count and top of `out`; the log-probabilities are those of score_row(). `top_count` is
+// clamped to what there is.
+void sample_row(const Kernels& kernels, const Head& kind, const float* logits,
+                const Sampling& sampling, int32_t top_count, Uniforms uniforms, float* scratch,
+                Emitted* out);
+
+// log p(value), natural, the training definition.
+float score_row(const Kernels& kernels, const Head& kind, const float* logits, int32_t value,
+                float* scratch);
+
+}  // namespace runnel::cpu
