@@ -6,7 +6,7 @@ namespace runnel {
 
 int32_t begin_value(const Begin& begin, uint64_t seed, uint32_t stream) {
   if (begin.histogram.empty()) return begin.value;
-  const float u = uniform(philox(seed, 0, stream, 0)[0]);
+  const float u = philox_uniform(philox_words(seed, 0, stream, 0).word[0]);
   float sum = 0.0F;
   for (size_t value = 0; value < begin.histogram.size(); ++value) {
     sum += begin.histogram[value];

@@ -176,7 +176,7 @@ class LinearTransformer final : public Model {
 
 LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
                                      const ModelLimits& limits)
-    : spec_(bundle.spec), backend_(backend), limits_(limits), has_pending_(limits.slots) {
+    : spec_(bundle.spec), backend_(backend), limits_(limits) {
   const Loader loader(bundle, backend);
   layout_ = {.fixed_bytes = spec_.state_bytes() + static_cast<int64_t>(sizeof(Control)),
              .numerics = backend.numerics() + "/state-fp32"};
@@ -200,6 +200,7 @@ LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
   states_ = backend.allocate(slot_bytes_ * limits.slots, Memory::kDevice);
   controls_ =
       backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
+  has_pending_.resize(limits.slots);
   for (SlotId slot = 0; slot < limits.slots; ++slot) set(slot, Control{}, false);
   allocate_activations();
 }

@@ -28,7 +28,7 @@ std::shared_ptr<Reader> Harness::generate(const GenerateRequest& request, int ro
   auto reader = std::make_shared<Reader>();
   reader->stream = std::make_shared<TokenStream>(
       request.delivery, room > 0 ? room : engine->stream_room(request.samples),
-      request.top_log_probs, [reader = reader.get()] { ++reader->wakes; });
+      request.top_log_probs, [] {});
   readers.push_back(reader);
   if (Status s = engine->generate(request, reader->stream); !s.ok()) reader->end = s;
   return reader;

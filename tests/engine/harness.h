@@ -20,7 +20,6 @@ struct Reader {
   std::vector<size_t> groups;  // sizes of the groups taken that had values
   std::vector<Finished> finished;
   std::optional<Status> end;
-  int wakes = 0;
 
   // Takes all that is due.
   void read();

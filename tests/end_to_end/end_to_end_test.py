@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The shipped program and the shipped bundle, as a person uses them: real processes, a real socket.
+
+    tests/end_to_end/end_to_end_test.py build/release/runnel
+
+Needs nothing but Python's standard library.
+"""
+
+import json
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / "zoo" / "mnist"
+IMAGES = ROOT / "tests" / "golden" / "mnist_test_100.idx3-ubyte"
+EXPECTED_BITS = ROOT / "tests" / "golden" / "mnist_test_100_bits.json"
+RUNNEL = ""
+
+
+def run(*arguments, timeout=300):
+    return subprocess.run([RUNNEL, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          check=False)
+
+
+def run_json(*arguments):
+    result = run(*arguments, "--json")
+    if result.returncode != 0:
+        raise AssertionError(f"{arguments}: exit {result.returncode}: {result.stderr}")
+    return json.loads(result.stdout)
+
+
+class Server:
+    """`runnel serve` on a free port."""
+
+    def __init__(self, *flags):
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+        self.process = subprocess.Popen([RUNNEL, "serve", str(BUNDLE), "--address", "127.0.0.1:0", *flags],
+                                        stderr=self.log, stdout=self.log)
+        self.address = None
+        for _ in range(600):
+            found = re.search(r"ready.*address=(\S+)", self.text())
+            if found:
+                self.address = found.group(1)
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise AssertionError("the server did not start:\n" + self.text())
+
+    def text(self):
+        return pathlib.Path(self.log.name).read_text()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+def read_png(path):
+    """(width, height, channels, rows of bytes) of an 8-bit PNG without interlacing."""
+    data = pathlib.Path(path).read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, packed, header = 8, b"", None
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        body = data[at + 8:at + 8 + length]
+        if kind == b"IHDR":
+            header = struct.unpack(">IIBBBBB", body)
+        if kind == b"IDAT":
+            packed += body
+        at += 12 + length
+    return header, zlib.decompress(packed)
+
+
+class EndToEnd(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.dir = pathlib.Path(cls.directory.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.server.process.poll() is None:
+            cls.server.stop()
+
+    def call(self, command, *arguments):
+        return run_json(command, *arguments, "--server", self.server.address)
+
+    def test_scores_are_those_of_pytorch(self):
+        expected = json.loads(EXPECTED_BITS.read_text())["bits_per_dim"]
+        scored = self.call("score", IMAGES, "--first", 100)
+        bits = [item["bits_per_dim"] for item in scored["items"]]
+        self.assertEqual(len(bits), 100)
+        worst = max(abs(a - b) for a, b in zip(bits, expected))
+        self.assertLess(worst, 1e-3)
+        self.assertAlmostEqual(scored["mean_bits_per_dim"], sum(expected) / 100, delta=1e-4)
+
+    def test_the_same_seed_draws_the_same_digits(self):
+        first = self.call("generate", "--count", 4, "--seed", 7, "--out", self.dir / "a.png")
+        again = self.call("generate", "--count", 4, "--seed", 7, "--out", self.dir / "b.png")
+        other = self.call("generate", "--count", 4, "--seed", 8, "--out", self.dir / "c.png")
+        pictures = [(self.dir / name).read_bytes() for name in ("a.png", "b.png", "c.png")]
+        self.assertEqual(pictures[0], pictures[1])
+        self.assertNotEqual(pictures[0], pictures[2])
+        self.assertEqual(first["values"], 4 * 784)
+        self.assertEqual(first["samples"], again["samples"])
+        self.assertNotEqual(first["samples"], other["samples"])
+        header, _ = read_png(self.dir / "a.png")
+        self.assertEqual(header[0], header[1])  # 2 x 2 square pictures
+
+    def test_one_sample_alone_is_the_first_of_many(self):
+        many = self.call("generate", "--count", 3, "--seed", 5, "--out", self.dir / "many.png")
+        one = self.call("generate", "--count", 1, "--seed", 5, "--out", self.dir / "one.png")
+        self.assertEqual(one["samples"][0]["values"], many["samples"][0]["values"])
+        self.assertEqual(one["samples"][0]["log_probs"], many["samples"][0]["log_probs"])
+
+    def test_a_half_given_picture_is_completed(self):
+        given = IMAGES.read_bytes()[16:16 + 14 * 28]
+        result = self.call("generate", "--prompt-image", f"{IMAGES}#0", "--rows", 14, "--seed", 1,
+                           "--out", self.dir / "completed.png")
+        sample = result["samples"][0]
+        self.assertEqual(sample["position"], 14 * 28)
+        self.assertEqual(len(sample["values"]), 784 - len(given))
+        self.assertTrue((self.dir / "completed.png").exists())
+
+    def test_info_and_health(self):
+        self.assertEqual(run("health", "--server", self.server.address).returncode, 0)
+        info = self.call("info")
+        self.assertEqual(info["models"][0]["name"], "mnist")
+        self.assertEqual(info["models"][0]["state_bytes"], 4 * 4 * (32 * 32 + 32) * 4)
+        bundle = run_json("info", BUNDLE)
+        self.assertIn("mnist", json.dumps(bundle))
+
+    def test_a_server_that_is_not_there_is_named(self):
+        for command in (["health"], ["info"], ["generate"]):
+            result = run(*command, "--server", "127.0.0.1:1")
+            self.assertEqual(result.returncode, 1, command)
+            self.assertIn("127.0.0.1:1", result.stderr)
+
+    def test_sigterm_drains_and_exits_0(self):
+        server = Server()
+        began = time.monotonic()
+        self.assertEqual(server.stop(), 0)
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertIn("drain", server.text())
+
+    def test_sigterm_ends_a_call_that_outlasts_the_grace_period(self):
+        server = Server("--grace-ms", "200")
+        call = subprocess.Popen([RUNNEL, "generate", "--server", server.address, "--count", "32", "--out",
+                                 str(self.dir / "never.png")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True)
+        time.sleep(0.5)
+        self.assertEqual(server.stop(), 0)
+        _, errors = call.communicate(timeout=30)
+        self.assertEqual(call.returncode, 1)
+        self.assertIn("UNAVAILABLE", errors)
+
+
+if __name__ == "__main__":
+    RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
+    unittest.main(verbosity=2)

@@ -1,0 +1,312 @@
+// The real engine on a virtual clock, with a fake model, random clients and one seed: arrivals,
+// lengths, samples, sessions, cancels, stalls, deadlines, full pools. After every step the books
+// must balance; at the end every call has ended exactly once with the values that it would have got
+// alone.
+//
+// A failing seed reproduces alone: RUNNEL_SIMULATION_SEED=17 test_engine
+// --gtest_filter='Simulation.*'
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/engine/harness.h"
+
+namespace runnel {
+namespace {
+
+constexpr Duration kMs = std::chrono::milliseconds(1);
+
+// One Generate call as its client sees it.
+struct Call {
+  GenerateRequest request;
+  std::shared_ptr<Reader> reader;
+  bool reads = true;
+  bool cancelled = false;
+  bool settled = false;  // checked after its end
+};
+
+// One Score call: chunks go in one after the other.
+struct Scoring {
+  std::shared_ptr<ScoreCall> call;
+  std::vector<int32_t> values;
+  size_t given = 0;
+  std::vector<float> log_probs;
+  bool waits = false;
+  bool over = false;
+  int answers = 0, chunks = 0;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed) : random_(seed), harness_(fake_spec(), limits(), options()) {
+    harness_.model->on_submit = [this] { harness_.clock.advance(below(5) * kMs); };
+  }
+
+  void run() {
+    const int ticks = 50 + below(150);
+    for (int tick = 0; tick < ticks && !testing::Test::HasFailure(); ++tick) {
+      act();
+      turn();
+      check_books();
+    }
+    wind_down();
+  }
+
+ private:
+  int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  bool chance(int percent) { return below(100) < percent; }
+
+  ModelLimits limits() {
+    return {.slots = 1 + below(8),
+            .rows = 1 + below(8),
+            .values = 1 + below(12),
+            .steps = 1 + below(4)};
+  }
+  EngineOptions options() {
+    EngineOptions options;
+    options.mailbox = 1 + below(8);
+    options.stream_room = 4 + below(30);
+    options.steps_per_launch = 1 + below(4);
+    options.stall_timeout = 500 * kMs;
+    options.idle_timeout = std::chrono::hours(1);
+    return options;
+  }
+
+  std::vector<int32_t> random_values(int most) {
+    std::vector<int32_t> values(below(most + 1));
+    for (int32_t& value : values) value = below(100);
+    return values;
+  }
+  std::string random_session() { return std::string(1, static_cast<char>('a' + below(4))); }
+
+  void act() {
+    switch (below(10)) {
+      case 0:
+        create();
+        break;
+      case 1:
+        if (chance(20)) remove();
+        break;
+      case 2:
+      case 3:
+      case 4:
+        generate();
+        break;
+      case 5:
+        score();
+        break;
+      case 6:
+        disturb();
+        break;
+      default:
+        harness_.clock.advance(below(30) * kMs);
+    }
+  }
+
+  void create() {
+    const std::string id = random_session();
+    harness_.engine->create_session({"", id}, [this, id](Result<SessionInfo> made) {
+      if (made.ok()) sessions_.insert(id);
+    });
+  }
+
+  void remove() {
+    const std::string id = random_session();
+    harness_.engine->delete_session({"", id}, [this, id](Status status) {
+      EXPECT_EQ(status.ok() || status.code() == Code::kResourceExhausted, sessions_.contains(id));
+      if (status.ok()) sessions_.erase(id);
+    });
+  }
+
+  void generate() {
+    auto call = std::make_unique<Call>();
+    GenerateRequest& request = call->request;
+    request = request_of(random_values(chance(20) ? 60 : 6), below(40), random_());
+    request.samples = chance(30) ? 1 + below(3) : 1;
+    if (chance(50)) request.session = random_session();
+    if (chance(30)) request.keep = chance(50);
+    if (chance(20)) request.stop = {{below(100)}, {below(100), below(100)}};
+    if (chance(20)) request.max_time = (1 + below(60)) * kMs;
+    request.delivery = {.max_values = 1 + below(20), .max_delay = below(30) * kMs};
+    call->reads = chance(90);
+    call->reader = harness_.generate(request);
+    harness_.readers.clear();  // this simulation decides who reads
+    calls_.push_back(std::move(call));
+  }
+
+  void score() {
+    auto scoring = std::make_unique<Scoring>();
+    scoring->call = *harness_.engine->start_score("", std::nullopt);
+    scoring->values = random_values(50);
+    scoring->values.push_back(1);
+    scorings_.push_back(std::move(scoring));
+  }
+
+  // A cancel, a client that stops reading, or one that reads again.
+  void disturb() {
+    if (calls_.empty()) return;
+    Call& call = *calls_[below(static_cast<int>(calls_.size()))];
+    if (chance(50)) {
+      call.cancelled = true;
+      call.reader->stream->cancel();
+    } else {
+      call.reads = !call.reads;
+    }
+    if (chance(30) && !scorings_.empty()) {
+      Scoring& scoring = *scorings_[below(static_cast<int>(scorings_.size()))];
+      scoring.over = true;
+      harness_.engine->end_score(scoring.call);
+    }
+  }
+
+  void give_chunk(Scoring& scoring) {
+    if (scoring.over || scoring.waits) return;
+    if (scoring.given == scoring.values.size()) {
+      scoring.over = true;
+      harness_.engine->end_score(scoring.call);
+      return;
+    }
+    const size_t count = 1 + below(static_cast<int>(scoring.values.size() - scoring.given));
+    const auto begin = scoring.values.begin() + static_cast<std::ptrdiff_t>(scoring.given);
+    scoring.waits = true;
+    const Status put = harness_.engine->score(
+        scoring.call, {begin, begin + static_cast<std::ptrdiff_t>(count)},
+        [this, &scoring, count](Result<ScoredChunk> scored) {
+          ++scoring.answers;
+          scoring.waits = false;
+          if (!scored.ok()) {
+            EXPECT_TRUE(scoring.over || scored.status().code() == Code::kResourceExhausted);
+            scoring.over = true;
+            return;
+          }
+          scoring.given += count;
+          scoring.log_probs.insert(scoring.log_probs.end(), scored->log_probs.begin(),
+                                   scored->log_probs.end());
+        });
+    if (put.ok()) {
+      ++scoring.chunks;
+    } else {
+      scoring.waits = false;
+    }
+  }
+
+  void turn() {
+    for (const auto& scoring : scorings_) give_chunk(*scoring);
+    harness_.engine->turn();
+    for (const auto& call : calls_) {
+      if (call->reads || call->cancelled) call->reader->read();
+      if (call->reader->end) settle(*call);
+    }
+  }
+
+  // A call has ended: its values must be those of its sequence alone, and its session goes on from
+  // there.
+  void settle(Call& call) {
+    if (call.settled) return;
+    call.settled = true;
+    Reader& reader = *call.reader;
+    reader.read();
+    const GenerateRequest& request = call.request;
+    if (!reader.started) {
+      EXPECT_FALSE(reader.end->ok());
+      return;
+    }
+    std::vector<int32_t> given = known_before(call);
+    given.insert(given.end(), request.prompt.begin(), request.prompt.end());
+    for (auto& [sample, values] : reader.values) {
+      const auto count = static_cast<int>(values.size());
+      const auto stream = static_cast<uint32_t>(sample);
+      EXPECT_EQ(values, FakeModel::expected(fake_spec(), given, *request.seed, stream, count));
+      EXPECT_LE(static_cast<int64_t>(values.size()), *request.max_values);
+    }
+    if (reader.end->ok()) {
+      EXPECT_EQ(reader.finished.size(), static_cast<size_t>(request.samples));
+    } else {
+      const Code code = reader.end->code();
+      EXPECT_TRUE(code == Code::kCancelled || code == Code::kAborted) << reader.end->to_string();
+    }
+    if (reader.started->session.empty()) return;
+    given.insert(given.end(), reader.values[0].begin(), reader.values[0].end());
+    held_[reader.started->session] = std::move(given);
+  }
+
+  // What the sequence held when the call was admitted. Calls on one session follow each other, so
+  // all earlier ones have ended, whether their clients have read so far or not; a cancelled one may
+  // have left less than it was given.
+  std::vector<int32_t> known_before(const Call& call) {
+    if (!call.request.session) return {};
+    for (const auto& earlier : calls_) {
+      if (earlier.get() == &call) break;
+      if (earlier->request.session != call.request.session) continue;
+      earlier->reader->read();
+      if (earlier->reader->end) settle(*earlier);
+    }
+    std::vector<int32_t> known = held_[*call.request.session];
+    EXPECT_GE(static_cast<int64_t>(known.size()), call.reader->started->position);
+    known.resize(call.reader->started->position);
+    return known;
+  }
+
+  void check_books() {
+    const EngineStats stats = harness_.engine->stats();
+    EXPECT_GE(stats.sessions_free, 0);
+    EXPECT_LE(stats.sessions_free, stats.sessions);
+    for (const auto& scoring : scorings_) {
+      EXPECT_LE(scoring->answers, scoring->chunks);
+    }
+  }
+
+  // Everybody reads; all calls must end, in a bounded number of turns, and every slot be accounted
+  // for.
+  void wind_down() {
+    for (const auto& call : calls_) call->reads = true;
+    for (int i = 0; i < 5000 && (harness_.engine->active_calls() > 0 || unsettled()); ++i) turn();
+    EXPECT_EQ(harness_.engine->active_calls(), 0);
+    EXPECT_FALSE(unsettled());
+    for (const auto& scoring : scorings_) {
+      EXPECT_EQ(scoring->answers, scoring->chunks);
+      for (size_t i = 0; i < scoring->log_probs.size(); ++i) {
+        EXPECT_EQ(scoring->log_probs[i], FakeModel::expected_log_prob(scoring->values, i + 1));
+      }
+    }
+    SessionPage page;
+    harness_.engine->list_sessions("", "", 1000, [&](Result<SessionPage> r) { page = *r; });
+    harness_.engine->turn();
+    const EngineStats stats = harness_.engine->stats();
+    EXPECT_EQ(stats.sessions_free + static_cast<int64_t>(page.sessions.size()), stats.sessions);
+    for (const SessionInfo& info : page.sessions) {
+      EXPECT_TRUE(info.state == SessionState::kNew || info.state == SessionState::kIdle);
+    }
+  }
+
+  bool unsettled() const {
+    const auto open = [](const auto& call) { return !call->settled; };
+    const auto running = [](const auto& scoring) { return !scoring->over; };
+    return std::any_of(calls_.begin(), calls_.end(), open) ||
+           std::any_of(scorings_.begin(), scorings_.end(), running);
+  }
+
+  std::mt19937_64 random_;
+  Harness harness_;
+  std::set<std::string> sessions_;                    // that exist
+  std::map<std::string, std::vector<int32_t>> held_;  // what the last call on each left, at most
+  std::vector<std::unique_ptr<Call>> calls_;
+  std::vector<std::unique_ptr<Scoring>> scorings_;
+};
+
+TEST(Simulation, ThousandsOfSeedsKeepTheBooks) {
+  const char* only = std::getenv("RUNNEL_SIMULATION_SEED");
+  const uint64_t first = only == nullptr ? 0 : std::strtoull(only, nullptr, 10);
+  const uint64_t count = only == nullptr ? 3000 : 1;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    Simulation(seed).run();
+    ASSERT_FALSE(HasFailure()) << "RUNNEL_SIMULATION_SEED=" << seed;
+  }
+}
+
+}  // namespace
+}  // namespace runnel

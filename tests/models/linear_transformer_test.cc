@@ -1,0 +1,234 @@
+// The model as the scheduler sees it: contracts that hold to the byte, on every instruction set.
+
+#include "models/linear_transformer.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "models/begin.h"
+#include "tests/models/bundle_writer.h"
+#include "tests/models/model_harness.h"
+
+namespace runnel {
+namespace {
+
+constexpr ModelLimits kLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
+
+Spec spec_named(bool image) { return image ? small_image_spec() : small_symbol_spec(); }
+
+class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, bool>> {
+ protected:
+  void SetUp() override {
+    if (!isa_available(isa())) GTEST_SKIP() << "this machine has no " << isa_name(isa());
+  }
+  Isa isa() const { return std::get<0>(GetParam()); }
+  Bundle bundle() const { return random_bundle(spec_named(std::get<1>(GetParam())), 5); }
+  CpuModel make(int threads = 1) const {
+    return make_cpu_model(bundle(), {isa(), threads}, kLimits);
+  }
+
+  // A prompt of 9 values and 12 sampled ones, alone in slot 0: what all variations must equal.
+  static constexpr int kCount = 12;
+  std::vector<int32_t> prompt() const {
+    std::vector<int32_t> values(9);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 7 % 11);
+    return values;
+  }
+  Generated run(Model& model, SlotId slot, int chunk, int steps, uint64_t seed = 99) const {
+    const auto values = prompt();
+    begin_sequence(model, slot, values[0]);
+    feed(model, slot, {values.begin() + 1, values.end()}, chunk, Want::kNothing);
+    sample_from(model, slot, values.back(), static_cast<int64_t>(values.size()) - 1, seed, kCount);
+    return generate(model, slot, kCount, steps);
+  }
+};
+
+TEST_P(LinearTransformerTest, StateBytesAreExact) {
+  const CpuModel made = make();
+  const Spec& spec = made.model->spec();
+  EXPECT_EQ(made.model->layout().fixed_bytes,
+            spec.state_bytes() + static_cast<int64_t>(sizeof(Control)));
+}
+
+TEST_P(LinearTransformerTest, TheNumericsIdSaysWhatDecidesTheBits) {
+  EXPECT_EQ(make().model->layout().numerics,
+            std::string("cpu/") + isa_name(isa()) + "/fp32/step/state-fp32");
+}
+
+TEST_P(LinearTransformerTest, PromptChunksDoNotChangeBits) {
+  const CpuModel made = make();
+  const Generated alone = run(*made.model, 0, 64, 1);
+  for (const int chunk : {1, 2, 3, 5, 7}) EXPECT_EQ(run(*made.model, 0, chunk, 1), alone) << chunk;
+}
+
+TEST_P(LinearTransformerTest, SlotsStepsAndThreadsDoNotChangeBits) {
+  const Generated alone = run(*make().model, 0, 64, 1);
+  for (const int threads : {1, 2, 4}) {
+    const CpuModel made = make(threads);
+    for (SlotId slot = 0; slot < kLimits.slots; slot += 5) {
+      EXPECT_EQ(run(*made.model, slot, 64, 1), alone) << threads << " " << slot;
+      EXPECT_EQ(run(*made.model, slot, 3, 8), alone) << threads << " " << slot;
+    }
+  }
+}
+
+// The sequence under test among others that prompt, score, sample, start and stop at random.
+TEST_P(LinearTransformerTest, TheBatchDoesNotChangeBits) {
+  const Generated alone = run(*make().model, 0, 64, 1);
+  const CpuModel made = make(2);
+  Model& model = *made.model;
+  std::mt19937 random(7);
+  const auto below = [&](int n) { return static_cast<int>(random() % n); };
+  for (int round = 0; round < 20; ++round) {
+    const SlotId mine = below(kLimits.slots);
+    const auto values = prompt();
+    for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
+      Control control;
+      control.seed = random();
+      control.remaining = 1 + below(30);
+      begin_sequence(model, slot, slot == mine ? values[0] : below(11), control);
+    }
+    size_t fed = 1;
+    Generated generated;
+    std::vector<Emitted> emitted;
+    std::vector<std::vector<int32_t>> others(kLimits.slots);
+    while (static_cast<int>(generated.values.size()) < kCount) {
+      std::vector<Row> rows;
+      for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
+        if (slot == mine || below(3) == 0) continue;
+        auto& given = others[slot];
+        given.resize(below(2) == 0 ? 0 : 1 + below(4));
+        for (int32_t& value : given) value = below(11);
+        const Want want = given.empty()   ? Want::kNext
+                          : below(2) == 0 ? Want::kScores
+                                          : Want::kNothing;
+        rows.push_back({slot, given, want});
+      }
+      const size_t chunk = std::min<size_t>(1 + below(4), values.size() - fed);
+      const bool sampling = fed == values.size();
+      if (sampling && generated.values.empty()) {
+        sample_from(model, mine, values.back(), static_cast<int64_t>(values.size()) - 1, 99,
+                    kCount);
+      }
+      rows.push_back(sampling ? Row{mine, {}, Want::kNext}
+                              : Row{mine, std::span(values).subspan(fed, chunk), Want::kNothing});
+      fed += sampling ? 0 : chunk;
+      std::shuffle(rows.begin(), rows.end(), random);
+      std::stable_sort(rows.begin(), rows.end(),
+                       [](const Row& a, const Row& b) { return a.want < b.want; });
+      emitted.clear();
+      ASSERT_TRUE(model.collect(model.submit(rows, 1), emitted));
+      for (const Emitted& e : emitted) {
+        if (rows[e.row].slot != mine) continue;
+        generated.values.push_back(e.value);
+        generated.log_probs.push_back(e.log_prob);
+      }
+    }
+    generated.state = state_bytes(model, mine);
+    ASSERT_EQ(generated, alone) << round;
+  }
+}
+
+TEST_P(LinearTransformerTest, AFreshLeaseForgetsWhatWasThere) {
+  const CpuModel made = make();
+  const Generated first = run(*made.model, 3, 64, 1);
+  run(*made.model, 3, 2, 4, 12345);
+  EXPECT_EQ(run(*made.model, 3, 64, 1), first);
+}
+
+TEST_P(LinearTransformerTest, ACopyGoesOnAsTheOriginalDoes) {
+  const CpuModel made = make();
+  Model& model = *made.model;
+  const auto values = prompt();
+  begin_sequence(model, 1, values[0]);
+  feed(model, 1, {values.begin() + 1, values.end()}, 64, Want::kNothing);
+  sample_from(model, 1, values.back(), 8, 4, 20);
+  generate(model, 1, 5);
+  model.copy(1, 7);
+  EXPECT_EQ(generate(model, 7, 10), generate(model, 1, 10));
+}
+
+TEST_P(LinearTransformerTest, AStateMovesToAnotherModelOfTheSameNumerics) {
+  const CpuModel here = make();
+  const CpuModel there = make(2);
+  const auto values = prompt();
+  begin_sequence(*here.model, 1, values[0]);
+  feed(*here.model, 1, {values.begin() + 1, values.end()}, 64, Want::kNothing);
+  sample_from(*here.model, 1, values.back(), 8, 4, 20);
+  generate(*here.model, 1, 5);
+  std::vector<std::byte> bytes(here.model->layout().fixed_bytes);
+  here.model->read(1, bytes);
+  there.model->write(2, bytes);
+  EXPECT_EQ(generate(*there.model, 2, 10), generate(*here.model, 1, 10));
+}
+
+TEST_P(LinearTransformerTest, ARowFreezesWhenNothingRemains) {
+  const CpuModel made = make();
+  Model& model = *made.model;
+  begin_sequence(model, 0, 1);
+  begin_sequence(model, 1, 1);
+  sample_from(model, 0, 1, 0, 5, 3);
+  sample_from(model, 1, 1, 0, 5, 8);
+  const std::vector<Row> rows = {{0, {}, Want::kNext}, {1, {}, Want::kNext}};
+  std::vector<Emitted> emitted;
+  ASSERT_TRUE(model.collect(model.submit(rows, 8), emitted));
+  EXPECT_EQ(std::count_if(emitted.begin(), emitted.end(), [](auto& e) { return e.row == 0; }), 3);
+  EXPECT_EQ(std::count_if(emitted.begin(), emitted.end(), [](auto& e) { return e.row == 1; }), 8);
+  // Frozen at its third value: it goes on from there as if the launch had ended.
+  begin_sequence(model, 2, 1);
+  sample_from(model, 2, 1, 0, 5, 3);
+  generate(model, 2, 3);
+  EXPECT_EQ(state_bytes(model, 0), state_bytes(model, 2));
+}
+
+TEST_P(LinearTransformerTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
+  const CpuModel made = make();
+  const Generated generated = run(*made.model, 0, 64, 1);
+  const auto values = prompt();
+  for (const int chunk : {1, 4, 64}) {
+    begin_sequence(*made.model, 1, values[0]);
+    auto scored = feed(*made.model, 1, {values.begin() + 1, values.end()}, chunk, Want::kScores);
+    EXPECT_EQ(scored.size(), values.size() - 1);
+    scored = feed(*made.model, 1, generated.values, chunk, Want::kScores);
+    EXPECT_EQ(scored, generated.log_probs) << chunk;
+  }
+}
+
+std::string case_name(const testing::TestParamInfo<std::tuple<Isa, bool>>& info) {
+  return std::string(isa_name(std::get<0>(info.param))) +
+         (std::get<1>(info.param) ? "Image" : "Symbols");
+}
+
+INSTANTIATE_TEST_SUITE_P(, LinearTransformerTest,
+                         testing::Combine(testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                                          testing::Bool()),
+                         case_name);
+
+TEST(LinearTransformer, TooManySlotsForTheMemoryIsAnErrorThatSaysSo) {
+  const auto backend = make_cpu_backend({});
+  ASSERT_TRUE(backend.ok());
+  Spec spec = small_image_spec();
+  const auto model = make_linear_transformer(
+      random_bundle(spec, 1), **backend, {.slots = 1 << 30, .rows = 1, .values = 1, .steps = 1});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), Code::kResourceExhausted);
+  EXPECT_NE(model.status().message().find("lower the number of sessions"), std::string::npos);
+}
+
+TEST(Begin, AValueOrOneDrawnFromTheHistogram) {
+  EXPECT_EQ(begin_value({.value = 7, .histogram = {}}, 1, 0), 7);
+  Begin begin{.value = 0, .histogram = std::vector<float>(256, 0.0F)};
+  begin.histogram[10] = 0.25F;
+  begin.histogram[200] = 0.75F;
+  int low = 0;
+  for (uint64_t seed = 0; seed < 4000; ++seed) {
+    const int32_t value = begin_value(begin, seed, 3);
+    ASSERT_TRUE(value == 10 || value == 200);
+    low += value == 10 ? 1 : 0;
+  }
+  EXPECT_NEAR(low, 1000, 120);  // more than four standard deviations
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,78 @@
+#include "tests/models/model_harness.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace runnel {
+
+CpuModel make_cpu_model(const Bundle& bundle, const CpuOptions& options,
+                        const ModelLimits& limits) {
+  auto backend = make_cpu_backend(options);
+  check(backend.ok(), "the backend can be made");
+  CpuModel made{std::move(backend).value(), nullptr};
+  auto model = make_linear_transformer(bundle, *made.backend, limits);
+  check(model.ok(), "the model can be made");
+  made.model = std::move(model).value();
+  return made;
+}
+
+void begin_sequence(Model& model, SlotId slot, int32_t first, const Control& control) {
+  Control fresh = control;
+  fresh.pending = first;
+  fresh.position = 0;
+  model.set(slot, fresh, true);
+}
+
+std::vector<float> feed(Model& model, SlotId slot, const std::vector<int32_t>& values, int chunk,
+                        Want want) {
+  std::vector<float> scored;
+  std::vector<Emitted> emitted;
+  for (size_t at = 0; at < values.size(); at += chunk) {
+    const size_t count = std::min<size_t>(chunk, values.size() - at);
+    const Row row{slot, std::span(values).subspan(at, count), want};
+    emitted.clear();
+    check(model.collect(model.submit({&row, 1}, 1), emitted), "the CPU is done at once");
+    for (const Emitted& e : emitted) scored.push_back(e.log_prob);
+  }
+  return scored;
+}
+
+void sample_from(Model& model, SlotId slot, int32_t pending, int64_t position, uint64_t seed,
+                 int64_t remaining, uint32_t stream, const Sampling& sampling) {
+  Control control;
+  control.seed = seed;
+  control.stream = stream;
+  control.pending = pending;
+  control.position = position;
+  control.remaining = remaining;
+  control.sampling = sampling;
+  model.set(slot, control, false);
+}
+
+Generated generate(Model& model, SlotId slot, int count, int steps) {
+  Generated generated;
+  std::vector<Emitted> emitted;
+  const Row row{slot, {}, Want::kNext};
+  while (static_cast<int>(generated.values.size()) < count) {
+    emitted.clear();
+    const int left = count - static_cast<int>(generated.values.size());
+    check(model.collect(model.submit({&row, 1}, std::min(steps, left)), emitted), "done at once");
+    check(!emitted.empty(), "a row that is not frozen emits");
+    for (const Emitted& e : emitted) {
+      generated.values.push_back(e.value);
+      generated.log_probs.push_back(e.log_prob);
+    }
+  }
+  generated.state = state_bytes(model, slot);
+  return generated;
+}
+
+std::vector<std::byte> state_bytes(Model& model, SlotId slot) {
+  std::vector<std::byte> bytes(model.layout().fixed_bytes);
+  model.read(slot, bytes);
+  bytes.resize(model.spec().state_bytes());
+  return bytes;
+}
+
+}  // namespace runnel

@@ -1,0 +1,46 @@
+// Drives a model by hand: a sequence in a slot, given values, asked for the next ones.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "models/linear_transformer.h"
+
+namespace runnel {
+
+// A model on the CPU backend and the backend that it stands on.
+struct CpuModel {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+};
+
+CpuModel make_cpu_model(const Bundle& bundle, const CpuOptions& options, const ModelLimits& limits);
+
+// What a generation came to: values, log-probabilities and the bytes of its final state.
+struct Generated {
+  std::vector<int32_t> values;
+  std::vector<float> log_probs;
+  std::vector<std::byte> state;
+  friend bool operator==(const Generated&, const Generated&) = default;
+};
+
+// Starts a fresh sequence in `slot` whose first value is `first`.
+void begin_sequence(Model& model, SlotId slot, int32_t first, const Control& control = {});
+
+// Feeds `values` in chunks of at most `chunk`, asking for scores or not; what was scored.
+std::vector<float> feed(Model& model, SlotId slot, const std::vector<int32_t>& values, int chunk,
+                        Want want);
+
+// Steps one row until `count` values have come, `steps` at a time.
+Generated generate(Model& model, SlotId slot, int count, int steps = 1);
+
+// (S, z) of a slot, without what stands beside it.
+std::vector<std::byte> state_bytes(Model& model, SlotId slot);
+
+// Sampling settings for the slot of a sequence that has been fed `position` values and a pending
+// one.
+void sample_from(Model& model, SlotId slot, int32_t pending, int64_t position, uint64_t seed,
+                 int64_t remaining, uint32_t stream = 0, const Sampling& sampling = {});
+
+}  // namespace runnel

@@ -1,0 +1,55 @@
+// A backend that passes everything on and keeps the head outputs that are scored, so that tests see what
+// the model itself never shows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace runnel {
+
+class RecordingBackend final : public Backend {
+ public:
+  explicit RecordingBackend(Backend& to) : to_(to) {}
+
+  std::string numerics() const override { return to_.numerics(); }
+  Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
+  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
+    return to_.pack(weight, bias, precision);
+  }
+  void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+             View out) override {
+    to_.embed(rows, values, control, embedding, out);
+  }
+  void matmul(View x, const Weight& weight, Activation activation, View out) override {
+    to_.matmul(x, weight, activation, out);
+  }
+  void norm(View x, View residual, const Norm& norm, View out) override {
+    to_.norm(x, residual, norm, out);
+  }
+  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
+             States states, View out) override {
+    to_.recur(rows, recurrence, inputs, states, out);
+  }
+  void gather(View x, View index, View out) override { to_.gather(x, index, out); }
+  void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+              Emitted* emitted) override {
+    to_.sample(rows, outputs, kind, head, control, emitted);
+  }
+  void score(const Head& kind, View head, View targets, View log_probs) override {
+    for (int row = 0; row < head.rows; ++row) {
+      heads.insert(heads.end(), head.f32(row), head.f32(row) + head.cols);
+    }
+    to_.score(kind, head, targets, log_probs);
+  }
+  void copy(Span from, Span to) override { to_.copy(from, to); }
+  void zero(Span bytes) override { to_.zero(bytes); }
+
+  std::vector<float> heads;  // row after row, of every score() so far
+
+ private:
+  Backend& to_;
+};
+
+}  // namespace runnel
