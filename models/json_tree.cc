@@ -69,7 +69,9 @@ class TreeBuilder {
         continue;
       }
       if (!path.empty()) path.pop_back();  // "symbols." goes on as "symbols[3]."
-      path += "[" + std::to_string(node.size() - 1) + "].";
+      path += '[';
+      path += std::to_string(node.size() - 1);
+      path += "].";
     }
     return path;
   }

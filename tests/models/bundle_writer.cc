@@ -215,7 +215,7 @@ std::string safetensors_file(const std::map<std::string, RawTensor>& tensors) {
 
 void write_file(const std::string& path, std::string_view bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(bytes.data(), std::ssize(bytes));
+  file << bytes;
   file.close();
   check(file.good(), path.c_str());
 }

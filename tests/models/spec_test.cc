@@ -692,9 +692,8 @@ TEST(Spec, DocumentedExamplesAreValid) {
 
 void collect_keys(const json& tree, const std::string& path, std::set<std::string>& keys) {
   for (const auto& [key, value] : tree.items()) {
-    const std::string full = path.empty() ? key : path + "." + key;
-    keys.insert(full);
-    if (value.is_object()) collect_keys(value, full, keys);
+    keys.insert(path + key);
+    if (value.is_object()) collect_keys(value, std::string(path).append(key) += '.', keys);
   }
 }
 
