@@ -1,13 +1,39 @@
 #include "tools/client/commands.h"
 
+#include <charconv>
+#include <functional>
 #include <memory>
 
 #include "base/limits.h"
+#include "models/text.h"
+#include "tools/client/values_text.h"
 
 namespace runnel {
 namespace {
 
 constexpr double kLongestSeconds = 1e7;
+
+// "" when `text` is a number of 64 bits without a sign; CLI11 by itself would wrap one that is not.
+std::string check_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return "a seed is a whole number from 0 to " + std::to_string(UINT64_MAX) + ", not " +
+         quote(text, 40);
+}
+
+// The check of a number of seconds; not a number is none.
+std::function<std::string(const std::string&)> seconds_from(double least) {
+  return [least](const std::string& text) -> std::string {
+    double seconds = 0;
+    if (CLI::detail::lexical_cast(text, seconds) && seconds >= least &&
+        seconds <= kLongestSeconds) {
+      return "";
+    }
+    return "expected seconds from " + fixed(least, least > 0 ? 3 : 0) + " to " +
+           with_commas(static_cast<int64_t>(kLongestSeconds)) + ", not " + quote(text, 40);
+  };
+}
 
 void add_server(CLI::App& command, std::string& server) {
   command.add_option("--server", server, "Address of the server, host:port")->capture_default_str();
@@ -15,7 +41,7 @@ void add_server(CLI::App& command, std::string& server) {
 
 void add_timeout(CLI::App& command, double& timeout, const std::string& what) {
   command.add_option("--timeout", timeout, "Seconds " + what)
-      ->check(CLI::Range(0.001, kLongestSeconds))
+      ->check(seconds_from(0.001))
       ->capture_default_str();
 }
 
@@ -24,9 +50,11 @@ void add_json(CLI::App& command, bool& json) {
 }
 
 void add_sampling(CLI::App& command, GenerateOptions& options) {
-  command.add_option("--seed", options.seed,
-                     "The same seed draws the same values (default: the "
-                     "server draws one and tells it)");
+  command
+      .add_option(
+          "--seed", options.seed,
+          "The same seed draws the same values (default: the server draws one and tells it)")
+      ->check(check_seed);
   command.add_option("--temperature", options.temperature, "Above 1 wilder, below 1 tamer");
   command.add_option("--top-k", options.top_k, "Draw from the K most likely values alone");
   command.add_option("--top-p", options.top_p, "Draw from the fewest values of this mass alone");
@@ -117,7 +145,7 @@ void add_health(CLI::App& app, int& exit_code) {
   add_json(*command, options->json);
   add_timeout(*command, options->timeout, "that one answer may take");
   command->add_option("--wait", options->wait, "Seconds to keep asking until it serves")
-      ->check(CLI::Range(0.0, kLongestSeconds));
+      ->check(seconds_from(0));
   command->callback([options, &exit_code] {
     Console console = standard_console();
     exit_code = run_health(*options, console);

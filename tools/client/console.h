@@ -21,7 +21,7 @@ struct Console {
   std::ostream& err;
   bool out_terminal = false, err_terminal = false;
   bool colour = false, utf8 = false;
-  std::function<int()> columns;  // of the terminal behind err
+  std::function<int()> columns{};  // of the terminal behind err
   Clock clock{};
 };
 
