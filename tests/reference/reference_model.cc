@@ -1,0 +1,141 @@
+#include "tests/reference/reference_model.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace runnel::reference {
+
+double phi(double x) { return x > 0 ? x + 1 : std::exp(x); }
+
+Vector linear(const Vector& x, const std::vector<float>& weight, const std::vector<float>& bias) {
+  const size_t out = weight.size() / x.size();
+  Vector y(out);
+  for (size_t i = 0; i < out; ++i) {
+    y[i] = bias.empty() ? 0.0 : bias[i];
+    for (size_t k = 0; k < x.size(); ++k) y[i] += weight[i * x.size() + k] * x[k];
+  }
+  return y;
+}
+
+Vector layer_norm(const Vector& x, const std::vector<float>& scale, const std::vector<float>& shift,
+                  double eps) {
+  const double width = static_cast<double>(x.size());
+  double mean = 0;
+  for (const double value : x) mean += value / width;
+  double variance = 0;
+  for (const double value : x) variance += (value - mean) * (value - mean) / width;
+  Vector y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    y[i] = (x[i] - mean) / std::sqrt(variance + eps) * scale[i] + shift[i];
+  }
+  return y;
+}
+
+double activate(Activation activation, double x) {
+  if (activation == Activation::kRelu) return x > 0 ? x : 0;
+  if (activation == Activation::kGelu) return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+  return x;
+}
+
+Vector attention_step(const Vector& q, const Vector& k, const Vector& v, double eps,
+                      HeadState& state) {
+  const size_t dv = v.size();
+  Vector y(dv, 0.0);
+  double normalizer = 0;
+  for (size_t i = 0; i < k.size(); ++i) {
+    state.z[i] += phi(k[i]);
+    normalizer += phi(q[i]) * state.z[i];
+    for (size_t j = 0; j < dv; ++j) {
+      state.s[i * dv + j] += phi(k[i]) * v[j];
+      y[j] += phi(q[i]) * state.s[i * dv + j];
+    }
+  }
+  for (double& value : y) value /= normalizer + eps;
+  return y;
+}
+
+double sinusoid(int64_t position, int column, int width) {
+  const double frequency = std::pow(10000.0, -2.0 * (column / 2) / width);
+  const double angle = static_cast<double>(position) * frequency;
+  return column % 2 == 0 ? std::sin(angle) : std::cos(angle);
+}
+
+Model::Model(Spec spec, Tensors tensors) : spec_(std::move(spec)), tensors_(std::move(tensors)) {}
+
+State Model::fresh() const {
+  const HeadState head = {Vector(static_cast<size_t>(spec_.query_size) * spec_.value_size, 0.0),
+                          Vector(spec_.query_size, 0.0)};
+  State state;
+  state.layers.assign(spec_.layers, std::vector<HeadState>(spec_.heads, head));
+  return state;
+}
+
+const std::vector<float>& Model::tensor(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  check(it != tensors_.end(), name.c_str());
+  return it->second;
+}
+
+Vector Model::project(const std::string& name, const Vector& x) const {
+  return linear(x, tensor(name + ".weight"), tensor(name + ".bias"));
+}
+
+Vector Model::norm(const std::string& name, const Vector& x) const {
+  return layer_norm(x, tensor(name + ".weight"), tensor(name + ".bias"), spec_.norm_eps);
+}
+
+Vector Model::embed(int32_t value, int64_t position) const {
+  const auto& values = tensor("value_embedding.weight");
+  const auto begin = values.begin() + int64_t{value} * spec_.value_width;
+  Vector x(begin, begin + spec_.value_width);
+  for (int c = 0; c < spec_.position_width(); ++c) {
+    const double at = spec_.position == PositionKind::kTable
+                          ? tensor("pos_embedding.pe").at(position * spec_.position_width() + c)
+                          : sinusoid(position, c, spec_.position_width());
+    if (spec_.combine == Combine::kAdd) {
+      x[c] += at;
+    } else {
+      x.push_back(at);
+    }
+  }
+  return x;
+}
+
+Vector Model::attention(const std::string& layer, const Vector& x,
+                        std::vector<HeadState>& heads) const {
+  const Vector q = project(layer + ".attention.query_projection", x);
+  const Vector k = project(layer + ".attention.key_projection", x);
+  const Vector v = project(layer + ".attention.value_projection", x);
+  const auto part = [](const Vector& all, int head, int size) {
+    return Vector(all.begin() + int64_t{head} * size, all.begin() + int64_t{head + 1} * size);
+  };
+  Vector joined;
+  for (int h = 0; h < spec_.heads; ++h) {
+    const Vector y = attention_step(part(q, h, spec_.query_size), part(k, h, spec_.query_size),
+                                    part(v, h, spec_.value_size), spec_.attention_eps, heads[h]);
+    joined.insert(joined.end(), y.begin(), y.end());
+  }
+  return project(layer + ".attention.out_projection", joined);
+}
+
+Vector Model::forward(int32_t value, State& state) const {
+  const auto sum = [](Vector a, const Vector& b) {
+    for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    return a;
+  };
+  Vector x = embed(value, state.position);
+  for (int i = 0; i < spec_.layers; ++i) {
+    const std::string layer = "transformer.layers." + std::to_string(i);
+    x = norm(layer + ".norm1", sum(x, attention(layer, x, state.layers[i])));
+    Vector hidden = project(layer + ".linear1", x);
+    for (double& h : hidden) h = activate(spec_.activation, h);
+    x = norm(layer + ".norm2", sum(x, project(layer + ".linear2", hidden)));
+  }
+  if (spec_.final_norm) x = norm("transformer.norm", x);
+  ++state.position;
+  return project("predictor", x);
+}
+
+}  // namespace runnel::reference

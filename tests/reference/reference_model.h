@@ -1,0 +1,101 @@
+// The whole model in plain fp64, one value at a time, as the paper writes it (Katharopoulos et al.,
+// "Transformers are RNNs", ICML 2020): the truth that every test compares with. No speed, no
+// cleverness.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/spec.h"
+
+namespace runnel::reference {
+
+using Vector = std::vector<double>;
+using Tensors = std::map<std::string, std::vector<float>, std::less<>>;
+
+// ---- pieces
+// ---------------------------------------------------------------------------------------
+
+// elu(x) + 1.
+double phi(double x);
+
+// W x + b; `weight` [out, in] row-major, `bias` [out] or empty.
+Vector linear(const Vector& x, const std::vector<float>& weight, const std::vector<float>& bias);
+
+// (x - mean) / sqrt(variance + eps) * scale + shift.
+Vector layer_norm(const Vector& x, const std::vector<float>& scale, const std::vector<float>& shift,
+                  double eps);
+
+// max(x, 0), or x (1 + erf(x / sqrt 2)) / 2.
+double activate(Activation activation, double x);
+
+// One head's state.
+struct HeadState {
+  Vector s;  // [dk, dv]
+  Vector z;  // [dk]
+};
+
+// Equations 18-20: S += phi(k) v^T, z += phi(k); returns phi(q)^T S / (phi(q)^T z + eps).
+Vector attention_step(const Vector& q, const Vector& k, const Vector& v, double eps,
+                      HeadState& state);
+
+// Column c of the sinusoidal encoding of a position.
+double sinusoid(int64_t position, int column, int width);
+
+// ---- the network
+// ----------------------------------------------------------------------------------
+
+// A sequence's past.
+struct State {
+  std::vector<std::vector<HeadState>> layers;  // [layers][heads]
+  int64_t position = 0;                        // values consumed
+};
+
+class Model {
+ public:
+  // `tensors` by the names of fast-transformers; stops the process when one is missing.
+  Model(Spec spec, Tensors tensors);
+
+  State fresh() const;
+
+  // Consumes one value; returns the head's outputs for the next one.
+  Vector forward(int32_t value, State& state) const;
+
+ private:
+  const std::vector<float>& tensor(const std::string& name) const;
+  Vector project(const std::string& name, const Vector& x) const;
+  Vector norm(const std::string& name, const Vector& x) const;
+  Vector embed(int32_t value, int64_t position) const;
+  Vector attention(const std::string& layer, const Vector& x, std::vector<HeadState>& heads) const;
+
+  Spec spec_;
+  Tensors tensors_;
+};
+
+// ---- the head
+// -------------------------------------------------------------------------------------
+
+// log softmax.
+Vector log_softmax(const Vector& logits);
+
+// log p of each of the 256 values under a discretized mixture of logistics: the definition used in
+// training.
+Vector mixture_log_probs(const Vector& head, int components);
+
+// log p of every value under either kind of head.
+Vector log_probs(const Head& kind, const Vector& head);
+
+// softmax(logits / T) after top_k, top_p and min_p, each over what is left by the one before.
+Vector filtered_probabilities(const Vector& logits, const Sampling& sampling);
+
+// The value that two uniform numbers choose.
+int32_t sample(const Head& kind, const Vector& head, const Sampling& sampling, double choice,
+               double noise);
+
+// The probability of each of the 256 values when a mixture is sampled (not the scoring form: the
+// scales differ, see architecture). Exact up to rounding.
+Vector mixture_sampling_probabilities(const Vector& head, int components, double temperature);
+
+}  // namespace runnel::reference
