@@ -1,0 +1,85 @@
+#include "server/event_log.h"
+
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace runnel {
+namespace {
+
+// As a JSON string, in ASCII; bytes that are no UTF-8 are replaced.
+std::string json_string(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+bool is_plain(std::string_view text) {
+  constexpr std::string_view kOthers = "._:/-+@";
+  return !text.empty() && std::ranges::all_of(text, [&](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+           kOthers.find(c) != std::string_view::npos;
+  });
+}
+
+struct ToText {
+  bool json;
+  std::string operator()(const std::string& text) const {
+    return !json && is_plain(text) ? text : json_string(text);
+  }
+  std::string operator()(int64_t number) const { return std::to_string(number); }
+  std::string operator()(double number) const { return nlohmann::json(number).dump(); }
+  std::string operator()(bool on) const { return on ? "true" : "false"; }
+};
+
+std::shared_ptr<spdlog::logger> make_logger(const std::string& level, bool json,
+                                            spdlog::sink_ptr sink) {
+  auto logger = std::make_shared<spdlog::logger>("runnel", std::move(sink));
+  logger->set_level(spdlog::level::from_str(level));
+  logger->flush_on(spdlog::level::trace);
+  logger->set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
+                           : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+  return logger;
+}
+
+}  // namespace
+
+std::string format_event(bool json, std::string_view event,
+                         std::initializer_list<LogField> fields) {
+  std::string line = json ? "\"event\":" + json_string(event) : std::string(event);
+  for (const LogField& field : fields) {
+    line += json ? "," + json_string(field.name) + ":" : " " + std::string(field.name) + "=";
+    line += std::visit(ToText{json}, field.value);
+  }
+  return line;
+}
+
+EventLog::EventLog(const std::string& level, bool json)
+    : logger_(make_logger(level, json, std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      json_(json) {}
+
+EventLog::EventLog(const std::string& level, bool json, std::ostream& out)
+    : logger_(make_logger(level, json, std::make_shared<spdlog::sinks::ostream_sink_mt>(out))),
+      json_(json) {}
+
+void EventLog::write(spdlog::level::level_enum level, std::string_view event,
+                     std::initializer_list<LogField> fields) const {
+  if (!logger_->should_log(level)) return;
+  const std::string line = format_event(json_, event, fields);
+  logger_->log(level, spdlog::string_view_t(line.data(), line.size()));
+}
+
+void EventLog::debug(std::string_view event, std::initializer_list<LogField> fields) const {
+  write(spdlog::level::debug, event, fields);
+}
+void EventLog::info(std::string_view event, std::initializer_list<LogField> fields) const {
+  write(spdlog::level::info, event, fields);
+}
+void EventLog::warn(std::string_view event, std::initializer_list<LogField> fields) const {
+  write(spdlog::level::warn, event, fields);
+}
+void EventLog::error(std::string_view event, std::initializer_list<LogField> fields) const {
+  write(spdlog::level::err, event, fields);
+}
+
+}  // namespace runnel

@@ -1,0 +1,18 @@
+// One Generate call: pulls groups from its token stream and writes them, one message at a time.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "server/server_state.h"
+
+namespace runnel {
+
+// Starts the call that `request` asks for. The reactor owns itself until the call is over, and
+// never blocks; `state` outlives it.
+grpc::ServerWriteReactor<grpc::ByteBuffer>* start_generate(ServerState& state,
+                                                           grpc::CallbackServerContext& context,
+                                                           const grpc::ByteBuffer& request);
+
+}  // namespace runnel

@@ -1,0 +1,18 @@
+// The page_token of a list: where the next page goes on, in a form that clients do not take apart.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace runnel {
+
+// A token that goes on after `id` in the list of `model`.
+std::string make_page_token(std::string_view model, std::string_view id);
+
+// The id in it; "" for an empty token, the first page. INVALID_ARGUMENT when it is not one that
+// make_page_token() gave for this model.
+Result<std::string> read_page_token(std::string_view model, std::string_view token);
+
+}  // namespace runnel

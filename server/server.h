@@ -1,0 +1,69 @@
+// The gRPC server: the three services of the wire contract, health and reflection.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/status.h"
+#include "server/event_log.h"
+#include "server/served_models.h"
+#include "server/server_state.h"
+
+namespace runnel {
+
+struct ServerOptions {
+  std::string address = "127.0.0.1:0";
+  int64_t message_bytes = limits::kMessageBytes.default_value;
+  int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
+  Delivery delivery;
+  Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
+};
+
+// start(), then add() for each model, then ready(); drain() at the end. One thread does that.
+class Server {
+ public:
+  // `log` outlives the server.
+  Server(ServerOptions options, const EventLog& log);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  // Drains without grace.
+  ~Server();
+
+  // Listens, and answers UNAVAILABLE until ready(). FAILED_PRECONDITION when the address cannot be
+  // had.
+  Status start();
+  // Where clients find it: the address with the port that the system chose where it was 0.
+  const std::string& address() const { return address_; }
+
+  // Before ready(). ALREADY_EXISTS when there is a model of that name.
+  Status add(ServedModel model);
+  const ServedModels& models() const { return state_.models; }
+  // From here it serves, and health says so.
+  void ready();
+
+  // Refuses new calls with UNAVAILABLE and turns health to NOT_SERVING at once. Streams that run
+  // get `grace` to end; then they are ended with UNAVAILABLE. Returns when all is over, at most a
+  // few seconds after `grace`. Calls after the first do nothing.
+  void drain(Duration grace);
+
+  // Streams that run.
+  int active_streams() const { return state_.calls.count(); }
+
+  // A channel without a socket.
+  std::shared_ptr<grpc::Channel> in_process_channel();
+
+ private:
+  const ServerOptions options_;
+  const EventLog& log_;
+  std::string address_;
+  ServerState state_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<grpc::Server> server_;  // first to go: its calls use all of the above
+};
+
+}  // namespace runnel

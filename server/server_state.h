@@ -1,0 +1,21 @@
+// What every call of one server shares.
+#pragma once
+
+#include "engine/request.h"
+#include "server/event_log.h"
+#include "server/live_calls.h"
+#include "server/served_models.h"
+
+namespace runnel {
+
+struct ServerState {
+  explicit ServerState(const EventLog& event_log) : log(event_log) {}
+
+  const EventLog& log;
+  Delivery delivery;         // of calls that do not ask otherwise
+  Duration stall_timeout{};  // for which a Score call may keep its state without a chunk
+  ServedModels models;
+  LiveCalls calls;
+};
+
+}  // namespace runnel

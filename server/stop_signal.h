@@ -1,0 +1,34 @@
+// SIGTERM and SIGINT as something to wait for: no handler runs in the middle of anything.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace runnel {
+
+class StopSignal {
+ public:
+  // Blocks the two signals in this thread and those that it starts: make it before any of them.
+  // A second signal ends the process at once, with exit code 128 + its number.
+  StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+  ~StopSignal();
+
+  // Waits for the first, and gives its number.
+  int wait();
+  // True once the first has come.
+  bool raised();
+
+ private:
+  void watch();
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  int signal_ = 0;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,61 @@
+// Bytes of the wire to messages and back, and our Status to gRPC's.
+//
+// The services take bytes and parse them here, because gRPC answers a message that does not parse
+// with UNIMPLEMENTED, and takes one in the middle of a stream for the stream's end.
+#pragma once
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/proto_buffer_writer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <optional>
+#include <string>
+
+#include "base/check.h"
+#include "base/status.h"
+
+namespace runnel {
+
+// The message in `bytes`, or INVALID_ARGUMENT.
+template <typename Message>
+Result<Message> parse_message(const grpc::ByteBuffer& bytes) {
+  grpc::ByteBuffer copy = bytes;  // of the reference: reading consumes it
+  Message message;
+  if (copy.Valid() && grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
+    return message;
+  }
+  return invalid_argument("the request is not a " + std::string(Message().GetTypeName()) +
+                          ": its " + std::to_string(bytes.Valid() ? bytes.Length() : 0) +
+                          " bytes do not parse; expected protobuf as defined in proto/runnel/v1");
+}
+
+template <typename Message>
+grpc::ByteBuffer serialize_message(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  const grpc::Status status =
+      grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
+  check(status.ok(), "a message of our own serializes");
+  return bytes;
+}
+
+// The same code and message.
+grpc::Status to_grpc(const Status& status);
+
+// Tells a client when to try again: "grpc-retry-pushback-ms" in the trailing metadata, where the
+// status has it. Before Finish.
+void add_pushback(const Status& status, grpc::CallbackServerContext& context);
+
+// Answers a unary call with `message`, or with a failure.
+template <typename Message>
+void finish_unary(const Result<Message>& outcome, grpc::CallbackServerContext& context,
+                  grpc::ByteBuffer& response, grpc::ServerUnaryReactor& reactor) {
+  if (outcome.ok()) response = serialize_message(*outcome);
+  add_pushback(outcome.status(), context);
+  reactor.Finish(to_grpc(outcome.status()));
+}
+
+}  // namespace runnel
