@@ -1,7 +1,7 @@
-"""The bundle format for the Python tools: check a config, list its tensors, read and write the files.
+"""The bundle format for the Python tools: check a config, list its tensors, read and write files.
 
-A bundle is a directory with config.json, model.safetensors and README.md; docs/bundle.md says what each
-key means. Everything here needs numpy alone.
+A bundle is a directory with config.json, model.safetensors and README.md; docs/bundle.md says what
+each key means. Everything here needs numpy alone.
 """
 
 import json
@@ -43,8 +43,7 @@ def shape_text(shape):
 
 
 def check_range(key, value, low, high):
-    check(low <= value <= high,
-          f"{key}: expected an integer from {low} to {high}, found {value}")
+    check(low <= value <= high, f"{key}: expected an integer from {low} to {high}, found {value}")
 
 
 def parse_image(text):
@@ -54,8 +53,10 @@ def parse_image(text):
     height, width, channels = (int(size or 1) for size in match.groups())
     check_range("--image height", height, 1, MAX_IMAGE_SIDE)
     check_range("--image width", width, 1, MAX_IMAGE_SIDE)
-    check(channels in (1, 3),
-          f"--image channels: expected 1 (grey) or 3 (red, green, blue), found {channels}")
+    check(
+        channels in (1, 3),
+        f"--image channels: expected 1 (grey) or 3 (red, green, blue), found {channels}",
+    )
     return {"height": height, "width": width, "channels": channels}
 
 
@@ -64,12 +65,14 @@ def image_bytes(image):
 
 
 def parse_symbols(text, path):
-    """The symbols given as a text (one character each) or as a JSON file (an array of strings), or None."""
+    """The symbols of a text (a character each) or of a JSON file (an array of strings), or None."""
     check(text is None or path is None, "--symbols and --symbols-file exclude each other; give one")
     if path is not None:
         symbols = read_json(path, "--symbols-file")
-        check(isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols),
-              f"{path}: expected a JSON array of strings")
+        check(
+            isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols),
+            f"{path}: expected a JSON array of strings",
+        )
         return symbols
     return None if text is None else list(text)
 
@@ -85,10 +88,12 @@ def read_json(path, flag):
 
 
 def check_config(config):
-    """Refuses what the server would refuse: sizes outside of the limits and sizes that do not fit one another."""
-    check(re.fullmatch(r"[a-z0-9._-]{1,%d}" % MAX_NAME_LENGTH, config["name"]),
-          f"name: expected 1 to {MAX_NAME_LENGTH} characters of a-z, 0-9, '.', '_' and '-', "
-          f"found '{config['name']}'; give another with --name")
+    """Refuses what the server would: sizes beyond the limits or that do not fit one another."""
+    check(
+        re.fullmatch(r"[a-z0-9._-]{1,%d}" % MAX_NAME_LENGTH, config["name"]),
+        f"name: expected 1 to {MAX_NAME_LENGTH} characters of a-z, 0-9, '.', '_' and '-', "
+        f"found '{config['name']}'; give another with --name",
+    )
     model = config["model"]
     check_range("model.layers", model["layers"], 1, MAX_LAYERS)
     for key in ("width", "heads", "query_size", "value_size", "ffn"):
@@ -97,7 +102,9 @@ def check_config(config):
         check_range(f"model.heads * model.{key}", model["heads"] * model[key], 1, MAX_WIDTH)
     for group in ("attention", "norm"):
         eps = np.float32(model[group]["eps"])
-        check(0 < eps <= 1, f"model.{group}.eps: expected a number above 0 and at most 1, found {eps}")
+        check(
+            0 < eps <= 1, f"model.{group}.eps: expected a number above 0 and at most 1, found {eps}"
+        )
     check_range("values", config["values"], 1, MAX_VOCABULARY)
     check_embedding(model)
     check_head(config)
@@ -111,15 +118,26 @@ def check_embedding(model):
     alone = model["embedding"]["combine"] == "add" or model["position"]["kind"] == "none"
     key = "model.embedding.value_width"
     if alone:
-        check(value_width == width, f"{key}: expected {width}, as it fills model.width, found {value_width}")
+        check(
+            value_width == width,
+            f"{key}: expected {width}, as it fills model.width, found {value_width}",
+        )
     else:
-        check(1 <= value_width < width,
-              f"{key}: expected 1 to {width - 1}, so that the position fits beside it, found {value_width}")
+        check(
+            1 <= value_width < width,
+            f"{key}: expected 1 to {width - 1}, to leave room for positions, found {value_width}",
+        )
     length = model["position"].get("length")
     if model["position"]["kind"] == "table" or length is not None:
-        check(length is not None, "model.position.length: a position table has a length, found none")
-        check_range("model.position.length", length, 1,
-                    MAX_POSITIONS - 1 if model["position"]["kind"] == "table" else MAX_POSITIONS)
+        check(
+            length is not None, "model.position.length: a position table has a length, found none"
+        )
+        check_range(
+            "model.position.length",
+            length,
+            1,
+            MAX_POSITIONS - 1 if model["position"]["kind"] == "table" else MAX_POSITIONS,
+        )
 
 
 def check_head(config):
@@ -127,8 +145,10 @@ def check_head(config):
     if head["kind"] != "mixture_of_logistics":
         return
     check_range("model.head.components", head["components"], 1, MAX_COMPONENTS)
-    check(config["values"] == 256,
-          f"values: a mixture of logistics is over 256 bytes, found {config['values']} values")
+    check(
+        config["values"] == 256,
+        f"values: a mixture of logistics is over 256 bytes, found {config['values']} values",
+    )
 
 
 def check_begin(config):
@@ -139,40 +159,65 @@ def check_begin(config):
         check_range("begin.value", begin["value"], 0, values - 1)
         return
     histogram = begin["histogram"]
-    check(len(histogram) == values,
-          f"begin.histogram: expected {values} numbers, one per value, found {len(histogram)}")
+    check(
+        len(histogram) == values,
+        f"begin.histogram: expected {values} numbers, one per value, found {len(histogram)}",
+    )
     for index, weight in enumerate(histogram):
         number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        check(number and 0 <= weight <= 3.4e38,
-              f"begin.histogram[{index}]: expected a number from 0 to 3.4e38, found {weight!r}")
-    check(np.asarray(histogram, np.float32).any(), "begin.histogram: expected a number above 0, found none")
+        check(
+            number and 0 <= weight <= 3.4e38,
+            f"begin.histogram[{index}]: expected a number from 0 to 3.4e38, found {weight!r}",
+        )
+    check(
+        np.asarray(histogram, np.float32).any(),
+        "begin.histogram: expected a number above 0, found none",
+    )
 
 
 def check_image(config):
     image = config.get("image")
     if image is None:
         return
-    check("symbols" not in config, "--image and --symbols exclude each other: values are bytes or symbols")
-    check(config["values"] <= 256,
-          f"values: an image has at most 256, one per byte, found {config['values']}")
+    check(
+        "symbols" not in config,
+        "--image and --symbols exclude each other: values are bytes or symbols",
+    )
+    check(
+        config["values"] <= 256,
+        f"values: an image has at most 256, one per byte, found {config['values']}",
+    )
     length = config["model"]["position"].get("length")
     expected = image_bytes(image) - 1
-    check(length == expected,
-          f"model.position.length: expected {expected} (image height * width * channels - 1), found {length}")
+    check(
+        length == expected,
+        f"model.position.length: expected {expected} (image height * width * channels - 1), "
+        f"found {length}",
+    )
 
 
 def check_symbols(config):
     symbols, values = config.get("symbols"), config["values"]
     if symbols is None:
         return
-    check(len(symbols) == values, f"symbols: expected {values}, one per value, found {len(symbols)}")
+    check(
+        len(symbols) == values, f"symbols: expected {values}, one per value, found {len(symbols)}"
+    )
     seen = set()
     for index, symbol in enumerate(symbols):
         size = len(symbol.encode("utf-8", "surrogatepass"))
-        check(1 <= size <= MAX_SYMBOL_BYTES,
-              f"symbols[{index}]: expected 1 to {MAX_SYMBOL_BYTES} bytes of UTF-8, found {size}")
-        check(not re.search("[\ud800-\udfff]", symbol), f"symbols[{index}]: expected Unicode text, found a lone surrogate")
-        check(symbol not in seen, f"symbols[{index}]: expected a symbol of its own, found {symbol!r} a second time")
+        check(
+            1 <= size <= MAX_SYMBOL_BYTES,
+            f"symbols[{index}]: expected 1 to {MAX_SYMBOL_BYTES} bytes of UTF-8, found {size}",
+        )
+        check(
+            not re.search("[\ud800-\udfff]", symbol),
+            f"symbols[{index}]: expected Unicode text, found a lone surrogate",
+        )
+        check(
+            symbol not in seen,
+            f"symbols[{index}]: expected a symbol of its own, found {symbol!r} a second time",
+        )
         seen.add(symbol)
 
 
@@ -221,8 +266,11 @@ def expected_tensors(config):
 
 def parameters(config):
     """Trained numbers: every tensor but the position table, which is no parameter."""
-    return sum(math.prod(shape) for name, shape in expected_tensors(config).items()
-               if name != POSITION_TABLE)
+    return sum(
+        math.prod(shape)
+        for name, shape in expected_tensors(config).items()
+        if name != POSITION_TABLE
+    )
 
 
 def state_bytes(config):
@@ -237,7 +285,7 @@ def sinusoids(length, width):
     angle = position * 10000.0 ** (-2.0 * np.arange((width + 1) // 2) / width)
     table = np.empty((1, length, width), np.float32)
     table[0, :, 0::2] = np.sin(angle)
-    table[0, :, 1::2] = np.cos(angle)[:, :width // 2]
+    table[0, :, 1::2] = np.cos(angle)[:, : width // 2]
     return table
 
 
@@ -247,7 +295,10 @@ def to_stored(name, values, dtype):
     finite = np.isfinite(values)
     if not finite.all():
         index = np.unravel_index(int(np.argmin(finite)), values.shape)
-        raise BundleError(f"tensor '{name}': expected finite numbers, found {values[index]} at {shape_text(index)}")
+        raise BundleError(
+            f"tensor '{name}': expected finite numbers, "
+            f"found {values[index]} at {shape_text(index)}"
+        )
     if dtype == "f32":
         return values.tobytes()
     if dtype == "f16":
@@ -260,7 +311,10 @@ def to_stored(name, values, dtype):
         overflow = (stored & 0x7F80) == 0x7F80
     if overflow.any():
         index = np.unravel_index(int(np.argmax(overflow)), values.shape)
-        raise BundleError(f"tensor '{name}': {values[index]} at {shape_text(index)} does not fit {dtype}; use --dtype f32")
+        raise BundleError(
+            f"tensor '{name}': {values[index]} at {shape_text(index)} does not fit {dtype}; "
+            "use --dtype f32"
+        )
     return stored.tobytes()
 
 
@@ -270,10 +324,11 @@ def stored_dtype(name, dtype):
 
 
 def write_safetensors(path, shapes, make, dtype="f32", metadata=None):
-    """Writes tensors of `shapes` (by name) that make(name) returns one by one, so that few need be in memory.
+    """Writes tensors of `shapes` (by name), which make(name) returns one by one to save memory.
 
     The widest types come first, so that every tensor is aligned to its own size.
     """
+
     def order(name):
         return (-DTYPES[stored_dtype(name, dtype)][1], name)
 
@@ -291,8 +346,11 @@ def write_safetensors(path, shapes, make, dtype="f32", metadata=None):
         file.write(text)
         for name in names:
             values = make(name)
-            check(tuple(values.shape) == tuple(shapes[name]),
-                  f"tensor '{name}': expected shape {shape_text(shapes[name])}, found {shape_text(values.shape)}")
+            check(
+                tuple(values.shape) == tuple(shapes[name]),
+                f"tensor '{name}': expected shape {shape_text(shapes[name])}, "
+                f"found {shape_text(values.shape)}",
+            )
             file.write(to_stored(name, values, stored_dtype(name, dtype)))
 
 
@@ -300,7 +358,10 @@ def read_safetensors(path):
     """All tensors of a file as fp32 arrays, by name. For files that these tools wrote."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        check(size <= MAX_HEADER_BYTES, f"{path}: expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, found {size}")
+        check(
+            size <= MAX_HEADER_BYTES,
+            f"{path}: expected a header of at most {MAX_HEADER_BYTES} bytes, found {size}",
+        )
         header = json.loads(file.read(size))
         data = file.read()
     tensors = {}
@@ -311,7 +372,9 @@ def read_safetensors(path):
         if entry["dtype"] == "BF16":
             values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
         else:
-            values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[entry["dtype"]]).astype(np.float32)
+            values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[entry["dtype"]]).astype(
+                np.float32
+            )
         tensors[name] = values.reshape(entry["shape"])
     return tensors
 
@@ -319,7 +382,10 @@ def read_safetensors(path):
 def config_text(config):
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     size = len(text.encode())
-    check(size <= MAX_CONFIG_BYTES, f"config.json: expected at most {MAX_CONFIG_BYTES} bytes, found {size}; use shorter symbols")
+    check(
+        size <= MAX_CONFIG_BYTES,
+        f"config.json: expected at most {MAX_CONFIG_BYTES} bytes, found {size}; shorten symbols",
+    )
     return text
 
 
@@ -336,8 +402,10 @@ def position_text(config):
         text = "none"
     else:
         text = {"table": "stored table", "sinusoidal": "sinusoidal"}[position["kind"]]
-        text += {"concat": ", beside the value's embedding", "add": ", added to the value's embedding"}[
-            config["model"]["embedding"]["combine"]]
+        text += {
+            "concat": ", beside the value's embedding",
+            "add": ", added to the value's embedding",
+        }[config["model"]["embedding"]["combine"]]
     length = position.get("length")
     return text + (f"; {length:,} inputs at most" if length else "; no last position")
 
@@ -352,30 +420,41 @@ def begin_text(config):
 def card_table(config, dtype):
     """The facts of a model card that follow from its config, as rows of a Markdown table."""
     model = config["model"]
-    rows = [("layers", str(model["layers"])),
-            ("width", f"{model['width']} (FFN {model['ffn']}, {model['activation']})"),
-            ("heads", f"{model['heads']}, queries of {model['query_size']}, values of {model['value_size']}"),
-            ("attention", "linear, feature map elu(x) + 1"),
-            ("values", f"{config['values']:,}"),
-            ("positions", position_text(config)),
-            ("head", head_text(config)),
-            ("begin", begin_text(config))]
+    rows = [
+        ("layers", str(model["layers"])),
+        ("width", f"{model['width']} (FFN {model['ffn']}, {model['activation']})"),
+        (
+            "heads",
+            f"{model['heads']}, queries of {model['query_size']}, values of {model['value_size']}",
+        ),
+        ("attention", "linear, feature map elu(x) + 1"),
+        ("values", f"{config['values']:,}"),
+        ("positions", position_text(config)),
+        ("head", head_text(config)),
+        ("begin", begin_text(config)),
+    ]
     if "image" in config:
         image = config["image"]
         rows.append(("image", f"{image['height']} x {image['width']} x {image['channels']} bytes"))
-    rows += [("parameters", f"{parameters(config):,}"),
-             ("stored as", DTYPES[dtype][0]),
-             ("state per session", f"{state_bytes(config):,} bytes (fp32), whatever its length")]
+    rows += [
+        ("parameters", f"{parameters(config):,}"),
+        ("stored as", DTYPES[dtype][0]),
+        ("state per session", f"{state_bytes(config):,} bytes (fp32), whatever its length"),
+    ]
     return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
 
 
 def write_bundle(directory, config, make, dtype="f32", card=""):
-    """Writes config.json, model.safetensors and README.md. Each file appears whole or not at all."""
+    """Writes config.json, model.safetensors and README.md, each whole or not at all."""
     check_config(config)
     shapes = expected_tensors(config)
     text = config_text(config)
-    paths = {name: os.path.join(directory, name) for name in ("model.safetensors", "config.json", "README.md")}
+    paths = {
+        name: os.path.join(directory, name)
+        for name in ("model.safetensors", "config.json", "README.md")
+    }
     temporary = [path + ".tmp" for path in paths.values()]
+    is_new = not os.path.exists(directory)
     try:
         os.makedirs(directory, exist_ok=True)
         write_safetensors(temporary[0], shapes, make, dtype, {"format": "pt"})
@@ -390,12 +469,16 @@ def write_bundle(directory, config, make, dtype="f32", card=""):
         for path in temporary:
             if os.path.exists(path):
                 os.remove(path)
+        if is_new and os.path.isdir(directory) and not os.listdir(directory):
+            os.rmdir(directory)
 
 
 def summary(directory, config):
     """One line for the terminal."""
     model = config["model"]
     size = os.path.getsize(os.path.join(directory, "model.safetensors"))
-    return (f"{directory}: {config['name']}: {model['layers']} layers, width {model['width']}, "
-            f"{model['heads']} heads, {head_text(config)}; {parameters(config):,} parameters, "
-            f"{size:,} bytes of weights, {state_bytes(config):,} bytes of state per session")
+    return (
+        f"{directory}: {config['name']}: {model['layers']} layers, width {model['width']}, "
+        f"{model['heads']} heads, {head_text(config)}; {parameters(config):,} parameters, "
+        f"{size:,} bytes of weights, {state_bytes(config):,} bytes of state per session"
+    )

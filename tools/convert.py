@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Turn a PyTorch checkpoint of a linear transformer into a bundle that runnel serves.
 
-Read are: checkpoints of idiap/linear-transformer-experiments (image-generation and causal-copy), and state
-dicts of a fast-transformers encoder, alone or as part of a larger model. Sizes are read off the tensors.
-What tensors do not tell is a flag: the number of heads, the shape of an image, the activation, and that the
-attention was linear ("linear" or "causal-linear", feature map elu(x) + 1): a checkpoint of softmax attention
-has the same tensors and would be served as something that it is not.
+Read are: checkpoints of idiap/linear-transformer-experiments (image-generation and causal-copy),
+and state dicts of a fast-transformers encoder, alone or as part of a larger model. Sizes are read
+off the tensors. What tensors do not tell is a flag: the number of heads, the shape of an image, the
+activation. The attention must have been linear ("linear" or "causal-linear", feature map
+elu(x) + 1), which no checkpoint tells: one of softmax attention has the same tensors, and would be
+served as what it is not.
 """
 
 import argparse
 import fnmatch
-import hashlib
 import os
 import re
 import sys
@@ -19,10 +19,14 @@ try:
     import torch
 
     import bundle_format
+    import checkpoint_file
     from bundle_format import BundleError, check, shape_text
 except ImportError as error:
-    print(f"convert.py: error: {error.name} is missing; on Debian: apt install python3-torch python3-numpy",
-          file=sys.stderr)
+    print(
+        f"convert.py: error: {error.name} is missing; "
+        "on Debian: apt install python3-torch python3-numpy",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 EXAMPLES = """examples:
@@ -33,130 +37,156 @@ EXAMPLES = """examples:
                          --embedding tokens --predictor to_logits --position-kind sinusoidal
 """
 
-WRAPPERS = ("model_state", "model_state_dict", "state_dict", "model")
-LAYER_MODULES = ("attention.query_projection", "attention.key_projection", "attention.value_projection",
-                 "attention.out_projection", "linear1", "linear2", "norm1", "norm2")
+LAYER_MODULES = (
+    "attention.query_projection",
+    "attention.key_projection",
+    "attention.value_projection",
+    "attention.out_projection",
+    "linear1",
+    "linear2",
+    "norm1",
+    "norm2",
+)
 LAYER_TENSORS = tuple(f"{module}.{kind}" for module in LAYER_MODULES for kind in ("weight", "bias"))
 
 # What other attention leaves in a layer, and why it cannot be served.
 REFUSED = (
     ("omega", "a random feature map; only elu(x) + 1 is served"),
-    ("attention.inner_attention", "an attention other than linear with elu(x) + 1, which has no tensors of its own"),
+    (
+        "attention.inner_attention",
+        "an attention other than linear with elu(x) + 1, which has no tensors of its own",
+    ),
     ("softmax_temp", "softmax attention; only linear attention has a state of a fixed size"),
     ("cross_attention", "a decoder that attends to another sequence; only encoders are served"),
     ("self_attention", "a decoder; only encoders are served"),
-    ("self_attn", "torch.nn's own softmax attention; only fast-transformers' linear attention is served"),
+    (
+        "self_attn",
+        "torch.nn's own softmax attention; only fast-transformers' linear attention is served",
+    ),
     ("norm3", "a decoder; only encoders are served"),
 )
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(prog="convert.py", description=__doc__, epilog=EXAMPLES,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="convert.py",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
     def fail(message):
         raise BundleError(f"{message} (see convert.py --help)")
 
     parser.error = fail
     add = parser.add_argument
-    add("checkpoint", nargs="+", metavar="CHECKPOINT",
+    add(
+        "checkpoint",
+        nargs="+",
+        metavar="CHECKPOINT",
         help="file written by torch.save: a dict of tensors, or one that holds it as model_state; "
-             "the tensors of several files are taken together")
-    add("--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced")
-    add("--heads", type=int, metavar="N", help="attention heads; the error without it lists what is possible")
+        "the tensors of several files are taken together",
+    )
+    add(
+        "--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced"
+    )
+    add(
+        "--heads",
+        type=int,
+        metavar="N",
+        help="attention heads; the error without it lists what is possible",
+    )
     add("--name", help="the model's name (default: the last part of --out)")
-    add("--image", metavar="HxWxC", help="values are the bytes of an image, in raster order: 28x28x1, 32x32x3")
+    add(
+        "--image",
+        metavar="HxWxC",
+        help="values are the bytes of an image, in raster order: 28x28x1, 32x32x3",
+    )
     add("--symbols", metavar="TEXT", help="how each value is written: one character per value")
-    add("--symbols-file", metavar="FILE", help="the same as a JSON array of strings, for longer ones")
-    add("--begin", metavar="VALUE",
+    add(
+        "--symbols-file",
+        metavar="FILE",
+        help="the same as a JSON array of strings, for longer ones",
+    )
+    add(
+        "--begin",
+        metavar="VALUE",
         help="first value of a fresh sequence, or 'none' (default: 0 for a grey image, else none, "
-             "and then a fresh sequence needs a prompt)")
-    add("--begin-histogram", metavar="FILE", help="draw the first value: a JSON array, one number per value")
-    add("--activation", choices=("relu", "gelu"), default="relu", help="of the feed-forward part (default: relu)")
-    add("--attention-eps", type=float, default=1e-6, metavar="X", help="added to the normalizer (default: 1e-6)")
+        "and then a fresh sequence needs a prompt)",
+    )
+    add(
+        "--begin-histogram",
+        metavar="FILE",
+        help="draw the first value: a JSON array, one number per value",
+    )
+    add(
+        "--activation",
+        choices=("relu", "gelu"),
+        default="relu",
+        help="of the feed-forward part (default: relu)",
+    )
+    add(
+        "--attention-eps",
+        type=float,
+        default=1e-6,
+        metavar="X",
+        help="added to the normalizer (default: 1e-6)",
+    )
     add("--norm-eps", type=float, default=1e-5, metavar="X", help="of LayerNorm (default: 1e-5)")
-    add("--dtype", choices=tuple(bundle_format.DTYPES), default="f32", help="of the stored weights (default: f32)")
+    add(
+        "--dtype",
+        choices=tuple(bundle_format.DTYPES),
+        default="f32",
+        help="of the stored weights (default: f32)",
+    )
     names = parser.add_argument_group("names, where they are not those of the authors' code")
     add = names.add_argument
-    add("--encoder", metavar="PREFIX", help="where the encoder is, if there are several: PREFIX.layers.0...")
+    add(
+        "--encoder",
+        metavar="PREFIX",
+        help="where the encoder is, if there are several: PREFIX.layers.0...",
+    )
     add("--embedding", metavar="NAME", help="the value embedding (default: value_embedding)")
-    add("--predictor", metavar="NAME", help="the output layer (default: predictor); without a bias it gets zeros")
+    add(
+        "--predictor",
+        metavar="NAME",
+        help="the output layer (default: predictor); without a bias it gets zeros",
+    )
     add("--position", metavar="NAME", help="the position table (default: pos_embedding.pe)")
-    add("--position-kind", choices=("table", "sinusoidal", "none"), default="table",
-        help="sinusoidal: computed, no table needed; none: no positions (default: table)")
-    add("--length", type=int, metavar="N",
-        help="inputs that a sequence can have, with --position-kind sinusoidal or none (default: no end)")
-    add("--ignore", action="append", default=[], metavar="PATTERN",
-        help="tensors that take no part in the forward pass, as a shell pattern; may be repeated")
+    add(
+        "--position-kind",
+        choices=("table", "sinusoidal", "none"),
+        default="table",
+        help="sinusoidal: computed, no table needed; none: no positions (default: table)",
+    )
+    add(
+        "--length",
+        type=int,
+        metavar="N",
+        help="inputs that a sequence can have, without a table (default: the image's, or no end)",
+    )
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="tensors that take no part in the forward pass, as a shell pattern; may be repeated",
+    )
     card = parser.add_argument_group("model card (README.md)")
     add = card.add_argument
-    add("--card-note", action="append", default=[], metavar="TEXT", help="a paragraph; may be repeated")
-    add("--card", metavar="FILE", help="Markdown to append, such as training data, licence and figures")
+    add(
+        "--card-note",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a paragraph; may be repeated",
+    )
+    add(
+        "--card",
+        metavar="FILE",
+        help="Markdown to append, such as training data, licence and figures",
+    )
     return parser.parse_args(argv)
-
-
-# --- Reading checkpoints ---
-
-
-class Source:
-    """A checkpoint file as the model card names it."""
-
-    def __init__(self, path):
-        self.path = path
-        data = load(path)
-        self.iteration = data.get("iteration") if isinstance(data.get("iteration"), int) else None
-        self.tensors = strip_wrappers(find_state(path, data))
-        with open(path, "rb") as file:
-            self.digest = hashlib.sha256(file.read()).hexdigest()
-
-
-def load(path):
-    check(os.path.exists(path), f"{path}: no such file")
-    check(os.path.isfile(path), f"{path}: expected a file, found a directory or device")
-    try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
-    except TypeError:
-        raise BundleError(f"torch {torch.__version__} cannot load weights only; install 1.13 or newer") from None
-    except Exception as error:  # torch.load raises what its parsers do: a dozen kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BundleError(f"{path}: expected a file of torch.save with tensors and plain values only, "
-                          f"found: {reason[:200]}") from None
-    check(isinstance(data, dict), f"{path}: expected a dict, found {type(data).__name__}; save model.state_dict()")
-    return data
-
-
-def find_state(path, data):
-    for key in WRAPPERS:
-        if isinstance(data.get(key), dict):
-            return find_state(f"{path}: {key}", data[key])
-    tensors = {}
-    for name, value in data.items():
-        if isinstance(value, torch.Tensor):
-            check(isinstance(name, str), f"{path}: expected tensor names, found {name!r}")
-            tensors[name] = value
-    found = ", ".join(repr(key) for key in list(data)[:5]) or "nothing"
-    check(tensors, f"{path}: expected tensors, or a dict of them as {', '.join(WRAPPERS[:-1])} or "
-                   f"{WRAPPERS[-1]}, found {found}")
-    return tensors
-
-
-def strip_wrappers(tensors):
-    """Without what DataParallel and torch.compile put before every name."""
-    for prefix in ("_orig_mod.", "module.", "_orig_mod."):
-        if all(name.startswith(prefix) for name in tensors):
-            tensors = {name[len(prefix):]: tensor for name, tensor in tensors.items()}
-    return tensors
-
-
-def merge(sources):
-    merged, origin = {}, {}
-    for source in sources:
-        for name, tensor in source.tensors.items():
-            if name in merged:
-                check(torch.equal(merged[name], tensor),
-                      f"tensor '{name}' is in {origin[name]} and, with other values, in {source.path}")
-            merged[name], origin[name] = tensor, source.path
-    return merged
 
 
 # --- Finding the model's parts ---
@@ -169,20 +199,28 @@ def find_encoder(tensors, asked):
         match = re.match(r"(|.*?\.)layers\.\d+\.", name)
         if match:
             prefixes.add(match.group(1))
-    check(prefixes, "expected an encoder of fast-transformers, with tensors such as "
-                    f"'transformer.layers.0.linear1.weight', found {sample(tensors)}")
+    check(
+        prefixes,
+        "expected an encoder of fast-transformers, with tensors such as "
+        f"'transformer.layers.0.linear1.weight', found {sample(tensors)}",
+    )
     shown = ", ".join(repr(prefix.rstrip(".")) for prefix in sorted(prefixes))
     if asked is not None:
         prefix = asked.rstrip(".") + "." if asked.rstrip(".") else ""
         check(prefix in prefixes, f"--encoder: expected one of {shown}, found '{asked}'")
         return prefix
-    check(len(prefixes) == 1, f"expected one encoder, found several: {shown}; choose one with --encoder")
+    check(
+        len(prefixes) == 1,
+        f"expected one encoder, found several: {shown}; choose one with --encoder",
+    )
     return prefixes.pop()
 
 
 def sample(names, count=4):
     names = list(names)
-    return ", ".join(f"'{name}'" for name in names[:count]) + (", ..." if len(names) > count else "")
+    return ", ".join(f"'{name}'" for name in names[:count]) + (
+        ", ..." if len(names) > count else ""
+    )
 
 
 def refuse_other_attention(tensors, prefix):
@@ -203,22 +241,37 @@ class Parts:
 
     def take(self, name, as_name, dims):
         tensor = self.all[name]
-        plain = tensor.layout == torch.strided and tensor.dtype in (torch.float16, torch.bfloat16,
-                                                                    torch.float32, torch.float64)
-        check(plain, f"tensor '{name}': expected floating-point numbers, found {tensor.dtype} ({tensor.layout})")
-        check(tensor.dim() == dims,
-              f"tensor '{name}': expected {dims} dimension{'s' * (dims > 1)}, found {shape_text(tensor.shape)}")
+        plain = tensor.layout == torch.strided and tensor.dtype in (
+            torch.float16,
+            torch.bfloat16,
+            torch.float32,
+            torch.float64,
+        )
+        check(
+            plain,
+            f"tensor '{name}': expected floating-point numbers, "
+            f"found {tensor.dtype} ({tensor.layout})",
+        )
+        check(
+            tensor.dim() == dims,
+            f"tensor '{name}': expected {dims} dimension{'s' * (dims > 1)}, "
+            f"found {shape_text(tensor.shape)}",
+        )
         self.left.pop(name, None)
         self.taken[as_name] = tensor
         return tensor
 
     def candidates(self, fits):
-        found = [f"'{name}' {shape_text(tensor.shape)}" for name, tensor in self.left.items() if fits(tensor)]
+        found = [
+            f"'{name}' {shape_text(tensor.shape)}"
+            for name, tensor in self.left.items()
+            if fits(tensor)
+        ]
         return "; it could be " + " or ".join(found[:4]) if found else ""
 
 
 def take_encoder(parts, prefix):
-    """Moves the encoder's layers and final norm; returns how many layers there are and whether it has the norm."""
+    """Takes the encoder; returns how many layers it has, and whether a final norm."""
     pattern = re.compile(re.escape(prefix) + r"layers\.(\d+)\.(.+)")
     layers = {}
     for name in parts.all:
@@ -226,52 +279,83 @@ def take_encoder(parts, prefix):
         if match:
             layers.setdefault(int(match.group(1)), set()).add(match.group(2))
     count = max(layers) + 1
-    check(count <= bundle_format.MAX_LAYERS,
-          f"'{prefix}layers.{count - 1}': expected at most {bundle_format.MAX_LAYERS} layers")
+    check(
+        count <= bundle_format.MAX_LAYERS,
+        f"'{prefix}layers.{count - 1}': expected at most {bundle_format.MAX_LAYERS} layers",
+    )
     for index in range(count):
         for tensor in LAYER_TENSORS:
             name = f"{prefix}layers.{index}.{tensor}"
-            check(name in parts.all, f"tensor '{name}' is missing (the encoder has {count} layers by its last name)")
+            check(
+                name in parts.all,
+                f"tensor '{name}' is missing (the encoder has {count} layers by its last name)",
+            )
             dims = 2 if tensor.endswith("weight") and "norm" not in tensor else 1
             parts.take(name, f"transformer.layers.{index}.{tensor}", dims)
     has_norm = prefix + "norm.weight" in parts.all
     if has_norm:
-        check(prefix + "norm.bias" in parts.all, f"tensor '{prefix}norm.bias' is missing beside its weight")
+        check(
+            prefix + "norm.bias" in parts.all,
+            f"tensor '{prefix}norm.bias' is missing beside its weight",
+        )
         for kind in ("weight", "bias"):
             parts.take(f"{prefix}norm.{kind}", f"transformer.norm.{kind}", 1)
     return count, has_norm
 
 
 def find_named(parts, asked, flag, default, what, fits, kind="weight"):
-    """The full name of a tensor that a flag or the authors' code names; it may stand under a prefix."""
+    """The full name of the tensor that a flag or the authors' code names, under any prefix."""
     wanted = asked or default
     for name in (wanted, f"{wanted}.{kind}"):
         if name in parts.all:
             return name
     if asked is None:
-        found = [name for name in parts.left if name.endswith("." + default) or
-                 name.endswith(f".{default}.{kind}")]
+        found = [
+            name
+            for name in parts.left
+            if name.endswith("." + default) or name.endswith(f".{default}.{kind}")
+        ]
         check(len(found) < 2, f"expected one {what}, found {sample(found)}; choose one with {flag}")
         if found:
             return found[0]
-    problem = f"{flag}: expected a tensor's name, found '{asked}'" if asked else \
-        f"no {what}: there is no '{default}'"
-    raise BundleError(f"{problem}{parts.candidates(fits)}; name it with {flag}, and give the file that holds it "
-                      "as a further CHECKPOINT if it is elsewhere")
+    problem = (
+        f"{flag}: expected a tensor's name, found '{asked}'"
+        if asked
+        else f"no {what}: there is no '{default}'"
+    )
+    raise BundleError(
+        f"{problem}{parts.candidates(fits)}; name it with {flag}, and give the file that holds it "
+        "as a further CHECKPOINT if it is elsewhere"
+    )
 
 
 def take_embedding(parts, width, args):
-    name = find_named(parts, args.embedding, "--embedding", "value_embedding", "value embedding",
-                      lambda tensor: tensor.dim() == 2 and tensor.shape[1] <= width)
+    name = find_named(
+        parts,
+        args.embedding,
+        "--embedding",
+        "value_embedding",
+        "value embedding",
+        lambda tensor: tensor.dim() == 2 and tensor.shape[1] <= width,
+    )
     return parts.take(name, "value_embedding.weight", 2).shape
 
 
 def take_predictor(parts, width, args):
-    name = find_named(parts, args.predictor, "--predictor", "predictor", "output layer",
-                      lambda tensor: tensor.dim() == 2 and tensor.shape[1] == width)
+    name = find_named(
+        parts,
+        args.predictor,
+        "--predictor",
+        "predictor",
+        "output layer",
+        lambda tensor: tensor.dim() == 2 and tensor.shape[1] == width,
+    )
     weight = parts.take(name, "predictor.weight", 2)
-    check(weight.shape[1] == width, f"tensor '{name}': expected [outputs, {width}], found {shape_text(weight.shape)}")
-    bias = name[:-len("weight")] + "bias" if name.endswith("weight") else ""
+    check(
+        weight.shape[1] == width,
+        f"tensor '{name}': expected [outputs, {width}], found {shape_text(weight.shape)}",
+    )
+    bias = name[: -len("weight")] + "bias" if name.endswith("weight") else ""
     if bias in parts.all:
         parts.take(bias, "predictor.bias", 1)
     else:
@@ -281,10 +365,15 @@ def take_predictor(parts, width, args):
 
 def take_position(parts, width, value_width, args):
     """The 'embedding' and 'position' of the config."""
-    check(value_width <= width,
-          f"the value embedding is {value_width} wide: expected at most {width}, the encoder's width")
+    check(
+        value_width <= width,
+        f"the value embedding is {value_width} wide: expected at most {width}, the encoder's width",
+    )
     if args.position_kind != "table":
-        check(args.position is None, f"--position names a table: it excludes --position-kind {args.position_kind}")
+        check(
+            args.position is None,
+            f"--position names a table: it excludes --position-kind {args.position_kind}",
+        )
         position = {"kind": args.position_kind}
         length = args.length
         if length is None and args.image is not None:
@@ -293,31 +382,52 @@ def take_position(parts, width, value_width, args):
             position["length"] = length
         combine = "add" if args.position_kind == "sinusoidal" and value_width == width else "concat"
         return {"combine": combine, "value_width": value_width}, position
-    check(args.length is None, "--length: a position table has its own; use it with --position-kind sinusoidal or none")
+    check(
+        args.length is None,
+        "--length: a position table has its own; use it with --position-kind sinusoidal or none",
+    )
     name = find_table(parts, width, value_width, args)
     table = parts.all[name]
     if table.dim() == 2:
         parts.all[name] = table = table.unsqueeze(0)
     table = parts.take(name, bundle_format.POSITION_TABLE, 3)
-    check(table.shape[0] == 1, f"tensor '{name}': expected [1, length, width], found {shape_text(table.shape)}")
+    check(
+        table.shape[0] == 1,
+        f"tensor '{name}': expected [1, length, width], found {shape_text(table.shape)}",
+    )
     if value_width + table.shape[2] == width:
         combine = "concat"
     else:
-        check(value_width == width == table.shape[2],
-              f"tensor '{name}': expected a width of {width - value_width} (beside the value embedding's "
-              f"{value_width}, {width} together) or embedding and table both {width} wide (added), "
-              f"found {table.shape[2]}")
+        check(
+            value_width == width == table.shape[2],
+            f"tensor '{name}': expected a width of {width - value_width} (beside the embedding's "
+            f"{value_width}, {width} together) or embedding and table both {width} wide (added), "
+            f"found {table.shape[2]}",
+        )
         combine = "add"
-    return {"combine": combine, "value_width": value_width}, {"kind": "table", "length": table.shape[1]}
+    return {"combine": combine, "value_width": value_width}, {
+        "kind": "table",
+        "length": table.shape[1],
+    }
 
 
 def find_table(parts, width, value_width, args):
     try:
-        return find_named(parts, args.position, "--position", "pos_embedding", "position table",
-                          lambda tensor: tensor.dim() in (2, 3) and tensor.shape[-1] in (width, width - value_width),
-                          kind="pe")
+        return find_named(
+            parts,
+            args.position,
+            "--position",
+            "pos_embedding",
+            "position table",
+            lambda tensor: (
+                tensor.dim() in (2, 3) and tensor.shape[-1] in (width, width - value_width)
+            ),
+            kind="pe",
+        )
     except BundleError as error:
-        raise BundleError(f"{error}; or say --position-kind sinusoidal or none, if it has no table") from None
+        raise BundleError(
+            f"{error}; or say --position-kind sinusoidal or none, if it has no table"
+        ) from None
 
 
 # --- The config ---
@@ -329,9 +439,15 @@ def divisors(*numbers):
 
 def choose_heads(queries, values, asked):
     possible = ", ".join(str(n) for n in divisors(queries, values))
-    fact = f"it must divide {queries} (query_projection) and {values} (value_projection), so one of {possible}"
+    fact = (
+        f"it must divide {queries} (query_projection) and {values} (value_projection), "
+        f"so one of {possible}"
+    )
     check(asked is not None, f"--heads is needed, as tensors do not tell it: {fact}")
-    check(asked >= 1 and queries % asked == 0 and values % asked == 0, f"--heads {asked} is impossible: {fact}")
+    check(
+        asked >= 1 and queries % asked == 0 and values % asked == 0,
+        f"--heads {asked} is impossible: {fact}",
+    )
     return asked
 
 
@@ -346,8 +462,10 @@ def choose_head(outputs, vocabulary, image):
         hint = f"; as a mixture of {outputs // 3} logistics it needs --image HxWxC"
     elif image:
         hint = "; a mixture of logistics has 3 outputs per component and 256 values"
-    raise BundleError(f"the output layer has {outputs} outputs and there are {vocabulary} values: "
-                      f"expected one per value{hint}")
+    raise BundleError(
+        f"the output layer has {outputs} outputs and there are {vocabulary} values: "
+        f"expected one per value{hint}"
+    )
 
 
 def check_image_length(image, embedding, position):
@@ -356,31 +474,46 @@ def check_image_length(image, embedding, position):
     if image is None or length is None or length == bundle_format.image_bytes(image) - 1:
         return
     total = length + 1
-    possible = [f"{side}x{side}x{channels}" for channels in (1, 3) for side in range(1, 4096)
-                if side * side * channels == total]
+    possible = [
+        f"{side}x{side}x{channels}"
+        for channels in (1, 3)
+        for side in range(1, 4096)
+        if side * side * channels == total
+    ]
     more = f", such as {' or '.join(possible)}" if possible else ""
     shape = "x".join(str(image[key]) for key in ("height", "width", "channels"))
-    raise BundleError(f"--image {shape} is impossible: it has {bundle_format.image_bytes(image)} bytes, and with "
-                      f"{length} positions height * width * channels must be {total}{more}")
+    raise BundleError(
+        f"--image {shape} is impossible: it has {bundle_format.image_bytes(image)} bytes, and with "
+        f"{length} positions height * width * channels must be {total}{more}"
+    )
 
 
 def choose_begin(args, notes):
     """The 'begin' of the config, or None."""
-    check(args.begin is None or args.begin_histogram is None,
-          "--begin and --begin-histogram exclude each other; give one")
+    check(
+        args.begin is None or args.begin_histogram is None,
+        "--begin and --begin-histogram exclude each other; give one",
+    )
     if args.begin_histogram is not None:
         histogram = bundle_format.read_json(args.begin_histogram, "--begin-histogram")
-        check(isinstance(histogram, list), f"{args.begin_histogram}: expected a JSON array of numbers")
+        check(
+            isinstance(histogram, list), f"{args.begin_histogram}: expected a JSON array of numbers"
+        )
         return {"histogram": histogram}
     if args.begin == "none":
         return None
     if args.begin is not None:
-        check(re.fullmatch(r"[0-9]{1,7}", args.begin), f"--begin: expected a value or 'none', found '{args.begin}'")
+        check(
+            re.fullmatch(r"[0-9]{1,7}", args.begin),
+            f"--begin: expected a value or 'none', found '{args.begin}'",
+        )
         return {"value": int(args.begin)}
     if args.image and args.image["channels"] == 1:
         notes.append("fresh images begin with 0; --begin says otherwise")
         return {"value": 0}
-    notes.append("fresh sequences need a prompt; --begin or --begin-histogram gives them a first value")
+    notes.append(
+        "fresh sequences need a prompt; --begin or --begin-histogram gives them a first value"
+    )
     return None
 
 
@@ -390,7 +523,11 @@ def default_name(out):
 
 def build(tensors, args, notes):
     """The config and the bundle's tensors."""
-    ignored = [name for name in tensors if any(fnmatch.fnmatchcase(name, pattern) for pattern in args.ignore)]
+    ignored = [
+        name
+        for name in tensors
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in args.ignore)
+    ]
     tensors = {name: tensor for name, tensor in tensors.items() if name not in ignored}
     prefix = find_encoder(tensors, args.encoder)
     refuse_other_attention(tensors, prefix)
@@ -402,21 +539,33 @@ def build(tensors, args, notes):
     vocabulary, value_width = take_embedding(parts, width, args)
     outputs = take_predictor(parts, width, args)
     embedding, position = take_position(parts, width, value_width, args)
-    check(not parts.left, f"{len(parts.left)} tensors have no place in a bundle: {sample(parts.left)}; if they take "
-                          "no part in the forward pass, say --ignore PATTERN")
+    check(
+        not parts.left,
+        f"tensors that have no place in a bundle: {sample(parts.left)}; if they take "
+        "no part in the forward pass, say --ignore PATTERN",
+    )
     heads = choose_heads(queries, values, args.heads)
     check_image_length(args.image, embedding, position)
     config = {
         "runnel_bundle": bundle_format.FORMAT,
         "name": args.name if args.name is not None else default_name(args.out),
         "model": {
-            "layers": layers, "width": width, "heads": heads,
-            "query_size": queries // heads, "value_size": values // heads,
+            "layers": layers,
+            "width": width,
+            "heads": heads,
+            "query_size": queries // heads,
+            "value_size": values // heads,
             "ffn": parts.taken[first + "linear1.weight"].shape[0],
             "attention": {"feature_map": "elu", "eps": args.attention_eps},
-            "norm": {"kind": "layer", "placement": "post", "eps": args.norm_eps, "final": final_norm},
+            "norm": {
+                "kind": "layer",
+                "placement": "post",
+                "eps": args.norm_eps,
+                "final": final_norm,
+            },
             "activation": args.activation,
-            "embedding": embedding, "position": position,
+            "embedding": embedding,
+            "position": position,
             "head": choose_head(outputs, vocabulary, args.image),
         },
         "values": vocabulary,
@@ -462,8 +611,8 @@ def convert(argv):
     args = parse_arguments(argv)
     args.image = bundle_format.parse_image(args.image) if args.image is not None else None
     notes = []
-    sources = [Source(path) for path in args.checkpoint]
-    config, tensors = build(merge(sources), args, notes)
+    sources = [checkpoint_file.Checkpoint(path) for path in args.checkpoint]
+    config, tensors = build(checkpoint_file.merge(sources), args, notes)
     card = card_text(config, sources, args)
 
     def make(name):

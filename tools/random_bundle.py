@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write a bundle with random weights: any spec, for tests and benchmarks.
 
-A preset gives every size; flags replace single ones. The same seed and sizes give the same weights. They are
-scaled so that activations stay of order one however long the sequence runs, and so that sampled bytes spread
-over their range.
+A preset gives every size; flags replace single ones. The same seed and sizes give the same weights.
+They are scaled so that activations stay of order one however long the sequence runs, and so that
+sampled bytes spread over their range.
 """
 
 import argparse
@@ -16,8 +16,10 @@ try:
     import bundle_format
     from bundle_format import BundleError, check
 except ImportError as error:
-    print(f"random_bundle.py: error: {error.name} is missing; on Debian: apt install python3-numpy",
-          file=sys.stderr)
+    print(
+        f"random_bundle.py: error: {error.name} is missing; on Debian: apt install python3-numpy",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 EXAMPLES = """examples:
@@ -28,32 +30,86 @@ EXAMPLES = """examples:
 
 # The paper's image models, a language model of 1.4 billion parameters, and one for tests.
 PRESETS = {
-    "mnist": {"layers": 8, "width": 256, "heads": 8, "query_size": 32, "value_size": 32, "ffn": 1024,
-              "image": "28x28x1", "head": "mixture", "components": 10},
-    "cifar10": {"layers": 16, "width": 256, "heads": 8, "query_size": 32, "value_size": 32, "ffn": 1024,
-                "image": "32x32x3", "head": "mixture", "components": 10},
-    "lm": {"layers": 24, "width": 2048, "heads": 16, "query_size": 128, "value_size": 128, "ffn": 8192,
-           "values": 50000, "head": "categorical", "activation": "gelu", "combine": "add",
-           "position_kind": "sinusoidal", "dtype": "bf16"},
-    "tiny": {"layers": 2, "width": 24, "heads": 3, "query_size": 8, "value_size": 8, "ffn": 40,
-             "image": "6x5x1", "head": "mixture", "components": 3},
+    "mnist": {
+        "layers": 8,
+        "width": 256,
+        "heads": 8,
+        "query_size": 32,
+        "value_size": 32,
+        "ffn": 1024,
+        "image": "28x28x1",
+        "head": "mixture",
+        "components": 10,
+    },
+    "cifar10": {
+        "layers": 16,
+        "width": 256,
+        "heads": 8,
+        "query_size": 32,
+        "value_size": 32,
+        "ffn": 1024,
+        "image": "32x32x3",
+        "head": "mixture",
+        "components": 10,
+    },
+    "lm": {
+        "layers": 24,
+        "width": 2048,
+        "heads": 16,
+        "query_size": 128,
+        "value_size": 128,
+        "ffn": 8192,
+        "values": 50000,
+        "head": "categorical",
+        "activation": "gelu",
+        "combine": "add",
+        "position_kind": "sinusoidal",
+        "dtype": "bf16",
+    },
+    "tiny": {
+        "layers": 2,
+        "width": 24,
+        "heads": 3,
+        "query_size": 8,
+        "value_size": 8,
+        "ffn": 40,
+        "image": "6x5x1",
+        "head": "mixture",
+        "components": 3,
+    },
 }
-DEFAULTS = {"activation": "relu", "combine": "concat", "head": "mixture", "components": 10, "dtype": "f32",
-            "position_kind": "table"}
+DEFAULTS = {
+    "activation": "relu",
+    "combine": "concat",
+    "head": "mixture",
+    "components": 10,
+    "dtype": "f32",
+    "position_kind": "table",
+}
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(prog="random_bundle.py", description=__doc__, epilog=EXAMPLES,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="random_bundle.py",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
     def fail(message):
         raise BundleError(f"{message} (see random_bundle.py --help)")
 
     parser.error = fail
     add = parser.add_argument
-    add("--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced")
-    add("--preset", choices=tuple(PRESETS), default="tiny",
-        help="mnist, cifar10: the paper's sizes; lm: 1.4 billion parameters; tiny (default)")
+    add(
+        "--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced"
+    )
+    add(
+        "--preset",
+        choices=tuple(PRESETS),
+        default="tiny",
+        help="mnist, cifar10: the paper's sizes; lm: 1.4 billion parameters; tiny (default)",
+    )
     add("--name", help="the model's name (default: random-PRESET)")
     add("--seed", type=int, default=0, help="of the weights (default: 0)")
     add("--layers", type=int)
@@ -65,17 +121,35 @@ def parse_arguments(argv):
     add("--activation", choices=("relu", "gelu"))
     add("--no-final-norm", action="store_true", help="no LayerNorm after the last layer")
     add("--combine", choices=("concat", "add"), help="of the embeddings of value and position")
-    add("--value-width", type=int, help="of the value embedding, with concat (default: half of --width)")
+    add(
+        "--value-width",
+        type=int,
+        help="of the value embedding, with concat (default: half of --width)",
+    )
     add("--position-kind", choices=("table", "sinusoidal", "none"))
-    add("--length", type=int, metavar="N", help="inputs that a sequence can have (default: the image's)")
-    add("--endless", action="store_true", help="no last position; a table becomes sinusoidal, an image goes")
+    add(
+        "--length",
+        type=int,
+        metavar="N",
+        help="inputs that a sequence can have (default: the image's)",
+    )
+    add(
+        "--endless",
+        action="store_true",
+        help="no last position; a table becomes sinusoidal, an image goes",
+    )
     add("--head", choices=("mixture", "categorical"))
     add("--components", type=int, help="logistics in the mixture")
     add("--values", type=int, help="how many values there are (default: one per symbol, else 256)")
     add("--image", metavar="HxWxC", help="values are bytes of an image; 'none' drops the preset's")
     add("--symbols", metavar="TEXT", help="how each value is written: one character per value")
     add("--symbols-file", metavar="FILE", help="the same as a JSON array of strings")
-    add("--begin", metavar="VALUE", default="0", help="first value of a fresh sequence, or 'none' (default: 0)")
+    add(
+        "--begin",
+        metavar="VALUE",
+        default="0",
+        help="first value of a fresh sequence, or 'none' (default: 0)",
+    )
     add("--dtype", choices=tuple(bundle_format.DTYPES), help="of the stored weights")
     args = parser.parse_args(argv)
     fill_in(args)
@@ -83,7 +157,7 @@ def parse_arguments(argv):
 
 
 def fill_in(args):
-    """The preset and the defaults, where no flag says otherwise. Symbols and endless sequences exclude images."""
+    """The preset and the defaults, where no flag says otherwise."""
     if args.head is None and (args.symbols or args.symbols_file or args.values not in (None, 256)):
         args.head = "categorical"  # a mixture of logistics is over bytes
     for key, value in {**DEFAULTS, **PRESETS[args.preset]}.items():
@@ -92,7 +166,10 @@ def fill_in(args):
             continue
         if getattr(args, key) is None:
             setattr(args, key, value)
-    check(args.image in (None, "none") or not args.endless, "--endless and --image exclude each other: an image ends")
+    check(
+        args.image in (None, "none") or not args.endless,
+        "--endless and --image exclude each other: an image ends",
+    )
     check(args.length is None or not args.endless, "--endless and --length exclude each other")
     args.image = None if args.image in (None, "none") else bundle_format.parse_image(args.image)
     if args.endless and args.position_kind == "table":
@@ -103,8 +180,10 @@ def position_config(args):
     length = args.length
     if args.image is not None:
         length = bundle_format.image_bytes(args.image) - 1 if length is None else length
-    check(args.position_kind != "table" or length is not None,
-          "--length is needed: a position table ends; or say --endless")
+    check(
+        args.position_kind != "table" or length is not None,
+        "--length is needed: a position table ends; or say --endless",
+    )
     position = {"kind": args.position_kind}
     if length is not None:
         position["length"] = length
@@ -125,10 +204,19 @@ def build_config(args):
         "runnel_bundle": bundle_format.FORMAT,
         "name": args.name if args.name is not None else f"random-{args.preset}",
         "model": {
-            "layers": args.layers, "width": args.width, "heads": args.heads,
-            "query_size": args.query_size, "value_size": args.value_size, "ffn": args.ffn,
+            "layers": args.layers,
+            "width": args.width,
+            "heads": args.heads,
+            "query_size": args.query_size,
+            "value_size": args.value_size,
+            "ffn": args.ffn,
             "attention": {"feature_map": "elu", "eps": 1e-6},
-            "norm": {"kind": "layer", "placement": "post", "eps": 1e-5, "final": not args.no_final_norm},
+            "norm": {
+                "kind": "layer",
+                "placement": "post",
+                "eps": 1e-5,
+                "final": not args.no_final_norm,
+            },
             "activation": args.activation,
             "embedding": {"combine": args.combine, "value_width": value_width},
             "position": position_config(args),
@@ -137,8 +225,10 @@ def build_config(args):
         "values": values,
     }
     if args.begin != "none":
-        check(args.begin.isascii() and args.begin.isdigit() and len(args.begin) < 8,
-              f"--begin: expected a value or 'none', found '{args.begin}'")
+        check(
+            args.begin.isascii() and args.begin.isdigit() and len(args.begin) < 8,
+            f"--begin: expected a value or 'none', found '{args.begin}'",
+        )
         config["begin"] = {"value": int(args.begin)}
     if args.image is not None:
         config["image"] = args.image
@@ -151,16 +241,16 @@ def mixture_bias(rng, components):
     """Equal weights, means over [-1, 1] and narrow scales, so that samples differ and spread."""
     bias = np.empty(3 * components, np.float32)
     bias[:components] = rng.normal(0, 0.5, components)
-    bias[components:2 * components] = np.linspace(-0.9, 0.9, components) if components > 1 else 0
-    bias[2 * components:] = rng.normal(-3, 0.3, components)
+    bias[components : 2 * components] = np.linspace(-0.9, 0.9, components) if components > 1 else 0
+    bias[2 * components :] = rng.normal(-3, 0.3, components)
     return bias
 
 
 def random_tensor(config, shapes, seed, name):
     """One tensor, from its own stream: it depends on the seed, its name and its shape alone.
 
-    Every layer ends in a LayerNorm and attention returns averages of values, so unit-variance weights keep a
-    run of any length of order one.
+    Every layer ends in a LayerNorm and attention returns averages of values, so weights of unit
+    variance keep a run of any length of order one.
     """
     shape = shapes[name]
     model = config["model"]
@@ -181,8 +271,11 @@ def random_tensor(config, shapes, seed, name):
 
 
 def card_text(config, args):
-    return (f"# {config['name']}\n\nRandom weights (seed {args.seed}), for tests and benchmarks: it has learned "
-            f"nothing. Written by `tools/random_bundle.py`.\n\n{bundle_format.card_table(config, args.dtype)}")
+    return (
+        f"# {config['name']}\n\n"
+        f"Random weights (seed {args.seed}), for tests and benchmarks: it has learned nothing. "
+        "Written by `tools/random_bundle.py`.\n\n" + bundle_format.card_table(config, args.dtype)
+    )
 
 
 def generate(argv):
@@ -191,9 +284,13 @@ def generate(argv):
     config = build_config(args)
     bundle_format.check_config(config)
     shapes = bundle_format.expected_tensors(config)
-    bundle_format.write_bundle(args.out, config,
-                               lambda name: random_tensor(config, shapes, args.seed, name),
-                               args.dtype, card_text(config, args))
+    bundle_format.write_bundle(
+        args.out,
+        config,
+        lambda name: random_tensor(config, shapes, args.seed, name),
+        args.dtype,
+        card_text(config, args),
+    )
     print(bundle_format.summary(args.out, config))
 
 

@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 """Write the golden files of this folder with the real classes of fast-transformers, in float64.
 
-    python3 -m venv --system-site-packages /tmp/golden            # needs torch, numpy and a C++ compiler
+    python3 -m venv --system-site-packages /tmp/golden      # with torch, numpy and a C++ compiler
     /tmp/golden/bin/pip install --no-build-isolation pytorch-fast-transformers==0.4.0
     /tmp/golden/bin/python tests/golden/make_golden.py --mnist t10k-images-idx3-ubyte.gz
 
-Without --mnist the 100 test images in mnist_test_100.idx3-ubyte stay as they are. --check compares what it
-computes with what is stored and writes nothing. --only does one of the parts:
+Without --mnist the 100 test images in mnist_test_100.idx3-ubyte stay as they are. --check compares
+what it computes with what is stored and writes nothing. --only does one of the parts:
 
-  models    NAME/{config.json,model.safetensors,golden.bin}: small random models. golden.bin is a safetensors file:
-            values [T + 1] (whole numbers as F32), head [T, outputs] (what the head gave after value t),
-            log_prob [T] (natural, of value t + 1 given values 0..t; the training form for mixtures).
+  models    NAME/{config.json,model.safetensors,golden.bin}: small random models. golden.bin is a
+            safetensors file: values [T + 1] (whole numbers as F32), head [T, outputs] (what the
+            head gave after value t), log_prob [T] (natural, of value t + 1 given values 0..t; the
+            training form for mixtures).
   mnist     zoo_mnist/golden.bin, of zoo/mnist on test images: values [8, 784], head [8, 200, 30],
-            log_prob [8, 783], bits_per_dim [100]; zoo_mnist/bits_per_dim.json has the last once more.
-  samples   zoo_mnist/samples.idx3-ubyte: the first 64 of the digits that the plain PyTorch loop samples from
-            zoo/mnist in float32; zoo_mnist/samples.json: the bits per dimension of each of the 64 and, over
-            all digits sampled, mean, deviation and standard error, scored in float64.
+            log_prob [8, 783], bits_per_dim [100]; the last also in zoo_mnist/bits_per_dim.json.
+  samples   zoo_mnist/samples.idx3-ubyte: the first 64 of the digits that the plain PyTorch loop
+            samples from zoo/mnist in float32; zoo_mnist/samples.json: the bits per dimension of
+            each of the 64 and, over all digits sampled, mean, deviation and standard error, scored
+            in float64.
+            Another version of torch may draw other digits.
 """
 
 import argparse
@@ -30,8 +33,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 from fast_transformers.recurrent.attention import RecurrentAttentionLayer, RecurrentLinearAttention
-from fast_transformers.recurrent.transformers import (RecurrentTransformerEncoder,
-                                                      RecurrentTransformerEncoderLayer)
+from fast_transformers.recurrent.transformers import (
+    RecurrentTransformerEncoder,
+    RecurrentTransformerEncoderLayer,
+)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -44,43 +49,44 @@ STEPS = 200
 SCORED_IMAGES = 100
 STORED_SAMPLES = 64
 
-# One model per way in which sizes or choices can break; no size is a power of two where it need not be.
+# One model per way in which sizes or choices can break; no size is a power of two without need.
 MODELS = {
-    "image_relu_table": ["--width", "24", "--heads", "3", "--query-size", "8", "--value-size", "8",
-                         "--ffn", "40", "--components", "3", "--image", "19x11x1"],
-    "image_gelu_rgb": ["--width", "22", "--heads", "3", "--query-size", "5", "--value-size", "7",
-                       "--ffn", "37", "--components", "2", "--image", "9x8x3", "--value-width", "10",
-                       "--activation", "gelu", "--dtype", "bf16"],
-    "symbols_gelu_sinusoidal": ["--width", "20", "--heads", "2", "--query-size", "6", "--value-size", "5",
-                                "--ffn", "33", "--symbols", "0123456789\n", "--endless",
-                                "--value-width", "11", "--activation", "gelu"],
-    "symbols_relu_none": ["--width", "18", "--heads", "1", "--query-size", "11", "--value-size", "9",
-                          "--ffn", "19", "--symbols", "abcde", "--position-kind", "none", "--endless",
-                          "--no-final-norm", "--dtype", "f16"],
-    "values_add_table": ["--width", "33", "--heads", "3", "--query-size", "3", "--value-size", "13",
-                         "--ffn", "47", "--values", "70", "--head", "categorical", "--image", "none",
-                         "--combine", "add", "--length", "200"],
-    "values_add_sinusoidal": ["--layers", "3", "--width", "26", "--heads", "2", "--query-size", "17",
-                              "--value-size", "13", "--ffn", "30", "--values", "40", "--combine", "add",
-                              "--endless", "--begin", "none"],
+    "image_relu_table": "--width 24 --heads 3 --query-size 8 --value-size 8 --ffn 40 "
+    "--components 3 --image 19x11x1",
+    "image_gelu_rgb": "--width 22 --heads 3 --query-size 5 --value-size 7 --ffn 37 --components 2 "
+    "--image 9x8x3 --value-width 10 --activation gelu --dtype bf16",
+    "symbols_gelu_sinusoidal": "--width 20 --heads 2 --query-size 6 --value-size 5 --ffn 33 "
+    "--symbols 0123456789_ --endless --value-width 11 --activation gelu",
+    "symbols_relu_none": "--width 18 --heads 1 --query-size 11 --value-size 9 --ffn 19 "
+    "--symbols abcde --position-kind none --endless --no-final-norm --dtype f16",
+    "values_add_table": "--width 33 --heads 3 --query-size 3 --value-size 13 --ffn 43 --values 70 "
+    "--combine add --length 200",
+    "values_add_sinusoidal": "--layers 3 --width 26 --heads 2 --query-size 17 --value-size 13 "
+    "--ffn 30 --values 40 --combine add --endless --begin none",
 }
 
 
 def build_encoder(model):
-    """What RecurrentEncoderBuilder builds; by hand, as release 0.4.0 ties the width to heads * value size."""
+    """What RecurrentEncoderBuilder builds; that of 0.4.0 ties width to heads * value size."""
+
     def layer():
-        attention = RecurrentAttentionLayer(RecurrentLinearAttention(model["query_size"]), model["width"],
-                                            model["heads"], d_keys=model["query_size"],
-                                            d_values=model["value_size"])
-        return RecurrentTransformerEncoderLayer(attention, model["width"], model["ffn"], dropout=0.0,
-                                                activation=model["activation"])
+        attention = RecurrentAttentionLayer(
+            RecurrentLinearAttention(model["query_size"]),
+            model["width"],
+            model["heads"],
+            d_keys=model["query_size"],
+            d_values=model["value_size"],
+        )
+        return RecurrentTransformerEncoderLayer(
+            attention, model["width"], model["ffn"], dropout=0.0, activation=model["activation"]
+        )
 
     norm = torch.nn.LayerNorm(model["width"]) if model["norm"]["final"] else None
     return RecurrentTransformerEncoder([layer() for _ in range(model["layers"])], norm)
 
 
 class Recurrent(torch.nn.Module):
-    """A bundle's model on the recurrent encoder of fast-transformers: one value in, one head out."""
+    """A bundle's model on the recurrent encoder of fast-transformers."""
 
     def __init__(self, directory, dtype):
         super().__init__()
@@ -95,18 +101,27 @@ class Recurrent(torch.nn.Module):
         self.position_width = bundle_format.position_width(model)
         self.encoder = build_encoder(model).to(dtype)
         prefix = "transformer."
-        self.encoder.load_state_dict({name[len(prefix):]: tensor for name, tensor in tensors.items()
-                                      if name.startswith(prefix)})
+        self.encoder.load_state_dict(
+            {
+                name[len(prefix) :]: tensor
+                for name, tensor in tensors.items()
+                if name.startswith(prefix)
+            }
+        )
         self.weight, self.bias = tensors["predictor.weight"], tensors["predictor.bias"]
         self.eval()
 
     def position_at(self, index):
-        """The position's vector: a row of the table, or sines on even and cosines on odd columns."""
+        """A row of the table, or sines on even and cosines on odd columns."""
         if self.position == "table":
             return self.table[0, index]
         columns = torch.arange(self.position_width, dtype=torch.float64)
-        angle = index * 10000.0 ** (-2.0 * torch.div(columns, 2, rounding_mode="floor") / self.position_width)
-        return torch.where(columns % 2 == 0, torch.sin(angle), torch.cos(angle)).to(self.weight.dtype)
+        angle = index * 10000.0 ** (
+            -2.0 * torch.div(columns, 2, rounding_mode="floor") / self.position_width
+        )
+        return torch.where(columns % 2 == 0, torch.sin(angle), torch.cos(angle)).to(
+            self.weight.dtype
+        )
 
     def forward(self, values, index, state):
         """values [N] int64 -> head [N, outputs] and the new state."""
@@ -133,16 +148,20 @@ def mixture_log_prob(head, values):
     bin_mass = torch.sigmoid(plus) - torch.sigmoid(minus)
     density = mid - log_scale - 2 * softplus(mid)
     inner = torch.where(bin_mass > 1e-5, bin_mass.clamp(min=1e-12).log(), density - math.log(127.5))
-    log_prob = torch.where(y < -0.999, plus - softplus(plus), torch.where(y > 0.999, -softplus(minus), inner))
+    log_prob = torch.where(
+        y < -0.999, plus - softplus(plus), torch.where(y > 0.999, -softplus(minus), inner)
+    )
     return torch.logsumexp(log_prob + torch.log_softmax(logits, dim=-1), dim=-1)
 
 
 def threshold_distance(head, values):
-    """How far the nearest bin mass is, relatively, from the threshold between the two inner forms."""
+    """How far, relatively, the nearest bin mass is from the threshold between the inner forms."""
     _, means, raw = head.chunk(3, dim=-1)
     y = (values.to(head.dtype) / 255 * 2 - 1).unsqueeze(-1)
     scale = raw.clamp(min=-7.0).exp()
-    mass = torch.sigmoid((y - means + 1 / 255) / scale) - torch.sigmoid((y - means - 1 / 255) / scale)
+    mass = torch.sigmoid((y - means + 1 / 255) / scale) - torch.sigmoid(
+        (y - means - 1 / 255) / scale
+    )
     return float(((mass - 1e-5).abs() / 1e-5).min())
 
 
@@ -150,14 +169,17 @@ def sample(head, generator):
     """One byte per row of head [N, 3 K], as the paper's authors draw it."""
     logits, means, raw = head.chunk(3, dim=-1)
     component = torch.multinomial(torch.softmax(logits, dim=-1), 1, generator=generator)
-    mean, scale = means.gather(1, component), torch.nn.functional.elu(raw.gather(1, component)) + 1.0001
+    mean, scale = (
+        means.gather(1, component),
+        torch.nn.functional.elu(raw.gather(1, component)) + 1.0001,
+    )
     u = torch.rand(mean.shape, generator=generator, dtype=head.dtype)
     x = mean + scale * (torch.log(u) - torch.log(1 - u))
     return torch.round((x + 1) / 2 * 255).clamp(0, 255).long().squeeze(1)
 
 
 def run(model, values, keep):
-    """values [N, L] -> heads at positions 0 .. keep - 1 [N, keep, outputs], log-probabilities [N, L - 1]."""
+    """values [N, L] -> heads at the first positions [N, keep, outputs], log-probs [N, L - 1]."""
     state, heads, log_probs = None, [], []
     with torch.no_grad():
         for index in range(values.shape[1] - 1):
@@ -168,7 +190,9 @@ def run(model, values, keep):
             if model.is_mixture():
                 log_probs.append(mixture_log_prob(head, target))
             else:
-                log_probs.append(torch.log_softmax(head, dim=-1).gather(1, target.unsqueeze(1)).squeeze(1))
+                log_probs.append(
+                    torch.log_softmax(head, dim=-1).gather(1, target.unsqueeze(1)).squeeze(1)
+                )
     return torch.stack(heads, dim=1), torch.stack(log_probs, dim=1)
 
 
@@ -183,11 +207,14 @@ class Output:
         arrays = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         if not self.compare:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            bundle_format.write_safetensors(path, {name: array.shape for name, array in arrays.items()},
-                                            arrays.__getitem__)
+            bundle_format.write_safetensors(
+                path, {name: array.shape for name, array in arrays.items()}, arrays.__getitem__
+            )
             return
         stored = bundle_format.read_safetensors(path)
-        assert stored.keys() == arrays.keys(), f"{path}: {sorted(stored)} stored, {sorted(arrays)} computed"
+        assert stored.keys() == arrays.keys(), (
+            f"{path}: {sorted(stored)} stored, {sorted(arrays)} computed"
+        )
         for name, array in arrays.items():
             worst = np.max(np.abs(stored[name] - array) / (1 + np.abs(array)))
             assert worst < 1e-6, f"{path}: '{name}' differs by {worst}"
@@ -210,25 +237,46 @@ def make_models(output):
     for seed, (name, flags) in enumerate(MODELS.items()):
         directory = os.path.join(HERE, name)
         if not output.compare:
-            random_bundle.generate(["--out", directory, "--name", name.replace("_", "-"), "--seed", str(seed), *flags])
+            random_bundle.generate(
+                [
+                    "--out",
+                    directory,
+                    "--name",
+                    name.replace("_", "-"),
+                    "--seed",
+                    str(seed),
+                    *flags.split(),
+                ]
+            )
         model = Recurrent(directory, torch.float64)
         vocabulary = model.config["values"]
         rng = np.random.Generator(np.random.PCG64(seed))
         values = rng.integers(0, vocabulary, STEPS + 1)
-        values[5:9] = [0, vocabulary - 1, 0, vocabulary - 1]  # the ends of the range have forms of their own
+        values[5:9] = [
+            0,
+            vocabulary - 1,
+            0,
+            vocabulary - 1,
+        ]  # the ends of the range have forms of their own
         values = torch.from_numpy(values).unsqueeze(0)
         head, log_prob = run(model, values, STEPS)
         if model.is_mixture():
             distance = threshold_distance(head, values[:, 1:])
             print(f"{name}: nearest bin mass {distance:.1e} from its threshold")
-            assert distance > 1e-4, f"{name}: a bin mass is so near its threshold that fp32 may fall on the other side"
-        output.tensors(f"{name}/golden.bin", {"values": values[0], "head": head[0], "log_prob": log_prob[0]})
+            assert distance > 1e-4, (
+                f"{name}: a bin mass is so near its threshold that fp32 may fall on the other side"
+            )
+        output.tensors(
+            f"{name}/golden.bin", {"values": values[0], "head": head[0], "log_prob": log_prob[0]}
+        )
 
 
 def read_idx(content):
     assert content[:4] == b"\0\0\x08\x03", "expected an idx file of bytes with three dimensions"
-    count, height, width = (int.from_bytes(content[i:i + 4], "big") for i in (4, 8, 12))
-    return np.frombuffer(content, np.uint8, count * height * width, 16).reshape(count, height * width)
+    count, height, width = (int.from_bytes(content[i : i + 4], "big") for i in (4, 8, 12))
+    return np.frombuffer(content, np.uint8, count * height * width, 16).reshape(
+        count, height * width
+    )
 
 
 def idx_bytes(images):
@@ -251,10 +299,14 @@ def make_mnist(output, mnist):
     model = Recurrent(os.path.join(ROOT, "zoo/mnist"), torch.float64)
     head, log_prob = run(model, images, STEPS)
     bits = bits_per_dim(log_prob)
-    output.tensors("zoo_mnist/golden.bin", {"values": images[:8], "head": head[:8], "log_prob": log_prob[:8],
-                                            "bits_per_dim": bits})
-    output.json("zoo_mnist/bits_per_dim.json", {"mean": round(float(bits.mean()), 9),
-                                                "bits_per_dim": [round(float(b), 9) for b in bits]})
+    output.tensors(
+        "zoo_mnist/golden.bin",
+        {"values": images[:8], "head": head[:8], "log_prob": log_prob[:8], "bits_per_dim": bits},
+    )
+    output.json(
+        "zoo_mnist/bits_per_dim.json",
+        {"mean": round(float(bits.mean()), 9), "bits_per_dim": [round(float(b), 9) for b in bits]},
+    )
     print(f"zoo_mnist: {bits.mean():.6f} bits per dimension over {len(bits)} test images")
 
 
@@ -277,21 +329,34 @@ def make_samples(output, count, batch=256):
         digits = sample_digits(plain, batch, seed)
         first = digits[:STORED_SAMPLES] if first is None else first
         bits.append(bits_per_dim(run(exact, digits, 1)[1]))
-        print(f"samples: {(seed + 1) * batch} digits, mean {np.concatenate(bits).mean():.5f} bits per dimension")
+        print(
+            f"samples: {(seed + 1) * batch} digits, "
+            f"mean {np.concatenate(bits).mean():.5f} bits per dimension"
+        )
     bits = np.concatenate(bits)
     output.bytes("zoo_mnist/samples.idx3-ubyte", idx_bytes(first))
     deviation = float(bits.std(ddof=1))
-    output.json("zoo_mnist/samples.json", {
-        "digits": len(bits), "mean": round(float(bits.mean()), 6), "deviation": round(deviation, 6),
-        "standard_error": round(deviation / math.sqrt(len(bits)), 6),
-        "bits_per_dim": [round(float(b), 9) for b in bits[:STORED_SAMPLES]]})
+    output.json(
+        "zoo_mnist/samples.json",
+        {
+            "digits": len(bits),
+            "mean": round(float(bits.mean()), 6),
+            "deviation": round(deviation, 6),
+            "standard_error": round(deviation / math.sqrt(len(bits)), 6),
+            "bits_per_dim": [round(float(b), 9) for b in bits[:STORED_SAMPLES]],
+        },
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mnist", metavar="FILE", help="t10k-images-idx3-ubyte.gz")
     parser.add_argument("--only", choices=("models", "mnist", "samples"))
-    parser.add_argument("--digits", type=int, default=4096, help="to sample; a multiple of 256 (default: 4096)")
+    parser.add_argument(
+        "--digits", type=int, default=4096, help="to sample; a multiple of 256 (default: 4096)"
+    )
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     args = parser.parse_args()
     torch.set_num_threads(1)
