@@ -1,0 +1,130 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/isa.h"
+#include "tests/kernels/fixture.h"
+
+namespace runnel {
+namespace {
+
+TEST(CpuOptions, NamesOfInstructionSets) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+    const Result<Isa> parsed = parse_isa(isa_name(isa));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(*parsed, isa);
+  }
+  const Result<Isa> bad = parse_isa("sse9\n");
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(bad.status().message(), "isa is 'sse9?'; it must be portable, avx2 or avx512");
+  EXPECT_LT(parse_isa(std::string(5000, 'x')).status().message().size(), 120U);
+}
+
+TEST(CpuOptions, BadThreadsAreRefused) {
+  for (const int threads : {-1, 257, std::numeric_limits<int>::max()}) {
+    const auto backend = make_cpu_backend({.isa = {}, .threads = threads});
+    ASSERT_FALSE(backend.ok());
+    EXPECT_EQ(backend.status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(backend.status().message(), "threads is " + std::to_string(threads) +
+                                              "; it must be between 0 (one per core) and 256");
+  }
+}
+
+TEST(CpuOptions, TheWidestInstructionSetIsTaken) {
+  auto backend = make_cpu_backend({});
+  ASSERT_TRUE(backend.ok());
+  const Isa widest = isa_available(Isa::kAvx512) ? Isa::kAvx512
+                     : isa_available(Isa::kAvx2) ? Isa::kAvx2
+                                                 : Isa::kPortable;
+  EXPECT_EQ((*backend)->numerics(), std::string("cpu/") + isa_name(widest) + "/fp32/step");
+}
+
+TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+    if (isa_available(isa)) continue;
+    const auto backend = make_cpu_backend({.isa = isa});
+    ASSERT_FALSE(backend.ok());
+    EXPECT_EQ(backend.status().code(), Code::kFailedPrecondition);
+    EXPECT_NE(backend.status().message().find(isa_name(isa)), std::string::npos);
+  }
+}
+
+class BackendTest : public KernelTest {};
+
+TEST_P(BackendTest, NumericsNamesAllThatDecidesBits) {
+  EXPECT_EQ(backend().numerics(), std::string("cpu/") + isa_name(GetParam().isa) + "/fp32/step");
+}
+
+TEST_P(BackendTest, AllocationsAreZeroAndAligned) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{65}, int64_t{5} << 20}) {
+    const Buffer buffer = backend().allocate(bytes, Memory::kDevice);
+    EXPECT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0U);
+    for (int64_t i = 0; i < bytes; ++i) ASSERT_EQ(buffer.data()[i], std::byte{0});
+  }
+}
+
+TEST_P(BackendTest, TooLargeAnAllocationThrows) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_THROW((void)backend().allocate(int64_t{1} << 60, Memory::kDevice), std::bad_alloc);
+#endif
+  EXPECT_THROW((void)backend().allocate(std::numeric_limits<int64_t>::max(), Memory::kDevice),
+               std::bad_alloc);
+}
+
+TEST_P(BackendTest, CopiesAndZeroes) {
+  std::vector<std::byte> from(100);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i);
+  std::vector<std::byte> to(120, std::byte{0xee});
+  backend().copy({from.data(), 100}, {to.data() + 10, 100});
+  EXPECT_EQ(std::memcmp(from.data(), to.data() + 10, 100), 0);
+  EXPECT_EQ(to[9], std::byte{0xee});
+  EXPECT_EQ(to[110], std::byte{0xee});
+  backend().zero({to.data() + 20, 30});
+  EXPECT_EQ(to[19], std::byte{9});
+  for (int i = 20; i < 50; ++i) EXPECT_EQ(to[i], std::byte{0});
+  EXPECT_EQ(to[50], std::byte{40});
+  backend().copy({nullptr, 0}, {nullptr, 0});
+  backend().zero({nullptr, 0});
+}
+
+TEST_P(BackendTest, PackPadsWithZeros) {
+  const std::vector<float> weight = random_floats(3 * 5, 1);
+  const std::vector<float> bias = random_floats(3, 2);
+  const Weight packed =
+      backend().pack({weight.data(), 3, 5}, {bias.data(), 1, 3}, Precision::kFp32);
+  EXPECT_EQ(packed.in, 5);
+  EXPECT_EQ(packed.out, 3);
+  const int panel = static_cast<int>(packed.bias.bytes() / 4);
+  for (int k = 0; k < 5; ++k) {
+    for (int out = 0; out < panel; ++out) {
+      EXPECT_EQ(packed.panels.as<float>()[k * panel + out], out < 3 ? weight[out * 5 + k] : 0.0F);
+    }
+  }
+  for (int out = 0; out < panel; ++out) {
+    EXPECT_EQ(packed.bias.as<float>()[out], out < 3 ? bias[out] : 0.0F);
+  }
+}
+
+using BackendDeathTest = KernelTest;
+
+TEST_P(BackendDeathTest, ShapesThatDoNotFitStopTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const std::vector<float> weight(20, 1.0F);
+  const Weight packed = backend().pack({weight.data(), 4, 5}, {}, Precision::kFp32);
+  Guarded x(2, 6);
+  Guarded out(2, 4);
+  EXPECT_DEATH(backend().matmul(x.view(), packed, Activation::kNone, out.view()), "matmul");
+  EXPECT_DEATH(
+      backend().norm(x.view(), View{}, {x.view().top(1), x.view().top(1), 1e-5F}, out.view()),
+      "norm");
+  EXPECT_DEATH(backend().copy({nullptr, 4}, {nullptr, 5}), "copy");
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, BackendTest, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Isas, BackendDeathTest, testing::ValuesIn(all_isas()), setup_name);
+
+}  // namespace
+}  // namespace runnel

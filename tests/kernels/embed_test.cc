@@ -1,0 +1,150 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/kernels/fixture.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kVocabulary = 11;
+constexpr int kPositions = 20;
+
+struct Tables {
+  Guarded values, positions;
+  Tables(int value_width, int position_width)
+      : values(kVocabulary, value_width, 1), positions(kPositions, position_width, 2) {
+    values.fill(random_floats(int64_t{kVocabulary} * value_width, 1));
+    positions.fill(random_floats(int64_t{kPositions} * position_width, 2));
+  }
+};
+
+class Embed : public KernelTest {
+ protected:
+  // Three rows: one that consumes its pending value, a prompt, and a frozen one.
+  std::vector<float> run(const Embedding& embedding, int width) {
+    int32_t slot[] = {2, 0, -1};
+    const int32_t first[] = {0, 1, 5, 6};
+    int32_t values[] = {kNoValue, kNoValue, 3, 0, 10, 4};
+    Control control[3];
+    control[2].pending = 7;
+    control[2].position = 19;
+    control[0].pending = 5;
+    control[0].position = 2;
+    Guarded out(6, width, 3);
+    backend().embed({slot, first, 3}, {values, DType::kI32, 1, 6, 6}, control, embedding,
+                    out.view());
+    out.expect_guards("embed");
+    return out.values();
+  }
+  // What run() has put in: value and position of the first five inputs.
+  static constexpr int kValue[] = {7, 5, 3, 0, 10};
+  static constexpr int kPosition[] = {19, 2, 3, 4, 5};
+};
+
+TEST_P(Embed, ConcatenatesTheTable) {
+  Tables tables(5, 3);
+  const std::vector<float> out = run(
+      {tables.values.view(), tables.positions.view(), PositionKind::kTable, Combine::kConcat, 3},
+      8);
+  for (int i = 0; i < 5; ++i) {
+    for (int c = 0; c < 8; ++c) {
+      const float expected =
+          c < 5 ? tables.values.at(kValue[i], c) : tables.positions.at(kPosition[i], c - 5);
+      EXPECT_EQ(out[i * 8 + c], expected) << i << ", " << c;
+    }
+  }
+}
+
+TEST_P(Embed, AddsTheTable) {
+  Tables tables(5, 5);
+  const std::vector<float> out = run(
+      {tables.values.view(), tables.positions.view(), PositionKind::kTable, Combine::kAdd, 5}, 5);
+  for (int i = 0; i < 5; ++i) {
+    for (int c = 0; c < 5; ++c) {
+      EXPECT_EQ(out[i * 5 + c],
+                tables.values.at(kValue[i], c) + tables.positions.at(kPosition[i], c));
+    }
+  }
+}
+
+TEST_P(Embed, ComputesSinusoids) {
+  Tables tables(4, 1);
+  for (const int width : {1, 7, 32}) {
+    const std::vector<float> out =
+        run({tables.values.view(), View{}, PositionKind::kSinusoidal, Combine::kConcat, width},
+            4 + width);
+    for (int i = 0; i < 5; ++i) {
+      for (int c = 0; c < width; ++c) {
+        const double expected = reference::sinusoid(kPosition[i], c, width);
+        EXPECT_NEAR(out[i * (4 + width) + 4 + c], expected, 6e-8) << i << ", " << c;
+      }
+    }
+  }
+}
+
+TEST_P(Embed, NoPositions) {
+  Tables tables(6, 1);
+  const std::vector<float> out =
+      run({tables.values.view(), View{}, PositionKind::kNone, Combine::kAdd, 0}, 6);
+  for (int i = 0; i < 5; ++i) {
+    for (int c = 0; c < 6; ++c) EXPECT_EQ(out[i * 6 + c], tables.values.at(kValue[i], c));
+  }
+}
+
+TEST_P(Embed, FarPositionsKeepTheirAngle) {
+  Tables tables(1, 1);
+  int32_t slot[] = {0};
+  const int32_t first[] = {0, 1};
+  int32_t values[] = {1};
+  Control control;
+  control.position = int64_t{1} << 40;
+  Guarded out(1, 9);
+  backend().embed({slot, first, 1}, {values, DType::kI32, 1, 1, 1}, &control,
+                  {tables.values.view(), View{}, PositionKind::kSinusoidal, Combine::kConcat, 8},
+                  out.view());
+  for (int c = 0; c < 8; ++c) {
+    EXPECT_NEAR(out.at(0, 1 + c), reference::sinusoid(control.position, c, 8), 1e-4);
+  }
+}
+
+using EmbedDeathTest = KernelTest;
+
+TEST_P(EmbedDeathTest, UnknownValuesAndPositionsStopTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  Tables tables(2, 2);
+  const Embedding embedding = {tables.values.view(), tables.positions.view(), PositionKind::kTable,
+                               Combine::kConcat, 2};
+  int32_t slot[] = {0};
+  const int32_t first[] = {0, 1};
+  Guarded out(1, 4);
+  Control control;
+  const auto embed = [&](int32_t value, int64_t position) {
+    control.position = position;
+    backend().embed({slot, first, 1}, {&value, DType::kI32, 1, 1, 1}, &control, embedding,
+                    out.view());
+  };
+  EXPECT_DEATH(embed(kVocabulary, 0), "vocabulary");
+  EXPECT_DEATH(embed(kNoValue, 0), "vocabulary");
+  EXPECT_DEATH(embed(0, kPositions), "position");
+}
+
+TEST_P(Embed, GathersRows) {
+  for (const int cols : {1, 5, 33}) {
+    Guarded x(7, cols, 2);
+    x.fill(random_floats(7 * cols, 3));
+    int32_t index[] = {6, 0, 0, 3};
+    Guarded out(4, cols, 1);
+    backend().gather(x.view(), {index, DType::kI32, 1, 4, 4}, out.view());
+    for (int i = 0; i < 4; ++i) {
+      for (int c = 0; c < cols; ++c) EXPECT_EQ(out.at(i, c), x.at(index[i], c));
+    }
+    out.expect_guards("gather");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, Embed, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Isas, EmbedDeathTest, testing::ValuesIn(all_isas()), setup_name);
+
+}  // namespace
+}  // namespace runnel

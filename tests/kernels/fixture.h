@@ -1,0 +1,79 @@
+// Every operation's test runs on every instruction set and number of threads, on matrices that
+// notice what should not have been touched.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/reference/reference_model.h"
+
+namespace runnel {
+
+// A matrix whose surroundings (before, behind, and between columns and stride) hold a pattern, and
+// whose elements are NaN until they are written. Its data is aligned to 4 bytes only.
+class Guarded {
+ public:
+  Guarded(int rows, int cols, int extra_stride = 0);
+
+  View view() { return {cell(0), DType::kF32, rows_, cols_, stride_}; }
+  float* row(int index) { return cell(int64_t{index} * stride_); }
+  float& at(int row, int col) { return this->row(row)[col]; }
+  void fill(const std::vector<float>& values);  // [rows * cols]
+  std::vector<float> values();                  // [rows * cols]
+  int rows() const { return rows_; }
+  int cols() const { return cols_; }
+
+  // Fails the test when anything around the elements has changed.
+  void expect_guards(const std::string& where);
+
+ private:
+  float* cell(int64_t offset) { return memory_.data() + kMargin + offset; }
+  static constexpr int kMargin = 67;
+
+  int rows_, cols_, stride_;
+  std::vector<float> memory_;
+};
+
+// Standard normal numbers.
+std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0F);
+
+// The same bits, NaN included.
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
+
+std::unique_ptr<Backend> make_backend(Isa isa, int threads);
+
+struct Setup {
+  Isa isa;
+  int threads;
+
+  friend void PrintTo(const Setup& setup, std::ostream* out) {
+    *out << isa_name(setup.isa) << " on " << setup.threads << " thread(s)";
+  }
+};
+
+std::vector<Setup> all_setups();
+std::vector<Setup> all_isas();  // one thread each
+std::string setup_name(const testing::TestParamInfo<Setup>& info);
+
+class KernelTest : public testing::TestWithParam<Setup> {
+ protected:
+  void SetUp() override {
+    if (!isa_available(GetParam().isa)) {
+      GTEST_SKIP() << "this machine does not have " << isa_name(GetParam().isa);
+    }
+    backend_ = make_backend(GetParam().isa, GetParam().threads);
+  }
+  Backend& backend() { return *backend_; }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace runnel

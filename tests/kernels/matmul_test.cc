@@ -1,0 +1,170 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "tests/kernels/fixture.h"
+
+namespace runnel {
+namespace {
+
+// A layer and its inputs, random.
+struct Problem {
+  int rows, in, out;
+  std::vector<float> weight, bias, x;
+
+  Problem(int rows, int in, int out, uint32_t seed, bool with_bias = true)
+      : rows(rows),
+        in(in),
+        out(out),
+        weight(random_floats(int64_t{in} * out, seed)),
+        bias(with_bias ? random_floats(out, seed + 1) : std::vector<float>()),
+        x(random_floats(int64_t{rows} * in, seed + 2)) {}
+
+  Weight pack(Backend& backend) const {
+    return backend.pack({weight.data(), out, in}, {bias.empty() ? nullptr : bias.data(), 1, out},
+                        Precision::kFp32);
+  }
+  std::vector<float> x_row(int row) const {
+    return {x.begin() + int64_t{row} * in, x.begin() + int64_t{row + 1} * in};
+  }
+};
+
+std::vector<float> run(Backend& backend, const Problem& problem, Activation activation,
+                       const std::vector<int>& rows, int extra_stride = 0) {
+  const int count = static_cast<int>(rows.size());
+  Guarded x(count, problem.in, extra_stride);
+  Guarded y(count, problem.out, extra_stride);
+  for (int i = 0; i < count; ++i) {
+    const std::vector<float> from = problem.x_row(rows[i]);
+    std::copy(from.begin(), from.end(), x.row(i));
+  }
+  const Weight weight = problem.pack(backend);
+  backend.matmul(x.view(), weight, activation, y.view());
+  y.expect_guards("matmul");
+  return y.values();
+}
+
+std::vector<int> all_rows(const Problem& problem) {
+  std::vector<int> rows(problem.rows);
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+// The bound of any order of sums: (terms + 1) roundings of at most the sum of the sizes.
+void expect_close(const Problem& problem, Activation activation, const std::vector<float>& found) {
+  for (int row = 0; row < problem.rows; ++row) {
+    const std::vector<float> from = problem.x_row(row);
+    const reference::Vector x(from.begin(), from.end());
+    const reference::Vector y = reference::linear(x, problem.weight, problem.bias);
+    for (int col = 0; col < problem.out; ++col) {
+      double sizes = problem.bias.empty() ? 0.0 : std::abs(problem.bias[col]);
+      for (int k = 0; k < problem.in; ++k) {
+        sizes += std::abs(x[k] * problem.weight[int64_t{col} * problem.in + k]);
+      }
+      const double expected = reference::activate(activation, y[col]);
+      const double bound = 6e-8 * (problem.in + 2) * sizes + 3e-7 * std::max(1.0, std::abs(y[col]));
+      const float at = found[static_cast<size_t>(row) * problem.out + col];
+      ASSERT_LE(std::abs(at - expected), bound)
+          << problem.rows << " x " << problem.in << " x " << problem.out << " at " << row << ", "
+          << col << ": " << at << " for " << expected;
+    }
+  }
+}
+
+class Matmul : public KernelTest {};
+
+TEST_P(Matmul, MatchesReferenceOnEveryNumberOfRows) {
+  for (int rows = 1; rows <= 40; ++rows) {
+    const Problem problem(rows, 33, 67, static_cast<uint32_t>(rows));
+    expect_close(problem, Activation::kNone,
+                 run(backend(), problem, Activation::kNone, all_rows(problem), rows % 3));
+  }
+}
+
+TEST_P(Matmul, MatchesReferenceOnShapesThatBreak) {
+  for (const int in : {1, 3, 17, 30, 32, 100}) {
+    for (const int out : {1, 3, 17, 30, 31, 32, 33, 100, 130, 257}) {
+      for (const int rows : {1, 2, 5, 9}) {
+        const Problem problem(rows, in, out, static_cast<uint32_t>(in * out + rows), out % 2 == 0);
+        expect_close(problem, Activation::kNone,
+                     run(backend(), problem, Activation::kNone, all_rows(problem), 5));
+      }
+    }
+  }
+}
+
+TEST_P(Matmul, AppliesEveryActivation) {
+  for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
+    for (const int out : {1, 17, 33, 96}) {
+      const Problem problem(7, 19, out, static_cast<uint32_t>(out));
+      expect_close(problem, activation, run(backend(), problem, activation, all_rows(problem), 1));
+    }
+  }
+}
+
+TEST_P(Matmul, NoRowsIsNothing) {
+  const Problem problem(1, 8, 8, 3);
+  EXPECT_TRUE(run(backend(), problem, Activation::kNone, {}).empty());
+}
+
+// Large enough that threads share the work, by rows and by panels.
+TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
+  for (const int rows : {1, 3, 20, 40, 130}) {
+    const Problem problem(rows, 256, 300, static_cast<uint32_t>(rows));
+    expect_close(problem, Activation::kRelu,
+                 run(backend(), problem, Activation::kRelu, all_rows(problem)));
+  }
+}
+
+// Bits depend on a row's own input alone: not on the rows around it, its place or the threads.
+TEST_P(Matmul, BitsDoNotDependOnTheBatch) {
+  for (const int in : {37, 256}) {
+    const Problem problem(140, in, 270, static_cast<uint32_t>(in));
+    const std::unique_ptr<Backend> single = make_backend(GetParam().isa, 1);
+    const std::vector<float> truth = run(*single, problem, Activation::kGelu, all_rows(problem));
+    std::mt19937 generator(5);
+    for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 25, 40, 64, 139, 140}) {
+      std::vector<int> chosen = all_rows(problem);
+      std::shuffle(chosen.begin(), chosen.end(), generator);
+      chosen.resize(rows);
+      const std::vector<float> found = run(backend(), problem, Activation::kGelu, chosen, rows % 4);
+      for (int i = 0; i < rows; ++i) {
+        const auto at = [&](const std::vector<float>& from, int row) {
+          return std::vector<float>(from.begin() + int64_t{row} * problem.out,
+                                    from.begin() + int64_t{row + 1} * problem.out);
+        };
+        ASSERT_TRUE(same_bits(at(found, i), at(truth, chosen[i]))) << rows << " rows, row " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Matmul, ReluPassesNoNumberOn) {
+  Problem problem(1, 4, 5, 9);
+  problem.x[1] = NAN;
+  for (const float y : run(backend(), problem, Activation::kRelu, {0})) EXPECT_TRUE(std::isnan(y));
+}
+
+TEST_P(Matmul, GeluIsAccurateEverywhere) {
+  // A 1 x 1 layer of weight 1: y = gelu(x).
+  const float one = 1.0F;
+  const Weight weight = backend().pack({&one, 1, 1}, {}, Precision::kFp32);
+  constexpr int kCount = 40001;
+  Guarded x(kCount, 1);
+  Guarded y(kCount, 1);
+  for (int i = 0; i < kCount; ++i) x.at(i, 0) = static_cast<float>(i - kCount / 2) * 0.001F;
+  backend().matmul(x.view(), weight, Activation::kGelu, y.view());
+  for (int i = 0; i < kCount; ++i) {
+    const double at = x.at(i, 0);
+    const double expected = reference::activate(Activation::kGelu, at);
+    ASSERT_NEAR(y.at(i, 0), expected, 3e-7 * std::max(1.0, std::abs(at))) << at;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, Matmul, testing::ValuesIn(all_setups()), setup_name);
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,210 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/kernels/fixture.h"
+
+namespace runnel {
+namespace {
+
+struct Shape {
+  int heads, dk, dv;
+  int state_floats() const { return heads * (dk * dv + dk); }
+};
+
+// The states of some slots, in memory that notices what lies around them.
+struct Slots {
+  Slots(int count, const Shape& shape) : memory(count, shape.state_floats() + 6, 3) {
+    memory.fill(random_state(count, shape));
+  }
+  // z is positive in a real state.
+  static std::vector<float> random_state(int count, const Shape& shape) {
+    std::vector<float> state = random_floats(int64_t{count} * (shape.state_floats() + 6), 77);
+    for (float& x : state) x = std::abs(x);
+    return state;
+  }
+  States states() {
+    return {reinterpret_cast<std::byte*>(memory.row(0)), memory.view().stride * int64_t{4}, 3 * 4};
+  }
+  Guarded memory;  // each row: 3 floats of another layer, the state, 3 more
+};
+
+struct Inputs {
+  Inputs(int count, const Shape& shape, int extra)
+      : q(count, shape.heads * shape.dk, extra),
+        k(count, shape.heads * shape.dk, extra + 1),
+        v(count, shape.heads * shape.dv, extra + 2) {
+    q.fill(random_floats(int64_t{count} * q.cols(), 1));
+    k.fill(random_floats(int64_t{count} * k.cols(), 2));
+    v.fill(random_floats(int64_t{count} * v.cols(), 3));
+  }
+  RecurrenceInputs views() { return {q.view(), k.view(), v.view()}; }
+  Guarded q, k, v;
+};
+
+Recurrence recurrence_of(const Shape& shape) {
+  return {
+      .map = FeatureMap::kElu, .heads = shape.heads, .dk = shape.dk, .dv = shape.dv, .eps = 1e-6F};
+}
+
+// Runs rows of the given lengths, in the given slots.
+struct Batch {
+  std::vector<int32_t> slot, first;
+  Batch(std::vector<int32_t> slots, const std::vector<int>& lengths) : slot(std::move(slots)) {
+    first.push_back(0);
+    for (const int length : lengths) first.push_back(first.back() + length);
+  }
+  Rows rows() { return {slot.data(), first.data(), static_cast<int>(slot.size())}; }
+  int inputs() const { return first.back(); }
+};
+
+reference::Vector slice(Guarded& from, int row, int begin, int count) {
+  return {from.row(row) + begin, from.row(row) + begin + count};
+}
+
+// One head of one row against the reference, state and outputs.
+void expect_head(const Shape& shape, Guarded& before, Guarded& after, Batch& batch, int row,
+                 int head, Inputs& inputs, Guarded& out) {
+  const int at = 3 + head * (shape.dk * shape.dv + shape.dk);
+  const int slot = batch.slot[row];
+  reference::HeadState state = {slice(before, slot, at, shape.dk * shape.dv),
+                                slice(before, slot, at + shape.dk * shape.dv, shape.dk)};
+  for (int input = batch.first[row]; input < batch.first[row + 1]; ++input) {
+    const reference::Vector y =
+        reference::attention_step(slice(inputs.q, input, head * shape.dk, shape.dk),
+                                  slice(inputs.k, input, head * shape.dk, shape.dk),
+                                  slice(inputs.v, input, head * shape.dv, shape.dv), 1e-6, state);
+    for (int j = 0; j < shape.dv; ++j) {
+      ASSERT_NEAR(out.at(input, head * shape.dv + j), y[j], 2e-5 * (1 + std::abs(y[j])))
+          << "dk " << shape.dk << " dv " << shape.dv << " row " << row << " column " << j;
+    }
+  }
+  for (int i = 0; i < shape.dk * shape.dv + shape.dk; ++i) {
+    const double expected = i < shape.dk * shape.dv ? state.s[i] : state.z[i - shape.dk * shape.dv];
+    ASSERT_NEAR(after.at(slot, at + i), expected, 1e-5 * (1 + std::abs(expected)));
+  }
+}
+
+class Recur : public KernelTest {
+ protected:
+  void expect_matches(const Shape& shape, Batch batch, int slots) {
+    Slots held(slots, shape);
+    Slots before(slots, shape);
+    Inputs inputs(batch.inputs(), shape, 1);
+    Guarded out(batch.inputs(), shape.heads * shape.dv, 4);
+    backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), held.states(), out.view());
+    out.expect_guards("recur: out");
+    held.memory.expect_guards("recur: states");
+    std::vector<bool> touched(slots, false);
+    for (size_t row = 0; row < batch.slot.size(); ++row) {
+      if (batch.slot[row] < 0) continue;
+      touched[batch.slot[row]] = batch.first[row] < batch.first[row + 1];
+      for (int head = 0; head < shape.heads; ++head) {
+        expect_head(shape, before.memory, held.memory, batch, static_cast<int>(row), head, inputs,
+                    out);
+      }
+    }
+    for (int slot = 0; slot < slots; ++slot) {
+      for (int i = 0; i < before.memory.cols(); ++i) {
+        const bool around = i < 3 || i >= 3 + shape.state_floats();
+        if (!around && touched[slot]) continue;
+        ASSERT_EQ(before.memory.at(slot, i), held.memory.at(slot, i)) << "slot " << slot;
+      }
+    }
+  }
+};
+
+TEST_P(Recur, MatchesReferenceOnShapesThatBreak) {
+  for (const int dk : {1, 3, 17, 30, 32, 64, 65, 100}) {
+    for (const int dv : {1, 3, 16, 17, 31, 32, 33, 100}) {
+      expect_matches({2, dk, dv}, Batch({2, 0, 1}, {1, 3, 1}), 3);
+    }
+  }
+}
+
+TEST_P(Recur, MatchesReferenceWhenThreadsShare) {
+  std::vector<int32_t> slots(50);
+  std::iota(slots.rbegin(), slots.rend(), 0);
+  expect_matches({4, 32, 32}, Batch(slots, std::vector<int>(50, 1)), 50);
+  std::vector<int> lengths(50, 1);
+  lengths[7] = 40;
+  lengths[8] = 0;
+  expect_matches({4, 32, 32}, Batch(slots, lengths), 50);
+}
+
+TEST_P(Recur, FrozenRowsAreLeftAlone) {
+  const Shape shape = {2, 17, 5};
+  expect_matches(shape, Batch({-1, 1, -1}, {2, 1, 1}), 2);
+  Slots held(2, shape);
+  Inputs inputs(4, shape, 0);
+  Guarded out(4, 10);
+  Batch batch({-1, 1, -1}, {2, 1, 1});
+  backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), held.states(), out.view());
+  for (const int frozen : {0, 1, 3}) {
+    for (int j = 0; j < 10; ++j) EXPECT_TRUE(std::isnan(out.at(frozen, j)));
+  }
+}
+
+// A prompt scanned in one call is the same bits as stepping through it, whatever runs beside it.
+TEST_P(Recur, ScanningEqualsStepping) {
+  for (const Shape shape : {Shape{2, 32, 32}, Shape{3, 17, 9}, Shape{1, 100, 33}}) {
+    const int length = 25;
+    Slots scanned(2, shape);
+    Slots stepped(2, shape);
+    Inputs inputs(2 * length, shape, 0);
+    Guarded all(2 * length, shape.heads * shape.dv);
+    Guarded single(2 * length, shape.heads * shape.dv);
+    Batch both({1, 0}, {length, length});
+    backend().recur(both.rows(), recurrence_of(shape), inputs.views(), scanned.states(),
+                    all.view());
+    for (int input = 0; input < 2 * length; ++input) {
+      const auto row = [&](View view) {
+        view.data = view.f32(input);
+        return view.top(1);
+      };
+      Batch one({input < length ? 1 : 0}, {1});
+      const RecurrenceInputs at = {row(inputs.q.view()), row(inputs.k.view()),
+                                   row(inputs.v.view())};
+      backend().recur(one.rows(), recurrence_of(shape), at, stepped.states(), row(single.view()));
+    }
+    EXPECT_TRUE(same_bits(all.values(), single.values()));
+    EXPECT_TRUE(same_bits(scanned.memory.values(), stepped.memory.values()));
+  }
+}
+
+TEST_P(Recur, BitsDoNotDependOnThreadsOrOrder) {
+  const Shape shape = {4, 32, 33};
+  const std::unique_ptr<Backend> single = make_backend(GetParam().isa, 1);
+  Inputs inputs(60, shape, 0);
+  std::vector<int32_t> slots(60);
+  std::iota(slots.begin(), slots.end(), 0);
+  Slots one(60, shape);
+  Slots many(60, shape);
+  Guarded out_one(60, shape.heads * shape.dv);
+  Guarded out_many(60, shape.heads * shape.dv);
+  Batch batch(slots, std::vector<int>(60, 1));
+  single->recur(batch.rows(), recurrence_of(shape), inputs.views(), one.states(), out_one.view());
+  backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), many.states(),
+                  out_many.view());
+  EXPECT_TRUE(same_bits(out_one.values(), out_many.values()));
+  EXPECT_TRUE(same_bits(one.memory.values(), many.memory.values()));
+}
+
+TEST_P(Recur, LargeInputsStayFinite) {
+  const Shape shape = {1, 20, 20};
+  Slots held(1, shape);
+  Inputs inputs(1, shape, 0);
+  inputs.k.fill(std::vector<float>(20, -1e30F));
+  inputs.q.fill(std::vector<float>(20, -500.0F));
+  Guarded out(1, 20);
+  Batch batch({0}, {1});
+  backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), held.states(), out.view());
+  for (const float y : out.values()) EXPECT_TRUE(std::isfinite(y));
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, Recur, testing::ValuesIn(all_setups()), setup_name);
+
+}  // namespace
+}  // namespace runnel
