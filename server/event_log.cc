@@ -46,9 +46,13 @@ std::shared_ptr<spdlog::logger> make_logger(const std::string& level, bool json,
 
 std::string format_event(bool json, std::string_view event,
                          std::initializer_list<LogField> fields) {
-  std::string line = json ? "\"event\":" + json_string(event) : std::string(event);
+  std::string line;
+  line += json ? "\"event\":" : "";
+  line += json ? json_string(event) : std::string(event);
   for (const LogField& field : fields) {
-    line += json ? "," + json_string(field.name) + ":" : " " + std::string(field.name) + "=";
+    line += json ? "," : " ";
+    line += json ? json_string(field.name) : std::string(field.name);
+    line += json ? ":" : "=";
     line += std::visit(ToText{json}, field.value);
   }
   return line;

@@ -1,0 +1,199 @@
+#include "config/server_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Status parse(const std::string& text) {
+  ServerConfig config;
+  return parse_config(text, "a.json", config);
+}
+
+TEST(ServerConfig, DefaultsAreThoseOfTheLimits) {
+  const ServerConfig config;
+  EXPECT_EQ(config.address, "127.0.0.1:50051");
+  EXPECT_EQ(config.backend, "auto");
+  for (const Limit* limit : all_limits()) EXPECT_EQ(config.limit(*limit), limit->default_value);
+}
+
+TEST(ServerConfig, AFileSetsWhatItSaysAndLeavesTheRest) {
+  ServerConfig config;
+  const Status status = parse_config(
+      R"({"models": [{"path": "/b/one"}, {"name": "two", "path": "sub/../dir"}],
+          "address": "[::]:7", "threads": 3, "log": {"json": true}, "limits": {"sessions": 9}})",
+      "/etc/runnel/a.json", config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const std::vector<ModelConfig> models = {{"", "/b/one"}, {"two", "/etc/runnel/dir"}};
+  EXPECT_EQ(config.models, models);
+  EXPECT_EQ(config.address, "[::]:7");
+  EXPECT_EQ(config.threads, 3);
+  EXPECT_TRUE(config.log_json);
+  EXPECT_EQ(config.log_level, "info");
+  EXPECT_EQ(config.limit(limits::kSessions), 9);
+  EXPECT_EQ(config.limit(limits::kMailbox), limits::kMailbox.default_value);
+}
+
+TEST(ServerConfig, TheExampleParsesAndHoldsEveryDefault) {
+  ServerConfig config;
+  const Status status = read_config_file("config/serve.json", config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ServerConfig expected;
+  expected.models = {{"mnist", "zoo/mnist"}};
+  EXPECT_EQ(config, expected);
+  EXPECT_TRUE(check_config(config).ok());
+}
+
+struct Bad {
+  const char* text;
+  const char* message;
+};
+
+class BadFile : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(BadFile, IsRefusedWithOnePreciseError) {
+  const Status status = parse(GetParam().text);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.message(), std::string("a.json: ") + GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ServerConfig, BadFile,
+    ::testing::Values(
+        Bad{"[]", "the file is an array; expected an object"},
+        Bad{"3", "the file is 3; expected an object"},
+        Bad{R"({"models": {}})", "models is an object; expected an array of objects"},
+        Bad{R"({"models": ["x"]})", "models[0] is 'x'; expected an object with path and name"},
+        Bad{R"({"models": [{"path": "a"}, {}]})",
+            "models[1].path is missing; expected the directory of a bundle"},
+        Bad{R"({"models": [{"path": 1}]})", "models[0].path is 1; expected a string"},
+        Bad{R"({"models": [{"paht": "a"}]})",
+            "models[0] has an unknown key 'paht'; did you mean 'path'?"},
+        Bad{R"({"limits": {"sessions": "9"}})",
+            "limits.sessions is '9'; expected a whole number between 1 and 1048576"},
+        Bad{R"({"limits": {"sessions": 1.5}})",
+            "limits.sessions is 1.5; expected a whole number between 1 and 1048576"},
+        Bad{R"({"limits": {"sessions": 18446744073709551615}})",
+            "limits.sessions is 18446744073709551615; expected a whole number between 1 and "
+            "1048576"},
+        Bad{R"({"limits": {"sessions": 0}})",
+            "limits.sessions is 0; it must be between 1 and 1048576"},
+        Bad{R"({"limits": {"sesions": 1}})",
+            "limits has an unknown key 'sesions'; did you mean 'sessions'?"},
+        Bad{R"({"limits": 3})", "limits is 3; expected an object"},
+        Bad{R"({"log": {"json": "yes"}})", "log.json is 'yes'; expected true or false"},
+        Bad{R"({"log": {"level": "loud"}})",
+            "log.level is 'loud'; it must be debug, info, warn or error"},
+        Bad{R"({"address": null})", "address is null; expected a string"},
+        Bad{R"({"address": ""})", "address is empty; it must have at least one character"},
+        Bad{R"({"threads": 1, "threads": 2})", "key 'threads' stands twice"},
+        Bad{R"({"isa": "neon"})", "isa is 'neon'; it must be auto, portable, avx2 or avx512"}));
+
+TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
+  EXPECT_EQ(parse(R"({"adress": "x"})").message(),
+            "a.json has an unknown key 'adress'; did you mean 'address'?");
+  EXPECT_EQ(parse(R"({"colour": 1})").message(),
+            "a.json has an unknown key 'colour'; known are models, address, backend, isa, threads, "
+            "precision, log, limits");
+  // A limit at the wrong level is not one.
+  EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
+}
+
+TEST(ServerConfig, WhatIsNotJsonIsRefused) {
+  for (const std::string text :
+       {std::string(), std::string("{"), std::string(R"({"a")"), std::string("{} {}"),
+        std::string("{\"a\":\xff}"), std::string("{}\0", 3), std::string("// x\n{}")}) {
+    const Status status = parse(text);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status.message(), StartsWith("a.json: not valid JSON: "));
+  }
+  EXPECT_THAT(parse(std::string(200000, '[')).message(), StartsWith("a.json: "));
+  std::string deep;
+  for (int i = 0; i < 1000; ++i) deep += "{\"a\":";
+  deep += "1" + std::string(1000, '}');
+  EXPECT_EQ(parse(deep).message(), "a.json: nested deeper than 8 levels");
+  EXPECT_THAT(parse(std::string(2 << 20, ' ')).message(), HasSubstr("more than 1048576 bytes"));
+}
+
+TEST(ServerConfig, NoBytesBreakTheParser) {
+  std::mt19937 random(11);
+  const std::string seed =
+      R"({"models":[{"name":"a","path":"b"}],"limits":{"sessions":1},"log":{"json":true}})";
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = seed;
+    for (int edits = 1 + static_cast<int>(random() % 4); edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      if (random() % 3 == 0) {
+        text.erase(at, 1);
+      } else {
+        text[at] = static_cast<char>(random() % 256);
+      }
+      if (text.empty()) break;
+    }
+    const Status status = parse(text);
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_FALSE(status.message().empty());
+    }
+  }
+}
+
+TEST(ServerConfig, AFileThatIsNotThereIsNotFound) {
+  ServerConfig config;
+  EXPECT_EQ(read_config_file("/no/such.json", config).code(), Code::kNotFound);
+  EXPECT_EQ(read_config_file("/tmp", config).code(), Code::kNotFound);
+}
+
+TEST(ParseModel, TakesADirectoryWithAndWithoutAName) {
+  EXPECT_EQ(*parse_model("zoo/mnist"), (ModelConfig{"", "zoo/mnist"}));
+  EXPECT_EQ(*parse_model("m=zoo/mnist"), (ModelConfig{"m", "zoo/mnist"}));
+  EXPECT_EQ(*parse_model("/a/b=c"), (ModelConfig{"", "/a/b=c"}));
+  for (const char* bad : {"", "=x", "a="}) {
+    EXPECT_EQ(parse_model(bad).status().code(), Code::kInvalidArgument) << bad;
+  }
+}
+
+ServerConfig config_with(const std::string& address) {
+  ServerConfig config;
+  config.models = {{"", "zoo/mnist"}};
+  config.address = address;
+  return config;
+}
+
+TEST(CheckConfig, NamesWhatIsWrongAndWhatToDo) {
+  EXPECT_THAT(check_config(ServerConfig()).message(), HasSubstr("nothing to serve"));
+  ServerConfig config = config_with("127.0.0.1:0");
+  EXPECT_TRUE(check_config(config).ok());
+  config.models = {{"a", "x"}, {"a", "y"}};
+  EXPECT_THAT(check_config(config).message(), HasSubstr("two models are named 'a'"));
+  config.models = {{"a b", "x"}};
+  EXPECT_THAT(check_config(config).message(), HasSubstr("found 'a b'"));
+  config.models = {{std::string(129, 'a'), "x"}};
+  EXPECT_THAT(check_config(config).message(), HasSubstr("1 to 128 characters"));
+  config.models.assign(65, {"", "x"});
+  EXPECT_EQ(check_config(config).message(), "models has 65 entries; at most 64 are allowed");
+  config = config_with("127.0.0.1:0");
+  config.backend = "cuda";
+  EXPECT_EQ(check_config(config).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(check_config(config).message(),
+            "backend is 'cuda', but this build has no CUDA: use 'cpu' or 'auto'");
+}
+
+TEST(CheckConfig, AnAddressIsAHostAndAPort) {
+  for (const char* good : {"127.0.0.1:50051", "[::1]:0", "localhost:65535", "unix:/tmp/x"}) {
+    EXPECT_TRUE(check_config(config_with(good)).ok()) << good;
+  }
+  for (const char* bad : {"127.0.0.1", ":1", "host:", "host:65536", "host:99999999999", "host:1x",
+                          "unix:", "host:-1"}) {
+    EXPECT_THAT(check_config(config_with(bad)).message(), HasSubstr("expected host:port")) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace runnel
