@@ -1,25 +1,8 @@
 // After loading, no operation allocates: this program counts every operator new.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/kernels/allocation_counter.h"
 #include "tests/kernels/fixture.h"
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-}  // namespace
-
-void* operator new(size_t bytes) {
-  allocations.fetch_add(1);
-  if (void* data = std::malloc(bytes); data != nullptr) return data;
-  throw std::bad_alloc();
-}
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, size_t) noexcept { std::free(data); }
 
 namespace runnel {
 namespace {
@@ -77,9 +60,9 @@ struct Step {
 TEST_P(Allocation, NoOperationAllocates) {
   Step step(backend());
   step.run(backend());
-  const int64_t before = allocations.load();
+  const int64_t before = allocation_count();
   for (int i = 0; i < 10; ++i) step.run(backend());
-  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(allocation_count(), before);
   EXPECT_EQ(step.control[0].position, 11);
 }
 
