@@ -39,7 +39,10 @@ class CommandsTest : public testing::Test {
     try {
       app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     } catch (const CLI::ParseError& error) {
-      parse_error_ = error.what();
+      std::ostringstream out;
+      std::ostringstream err;
+      app.exit(error, out, err);
+      parse_error_ = err.str();
       return error.get_exit_code() == 0 ? 0 : kExitUsage;
     }
     return exit_code;
@@ -202,8 +205,13 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
   };
   for (const auto& words : wrong) {
     EXPECT_EQ(parse(words), kExitUsage) << testing::PrintToString(words);
-    EXPECT_NE(parse_error_, "");
+    EXPECT_THAT(parse_error_, StartsWith("runnel: "));
+    EXPECT_EQ(parse_error_.find('\n'), parse_error_.size() - 1) << parse_error_;
   }
+  parse({"generate", "--bogus"});
+  EXPECT_EQ(parse_error_,
+            "runnel: The following argument was not expected: --bogus; see 'runnel generate "
+            "--help'\n");
 }
 
 TEST(HealthContract, IsCompiledInBesideTheServersOwn) {

@@ -28,6 +28,9 @@ bool is_loopback(std::string_view address) {
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // One client that waits for one server may ask often.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   // A machine's own server is never behind a proxy.
   if (is_loopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
@@ -114,7 +117,7 @@ grpc::Status Client::connect(Seconds at_most) {
   if (state == GRPC_CHANNEL_READY) return grpc::Status::OK;
   return {grpc::StatusCode::UNAVAILABLE,
           "no server answers at " + address_ +
-              "; start one with 'runnel serve', or name another with "
+              "; start one with 'runnel serve BUNDLE', or name another with "
               "--server"};
 }
 

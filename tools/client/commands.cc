@@ -1,5 +1,6 @@
 #include "tools/client/commands.h"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <memory>
@@ -33,6 +34,15 @@ std::function<std::string(const std::string&)> seconds_from(double least) {
     return "expected seconds from " + fixed(least, least > 0 ? 3 : 0) + " to " +
            with_commas(static_cast<int64_t>(kLongestSeconds)) + ", not " + quote(text, 40);
   };
+}
+
+// Flags that cannot be used, on one line like every other error.
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  std::string line = tame(error.what());
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  const auto chosen = app->get_subcommands();
+  const std::string command = chosen.empty() ? "" : chosen.front()->get_name() + " ";
+  return "runnel: " + line + "; see 'runnel " + command + "--help'\n";
 }
 
 void add_server(CLI::App& command, std::string& server) {
@@ -155,6 +165,7 @@ void add_health(CLI::App& app, int& exit_code) {
 }  // namespace
 
 void add_client_commands(CLI::App& app, int& exit_code) {
+  app.failure_message(usage_error);
   add_generate(app, exit_code);
   add_score(app, exit_code);
   add_info(app, exit_code);

@@ -61,7 +61,7 @@ int run_info(const InfoOptions& options, Console& console);
 int run_health(const HealthOptions& options, Console& console);
 
 // Adds the commands to the program. Parsing one of them runs it and leaves its exit code in
-// `exit_code`, which outlives the app.
+// `exit_code`, which outlives the app. From here app.exit() tells wrong flags on one line.
 void add_client_commands(CLI::App& app, int& exit_code);
 
 }  // namespace runnel
