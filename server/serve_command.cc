@@ -16,7 +16,7 @@ void add_field(CLI::App& command, const Field& field, std::map<std::string, std:
   std::string& word = words[field.flag];
   if (field.kind == FieldKind::kSwitch) {
     // "--log-json" alone is true; "--log-json=false" overrides a file that says true.
-    command.add_option(field.flag, word, help)->expected(0, 1)->default_str("true");
+    command.add_flag(field.flag + "{true}", word, help);
     return;
   }
   command.add_option(field.flag, word, help)->type_name("");

@@ -106,7 +106,7 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
 }
 
 TEST(ServerConfig, WhatIsNotJsonIsRefused) {
-  for (const std::string text :
+  for (const std::string& text :
        {std::string(), std::string("{"), std::string(R"({"a")"), std::string("{} {}"),
         std::string("{\"a\":\xff}"), std::string("{}\0", 3), std::string("// x\n{}")}) {
     const Status status = parse(text);
