@@ -21,7 +21,7 @@ import zlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "zoo" / "mnist"
 IMAGES = ROOT / "tests" / "golden" / "mnist_test_100.idx3-ubyte"
-EXPECTED_BITS = ROOT / "tests" / "golden" / "mnist_test_100_bits.json"
+EXPECTED_BITS = ROOT / "tests" / "golden" / "zoo_mnist" / "bits_per_dim.json"
 RUNNEL = ""
 
 

@@ -15,7 +15,14 @@ namespace {
 
 constexpr ModelLimits kLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
 
-Spec spec_named(bool image) { return image ? small_image_spec() : small_symbol_spec(); }
+// Long enough for sequences that run on at random.
+Spec spec_named(bool image) {
+  if (!image) return small_symbol_spec();
+  Spec spec = small_image_spec();
+  spec.image.reset();
+  spec.positions = 400;
+  return spec;
+}
 
 class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, bool>> {
  protected:
