@@ -15,6 +15,10 @@ void* operator new(size_t bytes) {
   if (void* data = std::malloc(bytes == 0 ? 1 : bytes); data != nullptr) return data;
   throw std::bad_alloc();
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1);
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }
 
