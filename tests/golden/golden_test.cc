@@ -1,0 +1,238 @@
+// Golden outputs of the fast-transformers classes (make_golden.py), against the reference model and
+// against the model on every instruction set.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <numbers>
+
+#include "models/bundle.h"
+#include "models/safetensors.h"
+#include "tests/models/model_harness.h"
+#include "tests/models/recording_backend.h"
+#include "tests/reference/reference_model.h"
+
+namespace runnel {
+namespace {
+
+constexpr const char* kFolder = "tests/golden/";
+constexpr int kChunk = 64;
+constexpr ModelLimits kLimits = {.slots = 1, .rows = 1, .values = kChunk, .steps = 1};
+
+constexpr std::array kModels = {"image_relu_table",  "image_gelu_rgb",   "symbols_gelu_sinusoidal",
+                                "symbols_relu_none", "values_add_table", "values_add_sinusoidal"};
+
+// One sequence and what the real classes made of it.
+struct Golden {
+  std::vector<int32_t> values;
+  std::vector<float> head;      // [steps][width], the first steps
+  std::vector<float> log_prob;  // of every value but the first
+};
+
+std::vector<float> read(const SafetensorsFile& file, const std::string& name) {
+  const auto found = file.tensors().find(name);
+  if (found == file.tensors().end()) ADD_FAILURE() << file.path() << " has no " << name;
+  auto values = file.read(name, found->second.shape);
+  EXPECT_TRUE(values.ok()) << values.status().message();
+  return std::move(values).value();
+}
+
+SafetensorsFile open(const std::string& path) {
+  auto file = SafetensorsFile::open(path);
+  if (!file.ok()) ADD_FAILURE() << file.status().message();
+  return std::move(file).value();
+}
+
+// The share of sequence `index` of `count` stored one after another.
+std::vector<float> share(const std::vector<float>& all, size_t index, size_t count) {
+  const auto each = static_cast<ptrdiff_t>(all.size() / count);
+  const auto begin = all.begin() + static_cast<ptrdiff_t>(index) * each;
+  return {begin, begin + each};
+}
+
+std::vector<Golden> load_golden(const std::string& folder, size_t count) {
+  const SafetensorsFile file = open(kFolder + folder + "/golden.bin");
+  std::vector<Golden> all(count);
+  for (size_t i = 0; i < count; ++i) {
+    for (const float value : share(read(file, "values"), i, count)) {
+      all[i].values.push_back(static_cast<int32_t>(value));
+    }
+    all[i].head = share(read(file, "head"), i, count);
+    all[i].log_prob = share(read(file, "log_prob"), i, count);
+  }
+  return all;
+}
+
+Bundle load(const std::string& directory) {
+  auto bundle = load_bundle(directory);
+  if (!bundle.ok()) ADD_FAILURE() << bundle.status().message();
+  return std::move(bundle).value();
+}
+
+// The largest |found - expected| over what each position's outputs are worth: the norm of its row.
+double worst_row_error(const std::vector<float>& found, const std::vector<float>& expected,
+                       int width) {
+  double worst = 0.0;
+  for (size_t row = 0; row + width <= expected.size(); row += width) {
+    double error = 0.0;
+    double norm = 0.0;
+    for (size_t i = row; i < row + width; ++i) {
+      error += std::pow(double{found[i]} - double{expected[i]}, 2);
+      norm += std::pow(double{expected[i]}, 2);
+    }
+    worst = std::max(worst, std::sqrt(error / norm));
+  }
+  return worst;
+}
+
+double worst_error(const std::vector<float>& found, const std::vector<float>& expected) {
+  double worst = 0.0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    worst = std::max(worst, std::abs(double{found[i]} - double{expected[i]}) /
+                                std::max(1.0, std::abs(double{expected[i]})));
+  }
+  return worst;
+}
+
+// Head outputs and log-probabilities of one sequence, as the reference model has them.
+Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
+  const reference::Model model(bundle.spec, bundle.tensors);
+  reference::State state = model.fresh();
+  Golden found;
+  for (size_t i = 0; i + 1 < values.size(); ++i) {
+    const reference::Vector head = model.forward(values[i], state);
+    found.head.insert(found.head.end(), head.begin(), head.end());
+    const auto log_probs = reference::log_probs(bundle.spec.head, head);
+    found.log_prob.push_back(static_cast<float>(log_probs[values[i + 1]]));
+  }
+  return found;
+}
+
+Golden run_model(const Bundle& bundle, Isa isa, const std::vector<int32_t>& values) {
+  auto backend = make_cpu_backend({isa, 1});
+  EXPECT_TRUE(backend.ok());
+  RecordingBackend recorder(*backend.value());
+  auto model = make_linear_transformer(bundle, recorder, kLimits);
+  EXPECT_TRUE(model.ok());
+  begin_sequence(*model.value(), 0, values[0]);
+  Golden found;
+  const std::vector<int32_t> rest(values.begin() + 1, values.end());
+  found.log_prob = feed(*model.value(), 0, rest, kChunk - 1, Want::kScores);
+  found.head = recorder.heads;
+  return found;
+}
+
+// Narrow scales (down to e^-7) make log-probabilities 1,000 times as sensitive as the head outputs
+// that they come from: fp32 arithmetic, PyTorch's as well, moves single ones by 1e-4 where it moves
+// outputs by 1e-6.
+constexpr double kHeadTolerance = 1e-5;
+constexpr double kLogProbTolerance = 5e-4;
+
+void expect_near(const Golden& found, const Golden& golden, int width, double head_tolerance,
+                 double log_prob_tolerance) {
+  ASSERT_GE(found.head.size(), golden.head.size());
+  ASSERT_EQ(found.log_prob.size(), golden.log_prob.size());
+  EXPECT_LT(worst_row_error(found.head, golden.head, width), head_tolerance);
+  EXPECT_LT(worst_error(found.log_prob, golden.log_prob), log_prob_tolerance);
+}
+
+// The log-probabilities are exactly those of the head outputs found, whatever these are.
+void expect_scores_of_own_head(const Golden& found, const std::vector<int32_t>& values,
+                               const Head& kind) {
+  const int width = kind.width();
+  std::vector<float> expected;
+  for (size_t i = 0; i + 1 < values.size(); ++i) {
+    const auto begin = found.head.begin() + static_cast<ptrdiff_t>(i) * width;
+    const auto log_probs = reference::log_probs(kind, reference::Vector(begin, begin + width));
+    expected.push_back(static_cast<float>(log_probs[values[i + 1]]));
+  }
+  EXPECT_LT(worst_error(found.log_prob, expected), 1e-6);
+}
+
+TEST(Golden, TheReferenceAgreesOnEverySmallModel) {
+  for (const std::string name : kModels) {
+    SCOPED_TRACE(name);
+    const Bundle bundle = load(kFolder + name);
+    const Golden golden = load_golden(name, 1)[0];
+    expect_near(run_reference(bundle, golden.values), golden, bundle.spec.head.width(), 1e-6, 1e-6);
+  }
+}
+
+TEST(Golden, TheReferenceAgreesOnADigit) {
+  const Bundle bundle = load("zoo/mnist");
+  const Golden golden = load_golden("zoo_mnist", 8)[0];
+  expect_near(run_reference(bundle, golden.values), golden, bundle.spec.head.width(), 1e-6, 1e-6);
+}
+
+class GoldenTest : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!isa_available(GetParam())) {
+      GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+    }
+  }
+};
+
+TEST_P(GoldenTest, EverySmallModel) {
+  for (const std::string name : kModels) {
+    SCOPED_TRACE(name);
+    const Bundle bundle = load(kFolder + name);
+    const Golden golden = load_golden(name, 1)[0];
+    const Golden found = run_model(bundle, GetParam(), golden.values);
+    expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
+    expect_scores_of_own_head(found, golden.values, bundle.spec.head);
+  }
+}
+
+TEST_P(GoldenTest, EightDigits) {
+  const Bundle bundle = load("zoo/mnist");
+  for (const Golden& golden : load_golden("zoo_mnist", 8)) {
+    const Golden found = run_model(bundle, GetParam(), golden.values);
+    expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
+    expect_scores_of_own_head(found, golden.values, bundle.spec.head);
+  }
+}
+
+std::vector<std::vector<int32_t>> read_images(const std::string& path) {
+  constexpr size_t kHeader = 16;
+  constexpr size_t kPixels = 28 * 28;
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
+  std::vector<std::vector<int32_t>> images;
+  for (size_t at = kHeader; at + kPixels <= bytes.size(); at += kPixels) {
+    auto& image = images.emplace_back();
+    for (size_t i = 0; i < kPixels; ++i) {
+      image.push_back(static_cast<unsigned char>(bytes[at + i]));
+    }
+  }
+  return images;
+}
+
+TEST(Golden, BitsPerDimensionOfTestImages) {
+  const Bundle bundle = load("zoo/mnist");
+  const SafetensorsFile file = open(std::string(kFolder) + "zoo_mnist/golden.bin");
+  const std::vector<float> expected = read(file, "bits_per_dim");
+  const auto images = read_images(std::string(kFolder) + "mnist_test_100.idx3-ubyte");
+  ASSERT_EQ(images.size(), 100);
+  ASSERT_EQ(expected.size(), images.size());
+  const CpuModel made = make_cpu_model(bundle, {}, kLimits);
+  for (size_t i = 0; i < images.size(); ++i) {
+    begin_sequence(*made.model, 0, images[i][0]);
+    const std::vector<int32_t> rest(images[i].begin() + 1, images[i].end());
+    double total = 0.0;
+    for (const float log_prob : feed(*made.model, 0, rest, kChunk - 1, Want::kScores)) {
+      total -= double{log_prob};
+    }
+    EXPECT_NEAR(total / 783 / std::numbers::ln2, expected[i], 1e-5) << "image " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, GoldenTest, testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+}  // namespace
+}  // namespace runnel
