@@ -79,7 +79,18 @@ def parse_arguments(argv):
         raise BundleError(f"{message} (see convert.py --help)")
 
     parser.error = fail
-    add = parser.add_argument
+    add_model_flags(parser.add_argument)
+    add_value_flags(parser.add_argument)
+    add_name_flags(
+        parser.add_argument_group(
+            "names, where they are not those of the authors' code"
+        ).add_argument
+    )
+    add_card_flags(parser.add_argument_group("model card (README.md)").add_argument)
+    return parser.parse_args(argv)
+
+
+def add_model_flags(add):
     add(
         "checkpoint",
         nargs="+",
@@ -97,6 +108,29 @@ def parse_arguments(argv):
         help="attention heads; the error without it lists what is possible",
     )
     add("--name", help="the model's name (default: the last part of --out)")
+    add(
+        "--activation",
+        choices=("relu", "gelu"),
+        default="relu",
+        help="of the feed-forward part (default: relu)",
+    )
+    add(
+        "--attention-eps",
+        type=float,
+        default=1e-6,
+        metavar="X",
+        help="added to the normalizer (default: 1e-6)",
+    )
+    add("--norm-eps", type=float, default=1e-5, metavar="X", help="of LayerNorm (default: 1e-5)")
+    add(
+        "--dtype",
+        choices=tuple(bundle_format.DTYPES),
+        default="f32",
+        help="of the stored weights (default: f32)",
+    )
+
+
+def add_value_flags(add):
     add(
         "--image",
         metavar="HxWxC",
@@ -119,28 +153,9 @@ def parse_arguments(argv):
         metavar="FILE",
         help="draw the first value: a JSON array, one number per value",
     )
-    add(
-        "--activation",
-        choices=("relu", "gelu"),
-        default="relu",
-        help="of the feed-forward part (default: relu)",
-    )
-    add(
-        "--attention-eps",
-        type=float,
-        default=1e-6,
-        metavar="X",
-        help="added to the normalizer (default: 1e-6)",
-    )
-    add("--norm-eps", type=float, default=1e-5, metavar="X", help="of LayerNorm (default: 1e-5)")
-    add(
-        "--dtype",
-        choices=tuple(bundle_format.DTYPES),
-        default="f32",
-        help="of the stored weights (default: f32)",
-    )
-    names = parser.add_argument_group("names, where they are not those of the authors' code")
-    add = names.add_argument
+
+
+def add_name_flags(add):
     add(
         "--encoder",
         metavar="PREFIX",
@@ -172,8 +187,9 @@ def parse_arguments(argv):
         metavar="PATTERN",
         help="tensors that take no part in the forward pass, as a shell pattern; may be repeated",
     )
-    card = parser.add_argument_group("model card (README.md)")
-    add = card.add_argument
+
+
+def add_card_flags(add):
     add(
         "--card-note",
         action="append",
@@ -186,7 +202,6 @@ def parse_arguments(argv):
         metavar="FILE",
         help="Markdown to append, such as training data, licence and figures",
     )
-    return parser.parse_args(argv)
 
 
 # --- Finding the model's parts ---

@@ -100,7 +100,14 @@ def parse_arguments(argv):
         raise BundleError(f"{message} (see random_bundle.py --help)")
 
     parser.error = fail
-    add = parser.add_argument
+    add_size_flags(parser.add_argument)
+    add_value_flags(parser.add_argument)
+    args = parser.parse_args(argv)
+    fill_in(args)
+    return args
+
+
+def add_size_flags(add):
     add(
         "--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced"
     )
@@ -120,6 +127,9 @@ def parse_arguments(argv):
     add("--ffn", type=int, help="width of the feed-forward part")
     add("--activation", choices=("relu", "gelu"))
     add("--no-final-norm", action="store_true", help="no LayerNorm after the last layer")
+
+
+def add_value_flags(add):
     add("--combine", choices=("concat", "add"), help="of the embeddings of value and position")
     add(
         "--value-width",
@@ -151,9 +161,6 @@ def parse_arguments(argv):
         help="first value of a fresh sequence, or 'none' (default: 0)",
     )
     add("--dtype", choices=tuple(bundle_format.DTYPES), help="of the stored weights")
-    args = parser.parse_args(argv)
-    fill_in(args)
-    return args
 
 
 def fill_in(args):
