@@ -150,7 +150,7 @@ grpc::Status Client::score(const std::string& model, std::span<const int32_t> va
   const system_clock::time_point until = deadline(timeout_);
   while (true) {
     milliseconds pushback{0};
-    const grpc::Status status = score_once(model, values, until, scored, pushback);
+    grpc::Status status = score_once(model, values, until, scored, pushback);
     const bool full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
     if (!full || pushback == milliseconds(0) || system_clock::now() + pushback >= until) {
       return status;
@@ -191,7 +191,7 @@ grpc::Status Client::score_once(const std::string& model, std::span<const int32_
     sound = take_scores(response, values.size(), scored, total);
   if (!sound) call.context().TryCancel();
   if (writer.joinable()) writer.join();
-  const grpc::Status status = stream->Finish();
+  grpc::Status status = stream->Finish();
   pushback = pushback_of(call.context());
   if (sound && (!status.ok() || total)) return status;
   return {grpc::StatusCode::INTERNAL,

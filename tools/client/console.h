@@ -21,8 +21,11 @@ struct Console {
   std::ostream& err;
   bool out_terminal = false, err_terminal = false;
   bool colour = false, utf8 = false;
+  // The empty braces let a designated initializer leave the two out.
+  // NOLINTBEGIN(readability-redundant-member-init)
   std::function<int()> columns{};  // of the terminal behind err
   Clock clock{};
+  // NOLINTEND(readability-redundant-member-init)
 };
 
 // The process's own streams. Colour only on a terminal that has it, and never where NO_COLOR is

@@ -34,6 +34,7 @@ class Scoring {
   void run(int jobs, ProgressLine& progress) {
     std::vector<std::thread> workers;
     const int count = static_cast<int>(std::min<size_t>(jobs, sequences_.size()));
+    workers.reserve(count);
     for (int i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
     const auto total = static_cast<int64_t>(sequences_.size());
     std::unique_lock lock(mutex_);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 #include "models/text.h"
@@ -107,7 +108,7 @@ std::string byte_count(int64_t bytes) {
     amount /= 1024;
     ++unit;
   }
-  const bool whole = amount == static_cast<double>(static_cast<int64_t>(amount));
+  const bool whole = amount == std::floor(amount);
   return fixed(amount, whole || amount >= 100 ? 0 : 1) + " " + kUnits[unit];
 }
 
