@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "base/hash.h"
 #include "engine/scheduler.h"
 #include "engine/score_call.h"
 #include "engine/validate.h"
@@ -25,11 +26,7 @@ uint64_t seed_of(const std::string& request_id) {
     std::random_device device;
     return (uint64_t{device()} << 32) | device();
   }
-  uint64_t hash = 14695981039346656037ULL;
-  for (const char c : request_id) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return hash;
+  return hash_of(request_id);
 }
 
 }  // namespace

@@ -19,6 +19,23 @@ bool ends_with_stop(const std::vector<std::vector<int32_t>>& stop,
   });
 }
 
+void replay(Generation& generation, TimePoint now) {
+  const CallRecord& record = *generation.record;
+  auto top = record.top.begin() + generation.top_replayed;
+  for (int room = generation.stream->room(); room > 0 && generation.replaying(); --room) {
+    const StreamValue& value = record.values[generation.replayed++];
+    Emitted emitted;
+    emitted.value = value.value;
+    emitted.position = value.position;
+    emitted.log_prob = value.log_prob;
+    emitted.top_count = value.top_count;
+    std::copy_n(top, value.top_count, emitted.top);
+    top += value.top_count;
+    generation.stream->push(0, emitted, now);
+  }
+  generation.top_replayed = top - record.top.begin();
+}
+
 std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,
                                        int64_t max_length, TimePoint now) {
   Sample& sample = generation.samples[index];
@@ -28,6 +45,7 @@ std::optional<FinishReason> take_value(Generation& generation, int index, const 
   --sample.remaining;
   ++sample.sampled;
   generation.stream->push(index, emitted, now);
+  if (generation.record) generation.record->add(emitted);
   if (!generation.request.stop.empty()) {
     if (static_cast<int64_t>(sample.tail.size()) == kMaxStopLength) {
       sample.tail.erase(sample.tail.begin());

@@ -28,17 +28,25 @@ struct Generation {
   std::vector<std::unique_ptr<Session>> ephemeral;  // sessions that nobody else knows
   std::vector<Sample> samples;
   uint64_t seed = 0;
-  size_t fed = 0;         // prompt values given to the first sample's session
-  bool sampling = false;  // the prompt is in; samples decode
-  bool begins = false;    // the spec's first value is to be emitted
+  size_t fed = 0;                      // prompt values given to the first sample's session
+  bool sampling = false;               // the prompt is in; samples decode
+  bool begins = false;                 // the spec's first value is to be emitted
+  std::shared_ptr<CallRecord> record;  // where the call has a request_id and a session
+  size_t to_replay = 0;                // values that an earlier try was sent: they go out first
+  size_t replayed = 0;                 // of them
+  std::ptrdiff_t top_replayed = 0;     // of the record's top log-probabilities
+  bool resend = false;                 // the earlier try was finished: nothing is left to sample
   bool ended = false;
   TimePoint admitted{};
   std::optional<TimePoint> stalled_since;  // rows left out for want of room since then
 
   std::span<const int32_t> unfed() const { return std::span(request.prompt).subspan(fed); }
-  bool prompting() const { return !ended && !sampling; }
+  bool replaying() const { return replayed < to_replay; }
   int live_samples() const;
 };
+
+// Sends as many of the record's values as the stream has room for.
+void replay(Generation& generation, TimePoint now);
 
 // Takes one value into a sample: position, pending, stream. What it finished with, if it did.
 std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,

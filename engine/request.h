@@ -23,6 +23,8 @@ struct SessionKey {
 struct Delivery {
   int max_values = 16;
   Duration max_delay = std::chrono::milliseconds(20);
+
+  friend bool operator==(const Delivery&, const Delivery&) = default;
 };
 
 // One call to Generate.
@@ -41,8 +43,12 @@ struct GenerateRequest {
   std::optional<bool>
       keep;  // default: samples == 1 and session named. False: the session, if any, is not changed
   std::optional<int64_t> expected_position;
+  // Names the call, so that it can be asked again: the same request with the same id gets the same
+  // stream.
   std::string request_id;
   Delivery delivery;
+
+  friend bool operator==(const GenerateRequest&, const GenerateRequest&) = default;
 };
 
 // The first event of a generation.

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/validate.h"
-#include "models/begin.h"
+#include "base/hash.h"
 
 namespace runnel {
 namespace {
@@ -98,6 +97,8 @@ void Scheduler::gather() {
   subjects_.clear();
   for (const auto& generation : generations_) {
     if (generation->ended) continue;
+    if (generation->resend || generation->replaying()) replay_recorded(*generation);
+    if (generation->ended || generation->replaying()) continue;
     if (generation->sampling) {
       gather_samples(*generation);
       continue;
@@ -112,6 +113,21 @@ void Scheduler::gather() {
         {.want = Want::kScores, .inputs = static_cast<int64_t>(call->unfed().size())});
     subjects_.push_back({.score = call.get()});
   }
+}
+
+// A retry is sent what the first try was sent; then it goes on, or ends, where that one did.
+void Scheduler::replay_recorded(Generation& generation) {
+  replay(generation, now_);
+  if (generation.replaying()) {
+    if (!generation.stalled_since) generation.stalled_since = now_;
+    generation.stream->starve();
+    return;
+  }
+  generation.stalled_since.reset();
+  if (!generation.resend) return;
+  generation.stream->finish(*generation.record->finished);
+  generation.stream->end({});
+  generation.ended = true;
 }
 
 void Scheduler::gather_samples(Generation& generation) {
@@ -204,221 +220,6 @@ void Scheduler::advance(const Subject& subject, int inputs) {
   if (generation.unfed().empty()) start_sampling(generation);
 }
 
-// --- Admission
-// --------------------------------------------------------------------------------------
-
-void Scheduler::admit(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
-  auto generation = std::make_unique<Generation>();
-  generation->request = std::move(request);
-  generation->stream = std::move(stream);
-  generation->admitted = now_;
-  Status status = draining() ? Status(Code::kUnavailable, "the server is draining; try another one")
-                             : try_admit(*generation);
-  if (!status.ok()) {
-    generation->stream->end(std::move(status));
-    return;
-  }
-  generations_.push_back(std::move(generation));
-  begin_feeding(*generations_.back());
-}
-
-// Finds or makes the sessions of a generation's samples, or says why it cannot be.
-Status Scheduler::try_admit(Generation& generation) {
-  const GenerateRequest& request = generation.request;
-  Result<Session*> source = source_of(generation);
-  if (!source.ok()) return source.status();
-  const int64_t position = *source == nullptr ? 0 : (*source)->position;
-  const auto given = static_cast<int64_t>(request.prompt.size());
-  if (request.expected_position.value_or(position) != position) {
-    return {Code::kAborted, "the sequence stands at position " + std::to_string(position) +
-                                ", not at expected_position " +
-                                std::to_string(*request.expected_position)};
-  }
-  const bool nothing_known = position == 0 && given == 0;
-  if (nothing_known && !model_.spec().begin) {
-    return invalid_argument("session '" + request.session.value_or("") +
-                            "' is empty and so is the prompt: give at least one value");
-  }
-  if (Status s = validate_length(position, given, model_.spec()); !s.ok()) return s;
-
-  Result<Session*> first = open_samples(generation, *source);
-  if (!first.ok()) return first.status();
-  generation.seed = *request.seed;
-  generation.begins = nothing_known;
-  const int64_t end = model_.spec().max_length();
-  const int64_t left = end == 0 ? options_.max_values : end - position - given;
-  for (Sample& sample : generation.samples) {
-    sample.remaining = std::min(left, request.max_values.value_or(left));
-    if (!request.stop.empty()) sample.tail.reserve(kMaxStopLength);
-  }
-  generation.stream->start({.session = (*first)->key.id,
-                            .seed = generation.seed,
-                            .position = position,
-                            .numerics = model_.layout().numerics});
-  return {};
-}
-
-// The session that a generation starts from; null for a fresh sequence.
-Result<Session*> Scheduler::source_of(const Generation& generation) {
-  const GenerateRequest& request = generation.request;
-  if (!request.session) return static_cast<Session*>(nullptr);
-  Session* source = sessions_.find({request.owner, *request.session});
-  if (source == nullptr) {
-    return not_found("no session '" + *request.session +
-                     "': create it first, or leave the origin empty and set keep");
-  }
-  if (!source->resting()) {
-    return Status(Code::kAborted, "session '" + *request.session +
-                                      "' is busy with another call; wait until that one ends");
-  }
-  return source;
-}
-
-// One session for each sample; the first stands where the source stands.
-Result<Session*> Scheduler::open_samples(Generation& generation, Session* source) {
-  const GenerateRequest& request = generation.request;
-  const bool in_place = source != nullptr && request.keep.value_or(request.samples == 1);
-  const int needed = request.samples - (in_place ? 1 : 0);
-  if (needed > pool_.free()) return lease_refusal(needed);
-  generation.samples.resize(request.samples);
-  for (Sample& sample : generation.samples) {
-    if (in_place) {
-      sample.session = source;
-      return source;  // keep goes with one sample
-    }
-    const SlotId slot = *pool_.lease();
-    if (request.keep.value_or(false) && source == nullptr) {
-      Session session;
-      session.key = new_key(request.owner);
-      session.slot = slot;
-      sample.session = sessions_.insert(std::move(session));
-    } else {
-      generation.ephemeral.push_back(std::make_unique<Session>());
-      sample.session = generation.ephemeral.back().get();
-      sample.session->slot = slot;
-    }
-  }
-  Session& first = *generation.samples[0].session;
-  if (source != nullptr) {
-    copy_state(*source, first);
-  } else {
-    set_slot(first, {}, true);
-  }
-  return &first;
-}
-
-// Gives the first sample its prompt; where there is none to consume, sampling starts at once.
-void Scheduler::begin_feeding(Generation& generation) {
-  Session& session = *generation.samples[0].session;
-  if (session.pending == kNoValue && !generation.request.prompt.empty()) {
-    session.pending = generation.request.prompt[generation.fed++];
-    ++session.position;
-  }
-  if (generation.unfed().empty()) {
-    start_sampling(generation);
-    return;
-  }
-  session.apply(SessionEvent::kFeed);
-  set_slot(session, {}, false);
-}
-
-// The prompt is in. Copies its state to the other samples and lets all of them decode.
-void Scheduler::start_sampling(Generation& generation) {
-  generation.sampling = true;
-  Session& first = *generation.samples[0].session;
-  for (size_t i = 1; i < generation.samples.size(); ++i) {
-    Session& other = *generation.samples[i].session;
-    model_.copy(first.slot, other.slot);
-    other.position = first.position;
-    other.pending = first.pending;
-  }
-  for (size_t i = 0; i < generation.samples.size(); ++i) {
-    start_sample(generation, static_cast<int>(i));
-  }
-}
-
-void Scheduler::start_sample(Generation& generation, int index) {
-  Sample& sample = generation.samples[index];
-  Session& session = *sample.session;
-  const int64_t end = model_.spec().max_length();
-  std::optional<FinishReason> reason;
-  if (sample.remaining == 0) {
-    reason = session.position == end && end != 0 ? FinishReason::kEnd : FinishReason::kLength;
-  } else if (generation.begins) {
-    Emitted first;
-    first.value = begin_value(*model_.spec().begin, generation.seed, index);
-    reason = take_value(generation, index, first, end, now_);
-  }
-  if (reason) {
-    // What was given and not consumed stays with the session: its slot must know it.
-    set_slot(session, {}, false);
-    finish_sample(generation, index, *reason);
-    return;
-  }
-  session.apply(SessionEvent::kSample);
-  set_slot(session,
-           {.seed = generation.seed,
-            .stream = static_cast<uint32_t>(index),
-            .remaining = sample.remaining,
-            .sampling = generation.request.sampling,
-            .top_log_probs = generation.request.top_log_probs},
-           false);
-}
-
-void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
-                           std::function<void(Result<ScoredChunk>)> done) {
-  call->done = std::move(done);
-  if (draining()) {
-    call->complete(Status(Code::kUnavailable, "the server is draining; try another one"));
-    return;
-  }
-  if (call->session == nullptr) {
-    if (Status s = open_score(*call); !s.ok()) {
-      call->complete(std::move(s));
-      return;
-    }
-    scores_.push_back(call);
-  }
-  Session& session = *call->session;
-  const auto given = static_cast<int64_t>(values.size());
-  if (Status s = validate_length(session.position, given, model_.spec()); !s.ok()) {
-    call->complete(std::move(s));
-    return;
-  }
-  call->values = std::move(values);
-  call->fed = 0;
-  if (session.pending == kNoValue && given > 0) {
-    session.pending = call->values[call->fed++];
-    ++session.position;
-    set_slot(session, {}, false);
-  }
-  call->scored = {.position = session.position, .log_probs = {}};
-  call->scored.log_probs.reserve(call->values.size());
-  if (call->unfed().empty()) call->complete(std::move(call->scored));
-}
-
-// A slot of its own for a Score call, standing where its origin stands.
-Status Scheduler::open_score(ScoreCall& call) {
-  Session* source = nullptr;
-  if (call.origin) {
-    source = sessions_.find({call.owner, *call.origin});
-    if (source == nullptr) return not_found("no session '" + *call.origin + "'");
-    if (!source->resting()) {
-      return {Code::kAborted, "session '" + *call.origin + "' is busy with another call"};
-    }
-  }
-  if (pool_.free() == 0) return lease_refusal(1);
-  call.session = std::make_unique<Session>();
-  call.session->slot = *pool_.lease();
-  if (source != nullptr) {
-    copy_state(*source, *call.session);
-  } else {
-    set_slot(*call.session, {}, true);
-  }
-  call.session->apply(SessionEvent::kFeed);
-  return {};
-}
-
 // --- Slots and sessions
 // -------------------------------------------------------------------------------
 
@@ -446,19 +247,24 @@ void Scheduler::set_slot(const Session& session, Control control, bool zero_stat
   model_.set(session.slot, control, zero_state);
 }
 
-SessionKey Scheduler::new_key(const std::string& owner) {
+// The session that a call goes on in: the one that it names, or a new one whose id follows from the
+// request_id, so that a retry finds it. An empty id where neither decides.
+SessionKey Scheduler::key_of(const GenerateRequest& request) {
+  if (request.session) return {request.owner, *request.session};
+  if (request.request_id.empty() || !request.keep.value_or(false)) return {request.owner, ""};
+  return {request.owner, "r-" + hex(hash_of(request.request_id))};
+}
+
+SessionKey Scheduler::unused_key(const std::string& owner) {
   SessionKey key{owner, ""};
   do {
-    constexpr char kHex[] = "0123456789abcdef";
-    uint64_t bits = random_();
-    key.id = "s-";
-    for (int i = 0; i < 16; ++i, bits >>= 4) key.id += kHex[bits & 15];
+    key.id = "s-" + hex(random_());
   } while (sessions_.find(key) != nullptr);
   return key;
 }
 
 Result<SessionInfo> Scheduler::create_session(SessionKey key) {
-  if (key.id.empty()) key = new_key(key.owner);
+  if (key.id.empty()) key = unused_key(key.owner);
   if (sessions_.find(key) != nullptr) {
     return Status(Code::kAlreadyExists, "session '" + key.id + "' exists already");
   }
@@ -553,12 +359,14 @@ void Scheduler::end_if_over(Generation& generation) {
 void Scheduler::finish_sample(Generation& generation, int index, FinishReason reason) {
   Sample& sample = generation.samples[index];
   sample.finished = true;
-  generation.stream->finish({.sample = index,
+  const Finished finished = {.sample = index,
                              .reason = reason,
                              .prompt_values = static_cast<int64_t>(generation.fed),
                              .sampled_values = sample.sampled,
                              .position = sample.session->position,
-                             .elapsed = now_ - generation.admitted});
+                             .elapsed = now_ - generation.admitted};
+  generation.stream->finish(finished);
+  if (generation.record) generation.record->finished = finished;
   give_back(sample);
   if (generation.live_samples() > 0) return;
   generation.ended = true;

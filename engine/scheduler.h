@@ -66,6 +66,10 @@ class Scheduler {
 
   // Admission.
   Status try_admit(Generation& generation);
+  bool find_retried(Generation& generation);
+  Status try_resume(Generation& generation);
+  void resume(Generation& generation, Session& session);
+  void start_stream(Generation& generation, const Session& first, int64_t position);
   Result<Session*> source_of(const Generation& generation);
   Result<Session*> open_samples(Generation& generation, Session* source);
   void begin_feeding(Generation& generation);
@@ -78,7 +82,8 @@ class Scheduler {
   void copy_state(Session& from, Session& to);
   void set_slot(const Session& session, Control control, bool zero_state);
   void end_session(Session& session);
-  SessionKey new_key(const std::string& owner);
+  static SessionKey key_of(const GenerateRequest& request);
+  SessionKey unused_key(const std::string& owner);
 
   // Endings.
   void end_what_is_over();
@@ -94,6 +99,7 @@ class Scheduler {
   int run_commands();
   void gather();
   void gather_samples(Generation& generation);
+  void replay_recorded(Generation& generation);
   void step();
   void collect(Ticket ticket);
   void advance(const Subject& subject, int inputs);

@@ -10,8 +10,10 @@
 //   ended      -           -            -        -       -        -
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "engine/call_record.h"
 #include "engine/request.h"
 #include "models/model.h"
 
@@ -38,6 +40,7 @@ struct Session {
   int64_t position = 0;        // known values, consumed or pending: the position of the next one
   int32_t pending = kNoValue;  // the last known value, not consumed yet
   TimePoint idle_since{};
+  std::shared_ptr<CallRecord> last_call;  // of the last call, where it had a request_id
 
   // Follows the table; an event that cannot happen stops the process.
   void apply(SessionEvent event);

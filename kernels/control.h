@@ -17,6 +17,8 @@ struct Sampling {
   float top_p = 1.0F;        // keep the fewest most likely values whose mass reaches top_p; 1: all
   float min_p = 0.0F;   // keep values at least min_p times as likely as the most likely; 0: all
   bool greedy = false;  // the most likely value (of logistics: the mode of the 256 scoring bins)
+
+  friend bool operator==(const Sampling&, const Sampling&) = default;
 };
 
 inline constexpr int32_t kNoValue = -1;

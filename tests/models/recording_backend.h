@@ -1,5 +1,5 @@
-// A backend that passes everything on and keeps the head outputs that are scored, so that tests see what
-// the model itself never shows.
+// A backend that passes everything on and keeps the head outputs that are scored, so that tests see
+// what the model itself never shows.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ class RecordingBackend final : public Backend {
   void norm(View x, View residual, const Norm& norm, View out) override {
     to_.norm(x, residual, norm, out);
   }
-  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
-             States states, View out) override {
+  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
+             View out) override {
     to_.recur(rows, recurrence, inputs, states, out);
   }
   void gather(View x, View index, View out) override { to_.gather(x, index, out); }

@@ -113,8 +113,9 @@ class Style(unittest.TestCase):
         self.assertEqual(faults, [])
 
     def test_headers_begin_with_what_they_are_for(self):
-        faults = [relative(p) for p in files("*.h", "*.cuh")
-                  if not p.read_text().startswith("//") or "#pragma once" not in p.read_text()]
+        # *_inl.h is included several times on purpose.
+        faults = [relative(p) for p in files("*.h", "*.cuh") if not p.read_text().startswith("//")
+                  or ("#pragma once" not in p.read_text() and not p.name.endswith("_inl.h"))]
         self.assertEqual(faults, [])
 
     def test_text_names_no_machine(self):

@@ -1,0 +1,171 @@
+// A call made again with its request_id: the same stream, from the start, whatever became of the
+// first try.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/harness.h"
+
+namespace runnel {
+namespace {
+
+std::vector<int32_t> expected(const std::vector<int32_t>& known, int count, uint64_t seed = 1) {
+  return FakeModel::expected(fake_spec(), known, seed, 0, count);
+}
+
+GenerateRequest retryable(std::vector<int32_t> prompt, int64_t max_values) {
+  GenerateRequest request = request_of(std::move(prompt), max_values);
+  request.request_id = "call-1";
+  request.session = "a";
+  request.expected_position = 0;
+  return request;
+}
+
+class RetryTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(harness_.create("a").ok()); }
+  Harness harness_{fake_spec(), {.slots = 3, .rows = 2, .values = 4, .steps = 1}};
+};
+
+TEST_F(RetryTest, AFinishedCallIsSentAgainAndNothingIsComputed) {
+  GenerateRequest request = retryable({1, 2}, 40);
+  const auto first = harness_.generate(request);
+  harness_.run();
+  const size_t launches = harness_.model->launches.size();
+  const auto again = harness_.generate(request, 8);  // less room than values
+  for (int i = 0; i < 20; ++i) harness_.turn();
+  EXPECT_EQ(again->values, first->values);
+  EXPECT_EQ(again->positions, first->positions);
+  EXPECT_EQ(again->started->seed, first->started->seed);
+  EXPECT_EQ(again->started->position, 0);
+  ASSERT_EQ(again->finished.size(), 1U);
+  EXPECT_EQ(again->finished[0].reason, first->finished[0].reason);
+  EXPECT_EQ(again->finished[0].position, 42);
+  EXPECT_TRUE(again->end->ok());
+  EXPECT_EQ(harness_.model->launches.size(), launches);
+  EXPECT_EQ(harness_.get("a")->position, 42);
+}
+
+TEST_F(RetryTest, ACancelledCallGoesOnWhereItStopped) {
+  for (const int turns : {1, 2, 3, 8, 20}) {  // in the prompt, and behind it
+    Harness harness(fake_spec(), {.slots = 3, .rows = 2, .values = 4, .steps = 1});
+    ASSERT_TRUE(harness.create("a").ok());
+    const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const GenerateRequest request = retryable(prompt, 30);
+    const auto first = harness.generate(request);
+    for (int i = 0; i < turns; ++i) harness.turn();
+    first->stream->cancel();
+    harness.run();
+    const auto again = harness.generate(request);
+    harness.run();
+    EXPECT_TRUE(again->end->ok()) << again->end->to_string();
+    EXPECT_EQ(again->values[0], expected(prompt, 30)) << turns;
+    EXPECT_EQ(again->finished[0].sampled_values, 30);
+    EXPECT_EQ(again->finished[0].prompt_values, 9);
+    EXPECT_EQ(harness.get("a")->position, 39);
+  }
+}
+
+TEST_F(RetryTest, ACallThatStillRunsIsTakenOver) {
+  const GenerateRequest request = retryable({1}, 30);
+  const auto first = harness_.generate(request);
+  for (int i = 0; i < 5; ++i) harness_.turn();
+  const auto again = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(first->end->code(), Code::kAborted);
+  EXPECT_EQ(again->values[0], expected({1}, 30));
+  EXPECT_TRUE(again->end->ok());
+}
+
+TEST_F(RetryTest, AStopSequenceIsFoundAcrossTheTries) {
+  const auto all = expected({1}, 30);
+  GenerateRequest request = retryable({1}, 30);
+  request.stop = {{all[3], all[4], all[5]}};
+  request.delivery.max_values = 1;
+  const auto first = harness_.generate(request);
+  for (int i = 0; i < 5; ++i) harness_.turn();
+  ASSERT_EQ(first->values[0].size(), 5U);
+  first->stream->cancel();
+  harness_.run();
+  const auto again = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(again->finished[0].reason, FinishReason::kStop);
+  EXPECT_EQ(again->values[0].size(), 6U);
+}
+
+TEST_F(RetryTest, AnotherRequestUnderTheSameIdIsRefused) {
+  harness_.generate(retryable({1}, 5));
+  harness_.run();
+  const auto other = harness_.generate(retryable({1, 2}, 5));
+  harness_.run();
+  EXPECT_EQ(other->end->code(), Code::kInvalidArgument);
+  EXPECT_THAT(other->end->message(), testing::HasSubstr("'call-1' was used for another request"));
+}
+
+TEST_F(RetryTest, ALaterCallEndsWhatCanBeRetried) {
+  const GenerateRequest request = retryable({1}, 5);
+  harness_.generate(request);
+  harness_.run();
+  GenerateRequest next = request_of({}, 5);
+  next.session = "a";
+  harness_.generate(next);
+  harness_.run();
+  const auto again = harness_.generate(request);
+  harness_.run();
+  // A new call by now, and expected_position says that it must not be made.
+  EXPECT_EQ(again->end->code(), Code::kAborted);
+}
+
+TEST_F(RetryTest, AKeptSequenceWithoutASessionIsFoundByItsId) {
+  GenerateRequest request = request_of({3}, 10);
+  request.keep = true;
+  request.request_id = "new-1";
+  const auto first = harness_.generate(request);
+  for (int i = 0; i < 3; ++i) harness_.turn();
+  first->stream->cancel();
+  harness_.run();
+  const auto again = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(again->started->session, first->started->session);
+  EXPECT_EQ(again->values[0], expected({3}, 10));
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 1);  // "a" and this one
+}
+
+TEST_F(RetryTest, WithoutASessionTheSeedFollowsFromTheId) {
+  GenerateRequest request = request_of({3}, 10);
+  request.seed.reset();
+  request.request_id = "free-1";
+  const auto first = harness_.generate(request);
+  const auto again = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(first->values, again->values);
+  request.request_id = "free-2";
+  const auto other = harness_.generate(request);
+  harness_.run();
+  EXPECT_NE(first->values, other->values);
+}
+
+TEST_F(RetryTest, ASessionThatIsSentAgainIsNotBusy) {
+  const GenerateRequest request = retryable({1}, 40);
+  harness_.generate(request);
+  harness_.run();
+  const auto slow = std::make_shared<Reader>();
+  slow->stream = std::make_shared<TokenStream>(request.delivery, 8, 0, [] {});
+  ASSERT_TRUE(harness_.engine->generate(request, slow->stream).ok());
+  harness_.turn();
+  GenerateRequest next = request_of({}, 5);
+  next.session = "a";
+  const auto rest = harness_.generate(next);
+  harness_.run();
+  EXPECT_TRUE(rest->end->ok());
+  for (int i = 0; i < 100 && !slow->end; ++i) {
+    slow->read();
+    harness_.engine->turn();
+  }
+  EXPECT_EQ(slow->values[0], expected({1}, 40));
+  EXPECT_TRUE(slow->end->ok());
+  EXPECT_EQ(harness_.get("a")->position, 46);
+}
+
+}  // namespace
+}  // namespace runnel
