@@ -11,6 +11,7 @@ void Reader::read() {
     for (const StreamValue& value : group.values) {
       values[value.sample].push_back(value.value);
       positions[value.sample].push_back(value.position);
+      log_probs[value.sample].push_back(value.log_prob);
     }
     if (!group.values.empty()) groups.push_back(group.values.size());
     finished.insert(finished.end(), group.finished.begin(), group.finished.end());
@@ -23,6 +24,9 @@ Harness::Harness(Spec spec, ModelLimits limits, EngineOptions options) {
   model = owned.get();
   engine = std::make_unique<Engine>(std::move(owned), options, clock, false);
 }
+
+Harness::Harness(std::unique_ptr<Model> owned, const EngineOptions& options)
+    : engine(std::make_unique<Engine>(std::move(owned), options, clock, false)) {}
 
 std::shared_ptr<Reader> Harness::generate(const GenerateRequest& request, int room) {
   auto reader = std::make_shared<Reader>();

@@ -17,6 +17,7 @@ struct Reader {
   std::optional<Started> started;
   std::map<int, std::vector<int32_t>> values;  // by sample
   std::map<int, std::vector<int64_t>> positions;
+  std::map<int, std::vector<float>> log_probs;
   std::vector<size_t> groups;  // sizes of the groups taken that had values
   std::vector<Finished> finished;
   std::optional<Status> end;
@@ -29,6 +30,9 @@ class Harness {
  public:
   explicit Harness(Spec spec = fake_spec(), ModelLimits limits = default_limits(),
                    EngineOptions options = {});
+
+  // Over a model of the caller's.
+  Harness(std::unique_ptr<Model> owned, const EngineOptions& options);
 
   static ModelLimits default_limits() { return {.slots = 8, .rows = 8, .values = 16, .steps = 4}; }
 
@@ -45,7 +49,7 @@ class Harness {
   Status remove(const std::string& id);
 
   Clock clock{TimePoint(std::chrono::seconds(1000))};
-  FakeModel* model = nullptr;
+  FakeModel* model = nullptr;  // null over another model
   std::unique_ptr<Engine> engine;
   std::vector<std::shared_ptr<Reader>> readers;
 };

@@ -1,0 +1,141 @@
+// Bit identity through the whole engine: a generation alone, and the same one among random others,
+// in every slot, with every step budget (and so every prompt chunking), on 1, 2 and 4 threads, read
+// promptly and read slowly. Values, log-probabilities and final state are equal to the byte, on
+// each instruction set.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/engine/harness.h"
+#include "tests/models/bundle_writer.h"
+#include "tests/models/model_harness.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kSlots = 6;
+constexpr int kValues = 24;
+
+// What surrounds the generation under test.
+struct Around {
+  int threads = 1;
+  int slot = 0;           // that it gets
+  int batch_values = 64;  // the step's budget
+  int steps = 1;
+  bool others = false;
+  bool slow = false;  // its reader takes values now and then
+  uint64_t seed = 1;  // of all that is random around it
+};
+
+class BitIdentityTest : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!isa_available(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+  }
+
+  Generated run(const Around& around) {
+    EngineOptions options;
+    options.steps_per_launch = around.steps;
+    options.batch_values = around.batch_values;
+    CpuModel made = make_cpu_model(
+        random_bundle(small_symbol_spec(), 3), {GetParam(), around.threads},
+        {.slots = kSlots, .rows = kSlots, .values = around.batch_values, .steps = around.steps});
+    Model& model = *made.model;
+    Harness harness(std::move(made.model), options);
+    random_.seed(around.seed);
+    // Slots are leased from the lowest on: sessions fill those before the one wanted.
+    for (int i = 0; i < around.slot; ++i) {
+      EXPECT_TRUE(harness.create("s" + std::to_string(i)).ok());
+    }
+    const auto mine = harness.generate(under_test(), around.slow ? 2 * around.steps : 0);
+    harness.readers.clear();
+    for (int turn = 0; turn < 5000 && !mine->end; ++turn) {
+      if (around.others && random_() % 3 == 0) disturb(harness);
+      harness.engine->turn();
+      if (!around.slow || random_() % 4 == 0) mine->read();
+    }
+    EXPECT_TRUE(mine->end && mine->end->ok());
+    return {mine->values[0], mine->log_probs[0], state_bytes(model, around.slot)};
+  }
+
+  static GenerateRequest under_test() {
+    std::vector<int32_t> prompt(17);
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 5 % 11);
+    GenerateRequest request = request_of(prompt, kValues, 77);
+    request.sampling.temperature = 0.9F;
+    request.sampling.top_k = 7;
+    request.keep = true;
+    return request;
+  }
+
+  // Another call comes, or one that runs is cancelled.
+  void disturb(Harness& harness) {
+    if (random_() % 4 == 0 && !others_.empty()) {
+      others_[random_() % others_.size()]->stream->cancel();
+      return;
+    }
+    std::vector<int32_t> prompt(1 + random_() % 20);
+    for (int32_t& value : prompt) value = static_cast<int32_t>(random_() % 11);
+    GenerateRequest request = request_of(prompt, static_cast<int64_t>(random_() % 30), random_());
+    request.samples = 1 + static_cast<int>(random_() % 2);
+    const auto other = harness.generate(request);
+    if (random_() % 5 == 0) harness.readers.clear();  // nobody reads it
+    others_.push_back(other);
+  }
+
+  std::mt19937_64 random_;
+  std::vector<std::shared_ptr<Reader>> others_;
+};
+
+TEST_P(BitIdentityTest, InEverySlot) {
+  const Generated alone = run({});
+  ASSERT_EQ(alone.values.size(), static_cast<size_t>(kValues));
+  for (int slot = 1; slot < kSlots; ++slot) EXPECT_EQ(run({.slot = slot}), alone) << slot;
+}
+
+TEST_P(BitIdentityTest, WithEveryPromptChunking) {
+  const Generated alone = run({});
+  for (int values = 1; values <= 18; ++values) {
+    EXPECT_EQ(run({.batch_values = values}), alone) << values;
+  }
+}
+
+TEST_P(BitIdentityTest, OnAnyNumberOfThreads) {
+  const Generated alone = run({});
+  for (const int threads : {2, 4}) EXPECT_EQ(run({.threads = threads}), alone) << threads;
+}
+
+TEST_P(BitIdentityTest, WithAnyNumberOfStepsPerLaunch) {
+  const Generated alone = run({});
+  for (const int steps : {2, 5, 16}) EXPECT_EQ(run({.steps = steps}), alone) << steps;
+}
+
+TEST_P(BitIdentityTest, WhilePausedAndGoingOn) {
+  const Generated alone = run({});
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    EXPECT_EQ(run({.slow = true, .seed = seed}), alone) << seed;
+  }
+}
+
+TEST_P(BitIdentityTest, AmongRandomOthers) {
+  const Generated alone = run({});
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Around around = {.threads = static_cast<int>(1 << seed % 3),
+                           .slot = static_cast<int>(seed % kSlots),
+                           .batch_values = 2 + static_cast<int>(seed * 7 % 30),
+                           .steps = 1 + static_cast<int>(seed % 4),
+                           .others = true,
+                           .slow = seed % 2 == 0,
+                           .seed = seed};
+    others_.clear();
+    EXPECT_EQ(run(around), alone) << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, BitIdentityTest,
+                         testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+}  // namespace
+}  // namespace runnel
