@@ -9,8 +9,9 @@
 namespace runnel {
 
 // How a value is chosen from the head's distribution. Log-probabilities do not depend on it.
-// Filters apply to the tempered distribution in the order top_k, top_p, min_p. A mixture of
-// logistics takes temperature and greedy only.
+// Filters apply to the tempered distribution in the order top_k, top_p, min_p, each to what the one
+// before has kept (top_p is a share of the mass that top_k leaves); ties go to the lower value. A
+// mixture of logistics takes temperature and greedy only.
 struct Sampling {
   float temperature = 1.0F;  // > 0: logits / T, and for logistics also scale * T
   int32_t top_k = 0;         // keep the k most likely values; 0: all

@@ -151,7 +151,8 @@ TEST_P(CategoricalTest, TopOfManyMatchesASort) {
   const std::vector<float> logits = random_floats(5000, 5);
   std::vector<int> order(logits.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   TopLogProb top[kMaxTopLogProbs];
   ASSERT_EQ(row(logits).top(top, kMaxTopLogProbs), kMaxTopLogProbs);
   for (int i = 0; i < kMaxTopLogProbs; ++i) EXPECT_EQ(top[i].value, order[i]);

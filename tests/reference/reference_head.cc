@@ -101,7 +101,8 @@ Vector filtered_probabilities(const Vector& logits, const Sampling& sampling) {
   Vector p = softmax(logits, sampling.temperature);
   std::vector<int> order(p.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   // How many of the most likely values stay.
   size_t kept = p.size();
   if (sampling.top_k > 0) kept = std::min<size_t>(kept, sampling.top_k);
