@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "models/text.h"
+#include "tools/client/load.h"
 #include "tools/client/values_text.h"
 
 namespace runnel {
@@ -170,6 +171,7 @@ void add_client_commands(CLI::App& app, int& exit_code) {
   add_score(app, exit_code);
   add_info(app, exit_code);
   add_health(app, exit_code);
+  add_load(app, exit_code);
 }
 
 }  // namespace runnel

@@ -1,0 +1,73 @@
+// Which calls a load is made of, and when each is due: decided by a seed alone, before any answer.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace runnel {
+
+// A distribution of lengths: "64" (always), "16-128" (any of these, equally likely), "16,64,512"
+// (one of these, equally likely), "exp:64" (exponential of this mean, at least 1).
+class Lengths {
+ public:
+  // INVALID_ARGUMENT names `flag`, what was expected and what was found.
+  static Result<Lengths> parse(std::string_view text, const std::string& flag);
+
+  int64_t draw(std::mt19937_64& random) const;
+
+ private:
+  enum class Kind { kOneOf, kRange, kExponential };
+  Kind kind_ = Kind::kOneOf;
+  std::vector<int64_t> numbers_;  // the choices; first and last; the mean
+};
+
+// What a client does with the stream of its call.
+enum class Manner {
+  kReads,    // all of it
+  kCancels,  // after some values
+  kStalls,   // stops reading after some values, and goes on later
+};
+
+struct PlannedCall {
+  Duration at{};       // since the start of the run: when a user would have made the call
+  int64_t prompt = 0;  // values given
+  int64_t values = 0;  // values asked for
+  Manner manner = Manner::kReads;
+  int64_t break_after = 0;  // values after which it cancels or stalls
+  uint64_t seed = 0;
+};
+
+struct Traffic {
+  Lengths prompt, values;
+  double cancel_share = 0, stall_share = 0;  // of all calls
+  uint64_t seed = 1;
+  int64_t max_length = 0;    // of the model's sequences; 0: no end. Longer calls are cut
+  int64_t least_prompt = 0;  // 1 for a model without a first value of its own
+};
+
+class LoadPlan {
+ public:
+  // Calls come at random, `rate` a second on average, none waiting for another (a Poisson process).
+  // A rate of 0: all are due at 0.
+  LoadPlan(const Traffic& traffic, double rate);
+
+  // The calls in the order in which they are due.
+  PlannedCall next();
+
+ private:
+  const Traffic traffic_;
+  const double rate_;
+  std::mt19937_64 random_;
+  double at_ = 0;
+};
+
+// `count` random values below `vocabulary`, the same for the same seed.
+std::vector<int32_t> random_prompt(int64_t count, int64_t vocabulary, uint64_t seed);
+
+}  // namespace runnel
