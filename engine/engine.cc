@@ -29,6 +29,13 @@ uint64_t seed_of(const std::string& request_id) {
   return hash_of(request_id);
 }
 
+// States that the call will lease for certain. A retry may find its session; the scheduler knows.
+int slots_needed(const GenerateRequest& request) {
+  if (!request.request_id.empty()) return 0;
+  const bool in_place = request.session && request.keep.value_or(request.samples == 1);
+  return request.samples - (in_place ? 1 : 0);
+}
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options, const Clock& clock,
@@ -78,11 +85,16 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   if (Status s = validate(request, model_->spec(), limits); !s.ok()) return s;
   if (!request.seed) request.seed = seed_of(request.request_id);
   stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
-  const bool put = scheduler_->put(
-      [request = std::move(request), stream = std::move(stream)](Scheduler& scheduler) mutable {
-        scheduler.admit(std::move(request), std::move(stream));
-      });
-  return put ? Status() : mailbox_full();
+  const int needed = slots_needed(request);
+  if (!scheduler_->claim(needed)) return scheduler_->lease_refusal(needed);
+  const bool put = scheduler_->put([request = std::move(request), stream = std::move(stream),
+                                    needed](Scheduler& scheduler) mutable {
+    scheduler.give_up(needed);
+    scheduler.admit(std::move(request), std::move(stream));
+  });
+  if (put) return {};
+  scheduler_->give_up(needed);
+  return mailbox_full();
 }
 
 Result<std::shared_ptr<ScoreCall>> Engine::start_score(const std::string& owner,

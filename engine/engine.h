@@ -73,7 +73,7 @@ class Engine {
 
   // Validates and hands over a generation, whose events come through `stream` (of stream_room()).
   // Not OK: refused at once, nothing will come. INVALID_ARGUMENT (names the field and its limit),
-  // OUT_OF_RANGE, RESOURCE_EXHAUSTED (mailbox full), UNAVAILABLE (draining). Later refusals
+  // OUT_OF_RANGE, RESOURCE_EXHAUSTED (mailbox or pool full), UNAVAILABLE (draining). Later refusals
   // (NOT_FOUND, ABORTED, RESOURCE_EXHAUSTED for a full pool, OUT_OF_RANGE) come as the stream's
   // end.
   Status generate(GenerateRequest request, std::shared_ptr<TokenStream> stream);

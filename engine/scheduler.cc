@@ -169,8 +169,12 @@ void Scheduler::step() {
     }
   }
   const Ticket ticket = model_.submit(rows_, plan_.steps);
-  collect(ticket);
+  const Status status = collect(ticket);
   now_ = clock_.now();
+  if (!status.ok()) {
+    for (const Share& share : plan_.shares) lose(subjects_[share.candidate], status);
+    return;
+  }
   steps_.fetch_add(plan_.steps, std::memory_order_relaxed);
   for (const Emitted& emitted : emitted_) {
     hand_out(subjects_[plan_.shares[emitted.row].candidate], emitted);
@@ -182,12 +186,29 @@ void Scheduler::step() {
 }
 
 // Waits for the device, and not for ever: one that does not answer cannot be served from.
-void Scheduler::collect(Ticket ticket) {
+Status Scheduler::collect(Ticket ticket) {
   const TimePoint started = std::chrono::steady_clock::now();
-  while (!model_.collect(ticket, emitted_)) {
+  while (true) {
+    const Result<bool> done = model_.collect(ticket, emitted_);
+    if (!done.ok()) return done.status();
+    if (*done) return {};
     check(std::chrono::steady_clock::now() - started < kStepTimeout, "the device answers in time");
     std::this_thread::yield();
   }
+}
+
+// The device failed while it worked on this: the state is gone, and with it call and session.
+void Scheduler::lose(const Subject& subject, const Status& status) {
+  if (subject.score != nullptr) {
+    end_score(*subject.score, status);
+    return;
+  }
+  Generation& generation = *subject.generation;
+  if (generation.ended) return;  // another of its samples was in the batch, too
+  const SessionKey key =
+      generation.samples[0].session == nullptr ? SessionKey{} : generation.samples[0].session->key;
+  end_generation(generation, status);
+  if (Session* session = sessions_.find(key)) forget_session(*session);
 }
 
 void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
@@ -226,7 +247,8 @@ void Scheduler::advance(const Subject& subject, int inputs) {
 Status Scheduler::lease_refusal(int needed) const {
   Status status(Code::kResourceExhausted,
                 "no room for " + std::to_string(needed) + " more states: " +
-                    std::to_string(pool_.free()) + " of " + std::to_string(pool_.size()) +
+                    std::to_string(std::max(pool_.unclaimed(), 0)) + " of " +
+                    std::to_string(pool_.size()) +
                     " sessions are free; try again later, or delete sessions that are done");
   if (needed <= pool_.size()) status.with_retry_after(std::chrono::seconds(1));
   return status;
@@ -296,8 +318,7 @@ Status Scheduler::delete_session(const SessionKey& key) {
       end_generation(*generation, {Code::kAborted, "session '" + key.id + "' was deleted"});
     }
   }
-  end_session(*session);
-  sessions_.erase(key);
+  forget_session(*session);
   return {};
 }
 
@@ -306,12 +327,17 @@ void Scheduler::end_session(Session& session) {
   pool_.release(session.slot);
 }
 
+// Ends a named session and frees its name.
+void Scheduler::forget_session(Session& session) {
+  end_session(session);
+  sessions_.erase(SessionKey(session.key));
+}
+
 void Scheduler::expire_sessions() {
   if (now_ < next_expiry_) return;
   next_expiry_ = now_ + kExpiryInterval;
   while (Session* session = sessions_.find_rested(now_ - options_.idle_timeout)) {
-    end_session(*session);
-    sessions_.erase(SessionKey(session->key));
+    forget_session(*session);
   }
 }
 
@@ -365,9 +391,10 @@ void Scheduler::finish_sample(Generation& generation, int index, FinishReason re
                              .sampled_values = sample.sampled,
                              .position = sample.session->position,
                              .elapsed = now_ - generation.admitted};
+  // The slot first: who hears of the end may call again at once.
+  give_back(sample);
   generation.stream->finish(finished);
   if (generation.record) generation.record->finished = finished;
-  give_back(sample);
   if (generation.live_samples() > 0) return;
   generation.ended = true;
   generation.stream->end({});

@@ -37,6 +37,11 @@ class Scheduler {
   void drain() { draining_.store(true, std::memory_order_release); }
   bool draining() const { return draining_.load(std::memory_order_acquire); }
   void end_all(Status status);
+  // Room for what a call will lease; give_up() is called first thing when it arrives, or when it
+  // could not be put. Claims nothing, and so never fails, for a call that needs none.
+  [[nodiscard]] bool claim(int slots) { return slots == 0 || pool_.claim(slots); }
+  void give_up(int slots) { pool_.give_up(slots); }
+  Status lease_refusal(int needed) const;
   EngineStats stats() const;
   int active_calls() const { return active_calls_.load(std::memory_order_acquire); }
 
@@ -78,7 +83,6 @@ class Scheduler {
   Status open_score(ScoreCall& call);
 
   // Slots.
-  Status lease_refusal(int needed) const;
   void copy_state(Session& from, Session& to);
   void set_slot(const Session& session, Control control, bool zero_state);
   void end_session(Session& session);
@@ -90,6 +94,7 @@ class Scheduler {
   void end_if_over(Generation& generation);
   void finish_sample(Generation& generation, int index, FinishReason reason);
   void end_generation(Generation& generation, Status status);
+  void forget_session(Session& session);
   void give_back(Sample& sample);
   void end_score(ScoreCall& call, Status status);
   void expire_sessions();
@@ -101,7 +106,8 @@ class Scheduler {
   void gather_samples(Generation& generation);
   void replay_recorded(Generation& generation);
   void step();
-  void collect(Ticket ticket);
+  Status collect(Ticket ticket);
+  void lose(const Subject& subject, const Status& status);
   void advance(const Subject& subject, int inputs);
   void hand_out(const Subject& subject, const Emitted& emitted);
   void publish();

@@ -4,8 +4,16 @@
 
 namespace runnel {
 
-StatePool::StatePool(int slots) : leased_(slots, false) {
+StatePool::StatePool(int slots) : leased_(slots, false), unclaimed_(slots) {
   for (SlotId slot = slots - 1; slot >= 0; --slot) free_.push_back(slot);
+}
+
+bool StatePool::claim(int slots) {
+  int there = unclaimed();
+  do {
+    if (slots > there) return false;
+  } while (!unclaimed_.compare_exchange_weak(there, there - slots, std::memory_order_acq_rel));
+  return true;
 }
 
 std::optional<SlotId> StatePool::lease() {
@@ -14,6 +22,7 @@ std::optional<SlotId> StatePool::lease() {
   free_.pop_back();
   check(!leased_[slot], "a free slot has no owner");
   leased_[slot] = true;
+  unclaimed_.fetch_sub(1, std::memory_order_acq_rel);
   return slot;
 }
 
@@ -21,6 +30,7 @@ void StatePool::release(SlotId slot) {
   check(slot >= 0 && slot < size() && leased_[slot], "a slot is released once, by its owner");
   leased_[slot] = false;
   free_.push_back(slot);
+  unclaimed_.fetch_add(1, std::memory_order_acq_rel);
 }
 
 }  // namespace runnel

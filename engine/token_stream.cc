@@ -121,8 +121,12 @@ bool TokenStream::take(StreamGroup& group) {
 }
 
 void TokenStream::starve() {
-  std::lock_guard lock(mutex_);
-  starved_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    starved_ = true;
+    delayed_ = true;
+  }
+  wake_if_due();
 }
 
 void TokenStream::cancel() {

@@ -54,7 +54,8 @@ class TokenStream {
   void attach(std::function<void()> resume);
   // Values that can be pushed before a reader takes any.
   int room();
-  // The scheduler has left the stream's rows out for want of room: the next take() calls `resume`.
+  // The scheduler has left the stream's rows out for want of room: what there is goes at once, and
+  // the next take() calls `resume`.
   void starve();
   void start(Started started);
   // Precondition: room() > 0.

@@ -121,7 +121,7 @@ class LinearTransformer final : public Model {
   void read(SlotId slot, std::span<std::byte> bytes) override;
   void write(SlotId slot, std::span<const std::byte> bytes) override;
   Ticket submit(std::span<const Row> rows, int steps) override;
-  bool collect(Ticket ticket, std::vector<Emitted>& out) override;
+  Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
  private:
   // The shape of one step, as stage() has laid it out.
@@ -367,7 +367,7 @@ Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
   return ++ticket_;
 }
 
-bool LinearTransformer::collect(Ticket ticket, std::vector<Emitted>& out) {
+Result<bool> LinearTransformer::collect(Ticket ticket, std::vector<Emitted>& out) {
   check(ticket == ticket_, "tickets are collected in order");
   for (int step = 0; step < batch_.steps; ++step) {
     const Emitted* emitted = emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows;

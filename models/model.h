@@ -74,8 +74,9 @@ class Model {
 
   // False: not done yet. True: appends what the submit emitted to `out`, in the order of steps, and
   // within a step of rows. Reserve limits().values + limits().rows * limits().steps to avoid
-  // allocation.
-  virtual bool collect(Ticket ticket, std::vector<Emitted>& out) = 0;
+  // allocation. Not OK: the device has failed (INTERNAL, saying how), `out` is as it was, and what
+  // the slots of these rows hold is lost; other slots are as they were.
+  virtual Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) = 0;
 };
 
 }  // namespace runnel

@@ -86,6 +86,11 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
   }
   check(inputs <= limits_.values, "values within limits");
   launches.push_back(std::move(launch));
+  failed_ = fails && fails();
+  if (failed_) {
+    for (const Row& row : rows) slots_.at(row.slot) = {};
+    return ++ticket_;
+  }
   for (int step = 0; step < steps; ++step) {
     for (size_t i = 0; i < rows.size(); ++i) {
       Slot& slot = slots_.at(rows[i].slot);
@@ -117,8 +122,9 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
   return ++ticket_;
 }
 
-bool FakeModel::collect(Ticket ticket, std::vector<Emitted>& out) {
+Result<bool> FakeModel::collect(Ticket ticket, std::vector<Emitted>& out) {
   check(ticket == ticket_, "tickets are collected in order");
+  if (failed_) return Status(Code::kInternal, "the fake device failed");
   out.insert(out.end(), emitted_.begin(), emitted_.end());
   return true;
 }

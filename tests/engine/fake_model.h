@@ -22,10 +22,13 @@ class FakeModel final : public Model {
   void read(SlotId slot, std::span<std::byte> bytes) override;
   void write(SlotId slot, std::span<const std::byte> bytes) override;
   Ticket submit(std::span<const Row> rows, int steps) override;
-  bool collect(Ticket ticket, std::vector<Emitted>& out) override;
+  Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
   // Called at the start of every submit: what time it takes, what happens meanwhile.
   std::function<void()> on_submit;
+
+  // True: the launch that follows fails, and the states of its rows are lost.
+  std::function<bool()> fails;
 
   struct Launch {
     std::vector<Row> rows;    // values are not kept
@@ -53,6 +56,7 @@ class FakeModel final : public Model {
   std::vector<Slot> slots_;
   std::vector<Emitted> emitted_;
   Ticket ticket_ = 0;
+  bool failed_ = false;
 };
 
 // A spec of symbols 0..99 without a last position, or with `positions`, and with a begin value or

@@ -419,6 +419,26 @@ TEST(Scheduler, AReaderThatNeverReadsIsEndedAfterTheStallTimeout) {
   EXPECT_EQ(harness.get(slow->started->session)->position, 9);  // the session stays
 }
 
+TEST(Scheduler, AFaultOfTheDeviceEndsItsBatchAndNothingElse) {
+  Harness harness(fake_spec(), {.slots = 4, .rows = 1, .values = 1, .steps = 1});
+  ASSERT_TRUE(harness.create("a").ok());
+  ASSERT_TRUE(harness.create("b").ok());
+  GenerateRequest request = request_of({1}, 10);
+  request.session = "a";
+  const auto lost = harness.generate(request);
+  harness.turn();
+  request.session = "b";
+  const auto other = harness.generate(request);
+  int launches = 0;
+  harness.model->fails = [&] { return ++launches == 2; };  // one row at a time: b, then a
+  harness.run();
+  EXPECT_EQ(lost->end->to_string(), "INTERNAL: the fake device failed");
+  EXPECT_EQ(other->values[0], expected({1}, 10));
+  EXPECT_EQ(harness.get("a").status().code(), Code::kNotFound);
+  EXPECT_EQ(harness.get("b")->position, 11);
+  EXPECT_EQ(harness.engine->stats().sessions_free, 3);
+}
+
 TEST(Scheduler, DrainRefusesNewCallsAndLetsOthersEnd) {
   Harness harness;
   const auto running = harness.generate(request_of({1}, 20));

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
+#include <thread>
+#include <vector>
 
 namespace runnel {
 namespace {
@@ -22,6 +25,53 @@ TEST(StatePool, AReleasedSlotCanBeLeasedAgain) {
   pool.release(slot);
   EXPECT_EQ(pool.free(), 1);
   EXPECT_EQ(pool.lease(), slot);
+}
+
+TEST(StatePool, WhatIsClaimedIsThereForOthersNoMore) {
+  StatePool pool(3);
+  EXPECT_TRUE(pool.claim(2));
+  EXPECT_FALSE(pool.claim(2));
+  EXPECT_EQ(pool.unclaimed(), 1) << "a claim that failed holds nothing";
+  EXPECT_TRUE(pool.claim(1));
+  EXPECT_FALSE(pool.claim(1));
+  pool.give_up(2);
+  const SlotId slot = *pool.lease();
+  EXPECT_EQ(pool.unclaimed(), 1);
+  pool.release(slot);
+  EXPECT_EQ(pool.unclaimed(), 2);
+}
+
+TEST(StatePool, WhoDoesNotClaimComesFirst) {
+  StatePool pool(1);
+  EXPECT_TRUE(pool.claim(1));
+  EXPECT_TRUE(pool.lease().has_value());
+  EXPECT_EQ(pool.unclaimed(), -1);
+  EXPECT_FALSE(pool.claim(1));
+  pool.give_up(1);
+  EXPECT_EQ(pool.unclaimed(), 0);
+}
+
+TEST(StatePool, ClaimsOfManyThreadsNeverMakeMoreThanThereIs) {
+  constexpr int kSlots = 8;
+  constexpr int kThreads = 4;
+  StatePool pool(kSlots);
+  std::atomic<int> held{0};
+  std::atomic<bool> too_many{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20000; ++i) {
+        const int slots = 1 + (i + t) % 5;
+        if (!pool.claim(slots)) continue;
+        if (held.fetch_add(slots) + slots > kSlots) too_many = true;
+        held.fetch_sub(slots);
+        pool.give_up(slots);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(too_many);
+  EXPECT_EQ(pool.unclaimed(), kSlots);
 }
 
 TEST(StatePoolDeathTest, ReleasingTwiceStopsTheProcess) {

@@ -89,6 +89,17 @@ TEST_F(TokenStreamTest, RoomShrinksAndComesBack) {
   EXPECT_EQ(resumed, 1);
 }
 
+TEST_F(TokenStreamTest, WantOfRoomSendsWhatThereIs) {
+  stream_.push(0, value_of(0, 0), kStart);
+  ASSERT_TRUE(stream_.take(group_));
+  stream_.push(0, value_of(1, 1), kStart);
+  EXPECT_FALSE(stream_.take(group_));
+  stream_.starve();  // several samples need more than is left
+  EXPECT_EQ(wakes_, 2);
+  ASSERT_TRUE(stream_.take(group_));
+  EXPECT_EQ(group_.values.size(), 1U);
+}
+
 TEST_F(TokenStreamTest, TopLogProbsComeAlong) {
   Emitted emitted = value_of(1, 0);
   emitted.top_count = 2;

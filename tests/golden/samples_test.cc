@@ -33,7 +33,7 @@ double draw(Model& model, uint64_t seed) {
   std::vector<Emitted> emitted;
   for (int step = 0; step < predicted; ++step) {
     emitted.clear();
-    EXPECT_TRUE(model.collect(model.submit(rows, 1), emitted));
+    EXPECT_TRUE(model.collect(model.submit(rows, 1), emitted).value());
     EXPECT_EQ(emitted.size(), static_cast<size_t>(kBatch));
     for (const Emitted& e : emitted) log_prob += e.log_prob;
   }

@@ -125,7 +125,7 @@ TEST_P(LinearTransformerTest, TheBatchDoesNotChangeBits) {
       std::stable_sort(rows.begin(), rows.end(),
                        [](const Row& a, const Row& b) { return a.want < b.want; });
       emitted.clear();
-      ASSERT_TRUE(model.collect(model.submit(rows, 1), emitted));
+      ASSERT_TRUE(model.collect(model.submit(rows, 1), emitted).value());
       for (const Emitted& e : emitted) {
         if (rows[e.row].slot != mine) continue;
         generated.values.push_back(e.value);
@@ -179,7 +179,7 @@ TEST_P(LinearTransformerTest, ARowFreezesWhenNothingRemains) {
   sample_from(model, 1, 1, 0, 5, 8);
   const std::vector<Row> rows = {{0, {}, Want::kNext}, {1, {}, Want::kNext}};
   std::vector<Emitted> emitted;
-  ASSERT_TRUE(model.collect(model.submit(rows, 8), emitted));
+  ASSERT_TRUE(model.collect(model.submit(rows, 8), emitted).value());
   EXPECT_EQ(std::count_if(emitted.begin(), emitted.end(), [](auto& e) { return e.row == 0; }), 3);
   EXPECT_EQ(std::count_if(emitted.begin(), emitted.end(), [](auto& e) { return e.row == 1; }), 8);
   // Frozen at its third value: it goes on from there as if the launch had ended.

@@ -32,7 +32,7 @@ std::vector<float> feed(Model& model, SlotId slot, const std::vector<int32_t>& v
     const size_t count = std::min<size_t>(chunk, values.size() - at);
     const Row row{slot, std::span(values).subspan(at, count), want};
     emitted.clear();
-    check(model.collect(model.submit({&row, 1}, 1), emitted), "the CPU is done at once");
+    check(model.collect(model.submit({&row, 1}, 1), emitted).value(), "the CPU is done at once");
     for (const Emitted& e : emitted) scored.push_back(e.log_prob);
   }
   return scored;
@@ -57,7 +57,8 @@ Generated generate(Model& model, SlotId slot, int count, int steps) {
   while (static_cast<int>(generated.values.size()) < count) {
     emitted.clear();
     const int left = count - static_cast<int>(generated.values.size());
-    check(model.collect(model.submit({&row, 1}, std::min(steps, left)), emitted), "done at once");
+    check(model.collect(model.submit({&row, 1}, std::min(steps, left)), emitted).value(),
+          "done at once");
     check(!emitted.empty(), "a row that is not frozen emits");
     for (const Emitted& e : emitted) {
       generated.values.push_back(e.value);
