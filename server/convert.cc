@@ -190,7 +190,7 @@ bool GroupMessages::next(v1::GenerateResponse& message) {
 }
 
 void GroupMessages::add_values(v1::Values& values) {
-  constexpr size_t kValueBytes = 24;  // at most: value, log-probability, and its share of a run
+  constexpr size_t kValueBytes = 48;  // at most: value, log-probability, and a run of its own
   constexpr size_t kTopBytes = 18;
   std::ranges::fill(runs_, -1);
   for (size_t bytes = 0; value_ < group_->values.size() && bytes < kMessageTarget; ++value_) {
