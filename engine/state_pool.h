@@ -1,8 +1,8 @@
 // Which slots are free. Its size is the server's capacity, exactly: nothing is evicted to make
 // room.
 //
-// The scheduler's thread leases and releases. Other threads claim what a call will lease before they
-// hand it over, so that a full pool refuses at once and not when the step that runs is over.
+// The scheduler's thread leases and releases. Other threads claim what a call will lease before
+// they hand it over, so that a full pool refuses at once and not when the step that runs is over.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,8 @@ class StatePool {
   // --- From any thread ---
 
   int size() const { return static_cast<int>(leased_.size()); }
-  // Free and not claimed; never less than the truth. Below 0 while more has been leased than claimed.
+  // Free and not claimed; never less than the truth. Below 0 while more has been leased than
+  // claimed.
   int unclaimed() const { return unclaimed_.load(std::memory_order_acquire); }
   // Claims slots for a call on its way to the scheduler; false when they are not there.
   [[nodiscard]] bool claim(int slots);
