@@ -59,15 +59,15 @@ class ThreadPool {
   bool enter(uint32_t gate);
   void take_tasks(int thread);
 
-  std::vector<std::thread> workers_;
-  Job job_;
   // The job's number (upper 16 bits), whether it is closed (bit 15), and how many workers have
   // joined it.
   alignas(64) std::atomic<uint32_t> gate_;
-  alignas(64) std::atomic<int> next_task_{0};
-  alignas(64) std::atomic<uint32_t> left_{
-      0};  // workers that have joined this job and are done with it
   std::atomic<bool> stopping_{false};
+  alignas(64) std::atomic<int> next_task_{0};
+  // Workers that have joined this job and are done with it.
+  alignas(64) std::atomic<uint32_t> left_{0};
+  std::vector<std::thread> workers_;
+  Job job_;
 };
 
 }  // namespace runnel::cpu

@@ -57,7 +57,8 @@ Vector attention_step(const Vector& q, const Vector& k, const Vector& v, double 
 }
 
 double sinusoid(int64_t position, int column, int width) {
-  const double frequency = std::pow(10000.0, -2.0 * (column / 2) / width);
+  const int pair = column / 2;
+  const double frequency = std::pow(10000.0, -2.0 * pair / width);
   const double angle = static_cast<double>(position) * frequency;
   return column % 2 == 0 ? std::sin(angle) : std::cos(angle);
 }
