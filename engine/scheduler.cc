@@ -246,8 +246,8 @@ void Scheduler::advance(const Subject& subject, int inputs) {
 
 Status Scheduler::lease_refusal(int needed) const {
   Status status(Code::kResourceExhausted,
-                "no room for " + std::to_string(needed) + " more states: " +
-                    std::to_string(std::max(pool_.unclaimed(), 0)) + " of " +
+                "no room for " + std::to_string(needed) +
+                    " more states: " + std::to_string(std::max(pool_.unclaimed(), 0)) + " of " +
                     std::to_string(pool_.size()) +
                     " sessions are free; try again later, or delete sessions that are done");
   if (needed <= pool_.size()) status.with_retry_after(std::chrono::seconds(1));

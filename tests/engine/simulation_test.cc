@@ -301,10 +301,15 @@ class Simulation {
   std::vector<std::unique_ptr<Scoring>> scorings_;
 };
 
+uint64_t environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
 TEST(Simulation, ThousandsOfSeedsKeepTheBooks) {
-  const char* only = std::getenv("RUNNEL_SIMULATION_SEED");
-  const uint64_t first = only == nullptr ? 0 : std::strtoull(only, nullptr, 10);
-  const uint64_t count = only == nullptr ? 3000 : 1;
+  const bool one = std::getenv("RUNNEL_SIMULATION_SEED") != nullptr;
+  const uint64_t first = environment("RUNNEL_SIMULATION_SEED", 0);
+  const uint64_t count = one ? 1 : environment("RUNNEL_SIMULATION_SEEDS", 3000);
   for (uint64_t seed = first; seed < first + count; ++seed) {
     Simulation(seed).run();
     ASSERT_FALSE(HasFailure()) << "RUNNEL_SIMULATION_SEED=" << seed;
