@@ -25,6 +25,20 @@ class Math : public KernelTest {
   const Kernels& kernels() { return kernels_of(GetParam().isa); }
 };
 
+// `count` numbers from `first` on, `step` apart.
+std::vector<double> ladder(double first, double step, int count) {
+  std::vector<double> x(count);
+  for (int i = 0; i < count; ++i) x[i] = first + step * i;
+  return x;
+}
+
+// `count` numbers from `first` on, each `factor` times the one before.
+std::vector<double> powers(double first, double factor, int count) {
+  std::vector<double> x(count, first);
+  for (int i = 1; i < count; ++i) x[i] = x[i - 1] * factor;
+  return x;
+}
+
 // Error in units of the last place of the true value, as fp32.
 double ulps(float found, double expected) {
   const double unit = std::ldexp(1.0, std::ilogb(expected) - 23);
@@ -33,7 +47,7 @@ double ulps(float found, double expected) {
 
 TEST_P(Math, ExpIsAccurate) {
   std::vector<float> x;
-  for (double at = -87.0; at <= 0.0; at += 0.00137) x.push_back(static_cast<float>(at));
+  for (const double at : ladder(-87.0, 0.00137, 63500)) x.push_back(static_cast<float>(at));
   for (const float at : {-0.0F, -1e-30F, -1e-8F, -86.99999F, -0.34657359F, -0.34657362F})
     x.push_back(at);
   std::vector<float> y(x.size(), NAN);
@@ -94,7 +108,7 @@ TEST_P(Math, FiniteBoundsEverything) {
 INSTANTIATE_TEST_SUITE_P(Isas, Math, testing::ValuesIn(all_isas()), setup_name);
 
 TEST(ScalarMath, ExpMatches) {
-  for (double x = -707.9; x < 709.0; x += 0.0371) {
+  for (const double x : ladder(-707.9, 0.0371, 38180)) {
     EXPECT_NEAR(exp_of(x) / std::exp(x), 1.0, 1e-15) << x;
   }
   EXPECT_EQ(exp_of(0.0), 1.0);
@@ -105,25 +119,25 @@ TEST(ScalarMath, ExpMatches) {
 }
 
 TEST(ScalarMath, LogMatches) {
-  for (double x = 1e-300; x < 1e300; x *= 1.37) {
+  for (const double x : powers(1e-300, 1.37, 4380)) {
     const double expected = std::log(x);
     EXPECT_NEAR(log_of(x), expected, 1e-15 * std::max(1.0, std::abs(expected))) << x;
   }
-  for (double x = 0.5; x < 2.0; x += 0.000917) {
+  for (const double x : ladder(0.5, 0.000917, 1630)) {
     EXPECT_NEAR(log_of(x), std::log(x), 4e-16 * std::abs(std::log(x)) + 1e-17) << x;
   }
   EXPECT_EQ(log_of(1.0), 0.0);
 }
 
 TEST(ScalarMath, Log1pMatches) {
-  for (double x = 1e-300; x <= 1.0; x *= 1.093) {
+  for (const double x : powers(1e-300, 1.093, 7760)) {
     EXPECT_NEAR(log1p_of(x) / std::log1p(x), 1.0, 1e-15) << x;
   }
   EXPECT_EQ(log1p_of(0.0), 0.0);
 }
 
 TEST(ScalarMath, SoftplusAndSigmoidHaveTheirTails) {
-  for (double x = -700; x < 700; x += 0.613) {
+  for (const double x : ladder(-700.0, 0.613, 2280)) {
     const double expected = x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
     EXPECT_NEAR(softplus(x) / expected, 1.0, 2e-15) << x;
     EXPECT_NEAR(sigmoid(x) * (1 + std::exp(-x)), 1.0, 2e-15) << x;
