@@ -7,6 +7,7 @@ namespace runnel {
 LiveCalls::Id LiveCalls::enter(End end) {
   std::lock_guard lock(mutex_);
   calls_.emplace(next_, std::move(end));
+  changed_.notify_all();
   return next_++;
 }
 
@@ -14,7 +15,7 @@ void LiveCalls::leave(Id id) {
   std::lock_guard lock(mutex_);
   calls_.erase(id);
   // With the lock held: whoever waits may end this object as soon as it is free.
-  if (calls_.empty()) none_.notify_all();
+  if (calls_.empty()) changed_.notify_all();
 }
 
 int LiveCalls::count() const {
@@ -24,7 +25,17 @@ int LiveCalls::count() const {
 
 bool LiveCalls::wait_until_none(Duration at_most) {
   std::unique_lock lock(mutex_);
-  return none_.wait_for(lock, at_most, [&] { return calls_.empty(); });
+  return changed_.wait_for(lock, at_most, [&] { return calls_.empty(); });
+}
+
+void LiveCalls::wait_until_quiet(Duration quiet, Duration at_most) {
+  const TimePoint until = std::chrono::steady_clock::now() + at_most;
+  std::unique_lock lock(mutex_);
+  while (std::chrono::steady_clock::now() < until) {
+    const Id seen = next_;
+    const bool came = changed_.wait_for(lock, quiet, [&] { return next_ != seen; });
+    if (!came && calls_.empty()) return;
+  }
 }
 
 void LiveCalls::end_all(const Status& status) {

@@ -25,12 +25,14 @@ class LiveCalls {
 
   // Waits until no call runs, no longer than `at_most`. True when none does.
   bool wait_until_none(Duration at_most);
+  // Waits until no call runs and none has come for `quiet`, no longer than `at_most`.
+  void wait_until_quiet(Duration quiet, Duration at_most);
   // Ends every call that runs.
   void end_all(const Status& status);
 
  private:
   mutable std::mutex mutex_;
-  std::condition_variable none_;
+  std::condition_variable changed_;  // a call has come, or the last has gone
   std::map<Id, End> calls_;
   Id next_ = 1;
 };

@@ -19,7 +19,9 @@ constexpr std::array kServiceNames = {"", "runnel.v1.Inference", "runnel.v1.Sess
                                       "runnel.v1.Models"};
 constexpr int kMetadataBytes = 16 << 10;
 constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
-constexpr auto kShutdown = std::chrono::milliseconds(500);      // before calls are cut off
+constexpr auto kQuiet = std::chrono::milliseconds(30);
+constexpr auto kLastCalls = std::chrono::milliseconds(300);
+constexpr auto kShutdown = std::chrono::milliseconds(500);  // before calls are cut off
 
 // A connection whose peer is gone is found and closed; one that only pings is not fed.
 void set_connection_arguments(grpc::ServerBuilder& builder, const ServerOptions& options) {
@@ -107,6 +109,9 @@ void Server::drain(Duration grace) {
     state_.calls.end_all(status);
     state_.calls.wait_until_none(kEndedStreams);
   }
+  // The library answers a call that comes during its shutdown with CANCELLED. Those that are on
+  // their way by now are still to hear UNAVAILABLE.
+  state_.calls.wait_until_quiet(kQuiet, kLastCalls);
   server_->Shutdown(std::chrono::system_clock::now() + kShutdown);
   server_->Wait();
   server_.reset();

@@ -24,6 +24,24 @@ TEST(LiveCalls, WaitsUntilNoneRuns) {
   EXPECT_EQ(calls.count(), 0);
 }
 
+TEST(LiveCalls, IsQuietWhenNoneHasComeForAWhile) {
+  LiveCalls calls;
+  const auto began = std::chrono::steady_clock::now();
+  calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::seconds(30));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  // Calls that keep coming, or one that runs on, are not waited for beyond the limit.
+  const auto id = calls.enter([](const Status&) {});
+  calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::milliseconds(30));
+  calls.leave(id);
+  std::atomic<bool> stop{false};
+  std::thread comer([&] {
+    while (!stop) calls.leave(calls.enter([](const Status&) {}));
+  });
+  calls.wait_until_quiet(std::chrono::seconds(1), std::chrono::milliseconds(30));
+  stop = true;
+  comer.join();
+}
+
 TEST(LiveCalls, EndsEachThatRunsAndMayBeLeftFromThere) {
   LiveCalls calls;
   std::vector<LiveCalls::Id> ids(3);

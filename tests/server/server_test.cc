@@ -58,6 +58,30 @@ TEST(Health, AnswersWhileTheModelIsBusy) {
   client.join();
 }
 
+TEST(Reflection, NamesTheServicesAndTheirMethods) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  const std::string method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+  // list_services, field 7 of the request.
+  RawOutcome listed = test.call_raw(method, "\x3a\x01*");
+  ASSERT_TRUE(listed.status.ok()) << listed.status.error_message();
+  ASSERT_EQ(listed.responses.size(), 1U);
+  for (const char* name : {"runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models",
+                           "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}) {
+    EXPECT_THAT(listed.responses[0], HasSubstr(name));
+  }
+  // file_containing_symbol, field 4.
+  for (const std::string& name :
+       std::vector<std::string>{"runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models",
+                                "grpc.health.v1.Health"}) {
+    std::string request = "\x22";
+    request += static_cast<char>(name.size());
+    request += name;
+    const RawOutcome file = test.call_raw(method, request);
+    ASSERT_EQ(file.responses.size(), 1U);
+    EXPECT_THAT(file.responses[0], HasSubstr(".proto")) << name;
+  }
+}
+
 TEST(Server, APortThatIsTakenIsAnError) {
   TestServer first;
   std::ostringstream text;

@@ -1,5 +1,7 @@
 #include "tests/server/test_server.h"
 
+#include <google/protobuf/stubs/logging.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -190,6 +192,50 @@ int64_t TestServer::sessions_free() {
 
 void TestServer::expect_free(int64_t states) {
   EXPECT_TRUE(eventually([&] { return sessions_free() == states; })) << sessions_free();
+}
+
+RawOutcome TestServer::call_raw(const std::string& method, const std::string& bytes) {
+  google::protobuf::SetLogHandler(nullptr);  // as the program does
+  RawOutcome outcome;
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  grpc::CompletionQueue queue;
+  const auto stream = stub.PrepareCall(&context, method, &queue);
+  const auto next = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    EXPECT_TRUE(queue.Next(&tag, &ok));
+    return ok;
+  };
+  stream->StartCall(nullptr);
+  next();
+  stream->WriteLast(bytes_of(bytes), grpc::WriteOptions(), nullptr);
+  next();
+  grpc::ByteBuffer response;
+  stream->Read(&response, nullptr);
+  while (next()) {
+    std::vector<grpc::Slice> slices;
+    EXPECT_TRUE(response.Dump(&slices).ok());
+    std::string& text = outcome.responses.emplace_back();
+    for (const grpc::Slice& slice : slices) {
+      text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    stream->Read(&response, nullptr);
+  }
+  stream->Finish(&outcome.status, nullptr);
+  next();
+  queue.Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue.Next(&tag, &ok)) {
+  }
+  return outcome;
+}
+
+grpc::ByteBuffer bytes_of(const std::string& text) {
+  const grpc::Slice slice(text);
+  return {&slice, 1};
 }
 
 bool eventually(const std::function<bool()>& holds) {

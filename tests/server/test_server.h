@@ -58,6 +58,12 @@ struct ScoreOutcome {
   bool has_total = false;
 };
 
+// What came of a call whose messages are any bytes.
+struct RawOutcome {
+  grpc::Status status;
+  std::vector<std::string> responses;
+};
+
 class TestServer {
  public:
   explicit TestServer(ServerOptions options = {});
@@ -73,6 +79,8 @@ class TestServer {
   grpc::Status get(const std::string& id, v1::Session* session = nullptr);
   grpc::Status remove(const std::string& id);
   int64_t sessions_free();
+  // A call with one request, of whatever bytes.
+  RawOutcome call_raw(const std::string& method, const std::string& bytes);
 
   // Waits until as many states are free, or fails the test.
   void expect_free(int64_t states);
@@ -90,6 +98,8 @@ class TestServer {
 
 // Waits, at most ten seconds, until `holds`.
 bool eventually(const std::function<bool()>& holds);
+
+grpc::ByteBuffer bytes_of(const std::string& text);
 
 // The value of a key in the metadata that came last.
 std::string trailing_of(const grpc::ClientContext& context, const std::string& key);
