@@ -12,7 +12,6 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 #include "tests/models/bundle_writer.h"
@@ -58,15 +57,19 @@ class Process {
   }
   // The address in the line `ready`, or "".
   std::string wait_ready() const {
-    static const std::regex kReady(R"( info ready models=\d+ address=(\S+)\n)");
-    std::smatch match;
-    std::string text;
+    std::string address;
     const bool ready = eventually([&] {
-      text = log();
-      return std::regex_search(text, match, kReady);
+      std::istringstream lines(log());
+      for (std::string line; std::getline(lines, line);) {
+        const size_t at = line.find(" address=");
+        if (line.find(" info ready ") == std::string::npos || at == std::string::npos) continue;
+        address = line.substr(at + 9);
+        return !lines.eof();  // the line is whole
+      }
+      return false;
     });
-    EXPECT_TRUE(ready) << text;
-    return ready ? match[1].str() : "";
+    EXPECT_TRUE(ready) << log();
+    return ready ? address : "";
   }
   void signal(int number) const { kill(pid_, number); }
   // The exit code; 256 + number when a signal killed it.
