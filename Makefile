@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test asan tsan fuzz lint clean
+.PHONY: help setup build demo test asan tsan fuzz image lint clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ tsan:  ## everything below server/ under the thread sanitizer
 
 fuzz:  ## build the libFuzzer programs of the parsers (needs clang-19 and libclang-rt-19-dev)
 	@cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
+
+image:  ## build the container image, run it, let it draw: digits-from-image.png
+	@docker/image digits-from-image.png
 
 clean:  ## remove build/
 	@rm -rf build
