@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test asan tsan fuzz image lint clean
+.PHONY: help setup build demo test asan tsan fuzz image clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -11,8 +11,8 @@ setup:  ## install what is missing, with apt
 	@tools/setup build
 
 build: setup  ## build the release in build/release
-	@cmake --preset release $(CMAKE_FLAGS) >build-release.log 2>&1 || { cat build-release.log; rm -f build-release.log; exit 1; }
-	@rm -f build-release.log
+	@mkdir -p build
+	@cmake --preset release $(CMAKE_FLAGS) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset release -j $(JOBS)
 
 demo: ## serve zoo/mnist, ask it for 16 digits, write digits.png
