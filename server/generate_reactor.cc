@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "engine/token_stream.h"
@@ -24,7 +25,11 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void start(const grpc::ByteBuffer& bytes) {
     self_ = shared_from_this();
-    call_ = state_.calls.enter([](const Status&) {});  // the engine ends it
+    call_ = state_.calls.enter({.end = [](const Status&) {},  // the engine ends it
+                                .cut_off =
+                                    [weak = weak_from_this()](Duration limit) {
+                                      if (const auto reactor = weak.lock()) reactor->cut_off(limit);
+                                    }});
     if (Status status = submit(bytes); !status.ok()) {
       {
         std::lock_guard lock(mutex_);
@@ -35,6 +40,10 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
   void OnWriteDone(bool ok) override {
+    {
+      std::lock_guard lock(mutex_);
+      writing_since_.reset();
+    }
     if (!ok) cancel();
     pump();
   }
@@ -87,6 +96,15 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     if (stream_ != nullptr) stream_->cancel();
   }
 
+  // The engine has long ended the stream of a reader who takes nothing; what is left of the call is
+  // a write that will never be done.
+  void cut_off(Duration limit) {
+    std::lock_guard lock(mutex_);
+    const bool stalled =
+        writing_since_ && std::chrono::steady_clock::now() - *writing_since_ >= limit;
+    if (stalled) context_.TryCancel();  // it lives while a write is out
+  }
+
   // Something may be due: takes the turn, or leaves word with whoever has it.
   void take_turn() {
     {
@@ -124,6 +142,10 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void write() {
     bytes_ = serialize_message(message_);
+    {
+      std::lock_guard lock(mutex_);
+      writing_since_ = std::chrono::steady_clock::now();
+    }
     StartWrite(&bytes_);  // OnWriteDone has the turn now
   }
 
@@ -167,6 +189,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool turn_taken_ = false;
   bool woken_ = false;
   bool cancelled_ = false;
+  std::optional<TimePoint> writing_since_;  // a write is out
 };
 
 }  // namespace

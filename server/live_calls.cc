@@ -1,12 +1,12 @@
 #include "server/live_calls.h"
 
-#include <vector>
+#include <utility>
 
 namespace runnel {
 
-LiveCalls::Id LiveCalls::enter(End end) {
+LiveCalls::Id LiveCalls::enter(Handle handle) {
   std::lock_guard lock(mutex_);
-  calls_.emplace(next_, std::move(end));
+  calls_.emplace(next_, std::move(handle));
   changed_.notify_all();
   return next_++;
 }
@@ -38,13 +38,19 @@ void LiveCalls::wait_until_quiet(Duration quiet, Duration at_most) {
   }
 }
 
+std::vector<LiveCalls::Handle> LiveCalls::handles() const {
+  std::vector<Handle> handles;
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, handle] : calls_) handles.push_back(handle);
+  return handles;
+}
+
 void LiveCalls::end_all(const Status& status) {
-  std::vector<End> ends;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, end] : calls_) ends.push_back(end);
-  }
-  for (const End& end : ends) end(status);
+  for (const Handle& handle : handles()) handle.end(status);
+}
+
+void LiveCalls::cut_off_stalled(Duration limit) {
+  for (const Handle& handle : handles()) handle.cut_off(limit);
 }
 
 }  // namespace runnel

@@ -29,9 +29,15 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   void start() {
     self_ = shared_from_this();
-    call_ = state_.calls.enter([weak = weak_from_this()](const Status& status) {
-      if (const auto reactor = weak.lock()) reactor->end(status);
-    });
+    const std::weak_ptr<ScoreReactor> weak = weak_from_this();
+    call_ = state_.calls.enter({.end =
+                                    [weak](const Status& status) {
+                                      if (const auto reactor = weak.lock()) reactor->end(status);
+                                    },
+                                .cut_off =
+                                    [weak](Duration limit) {
+                                      if (const auto reactor = weak.lock()) reactor->cut_off(limit);
+                                    }});
     if (Status s = state_.models.ready(); !s.ok()) return finish(s);
     read();
   }
@@ -49,6 +55,10 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   }
 
   void OnWriteDone(bool ok) override {
+    {
+      std::lock_guard lock(mutex_);
+      writing_since_.reset();
+    }
     if (!ok || cancelled()) return finish({Code::kCancelled, "the call was cancelled"});
     if (written_ < scored_.log_probs.size()) return write();
     read();
@@ -114,6 +124,14 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
       phase_ = Phase::kFinished;
     }
     conclude(status);
+  }
+
+  // A caller who does not read the answers holds a state: not for ever.
+  void cut_off(Duration limit) {
+    std::lock_guard lock(mutex_);
+    const bool stalled =
+        writing_since_ && std::chrono::steady_clock::now() - *writing_since_ >= limit;
+    if (stalled) context_.TryCancel();  // it lives while a write is out
   }
 
   bool cancelled() {
@@ -184,6 +202,10 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     chunk.mutable_log_probs()->Add(first, first + static_cast<std::ptrdiff_t>(count));
     written_ += count;
     bytes_out_ = serialize_message(message);
+    {
+      std::lock_guard lock(mutex_);
+      writing_since_ = std::chrono::steady_clock::now();
+    }
     StartWrite(&bytes_out_);
   }
 
@@ -259,6 +281,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   std::shared_ptr<ScoreCall> scoring_;  // null before the first chunk
   std::optional<Status> ended_;         // by end(), while something was under way
   bool cancelled_ = false;
+  std::optional<TimePoint> writing_since_;  // a write is out
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+constexpr auto kTendInterval = std::chrono::seconds(1);
 constexpr auto kWarmUp = std::chrono::seconds(60);
 
 Duration milliseconds_of(const ServerConfig& config, const Limit& limit) {
@@ -137,7 +138,11 @@ int serve(const ServerConfig& config, const ModelFactory& make_model, const Even
     log.info("ready",
              {{"models", int64_t(server.models().all().size())}, {"address", server.address()}});
   }
-  const int signal = stop.wait();
+  int signal = 0;
+  while (signal == 0) {
+    signal = stop.wait(kTendInterval);
+    server.tend();
+  }
   log.info("stop", {{"signal", int64_t{signal}}});
   server.drain(milliseconds_of(config, limits::kGraceMs));
   log.info("exit", {{"code", int64_t{0}}});

@@ -51,6 +51,10 @@ class Server {
   // few seconds after `grace`. Calls after the first do nothing.
   void drain(Duration grace);
 
+  // To be called about once a second: cuts off calls whose reader has taken nothing for twice the
+  // stall timeout, and so has missed the ABORTED that ended them.
+  void tend() { state_.calls.cut_off_stalled(2 * options_.stall_timeout); }
+
   // Streams that run.
   int active_streams() const { return state_.calls.count(); }
 

@@ -49,9 +49,9 @@ void StopSignal::watch() {
   }
 }
 
-int StopSignal::wait() {
+int StopSignal::wait(Duration at_most) {
   std::unique_lock lock(mutex_);
-  came_.wait(lock, [&] { return signal_ != 0; });
+  came_.wait_for(lock, at_most, [&] { return signal_ != 0; });
   return signal_;
 }
 

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
+
 namespace runnel {
 
 class StopSignal {
@@ -16,8 +18,8 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
   ~StopSignal();
 
-  // Waits for the first, and gives its number.
-  int wait();
+  // Waits for the first, no longer than `at_most`, and gives its number; 0 when none came.
+  int wait(Duration at_most);
   // True once the first has come.
   bool raised();
 

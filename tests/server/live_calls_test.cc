@@ -9,10 +9,14 @@
 namespace runnel {
 namespace {
 
+LiveCalls::Handle ignoring() {
+  return {.end = [](const Status&) {}, .cut_off = [](Duration) {}};
+}
+
 TEST(LiveCalls, WaitsUntilNoneRuns) {
   LiveCalls calls;
   EXPECT_TRUE(calls.wait_until_none(Duration(0)));
-  const auto id = calls.enter([](const Status&) {});
+  const auto id = calls.enter(ignoring());
   EXPECT_EQ(calls.count(), 1);
   EXPECT_FALSE(calls.wait_until_none(std::chrono::milliseconds(5)));
   std::thread leaver([&] {
@@ -30,12 +34,12 @@ TEST(LiveCalls, IsQuietWhenNoneHasComeForAWhile) {
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::seconds(30));
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
   // Calls that keep coming, or one that runs on, are not waited for beyond the limit.
-  const auto id = calls.enter([](const Status&) {});
+  const auto id = calls.enter(ignoring());
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::milliseconds(30));
   calls.leave(id);
   std::atomic<bool> stop{false};
   std::thread comer([&] {
-    while (!stop) calls.leave(calls.enter([](const Status&) {}));
+    while (!stop) calls.leave(calls.enter(ignoring()));
   });
   calls.wait_until_quiet(std::chrono::seconds(1), std::chrono::milliseconds(30));
   stop = true;
@@ -47,10 +51,12 @@ TEST(LiveCalls, EndsEachThatRunsAndMayBeLeftFromThere) {
   std::vector<LiveCalls::Id> ids(3);
   std::vector<Status> ends(3);
   for (int i = 0; i < 3; ++i) {
-    ids[i] = calls.enter([&, i](const Status& status) {
-      ends[i] = status;
-      calls.leave(ids[i]);
-    });
+    ids[i] = calls.enter({.end =
+                              [&, i](const Status& status) {
+                                ends[i] = status;
+                                calls.leave(ids[i]);
+                              },
+                          .cut_off = [](Duration) {}});
   }
   calls.leave(ids[1]);
   calls.end_all({Code::kUnavailable, "over"});
@@ -66,7 +72,7 @@ TEST(LiveCalls, ManyThreadsComeAndGo) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 2000; ++i) calls.leave(calls.enter([](const Status&) {}));
+      for (int i = 0; i < 2000; ++i) calls.leave(calls.enter(ignoring()));
     });
   }
   std::thread ender([&] {

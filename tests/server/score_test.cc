@@ -197,5 +197,27 @@ TEST(Score, ACallerWhoSendsNothingMoreIsEnded) {
   test.expect_free(8);
 }
 
+TEST(Score, ACallerWhoReadsNoAnswersIsCutOff) {
+  ServerOptions options;
+  options.stall_timeout = std::chrono::milliseconds(100);
+  EngineOptions engine;
+  TestServer test(
+      served_fake("fake", {}, engine, {.slots = 2, .rows = 2, .values = 65536, .steps = 1}),
+      options);
+  grpc::ClientContext context;
+  const auto stream = test.inference->Score(&context);
+  // Its answer, 4 MiB in messages of one, is more than a connection takes without a reader.
+  ASSERT_TRUE(stream->Write(score_request(std::vector<int32_t>(1 << 20, 1))));
+  ASSERT_TRUE(eventually([&] { return test.sessions_free() == 1; }));
+  EXPECT_TRUE(eventually([&] {
+    test.server.tend();
+    return test.sessions_free() == 2 && test.server.active_streams() == 0;
+  }));
+  v1::ScoreResponse response;
+  while (stream->Read(&response)) {
+  }
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
 }  // namespace
 }  // namespace runnel

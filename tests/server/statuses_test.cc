@@ -240,6 +240,27 @@ TEST(Aborted, AReaderWhoDoesNotReadAndTheSessionStays) {
   EXPECT_EQ(std::ssize(out.values.at(0)) + 1, session.position());
 }
 
+TEST(Aborted, AReaderWhoNeverReadsAgainIsCutOff) {
+  EngineOptions options;
+  options.stream_room = 64;
+  options.stall_timeout = std::chrono::milliseconds(100);
+  ServerOptions server_options;
+  server_options.stall_timeout = options.stall_timeout;
+  TestServer test(served_fake("fake", {}, options), server_options);
+  grpc::ClientContext context;
+  const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
+  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 1; }));
+  EXPECT_TRUE(eventually([&] {
+    test.server.tend();
+    return test.server.active_streams() == 0;
+  }));
+  test.expect_free(8);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
 TEST(ResourceExhausted, AFullPoolSaysWhenToTryAgain) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(test.create(std::to_string(i)).ok());
