@@ -127,9 +127,6 @@ class Backend {
   virtual void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
                      States states, View out) = 0;
 
-  // out[i] = x[index[i]]; index i32 [1, out.rows].
-  virtual void gather(View x, View index, View out) = 0;
-
   // Ends a step: every row's slot has consumed its inputs (position advances by their number).
   // Where an output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
   // emitted[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] =

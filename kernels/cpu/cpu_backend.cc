@@ -77,7 +77,6 @@ class CpuBackend final : public Backend {
   void norm(View x, View residual, const Norm& norm, View out) override;
   void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
              View out) override;
-  void gather(View x, View index, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
@@ -117,8 +116,7 @@ class CpuBackend final : public Backend {
   int frequencies_width_ = 0;
 };
 
-// ---- memory
-// ---------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 Buffer CpuBackend::allocate(int64_t bytes, Memory) {
   check(bytes >= 0, "a buffer's size is not negative");
@@ -169,20 +167,7 @@ void CpuBackend::zero(Span bytes) {
   if (bytes.bytes > 0) std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes));
 }
 
-void CpuBackend::gather(View x, View index, View out) {
-  check_matrix(x, DType::kF32, "gather: x is a matrix of fp32");
-  check_matrix(out, DType::kF32, "gather: out is a matrix of fp32");
-  check(index.type == DType::kI32 && index.cols == out.rows && x.cols == out.cols,
-        "gather: one index per row of out, rows of one width");
-  for (int row = 0; row < out.rows; ++row) {
-    const int32_t from = index.i32()[row];
-    check(from >= 0 && from < x.rows, "gather: an index is a row of x");
-    std::memcpy(out.f32(row), x.f32(from), static_cast<size_t>(x.cols) * 4);
-  }
-}
-
-// ---- embed
-// ----------------------------------------------------------------------------------------
+// ---- embed --------------------------------------------------------------------------------------
 
 void CpuBackend::prepare_frequencies(const Embedding& embedding) {
   const int width = embedding.position_width;
@@ -251,8 +236,7 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
   });
 }
 
-// ---- layers
-// ---------------------------------------------------------------------------------------
+// ---- layers -------------------------------------------------------------------------------------
 
 void CpuBackend::matmul(View x, const Weight& weight, Activation activation, View out) {
   check_matrix(x, DType::kF32, "matmul: x is a matrix of fp32");
@@ -350,8 +334,7 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
   });
 }
 
-// ---- head
-// -----------------------------------------------------------------------------------------
+// ---- head ---------------------------------------------------------------------------------------
 
 void CpuBackend::grow_scratch(int64_t floats) {
   for (Buffer& buffer : scratch_) {
@@ -425,8 +408,7 @@ void CpuBackend::score(const Head& kind, View head, View targets, View log_probs
 
 }  // namespace
 
-// ---- choosing
-// -------------------------------------------------------------------------------------
+// ---- choosing -----------------------------------------------------------------------------------
 
 const char* isa_name(Isa isa) {
   switch (isa) {

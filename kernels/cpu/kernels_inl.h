@@ -9,8 +9,7 @@
 
 constexpr int kPanel = 2 * kLanes;
 
-// ---- elementary functions
-// -------------------------------------------------------------------------
+// ---- elementary functions -----------------------------------------------------------------------
 
 // exp(x) for x <= 0 (larger x counts as 0), 0 below -87. Within 1 ulp. Cody-Waite: x = n ln 2 + r
 // with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is 5e-9.
@@ -104,8 +103,7 @@ float make_finite(const float* x, int count, float* out) {
   return lane[0];
 }
 
-// ---- matmul
-// ---------------------------------------------------------------------------------------
+// ---- matmul -------------------------------------------------------------------------------------
 
 inline Reg activate(Reg x, Activation activation) {
   if (activation == Activation::kRelu) return max(set1(0.0F), x);
@@ -211,8 +209,7 @@ void matmul(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
   }
 }
 
-// ---- norm
-// -----------------------------------------------------------------------------------------
+// ---- norm ---------------------------------------------------------------------------------------
 
 // out = x + residual; returns the sum.
 inline float add_residual(const float* x, const float* residual, float* out, int width) {
@@ -275,8 +272,7 @@ void norm(const NormArgs& args, int row_begin, int row_end) {
   }
 }
 
-// ---- recur
-// ----------------------------------------------------------------------------------------
+// ---- recur --------------------------------------------------------------------------------------
 
 // Rows of S that one pass takes: phi(q) and phi(k) of so many fit on the stack, whatever dk is.
 constexpr int kStateRows = 64;

@@ -129,20 +129,6 @@ TEST_P(EmbedDeathTest, UnknownValuesAndPositionsStopTheProcess) {
   EXPECT_DEATH(embed(0, kPositions), "position");
 }
 
-TEST_P(Embed, GathersRows) {
-  for (const int cols : {1, 5, 33}) {
-    Guarded x(7, cols, 2);
-    x.fill(random_floats(7 * cols, 3));
-    int32_t index[] = {6, 0, 0, 3};
-    Guarded out(4, cols, 1);
-    backend().gather(x.view(), {index, DType::kI32, 1, 4, 4}, out.view());
-    for (int i = 0; i < 4; ++i) {
-      for (int c = 0; c < cols; ++c) EXPECT_EQ(out.at(i, c), x.at(index[i], c));
-    }
-    out.expect_guards("gather");
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Setups, Embed, testing::ValuesIn(all_setups()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Isas, EmbedDeathTest, testing::ValuesIn(all_isas()), setup_name);
 

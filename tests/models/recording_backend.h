@@ -32,7 +32,6 @@ class RecordingBackend final : public Backend {
              View out) override {
     to_.recur(rows, recurrence, inputs, states, out);
   }
-  void gather(View x, View index, View out) override { to_.gather(x, index, out); }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override {
     to_.sample(rows, outputs, kind, head, control, emitted);

@@ -15,8 +15,7 @@ namespace runnel::reference {
 using Vector = std::vector<double>;
 using Tensors = std::map<std::string, std::vector<float>, std::less<>>;
 
-// ---- pieces
-// ---------------------------------------------------------------------------------------
+// ---- pieces -------------------------------------------------------------------------------------
 
 // elu(x) + 1.
 double phi(double x);
@@ -44,8 +43,7 @@ Vector attention_step(const Vector& q, const Vector& k, const Vector& v, double 
 // Column c of the sinusoidal encoding of a position.
 double sinusoid(int64_t position, int column, int width);
 
-// ---- the network
-// ----------------------------------------------------------------------------------
+// ---- the network --------------------------------------------------------------------------------
 
 // A sequence's past.
 struct State {
@@ -74,8 +72,7 @@ class Model {
   Tensors tensors_;
 };
 
-// ---- the head
-// -------------------------------------------------------------------------------------
+// ---- the head -----------------------------------------------------------------------------------
 
 // log softmax.
 Vector log_softmax(const Vector& logits);
