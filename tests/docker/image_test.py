@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""What can break in docker/ without anyone building the image: `make image` does that, and takes minutes.
+
+    tests/docker/image_test.py build/release/runnel
+"""
+
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+COMPOSE = (ROOT / "docker" / "compose.yaml").read_text()
+DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
+RUNNEL = ""
+
+
+def output(*command):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, check=False)
+    if result.returncode != 0:
+        raise AssertionError(f"{command}: exit {result.returncode}:\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def context():
+    """The paths that .dockerignore lets through."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    return [line[1:] for line in lines if line.startswith("!")]
+
+
+def copy_context(to):
+    for path in context():
+        source, target = ROOT / path, to / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copy2(source, target)
+
+
+def arguments(text):
+    """The words of a list, as the Dockerfile (JSON) and compose.yaml (bare words) have them."""
+    return [word.strip().strip('"') for word in text.strip().strip("[]").split(",")]
+
+
+def setting(words, flag, default):
+    return int(words[words.index(flag) + 1]) if flag in words else default
+
+
+def flags_of_serve():
+    return set(re.findall(r"--[a-z-]+", output(RUNNEL, "serve", "--help")))
+
+
+class Context(unittest.TestCase):
+    def test_what_is_sent_to_the_engine_can_be_built(self):
+        # CMake misses every folder and file that its lists name and the context lacks.
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            copy_context(folder / "source")
+            output("cmake", "-G", "Ninja", "-S", folder / "source", "-B", folder / "build",
+                   "-DCMAKE_BUILD_TYPE=Release", "-DRUNNEL_STATIC=ON", "-DRUNNEL_TESTS=OFF")
+            link = (folder / "build" / "build.ninja").read_text()
+        libraries = re.search(r"build runnel: .*?LINK_LIBRARIES = (.*?)\n", link, re.DOTALL).group(1)
+        self.assertEqual([word for word in libraries.split() if ".so" in word], [])
+        self.assertIn("libgrpc++.a", libraries)
+
+    def test_nothing_else_is_sent(self):
+        self.assertEqual((ROOT / ".dockerignore").read_text().splitlines()[1], "*")
+        for path in context():
+            self.assertTrue((ROOT / path).exists(), path)
+
+    def test_what_the_dockerfile_names_is_in_it(self):
+        for path in re.findall(r"(?:tools/setup|docker/rootfs|zoo/\w+)", DOCKERFILE):
+            self.assertTrue(any(path == p or path.startswith(p + "/") for p in context()), path)
+
+
+class RootFileSystem(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name) / "root"
+        output(ROOT / "docker" / "rootfs", RUNNEL, ROOT / "zoo" / "mnist", cls.root)
+
+    def test_the_program_runs_on_its_libraries_alone(self):
+        loader = next(p for p in self.root.rglob("ld-linux*") if p.is_file())
+        folders = ":".join(sorted({str(p.parent) for p in self.root.rglob("*.so*")}))
+        command = [loader, "--inhibit-cache", "--library-path", folders, self.root / "usr/bin/runnel"]
+        self.assertIn("813", output(*command, "info", self.root / "zoo" / "mnist"))
+        used = re.findall(r"=> (/\S+)", output(loader, "--inhibit-cache", "--library-path", folders, "--list",
+                                               self.root / "usr/bin/runnel"))
+        self.assertEqual([path for path in used if not path.startswith(str(self.root))], [])
+
+    def test_any_user_can_read_it_and_only_root_can_write(self):
+        for path in self.root.rglob("*"):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            self.assertEqual(mode & 0o444, 0o444, path)
+            self.assertEqual(mode & 0o022, 0, path)
+
+    def test_licences_come_along(self):
+        names = " ".join(path.name for path in self.root.rglob("*.copyright"))
+        for package in ("libc6", "libgrpc++-dev", "libprotobuf-dev", "libssl-dev"):
+            self.assertIn(package, names)
+
+
+class Promises(unittest.TestCase):
+    def test_the_image_is_run_by_a_user_without_rights(self):
+        self.assertRegex(DOCKERFILE, r"\nUSER [1-9]\d*:[1-9]\d*\n")
+        self.assertIn("\nSTOPSIGNAL SIGTERM\n", DOCKERFILE)
+
+    def test_the_health_check_asks_the_port_that_is_served(self):
+        health = json.loads(re.search(r"HEALTHCHECK .*\\\n +CMD (\[.*\])", DOCKERFILE).group(1))
+        words = json.loads(re.search(r"\nCMD (\[.*\])", DOCKERFILE).group(1))
+        port = words[words.index("--address") + 1].split(":")[1]
+        self.assertEqual(health[1], "health")
+        self.assertIn(f"127.0.0.1:{port}", output(RUNNEL, "health", "--help"))
+        self.assertIn(f"\nEXPOSE {port}\n", DOCKERFILE)
+
+    def test_every_flag_exists(self):
+        known = flags_of_serve()
+        lines = [re.search(r"\nCMD (\[.*\])", DOCKERFILE).group(1), re.search(r"command: (\[.*\])", COMPOSE).group(1)]
+        for line in lines:
+            flags = {word for word in arguments(line) if word.startswith("--")}
+            self.assertLessEqual(flags, known)
+        for line in re.findall(r"runnel serve (.*)", DEPLOY):
+            self.assertLessEqual({word for word in shlex.split(line) if word.startswith("--")}, known)
+
+    def test_compose_gives_the_drain_its_time(self):
+        words = arguments(re.search(r"command: (\[.*\])", COMPOSE).group(1))
+        grace_ms = setting(words, "--grace-ms", 10000)
+        self.assertGreater(int(re.search(r"stop_grace_period: (\d+)s", COMPOSE).group(1)) * 1000, grace_ms + 5000)
+
+    def test_compose_gives_the_states_their_memory(self):
+        words = arguments(re.search(r"command: (\[.*\])", COMPOSE).group(1))
+        info = json.loads(output(RUNNEL, "info", ROOT / "zoo" / "mnist", "--json"))
+        # The formula of docs/deploy.md.
+        needed = (64 << 20) + 4 * int(info["parameters"]) + setting(words, "--sessions", 256) * (
+            int(info["state_bytes"]) + 24 * setting(words, "--stream-room", 1024))
+        limit = int(re.search(r"mem_limit: (\d+)m", COMPOSE).group(1)) << 20
+        self.assertGreaterEqual(limit, needed)
+
+
+if __name__ == "__main__":
+    RUNNEL = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main(verbosity=1)
