@@ -84,6 +84,7 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
     if (!prompt.empty()) {
       request_.mutable_values()->mutable_values()->Add(prompt.begin(), prompt.end());
     }
+    request_.set_samples(1);
     request_.set_max_values(planned.values);
     request_.mutable_sampling()->set_seed(planned.seed);
     if (options.values_per_message > 0) {
