@@ -153,11 +153,11 @@ class EndToEnd(unittest.TestCase):
         self.assertIn("drain", server.text())
 
     def test_sigterm_ends_a_call_that_outlasts_the_grace_period(self):
-        server = Server("--grace-ms", "200")
-        call = subprocess.Popen([RUNNEL, "generate", "--server", server.address, "--count", "32", "--out",
+        server = Server("--grace-ms", "0", "--threads", "1")
+        call = subprocess.Popen([RUNNEL, "generate", "--server", server.address, "--count", "64", "--out",
                                  str(self.dir / "never.png")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 text=True)
-        time.sleep(0.5)
+        time.sleep(0.3)  # 64 pictures take more than twice that
         self.assertEqual(server.stop(), 0)
         _, errors = call.communicate(timeout=30)
         self.assertEqual(call.returncode, 1)
