@@ -82,7 +82,10 @@ TEST_F(LoadTest, TheSameSeedMakesTheSameCalls) {
   const json first = only_run();
   CapturedConsole again;
   ASSERT_EQ(run_load(options_, again.console()), kExitOk);
-  EXPECT_EQ(json::parse(again.out())["runs"][0]["due"], first["due"]);
+  // The plan is the same to the call (load_plan_test.cc); the clock decides which falls due at the
+  // very end.
+  EXPECT_NEAR(json::parse(again.out())["runs"][0]["due"].get<double>(), first["due"].get<double>(),
+              2.0);
 }
 
 TEST_F(LoadTest, AsksForWhatItWasToldTo) {
