@@ -171,18 +171,20 @@ void GroupMessages::start(const StreamGroup& group, bool with_top) {
 }
 
 bool GroupMessages::next(v1::GenerateResponse& message) {
-  message.Clear();
   if (group_ == nullptr) return false;
   if (group_->started && !started_) {
     started_ = true;
+    message.mutable_started()->Clear();
     set_started(*group_->started, *message.mutable_started());
     return true;
   }
   if (value_ < group_->values.size()) {
+    message.mutable_values()->clear_runs();  // their memory is used again
     add_values(*message.mutable_values());
     return true;
   }
   if (finished_ < group_->finished.size()) {
+    message.mutable_finished()->Clear();
     set_finished(group_->finished[finished_++], *message.mutable_finished());
     return true;
   }

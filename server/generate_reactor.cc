@@ -14,9 +14,9 @@
 namespace runnel {
 namespace {
 
-// Three threads meet here: the scheduler's (wake), and gRPC's (OnWriteDone, OnCancel). At most one
-// of them at a time holds the turn, and only it touches the stream's groups, writes, and finishes.
-// Who comes meanwhile leaves a flag and goes.
+// Threads meet here: the scheduler's (wake), the writer's (pump), gRPC's (OnWriteDone, OnCancel).
+// At most one of them at a time holds the turn, and only it touches the stream's groups, writes,
+// and finishes. Who comes meanwhile leaves a flag and goes.
 class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                               public std::enable_shared_from_this<GenerateReactor> {
  public:
@@ -50,7 +50,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void OnCancel() override {
     cancel();
-    take_turn();
+    if (take_turn()) pump();
   }
 
   void OnDone() override {
@@ -74,8 +74,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     const int top = std::clamp(request->top_log_probs, 0, kMaxTopLogProbs);
     stream_ = std::make_shared<TokenStream>(request->delivery, engine.stream_room(request->samples),
                                             top, [weak = weak_from_this()] {
-                                              if (const auto reactor = weak.lock())
-                                                reactor->take_turn();
+                                              if (const auto reactor = weak.lock()) reactor->wake();
                                             });
     if (state_.log.wants_debug()) {
       state_.log.debug("call", {{"rpc", "Generate"},
@@ -105,15 +104,18 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     if (stalled) context_.TryCancel();  // it lives while a write is out
   }
 
-  // Something may be due: takes the turn, or leaves word with whoever has it.
-  void take_turn() {
-    {
-      std::lock_guard lock(mutex_);
-      woken_ = true;
-      if (turn_taken_) return;
-      turn_taken_ = true;
-    }
-    pump();
+  // On the scheduler's thread, which is not to be held up by writing.
+  void wake() {
+    if (!take_turn()) return;
+    state_.writer.post([reactor = shared_from_this()] { reactor->pump(); });
+  }
+
+  // Something may be due: true when the turn is now the caller's; otherwise word is left with
+  // whoever has it.
+  bool take_turn() {
+    std::lock_guard lock(mutex_);
+    woken_ = true;
+    return !std::exchange(turn_taken_, true);
   }
 
   // With the turn: writes the next message, finishes, or gives the turn back.

@@ -5,6 +5,7 @@
 #include "server/event_log.h"
 #include "server/live_calls.h"
 #include "server/served_models.h"
+#include "server/task_thread.h"
 
 namespace runnel {
 
@@ -16,6 +17,7 @@ struct ServerState {
   Duration stall_timeout{};  // for which a Score call may keep its state without a chunk
   ServedModels models;
   LiveCalls calls;
+  TaskThread writer;  // writes what the schedulers have made; at most one task for each live call
 };
 
 }  // namespace runnel

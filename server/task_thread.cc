@@ -1,0 +1,42 @@
+#include "server/task_thread.h"
+
+#include <utility>
+
+namespace runnel {
+
+TaskThread::TaskThread() : thread_([this] { run(); }) {}
+
+TaskThread::~TaskThread() {
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  posted_.notify_one();
+  thread_.join();
+}
+
+void TaskThread::post(std::function<void()> task) {
+  bool first = false;
+  {
+    std::lock_guard lock(mutex_);
+    first = tasks_.empty();
+    tasks_.push_back(std::move(task));
+  }
+  if (first) posted_.notify_one();  // otherwise it has been woken, and has yet to look
+}
+
+void TaskThread::run() {
+  std::vector<std::function<void()>> taken;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    posted_.wait(lock, [&] { return over_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    taken.swap(tasks_);
+    lock.unlock();
+    for (const auto& task : taken) task();
+    taken.clear();
+    lock.lock();
+  }
+}
+
+}  // namespace runnel

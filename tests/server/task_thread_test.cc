@@ -1,0 +1,44 @@
+#include "server/task_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+namespace runnel {
+namespace {
+
+TEST(TaskThread, DoesAllThatIsPostedInOrderBeforeItEnds) {
+  std::vector<int> done;
+  {
+    TaskThread thread;
+    for (int i = 0; i < 10000; ++i) thread.post([&done, i] { done.push_back(i); });
+  }
+  ASSERT_EQ(done.size(), 10000U);
+  for (int i = 0; i < 10000; ++i) EXPECT_EQ(done[i], i);
+}
+
+TEST(TaskThread, TasksMayPostAndManyThreadsMay) {
+  std::atomic<int> done{0};
+  {
+    TaskThread thread;
+    std::vector<std::thread> posters;
+    for (int t = 0; t < 4; ++t) {
+      posters.emplace_back([&] {
+        for (int i = 0; i < 1000; ++i) {
+          thread.post([&] {
+            ++done;
+            thread.post([&] { ++done; });
+          });
+        }
+      });
+    }
+    for (std::thread& poster : posters) poster.join();
+  }
+  EXPECT_EQ(done, 8000);
+}
+
+TEST(TaskThread, EndsWithoutATask) { const TaskThread thread; }
+
+}  // namespace
+}  // namespace runnel
