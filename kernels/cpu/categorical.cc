@@ -1,7 +1,7 @@
 #include "kernels/cpu/categorical.h"
 
-#include "kernels/cpu/scalar_math.h"
-#include "kernels/cpu/top_list.h"
+#include "kernels/scalar_math.h"
+#include "kernels/top_list.h"
 
 namespace runnel::cpu {
 namespace {

@@ -370,7 +370,7 @@ void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View h
   }
   check(head_row < head.rows, "sample: a row of the head");
   const PhiloxCounter words = philox_words(held.seed, held.position, held.stream, 0);
-  const cpu::Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
+  const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
   cpu::sample_row(kernels_, kind, head.f32(head_row), held.sampling, held.top_log_probs, uniforms,
                   scratch_[thread].as<float>(), &out);
   out.row = row;

@@ -1,7 +1,6 @@
 #include "kernels/cpu/sampling.h"
 
 #include "kernels/cpu/categorical.h"
-#include "kernels/cpu/mixture.h"
 
 namespace runnel::cpu {
 

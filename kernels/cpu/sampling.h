@@ -9,14 +9,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/mixture.h"
 
 namespace runnel::cpu {
-
-// The two uniform numbers of a position, in (0, 1).
-struct Uniforms {
-  double choice;  // of the category or the component
-  double noise;   // of the logistic
-};
 
 // Floats that the functions below need to work in.
 constexpr int64_t scratch_floats(const Head& kind) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/scalar_math.h"
+#include "kernels/scalar_math.h"
 #include "tests/kernels/fixture.h"
 
 namespace runnel::cpu {

@@ -1,5 +1,5 @@
 // The mixture of logistics against the definition of training and against its own distribution.
-#include "kernels/cpu/mixture.h"
+#include "kernels/mixture.h"
 
 #include <gtest/gtest.h>
 

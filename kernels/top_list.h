@@ -5,22 +5,22 @@
 
 #include "kernels/control.h"
 
-namespace runnel::cpu {
+namespace runnel {
 
 class TopList {
  public:
   // Keeps the best `room` > 0 in `top`.
-  TopList(TopLogProb* top, int room) : top_(top), room_(room) {}
+  constexpr TopList(TopLogProb* top, int room) : top_(top), room_(room) {}
 
   // Values are offered in ascending order.
-  void offer(int32_t value, float log_prob) {
+  constexpr void offer(int32_t value, float log_prob) {
     if (size_ == room_ && !(log_prob > top_[size_ - 1].log_prob)) return;
     int at = size_ < room_ ? size_++ : size_ - 1;
     for (; at > 0 && log_prob > top_[at - 1].log_prob; --at) top_[at] = top_[at - 1];
     top_[at] = {value, log_prob};
   }
 
-  int size() const { return size_; }
+  constexpr int size() const { return size_; }
 
  private:
   TopLogProb* top_;
@@ -28,4 +28,4 @@ class TopList {
   int size_ = 0;
 };
 
-}  // namespace runnel::cpu
+}  // namespace runnel
