@@ -5,10 +5,11 @@
 // is what makes a generation's bits independent of what runs beside it.
 //
 // Shapes are programming contracts: a mismatch stops the process. After loading, every operation
-// only enqueues; on the CPU it runs at once. One thread calls a backend.
+// only enqueues; on the CPU it runs at once. One thread calls a backend, but inside run().
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,7 +18,8 @@
 
 namespace runnel {
 
-enum class Precision : uint8_t { kFp32 };
+// Of weights and of what they are multiplied with. All else, sums included, is fp32.
+enum class Precision : uint8_t { kFp32, kBf16 };
 enum class Activation : uint8_t { kNone, kRelu, kGelu };  // gelu is the exact form, with erf
 enum class FeatureMap : uint8_t { kElu };                 // elu(x) + 1
 
@@ -29,11 +31,16 @@ struct Weight {
   int out = 0;
 };
 
-// The sequences of a batch. Row r owns slot[r] and the inputs [first[r], first[r + 1]) of the step.
+// The sequences of a batch, or a run of them. Row r owns slot[r] and the inputs
+// [first[r], first[r + 1]) of the step. Matrices that come along begin with input first[0].
 struct Rows {
   int32_t* slot;         // [count]; -1: frozen or padding, its inputs are computed and thrown away
   const int32_t* first;  // [count + 1], ascending
   int count;
+
+  int inputs() const { return first[count] - first[0]; }
+  // Rows [begin, end).
+  Rows slice(int begin, int end) const { return {slot + begin, first + begin, end - begin}; }
 };
 
 // Where one layer's part of each slot's state is: base + slot * slot_bytes + offset.
@@ -102,14 +109,25 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  // All that decides the bits: "cpu/avx512/fp32/step".
-  virtual std::string numerics() const = 0;
+  // All that decides the bits of a model packed in this precision: "cpu/avx512/fp32/step".
+  virtual std::string numerics(Precision precision) const = 0;
 
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
 
   // Packs a layer's weight [out, in] and bias [1, out] (data may be null: no bias).
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
+
+  // A run of rows, [begin, end), on its way through a step.
+  using Pass = std::function<void(Backend& lane, int begin, int end)>;
+
+  // Takes a batch through one step or several: calls pass(lane, begin, end) for runs of rows that
+  // together are all of them, in any order, and returns when that is done. Calls come at the same
+  // time from several threads, and more than once for the same rows: a pass does nothing but call
+  // operations of its lane, the same ones in the same order whoever asks. A row's inputs are in one
+  // run. `work`: multiply-adds of one input in all of the pass, from which the backend judges how
+  // to share it out; bits do not depend on it. Operations called outside run() use one thread.
+  virtual void run(Rows rows, int64_t work, const Pass& pass) = 0;
 
   // out[i] = embedding of input i. values: i32 [1, inputs]; kNoValue stands for the pending value
   // of the row's slot. Input i of row r is at position control[slot].position + i - first[r].

@@ -9,6 +9,7 @@
 namespace runnel {
 
 enum class DType : uint8_t { kF32, kI32 };
+inline constexpr int64_t kElementBytes = 4;  // of every type
 
 // A matrix in the backend's memory: `rows` rows of `cols` elements, `stride` elements apart.
 struct View {
@@ -28,8 +29,16 @@ struct View {
   }
   // The first `count` rows.
   View top(int count) const { return {data, type, count, cols, stride}; }
-  // Columns [first, first + count). fp32 only.
-  View columns(int first, int count) const { return {f32() + first, type, rows, count, stride}; }
+  // Rows [first, first + count).
+  View slice(int first, int count) const {
+    return {static_cast<std::byte*>(data) + int64_t{first} * stride * kElementBytes, type, count,
+            cols, stride};
+  }
+  // Columns [first, first + count).
+  View columns(int first, int count) const {
+    return {static_cast<std::byte*>(data) + int64_t{first} * kElementBytes, type, rows, count,
+            stride};
+  }
 };
 
 // A run of bytes in the backend's memory.

@@ -45,7 +45,8 @@ struct Layer {
 // Reads a bundle's tensors into the backend.
 class Loader {
  public:
-  Loader(const Bundle& bundle, Backend& backend) : bundle_(bundle), backend_(backend) {}
+  Loader(const Bundle& bundle, Backend& backend, Precision precision)
+      : bundle_(bundle), backend_(backend), precision_(precision) {}
 
   const std::vector<float>& tensor(const std::string& name) const {
     const auto it = bundle_.tensors.find(name);
@@ -78,7 +79,7 @@ class Loader {
       bias.insert(bias.end(), b.begin(), b.end());
     }
     const int out = static_cast<int>(bias.size());
-    return backend_.pack({weight.data(), out, in}, {bias.data(), 1, out}, Precision::kFp32);
+    return backend_.pack({weight.data(), out, in}, {bias.data(), 1, out}, precision_);
   }
 
   Layer layer(int index) const {
@@ -106,11 +107,13 @@ class Loader {
  private:
   const Bundle& bundle_;
   Backend& backend_;
+  const Precision precision_;
 };
 
 class LinearTransformer final : public Model {
  public:
-  LinearTransformer(const Bundle& bundle, Backend& backend, const ModelLimits& limits);
+  LinearTransformer(const Bundle& bundle, Backend& backend, const ModelLimits& limits,
+                    Precision precision);
 
   const Spec& spec() const override { return spec_; }
   const StateLayout& layout() const override { return layout_; }
@@ -136,9 +139,21 @@ class LinearTransformer final : public Model {
   void allocate_activations();
   void stage(std::span<const Row> rows);
   void stage_row(int index, const Row& row);
-  void forward();
-  void attention(const Layer& layer, int64_t offset, View x);
-  void feed_forward(const Layer& layer, View x);
+  // A run of the staged rows on its way through a step, with its part of each activation.
+  struct Run {
+    Backend& lane;
+    Rows rows;
+    int first, inputs;  // of the batch's inputs
+    int read;           // inputs whose head somebody looks at, the first ones
+
+    View of(const Matrix& matrix) const { return matrix.view.slice(first, inputs); }
+  };
+
+  Run run_of(Backend& lane, int begin, int end) const;
+  void forward(const Run& run) const;
+  void attention(const Run& run, const Layer& layer, int64_t offset) const;
+  void feed_forward(const Run& run, const Layer& layer) const;
+  void score(const Run& run) const;
   Span state_span(SlotId slot) const {
     return {states_.data() + slot * slot_bytes_, spec_.state_bytes()};
   }
@@ -175,11 +190,11 @@ class LinearTransformer final : public Model {
 };
 
 LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
-                                     const ModelLimits& limits)
+                                     const ModelLimits& limits, Precision precision)
     : spec_(bundle.spec), backend_(backend), limits_(limits) {
-  const Loader loader(bundle, backend);
+  const Loader loader(bundle, backend, precision);
   layout_ = {.fixed_bytes = spec_.state_bytes() + static_cast<int64_t>(sizeof(Control)),
-             .numerics = backend.numerics() + "/state-fp32"};
+             .numerics = backend.numerics(precision) + "/state-fp32"};
   recurrence_ = {.map = spec_.feature_map,
                  .heads = spec_.heads,
                  .dk = spec_.query_size,
@@ -302,44 +317,58 @@ void LinearTransformer::stage(std::span<const Row> rows) {
   first_.view.i32()[rows.size()] = batch_.inputs;
 }
 
-void LinearTransformer::attention(const Layer& layer, int64_t offset, View x) {
+LinearTransformer::Run LinearTransformer::run_of(Backend& lane, int begin, int end) const {
+  const Rows rows = batch_.rows.slice(begin, end);
+  const int first = rows.first[0];
+  const int read = std::clamp(batch_.sampled + batch_.scored - first, 0, rows.inputs());
+  return {lane, rows, first, rows.inputs(), read};
+}
+
+void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t offset) const {
   const int queries = spec_.heads * spec_.query_size;
-  const View qkv = qkv_.view.top(x.rows);
-  const View attended = attended_.view.top(x.rows);
-  backend_.matmul(x, layer.qkv, Activation::kNone, qkv);
+  const View x = run.of(x_);
+  const View qkv = run.of(qkv_);
+  const View attended = run.of(attended_);
+  run.lane.matmul(x, layer.qkv, Activation::kNone, qkv);
   const RecurrenceInputs inputs = {.q = qkv.columns(0, queries),
                                    .k = qkv.columns(queries, queries),
                                    .v = qkv.columns(2 * queries, attended.cols)};
-  backend_.recur(batch_.rows, recurrence_, inputs, {states_.data(), slot_bytes_, offset}, attended);
-  const View projected = projected_.view.top(x.rows);
-  backend_.matmul(attended, layer.out, Activation::kNone, projected);
-  backend_.norm(projected, x, layer.norm1.norm(), x);
+  run.lane.recur(run.rows, recurrence_, inputs, {states_.data(), slot_bytes_, offset}, attended);
+  run.lane.matmul(attended, layer.out, Activation::kNone, run.of(projected_));
+  run.lane.norm(run.of(projected_), x, layer.norm1.norm(), x);
 }
 
-void LinearTransformer::feed_forward(const Layer& layer, View x) {
-  const View hidden = hidden_.view.top(x.rows);
-  const View projected = projected_.view.top(x.rows);
-  backend_.matmul(x, layer.linear1, spec_.activation, hidden);
-  backend_.matmul(hidden, layer.linear2, Activation::kNone, projected);
-  backend_.norm(projected, x, layer.norm2.norm(), x);
+void LinearTransformer::feed_forward(const Run& run, const Layer& layer) const {
+  const View x = run.of(x_);
+  run.lane.matmul(x, layer.linear1, spec_.activation, run.of(hidden_));
+  run.lane.matmul(run.of(hidden_), layer.linear2, Activation::kNone, run.of(projected_));
+  run.lane.norm(run.of(projected_), x, layer.norm2.norm(), x);
 }
 
-// One step over the staged rows: the encoder of fast-transformers, post-norm, one value a row and
+// One step over a run of rows: the encoder of fast-transformers, post-norm, one value a row and
 // position, and the head where somebody looks at it.
-void LinearTransformer::forward() {
-  const View x = x_.view.top(batch_.inputs);
-  View values = values_.view;
-  values.cols = batch_.inputs;
-  backend_.embed(batch_.rows, values, controls_.as<Control>(), embedding_, x);
+void LinearTransformer::forward(const Run& run) const {
+  View values = values_.view.columns(run.first, run.inputs);
+  run.lane.embed(run.rows, values, controls_.as<Control>(), embedding_, run.of(x_));
   const int64_t layer_bytes = spec_.state_bytes() / spec_.layers;
   for (int i = 0; i < spec_.layers; ++i) {
-    attention(layers_[i], i * layer_bytes, x);
-    feed_forward(layers_[i], x);
+    attention(run, layers_[i], i * layer_bytes);
+    feed_forward(run, layers_[i]);
   }
-  const View read = x.top(batch_.sampled + batch_.scored);
-  if (read.rows == 0) return;
-  if (spec_.final_norm) backend_.norm(read, View{}, final_norm_.norm(), read);
-  backend_.matmul(read, predictor_, Activation::kNone, head_.view.top(read.rows));
+  if (run.read == 0) return;
+  const View read = run.of(x_).top(run.read);
+  if (spec_.final_norm) run.lane.norm(read, View{}, final_norm_.norm(), read);
+  run.lane.matmul(read, predictor_, Activation::kNone, run.of(head_).top(run.read));
+}
+
+// Scored inputs stand behind the sampled ones.
+void LinearTransformer::score(const Run& run) const {
+  const int begin = std::max(run.first, batch_.sampled);
+  const int count = run.first + run.read - begin;
+  if (count <= 0) return;
+  const int target = begin - batch_.sampled;
+  run.lane.score(spec_.head, head_.view.slice(begin, count), targets_.view.columns(target, count),
+                 log_probs_.view.columns(target, count));
 }
 
 Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
@@ -349,21 +378,16 @@ Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
   check(steps == 1 || batch_.sampled == batch_.rows.count,
         "several steps are for rows that sample");
   const View head = head_.view.top(batch_.sampled + batch_.scored);
-  for (int step = 0; step < steps; ++step) {
-    if (batch_.inputs > 0) forward();
-    if (batch_.scored > 0) {
-      View scored = head;
-      scored.data = head.f32(batch_.sampled);
-      scored.rows = batch_.scored;
-      View targets = targets_.view;
-      View log_probs = log_probs_.view;
-      targets.cols = log_probs.cols = batch_.scored;
-      backend_.score(spec_.head, scored, targets, log_probs);
+  backend_.run(batch_.rows, spec_.parameters(), [&](Backend& lane, int begin, int end) {
+    const Run run = run_of(lane, begin, end);
+    for (int step = 0; step < batch_.steps; ++step) {
+      if (run.inputs > 0) forward(run);
+      score(run);
+      lane.sample(run.rows, {head_row_.view.i32() + begin, pending_.view.i32() + begin}, spec_.head,
+                  head, controls_.as<Control>(),
+                  emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows + begin);
     }
-    backend_.sample(batch_.rows, {head_row_.view.i32(), pending_.view.i32()}, spec_.head, head,
-                    controls_.as<Control>(),
-                    emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows);
-  }
+  });
   return ++ticket_;
 }
 
@@ -374,6 +398,7 @@ Result<bool> LinearTransformer::collect(Ticket ticket, std::vector<Emitted>& out
     for (int row = 0; row < batch_.sampled; ++row) {
       if (emitted[row].row < 0) continue;
       out.push_back(emitted[row]);
+      out.back().row = row;
     }
   }
   const int32_t* first = batch_.rows.first;
@@ -392,9 +417,11 @@ Result<bool> LinearTransformer::collect(Ticket ticket, std::vector<Emitted>& out
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_linear_transformer(const Bundle& bundle, Backend& backend,
-                                                       const ModelLimits& limits) {
+                                                       const ModelLimits& limits,
+                                                       Precision precision) {
   try {
-    return std::unique_ptr<Model>(std::make_unique<LinearTransformer>(bundle, backend, limits));
+    return std::unique_ptr<Model>(
+        std::make_unique<LinearTransformer>(bundle, backend, limits, precision));
   } catch (const std::bad_alloc&) {
     const int64_t mib =
         (bundle.spec.state_bytes() * limits.slots + bundle.spec.parameters() * 4) >> 20;

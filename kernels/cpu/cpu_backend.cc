@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/machine.h"
+#include "kernels/cpu/phases.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/philox.h"
@@ -27,8 +28,17 @@ using cpu::Kernels;
 constexpr int kMaxThreads = 256;
 constexpr Isa kWidestFirst[] = {Isa::kAvx512, Isa::kAvx2, Isa::kPortable};
 
-// A thread more is worth its while for so many nanoseconds of work.
-constexpr int64_t kWorthAThread = 2000;
+// A run of rows that one thread takes through all the network has about so many inputs: enough to
+// use each weight that comes from a far cache often, few enough for the activations to stay near.
+constexpr int kRunInputs = 16;
+constexpr int kFewestRunInputs = 8;
+
+// Where threads share each operation, they meet behind it. That is worth its while for so many
+// nanoseconds of work in an operation and in all of them.
+constexpr int64_t kWorthSharing = 800;
+constexpr int64_t kWorthATeam = 60'000;
+// A task is so long at most, so that nobody waits long for the last one.
+constexpr int64_t kLongestTask = 8000;
 
 const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
@@ -60,17 +70,33 @@ std::string shown(std::string_view text) {
   return text.size() > 40 ? out + "..." : out;
 }
 
+class CpuBackend;
+
+// The threads of a backend. Each has a lane: the same operations, with scratch memory of its own.
+struct Team {
+  explicit Team(int threads) : pool(threads) {}
+
+  cpu::ThreadPool pool;
+  cpu::Phases phases;
+  std::vector<std::unique_ptr<CpuBackend>> lanes;
+};
+
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(Isa isa, int threads) : isa_(isa), kernels_(kernels_of(isa)), pool_(threads) {
-    scratch_.resize(threads);
+  // The backend itself.
+  CpuBackend(Isa isa, int threads) : CpuBackend(isa) {
+    team_ = std::make_unique<Team>(threads);
+    for (int i = 0; i < threads; ++i) {
+      team_->lanes.push_back(std::make_unique<CpuBackend>(isa));
+    }
   }
+  // A lane, or the backend of one thread.
+  explicit CpuBackend(Isa isa) : isa_(isa), kernels_(kernels_of(isa)) {}
 
-  std::string numerics() const override {
-    return std::string("cpu/") + isa_name(isa_) + "/fp32/step";
-  }
+  std::string numerics(Precision precision) const override;
   Buffer allocate(int64_t bytes, Memory memory) override;
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
+  void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
@@ -84,37 +110,109 @@ class CpuBackend final : public Backend {
   void zero(Span bytes) override;
 
  private:
-  // Calls body(begin, end, thread) for parts of [0, count) that together cover it; `nanoseconds`:
-  // about what one thread would need for all of it.
+  // Calls body(begin, end) for parts of [0, count) that together cover it, and shares them with the
+  // other threads where they take part. `nanoseconds`: about what one thread would need for all of
+  // it.
   template <typename F>
   void split(int count, int64_t nanoseconds, const F& body) {
-    const int tasks = std::min(count, tasks_for(nanoseconds));
-    if (tasks <= 1) {
-      if (count > 0) body(0, count, 0);
+    if (count <= 0) return;
+    if (shared_ == nullptr) {
+      body(0, count);
       return;
     }
-    pool_.for_each(tasks, [&](int task, int thread) {
-      body(part(count, task, tasks), part(count, task + 1, tasks), thread);
-    });
+    const int tasks = std::min(count, tasks_for(nanoseconds));
+    shared_->run(phase_++, tasks,
+                 [&](int task) { body(part(count, task, tasks), part(count, task + 1, tasks)); });
   }
-  // Some more tasks than threads, so that a thread that is late leaves them to the others.
   int tasks_for(int64_t nanoseconds) const {
-    const int64_t threads = std::min<int64_t>(pool_.threads(), nanoseconds / kWorthAThread);
-    return threads <= 1 ? 1 : static_cast<int>(std::min<int64_t>(threads * 4, nanoseconds / 1000));
+    if (nanoseconds < kWorthSharing) return 1;
+    return static_cast<int>(std::max<int64_t>(threads_, nanoseconds / kLongestTask));
   }
+  void run_together(Rows rows, const Pass& pass);
+  void run_in_parts(Rows rows, int parts, const Pass& pass);
   void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) const;
   void prepare_frequencies(const Embedding& embedding);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-                  Emitted* emitted, int row, int thread);
+                  Emitted* emitted, int row);
   void grow_scratch(int64_t floats);
 
   const Isa isa_;
   const Kernels& kernels_;
-  cpu::ThreadPool pool_;
-  std::vector<Buffer> scratch_;      // one per thread, for categorical heads
+  std::unique_ptr<Team> team_;  // of the backend; a lane has none
+
+  cpu::Phases* shared_ = nullptr;    // set: the threads share each operation
+  uint32_t phase_ = 0;               // that comes next
+  int threads_ = 1;                  // that share
+  Buffer scratch_;                   // for categorical heads
   std::vector<double> frequencies_;  // of sinusoidal positions, one per pair of columns
   int frequencies_width_ = 0;
 };
+
+std::string CpuBackend::numerics(Precision precision) const {
+  check(precision == Precision::kFp32, "the CPU packs fp32");
+  return std::string("cpu/") + isa_name(isa_) + "/fp32/step";
+}
+
+// ---- threads ------------------------------------------------------------------------------------
+
+// How many runs of rows to make of a batch; 1: it is better shared operation by operation.
+int runs_of(Rows rows, int threads, int64_t nanoseconds) {
+  const int inputs = rows.inputs();
+  int longest = 0;
+  for (int row = 0; row < rows.count; ++row) {
+    longest = std::max(longest, rows.first[row + 1] - rows.first[row]);
+  }
+  if (longest > kRunInputs) return 1;
+  const int64_t each = nanoseconds / std::max(inputs, 1);
+  const int fewest = each < kWorthATeam / 8 ? 1 : kFewestRunInputs;
+  if (inputs < threads * fewest) return 1;
+  // A multiple of the threads, so that all are busy until the end.
+  const int rounds = divide_up(inputs, int64_t{threads} * kRunInputs);
+  return threads * rounds;
+}
+
+void CpuBackend::run(Rows rows, int64_t work, const Pass& pass) {
+  check(team_ != nullptr, "run: not from within a pass");
+  if (rows.count == 0) return;
+  const int threads = team_->pool.threads();
+  // 50 multiply-adds a nanosecond, half of that for a single input.
+  const int64_t nanoseconds = (rows.inputs() + 1) * work / 50;
+  const int runs = std::min(runs_of(rows, threads, nanoseconds), rows.count);
+  if (runs > 1) {
+    run_in_parts(rows, runs, pass);
+  } else if (threads > 1 && nanoseconds >= kWorthATeam) {
+    run_together(rows, pass);
+  } else {
+    pass(*this, 0, rows.count);
+  }
+}
+
+void CpuBackend::run_together(Rows rows, const Pass& pass) {
+  team_->phases.restart();
+  const int threads = team_->pool.threads();
+  team_->pool.for_each(threads, [&](int, int thread) {
+    CpuBackend& lane = *team_->lanes[thread];
+    lane.shared_ = &team_->phases;
+    lane.phase_ = 0;
+    lane.threads_ = threads;
+    pass(lane, 0, rows.count);
+    lane.shared_ = nullptr;
+  });
+}
+
+// Run `index` of `runs` begins with the first row at or behind its share of the inputs.
+void CpuBackend::run_in_parts(Rows rows, int runs, const Pass& pass) {
+  const auto begin_of = [&](int index) {
+    const int32_t input = rows.first[0] + part(rows.inputs(), index, runs);
+    return static_cast<int>(std::lower_bound(rows.first, rows.first + rows.count, input) -
+                            rows.first);
+  };
+  team_->pool.for_each(runs, [&](int index, int thread) {
+    const int begin = begin_of(index);
+    const int end = index + 1 == runs ? rows.count : begin_of(index + 1);
+    if (begin < end) pass(*team_->lanes[thread], begin, end);
+  });
+}
 
 // ---- memory -------------------------------------------------------------------------------------
 
@@ -209,7 +307,7 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
                        View out) {
   check_matrix(out, DType::kF32, "embed: out is a matrix of fp32");
   check(values.type == DType::kI32 && values.cols == out.rows, "embed: one row of out per value");
-  check(rows.count == 0 || rows.first[rows.count] == out.rows, "embed: the rows' inputs are out's");
+  check(rows.count == 0 || rows.inputs() == out.rows, "embed: the rows' inputs are out's");
   const int width = embedding.values.cols;
   const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
   const bool add = embedding.combine == Combine::kAdd;
@@ -220,17 +318,18 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
         "embed: the position table is as wide as said");
   prepare_frequencies(embedding);
   const int64_t each = embedding.position == PositionKind::kSinusoidal ? positions * 20 : width / 8;
-  split(rows.count, out.rows * (each + 20), [&](int begin, int end, int) {
+  split(rows.count, out.rows * (each + 20), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
       const int32_t slot = rows.slot[row];
-      for (int input = rows.first[row]; input < rows.first[row + 1]; ++input) {
+      const int first = rows.first[row] - rows.first[0];
+      for (int input = first; input < rows.first[row + 1] - rows.first[0]; ++input) {
         if (slot < 0) {
           std::memset(out.f32(input), 0, static_cast<size_t>(out.cols) * 4);
           continue;
         }
         const int32_t given = values.i32()[input];
         embed_input(embedding, given == kNoValue ? control[slot].pending : given,
-                    control[slot].position + input - rows.first[row], out.f32(input));
+                    control[slot].position + input - first, out.f32(input));
       }
     }
   });
@@ -255,8 +354,8 @@ void CpuBackend::matmul(View x, const Weight& weight, Activation activation, Vie
   const int panels = divide_up(weight.out, kernels_.panel);
   // 50 multiply-adds a nanosecond, half of that for a single row.
   const int64_t work = int64_t{x.rows + 1} * weight.in * panels * kernels_.panel / 50;
-  const bool many_rows = x.rows >= 2 * kernels_.rows * pool_.threads();
-  split(many_rows ? x.rows : panels, work, [&](int begin, int end, int) {
+  const bool many_rows = x.rows >= 2 * kernels_.rows * threads_;
+  split(many_rows ? x.rows : panels, work, [&](int begin, int end) {
     if (many_rows) {
       kernels_.matmul(args, begin, end, 0, panels);
     } else {
@@ -286,7 +385,7 @@ void CpuBackend::norm(View x, View residual, const Norm& norm, View out) {
                               .out = out.f32(),
                               .out_stride = out.stride};
   split(x.rows, int64_t{x.rows} * (x.cols / 4 + 30),
-        [&](int begin, int end, int) { kernels_.norm(args, begin, end); });
+        [&](int begin, int end) { kernels_.norm(args, begin, end); });
 }
 
 void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
@@ -300,13 +399,13 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
             out.cols == heads * dv,
         "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
   check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows &&
-            (rows.count == 0 || rows.first[rows.count] == out.rows),
+            (rows.count == 0 || rows.inputs() == out.rows),
         "recur: the rows' inputs are those of q, k, v and out");
   const auto head = [&](int item) {
     const int row = item / heads;
     const int h = item % heads;
     if (rows.slot[row] < 0) return;
-    const int input = rows.first[row];
+    const int input = rows.first[row] - rows.first[0];
     std::byte* state = states.base + rows.slot[row] * states.slot_bytes + states.offset;
     kernels_.recur({.q = inputs.q.f32(input) + h * dk,
                     .q_stride = inputs.q.stride,
@@ -314,7 +413,7 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
                     .k_stride = inputs.k.stride,
                     .v = inputs.v.f32(input) + h * dv,
                     .v_stride = inputs.v.stride,
-                    .inputs = rows.first[row + 1] - input,
+                    .inputs = rows.first[row + 1] - rows.first[row],
                     .dk = recurrence.dk,
                     .dv = recurrence.dv,
                     .eps = recurrence.eps,
@@ -323,13 +422,7 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
                     .out_stride = out.stride});
   };
   const int64_t work = out.rows * int64_t{heads} * (dk * dv / 16 + 20);
-  // Rows with many inputs among rows with one: each head is a task of its own, so that they spread.
-  const bool uneven = out.rows > rows.count;
-  if (uneven && tasks_for(work) > 1) {
-    pool_.for_each(rows.count * heads, [&](int item, int) { head(item); });
-    return;
-  }
-  split(rows.count * heads, work, [&](int begin, int end, int) {
+  split(rows.count * heads, work, [&](int begin, int end) {
     for (int item = begin; item < end; ++item) head(item);
   });
 }
@@ -337,9 +430,7 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
 // ---- head ---------------------------------------------------------------------------------------
 
 void CpuBackend::grow_scratch(int64_t floats) {
-  for (Buffer& buffer : scratch_) {
-    if (buffer.bytes() < floats * 4) buffer = allocate(floats * 4, Memory::kDevice);
-  }
+  if (scratch_.bytes() < floats * 4) scratch_ = allocate(floats * 4, Memory::kDevice);
 }
 
 void check_head(const Head& kind, View head) {
@@ -356,7 +447,7 @@ int64_t head_work(const Head& kind) {
 }
 
 void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View head,
-                            Control* control, Emitted* emitted, int row, int thread) {
+                            Control* control, Emitted* emitted, int row) {
   Emitted& out = emitted[row];
   out.row = -1;
   const int32_t slot = rows.slot[row];
@@ -372,7 +463,7 @@ void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View h
   const PhiloxCounter words = philox_words(held.seed, held.position, held.stream, 0);
   const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
   cpu::sample_row(kernels_, kind, head.f32(head_row), held.sampling, held.top_log_probs, uniforms,
-                  scratch_[thread].as<float>(), &out);
+                  scratch_.as<float>(), &out);
   out.row = row;
   out.position = held.position;
   held.pending = out.value;
@@ -383,9 +474,9 @@ void CpuBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head,
                         Emitted* emitted) {
   check_head(kind, head);
   grow_scratch(cpu::scratch_floats(kind));
-  split(rows.count, rows.count * (head_work(kind) + 100), [&](int begin, int end, int thread) {
+  split(rows.count, rows.count * (head_work(kind) + 100), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
-      sample_row(rows, outputs, kind, head, control, emitted, row, thread);
+      sample_row(rows, outputs, kind, head, control, emitted, row);
     }
   });
 }
@@ -396,12 +487,12 @@ void CpuBackend::score(const Head& kind, View head, View targets, View log_probs
             log_probs.cols == head.rows,
         "score: a target and a log-probability per row of the head");
   grow_scratch(cpu::scratch_floats(kind));
-  split(head.rows, head.rows * head_work(kind), [&](int begin, int end, int thread) {
+  split(head.rows, head.rows * head_work(kind), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
       const int32_t target = targets.i32()[row];
       check(target >= 0 && target < kind.values, "score: a target is one of the values");
       log_probs.f32()[row] =
-          cpu::score_row(kernels_, kind, head.f32(row), target, scratch_[thread].as<float>());
+          cpu::score_row(kernels_, kind, head.f32(row), target, scratch_.as<float>());
     }
   });
 }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/thread_pool.h"
 
 #include "base/check.h"
+#include "kernels/cpu/relax.h"
 
 namespace runnel::cpu {
 namespace {
@@ -11,14 +12,6 @@ constexpr uint32_t kJob = 1U << 16;
 
 // About five microseconds: longer than the gap between two operations of one forward pass.
 constexpr int kWatches = 200;
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

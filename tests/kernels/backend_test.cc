@@ -38,7 +38,8 @@ TEST(CpuOptions, TheWidestInstructionSetIsTaken) {
   const Isa widest = isa_available(Isa::kAvx512) ? Isa::kAvx512
                      : isa_available(Isa::kAvx2) ? Isa::kAvx2
                                                  : Isa::kPortable;
-  EXPECT_EQ((*backend)->numerics(), std::string("cpu/") + isa_name(widest) + "/fp32/step");
+  EXPECT_EQ((*backend)->numerics(Precision::kFp32),
+            std::string("cpu/") + isa_name(widest) + "/fp32/step");
 }
 
 TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
@@ -54,7 +55,8 @@ TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
 class BackendTest : public KernelTest {};
 
 TEST_P(BackendTest, NumericsNamesAllThatDecidesBits) {
-  EXPECT_EQ(backend().numerics(), std::string("cpu/") + isa_name(GetParam().isa) + "/fp32/step");
+  EXPECT_EQ(backend().numerics(Precision::kFp32),
+            std::string("cpu/") + isa_name(GetParam().isa) + "/fp32/step");
 }
 
 TEST_P(BackendTest, AllocationsAreZeroAndAligned) {

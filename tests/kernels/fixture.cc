@@ -11,6 +11,53 @@ const float kGuard = std::bit_cast<float>(0x7fbadbadU);  // a NaN with a face
 
 bool is_guard(float x) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(kGuard); }
 
+// Takes each operation through run() by itself, with so much work that all threads take part.
+class SharingBackend final : public Backend {
+ public:
+  explicit SharingBackend(std::unique_ptr<Backend> to) : to_(std::move(to)) {}
+
+  std::string numerics(Precision precision) const override { return to_->numerics(precision); }
+  Buffer allocate(int64_t bytes, Memory memory) override { return to_->allocate(bytes, memory); }
+  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
+    return to_->pack(weight, bias, precision);
+  }
+  void run(Rows rows, int64_t work, const Pass& pass) override { to_->run(rows, work, pass); }
+  void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+             View out) override {
+    share([&](Backend& lane) { lane.embed(rows, values, control, embedding, out); });
+  }
+  void matmul(View x, const Weight& weight, Activation activation, View out) override {
+    share([&](Backend& lane) { lane.matmul(x, weight, activation, out); });
+  }
+  void norm(View x, View residual, const Norm& norm, View out) override {
+    share([&](Backend& lane) { lane.norm(x, residual, norm, out); });
+  }
+  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
+             View out) override {
+    share([&](Backend& lane) { lane.recur(rows, recurrence, inputs, states, out); });
+  }
+  void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+              Emitted* emitted) override {
+    share([&](Backend& lane) { lane.sample(rows, outputs, kind, head, control, emitted); });
+  }
+  void score(const Head& kind, View head, View targets, View log_probs) override {
+    share([&](Backend& lane) { lane.score(kind, head, targets, log_probs); });
+  }
+  void copy(Span from, Span to) override { to_->copy(from, to); }
+  void zero(Span bytes) override { to_->zero(bytes); }
+
+ private:
+  template <typename F>
+  void share(const F& operation) {
+    int32_t slot = 0;
+    const int32_t first[] = {0, 1};
+    to_->run({&slot, first, 1}, int64_t{1} << 40,
+             [&operation](Backend& lane, int, int) { operation(lane); });
+  }
+
+  std::unique_ptr<Backend> to_;
+};
+
 }  // namespace
 
 Guarded::Guarded(int rows, int cols, int extra_stride)
@@ -71,7 +118,7 @@ std::unique_ptr<Backend> make_backend(Isa isa, int threads) {
     ADD_FAILURE() << backend.status().to_string();
     return nullptr;
   }
-  return std::move(backend).value();
+  return std::make_unique<SharingBackend>(std::move(backend).value());
 }
 
 std::vector<Setup> all_setups() {

@@ -47,6 +47,7 @@ std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0
 // The same bits, NaN included.
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 
+// A backend whose threads share every operation, however small it is.
 std::unique_ptr<Backend> make_backend(Isa isa, int threads);
 
 struct Setup {

@@ -13,11 +13,12 @@ class RecordingBackend final : public Backend {
  public:
   explicit RecordingBackend(Backend& to) : to_(to) {}
 
-  std::string numerics() const override { return to_.numerics(); }
+  std::string numerics(Precision precision) const override { return to_.numerics(precision); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_.pack(weight, bias, precision);
   }
+  void run(Rows rows, int64_t, const Pass& pass) override { pass(*this, 0, rows.count); }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override {
     to_.embed(rows, values, control, embedding, out);
