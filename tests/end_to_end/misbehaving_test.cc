@@ -1,0 +1,457 @@
+// Clients that do not behave, against the program itself with a model that never ends. After each:
+// a good client gets the values that it always got, every state is free again, and neither memory
+// nor open files of the server have grown.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "tests/end_to_end/raw_connection.h"
+#include "tests/end_to_end/serve_process.h"
+
+namespace runnel {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::system_clock;
+
+constexpr int kSessions = 16;
+constexpr int64_t kEndless = 1 << 20;
+constexpr const char* kGenerate = "/runnel.v1.Inference/Generate";
+constexpr int kBlock = 4;               // rounds
+constexpr int kMostBlocks = 8;          // until one does not grow
+constexpr int64_t kGrowth = 256 << 10;  // bytes in a block that are no growth
+constexpr int kSmallWindow = 16 << 10;  // bytes on their way to a client that does not read
+
+v1::GenerateRequest request_for(int64_t values, uint64_t seed = 5) {
+  v1::GenerateRequest request;
+  request.mutable_values()->add_values(1);
+  request.set_max_values(values);
+  request.mutable_sampling()->set_seed(seed);
+  return request;
+}
+
+std::vector<int32_t> values_of(const v1::GenerateResponse& response) {
+  std::vector<int32_t> values;
+  for (const v1::ValueRun& run : response.values().runs()) {
+    values.insert(values.end(), run.values().begin(), run.values().end());
+  }
+  return values;
+}
+
+// One call on gRPC's own threads that reads all, or cancels after some messages.
+class OpenCall final : public grpc::ClientReadReactor<v1::GenerateResponse> {
+ public:
+  OpenCall(v1::Inference::Stub& stub, const v1::GenerateRequest& request, int cancel_after,
+           seconds at_most = seconds(30))
+      : request_(request), cancel_after_(cancel_after) {
+    context_.set_deadline(system_clock::now() + at_most);
+    stub.async()->Generate(&context_, &request_, this);
+    StartRead(&response_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    ++messages_;
+    if (cancel_after_ >= 0 && messages_ > cancel_after_) context_.TryCancel();
+    StartRead(&response_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    std::lock_guard lock(mutex_);
+    status_ = status;
+    done_ = true;
+    came_.notify_all();
+  }
+  bool has_begun() const { return messages_ > 0; }
+  void cancel() { context_.TryCancel(); }
+  grpc::Status wait() {
+    std::unique_lock lock(mutex_);
+    came_.wait(lock, [&] { return done_; });
+    return status_;
+  }
+
+ private:
+  const v1::GenerateRequest request_;
+  const int cancel_after_;
+  grpc::ClientContext context_;
+  v1::GenerateResponse response_;
+  std::atomic<int> messages_{0};
+  std::mutex mutex_;
+  std::condition_variable came_;
+  grpc::Status status_;
+  bool done_ = false;
+};
+
+class Misbehaving : public testing::Test {
+ protected:
+  Misbehaving()
+      : server_({"--sessions", std::to_string(kSessions), "--stall-timeout-ms", "700",
+                 "--stream-room", "64"}),
+        channel_(server_.connect()),
+        inference_(v1::Inference::NewStub(channel_)) {
+    expected_ = good_values();
+    most_files_ = server_.open_files() + 4;  // gRPC opens some of its own when it is busy
+  }
+  ~Misbehaving() override { EXPECT_EQ(server_.stop(), 0); }
+
+  // What a client that behaves gets.
+  std::vector<int32_t> good_values() {
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + seconds(20));
+    const auto reader = inference_->Generate(&context, request_for(200));
+    std::vector<int32_t> values;
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      const auto more = values_of(response);
+      values.insert(values.end(), more.begin(), more.end());
+    }
+    const grpc::Status status = reader->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(values.size(), 200);
+    return values;
+  }
+
+  void expect_well() {
+    ASSERT_TRUE(server_.runs());
+    EXPECT_TRUE(holds_within(seconds(15), [&] { return server_.sessions_free() == kSessions; }))
+        << server_.sessions_free() << " of " << kSessions << " are free";
+    EXPECT_EQ(good_values(), expected_);
+  }
+
+  // Does it over and over: files are closed again, and memory stops growing. What leaks grows in
+  // every block of rounds; what an allocator keeps for the next time does not.
+  template <typename Round>
+  void expect_flat(const Round& round) {
+    const auto block = [&] {
+      for (int i = 0; i < kBlock && !HasFailure(); ++i) round();
+      expect_well();
+      EXPECT_TRUE(holds_within(seconds(15), [&] { return server_.open_files() <= most_files_; }))
+          << server_.open_files() << " open files";
+      return server_.resident_bytes();
+    };
+    int64_t bytes = block();
+    int64_t grown = kGrowth;
+    for (int i = 0; i < kMostBlocks && grown >= kGrowth && !HasFailure(); ++i) {
+      const int64_t now = block();
+      grown = now - std::exchange(bytes, now);
+    }
+    EXPECT_LT(grown, kGrowth) << "of " << bytes << " bytes, in every block of rounds";
+  }
+
+  RawConnection raw() { return RawConnection(server_.port()); }
+
+  ServeProcess server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::vector<int32_t> expected_;
+  int most_files_ = 0;
+};
+
+TEST_F(Misbehaving, AClientThatStopsReadingIsEndedAndLosesNothing) {
+  expect_flat([&] {
+    const auto stub = v1::Inference::NewStub(server_.connect(kSmallWindow));
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + seconds(30));
+    const auto reader = stub->Generate(&context, request_for(kEndless));
+    v1::GenerateResponse response;
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Read(&response));
+    // Its window fills, then its room at the server; then its time runs out.
+    EXPECT_TRUE(holds_within(seconds(15), [&] { return server_.sessions_free() == kSessions; }));
+    int64_t position = -1;
+    while (reader->Read(&response)) {
+      for (const v1::ValueRun& run : response.values().runs()) {
+        if (position >= 0) {
+          EXPECT_EQ(run.position(), position);
+        }
+        position = run.position() + run.values_size();
+      }
+    }
+    const grpc::Status status = reader->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED) << status.error_message();
+    EXPECT_GT(position, 0);
+  });
+}
+
+TEST_F(Misbehaving, AClientThatNeverTakesAByteIsEnded) {
+  const std::string call =
+      http2::whole_call(kGenerate, request_for(kEndless).SerializeAsString(), 0);
+  expect_flat([&] {
+    std::vector<RawConnection> connections;
+    for (int i = 0; i < kSessions; ++i) {
+      connections.push_back(raw());
+      ASSERT_TRUE(connections.back().send(call));
+    }
+    EXPECT_TRUE(holds_within(seconds(15), [&] { return server_.sessions_free() == 0; }));
+    EXPECT_TRUE(holds_within(seconds(15), [&] { return server_.sessions_free() == kSessions; }));
+  });
+}
+
+TEST_F(Misbehaving, AClientThatIsKilledFreesItsStates) {
+  expect_flat([&] {
+    std::vector<std::unique_ptr<ChildProcess>> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(std::make_unique<ChildProcess>(
+          std::vector<std::string>{runnel_program(), "generate", "--server", server_.address(),
+                                   "--values", "1", "--max-values", std::to_string(kEndless)},
+          "/dev/null"));
+    }
+    EXPECT_TRUE(
+        holds_within(seconds(15), [&] { return server_.sessions_free() == kSessions - 4; }));
+    for (const auto& client : clients) client->send(SIGKILL);
+    EXPECT_TRUE(holds_within(seconds(5), [&] { return server_.sessions_free() == kSessions; }));
+  });
+}
+
+TEST_F(Misbehaving, AConnectionThatIsResetFreesItsStates) {
+  const std::string call = http2::whole_call(kGenerate, request_for(kEndless).SerializeAsString());
+  expect_flat([&] {
+    std::vector<RawConnection> connections;
+    for (int i = 0; i < kSessions; ++i) {
+      connections.push_back(raw());
+      ASSERT_TRUE(connections.back().send(call));
+    }
+    for (int i = 0; i < kSessions; ++i) {
+      EXPECT_NE(connections[i].receive(4096, 5000), "");
+      if (i % 2 == 0) {
+        connections[i].reset();
+      } else {
+        connections[i].close();
+      }
+    }
+    EXPECT_TRUE(holds_within(seconds(5), [&] { return server_.sessions_free() == kSessions; }));
+  });
+}
+
+TEST_F(Misbehaving, ClientsThatCancelAtRandomTakeNobodyWithThem) {
+  std::mt19937 random(3);
+  expect_flat([&] {
+    // A cancelled call is over for its client a moment before it is for the server.
+    EXPECT_TRUE(holds_within(seconds(10), [&] { return server_.sessions_free() == kSessions; }));
+    OpenCall neighbour(*inference_, request_for(2000), -1);
+    EXPECT_TRUE(holds_within(seconds(10), [&] { return neighbour.has_begun(); }));
+    std::vector<std::unique_ptr<OpenCall>> calls;
+    for (int i = 0; i < 60; ++i) {
+      calls.push_back(std::make_unique<OpenCall>(*inference_, request_for(kEndless, i),
+                                                 static_cast<int>(random() % 6)));
+      if (random() % 4 == 0) calls[random() % calls.size()]->cancel();
+    }
+    for (const auto& call : calls) {
+      const auto code = call->wait().error_code();
+      EXPECT_TRUE(code == grpc::StatusCode::CANCELLED ||
+                  code == grpc::StatusCode::RESOURCE_EXHAUSTED)
+          << code;
+    }
+    const grpc::Status status = neighbour.wait();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  });
+}
+
+TEST_F(Misbehaving, AThousandStreamsAreServedOrRefusedAndNoneHangs) {
+  constexpr int kStreams = 1000;
+  expect_flat([&] {
+    std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
+    for (int i = 0; i < 8; ++i) stubs.push_back(v1::Inference::NewStub(server_.connect()));
+    std::vector<std::unique_ptr<OpenCall>> calls;
+    for (int i = 0; i < kStreams; ++i) {
+      calls.push_back(
+          std::make_unique<OpenCall>(*stubs[i % stubs.size()], request_for(100, i), -1));
+    }
+    int served = 0;
+    int refused = 0;
+    for (const auto& call : calls) {
+      const grpc::Status status = call->wait();
+      if (status.ok()) ++served;
+      if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) ++refused;
+      EXPECT_TRUE(status.ok() || !call->has_begun()) << status.error_message();
+    }
+    EXPECT_EQ(served + refused, kStreams);
+    EXPECT_GE(served, kSessions);
+  });
+}
+
+TEST_F(Misbehaving, AThousandStreamsOnAConnectionThatTakesNothing) {
+  const std::string request = http2::message(request_for(kEndless).SerializeAsString());
+  expect_flat([&] {
+    RawConnection connection = raw();
+    std::string bytes = std::string(http2::kPreface) + http2::setting(http2::kInitialWindow, 0);
+    for (uint32_t stream = 1; stream < 2000; stream += 2) {
+      bytes += http2::frame(http2::Type::kHeaders, http2::kEndHeaders, stream,
+                            http2::call_head(kGenerate));
+      bytes += http2::frame(http2::Type::kData, http2::kEndStream, stream, request);
+    }
+    connection.send(bytes);
+    EXPECT_NE(connection.receive(4096, 5000), "");
+    std::this_thread::sleep_for(milliseconds(20));
+    connection.reset();
+    EXPECT_TRUE(holds_within(seconds(5), [&] { return server_.sessions_free() == kSessions; }));
+  });
+}
+
+// All kinds of bytes that are no call, or half of one.
+std::vector<std::string> broken_bytes(std::mt19937& random) {
+  using http2::Type;
+  const std::string preface =
+      std::string(http2::kPreface) + http2::setting(http2::kInitialWindow, 0);
+  const std::string head =
+      preface + http2::frame(Type::kHeaders, http2::kEndHeaders, 1, http2::call_head(kGenerate));
+  const std::string request = request_for(kEndless).SerializeAsString();
+  const std::string whole = http2::message(request);
+  std::string noise(500, '\0');
+  for (char& byte : noise) byte = static_cast<char>(random());
+  std::string many_pings = preface;
+  std::string many_settings = preface;
+  std::string many_resets = preface;
+  for (uint32_t i = 0; i < 500; ++i) {
+    many_pings += http2::frame(Type::kPing, 0, 0, "01234567");
+    many_settings += http2::setting(http2::kInitialWindow, i);
+    many_resets +=
+        http2::frame(Type::kHeaders, http2::kEndHeaders, 2 * i + 1, http2::call_head(kGenerate)) +
+        http2::frame(Type::kReset, 0, 2 * i + 1, std::string("\0\0\0\x08", 4));
+  }
+  std::string endless_head =
+      preface + http2::frame(Type::kHeaders, 0, 1, http2::call_head(kGenerate));
+  for (int i = 0; i < 100; ++i) {
+    endless_head +=
+        http2::frame(Type::kContinuation, 0, 1,
+                     http2::fields({{"x-" + std::to_string(i), std::string(10000, 'a')}}));
+  }
+  const auto data = [&](const std::string& payload, uint8_t flags) {
+    return head + http2::frame(Type::kData, flags, 1, payload);
+  };
+  return {
+      noise,
+      std::string(http2::kPreface) + noise,
+      preface + noise,
+      head + noise,
+      "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "POST " + std::string(kGenerate) + " HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n",
+      std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + noise,  // TLS
+      "",
+      "PRI * HT",
+      many_pings,
+      many_settings,
+      many_resets,
+      endless_head,
+      preface + http2::frame(Type::kHeaders, http2::kEndHeaders, 1,
+                             http2::call_head(kGenerate) +
+                                 http2::fields({{"x-huge", std::string(16000, 'a')}})),
+      preface + http2::frame(Type::kData, http2::kEndStream, 7, whole),  // of no stream
+      preface + http2::frame(Type::kWindow, 0, 0, std::string("\x7f\xff\xff\xff", 4)) +
+          http2::frame(Type::kWindow, 0, 0, std::string("\x7f\xff\xff\xff", 4)),
+      std::string(http2::kPreface) + std::string("\xff\xff\xff\x04\x00\x00\x00\x00\x00", 9),
+      data(whole.substr(0, whole.size() / 2), http2::kEndStream),  // a message cut short
+      data(whole.substr(0, 3), http2::kEndStream),
+      data(http2::message(request.substr(0, request.size() - 1)), http2::kEndStream),
+      data(http2::message("\xff\xff\xff"), http2::kEndStream),
+      data('\x01' + whole.substr(1), http2::kEndStream),                        // "compressed"
+      data(std::string("\0\x7f\xff\xff\xff", 5), 0),                            // of 2 GiB
+      data(whole + whole, http2::kEndStream),                                   // two requests
+      data(whole, http2::kEndStream) + http2::frame(Type::kData, 0, 1, whole),  // after the end
+      head,                                                                     // and nothing more
+  };
+}
+
+TEST_F(Misbehaving, BytesThatAreNoCallAreHungUpOn) {
+  std::mt19937 random(7);
+  expect_flat([&] {
+    std::vector<RawConnection> open;
+    for (const std::string& bytes : broken_bytes(random)) {
+      open.push_back(raw());
+      ASSERT_TRUE(open.back().is_open());
+      open.back().send(bytes);
+    }
+    // Answered, hung up on, or still waited for: the server itself must go on meanwhile.
+    for (RawConnection& connection : open) connection.receive(65536, 10);
+    EXPECT_EQ(good_values(), expected_);
+    for (size_t i = 0; i < open.size(); i += 2) open[i].reset();
+  });
+}
+
+TEST_F(Misbehaving, MessagesThatAreTooLongAreRefused) {
+  v1::GenerateRequest large = request_for(10);
+  large.mutable_values()->mutable_values()->Resize(5 << 20, 1);
+  expect_flat([&] {
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + seconds(20));
+    const auto reader = inference_->Generate(&context, large);
+    v1::GenerateResponse response;
+    EXPECT_FALSE(reader->Read(&response));
+    const grpc::Status status = reader->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  });
+}
+
+TEST_F(Misbehaving, MetadataThatIsTooLongIsRefused) {
+  expect_flat([&] {
+    // A connection of its own: the server may hang up on it.
+    const auto stub = v1::Inference::NewStub(server_.connect());
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + seconds(20));
+    for (int i = 0; i < 200; ++i) {
+      context.AddMetadata("x-" + std::to_string(i), std::string(1000, 'a'));
+    }
+    const auto reader = stub->Generate(&context, request_for(10));
+    v1::GenerateResponse response;
+    EXPECT_FALSE(reader->Read(&response));
+    EXPECT_FALSE(reader->Finish().ok());
+  });
+}
+
+TEST_F(Misbehaving, AFloodOfConnectionsKeepsNobodyOut) {
+  expect_flat([&] {
+    std::vector<RawConnection> idle;
+    for (int i = 0; i < 200; ++i) idle.push_back(raw());
+    for (int i = 0; i < 200; ++i) raw().send(http2::kPreface);
+    for (int i = 0; i < 200; ++i) raw().reset();
+    EXPECT_EQ(good_values(), expected_);
+  });
+}
+
+// The p99 of the milliseconds between the messages of one stream.
+double gap_p99(v1::Inference::Stub& stub, int values) {
+  v1::GenerateRequest request = request_for(values);
+  request.mutable_delivery()->set_max_values(1);
+  grpc::ClientContext context;
+  context.set_deadline(system_clock::now() + seconds(30));
+  const auto reader = stub.Generate(&context, request);
+  v1::GenerateResponse response;
+  std::vector<double> gaps;
+  auto last = std::chrono::steady_clock::now();
+  while (reader->Read(&response)) {
+    const auto now = std::chrono::steady_clock::now();
+    gaps.push_back(std::chrono::duration<double, std::milli>(now - last).count());
+    last = now;
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  std::sort(gaps.begin(), gaps.end());
+  return gaps.empty() ? 0 : gaps[gaps.size() * 99 / 100];
+}
+
+// Exact figures are a benchmark's (docs/benchmarks/stall.md): a test shares its machine.
+TEST_F(Misbehaving, AStalledStreamDoesNotHoldUpItsNeighbour) {
+  const double alone = gap_p99(*inference_, 3000);
+  const std::string call =
+      http2::whole_call(kGenerate, request_for(kEndless).SerializeAsString(), 0);
+  std::vector<RawConnection> stalled;
+  for (int i = 0; i < 8; ++i) {
+    stalled.push_back(raw());
+    stalled.back().send(call);
+  }
+  const double beside = gap_p99(*inference_, 3000);
+  RecordProperty("gap_p99_alone_ms", std::to_string(alone));
+  RecordProperty("gap_p99_beside_ms", std::to_string(beside));
+  EXPECT_LT(beside, 3 * alone + 20);
+  stalled.clear();
+  expect_well();
+}
+
+}  // namespace
+}  // namespace runnel

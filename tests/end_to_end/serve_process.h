@@ -1,0 +1,78 @@
+// `runnel serve` as a process of its own, and what the system knows of it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runnel/v1/inference.grpc.pb.h"
+#include "runnel/v1/models.grpc.pb.h"
+#include "tests/models/bundle_writer.h"
+
+namespace runnel {
+
+// A child process; killed at the end if it still runs.
+class ChildProcess {
+ public:
+  // Starts `words`, its output in `log`.
+  ChildProcess(const std::vector<std::string>& words, const std::string& log);
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  bool runs();
+  void send(int signal) const;
+  // Waits for its end: the exit code, 128 + signal, or -1 when it does not come in time.
+  int wait(std::chrono::seconds at_most);
+
+ private:
+  pid_t pid_ = -1;
+  int status_ = 0;
+  bool ended_ = false;
+};
+
+// Serves an endless model of eleven symbols with random weights, always the same.
+class ServeProcess {
+ public:
+  explicit ServeProcess(const std::vector<std::string>& flags);
+
+  const std::string& address() const { return address_; }
+  int port() const;
+  bool runs() { return process_->runs(); }
+  // SIGTERM, and the exit code.
+  int stop();
+
+  int64_t resident_bytes() const;
+  int open_files() const;
+  int64_t sessions() const;
+  int64_t sessions_free() const;
+
+  // A connection of its own. `window`: bytes that may be on their way to a call that does not read;
+  // 0: as many as gRPC likes.
+  std::shared_ptr<grpc::Channel> connect(int window = 0) const;
+
+  // The path of a file of its own in a directory that goes with it.
+  std::string file(const std::string& name) const { return directory_.path() + "/" + name; }
+
+ private:
+  v1::ModelInfo info() const;
+
+  TempDir directory_;
+  std::unique_ptr<ChildProcess> process_;
+  std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+// The program under test.
+std::string runnel_program();
+
+// True as soon as `holds`; false when it does not within `at_most`.
+bool holds_within(std::chrono::milliseconds at_most, const std::function<bool()>& holds);
+
+}  // namespace runnel
