@@ -22,7 +22,10 @@ TokenStream::TokenStream(Delivery delivery, int room, int top_log_probs, std::fu
   top_.reserve(static_cast<size_t>(room) * top_log_probs);
 }
 
-void TokenStream::attach(std::function<void()> resume) { resume_ = std::move(resume); }
+void TokenStream::attach(std::function<void()> resume) {
+  std::lock_guard lock(mutex_);
+  resume_ = std::move(resume);
+}
 
 bool TokenStream::due() const {
   if (started_ || !finished_.empty() || end_) return true;
@@ -82,6 +85,7 @@ void TokenStream::end(Status status) {
     std::lock_guard lock(mutex_);
     if (ended_) return;
     ended_ = true;
+    resume_ = nullptr;  // the scheduler may be gone when the reader comes for the rest
     end_ = std::move(status);
   }
   wake_if_due();
@@ -97,26 +101,21 @@ void TokenStream::flush(TimePoint now) {
 
 bool TokenStream::take(StreamGroup& group) {
   group.clear();
-  bool was_full = false;
-  {
-    std::lock_guard lock(mutex_);
-    if (!due()) {
-      reader_waits_ = true;
-      return false;
-    }
-    was_full = starved_;
-    starved_ = false;
-    std::swap(group.started, started_);
-    group.values.assign(values_.begin(), values_.end());
-    group.top.assign(top_.begin(), top_.end());
-    group.finished.swap(finished_);
-    std::swap(group.end, end_);
-    sent_first_ = sent_first_ || !values_.empty();
-    delayed_ = false;
-    values_.clear();
-    top_.clear();
+  std::lock_guard lock(mutex_);
+  if (!due()) {
+    reader_waits_ = true;
+    return false;
   }
-  if (was_full && resume_) resume_();
+  std::swap(group.started, started_);
+  group.values.assign(values_.begin(), values_.end());
+  group.top.assign(top_.begin(), top_.end());
+  group.finished.swap(finished_);
+  std::swap(group.end, end_);
+  sent_first_ = sent_first_ || !values_.empty();
+  delayed_ = false;
+  values_.clear();
+  top_.clear();
+  if (std::exchange(starved_, false) && resume_) resume_();
   return true;
 }
 
@@ -131,6 +130,7 @@ void TokenStream::starve() {
 
 void TokenStream::cancel() {
   cancelled_.store(true, std::memory_order_release);
+  std::lock_guard lock(mutex_);
   if (resume_) resume_();
 }
 

@@ -50,7 +50,8 @@ class TokenStream {
   // --- The scheduler's side ---
 
   // What the reader's side calls, from its own thread, when it has made room that the scheduler
-  // waited for, or has gone. Set once, before the scheduler sees the stream; must not block.
+  // waited for, or has gone. Set once, before the scheduler sees the stream; must not block nor call
+  // the stream. Never called once end() has returned.
   void attach(std::function<void()> resume);
   // Values that can be pushed before a reader takes any.
   int room();
@@ -84,10 +85,10 @@ class TokenStream {
   const int room_;
   const int top_per_value_;
   const std::function<void()> wake_;
-  std::function<void()> resume_;
   std::atomic<bool> cancelled_{false};
 
   mutable std::mutex mutex_;
+  std::function<void()> resume_;
   std::optional<Started> started_;
   std::vector<StreamValue> values_;  // reserved: room_
   std::vector<TopLogProb> top_;      // reserved: room_ * top_per_value_

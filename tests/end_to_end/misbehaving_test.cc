@@ -28,7 +28,7 @@ constexpr int64_t kEndless = 1 << 20;
 constexpr const char* kGenerate = "/runnel.v1.Inference/Generate";
 constexpr int kBlock = 4;               // rounds
 constexpr int kMostBlocks = 8;          // until one does not grow
-constexpr int64_t kGrowth = 256 << 10;  // bytes in a block that are no growth
+constexpr int64_t kGrowth = 512 << 10;  // bytes in a block that are no growth
 constexpr int kSmallWindow = 16 << 10;  // bytes on their way to a client that does not read
 
 v1::GenerateRequest request_for(int64_t values, uint64_t seed = 5) {

@@ -121,6 +121,17 @@ TEST_F(TokenStreamTest, CancelTellsTheScheduler) {
   EXPECT_EQ(resumed, 1);
 }
 
+TEST_F(TokenStreamTest, AfterTheEndTheSchedulerHearsNothingMore) {
+  for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
+  int resumed = 0;
+  stream_.attach([&] { ++resumed; });
+  stream_.starve();
+  stream_.end({});
+  ASSERT_TRUE(stream_.take(group_));
+  stream_.cancel();
+  EXPECT_EQ(resumed, 0);
+}
+
 TEST_F(TokenStreamTest, PushingWithoutRoomStopsTheProcess) {
   for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
   EXPECT_DEATH(stream_.push(0, value_of(8, 8), kStart), "room");
