@@ -67,13 +67,14 @@ class LoadRun {
   LoadFigures figures_;
   int64_t all_values_ = 0;
   std::unordered_map<const Call*, std::shared_ptr<Call>> open_;
+  std::vector<std::shared_ptr<Call>> ended_;  // not to die on gRPC's thread, after the run
   std::vector<std::pair<TimePoint, std::shared_ptr<Call>>> stalled_;  // and until when
   // Of a fixed number: when the next calls may be made.
   std::priority_queue<TimePoint, std::vector<TimePoint>, std::greater<>> turns_;
   bool is_over_ = false;  // nobody stalls any more
 };
 
-// Owned by open_ until it has ended.
+// Owned by open_ until it has ended, by ended_ until the pacing thread comes by.
 class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
   Call(LoadRun& run, const PlannedCall& planned_call, TimePoint due_at)
@@ -231,8 +232,10 @@ void LoadRun::start(const PlannedCall& planned, TimePoint due) {
 
 void LoadRun::resume_due(TimePoint now) {
   std::vector<std::shared_ptr<Call>> due;
+  std::vector<std::shared_ptr<Call>> ended;  // die after the lock is given back
   {
     std::lock_guard lock(mutex_);
+    ended.swap(ended_);
     std::erase_if(stalled_, [&](auto& entry) {
       const bool is_due = entry.first <= now || is_over_;
       if (is_due) due.push_back(std::move(entry.second));
@@ -332,10 +335,9 @@ void LoadRun::stall(Call& call) {
 
 void LoadRun::ended(Call& call, const grpc::Status& status) {
   const TimePoint now = SteadyClock::now();
-  std::shared_ptr<Call> last;  // dies after the lock is given back
   std::lock_guard lock(mutex_);
   const auto found = open_.find(&call);
-  last = std::move(found->second);
+  ended_.push_back(std::move(found->second));
   open_.erase(found);
   if (!is_over_) count_end(call, status, now);
   if (options_.rate == 0) {
