@@ -50,8 +50,8 @@ class TokenStream {
   // --- The scheduler's side ---
 
   // What the reader's side calls, from its own thread, when it has made room that the scheduler
-  // waited for, or has gone. Set once, before the scheduler sees the stream; must not block nor call
-  // the stream. Never called once end() has returned.
+  // waited for, or has gone. Set once, before the scheduler sees the stream; must not block nor
+  // call the stream. Never called once end() has returned.
   void attach(std::function<void()> resume);
   // Values that can be pushed before a reader takes any.
   int room();
