@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import sys
 import tarfile
@@ -100,6 +101,17 @@ class ServingTest(ToolTest):
         served = self.assert_served_as_trained("copy", "--length", "31")["fresh sequences"]
         self.assertTrue(0 <= served["without_fault"] <= served["said_again"] <= 1, served)
         self.assertIn("said again without a fault", self.tool(evaluate, "copy", "--first", "3"))
+
+    def test_the_card_of_the_shipped_copy_says_what_is_served(self):
+        bundle = os.path.join(support.ROOT, "zoo", "copy")
+        with open(os.path.join(bundle, "README.md"), encoding="utf-8") as file:
+            row = re.search(r"\| fresh sequences \|(.*)\|", file.read()).group(1).split("|")
+        argv = ["--runnel", RUNNEL, "--dataset", "copy", "--first", "100", "--json", bundle]
+        code, out, err = self.run_tool(evaluate, argv)
+        self.assertEqual((code, err), (0, ""))
+        figure = json.loads(out)["fresh sequences"]
+        self.assertAlmostEqual(figure["bits"], float(row[3]), delta=1e-3)
+        self.assertGreater(figure["said_again"], 0.97)
 
     def test_refuses(self):
         self.train("copy", "--length", "31")

@@ -20,6 +20,7 @@ import torch
 
 import all_on_gpu
 import attention
+import convert
 import datasets
 import heads
 import random_bundle
@@ -296,6 +297,15 @@ class RunTest(ToolTest):
         self.train("--steps", "1", "--lr", "1e-30", "--dtype", "f32", "--start-from", self.path("old.pth"))
         for name, tensor in self.weights().items():
             np.testing.assert_array_equal(tensor, first[name], name)
+
+    def test_a_checkpoint_converts_to_the_same_bundle(self):
+        self.train("--steps", "2")
+        argv = [self.path("work", "tiny.pth"), "--heads", "1", "--begin", "none", "--dtype", "bf16"]
+        code, _, err = self.run_tool(convert, [*argv, "--out", self.path("converted", "tiny")])
+        self.assertEqual((code, err), (0, ""))
+        for name in ("config.json", "model.safetensors"):
+            with open(self.path("tiny", name), "rb") as ours, open(self.path("converted", "tiny", name), "rb") as theirs:
+                self.assertEqual(ours.read(), theirs.read(), name)
 
     def test_refuses(self):
         self.train("--steps", "1")

@@ -85,12 +85,12 @@ A linear transformer that {KINDS[run['dataset']]}, run as a recurrent network.
 
 {run['steps']:,} steps of {run['batch']} sequences{start}: {items / 1e6:,.1f} million values in
 {report['seconds'] / 60:,.0f} minutes on {report['device']}, with products in {run['precision']}. AdamW, learning rate
-up to {run['lr']:g}, half a cosine; torch {report['torch']}. By `tools/train/train.py`; [the curve](../../docs/training.md).
+up to {run['lr']:g}, half a cosine; torch {report['torch']}. By `tools/train/train.py`, with seed {run['seed']}.
 
 ## Figures
 
 {figures_table(report)}
-Computed by the trainer in fp32 with the weights as they are stored. Through the server, to compare with "first 100":
+Computed by the trainer in fp32 with the weights as they are stored. Through the server, to compare with "first 100" (without `--first`: all):
 
 ```sh
 tools/evaluate.py --runnel build/release/runnel --dataset {run['dataset']} --data DIR --first 100 zoo/{config['name']}

@@ -179,7 +179,7 @@ def make_run(args):
             run[key] = getattr(args, key)
     if args.minutes is not None:
         run["steps"] = None
-    for key in ("dataset", "name", "seed", "precision", "start_from"):
+    for key in ("dataset", "seed", "precision", "start_from"):
         run[key] = getattr(args, key)
     return run
 

@@ -98,7 +98,7 @@ class Training:
         """Goes on to the last step, or to a pause; True at the end. Saves to `path` now and then, and at last."""
         start = saved = time.monotonic()
         base, total, count = self.seconds, 0.0, 0
-        progress = Progress(self.run["name"], self.data.unit, self.run["steps"], self.step)
+        progress = Progress(self.network.config["name"], self.data.unit, self.run["steps"], self.step)
         every = max(1, self.run["steps"] // CURVE_POINTS)
         recent = []
         while self.step < self.run["steps"]:
