@@ -289,12 +289,7 @@ Status check_config(const ServerConfig& config) {
                               "'; give each a name of its own");
     }
   }
-  if (Status s = check_address(config.address); !s.ok()) return s;
-  if (config.backend == "cuda") {
-    return {Code::kFailedPrecondition,
-            "backend is 'cuda', but this build has no CUDA: use 'cpu' or 'auto'"};
-  }
-  return {};
+  return check_address(config.address);
 }
 
 }  // namespace runnel

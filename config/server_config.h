@@ -53,8 +53,8 @@ Status read_config_file(const std::string& path, ServerConfig& config);
 // "DIRECTORY" or "NAME=DIRECTORY", as on the command line.
 Result<ModelConfig> parse_model(std::string_view text);
 
-// What must hold of all settings together, once file and flags are in: INVALID_ARGUMENT or
-// FAILED_PRECONDITION with what to do.
+// What must hold of all settings together, once file and flags are in: INVALID_ARGUMENT with what
+// to do.
 Status check_config(const ServerConfig& config);
 
 }  // namespace runnel

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "base/status.h"
 #include "kernels/control.h"
 #include "kernels/view.h"
 
@@ -29,6 +30,7 @@ struct Weight {
   Buffer bias;  // fp32, padded with zeros as the panels are; zeros where the layer has no bias
   int in = 0;
   int out = 0;
+  Precision precision = Precision::kFp32;
 };
 
 // The sequences of a batch, or a run of them. Row r owns slot[r] and the inputs
@@ -166,6 +168,10 @@ class Backend {
 
   // Sets bytes to zero.
   virtual void zero(Span bytes) = 0;
+
+  // True when all that was enqueued so far is done, and what it wrote to host memory can be read.
+  // Not OK: the device has failed (INTERNAL, saying how), and with it everything on it.
+  virtual Result<bool> done() { return true; }
 };
 
 }  // namespace runnel

@@ -393,6 +393,8 @@ Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
 
 Result<bool> LinearTransformer::collect(Ticket ticket, std::vector<Emitted>& out) {
   check(ticket == ticket_, "tickets are collected in order");
+  const Result<bool> done = backend_.done();
+  if (!done.ok() || !*done) return done;
   for (int step = 0; step < batch_.steps; ++step) {
     const Emitted* emitted = emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows;
     for (int row = 0; row < batch_.sampled; ++row) {

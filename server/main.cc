@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "models/linear_transformer.h"
 #include "server/serve.h"
 #include "server/serve_command.h"
@@ -15,8 +16,13 @@
 namespace runnel {
 namespace {
 
-Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
-                               const ModelLimits& limits) {
+// auto is the GPU where there is one.
+Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config) {
+  if (config.backend != "cpu") {
+    Result<std::unique_ptr<Backend>> gpu = make_cuda_backend();
+    const bool absent = !gpu.ok() && gpu.status().code() == Code::kFailedPrecondition;
+    if (config.backend == "cuda" || !absent) return gpu;
+  }
   CpuOptions options;
   options.threads = static_cast<int>(config.threads);
   if (config.isa != "auto") {
@@ -24,7 +30,12 @@ Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
     if (!isa.ok()) return isa.status();
     options.isa = *isa;
   }
-  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(options);
+  return make_cpu_backend(options);
+}
+
+Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
+                               const ModelLimits& limits) {
+  Result<std::unique_ptr<Backend>> backend = make_backend(config);
   if (!backend.ok()) return backend.status();
   LoadedModel loaded;
   loaded.backend = std::move(*backend);

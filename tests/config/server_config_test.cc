@@ -178,11 +178,6 @@ TEST(CheckConfig, NamesWhatIsWrongAndWhatToDo) {
   EXPECT_THAT(check_config(config).message(), HasSubstr("1 to 128 characters"));
   config.models.assign(65, {"", "x"});
   EXPECT_EQ(check_config(config).message(), "models has 65 entries; at most 64 are allowed");
-  config = config_with("127.0.0.1:0");
-  config.backend = "cuda";
-  EXPECT_EQ(check_config(config).code(), Code::kFailedPrecondition);
-  EXPECT_EQ(check_config(config).message(),
-            "backend is 'cuda', but this build has no CUDA: use 'cpu' or 'auto'");
 }
 
 TEST(CheckConfig, AnAddressIsAHostAndAPort) {

@@ -129,8 +129,8 @@ TEST_P(EmbedDeathTest, UnknownValuesAndPositionsStopTheProcess) {
   EXPECT_DEATH(embed(0, kPositions), "position");
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, Embed, testing::ValuesIn(all_setups()), setup_name);
-INSTANTIATE_TEST_SUITE_P(Isas, EmbedDeathTest, testing::ValuesIn(all_isas()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Embed, testing::ValuesIn(all_backends()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, EmbedDeathTest, testing::ValuesIn(each_backend()), setup_name);
 
 }  // namespace
 }  // namespace runnel

@@ -4,6 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/mirror_backend.h"
+
 namespace runnel {
 namespace {
 
@@ -112,12 +115,18 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return true;
 }
 
-std::unique_ptr<Backend> make_backend(Isa isa, int threads) {
-  auto backend = make_cpu_backend({.isa = isa, .threads = threads});
+std::unique_ptr<Backend> make_backend(const Setup& setup) {
+  if (setup.place == Place::kCudaOnHost) {
+    return std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(setup.order);
+  }
+  auto backend = setup.place == Place::kCuda
+                     ? make_cuda_backend()
+                     : make_cpu_backend({.isa = setup.isa, .threads = setup.threads});
   if (!backend.ok()) {
     ADD_FAILURE() << backend.status().to_string();
     return nullptr;
   }
+  if (setup.place == Place::kCuda) return std::make_unique<MirrorBackend>(std::move(*backend));
   return std::make_unique<SharingBackend>(std::move(backend).value());
 }
 
@@ -131,8 +140,47 @@ std::vector<Setup> all_setups() {
 
 std::vector<Setup> all_isas() { return {{Isa::kPortable, 1}, {Isa::kAvx2, 1}, {Isa::kAvx512, 1}}; }
 
+std::vector<Setup> all_backends() {
+  std::vector<Setup> setups = all_setups();
+  for (const auto order :
+       {cuda::ThreadOrder::kForward, cuda::ThreadOrder::kBackward, cuda::ThreadOrder::kShuffled}) {
+    setups.push_back({.place = Place::kCudaOnHost, .order = order});
+  }
+  setups.push_back({.place = Place::kCuda});
+  return setups;
+}
+
+std::vector<Setup> each_backend() {
+  std::vector<Setup> setups = all_isas();
+  setups.push_back({.place = Place::kCudaOnHost});
+  setups.push_back({.place = Place::kCuda});
+  return setups;
+}
+
 std::string setup_name(const testing::TestParamInfo<Setup>& info) {
-  return std::string(isa_name(info.param.isa)) + "_" + std::to_string(info.param.threads);
+  const Setup& setup = info.param;
+  constexpr const char* kOrders[] = {"forward", "backward", "shuffled"};
+  if (setup.place == Place::kCuda) return "cuda";
+  if (setup.place == Place::kCudaOnHost) {
+    return std::string("cuda_on_host_") + kOrders[static_cast<int>(setup.order)];
+  }
+  return std::string(isa_name(setup.isa)) + "_" + std::to_string(setup.threads);
+}
+
+void PrintTo(const Setup& setup, std::ostream* out) { *out << setup_name({setup, 0}); }
+
+void KernelTest::SetUp() {
+  const runnel::Setup& setup = GetParam();
+  if (setup.place == Place::kCpu && !isa_available(setup.isa)) {
+    GTEST_SKIP() << "this machine does not have " << isa_name(setup.isa);
+  }
+  if (setup.place == Place::kCuda) {
+    const auto backend = make_cuda_backend();
+    if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
+      GTEST_SKIP() << backend.status().message();
+    }
+  }
+  backend_ = make_backend(setup);
 }
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// Every operation's test runs on every instruction set and number of threads, on matrices that
-// notice what should not have been touched.
+// Every operation's test runs on every backend, instruction set and number of threads, on matrices
+// that notice what should not have been touched.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/kernels/host_device.h"
 #include "tests/reference/reference_model.h"
 
 namespace runnel {
@@ -47,30 +48,36 @@ std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0
 // The same bits, NaN included.
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 
-// A backend whose threads share every operation, however small it is.
-std::unique_ptr<Backend> make_backend(Isa isa, int threads);
+// Where an operation runs: on the CPU, on the GPU, or as the GPU's kernels on the host.
+enum class Place : uint8_t { kCpu, kCudaOnHost, kCuda };
 
 struct Setup {
-  Isa isa;
-  int threads;
+  Isa isa = Isa::kPortable;
+  int threads = 1;
+  Place place = Place::kCpu;
+  cuda::ThreadOrder order = cuda::ThreadOrder::kForward;  // of kCudaOnHost
 
-  friend void PrintTo(const Setup& setup, std::ostream* out) {
-    *out << isa_name(setup.isa) << " on " << setup.threads << " thread(s)";
-  }
+  // The same arithmetic, with nothing beside it that could come first.
+  Setup alone() const { return {isa, 1, place, cuda::ThreadOrder::kForward}; }
+
+  friend void PrintTo(const Setup& setup, std::ostream* out);
 };
 
-std::vector<Setup> all_setups();
-std::vector<Setup> all_isas();  // one thread each
+// On the CPU one whose threads share every operation, however small it is.
+std::unique_ptr<Backend> make_backend(const Setup& setup);
+inline std::unique_ptr<Backend> make_backend(Isa isa, int threads) {
+  return make_backend({isa, threads});
+}
+
+std::vector<Setup> all_setups();    // of the CPU
+std::vector<Setup> all_isas();      // one thread each
+std::vector<Setup> all_backends();  // all_setups() and those of the GPU
+std::vector<Setup> each_backend();  // all_isas() and one of each of the GPU
 std::string setup_name(const testing::TestParamInfo<Setup>& info);
 
 class KernelTest : public testing::TestWithParam<Setup> {
  protected:
-  void SetUp() override {
-    if (!isa_available(GetParam().isa)) {
-      GTEST_SKIP() << "this machine does not have " << isa_name(GetParam().isa);
-    }
-    backend_ = make_backend(GetParam().isa, GetParam().threads);
-  }
+  void SetUp() override;
   Backend& backend() { return *backend_; }
 
  private:

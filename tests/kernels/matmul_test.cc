@@ -123,7 +123,7 @@ TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
 TEST_P(Matmul, BitsDoNotDependOnTheBatch) {
   for (const int in : {37, 256}) {
     const Problem problem(140, in, 270, static_cast<uint32_t>(in));
-    const std::unique_ptr<Backend> single = make_backend(GetParam().isa, 1);
+    const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
     const std::vector<float> truth = run(*single, problem, Activation::kGelu, all_rows(problem));
     std::mt19937 generator(5);
     for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 25, 40, 64, 139, 140}) {
@@ -164,7 +164,7 @@ TEST_P(Matmul, GeluIsAccurateEverywhere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, Matmul, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Matmul, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

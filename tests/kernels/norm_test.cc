@@ -110,7 +110,7 @@ TEST_P(NormTest, BitsDoNotDependOnTheBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, NormTest, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, NormTest, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

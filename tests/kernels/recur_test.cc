@@ -176,7 +176,7 @@ TEST_P(Recur, ScanningEqualsStepping) {
 
 TEST_P(Recur, BitsDoNotDependOnThreadsOrOrder) {
   const Shape shape = {4, 32, 33};
-  const std::unique_ptr<Backend> single = make_backend(GetParam().isa, 1);
+  const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   Inputs inputs(60, shape, 0);
   std::vector<int32_t> slots(60);
   std::iota(slots.begin(), slots.end(), 0);
@@ -204,7 +204,7 @@ TEST_P(Recur, LargeInputsStayFinite) {
   for (const float y : out.values()) EXPECT_TRUE(std::isfinite(y));
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, Recur, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Recur, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

@@ -96,7 +96,7 @@ TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
 
 // The same row alone, on one thread, gives the same bytes.
 TEST_P(Sample, BitsDoNotDependOnTheBatch) {
-  const std::unique_ptr<Backend> single = make_backend(GetParam().isa, 1);
+  const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   constexpr int kRows = 64;
   for (const Head& kind : {Head{HeadKind::kCategorical, 1000, 0}, kMixture}) {
     Guarded head(kRows, kind.width());
@@ -183,7 +183,7 @@ TEST_P(Sample, NoRowsIsNothing) {
                   {nullptr, DType::kF32, 1, 0, 0});
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, Sample, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Sample, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

@@ -25,6 +25,9 @@ struct Generated {
   friend bool operator==(const Generated&, const Generated&) = default;
 };
 
+// Waits for what was submitted, and appends what it emitted.
+void finish(Model& model, Ticket ticket, std::vector<Emitted>& emitted);
+
 // Starts a fresh sequence in `slot` whose first value is `first`.
 void begin_sequence(Model& model, SlotId slot, int32_t first, const Control& control = {});
 

@@ -45,6 +45,7 @@ class RecordingBackend final : public Backend {
   }
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }
+  Result<bool> done() override { return to_.done(); }
 
   std::vector<float> heads;  // row after row, of every score() so far
 

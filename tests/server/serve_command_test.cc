@@ -84,8 +84,7 @@ TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
          "--sessions is 'many'; it must be a whole number between 1 and 1048576");
   expect({"x", "--isa", "neon"}, "--isa is 'neon'; it must be auto, portable, avx2 or avx512");
   expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");
-  expect({"x", "--backend", "cuda"},
-         "backend is 'cuda', but this build has no CUDA: use 'cpu' or 'auto'");
+  expect({"x", "--backend", "gpu"}, "--backend is 'gpu'; it must be auto, cpu or cuda");
   expect({"x", "--config", "/no/such"},
          "/no/such: no such file; expected a config file (--config)");
   expect({"=x"}, "a bundle is given as '=DIRECTORY'; expected DIRECTORY or NAME=DIRECTORY");

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "kernels/cuda/cuda_backend.h"
 #include "tests/models/bundle_writer.h"
 #include "tests/server/test_server.h"
 
@@ -159,6 +160,16 @@ TEST(Serve, ASecondSignalEndsItAtOnce) {
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 143);
   (void)stream->Finish();
+}
+
+TEST(Serve, ABackendWithoutItsDeviceIsSaidInOneSentence) {
+  if (make_cuda_backend().ok()) GTEST_SKIP() << "this machine has a GPU";
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.bundle, "--address", "127.0.0.1:0", "--backend", "cuda"});
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.log(), HasSubstr("code=FAILED_PRECONDITION"));
+  EXPECT_THAT(process.log(), HasSubstr("use backend cpu"));
 }
 
 TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {

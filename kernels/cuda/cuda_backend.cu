@@ -1,0 +1,282 @@
+// The CUDA runtime under DeviceBackend: memory, one stream, launches; and what a block is.
+#include <cuda_runtime.h>
+
+#include <cassert>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "base/check.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device_backend.h"
+
+namespace runnel {
+namespace cuda {
+namespace {
+
+extern __shared__ double shared_memory[];
+
+// ---- a block ------------------------------------------------------------------------------------
+
+// launch.h says what each member does. The bodies are there for the device alone; on the host they
+// are never called, only parsed.
+template <int kBlockThreads>
+class CudaBlock {
+ public:
+  static constexpr int kThreads = kBlockThreads;
+
+  template <typename T>
+  class Each {
+   public:
+    __host__ __device__ T& operator[](int) { return held_; }
+
+   private:
+    T held_{};
+  };
+
+  __host__ __device__ int64_t index() const { return blockIdx.x; }
+
+  template <typename T>
+  __host__ __device__ T* shared() const {
+#ifdef __CUDA_ARCH__
+    return reinterpret_cast<T*>(shared_memory);
+#else
+    return nullptr;
+#endif
+  }
+
+  template <typename Body>
+  __host__ __device__ void each([[maybe_unused]] const Body& body) {
+#ifdef __CUDA_ARCH__
+    body(static_cast<int>(threadIdx.x));
+#endif
+  }
+
+  template <typename Body>
+  __host__ __device__ void phase([[maybe_unused]] const Body& body) {
+#ifdef __CUDA_ARCH__
+    body(static_cast<int>(threadIdx.x));
+    __syncthreads();
+#endif
+  }
+
+  template <typename T>
+  __host__ __device__ T sum([[maybe_unused]] Each<T>& of) {
+#ifdef __CUDA_ARCH__
+    T mine = of[0];
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) mine += __shfl_xor_sync(~0U, mine, mask);
+    return join(mine, [](T a, T b) { return a + b; });
+#else
+    return T{};
+#endif
+  }
+
+  __host__ __device__ uint64_t largest([[maybe_unused]] Each<uint64_t>& of) {
+#ifdef __CUDA_ARCH__
+    uint64_t mine = of[0];
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+      const uint64_t other = __shfl_xor_sync(~0U, mine, mask);
+      mine = other > mine ? other : mine;
+    }
+    return join(mine, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
+#else
+    return 0;
+#endif
+  }
+
+  __host__ __device__ void add([[maybe_unused]] uint64_t* at, [[maybe_unused]] uint64_t more) {
+#ifdef __CUDA_ARCH__
+    atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(more));
+#endif
+  }
+
+  __host__ __device__ uint32_t pack([[maybe_unused]] float low, [[maybe_unused]] float high) const {
+#ifdef __CUDA_ARCH__
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return 0;
+#endif
+  }
+
+  template <typename C, typename A, typename B>
+  __host__ __device__ void mma([[maybe_unused]] const C& c, [[maybe_unused]] const A& a,
+                               [[maybe_unused]] const B& b) {
+#ifdef __CUDA_ARCH__
+    FragmentC& sum = c(static_cast<int>(threadIdx.x));
+    const FragmentA& left = a(static_cast<int>(threadIdx.x));
+    const FragmentB& right = b(static_cast<int>(threadIdx.x));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum.at[0]), "+f"(sum.at[1]), "+f"(sum.at[2]), "+f"(sum.at[3])
+        : "r"(left.pair[0]), "r"(left.pair[1]), "r"(left.pair[2]), "r"(left.pair[3]),
+          "r"(right.pair[0]), "r"(right.pair[1]));
+#endif
+  }
+
+  __host__ __device__ void require([[maybe_unused]] bool holds,
+                                   [[maybe_unused]] const char* what) const {
+#ifdef __CUDA_ARCH__
+    if (!holds) __assert_fail(what, __FILE__, __LINE__, "a kernel");
+#endif
+  }
+
+ private:
+#ifdef __CUDA_ARCH__
+  // The warps' results, in the order of warps, for all threads.
+  template <typename T, typename Join>
+  __device__ static T join(T mine, const Join& join) {
+    __shared__ T results[kThreads / kWarp];
+    if (threadIdx.x % kWarp == 0) results[threadIdx.x / kWarp] = mine;
+    __syncthreads();
+    T total = results[0];
+    for (int warp = 1; warp < kThreads / kWarp; ++warp) total = join(total, results[warp]);
+    __syncthreads();
+    return total;
+  }
+#endif
+};
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1) entry(const typename Kernel::Args args) {
+  CudaBlock<Kernel::kThreads> block;
+  Kernel::run(block, args);
+}
+
+// ---- the device ---------------------------------------------------------------------------------
+
+Status failed(cudaError_t error, const char* doing) {
+  return {Code::kInternal, std::string("the GPU failed: ") + cudaGetErrorString(error) + " (" +
+                               cudaGetErrorName(error) + ") while " + doing};
+}
+
+void must(cudaError_t error, const char* doing) {
+  if (error != cudaSuccess) check(false, failed(error, doing).message().c_str());
+}
+
+class CudaDevice {
+ public:
+  explicit CudaDevice(const cudaDeviceProp& properties)
+      : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
+        shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin)) {
+    must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  ~CudaDevice() { cudaStreamDestroy(stream_); }
+
+  std::string name() const { return name_; }
+
+  Buffer allocate(int64_t bytes, Memory memory);
+  void copy(Span from, Span to);
+  void zero(Span bytes) {
+    note(cudaMemsetAsync(bytes.data, 0, static_cast<size_t>(bytes.bytes), stream_), "zeroing");
+  }
+  Result<bool> done();
+
+  template <typename Kernel>
+  void launch(const Launch& launch, const typename Kernel::Args& args) {
+    check(launch.blocks <= INT32_MAX, "a launch has fewer than 2^31 blocks");
+    check(launch.shared_bytes <= shared_limit_, "a block's shared memory is there");
+    if (launch.shared_bytes > kSharedWithoutAsking) {
+      note(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(launch.shared_bytes)),
+           "asking for shared memory");
+    }
+    entry<Kernel><<<static_cast<unsigned>(launch.blocks), Kernel::kThreads,
+                    static_cast<size_t>(launch.shared_bytes), stream_>>>(args);
+    note(cudaGetLastError(), "launching a kernel");
+  }
+
+ private:
+  static constexpr int64_t kSharedWithoutAsking = 48 << 10;
+
+  // The first failure; what comes after it only follows from it. done() tells.
+  void note(cudaError_t error, const char* doing) {
+    if (error == cudaSuccess || error_ != cudaSuccess) return;
+    error_ = error;
+    doing_ = doing;
+  }
+
+  std::string name_;
+  int64_t shared_limit_;
+  cudaStream_t stream_ = nullptr;
+  cudaError_t error_ = cudaSuccess;
+  const char* doing_ = "";
+};
+
+Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
+  // Zeroed before anything on the stream can come: a plain, waiting call.
+  void* data = nullptr;
+  const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
+  const bool on_host = memory == Memory::kHost;
+  const cudaError_t error =
+      on_host ? cudaHostAlloc(&data, size, cudaHostAllocDefault) : cudaMalloc(&data, size);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw std::bad_alloc();
+  }
+  must(cudaMemset(data, 0, size), "zeroing new memory");
+  must(cudaDeviceSynchronize(), "zeroing new memory");
+  if (on_host) {
+    return {static_cast<std::byte*>(data), bytes,
+            [](std::byte* held, int64_t) { cudaFreeHost(held); }};
+  }
+  return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { cudaFree(held); }};
+}
+
+// Ordinary host memory belongs to the caller again on return: such a copy waits.
+void CudaDevice::copy(Span from, Span to) {
+  note(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.bytes), cudaMemcpyDefault,
+                       stream_),
+       "copying");
+  cudaPointerAttributes source{};
+  cudaPointerAttributes target{};
+  note(cudaPointerGetAttributes(&source, from.data), "looking at a pointer");
+  note(cudaPointerGetAttributes(&target, to.data), "looking at a pointer");
+  if (source.type == cudaMemoryTypeUnregistered || target.type == cudaMemoryTypeUnregistered) {
+    note(cudaStreamSynchronize(stream_), "copying");
+  }
+}
+
+Result<bool> CudaDevice::done() {
+  const cudaError_t error = cudaStreamQuery(stream_);
+  if (error == cudaErrorNotReady) return false;
+  note(error, "running the kernels");
+  if (error_ != cudaSuccess) return failed(error_, doing_);
+  return true;
+}
+
+}  // namespace
+}  // namespace cuda
+
+Result<std::unique_ptr<Backend>> make_cuda_backend() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();
+    return Status(Code::kFailedPrecondition,
+                  std::string("this machine has no usable NVIDIA GPU or driver (") +
+                      (error == cudaSuccess ? "no device" : cudaGetErrorString(error)) +
+                      "): use backend cpu");
+  }
+  cudaDeviceProp properties{};
+  if (cudaError_t failed = cudaGetDeviceProperties(&properties, 0); failed != cudaSuccess) {
+    return cuda::failed(failed, "looking at the device");
+  }
+  if (properties.major < 8) {
+    return Status(Code::kFailedPrecondition,
+                  std::string("the GPU ") + properties.name + " has compute capability " +
+                      std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                      "; 8.0 or later is needed: use backend cpu");
+  }
+  if (cudaError_t failed = cudaSetDevice(0); failed != cudaSuccess) {
+    return cuda::failed(failed, "taking the device");
+  }
+  return std::unique_ptr<Backend>(
+      std::make_unique<cuda::DeviceBackend<cuda::CudaDevice>>(properties));
+}
+
+}  // namespace runnel

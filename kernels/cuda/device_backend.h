@@ -1,0 +1,270 @@
+// The operations of kernels/backend.h as launches of the kernels here: everything of the CUDA
+// backend but the runtime. A template over the device, so that tests run it on the host.
+//
+// A Device offers
+//   name()                          the part of the numerics id before the precision
+//   allocate(bytes, memory)         zeroed memory, aligned to 64 bytes; throws std::bad_alloc
+//   copy(from, to), zero(bytes)     in order with the launches
+//   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
+//   done()                          as Backend::done()
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/head.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/recur.h"
+
+namespace runnel::cuda {
+
+template <typename Device>
+class DeviceBackend final : public Backend {
+ public:
+  template <typename... Arguments>
+  explicit DeviceBackend(Arguments&&... arguments)
+      : device_(std::forward<Arguments>(arguments)...) {}
+
+  std::string numerics(Precision precision) const override {
+    return device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
+  }
+  Buffer allocate(int64_t bytes, Memory memory) override {
+    check(bytes >= 0, "a buffer's size is not negative");
+    return device_.allocate(bytes, memory);
+  }
+  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
+  // The whole batch at once: the device shares it out by itself.
+  void run(Rows rows, int64_t, const Pass& pass) override {
+    if (rows.count > 0) pass(*this, 0, rows.count);
+  }
+  void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+             View out) override;
+  void matmul(View x, const Weight& weight, Activation activation, View out) override;
+  void norm(View x, View residual, const Norm& norm, View out) override;
+  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
+             View out) override;
+  void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+              Emitted* emitted) override;
+  void score(const Head& kind, View head, View targets, View log_probs) override;
+  void copy(Span from, Span to) override {
+    check(from.bytes == to.bytes && from.bytes >= 0, "a copy's two ranges are of one size");
+    if (from.bytes > 0) device_.copy(from, to);
+  }
+  void zero(Span bytes) override {
+    check(bytes.bytes >= 0, "a range's size is not negative");
+    if (bytes.bytes > 0) device_.zero(bytes);
+  }
+  Result<bool> done() override { return device_.done(); }
+
+ private:
+  // A launch of no blocks is none.
+  template <typename Kernel>
+  void launch(const Launch& launch, const typename Kernel::Args& args) {
+    if (launch.blocks > 0) device_.template launch<Kernel>(launch, args);
+  }
+  template <typename Kernel>
+  void launch_matmul(const MatmulArgs& args) {
+    launch<Kernel>(Kernel::launch(args), args);
+  }
+  template <typename Kernel>
+  void launch_recur(int rows, const RecurArgs& args) {
+    launch<Kernel>(Kernel::launch(rows, args), args);
+  }
+  Buffer upload(const void* from, int64_t bytes) {
+    Buffer buffer = device_.allocate(bytes, Memory::kDevice);
+    copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
+    return buffer;
+  }
+  static void check_matrix(View view, const char* what) {
+    check(view.type == DType::kF32 && view.rows >= 0 && view.cols >= 0, what);
+    check(view.rows == 0 || view.data != nullptr, what);
+    check(view.rows <= 1 || view.stride >= view.cols, what);
+  }
+  static void check_head(const Head& kind, View head) {
+    check_matrix(head, "head: a matrix of fp32");
+    check(head.cols == kind.width() && head.cols > 0, "head: as wide as its kind says");
+    check(kind.kind == HeadKind::kCategorical || kind.values == Mixture::kValues,
+          "head: a mixture is over 256 values");
+  }
+
+  Device device_;
+};
+
+template <typename Device>
+Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision precision) {
+  check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0, "a weight has elements");
+  check(bias.data == nullptr || (bias.rows == 1 && bias.cols == weight.rows),
+        "a bias has one element per output");
+  const std::vector<uint32_t> panels =
+      precision == Precision::kBf16 ? bf16_panels(weight) : fp32_panels(weight);
+  std::vector<float> biases(weight.rows);
+  if (bias.data != nullptr) std::copy_n(bias.data, weight.rows, biases.begin());
+  Weight packed;
+  packed.in = weight.cols;
+  packed.out = weight.rows;
+  packed.precision = precision;
+  packed.panels = upload(panels.data(), static_cast<int64_t>(panels.size()) * 4);
+  packed.bias = upload(biases.data(), static_cast<int64_t>(biases.size()) * 4);
+  return packed;
+}
+
+template <typename Device>
+void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control,
+                                  const Embedding& embedding, View out) {
+  check_matrix(out, "embed: out is a matrix of fp32");
+  check(values.type == DType::kI32 && values.cols == out.rows, "embed: one row of out per value");
+  check(rows.count > 0 || out.rows == 0, "embed: the rows' inputs are out's");
+  const int width = embedding.values.cols;
+  const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
+  const bool add = embedding.combine == Combine::kAdd;
+  check(out.cols == (add ? width : width + positions) &&
+            (!add || positions == 0 || positions == width),
+        "embed: out is as wide as values and positions make it");
+  check(embedding.position != PositionKind::kTable || embedding.positions.cols == positions,
+        "embed: the position table is as wide as said");
+  launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = rows,
+                                                      .values = values.i32(),
+                                                      .control = control,
+                                                      .embedding = embedding,
+                                                      .out = out.f32(),
+                                                      .out_stride = out.stride,
+                                                      .out_width = out.cols});
+}
+
+template <typename Device>
+void DeviceBackend<Device>::matmul(View x, const Weight& weight, Activation activation, View out) {
+  check_matrix(x, "matmul: x is a matrix of fp32");
+  check_matrix(out, "matmul: out is a matrix of fp32");
+  check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
+        "matmul: x [n, in], out [n, out]");
+  const MatmulArgs args = {.x = x.f32(),
+                           .x_stride = x.stride,
+                           .panels = weight.panels.data(),
+                           .bias = weight.bias.template as<float>(),
+                           .rows = x.rows,
+                           .in = weight.in,
+                           .out = weight.out,
+                           .activation = activation,
+                           .y = out.f32(),
+                           .y_stride = out.stride};
+  // Tiles as large as still leave every multiprocessor one. All of them sum in the same order.
+  if (weight.precision == Precision::kBf16) {
+    if (x.rows <= 16) {
+      launch_matmul<MatmulBf16<1, 1>>(args);
+    } else if (x.rows <= 256) {
+      launch_matmul<MatmulBf16<1, 4>>(args);
+    } else {
+      launch_matmul<MatmulBf16<2, 8>>(args);
+    }
+  } else if (x.rows == 1) {
+    launch_matmul<MatmulFp32<1>>(args);
+  } else {
+    launch_matmul<MatmulFp32<8>>(args);
+  }
+}
+
+template <typename Device>
+void DeviceBackend<Device>::norm(View x, View residual, const Norm& norm, View out) {
+  check_matrix(x, "norm: x is a matrix of fp32");
+  check_matrix(out, "norm: out is a matrix of fp32");
+  check(x.rows == out.rows && x.cols == out.cols && x.cols > 0, "norm: x and out of one shape");
+  check(norm.scale.cols == x.cols && norm.shift.cols == x.cols,
+        "norm: a scale and shift per column");
+  const bool adds = residual.data != nullptr;
+  check(
+      !adds || (residual.type == DType::kF32 && residual.rows >= x.rows && residual.cols == x.cols),
+      "norm: the residual has x's shape");
+  launch<NormKernel>(NormKernel::launch(x.rows, x.cols),
+                     {.x = x.f32(),
+                      .x_stride = x.stride,
+                      .residual = adds ? residual.f32() : nullptr,
+                      .residual_stride = residual.stride,
+                      .scale = norm.scale.f32(),
+                      .shift = norm.shift.f32(),
+                      .eps = norm.eps,
+                      .width = x.cols,
+                      .out = out.f32(),
+                      .out_stride = out.stride});
+}
+
+template <typename Device>
+void DeviceBackend<Device>::recur(Rows rows, const Recurrence& recurrence,
+                                  const RecurrenceInputs& inputs, States states, View out) {
+  const int heads = recurrence.heads;
+  const int64_t dk = recurrence.dk;
+  const int64_t dv = recurrence.dv;
+  check_matrix(out, "recur: out is a matrix of fp32");
+  check(heads > 0 && dk > 0 && dv > 0, "recur: heads have sizes");
+  check(inputs.q.cols == heads * dk && inputs.k.cols == heads * dk && inputs.v.cols == heads * dv &&
+            out.cols == heads * dv,
+        "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
+  check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
+        "recur: the rows' inputs are those of q, k, v and out");
+  const RecurArgs args = {.rows = rows,
+                          .inputs = out.rows,
+                          .q = inputs.q.f32(),
+                          .k = inputs.k.f32(),
+                          .v = inputs.v.f32(),
+                          .q_stride = inputs.q.stride,
+                          .k_stride = inputs.k.stride,
+                          .v_stride = inputs.v.stride,
+                          .heads = heads,
+                          .dk = recurrence.dk,
+                          .dv = recurrence.dv,
+                          .eps = recurrence.eps,
+                          .states = states,
+                          .out = out.f32(),
+                          .out_stride = out.stride};
+  // The choice looks at the shape and the layout of the states alone: never at the batch.
+  const auto at = reinterpret_cast<uintptr_t>(states.base) + static_cast<uintptr_t>(states.offset);
+  const bool aligned = at % 16 == 0 && states.slot_bytes % 16 == 0 && dk % 4 == 0 && dv % 4 == 0;
+  if (aligned && RecurSmall::fits(recurrence.dk, recurrence.dv)) {
+    launch_recur<RecurSmall>(rows.count, args);
+  } else if (aligned && RecurMedium::fits(recurrence.dk, recurrence.dv)) {
+    launch_recur<RecurMedium>(rows.count, args);
+  } else if (aligned && RecurLarge::fits(recurrence.dk, recurrence.dv)) {
+    launch_recur<RecurLarge>(rows.count, args);
+  } else if (aligned) {
+    launch_recur<RecurAligned>(rows.count, args);
+  } else {
+    launch_recur<RecurAny>(rows.count, args);
+  }
+}
+
+template <typename Device>
+void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind, View head,
+                                   Control* control, Emitted* emitted) {
+  check_head(kind, head);
+  const SampleArgs args = {.rows = rows,
+                           .outputs = outputs,
+                           .kind = kind,
+                           .head = head.f32(),
+                           .head_stride = head.stride,
+                           .head_rows = head.rows,
+                           .control = control,
+                           .emitted = emitted};
+  launch<SampleKernel>(SampleKernel::launch(args), args);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::score(const Head& kind, View head, View targets, View log_probs) {
+  check_head(kind, head);
+  check(targets.type == DType::kI32 && targets.cols == head.rows && log_probs.type == DType::kF32 &&
+            log_probs.cols == head.rows,
+        "score: a target and a log-probability per row of the head");
+  const ScoreArgs args = {.kind = kind,
+                          .head = head.f32(),
+                          .head_stride = head.stride,
+                          .targets = targets.i32(),
+                          .log_probs = log_probs.f32()};
+  launch<ScoreKernel>(ScoreKernel::launch(head.rows, args), args);
+}
+
+}  // namespace runnel::cuda

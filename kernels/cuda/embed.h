@@ -1,0 +1,99 @@
+// The input layer: a block to an input.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/launch.h"
+
+namespace runnel::cuda {
+
+// The row that input `input`, counted from first[0], belongs to: the last one that begins at or
+// before it and is not empty. Rows that step have one input each and stand first, so the first
+// guess is mostly right.
+constexpr int row_of(const int32_t* first, int rows, int input) {
+  const int at = first[0] + input;
+  if (input < rows && first[input] == at && first[input + 1] == at + 1) return input;
+  int low = 0;
+  int high = rows;  // first[low] <= at < first[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (first[middle] <= at) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+struct EmbedArgs {
+  Rows rows;
+  const int32_t* values;
+  const Control* control;
+  Embedding embedding;
+  float* out;
+  int64_t out_stride;
+  int out_width;
+};
+
+struct EmbedKernel {
+  using Args = EmbedArgs;
+  static constexpr int kThreads = 128;
+
+  static constexpr Launch launch(int64_t inputs) { return {.blocks = inputs, .shared_bytes = 0}; }
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    const int input = static_cast<int>(block.index());
+    const int row = row_of(args.rows.first, args.rows.count, input);
+    const int32_t slot = args.rows.slot[row];
+    float* out = args.out + input * args.out_stride;
+    if (slot < 0) {
+      block.each([&](int t) {
+        for (int c = t; c < args.out_width; c += kThreads) out[c] = 0.0F;
+      });
+      return;
+    }
+    const int32_t given = args.values[input];
+    const int32_t value = given == kNoValue ? args.control[slot].pending : given;
+    const int64_t position =
+        args.control[slot].position + args.rows.first[0] + input - args.rows.first[row];
+    const Embedding& embedding = args.embedding;
+    block.require(value >= 0 && value < embedding.values.rows,
+                  "embed: a value is one of the vocabulary");
+    block.require(embedding.position != PositionKind::kTable ||
+                      (position >= 0 && position < embedding.positions.rows),
+                  "embed: a position is one of the table");
+    const int width = embedding.values.cols;
+    const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
+    const bool add = embedding.combine == Combine::kAdd;
+    const float* vector =
+        static_cast<const float*>(embedding.values.data) + int64_t{value} * embedding.values.stride;
+    block.each([&](int t) {
+      for (int c = t; c < args.out_width; c += kThreads) {
+        const int column = add ? c : c - width;
+        float at = c < width ? vector[c] : 0.0F;
+        if (column >= 0 && column < positions) {
+          const float more = position_column(embedding, position, column);
+          at = add ? at + more : more;
+        }
+        out[c] = at;
+      }
+    });
+  }
+
+ private:
+  static constexpr float position_column(const Embedding& embedding, int64_t position, int column) {
+    if (embedding.position == PositionKind::kTable) {
+      return static_cast<const float*>(
+          embedding.positions.data)[position * embedding.positions.stride + column];
+    }
+    const double frequency = std::pow(10000.0, -2.0 * (column / 2) / embedding.position_width);
+    const double angle = static_cast<double>(position) * frequency;
+    return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+  }
+};
+
+}  // namespace runnel::cuda

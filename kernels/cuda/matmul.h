@@ -1,0 +1,247 @@
+// y = activation(x W^T + b), by hand, with one order of sums whatever the number of rows: the
+// inputs go in chunks around the four warps of a block, each warp adds up its chunks in ascending
+// order, and the four sums join as ((0 + 1) + (2 + 3)) + b.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/elementary.h"
+#include "kernels/cuda/fragments.h"
+#include "kernels/cuda/launch.h"
+
+namespace runnel::cuda {
+
+struct MatmulArgs {
+  const float* x;
+  int64_t x_stride;
+  const void* panels;
+  const float* bias;  // [out]
+  int rows, in, out;
+  Activation activation;
+  float* y;
+  int64_t y_stride;
+};
+
+inline constexpr int kMatmulWarps = 4;
+
+// Joins the warps' sums, [warp][rows][cols] in shared memory, into y. `row` and `col`: where the
+// tile stands.
+template <typename Block>
+constexpr void join_sums(Block& block, const MatmulArgs& args, int row, int col, int rows,
+                         int cols) {
+  const float* sums = block.template shared<float>();
+  const int size = rows * cols;
+  block.each([&](int t) {
+    for (int i = t; i < size; i += kMatmulWarps * kWarp) {
+      const int m = row + i / cols;
+      const int n = col + i % cols;
+      if (m >= args.rows || n >= args.out) continue;
+      const float sum =
+          (sums[i] + sums[size + i]) + (sums[2 * size + i] + sums[3 * size + i]) + args.bias[n];
+      args.y[m * args.y_stride + n] = activate(args.activation, sum);
+    }
+  });
+}
+
+// ---- fp32 ---------------------------------------------------------------------------------------
+
+inline constexpr int kPanelCols = 32;  // a lane to a column
+inline constexpr int kChunkFp32 = 8;   // inputs of a chunk
+
+// Where element (out, in) of a weight lies: panels of 32 outputs, [panel][in][32].
+constexpr int64_t fp32_index(int in_size, int out, int in) {
+  return (int64_t{out / kPanelCols} * in_size + in) * kPanelCols + out % kPanelCols;
+}
+constexpr int64_t fp32_elements(int in_size, int out_size) {
+  return int64_t{(out_size + kPanelCols - 1) / kPanelCols} * kPanelCols * in_size;
+}
+
+// A weight as fp32 panels, as bits, zero padded.
+inline std::vector<uint32_t> fp32_panels(HostTensor weight) {
+  std::vector<uint32_t> panels(fp32_elements(weight.cols, weight.rows));
+  for (int out = 0; out < weight.rows; ++out) {
+    const float* from = weight.data + int64_t{out} * weight.cols;
+    for (int in = 0; in < weight.cols; ++in) {
+      panels[fp32_index(weight.cols, out, in)] = std::bit_cast<uint32_t>(from[in]);
+    }
+  }
+  return panels;
+}
+
+// kRows rows by 32 columns a block.
+template <int kRows>
+struct MatmulFp32 {
+  using Args = MatmulArgs;
+  static constexpr int kThreads = kMatmulWarps * kWarp;
+
+  static constexpr Launch launch(const Args& args) {
+    const int64_t panels = (args.out + kPanelCols - 1) / kPanelCols;
+    return {.blocks = panels * ((args.rows + kRows - 1) / kRows),
+            .shared_bytes = int64_t{kMatmulWarps} * kRows * kPanelCols * 4};
+  }
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    const int panels = (args.out + kPanelCols - 1) / kPanelCols;
+    const int panel = static_cast<int>(block.index() % panels);
+    const int row = static_cast<int>(block.index() / panels) * kRows;
+    const float* weights =
+        static_cast<const float*>(args.panels) + int64_t{panel} * args.in * kPanelCols;
+    float* sums = block.template shared<float>();
+    block.phase([&](int t) {
+      const int warp = t / kWarp;
+      const int lane = t % kWarp;
+      float sum[kRows] = {};
+      for (int k = warp * kChunkFp32; k < args.in; k += kMatmulWarps * kChunkFp32) {
+        const int end = args.in < k + kChunkFp32 ? args.in : k + kChunkFp32;
+        for (int i = k; i < end; ++i) {
+          const float weight = weights[int64_t{i} * kPanelCols + lane];
+          for (int r = 0; r < kRows; ++r) {
+            const float x = row + r < args.rows ? args.x[(row + r) * args.x_stride + i] : 0.0F;
+            sum[r] = std::fma(x, weight, sum[r]);
+          }
+        }
+      }
+      for (int r = 0; r < kRows; ++r) sums[(warp * kRows + r) * kPanelCols + lane] = sum[r];
+    });
+    join_sums(block, args, row, panel * kPanelCols, kRows, kPanelCols);
+  }
+};
+
+// ---- bf16 on tensor cores -----------------------------------------------------------------------
+
+inline constexpr int kChunkBf16 = 2 * kTileK;  // inputs of a chunk: 16 bytes of weights to a lane
+
+// Where the pair of elements (out, in) and (out, in + 1), in even, of a weight lies: [tile of 8
+// outputs][chunk of 32 inputs][lane][4 pairs], the fragments B of two steps of 16 inputs.
+constexpr int64_t bf16_pair_index(int in_size, int out, int in) {
+  const int chunks = (in_size + kChunkBf16 - 1) / kChunkBf16;
+  const int k = in % kTileK;
+  const int lane = out % kTileN * 4 + k % 8 / 2;
+  const int pair = in % kChunkBf16 / kTileK * 2 + k / 8;
+  return ((int64_t{out / kTileN} * chunks + in / kChunkBf16) * kWarp + lane) * 4 + pair;
+}
+constexpr int64_t bf16_pairs(int in_size, int out_size) {
+  const int64_t chunks = (in_size + kChunkBf16 - 1) / kChunkBf16;
+  return (out_size + kTileN - 1) / kTileN * chunks * kWarp * 4;
+}
+
+// fp32 to bf16, to nearest even, as the high half of the bits.
+constexpr uint32_t bf16_bits(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (x != x) return 0x7fff;
+  return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+// A weight as fragments of bf16, zero padded.
+inline std::vector<uint32_t> bf16_panels(HostTensor weight) {
+  std::vector<uint32_t> panels(bf16_pairs(weight.cols, weight.rows));
+  for (int out = 0; out < weight.rows; ++out) {
+    const float* from = weight.data + int64_t{out} * weight.cols;
+    for (int in = 0; in < weight.cols; in += 2) {
+      const uint32_t high = in + 1 < weight.cols ? bf16_bits(from[in + 1]) : 0;
+      panels[bf16_pair_index(weight.cols, out, in)] = bf16_bits(from[in]) | high << 16;
+    }
+  }
+  return panels;
+}
+
+// kM x kN tiles of 16 x 8 a block.
+template <int kM, int kN>
+struct MatmulBf16 {
+  using Args = MatmulArgs;
+  static constexpr int kThreads = kMatmulWarps * kWarp;
+  static constexpr int kRows = kM * kTileM;
+  static constexpr int kCols = kN * kTileN;
+
+  static constexpr Launch launch(const Args& args) {
+    const int64_t columns = (args.out + kCols - 1) / kCols;
+    return {.blocks = columns * ((args.rows + kRows - 1) / kRows),
+            .shared_bytes = int64_t{kMatmulWarps} * kRows * kCols * 4};
+  }
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    const int columns = (args.out + kCols - 1) / kCols;
+    const int tile = static_cast<int>(block.index() % columns) * kN;
+    const int row = static_cast<int>(block.index() / columns) * kRows;
+    const int chunks = (args.in + kChunkBf16 - 1) / kChunkBf16;
+    typename Block::template Each<Tiles<FragmentC, kM, kN>> c;
+    // Every warp passes the same number of rounds; a chunk behind the last is one of zeros.
+    for (int round = 0; round * kMatmulWarps < chunks; ++round) {
+      typename Block::template Each<Tiles<FragmentA, 2, kM>> a;
+      typename Block::template Each<Tiles<FragmentB, 2, kN>> b;
+      block.each([&](int t) {
+        const int chunk = round * kMatmulWarps + t / kWarp;
+        if (chunk >= chunks) return;
+        load_weights(args, tile, chunk, chunks, t % kWarp, b[t]);
+        load_inputs(block, args, row, chunk, t % kWarp, a[t]);
+      });
+      for (int half = 0; half < 2; ++half) {
+        for (int m = 0; m < kM; ++m) {
+          for (int n = 0; n < kN; ++n) {
+            block.mma([&](int t) -> FragmentC& { return c[t].at[m][n]; },
+                      [&](int t) -> const FragmentA& { return a[t].at[half][m]; },
+                      [&](int t) -> const FragmentB& { return b[t].at[half][n]; });
+          }
+        }
+      }
+    }
+    float* sums = block.template shared<float>();
+    block.phase([&](int t) {
+      float* mine = sums + t / kWarp * kRows * kCols;
+      for (int m = 0; m < kM; ++m) {
+        for (int n = 0; n < kN; ++n) {
+          for (int i = 0; i < 4; ++i) {
+            const Element at = element_c(t % kWarp, i);
+            mine[(m * kTileM + at.row) * kCols + n * kTileN + at.col] = c[t].at[m][n].at[i];
+          }
+        }
+      }
+    });
+    join_sums(block, args, row, tile * kTileN, kRows, kCols);
+  }
+
+ private:
+  template <typename Fragment, int kRowTiles, int kColTiles>
+  struct Tiles {
+    Fragment at[kRowTiles][kColTiles];
+  };
+  struct alignas(16) Pairs {
+    uint32_t at[4];
+  };
+
+  static constexpr void load_weights(const Args& args, int tile, int chunk, int chunks, int lane,
+                                     Tiles<FragmentB, 2, kN>& b) {
+    const Pairs* panels = static_cast<const Pairs*>(args.panels);
+    const int tiles = (args.out + kTileN - 1) / kTileN;
+    for (int n = 0; n < kN; ++n) {
+      if (tile + n >= tiles) break;  // stays zero
+      const Pairs pairs = panels[(int64_t{tile + n} * chunks + chunk) * kWarp + lane];
+      for (int i = 0; i < 4; ++i) b.at[i / 2][n].pair[i % 2] = pairs.at[i];
+    }
+  }
+
+  template <typename Block>
+  static constexpr void load_inputs(Block& block, const Args& args, int row, int chunk, int lane,
+                                    Tiles<FragmentA, 2, kM>& a) {
+    for (int half = 0; half < 2; ++half) {
+      for (int m = 0; m < kM; ++m) {
+        for (int i = 0; i < 4; ++i) {
+          const Element at = element_a(lane, i);
+          const int r = row + m * kTileM + at.row;
+          const int k = chunk * kChunkBf16 + half * kTileK + at.col;
+          if (r >= args.rows || k >= args.in) continue;  // stays zero
+          const float* x = args.x + r * args.x_stride + k;
+          a.at[half][m].pair[i] = block.pack(x[0], k + 1 < args.in ? x[1] : 0.0F);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace runnel::cuda

@@ -1,0 +1,213 @@
+// Linear attention as a recurrence: a block to one head of one row. S stays in registers while the
+// row's inputs pass by, so that a step reads and writes each element of the state once, by slot.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/elementary.h"
+#include "kernels/cuda/launch.h"
+
+namespace runnel::cuda {
+
+struct RecurArgs {
+  Rows rows;
+  int inputs;  // of all rows
+  const float* q;
+  const float* k;
+  const float* v;
+  int64_t q_stride, k_stride, v_stride;
+  int heads, dk, dv;
+  float eps;
+  States states;
+  float* out;
+  int64_t out_stride;
+};
+
+// Four neighbouring columns, loaded and stored at once.
+struct alignas(16) Quad {
+  static constexpr int kWidth = 4;
+  float at[4];
+};
+struct Single {
+  static constexpr int kWidth = 1;
+  float at[1];
+};
+
+// Which elements of S a thread owns: `Columns::kWidth` columns of every `groups`-th row.
+struct StateShare {
+  int group = 0;   // the first row
+  int groups = 0;  // the distance between rows
+  int column = 0;  // the first column
+};
+
+// Threads stand side by side along a row of S, and the rows go around the groups of threads. What
+// is left over of the threads has group >= groups and owns nothing.
+template <typename Columns>
+constexpr StateShare state_share(int thread, int threads, int dv) {
+  const int across = (dv + Columns::kWidth - 1) / Columns::kWidth;
+  const int groups = across < threads ? threads / across : 1;
+  return {.group = thread / across, .groups = groups, .column = thread % across * Columns::kWidth};
+}
+
+// kRows > 0: rows of S that a thread keeps in registers; the shape must be one that fits(). 0: any
+// shape, with S in memory, where a thread takes several columns if the threads are too few.
+template <typename Columns, int kRows, int kBlockThreads>
+struct RecurKernel {
+  using Args = RecurArgs;
+  static constexpr int kThreads = kBlockThreads;
+
+  static constexpr bool fits(int dk, int dv) {
+    const int across = dv / Columns::kWidth;
+    return kRows > 0 && dv % Columns::kWidth == 0 && across <= kThreads && kThreads % across == 0 &&
+           dk <= kThreads / across * kRows;
+  }
+
+  static constexpr Launch launch(int64_t rows, const RecurArgs& args) {
+    const int64_t groups = state_share<Columns>(0, kThreads, args.dv).groups;
+    return {.blocks = rows * args.heads,
+            .shared_bytes = (3 * int64_t{args.dk} + groups * args.dv) * 4};
+  }
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    const int row = static_cast<int>(block.index() / args.heads);
+    const int head = static_cast<int>(block.index() % args.heads);
+    const int32_t slot = args.rows.slot[row];
+    if (slot < 0) return;
+    const int begin = args.rows.first[row] - args.rows.first[0];
+    const int end = args.rows.first[row + 1] - args.rows.first[0];
+    if (begin >= end) return;
+    block.require(begin >= 0 && end <= args.inputs, "recur: a row's inputs are among those given");
+    float* state = reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
+                                            args.states.offset) +
+                   head * (int64_t{args.dk} * args.dv + args.dk);
+    typename Block::template Each<Held> held;
+    if constexpr (kRows > 0) {
+      block.each(
+          [&](int t) { held[t] = load(state_share<Columns>(t, kThreads, args.dv), args, state); });
+    }
+    for (int input = begin; input < end; ++input) {
+      step(block, args, head, input, state, held);
+    }
+    if constexpr (kRows > 0) {
+      block.each(
+          [&](int t) { store(state_share<Columns>(t, kThreads, args.dv), args, held[t], state); });
+    }
+  }
+
+ private:
+  struct Held {
+    Columns row[kRows > 0 ? kRows : 1];
+  };
+
+  static constexpr Columns* columns_at(float* state, int dv, int row, int column) {
+    return reinterpret_cast<Columns*>(state + int64_t{row} * dv + column);
+  }
+  static constexpr Held load(StateShare share, const Args& args, float* state) {
+    Held held{};
+    for (int i = 0; i < kRows; ++i) {
+      const int row = share.group + i * share.groups;
+      if (row < args.dk) held.row[i] = *columns_at(state, args.dv, row, share.column);
+    }
+    return held;
+  }
+  static constexpr void store(StateShare share, const Args& args, const Held& held, float* state) {
+    for (int i = 0; i < kRows; ++i) {
+      const int row = share.group + i * share.groups;
+      if (row < args.dk) *columns_at(state, args.dv, row, share.column) = held.row[i];
+    }
+  }
+
+  // S += phi(k) v^T on one row of a share, and sum += phi(q) S.
+  static constexpr void advance(Columns& row, float key, float query, const Columns& value,
+                                Columns& sum) {
+    for (int j = 0; j < Columns::kWidth; ++j) {
+      row.at[j] = std::fma(key, value.at[j], row.at[j]);
+      sum.at[j] = std::fma(query, row.at[j], sum.at[j]);
+    }
+  }
+
+  // phi(q), phi(k) and their parts of phi(q) . z go to shared memory, z += phi(k) in place.
+  template <typename Block>
+  static constexpr void features(Block& block, const Args& args, int head, int input, float* z) {
+    const float* q = args.q + input * args.q_stride + int64_t{head} * args.dk;
+    const float* k = args.k + input * args.k_stride + int64_t{head} * args.dk;
+    float* query = block.template shared<float>();
+    float* key = query + args.dk;
+    float* dot = key + args.dk;
+    block.phase([&](int t) {
+      for (int i = t; i < args.dk; i += kThreads) {
+        query[i] = phi(q[i]);
+        key[i] = phi(k[i]);
+        z[i] += key[i];
+        dot[i] = query[i] * z[i];
+      }
+    });
+  }
+
+  // One input: y = phi(q)^T S / (phi(q)^T z + eps). The sums over rows of S go by groups and then
+  // over the groups, those of the normalizer by four, whatever else is in the batch.
+  template <typename Block, typename States>
+  static constexpr void step(Block& block, const Args& args, int head, int input, float* state,
+                             States& held) {
+    features(block, args, head, input, state + int64_t{args.dk} * args.dv);
+    const float* v = args.v + input * args.v_stride + int64_t{head} * args.dv;
+    const float* query = block.template shared<float>();
+    const float* key = query + args.dk;
+    const float* dot = key + args.dk;
+    float* sums = block.template shared<float>() + 3 * int64_t{args.dk};  // [groups][dv]
+    const int groups = state_share<Columns>(0, kThreads, args.dv).groups;
+    block.phase([&](int t) {
+      StateShare share = state_share<Columns>(t, kThreads, args.dv);
+      for (; share.group < share.groups && share.column < args.dv;
+           share.column += kThreads * Columns::kWidth) {
+        Columns value{};
+        Columns sum{};
+        for (int j = 0; j < Columns::kWidth; ++j) value.at[j] = v[share.column + j];
+        if constexpr (kRows > 0) {
+          for (int i = 0; i < kRows; ++i) {
+            const int row = share.group + i * share.groups;
+            if (row < args.dk) advance(held[t].row[i], key[row], query[row], value, sum);
+          }
+        } else {
+          for (int row = share.group; row < args.dk; row += share.groups) {
+            advance(*columns_at(state, args.dv, row, share.column), key[row], query[row], value,
+                    sum);
+          }
+        }
+        for (int j = 0; j < Columns::kWidth; ++j) {
+          sums[share.group * args.dv + share.column + j] = sum.at[j];
+        }
+      }
+    });
+    float* out = args.out + input * args.out_stride + int64_t{head} * args.dv;
+    block.phase([&](int t) {
+      if (t >= args.dv) return;
+      const float divisor = sum_by_four(dot, args.dk, 1) + args.eps;
+      for (int j = t; j < args.dv; j += kThreads) {
+        out[j] = sum_by_four(sums + j, groups, args.dv) / divisor;
+      }
+    });
+  }
+
+  // x[0] + x[stride] + ..., as four sums side by side.
+  static constexpr float sum_by_four(const float* x, int count, int stride) {
+    float part[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+    for (int i = 0; i < count; i += 4) {
+      for (int j = 0; j < 4; ++j) {
+        if (i + j < count) part[j] += x[int64_t{i + j} * stride];
+      }
+    }
+    return (part[0] + part[1]) + (part[2] + part[3]);
+  }
+};
+
+// The variants: for heads of up to 32 x 32 (two rows of S a thread), 64 x 64, 128 x 128, and any.
+using RecurSmall = RecurKernel<Quad, 2, 128>;
+using RecurMedium = RecurKernel<Quad, 8, 128>;
+using RecurLarge = RecurKernel<Quad, 16, 256>;
+using RecurAligned = RecurKernel<Quad, 0, 128>;
+using RecurAny = RecurKernel<Single, 0, 128>;
+
+}  // namespace runnel::cuda

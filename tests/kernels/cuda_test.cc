@@ -1,0 +1,239 @@
+// What the CUDA kernels have beyond the operations that every backend's tests cover: index maps,
+// and the forms that the operations choose between.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/fragments.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/recur.h"
+#include "tests/kernels/fixture.h"
+#include "tests/kernels/host_device.h"
+
+namespace runnel::cuda {
+namespace {
+
+TEST(Cuda, WithoutADeviceItSaysSoInOneSentence) {
+  const auto backend = make_cuda_backend();
+  if (backend.ok()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_EQ(backend.status().code(), Code::kFailedPrecondition);
+  EXPECT_NE(backend.status().message().find("use backend cpu"), std::string::npos);
+  EXPECT_EQ(backend.status().message().find('\n'), std::string::npos);
+}
+
+// ---- index maps ---------------------------------------------------------------------------------
+
+// Lane 5 is row 1 and column pair 1 of its groups: figures from the PTX manual's tables.
+static_assert(element_a(5, 0).row == 1 && element_a(5, 0).col == 2);
+static_assert(element_a(5, 1).row == 9 && element_a(5, 1).col == 2);
+static_assert(element_a(5, 2).row == 1 && element_a(5, 2).col == 10);
+static_assert(element_a(5, 3).row == 9 && element_a(5, 3).col == 10);
+static_assert(element_b(5, 0).row == 2 && element_b(5, 0).col == 1);
+static_assert(element_b(5, 1).row == 10 && element_b(5, 1).col == 1);
+static_assert(element_c(5, 1).row == 1 && element_c(5, 1).col == 3);
+static_assert(element_c(5, 2).row == 9 && element_c(5, 2).col == 2);
+
+TEST(CudaFragments, HoldEveryElementOnce) {
+  std::set<int> a, b, c;
+  for (int lane = 0; lane < kWarp; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const Element at = element_a(lane, i);
+      a.insert(at.row * kTileK + at.col);
+      a.insert(at.row * kTileK + at.col + 1);
+      c.insert(element_c(lane, i).row * kTileN + element_c(lane, i).col);
+    }
+    for (int i = 0; i < 2; ++i) {
+      const Element at = element_b(lane, i);
+      b.insert(at.row * kTileN + at.col);
+      b.insert((at.row + 1) * kTileN + at.col);
+    }
+  }
+  EXPECT_EQ(a.size(), size_t{kTileM * kTileK});
+  EXPECT_EQ(b.size(), size_t{kTileK * kTileN});
+  EXPECT_EQ(c.size(), size_t{kTileM * kTileN});
+  EXPECT_EQ(*a.rbegin() + 1, kTileM * kTileK);
+  EXPECT_EQ(*b.rbegin() + 1, kTileK * kTileN);
+  EXPECT_EQ(*c.rbegin() + 1, kTileM * kTileN);
+}
+
+TEST(CudaPanels, EveryWeightHasAPlaceOfItsOwn) {
+  for (const int in : {1, 7, 16, 31, 32, 33, 100}) {
+    for (const int out : {1, 8, 9, 32, 33, 70}) {
+      std::set<int64_t> fp32, bf16;
+      for (int o = 0; o < out; ++o) {
+        for (int i = 0; i < in; ++i) fp32.insert(fp32_index(in, o, i));
+        for (int i = 0; i < in; i += 2) bf16.insert(bf16_pair_index(in, o, i));
+      }
+      EXPECT_EQ(fp32.size(), static_cast<size_t>(in) * out);
+      EXPECT_EQ(bf16.size(), static_cast<size_t>((in + 1) / 2) * out);
+      EXPECT_LT(*fp32.rbegin(), fp32_elements(in, out));
+      EXPECT_LT(*bf16.rbegin(), bf16_pairs(in, out));
+    }
+  }
+}
+
+template <typename Columns>
+void expect_state_covered(int threads, int dk, int dv) {
+  std::vector<int> owners(static_cast<size_t>(dk) * dv);
+  for (int t = 0; t < threads; ++t) {
+    StateShare share = state_share<Columns>(t, threads, dv);
+    for (; share.group < share.groups && share.column < dv;
+         share.column += threads * Columns::kWidth) {
+      for (int row = share.group; row < dk; row += share.groups) {
+        for (int j = 0; j < Columns::kWidth; ++j) ++owners[row * dv + share.column + j];
+      }
+    }
+  }
+  for (const int count : owners) ASSERT_EQ(count, 1) << dk << " x " << dv;
+}
+
+TEST(CudaRecur, EveryStateElementHasOneThread) {
+  for (const int dk : {1, 3, 31, 32, 64, 128, 200}) {
+    for (const int dv : {1, 3, 17, 32, 100, 127, 128, 129, 300, 600}) {
+      expect_state_covered<Single>(128, dk, dv);
+      if (dv % 4 == 0) expect_state_covered<Quad>(128, dk, dv);
+      if (dv % 4 == 0) expect_state_covered<Quad>(256, dk, dv);
+    }
+  }
+}
+
+TEST(CudaRecur, RegistersAreForShapesThatFit) {
+  EXPECT_TRUE(RecurSmall::fits(32, 32));
+  EXPECT_FALSE(RecurSmall::fits(33, 32));
+  EXPECT_FALSE(RecurSmall::fits(32, 48));
+  EXPECT_TRUE(RecurMedium::fits(64, 64));
+  EXPECT_FALSE(RecurMedium::fits(64, 128));
+  EXPECT_TRUE(RecurLarge::fits(128, 128));
+  EXPECT_FALSE(RecurLarge::fits(129, 128));
+}
+
+TEST(CudaEmbed, FindsTheRowOfAnInput) {
+  // Two rows that step, a prompt, two empty rows, a prompt.
+  const int32_t first[] = {0, 1, 2, 7, 7, 7, 9};
+  const int expected[] = {0, 1, 2, 2, 2, 2, 2, 5, 5};
+  for (int input = 0; input < 9; ++input) EXPECT_EQ(row_of(first, 6, input), expected[input]);
+  // Inputs count from where the run begins.
+  for (int input = 0; input < 7; ++input) {
+    EXPECT_EQ(row_of(first + 2, 4, input), expected[input + 2] - 2);
+  }
+  const int32_t starts_empty[] = {0, 0, 1, 1, 3};
+  const int found[] = {1, 3, 3};
+  for (int input = 0; input < 3; ++input) EXPECT_EQ(row_of(starts_empty, 4, input), found[input]);
+}
+
+// ---- states in registers and in memory ----------------------------------------------------------
+
+// The same arithmetic wherever S is kept, so the same bits.
+TEST(CudaRecur, RegistersAndMemoryGiveTheSameBits) {
+  struct Shape {
+    int dk, dv;
+  };
+  for (const Shape shape : {Shape{32, 32}, Shape{16, 8}, Shape{64, 64}}) {
+    constexpr int kInputs = 5;
+    const int head = shape.dk * shape.dv + shape.dk;
+    std::vector<float> in = random_floats(int64_t{kInputs} * (2 * shape.dk + shape.dv), 3);
+    const auto run = [&](auto kernel) {
+      using Kernel = decltype(kernel);
+      std::vector<Quad> state(head / 4, Quad{{0.25F, 0.5F, 1.0F, 2.0F}});
+      std::vector<float> out(int64_t{kInputs} * shape.dv, NAN);
+      int32_t slot = 0;
+      const int32_t first[] = {0, kInputs};
+      const float* q = in.data();
+      const float* k = q + kInputs * shape.dk;
+      const float* v = k + kInputs * shape.dk;
+      const RecurArgs args = {{&slot, first, 1},
+                              kInputs,
+                              q,
+                              k,
+                              v,
+                              shape.dk,
+                              shape.dk,
+                              shape.dv,
+                              1,
+                              shape.dk,
+                              shape.dv,
+                              1e-6F,
+                              {reinterpret_cast<std::byte*>(state.data()), head * int64_t{4}, 0},
+                              out.data(),
+                              shape.dv};
+      HostDevice(ThreadOrder::kShuffled).launch<Kernel>(Kernel::launch(1, args), args);
+      for (const Quad& quad : state) out.insert(out.end(), quad.at, quad.at + 4);
+      return out;
+    };
+    const std::vector<float> in_memory = run(RecurAligned());
+    if (RecurSmall::fits(shape.dk, shape.dv)) {
+      EXPECT_TRUE(same_bits(run(RecurSmall()), in_memory));
+    }
+    ASSERT_TRUE(RecurMedium::fits(shape.dk, shape.dv));
+    EXPECT_TRUE(same_bits(run(RecurMedium()), in_memory));
+  }
+}
+
+// ---- bf16 on tensor cores -----------------------------------------------------------------------
+
+struct Bf16Problem {
+  int rows, in, out;
+  std::vector<float> x, weight, bias;
+  DeviceBackend<HostDevice> backend{ThreadOrder::kShuffled};
+  Weight packed;
+
+  Bf16Problem(int rows, int in, int out)
+      : rows(rows),
+        in(in),
+        out(out),
+        x(random_floats(int64_t{rows} * in, 1)),
+        weight(random_floats(int64_t{out} * in, 2)),
+        bias(random_floats(out, 3)),
+        packed(backend.pack({weight.data(), out, in}, {bias.data(), 1, out}, Precision::kBf16)) {}
+
+  // Rows [from, from + count), by whatever form the backend has for so many.
+  std::vector<float> run(int from, int count) {
+    Guarded y(count, out, 3);
+    backend.matmul({x.data() + int64_t{from} * in, DType::kF32, count, in, in}, packed,
+                   Activation::kNone, y.view());
+    y.expect_guards("bf16");
+    return y.values();
+  }
+};
+
+TEST(CudaBf16, MatchesRoundedInputs) {
+  for (const int rows : {1, 5, 16, 17, 40}) {
+    for (const int in : {1, 15, 16, 33, 128, 130}) {
+      for (const int out : {1, 8, 30, 65}) {
+        Bf16Problem problem(rows, in, out);
+        const std::vector<float> found = problem.run(0, rows);
+        for (int row = 0; row < rows; ++row) {
+          for (int o = 0; o < out; ++o) {
+            double sum = problem.bias[o];
+            double sizes = std::abs(sum);
+            for (int i = 0; i < in; ++i) {
+              const double term = double{from_bf16(bf16_bits(problem.x[int64_t{row} * in + i]))} *
+                                  from_bf16(bf16_bits(problem.weight[int64_t{o} * in + i]));
+              sum += term;
+              sizes += std::abs(term);
+            }
+            ASSERT_NEAR(found[int64_t{row} * out + o], sum, 6e-8 * (in + 6) * sizes);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaBf16, BitsDoNotDependOnTheBatch) {
+  constexpr int kOut = 70;
+  Bf16Problem problem(270, 100, kOut);
+  const std::vector<float> together = problem.run(0, 270);
+  for (const int count : {1, 16, 100}) {
+    for (const int row : {0, 15, 16, 36, 150}) {
+      const auto begin = together.begin() + int64_t{row} * kOut;
+      EXPECT_TRUE(same_bits(problem.run(row, count), {begin, begin + int64_t{count} * kOut}));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace runnel::cuda

@@ -1,0 +1,173 @@
+// A device that runs the CUDA kernels on the host, thread after thread within each phase: what
+// kernels/cuda/ does can be tested where there is no GPU. The threads of a phase go in an order
+// that the test chooses, so that a result that depends on who comes first shows.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/cuda/device_backend.h"
+
+namespace runnel::cuda {
+
+enum class ThreadOrder { kForward, kBackward, kShuffled };
+
+inline float from_bf16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
+
+// What a kernel sees of its block (kernels/cuda/launch.h).
+template <int kBlockThreads>
+class HostBlock {
+ public:
+  static constexpr int kThreads = kBlockThreads;
+  static_assert(kThreads % kWarp == 0);
+
+  template <typename T>
+  class Each {
+   public:
+    T& operator[](int thread) { return held_[thread]; }
+
+   private:
+    std::vector<T> held_ = std::vector<T>(kThreads);
+  };
+
+  HostBlock(int64_t index, int64_t shared_bytes, ThreadOrder order)
+      : index_(index),
+        shared_(shared_bytes / 8 + 1, std::bit_cast<double>(kPoison)),
+        shared_bytes_(shared_bytes),
+        order_(kThreads) {
+    std::iota(order_.begin(), order_.end(), 0);
+    if (order == ThreadOrder::kBackward) std::reverse(order_.begin(), order_.end());
+    shuffled_ = order == ThreadOrder::kShuffled;
+  }
+  ~HostBlock() { check_guard(); }
+
+  int64_t index() const { return index_; }
+  template <typename T>
+  T* shared() {
+    return reinterpret_cast<T*>(shared_.data());
+  }
+  template <typename Body>
+  void each(const Body& body) {
+    if (shuffled_) std::shuffle(order_.begin(), order_.end(), generator_);
+    for (const int thread : order_) body(thread);
+  }
+  template <typename Body>
+  void phase(const Body& body) {
+    each(body);
+  }
+  template <typename T>
+  T sum(Each<T>& of) {
+    T total{};
+    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
+      for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+        T next[kWarp];
+        for (int lane = 0; lane < kWarp; ++lane) {
+          next[lane] = of[warp * kWarp + lane] + of[warp * kWarp + (lane ^ mask)];
+        }
+        for (int lane = 0; lane < kWarp; ++lane) of[warp * kWarp + lane] = next[lane];
+      }
+      total = warp == 0 ? of[0] : total + of[warp * kWarp];
+    }
+    return total;
+  }
+  uint64_t largest(Each<uint64_t>& of) {
+    uint64_t most = 0;
+    for (int t = 0; t < kThreads; ++t) most = std::max(most, of[t]);
+    return most;
+  }
+  template <typename T>
+  void add(T* at, T more) {
+    *at += more;
+  }
+  uint32_t pack(float low, float high) const { return bf16_bits(low) | bf16_bits(high) << 16; }
+  // As the PTX instruction is defined, each warp from its lanes' fragments.
+  template <typename C, typename A, typename B>
+  void mma(const C& c, const A& a, const B& b) {
+    for (int warp = 0; warp < kThreads; warp += kWarp) multiply(warp, c, a, b);
+  }
+  void require(bool holds, const char* what) const { check(holds, what); }
+
+ private:
+  static constexpr uint64_t kPoison = 0x7ff8badbadbadbadULL;
+
+  template <typename C, typename A, typename B>
+  static void multiply(int warp, const C& c, const A& a, const B& b) {
+    float left[kTileM][kTileK];
+    float right[kTileK][kTileN];
+    for (int lane = 0; lane < kWarp; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const Element at = element_a(lane, i);
+        left[at.row][at.col] = from_bf16(a(warp + lane).pair[i] & 0xffff);
+        left[at.row][at.col + 1] = from_bf16(a(warp + lane).pair[i] >> 16);
+      }
+      for (int i = 0; i < 2; ++i) {
+        const Element at = element_b(lane, i);
+        right[at.row][at.col] = from_bf16(b(warp + lane).pair[i] & 0xffff);
+        right[at.row + 1][at.col] = from_bf16(b(warp + lane).pair[i] >> 16);
+      }
+    }
+    for (int lane = 0; lane < kWarp; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const Element at = element_c(lane, i);
+        float& sum = c(warp + lane).at[i];
+        for (int k = 0; k < kTileK; ++k) sum = std::fma(left[at.row][k], right[k][at.col], sum);
+      }
+    }
+  }
+  void check_guard() const {
+    // Behind the last byte asked for, up to the end of what was taken.
+    const auto* bytes = reinterpret_cast<const unsigned char*>(shared_.data());
+    const auto* poison = reinterpret_cast<const unsigned char*>(&kPoison);
+    for (size_t i = shared_bytes_; i < shared_.size() * 8; ++i) {
+      check(bytes[i] == poison[i % 8], "a block stays within its shared memory");
+    }
+  }
+
+  int64_t index_;
+  std::vector<double> shared_;
+  int64_t shared_bytes_;
+  std::vector<int> order_;
+  bool shuffled_;
+  std::mt19937 generator_{1};
+};
+
+class HostDevice {
+ public:
+  explicit HostDevice(ThreadOrder order) : order_(order) {}
+
+  std::string name() const { return "cuda/host"; }
+  Buffer allocate(int64_t bytes, Memory) {
+    if (bytes > int64_t{1} << 40) throw std::bad_alloc();
+    const auto rounded = static_cast<size_t>((bytes + 64) / 64 * 64);
+    void* data = std::aligned_alloc(64, rounded);
+    if (data == nullptr) throw std::bad_alloc();
+    std::memset(data, 0, rounded);
+    return {static_cast<std::byte*>(data), bytes,
+            [](std::byte* held, int64_t) { std::free(held); }};
+  }
+  void copy(Span from, Span to) { std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes)); }
+  void zero(Span bytes) { std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes)); }
+  Result<bool> done() { return true; }
+  template <typename Kernel>
+  void launch(const Launch& launch, const typename Kernel::Args& args) {
+    for (int64_t index = 0; index < launch.blocks; ++index) {
+      HostBlock<Kernel::kThreads> block(index, launch.shared_bytes, order_);
+      Kernel::run(block, args);
+    }
+  }
+
+ private:
+  ThreadOrder order_;
+};
+
+}  // namespace runnel::cuda

@@ -1,0 +1,136 @@
+// A backend whose operations take host memory, on top of one that takes a device's: it copies what
+// an operation touches to the device, runs it, waits and copies it back, with what lies between the
+// rows of a matrix. So one test body serves every backend.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/backend.h"
+
+namespace runnel {
+
+class MirrorBackend final : public Backend {
+ public:
+  explicit MirrorBackend(std::unique_ptr<Backend> on) : on_(std::move(on)) {}
+
+  std::string numerics(Precision precision) const override { return on_->numerics(precision); }
+  Buffer allocate(int64_t bytes, Memory memory) override { return on_->allocate(bytes, memory); }
+  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
+    return on_->pack(weight, bias, precision);
+  }
+  void run(Rows rows, int64_t, const Pass& pass) override { pass(*this, 0, rows.count); }
+  void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+             View out) override {
+    Embedding there = embedding;
+    there.values = mirror(embedding.values);
+    there.positions = mirror(embedding.positions);
+    const Rows at = mirror(rows);
+    const View inputs = mirror(values);
+    const Control* controls = mirror(control, slots(rows));
+    on_->embed(at, inputs, controls, there, mirror(out));
+    bring_back();
+  }
+  void matmul(View x, const Weight& weight, Activation activation, View out) override {
+    const View from = mirror(x);
+    on_->matmul(from, weight, activation, mirror(out));
+    bring_back();
+  }
+  void norm(View x, View residual, const Norm& norm, View out) override {
+    const View from = mirror(x);
+    const View more = same(residual, x) ? from : mirror(residual);
+    const View to = same(out, x) ? from : same(out, residual) ? more : mirror(out);
+    on_->norm(from, more, {mirror(norm.scale), mirror(norm.shift), norm.eps}, to);
+    bring_back();
+  }
+  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
+             View out) override {
+    const Rows at = mirror(rows);
+    // The states of all slots, from their base to the end of the last one's part.
+    const int64_t head_floats = int64_t{recurrence.dk} * recurrence.dv + recurrence.dk;
+    const int64_t used = states.offset + recurrence.heads * head_floats * 4;
+    const int64_t bytes = (slots(rows) - 1) * states.slot_bytes + used;
+    States there = states;
+    there.base = mirror(states.base, slots(rows) > 0 ? bytes : 0);
+    const RecurrenceInputs given = {mirror(inputs.q), mirror(inputs.k), mirror(inputs.v)};
+    on_->recur(at, recurrence, given, there, mirror(out));
+    bring_back();
+  }
+  void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+              Emitted* emitted) override {
+    const Rows at = mirror(rows);
+    const Outputs wanted = {mirror(outputs.head_row, rows.count),
+                            mirror(outputs.pending, rows.count)};
+    const View from = mirror(head);
+    Control* controls = mirror(control, slots(rows));
+    on_->sample(at, wanted, kind, from, controls, mirror(emitted, rows.count));
+    bring_back();
+  }
+  void score(const Head& kind, View head, View targets, View log_probs) override {
+    const View from = mirror(head);
+    const View of = mirror(targets);
+    on_->score(kind, from, of, mirror(log_probs));
+    bring_back();
+  }
+  void copy(Span from, Span to) override { on_->copy(from, to); }
+  void zero(Span bytes) override { on_->zero(bytes); }
+  Result<bool> done() override { return on_->done(); }
+
+ private:
+  struct Mirrored {
+    std::byte* here;
+    Buffer there;
+  };
+
+  // `count` elements at `here` on the device; they come back when the operation is done.
+  template <typename T>
+  T* mirror(T* here, int64_t count) {
+    if (count <= 0) return nullptr;
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    auto* data = reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(here));
+    mirrored_.push_back({data, on_->allocate(bytes, Memory::kDevice)});
+    on_->copy({data, bytes}, mirrored_.back().there.span());
+    return reinterpret_cast<T*>(mirrored_.back().there.data());
+  }
+  View mirror(View here) {
+    View there = here;
+    if (here.data == nullptr || here.rows == 0) return there;
+    const int64_t elements = int64_t{here.rows - 1} * here.stride + here.cols;
+    there.data = mirror(static_cast<float*>(here.data), elements);
+    return there;
+  }
+  Rows mirror(Rows here) {
+    const int32_t* first =
+        mirror(here.first, here.count + 1);  // as it is: inputs count from its [0]
+    return {mirror(here.slot, here.count), first, here.count};
+  }
+  // As many slots as the rows name.
+  static int64_t slots(Rows rows) {
+    int64_t count = 0;
+    for (int row = 0; row < rows.count; ++row) {
+      count = rows.slot[row] >= count ? rows.slot[row] + 1 : count;
+    }
+    return count;
+  }
+  static bool same(View a, View b) { return a.data != nullptr && a.data == b.data; }
+
+  void bring_back() {
+    while (true) {
+      const Result<bool> done = on_->done();
+      if (!done.ok()) check(false, done.status().message().c_str());
+      if (*done) break;
+      std::this_thread::yield();
+    }
+    for (Mirrored& at : mirrored_) on_->copy(at.there.span(), {at.here, at.there.bytes()});
+    mirrored_.clear();
+  }
+
+  std::unique_ptr<Backend> on_;
+  std::vector<Mirrored> mirrored_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,155 @@
+// The whole network on the GPU's kernels, run on the host and, where there is one, on the GPU:
+// equal to the CPU's within what the order of sums changes, and the same bits whatever the batch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/host_device.h"
+#include "tests/models/bundle_writer.h"
+#include "tests/models/model_harness.h"
+
+namespace runnel {
+namespace {
+
+constexpr ModelLimits kLimits = {.slots = 8, .rows = 8, .values = 64, .steps = 8};
+constexpr int kCount = 12;
+
+struct Case {
+  bool on_gpu;
+  bool image;
+  Precision precision;
+};
+
+class CudaModelTest : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().on_gpu) {
+      backend_ =
+          std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(cuda::ThreadOrder::kShuffled);
+      return;
+    }
+    auto backend = make_cuda_backend();
+    if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
+      GTEST_SKIP() << backend.status().message();
+    }
+    ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+    backend_ = std::move(*backend);
+  }
+
+  Bundle bundle() const {
+    if (!GetParam().image) return random_bundle(small_symbol_spec(), 5);
+    Spec spec = small_image_spec();
+    spec.image.reset();
+    spec.positions = 400;
+    return random_bundle(spec, 5);
+  }
+  std::unique_ptr<Model> make() {
+    auto model = make_linear_transformer(bundle(), *backend_, kLimits, GetParam().precision);
+    EXPECT_TRUE(model.ok());
+    return std::move(*model);
+  }
+  static std::vector<int32_t> prompt() {
+    std::vector<int32_t> values(9);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 7 % 11);
+    return values;
+  }
+  // A prompt of 9 values and 12 sampled ones.
+  static Generated run(Model& model, SlotId slot, int chunk, int steps) {
+    const auto values = prompt();
+    begin_sequence(model, slot, values[0]);
+    feed(model, slot, {values.begin() + 1, values.end()}, chunk, Want::kNothing);
+    sample_from(model, slot, values.back(), static_cast<int64_t>(values.size()) - 1, 99, kCount);
+    return generate(model, slot, kCount, steps);
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
+  std::vector<float> out(bytes.size() / 4);
+  std::memcpy(out.data(), bytes.data(), out.size() * 4);
+  return out;
+}
+
+TEST_P(CudaModelTest, EqualsTheCpu) {
+  const CpuModel cpu = make_cpu_model(bundle(), {}, kLimits);
+  const std::unique_ptr<Model> model = make();
+  const double tolerance = GetParam().precision == Precision::kFp32 ? 1e-4 : 3e-2;
+  std::vector<int32_t> values(40);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 5 % 11);
+  begin_sequence(*cpu.model, 0, 1);
+  begin_sequence(*model, 3, 1);
+  const std::vector<float> expected = feed(*cpu.model, 0, values, 7, Want::kScores);
+  const std::vector<float> found = feed(*model, 3, values, 7, Want::kScores);
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << i;
+  }
+  const std::vector<float> state = floats_of(state_bytes(*cpu.model, 0));
+  const std::vector<float> there = floats_of(state_bytes(*model, 3));
+  ASSERT_EQ(there.size(), state.size());
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < state.size(); ++i) {
+    error += std::pow(double{there[i]} - state[i], 2);
+    size += std::pow(double{state[i]}, 2);
+  }
+  EXPECT_LT(std::sqrt(error / size), tolerance);
+}
+
+TEST_P(CudaModelTest, BitsDependOnNeitherChunksNorStepsNorSlot) {
+  const std::unique_ptr<Model> model = make();
+  const Generated alone = run(*model, 0, 64, 1);
+  EXPECT_EQ(alone.values.size(), size_t{kCount});
+  for (const int chunk : {1, 3, 7}) EXPECT_EQ(run(*model, 1, chunk, 1), alone) << chunk;
+  for (const int steps : {2, 5, 8}) EXPECT_EQ(run(*model, 7, 64, steps), alone) << steps;
+}
+
+// Eight sequences in one batch, one of them the one that was alone before.
+TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
+  const std::unique_ptr<Model> model = make();
+  const Generated alone = run(*model, 5, 64, 1);
+  std::vector<Row> rows;
+  for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
+    auto values = prompt();
+    if (slot != 5) values.back() = slot;
+    begin_sequence(*model, slot, values[0]);
+    feed(*model, slot, {values.begin() + 1, values.end()}, 64, Want::kNothing);
+    const uint64_t seed = slot == 5 ? 99 : static_cast<uint64_t>(slot);
+    // Some stop on their way.
+    sample_from(*model, slot, values.back(), 8, seed, slot == 5 ? kCount : slot + 1);
+    rows.push_back({slot, {}, Want::kNext});
+  }
+  std::vector<Emitted> emitted;
+  Generated together;
+  for (int step = 0; step < kCount; step += 4) {
+    emitted.clear();
+    finish(*model, model->submit(rows, 4), emitted);
+    for (const Emitted& at : emitted) {
+      if (at.row != 5) continue;
+      together.values.push_back(at.value);
+      together.log_probs.push_back(at.log_prob);
+    }
+  }
+  together.state = state_bytes(*model, 5);
+  EXPECT_EQ(together, alone);
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  return std::string(info.param.on_gpu ? "Gpu" : "Host") +
+         (info.param.image ? "Image" : "Symbols") +
+         (info.param.precision == Precision::kFp32 ? "Fp32" : "Bf16");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , CudaModelTest,
+    testing::Values(Case{false, false, Precision::kFp32}, Case{false, true, Precision::kFp32},
+                    Case{false, true, Precision::kBf16}, Case{true, false, Precision::kFp32},
+                    Case{true, true, Precision::kFp32}, Case{true, true, Precision::kBf16}),
+    case_name);
+
+}  // namespace
+}  // namespace runnel
