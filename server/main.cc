@@ -11,6 +11,7 @@
 #include "models/linear_transformer.h"
 #include "server/serve.h"
 #include "server/serve_command.h"
+#include "tools/bench/bench.h"
 #include "tools/client/commands.h"
 
 namespace runnel {
@@ -62,6 +63,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   add_serve_command(app, exit_code, run_serve);
   add_client_commands(app, exit_code);
+  add_bench(app, exit_code, make_model);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {  // how the library says that it is done

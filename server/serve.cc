@@ -2,12 +2,8 @@
 
 #include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
-#include "engine/engine.h"
-#include "engine/token_stream.h"
 #include "server/server.h"
 #include "server/stop_signal.h"
 
@@ -17,30 +13,9 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr auto kTendInterval = std::chrono::seconds(1);
-constexpr auto kWarmUp = std::chrono::seconds(60);
 
 Duration milliseconds_of(const ServerConfig& config, const Limit& limit) {
   return std::chrono::milliseconds(config.limit(limit));
-}
-
-EngineOptions engine_options(const ServerConfig& config) {
-  return {.batch_rows = config.limit(limits::kBatchRows),
-          .batch_values = config.limit(limits::kBatchValues),
-          .mailbox = config.limit(limits::kMailbox),
-          .stream_room = config.limit(limits::kStreamRoom),
-          .steps_per_launch = config.limit(limits::kStepsPerLaunch),
-          .samples = config.limit(limits::kSamples),
-          .prompt_values = config.limit(limits::kPromptValues),
-          .max_values = config.limit(limits::kMaxValues),
-          .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
-          .idle_timeout = milliseconds_of(config, limits::kIdleTimeoutMs)};
-}
-
-ModelLimits model_limits(const ServerConfig& config) {
-  return {.slots = static_cast<int>(config.limit(limits::kSessions)),
-          .rows = static_cast<int>(config.limit(limits::kBatchRows)),
-          .values = static_cast<int>(config.limit(limits::kBatchValues)),
-          .steps = static_cast<int>(config.limit(limits::kStepsPerLaunch))};
 }
 
 ServerOptions server_options(const ServerConfig& config) {
@@ -50,50 +25,6 @@ ServerOptions server_options(const ServerConfig& config) {
           .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
                        .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
           .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs)};
-}
-
-// Samples two values, so that the first client does not pay for what happens once. Waits: nobody
-// is served yet.
-Status warm_up(Engine& engine) {
-  std::mutex mutex;
-  std::condition_variable came;
-  bool woken = true;
-  GenerateRequest request;
-  request.prompt = {0};
-  request.max_values = 2;
-  request.seed = 0;
-  const auto stream =
-      std::make_shared<TokenStream>(request.delivery, engine.stream_room(1), 0, [&] {
-        std::lock_guard lock(mutex);
-        woken = true;
-        came.notify_one();
-      });
-  if (Status s = engine.generate(std::move(request), stream); !s.ok()) return s;
-  StreamGroup group;
-  while (!group.end) {
-    if (stream->take(group)) continue;
-    std::unique_lock lock(mutex);
-    if (!came.wait_for(lock, kWarmUp, [&] { return std::exchange(woken, false); })) {
-      return {Code::kDeadlineExceeded, "the model did not answer its first call within a minute"};
-    }
-  }
-  return *group.end;
-}
-
-Result<ServedModel> load(const ModelConfig& from, const ServerConfig& config,
-                         const ModelFactory& make_model, const Clock& clock, const EventLog& log) {
-  log.info("load", {{"path", from.path}});
-  const Result<Bundle> bundle = load_bundle(from.path);
-  if (!bundle.ok()) return bundle.status();
-  Result<LoadedModel> loaded = make_model(*bundle, config, model_limits(config));
-  if (!loaded.ok()) return loaded.status();
-  ServedModel served;
-  served.name = from.name.empty() ? bundle->spec.name : from.name;
-  served.backend = std::move(loaded->backend);
-  served.engine = std::make_unique<Engine>(std::move(loaded->model), engine_options(config), clock);
-  served.info = describe_model(served.name, *bundle, *served.engine);
-  if (Status s = warm_up(*served.engine); !s.ok()) return s;
-  return served;
 }
 
 void log_capacity(const Server& server, const EventLog& log) {
@@ -128,7 +59,8 @@ int serve(const ServerConfig& config, const ModelFactory& make_model, const Even
   if (Status s = server.start(); !s.ok()) return failed(log, kExitFailed, s);
   for (const ModelConfig& model : config.models) {
     if (stop.raised()) break;
-    Result<ServedModel> loaded = load(model, config, make_model, clock, log);
+    log.info("load", {{"path", model.path}});
+    Result<ServedModel> loaded = load_model(model, config, make_model, clock);
     if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
     if (Status s = server.add(std::move(*loaded)); !s.ok()) return failed(log, kExitUsage, s);
   }

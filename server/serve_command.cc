@@ -3,24 +3,10 @@
 #include <iostream>
 #include <memory>
 
-#include "config/field.h"
-
 namespace runnel {
 namespace {
 
 constexpr int kExitUsage = 2;
-
-void add_field(CLI::App& command, const Field& field, std::map<std::string, std::string>& words) {
-  const std::string value = value_text(field, ServerConfig());
-  const std::string help = field.what + " (" + range_text(field) + "; default " + value + ")";
-  std::string& word = words[field.flag];
-  if (field.kind == FieldKind::kSwitch) {
-    // "--log-json" alone is true; "--log-json=false" overrides a file that says true.
-    command.add_flag(field.flag + "{true}", word, help);
-    return;
-  }
-  command.add_option(field.flag, word, help)->type_name("");
-}
 
 }  // namespace
 
@@ -44,6 +30,18 @@ Result<ServerConfig> config_of(const ServeFlags& flags) {
   return config;
 }
 
+void add_setting(CLI::App& command, const Field& field, std::map<std::string, std::string>& words) {
+  const std::string value = value_text(field, ServerConfig());
+  const std::string help = field.what + " (" + range_text(field) + "; default " + value + ")";
+  std::string& word = words[field.flag];
+  if (field.kind == FieldKind::kSwitch) {
+    // "--log-json" alone is true; "--log-json=false" overrides a file that says true.
+    command.add_flag(field.flag + "{true}", word, help);
+    return;
+  }
+  command.add_option(field.flag, word, help)->type_name("");
+}
+
 void add_serve_command(CLI::App& app, int& exit_code, std::function<int(const ServerConfig&)> run) {
   const auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Serve bundles over gRPC until SIGTERM");
@@ -51,7 +49,7 @@ void add_serve_command(CLI::App& app, int& exit_code, std::function<int(const Se
                       "Directories of bundles to serve; NAME=DIRECTORY gives one another name");
   command->add_option("--config,-c", flags->config_file,
                       "JSON file of settings (docs/configuration.md); flags override it");
-  for (const Field& field : fields()) add_field(*command, field, flags->words);
+  for (const Field& field : fields()) add_setting(*command, field, flags->words);
   command->callback([flags, command, run = std::move(run), &exit_code] {
     // What was not said stays at the default, or at what the file says.
     std::erase_if(flags->words, [&](const auto& word) { return command->count(word.first) == 0; });

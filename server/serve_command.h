@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/field.h"
 #include "config/server_config.h"
 
 namespace runnel {
@@ -22,6 +23,9 @@ struct ServeFlags {
 // The settings: defaults, then the file, then the flags. INVALID_ARGUMENT or NOT_FOUND says which
 // key or flag is wrong.
 Result<ServerConfig> config_of(const ServeFlags& flags);
+
+// Adds one setting as a flag, whose word goes to `words`; they outlive the command.
+void add_setting(CLI::App& command, const Field& field, std::map<std::string, std::string>& words);
 
 // Adds the command. Parsing it calls `run` with the settings and leaves what that gives in
 // `exit_code`, which outlives the app; settings that are wrong are told on stderr, with exit

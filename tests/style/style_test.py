@@ -23,6 +23,7 @@ LAYERS = {
     "config": ["base"],
     "server": ["engine", "models", "base", "config", "proto"],
     "tools/client": ["models", "base", "proto"],
+    "tools/bench": ["tools/client", "server", "config", "engine", "models", "kernels", "base", "proto"],
     "tests/reference": ["models", "kernels", "base"],
 }
 # The one file that wires everything together.

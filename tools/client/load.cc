@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
 #include "models/text.h"
 #include "tools/client/client.h"
+#include "tools/client/cpu_name.h"
 #include "tools/client/file_bytes.h"
 #include "tools/client/interrupt.h"
 #include "tools/client/load_figures.h"
@@ -109,16 +109,6 @@ Result<Stubs> connect(const LoadOptions& options) {
     }
   }
   return stubs;
-}
-
-// What the machine of this program calls its processor.
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
 }
 
 // One load after another, and what they came to.

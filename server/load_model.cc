@@ -1,0 +1,84 @@
+#include "server/load_model.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "engine/engine.h"
+#include "engine/token_stream.h"
+
+namespace runnel {
+namespace {
+
+constexpr auto kWarmUp = std::chrono::seconds(60);
+
+Duration milliseconds_of(const ServerConfig& config, const Limit& limit) {
+  return std::chrono::milliseconds(config.limit(limit));
+}
+
+EngineOptions engine_options(const ServerConfig& config) {
+  return {.batch_rows = config.limit(limits::kBatchRows),
+          .batch_values = config.limit(limits::kBatchValues),
+          .mailbox = config.limit(limits::kMailbox),
+          .stream_room = config.limit(limits::kStreamRoom),
+          .steps_per_launch = config.limit(limits::kStepsPerLaunch),
+          .samples = config.limit(limits::kSamples),
+          .prompt_values = config.limit(limits::kPromptValues),
+          .max_values = config.limit(limits::kMaxValues),
+          .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
+          .idle_timeout = milliseconds_of(config, limits::kIdleTimeoutMs)};
+}
+
+// Samples two values, so that the first client does not pay for what happens once. Waits: nobody
+// is served yet.
+Status warm_up(Engine& engine) {
+  std::mutex mutex;
+  std::condition_variable came;
+  bool woken = true;
+  GenerateRequest request;
+  request.prompt = {0};
+  request.max_values = 2;
+  request.seed = 0;
+  const auto stream =
+      std::make_shared<TokenStream>(request.delivery, engine.stream_room(1), 0, [&] {
+        std::lock_guard lock(mutex);
+        woken = true;
+        came.notify_one();
+      });
+  if (Status s = engine.generate(std::move(request), stream); !s.ok()) return s;
+  StreamGroup group;
+  while (!group.end) {
+    if (stream->take(group)) continue;
+    std::unique_lock lock(mutex);
+    if (!came.wait_for(lock, kWarmUp, [&] { return std::exchange(woken, false); })) {
+      return {Code::kDeadlineExceeded, "the model did not answer its first call within a minute"};
+    }
+  }
+  return *group.end;
+}
+
+}  // namespace
+
+ModelLimits model_limits(const ServerConfig& config) {
+  return {.slots = static_cast<int>(config.limit(limits::kSessions)),
+          .rows = static_cast<int>(config.limit(limits::kBatchRows)),
+          .values = static_cast<int>(config.limit(limits::kBatchValues)),
+          .steps = static_cast<int>(config.limit(limits::kStepsPerLaunch))};
+}
+
+Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& config,
+                               const ModelFactory& make_model, const Clock& clock) {
+  const Result<Bundle> bundle = load_bundle(from.path);
+  if (!bundle.ok()) return bundle.status();
+  Result<LoadedModel> loaded = make_model(*bundle, config, model_limits(config));
+  if (!loaded.ok()) return loaded.status();
+  ServedModel served;
+  served.name = from.name.empty() ? bundle->spec.name : from.name;
+  served.backend = std::move(loaded->backend);
+  served.engine = std::make_unique<Engine>(std::move(loaded->model), engine_options(config), clock);
+  served.info = describe_model(served.name, *bundle, *served.engine);
+  if (Status s = warm_up(*served.engine); !s.ok()) return s;
+  return served;
+}
+
+}  // namespace runnel

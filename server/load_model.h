@@ -1,0 +1,37 @@
+// A bundle from its directory to an engine that is ready for its first call.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "config/server_config.h"
+#include "models/bundle.h"
+#include "models/model.h"
+#include "server/served_models.h"
+
+namespace runnel {
+
+class Backend;
+
+// A model on its backend, which outlives it.
+struct LoadedModel {
+  std::shared_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+};
+
+// Puts a bundle on the device that the config asks for. Given by main: nothing here knows devices.
+using ModelFactory = std::function<Result<LoadedModel>(
+    const Bundle& bundle, const ServerConfig& config, const ModelLimits& limits)>;
+
+// What the config allows a model.
+ModelLimits model_limits(const ServerConfig& config);
+
+// Loads one bundle, makes its engine and lets it sample, so that the first client does not pay for
+// what happens once. Blocks meanwhile. Not OK: what load_bundle(), the factory or the first call
+// say. `clock` outlives the engine.
+Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& config,
+                               const ModelFactory& make_model, const Clock& clock);
+
+}  // namespace runnel

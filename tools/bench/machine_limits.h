@@ -1,0 +1,22 @@
+// What this machine can do at most: the limits that everything else is held against.
+#pragma once
+
+#include "base/status.h"
+
+namespace runnel {
+
+// The best of several runs. Every thread has data of its own.
+struct MachineLimits {
+  int threads = 0;
+  double fp32_gflops = 0;       // multiply-adds count twice
+  double bf16_gflops = 0;       // vdpbf16ps; 0: this machine has none
+  double l2_gbps = 0;           // reads, 512 KiB a thread
+  double l3_gbps = 0;           // reads, 6 MiB a thread
+  double dram_gbps = 0;         // reads, 192 MiB a thread
+  double dram_update_gbps = 0;  // read, changed and written in place; both ways count
+};
+
+// Measures with so many threads; about a second. RESOURCE_EXHAUSTED without memory for it.
+Result<MachineLimits> measure_limits(int threads);
+
+}  // namespace runnel

@@ -1,0 +1,73 @@
+// A backend that passes everything on and keeps how long each operation takes.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "kernels/backend.h"
+#include "models/spec.h"
+
+namespace runnel {
+
+// The operations of a step, in its order. The five products are told apart by their sizes.
+enum class StepPart : uint8_t {
+  kEmbed,
+  kQkv,
+  kRecur,
+  kOut,
+  kNorm,
+  kFfn1,
+  kFfn2,
+  kHead,
+  kSample,
+  kOther
+};
+inline constexpr int kStepParts = 10;
+
+// "embed", "qkv", ...
+const char* step_part_name(StepPart part);
+
+class TimedBackend final : public Backend {
+ public:
+  // What has been spent on one part.
+  struct Spent {
+    std::chrono::nanoseconds time{0};
+    int64_t calls = 0;
+  };
+
+  // `to` outlives the object.
+  TimedBackend(Backend& to, const Spec& spec) : to_(to), spec_(spec) {}
+
+  const Spent& spent(StepPart part) const { return spent_[static_cast<size_t>(part)]; }
+  void reset() { spent_ = {}; }
+
+  std::string numerics() const override { return to_.numerics(); }
+  Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
+  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
+    return to_.pack(weight, bias, precision);
+  }
+  void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+             View out) override;
+  void matmul(View x, const Weight& weight, Activation activation, View out) override;
+  void norm(View x, View residual, const Norm& norm, View out) override;
+  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
+             View out) override;
+  void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+              Emitted* emitted) override;
+  void score(const Head& kind, View head, View targets, View log_probs) override;
+  void copy(Span from, Span to) override { to_.copy(from, to); }
+  void zero(Span bytes) override { to_.zero(bytes); }
+
+ private:
+  StepPart part_of(const Weight& weight) const;
+  template <typename F>
+  void timed(StepPart part, const F& operation);
+
+  Backend& to_;
+  const Spec spec_;
+  std::array<Spent, kStepParts> spent_{};
+};
+
+}  // namespace runnel
