@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test asan tsan fuzz image clean
+.PHONY: help setup build demo test bench asan tsan fuzz image clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -23,6 +23,11 @@ test:  ## every test, in the release build
 	@tools/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release
+
+bench: ## measure the CPU beside PyTorch, write docs/benchmarks: ten minutes (BENCH_QUICK=1: a look in one)
+	@tools/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 tools/bench_cpu.py $(if $(BENCH_QUICK),--quick)
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@tools/setup test

@@ -5,9 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cpu/cpu_backend.h"
+#include "models/linear_transformer.h"
 #include "tests/client/fake_server.h"
 #include "tests/models/bundle_writer.h"
-#include "tests/models/model_harness.h"
 #include "tests/server/test_server.h"
 #include "tools/bench/measure.h"
 
@@ -19,8 +20,13 @@ using testing::HasSubstr;
 
 Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
                                const ModelLimits& limits) {
-  CpuModel made = make_cpu_model(bundle, {.threads = static_cast<int>(config.threads)}, limits);
-  return LoadedModel{std::move(made.backend), std::move(made.model)};
+  CpuOptions options;
+  options.threads = static_cast<int>(config.threads);
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(options);
+  if (!backend.ok()) return backend.status();
+  Result<std::unique_ptr<Model>> model = make_linear_transformer(bundle, **backend, limits);
+  if (!model.ok()) return model.status();
+  return LoadedModel{std::move(*backend), std::move(*model)};
 }
 
 class BenchTest : public testing::Test {
@@ -74,6 +80,7 @@ TEST_F(BenchTest, SaysWhereTheTimeOfAStepGoes) {
   use_bundle(small_image_spec());
   options_.what = {"operations"};
   options_.batches = {2};
+  options_.seconds = 0.05;
   const Json operations = figures()["operations"];
   ASSERT_EQ(operations.size(), 1);
   EXPECT_EQ(operations[0]["batch"], 2);

@@ -23,7 +23,7 @@ class BenchPeerTest(ToolTest):
         values = torch.from_numpy(stored["values"].copy()).long()
         if values.dim() == 1:
             values, log_prob = values.unsqueeze(0), log_prob.unsqueeze(0)
-        return bench_peer.difference(bench_peer.Peer(bundle), values, log_prob)
+        return bench_peer.differences(bench_peer.Peer(bundle), values, log_prob)[0]
 
     def test_equals_fast_transformers_on_zoo_mnist(self):
         self.assertLess(self.golden_difference(os.path.join(ROOT, "zoo", "mnist"), "zoo_mnist"), 1e-3)
@@ -33,14 +33,14 @@ class BenchPeerTest(ToolTest):
             with self.subTest(name):
                 self.assertLess(self.golden_difference(os.path.join(GOLDEN, name), name), 1e-3)
 
-    def generated(self, shift=0.0):
+    def generated(self, shift=0.0, precision="fp32"):
         """What runnel generate --json would say of the first bytes of two test images."""
         stored = bundle_format.read_safetensors(os.path.join(GOLDEN, "zoo_mnist", "golden.bin"))
         samples = []
         for values, log_prob in zip(stored["values"][:2, :50], stored["log_prob"][:2, :49]):
             samples.append({"position": 0, "values": [int(value) for value in values],
                             "log_probs": [0.0, *(float(one) + shift for one in log_prob)]})
-        return json.dumps({"numerics": "cpu/avx512/fp32/step", "samples": samples})
+        return json.dumps({"numerics": f"cpu/avx512/{precision}/step/state-fp32", "samples": samples})
 
     def test_checks_against_generated_sequences(self):
         bundle = os.path.join(ROOT, "zoo", "mnist")
@@ -49,6 +49,10 @@ class BenchPeerTest(ToolTest):
         self.assertEqual((json.loads(out)["sequences"], json.loads(out)["values"]), (2, 50))
         self.assert_refused(bench_peer, [bundle, "--check", self.write("b.json", self.generated(0.01))],
                             "not the same model", "0.01")
+        self.assertEqual(self.run_tool(bench_peer, [bundle, "--check", self.write("d.json", self.generated(
+            0.005, "bf16"))])[0], 0)
+        self.assert_refused(bench_peer, [bundle, "--check", self.write("e.json", self.generated(0.05, "bf16"))],
+                            "bits per value", "0.072")
         self.assert_refused(bench_peer, [bundle, "--check", self.write("c.json", "{}")], "runnel generate --json")
 
     def test_measures(self):

@@ -104,24 +104,30 @@ class PositionWalk {
   double feed_seconds_ = 0;
 };
 
-// A batch of rows that all sample, step after step.
-Status step_for(Model& model, int batch, double seconds, int64_t& steps, double& spent) {
+// A fresh sequence.
+void begin_row(Model& model, int row) {
+  Control control;
+  control.seed = static_cast<uint64_t>(row);
+  control.pending = 0;
+  control.remaining = INT64_MAX;
+  model.set(row, control, true);
+}
+
+// Steps a batch of rows that all sample for so many seconds, at least once. Gives the number of
+// steps and the seconds that they took.
+Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seconds) {
   std::vector<Row> rows(batch);
-  for (int row = 0; row < batch; ++row)
+  for (int row = 0; row < batch; ++row) {
     rows[row] = {.slot = row, .values = {}, .want = Want::kNext};
+  }
   std::vector<Emitted> emitted;
   emitted.reserve(batch);
   const int64_t last = model.spec().max_length() == 0 ? INT64_MAX : model.spec().max_length() - 1;
-  int64_t position = last;  // so that the first step starts afresh
-  for (steps = 0, spent = 0; spent < seconds; ++steps, ++position) {
-    if (position == last) {
-      for (int row = 0; row < batch; ++row) {
-        Control control;
-        control.seed = static_cast<uint64_t>(row);
-        control.pending = 0;
-        control.remaining = INT64_MAX;
-        model.set(row, control, true);
-      }
+  int64_t steps = 0;
+  double spent = 0;
+  for (int64_t position = last; steps == 0 || spent < seconds; ++steps, ++position) {
+    if (position == last) {  // and so in the first step
+      for (int row = 0; row < batch; ++row) begin_row(model, row);
       position = 0;
     }
     emitted.clear();
@@ -132,7 +138,26 @@ Status step_for(Model& model, int batch, double seconds, int64_t& steps, double&
     if (!done.ok()) return done.status();
     spent += seconds_since(start);
   }
-  return {};
+  return std::pair(steps, spent);
+}
+
+// The precision that the factory has chosen.
+Precision precision_of(const LoadedModel& loaded) {
+  const std::string fp32 = loaded.backend->numerics(Precision::kFp32) + "/";
+  return loaded.model->layout().numerics.starts_with(fp32) ? Precision::kFp32 : Precision::kBf16;
+}
+
+Json operations_json(const TimedBackend& backend, int64_t steps) {
+  const double shares = backend.threads() * static_cast<double>(steps);
+  Json operations = Json::array();
+  for (int i = 0; i < kStepParts; ++i) {
+    const auto part = static_cast<StepPart>(i);
+    const Spent& spent = backend.spent(part);
+    if (spent.calls == 0) continue;
+    const double micros = std::chrono::duration<double, std::micro>(spent.time).count() / shares;
+    operations.push_back({{"name", step_part_name(part)}, {"us", rounded(micros, 2)}});
+  }
+  return operations;
 }
 
 Json limits_json(const MachineLimits& limits) {
@@ -227,27 +252,19 @@ Result<Json> measure_operations(const Subject& subject, int batch, double second
   if (!plain.ok()) return plain.status();
   TimedBackend backend(*plain->backend, bundle->spec);
   limits = {.slots = batch, .rows = batch, .values = batch, .steps = 1};
-  const Result<std::unique_ptr<Model>> model = make_linear_transformer(*bundle, backend, limits);
+  const Result<std::unique_ptr<Model>> model =
+      make_linear_transformer(*bundle, backend, limits, precision_of(*plain));
   if (!model.ok()) return model.status();
-  int64_t steps = 0;
-  double spent = 0;
-  if (Status s = step_for(**model, batch, seconds / 10, steps, spent); !s.ok()) return s;
+  if (const auto warm = step_for(**model, batch, seconds / 10); !warm.ok()) return warm.status();
   backend.reset();
-  if (Status s = step_for(**model, batch, seconds, steps, spent); !s.ok()) return s;
-  const auto count = static_cast<double>(steps);
-  Json operations = Json::array();
-  for (int i = 0; i < kStepParts; ++i) {
-    const auto part = static_cast<StepPart>(i);
-    const TimedBackend::Spent& on = backend.spent(part);
-    if (on.calls == 0) continue;
-    const double micros = std::chrono::duration<double, std::micro>(on.time).count() / count;
-    operations.push_back(
-        {{"name", step_part_name(part)}, {"calls", on.calls / steps}, {"us", rounded(micros, 2)}});
-  }
+  const Result<std::pair<int64_t, double>> stepped = step_for(**model, batch, seconds);
+  if (!stepped.ok()) return stepped.status();
+  const auto [steps, spent] = *stepped;
   return Json{{"batch", batch},
               {"steps", steps},
-              {"step_us", rounded(spent / count * 1e6, 2)},
-              {"operations", std::move(operations)}};
+              {"threads", rounded(backend.threads(), 2)},
+              {"step_us", rounded(spent / static_cast<double>(steps) * 1e6, 2)},
+              {"operations", operations_json(backend, steps)}};
 }
 
 Result<Json> measure_machine(int threads) {

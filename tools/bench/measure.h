@@ -46,8 +46,8 @@ Result<Json> measure_memory(const Subject& subject);
 Result<Json> measure_positions(const Subject& subject, const std::vector<int64_t>& positions,
                                int64_t values, const OnValues& on_values);
 
-// Where the time of a step goes: {batch, steps, step_us, operations: [{name, calls, us}]}, calls
-// and microseconds of one step.
+// Where the time of a step goes: {batch, steps, threads, step_us, operations: [{name, us}]}, in
+// microseconds of one step; where several threads took part, of each of them on average.
 Result<Json> measure_operations(const Subject& subject, int batch, double seconds);
 
 // What the machine can do, with one thread and with `threads`.

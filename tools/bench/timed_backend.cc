@@ -1,11 +1,41 @@
 #include "tools/bench/timed_backend.h"
 
+#include <algorithm>
+#include <set>
+#include <thread>
+
 namespace runnel {
 
 const char* step_part_name(StepPart part) {
   static constexpr std::array<const char*, kStepParts> kNames = {
       "embed", "qkv", "recur", "out", "norm", "ffn1", "ffn2", "head", "sample", "other"};
   return kNames[static_cast<size_t>(part)];
+}
+
+double TimedBackend::threads() const {
+  return static_cast<double>(participants_) / static_cast<double>(std::max<int64_t>(runs_, 1));
+}
+
+void TimedBackend::reset() {
+  spent_ = {};
+  runs_ = participants_ = 0;
+}
+
+// Each pass is timed by itself, so that threads meet once in it and not at every operation.
+void TimedBackend::run(Rows rows, int64_t work, const Pass& pass) {
+  std::set<std::thread::id> threads;
+  to_.run(rows, work, [&](Backend& lane, int begin, int end) {
+    TimedBackend timed(lane, spec_);
+    pass(timed, begin, end);
+    std::lock_guard lock(mutex_);
+    threads.insert(std::this_thread::get_id());
+    for (int i = 0; i < kStepParts; ++i) {
+      spent_[i].time += timed.spent_[i].time;
+      spent_[i].calls += timed.spent_[i].calls;
+    }
+  });
+  ++runs_;
+  participants_ += static_cast<int64_t>(threads.size());
 }
 
 template <typename F>

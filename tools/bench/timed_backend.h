@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "kernels/backend.h"
@@ -29,25 +30,30 @@ inline constexpr int kStepParts = 10;
 // "embed", "qkv", ...
 const char* step_part_name(StepPart part);
 
+// What has been spent on one part, by all threads together.
+struct Spent {
+  std::chrono::nanoseconds time{0};
+  int64_t calls = 0;
+};
+using StepTimes = std::array<Spent, kStepParts>;
+
 class TimedBackend final : public Backend {
  public:
-  // What has been spent on one part.
-  struct Spent {
-    std::chrono::nanoseconds time{0};
-    int64_t calls = 0;
-  };
-
-  // `to` outlives the object.
+  // Both outlive the object.
   TimedBackend(Backend& to, const Spec& spec) : to_(to), spec_(spec) {}
 
+  // Of all steps since the last reset().
   const Spent& spent(StepPart part) const { return spent_[static_cast<size_t>(part)]; }
-  void reset() { spent_ = {}; }
+  // Threads that took part in them, on average.
+  double threads() const;
+  void reset();
 
-  std::string numerics() const override { return to_.numerics(); }
+  std::string numerics(Precision precision) const override { return to_.numerics(precision); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_.pack(weight, bias, precision);
   }
+  void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
@@ -66,8 +72,10 @@ class TimedBackend final : public Backend {
   void timed(StepPart part, const F& operation);
 
   Backend& to_;
-  const Spec spec_;
-  std::array<Spent, kStepParts> spent_{};
+  const Spec& spec_;
+  StepTimes spent_{};
+  std::mutex mutex_;  // of what the threads of run() add to
+  int64_t runs_ = 0, participants_ = 0;
 };
 
 }  // namespace runnel
