@@ -100,7 +100,8 @@ class Bench:
         import serving  # pylint: disable=import-outside-toplevel
 
         try:
-            process, address = serving.start(self.runnel, self.folder / "mnist", self.folder / "serve.log", flags)
+            process, address = serving.start(self.runnel, self.folder / "mnist", self.folder / "serve.log",
+                                             ("--backend", "cpu", *flags))
         except serving.BundleError as error:
             raise BenchError(" ".join(str(error).split())) from None
         try:
@@ -118,7 +119,7 @@ class Bench:
         return json.loads(run([sys.executable, TOOLS / "bench_peer.py", self.folder / "mnist", "--check", path]))
 
     def measure_runnel(self, what, batch, address):
-        words = [self.folder / "mnist"] if what == "engine" else ["--server", address]
+        words = [self.folder / "mnist", "--backend", "cpu"] if what == "engine" else ["--server", address]
         if batch >= LARGE:
             words += ["--values", "257"]  # the first is given
         figures = self.bench(*words, "--what", what, "--batch", batch, "--seconds", self.plan["seconds"])
@@ -167,9 +168,9 @@ class Bench:
                 numerics = self.measure_round(number, address)
         self.say("where the time of a step goes, and memory")
         batches = ",".join(str(batch) for batch in self.plan["batches"])
-        inside = self.bench(self.folder / "mnist", "--what", "operations,memory", "--batch", batches)
+        inside = self.bench(self.folder / "mnist", "--backend", "cpu", "--what", "operations,memory", "--batch", batches)
         self.say(f"positions up to {max(self.plan['positions']):,}")
-        positions = self.bench(self.folder / "endless", "--what", "positions", "--positions",
+        positions = self.bench(self.folder / "endless", "--backend", "cpu", "--what", "positions", "--positions",
                                ",".join(str(position) for position in self.plan["positions"]))["positions"]
         self.busy.append(busy_share())
         return {"machine": {**about, "busy": max(self.busy)}, "model": self.model(), "numerics": numerics,

@@ -250,6 +250,12 @@ Result<Json> measure_operations(const Subject& subject, int batch, double second
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
   const Result<LoadedModel> plain = subject.make_model(*bundle, subject.config, limits);
   if (!plain.ok()) return plain.status();
+  if (!plain->model->layout().numerics.starts_with("cpu/")) {
+    return Status(
+        Code::kFailedPrecondition,
+        "operations are timed on the CPU alone, where each has ended when it returns: add "
+        "--backend cpu, or leave them out of --what");
+  }
   TimedBackend backend(*plain->backend, bundle->spec);
   limits = {.slots = batch, .rows = batch, .values = batch, .steps = 1};
   const Result<std::unique_ptr<Model>> model =

@@ -65,6 +65,7 @@ class TimedBackend final : public Backend {
   void score(const Head& kind, View head, View targets, View log_probs) override;
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }
+  Result<bool> done() override { return to_.done(); }
 
  private:
   StepPart part_of(const Weight& weight) const;
