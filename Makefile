@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test bench asan tsan fuzz image clean
+.PHONY: help setup build demo test bench asan tsan fuzz image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -42,6 +42,10 @@ fuzz:  ## build the libFuzzer programs of the parsers (needs clang-19 and libcla
 
 image:  ## build the container image, run it, let it draw: digits-from-image.png
 	@docker/image digits-from-image.png
+
+gpu-check:  ## on a machine with a GPU: build, prove and measure the CUDA backend; figures in build/gpu-check
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS="-DRUNNEL_TESTS=ON -DRUNNEL_CUDA=ON"
+	@tools/gpu_check build/release build/gpu-check
 
 clean:  ## remove build/
 	@rm -rf build

@@ -128,7 +128,8 @@ class Backend {
   // time from several threads, and more than once for the same rows: a pass does nothing but call
   // operations of its lane, the same ones in the same order whoever asks. A row's inputs are in one
   // run. `work`: multiply-adds of one input in all of the pass, from which the backend judges how
-  // to share it out; bits do not depend on it. Operations called outside run() use one thread.
+  // to share it out; bits do not depend on it. What rows.slot holds afterwards is not said.
+  // Operations called outside run() use one thread.
   virtual void run(Rows rows, int64_t work, const Pass& pass) = 0;
 
   // out[i] = embedding of input i. values: i32 [1, inputs]; kNoValue stands for the pending value

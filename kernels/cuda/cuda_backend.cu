@@ -3,13 +3,16 @@
 
 #include <cassert>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device_backend.h"
+#include "kernels/cuda/script.h"
 
 namespace runnel {
 namespace cuda {
@@ -50,6 +53,7 @@ class CudaBlock {
   __host__ __device__ void each([[maybe_unused]] const Body& body) {
 #ifdef __CUDA_ARCH__
     body(static_cast<int>(threadIdx.x));
+    __syncwarp();  // what comes next may be the warp's as one
 #endif
   }
 
@@ -140,7 +144,8 @@ class CudaBlock {
 };
 
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, 1) entry(const typename Kernel::Args args) {
+__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResident)
+    entry(const typename Kernel::Args args) {
   CudaBlock<Kernel::kThreads> block;
   Kernel::run(block, args);
 }
@@ -165,19 +170,40 @@ class CudaDevice {
   }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
-  ~CudaDevice() { cudaStreamDestroy(stream_); }
+  ~CudaDevice() {
+    cudaStreamSynchronize(stream_);
+    for (const Graph& graph : graphs_) {
+      if (graph.ready != nullptr) cudaGraphExecDestroy(graph.ready);
+    }
+    cudaStreamDestroy(stream_);
+  }
 
   std::string name() const { return name_; }
 
   Buffer allocate(int64_t bytes, Memory memory);
   void copy(Span from, Span to);
   void zero(Span bytes) {
+    check(!recording_, "a pass zeroes nothing");
     note(cudaMemsetAsync(bytes.data, 0, static_cast<size_t>(bytes.bytes), stream_), "zeroing");
   }
   Result<bool> done();
 
+  // Enqueues what `enqueue` launches, as one graph where the very same was launched before.
+  template <typename Enqueue>
+  void batch(const Enqueue& enqueue) {
+    script_.clear();
+    recording_ = true;
+    enqueue();
+    recording_ = false;
+    play_script();
+  }
+
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
+    if (recording_) {
+      script_.add<Kernel>(launch, args);
+      return;
+    }
     check(launch.blocks <= INT32_MAX, "a launch has fewer than 2^31 blocks");
     check(launch.shared_bytes <= shared_limit_, "a block's shared memory is there");
     if (launch.shared_bytes > kSharedWithoutAsking) {
@@ -192,6 +218,16 @@ class CudaDevice {
 
  private:
   static constexpr int64_t kSharedWithoutAsking = 48 << 10;
+  static constexpr size_t kGraphs = 256;  // scripts that are remembered
+
+  // A script and, from its second time on, the graph that does it.
+  struct Graph {
+    std::string script;
+    cudaGraphExec_t ready = nullptr;
+  };
+
+  void play_script();
+  cudaGraphExec_t capture();
 
   // The first failure; what comes after it only follows from it. done() tells.
   void note(cudaError_t error, const char* doing) {
@@ -203,6 +239,10 @@ class CudaDevice {
   std::string name_;
   int64_t shared_limit_;
   cudaStream_t stream_ = nullptr;
+  Script<CudaDevice> script_;
+  bool recording_ = false;
+  std::vector<Graph> graphs_;
+  size_t oldest_ = 0;  // of graphs_, once there are kGraphs
   cudaError_t error_ = cudaSuccess;
   const char* doing_ = "";
 };
@@ -218,17 +258,53 @@ Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
     (void)cudaGetLastError();
     throw std::bad_alloc();
   }
-  must(cudaMemset(data, 0, size), "zeroing new memory");
-  must(cudaDeviceSynchronize(), "zeroing new memory");
   if (on_host) {
+    std::memset(data, 0, size);
     return {static_cast<std::byte*>(data), bytes,
             [](std::byte* held, int64_t) { cudaFreeHost(held); }};
   }
+  must(cudaMemset(data, 0, size), "zeroing new memory");
+  must(cudaDeviceSynchronize(), "zeroing new memory");
   return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { cudaFree(held); }};
+}
+
+// Shapes that come once, as prompts do, are launched kernel by kernel; what comes again is worth a
+// graph.
+void CudaDevice::play_script() {
+  for (Graph& graph : graphs_) {
+    if (graph.script != script_.bytes()) continue;
+    if (graph.ready == nullptr) graph.ready = capture();
+    if (graph.ready != nullptr) note(cudaGraphLaunch(graph.ready, stream_), "launching a graph");
+    return;
+  }
+  script_.replay(*this);
+  if (graphs_.size() < kGraphs) {
+    graphs_.push_back({std::string(script_.bytes())});
+    return;
+  }
+  Graph& out = graphs_[oldest_++ % kGraphs];
+  if (out.ready != nullptr) {
+    note(cudaStreamSynchronize(stream_), "waiting for a graph");
+    note(cudaGraphExecDestroy(out.ready), "freeing a graph");
+  }
+  out = {std::string(script_.bytes())};
+}
+
+cudaGraphExec_t CudaDevice::capture() {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  note(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a graph");
+  script_.replay(*this);
+  note(cudaStreamEndCapture(stream_, &graph), "capturing a graph");
+  if (graph == nullptr) return nullptr;
+  note(cudaGraphInstantiate(&ready, graph, 0), "making a graph");
+  note(cudaGraphDestroy(graph), "freeing a graph");
+  return ready;
 }
 
 // Ordinary host memory belongs to the caller again on return: such a copy waits.
 void CudaDevice::copy(Span from, Span to) {
+  check(!recording_, "a pass copies nothing");
   note(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.bytes), cudaMemcpyDefault,
                        stream_),
        "copying");

@@ -6,6 +6,7 @@
 //   allocate(bytes, memory)         zeroed memory, aligned to 64 bytes; throws std::bad_alloc
 //   copy(from, to), zero(bytes)     in order with the launches
 //   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
+//   batch(enqueue)                  calls enqueue(), which only launches, and enqueues that as one
 //   done()                          as Backend::done()
 #pragma once
 
@@ -22,6 +23,7 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/recur.h"
+#include "kernels/cuda/stage.h"
 
 namespace runnel::cuda {
 
@@ -42,7 +44,13 @@ class DeviceBackend final : public Backend {
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
   // The whole batch at once: the device shares it out by itself.
   void run(Rows rows, int64_t, const Pass& pass) override {
-    if (rows.count > 0) pass(*this, 0, rows.count);
+    check(staged_.count == 0, "run: not from within a pass");
+    if (rows.count == 0) return;
+    device_.batch([&] {
+      stage(rows);
+      pass(*this, 0, rows.count);
+    });
+    staged_ = {};
   }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
@@ -64,6 +72,30 @@ class DeviceBackend final : public Backend {
   Result<bool> done() override { return device_.done(); }
 
  private:
+  // From here to the end of run(), operations on these rows read slot and first, and freeze rows,
+  // in the device's own memory: every layer reads them, and the host's is far away.
+  void stage(Rows rows) {
+    const int64_t bytes = (2 * int64_t{rows.count} + 1) * 4;
+    if (stage_.bytes() < bytes) {
+      stage_ = device_.allocate(std::max(2 * bytes, kStageBytes), Memory::kDevice);
+    }
+    int32_t* slot = stage_.as<int32_t>();
+    here_ = {slot, slot + rows.count, rows.count};
+    staged_ = rows;
+    launch<StageKernel>(StageKernel::launch(rows.count), {.slot = rows.slot,
+                                                          .first = rows.first,
+                                                          .count = rows.count,
+                                                          .slot_here = slot,
+                                                          .first_here = slot + rows.count});
+  }
+  // Where the device finds these rows: a run of those staged, or others as they are.
+  Rows here(Rows rows) const {
+    const auto begin = static_cast<int64_t>(
+        (reinterpret_cast<uintptr_t>(rows.slot) - reinterpret_cast<uintptr_t>(staged_.slot)) / 4);
+    if (begin >= staged_.count) return rows;
+    return {here_.slot + begin, here_.first + begin, rows.count};
+  }
+
   // A launch of no blocks is none.
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
@@ -94,7 +126,12 @@ class DeviceBackend final : public Backend {
           "head: a mixture is over 256 values");
   }
 
+  static constexpr int64_t kStageBytes = 64 << 10;
+
   Device device_;
+  Buffer stage_;
+  Rows staged_{};  // by run(); count 0: none
+  Rows here_{};    // the same on the device
 };
 
 template <typename Device>
@@ -129,7 +166,7 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
         "embed: out is as wide as values and positions make it");
   check(embedding.position != PositionKind::kTable || embedding.positions.cols == positions,
         "embed: the position table is as wide as said");
-  launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = rows,
+  launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = here(rows),
                                                       .values = values.i32(),
                                                       .control = control,
                                                       .embedding = embedding,
@@ -207,7 +244,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Recurrence& recurrence,
         "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
   check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
         "recur: the rows' inputs are those of q, k, v and out");
-  const RecurArgs args = {.rows = rows,
+  const RecurArgs args = {.rows = here(rows),
                           .inputs = out.rows,
                           .q = inputs.q.f32(),
                           .k = inputs.k.f32(),
@@ -242,7 +279,7 @@ template <typename Device>
 void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind, View head,
                                    Control* control, Emitted* emitted) {
   check_head(kind, head);
-  const SampleArgs args = {.rows = rows,
+  const SampleArgs args = {.rows = here(rows),
                            .outputs = outputs,
                            .kind = kind,
                            .head = head.f32(),

@@ -41,6 +41,7 @@ struct EmbedArgs {
 struct EmbedKernel {
   using Args = EmbedArgs;
   static constexpr int kThreads = 128;
+  static constexpr int kResident = 8;
 
   static constexpr Launch launch(int64_t inputs) { return {.blocks = inputs, .shared_bytes = 0}; }
 

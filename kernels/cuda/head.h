@@ -379,6 +379,7 @@ struct SampleArgs {
 struct SampleKernel {
   using Args = SampleArgs;
   static constexpr int kThreads = kHeadThreads;
+  static constexpr int kResident = 1;
 
   static constexpr Launch launch(const Args& args) {
     return {.blocks = args.rows.count, .shared_bytes = head_shared_bytes(args.kind)};
@@ -446,6 +447,7 @@ struct ScoreArgs {
 struct ScoreKernel {
   using Args = ScoreArgs;
   static constexpr int kThreads = kHeadThreads;
+  static constexpr int kResident = 2;
 
   static constexpr Launch launch(int64_t rows, const Args& args) {
     return {.blocks = rows, .shared_bytes = head_shared_bytes(args.kind)};

@@ -4,6 +4,8 @@
 // A kernel is a struct with
 //   Args                      plain data, given by value
 //   kThreads                  threads of a block, a multiple of 32
+//   kResident                 blocks that a multiprocessor must have registers for: the compiler's
+//                             budget, which it must keep to without spilling
 //   run(block, args)          what one block does, a template over the block
 // and `block` offers
 //   index()                   which block of the launch this is

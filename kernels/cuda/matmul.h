@@ -77,6 +77,7 @@ template <int kRows>
 struct MatmulFp32 {
   using Args = MatmulArgs;
   static constexpr int kThreads = kMatmulWarps * kWarp;
+  static constexpr int kResident = kRows > 1 ? 4 : 6;
 
   static constexpr Launch launch(const Args& args) {
     const int64_t panels = (args.out + kPanelCols - 1) / kPanelCols;
@@ -155,6 +156,7 @@ template <int kM, int kN>
 struct MatmulBf16 {
   using Args = MatmulArgs;
   static constexpr int kThreads = kMatmulWarps * kWarp;
+  static constexpr int kResident = kM * kN >= 16 ? 3 : 6;
   static constexpr int kRows = kM * kTileM;
   static constexpr int kCols = kN * kTileN;
 

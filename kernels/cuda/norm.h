@@ -24,6 +24,7 @@ struct NormArgs {
 struct NormKernel {
   using Args = NormArgs;
   static constexpr int kThreads = 128;
+  static constexpr int kResident = 8;
 
   static constexpr Launch launch(int64_t rows, int width) {
     return {.blocks = rows, .shared_bytes = int64_t{width} * 4};

@@ -1,5 +1,6 @@
 // What the CUDA kernels have beyond the operations that every backend's tests cover: index maps,
 // and the forms that the operations choose between.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,8 @@
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/recur.h"
+#include "kernels/cuda/script.h"
+#include "kernels/cuda/stage.h"
 #include "tests/kernels/fixture.h"
 #include "tests/kernels/host_device.h"
 
@@ -170,6 +173,47 @@ TEST(CudaRecur, RegistersAndMemoryGiveTheSameBits) {
     ASSERT_TRUE(RecurMedium::fits(shape.dk, shape.dv));
     EXPECT_TRUE(same_bits(run(RecurMedium()), in_memory));
   }
+}
+
+// ---- scripts ------------------------------------------------------------------------------------
+
+StageArgs stage_args(int count) {
+  static int32_t memory[64];
+  return {memory, memory + 8, count, memory + 16, memory + 32};
+}
+
+TEST(CudaScript, TheSameLaunchesAreTheSameBytes) {
+  const auto script = [](std::vector<int> counts, int64_t blocks) {
+    Script<HostDevice> script;
+    for (const int count : counts) script.add<StageKernel>({blocks, 0}, stage_args(count));
+    EXPECT_EQ(script.launches(), static_cast<int64_t>(counts.size()));
+    return std::string(script.bytes());
+  };
+  EXPECT_EQ(script({1, 2}, 1), script({1, 2}, 1));
+  EXPECT_NE(script({1, 2}, 1), script({2, 1}, 1));
+  EXPECT_NE(script({1}, 1), script({1}, 2));
+  EXPECT_NE(script({1}, 1), script({1, 1}, 1));
+}
+
+TEST(CudaScript, OtherKernelsAreOtherBytes) {
+  Script<HostDevice> small;
+  Script<HostDevice> medium;
+  const RecurArgs args{};
+  small.add<RecurSmall>({1, 0}, args);
+  medium.add<RecurMedium>({1, 0}, args);
+  EXPECT_NE(small.bytes(), medium.bytes());
+}
+
+TEST(CudaScript, StagesWhatABatchReads) {
+  const int32_t slot[] = {5, -1, 7};
+  const int32_t first[] = {0, 1, 2, 9};
+  int32_t here[8] = {99, 99, 99, 99, 99, 99, 99, 99};
+  HostDevice device(ThreadOrder::kForward);
+  device.batch([&] {
+    device.launch<StageKernel>(StageKernel::launch(3), {slot, first, 3, here, here + 3});
+    EXPECT_EQ(here[0], 99) << "a batch only writes down";
+  });
+  EXPECT_THAT(here, testing::ElementsAre(5, -1, 7, 0, 1, 2, 9, 99));
 }
 
 // ---- bf16 on tensor cores -----------------------------------------------------------------------

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/device_backend.h"
+#include "kernels/cuda/script.h"
 
 namespace runnel::cuda {
 
@@ -158,8 +159,21 @@ class HostDevice {
   void copy(Span from, Span to) { std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes)); }
   void zero(Span bytes) { std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes)); }
   Result<bool> done() { return true; }
+  // Through a script, as the GPU does.
+  template <typename Enqueue>
+  void batch(const Enqueue& enqueue) {
+    script_.clear();
+    recording_ = true;
+    enqueue();
+    recording_ = false;
+    script_.replay(*this);
+  }
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
+    if (recording_) {
+      script_.add<Kernel>(launch, args);
+      return;
+    }
     for (int64_t index = 0; index < launch.blocks; ++index) {
       HostBlock<Kernel::kThreads> block(index, launch.shared_bytes, order_);
       Kernel::run(block, args);
@@ -168,6 +182,8 @@ class HostDevice {
 
  private:
   ThreadOrder order_;
+  Script<HostDevice> script_;
+  bool recording_ = false;
 };
 
 }  // namespace runnel::cuda

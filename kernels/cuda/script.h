@@ -1,0 +1,72 @@
+// What a pass through a batch launches, written down before any of it runs: launches are compared
+// byte for byte with those of an earlier pass, so that a graph that was captured then is used again
+// exactly where it would do the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cuda/launch.h"
+
+namespace runnel::cuda {
+
+template <typename Device>
+class Script {
+ public:
+  void clear() {
+    bytes_.clear();
+    launches_ = 0;
+  }
+
+  template <typename Kernel>
+  void add(const Launch& launch, const typename Kernel::Args& args) {
+    using Args = typename Kernel::Args;
+    static_assert(std::is_trivially_copyable_v<Args>);
+    const Entry entry = {&play<Kernel>, launch, (sizeof(Args) + 15) / 16 * 16};
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(Entry) + entry.args_bytes);
+    std::memcpy(&bytes_[at], &entry, sizeof(Entry));
+    Args same = args;
+    __builtin_clear_padding(&same);  // two launches are the same when their bytes are
+    std::memcpy(&bytes_[at + sizeof(Entry)], &same, sizeof(Args));
+    ++launches_;
+  }
+
+  // Launches on the device what was added, in that order.
+  void replay(Device& device) const {
+    for (size_t at = 0; at < bytes_.size();) {
+      Entry entry;
+      std::memcpy(&entry, &bytes_[at], sizeof(Entry));
+      entry.play(device, entry.launch, &bytes_[at + sizeof(Entry)]);
+      at += sizeof(Entry) + entry.args_bytes;
+    }
+  }
+
+  int64_t launches() const { return launches_; }
+  std::string_view bytes() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
+
+ private:
+  struct Entry {
+    void (*play)(Device& device, const Launch& launch, const std::byte* args);
+    Launch launch;
+    size_t args_bytes;
+  };
+
+  template <typename Kernel>
+  static void play(Device& device, const Launch& launch, const std::byte* bytes) {
+    typename Kernel::Args args;
+    std::memcpy(&args, bytes, sizeof(args));
+    device.template launch<Kernel>(launch, args);
+  }
+
+  std::vector<std::byte> bytes_;
+  int64_t launches_ = 0;
+};
+
+}  // namespace runnel::cuda
