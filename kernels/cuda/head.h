@@ -57,16 +57,32 @@ constexpr int top_values(Block& block, int values, int count, const Likelihood& 
 
 // ---- mixture of logistics -----------------------------------------------------------------------
 
-constexpr int64_t mixture_shared_bytes(int components) { return (2 * int64_t{components} + 1) * 8; }
+// Shared memory: a term and a weight of each component, one result, and all values' likelihoods.
+constexpr int64_t mixture_shared_bytes(int components) {
+  return (2 * int64_t{components} + 1) * 8 + Mixture::kValues * 4;
+}
 
 // A thread to a component, or to a value where all are looked at.
 template <typename Block>
 class MixtureRow {
  public:
-  constexpr MixtureRow(Block& block, const float* row, int components)
-      : block_(block), mixture_(row, components), terms_(block.template shared<double>()) {}
+  // `all_values`: mode or top values will be asked for.
+  constexpr MixtureRow(Block& block, const float* row, int components, bool all_values)
+      : block_(block),
+        mixture_(row, components),
+        all_values_(all_values),
+        terms_(block.template shared<double>()),
+        likelihoods_(reinterpret_cast<float*>(terms_ + 2 * components + 1)) {
+    if (!all_values_) return;
+    block_.phase([&](int t) {
+      for (int32_t value = t; value < Mixture::kValues; value += Block::kThreads) {
+        likelihoods_[value] = mixture_.log_prob(value);
+      }
+    });
+  }
 
   constexpr float log_prob(int32_t value) {
+    if (all_values_) return likelihoods_[value];
     double* weights = terms_ + mixture_.components();
     block_.phase([&](int t) {
       for (int i = t; i < mixture_.components(); i += Block::kThreads) {
@@ -90,7 +106,7 @@ class MixtureRow {
 
   constexpr int32_t sample(const Sampling& sampling, Uniforms uniforms) {
     if (sampling.greedy) {
-      return ranked_value(next_rank(block_, Mixture::kValues, UINT64_MAX, likelihoods()));
+      return ranked_value(next_rank(block_, Mixture::kValues, UINT64_MAX, likelihood()));
     }
     block_.phase([&](int t) {
       for (int i = t; i < mixture_.components(); i += Block::kThreads) {
@@ -106,12 +122,12 @@ class MixtureRow {
   }
 
   constexpr int top(int count, TopLogProb* top) {
-    return top_values(block_, Mixture::kValues, count, likelihoods(), likelihoods(), top);
+    return top_values(block_, Mixture::kValues, count, likelihood(), likelihood(), top);
   }
 
  private:
-  constexpr auto likelihoods() const {
-    return [this](int32_t value) { return mixture_.log_prob(value); };
+  constexpr auto likelihood() const {
+    return [this](int32_t value) { return likelihoods_[value]; };
   }
   // One number that a thread leaves behind for all the others.
   template <typename T>
@@ -128,7 +144,9 @@ class MixtureRow {
 
   Block& block_;
   Mixture mixture_;
+  bool all_values_;
   double* terms_;
+  float* likelihoods_;  // [Mixture::kValues], where all_values_
 };
 
 // ---- categorical --------------------------------------------------------------------------------
@@ -174,10 +192,11 @@ class CategoricalRow {
     scale_ = inverse < 1e30F ? inverse : 1e30F;
     const Kept kept = filter(sampling);
     const int64_t share = (values_ + Block::kThreads - 1) / Block::kThreads;
-    uint64_t* sums = table_;
-    block_.phase([&](int t) { sums[t] = sum_of_share(kept, t, share); });
+    typename Block::template Each<uint64_t> sums;
+    block_.each([&](int t) { table_[t] = sums[t] = sum_of_share(kept, t, share); });
+    const double target = uniforms.choice * static_cast<double>(block_.sum(sums));
     block_.phase([&](int t) {
-      if (t == 0) table_[kDigits] = locate(kept, sums, share, uniforms.choice);
+      if (t == 0) table_[kDigits] = locate(kept, share, target);
     });
     const int32_t chosen = static_cast<int32_t>(table_[kDigits]);
     block_.phase([](int) {});
@@ -222,12 +241,10 @@ class CategoricalRow {
     return sum;
   }
 
-  // Walks the sums of shares and then the values of one share. The most likely value is always kept
-  // and weighs 1, so the total is not zero.
-  constexpr uint64_t locate(Kept kept, const uint64_t* sums, int64_t share, double u) const {
-    uint64_t total = 0;
-    for (int i = 0; i < kDigits; ++i) total += sums[i];
-    const double target = u * static_cast<double>(total);
+  // Walks the sums of shares, in the table, and then the values of one share. The most likely value
+  // is always kept and weighs 1, so the total is not zero.
+  constexpr uint64_t locate(Kept kept, int64_t share, double target) const {
+    const uint64_t* sums = table_;
     uint64_t before = 0;
     int at = 0;
     int last = 0;  // the last share that holds anything
@@ -346,13 +363,15 @@ class CategoricalRow {
 // ---- kernels ------------------------------------------------------------------------------------
 
 // Calls body(row) with what works on one row of the head's output.
+// `all_values`: mode or top values will be asked for.
 template <typename Block, typename Body>
-constexpr void with_head_row(Block& block, const Head& kind, const float* row, const Body& body) {
+constexpr void with_head_row(Block& block, const Head& kind, const float* row, bool all_values,
+                             const Body& body) {
   if (kind.kind == HeadKind::kCategorical) {
     CategoricalRow<Block> categorical(block, row, kind.values);
     body(categorical);
   } else {
-    MixtureRow<Block> mixture(block, row, kind.components);
+    MixtureRow<Block> mixture(block, row, kind.components, all_values);
     body(mixture);
   }
 }
@@ -408,11 +427,12 @@ struct SampleKernel {
     const PhiloxCounter words = philox_words(held.seed, position, held.stream, 0);
     const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
     int32_t value = 0;
-    with_head_row(block, args.kind, args.head + head_row * args.head_stride, [&](auto& of) {
+    const int wanted = held.top_log_probs < kMaxTopLogProbs ? held.top_log_probs : kMaxTopLogProbs;
+    const bool all_values = held.sampling.greedy || wanted > 0;
+    const float* head = args.head + head_row * args.head_stride;
+    with_head_row(block, args.kind, head, all_values, [&](auto& of) {
       value = of.sample(held.sampling, uniforms);
       const float log_prob = of.log_prob(value);
-      const int wanted =
-          held.top_log_probs < kMaxTopLogProbs ? held.top_log_probs : kMaxTopLogProbs;
       const int count = wanted > 0 ? of.top(wanted, out->top) : 0;
       block.each([&](int t) {
         if (t != 0) return;
@@ -458,7 +478,8 @@ struct ScoreKernel {
     const int64_t row = block.index();
     const int32_t target = args.targets[row];
     block.require(target >= 0 && target < args.kind.values, "score: a target is one of the values");
-    with_head_row(block, args.kind, args.head + row * args.head_stride, [&](auto& of) {
+    const float* head = args.head + row * args.head_stride;
+    with_head_row(block, args.kind, head, false, [&](auto& of) {
       const float log_prob = of.log_prob(target);
       block.each([&](int t) {
         if (t == 0) args.log_probs[row] = log_prob;

@@ -13,7 +13,8 @@
 //   Each<T>                   a T of every thread: a register on a device. each[t] is thread t's
 //   each(body)                body(t) for every thread t
 //   phase(body)               the same, and then what it wrote to memory is seen by all threads
-//   sum(Each<T>)              the sum over all threads, always as the same tree; given to all
+//   sum(Each<T>)              the sum over all threads, always as the same tree; given to all. Like
+//                             a phase it shows all threads what was written before
 //   largest(Each<uint64_t>)   likewise
 //   add(T* shared, T)         an atomic addition of integers, inside a phase
 //   pack(low, high)           two floats as a pair of bf16, rounded to nearest even

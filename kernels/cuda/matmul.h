@@ -213,6 +213,9 @@ struct MatmulBf16 {
   struct Tiles {
     Fragment at[kRowTiles][kColTiles];
   };
+  struct alignas(8) Two {
+    float at[2];
+  };
   struct alignas(16) Pairs {
     uint32_t at[4];
   };
@@ -231,6 +234,9 @@ struct MatmulBf16 {
   template <typename Block>
   static constexpr void load_inputs(Block& block, const Args& args, int row, int chunk, int lane,
                                     Tiles<FragmentA, 2, kM>& a) {
+    // Neighbours come in one load where the matrix allows it.
+    const bool even = args.x_stride % 2 == 0 && args.in % 2 == 0 &&
+                      reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;
     for (int half = 0; half < 2; ++half) {
       for (int m = 0; m < kM; ++m) {
         for (int i = 0; i < 4; ++i) {
@@ -239,7 +245,9 @@ struct MatmulBf16 {
           const int k = chunk * kChunkBf16 + half * kTileK + at.col;
           if (r >= args.rows || k >= args.in) continue;  // stays zero
           const float* x = args.x + r * args.x_stride + k;
-          a.at[half][m].pair[i] = block.pack(x[0], k + 1 < args.in ? x[1] : 0.0F);
+          const Two two =
+              even ? *reinterpret_cast<const Two*>(x) : Two{{x[0], k + 1 < args.in ? x[1] : 0.0F}};
+          a.at[half][m].pair[i] = block.pack(two.at[0], two.at[1]);
         }
       }
     }
