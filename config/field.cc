@@ -72,12 +72,13 @@ std::vector<Field> make_fields() {
       {"auto", "cpu", "cuda"}, "where the models run"));
   fields.push_back(choice_field(
       "isa", "--isa", [](ServerConfig& config) { return &config.isa; },
-      {"auto", "portable", "avx2", "avx512"},
+      {"auto", "portable", "avx2", "avx512", "avx512bf16"},
       "instruction set of the CPU backend; auto: the widest that this machine has"));
   fields.push_back(threads_field());
   fields.push_back(choice_field(
-      "precision", "--precision", [](ServerConfig& config) { return &config.precision; }, {"fp32"},
-      "of weights and matrix products"));
+      "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
+      {"auto", "fp32", "bf16"},
+      "of weights and what they multiply; auto: bf16 where the device multiplies it, else fp32"));
   fields.push_back(choice_field(
       "log.level", "--log-level", [](ServerConfig& config) { return &config.log_level; },
       {"debug", "info", "warn", "error"}, "what is logged, and all that is graver"));

@@ -213,7 +213,7 @@ ServerConfig::ServerConfig()
     : address("127.0.0.1:50051"),
       backend("auto"),
       isa("auto"),
-      precision("fp32"),
+      precision("auto"),
       log_level("info") {
   for (const Limit* limit : all_limits()) limits.push_back(limit->default_value);
 }

@@ -26,9 +26,9 @@ struct ServerConfig {
   std::vector<ModelConfig> models;
   std::string address;
   std::string backend;    // "auto", "cpu", "cuda"
-  std::string isa;        // "auto", "portable", "avx2", "avx512"
+  std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
   int64_t threads = 0;    // of the CPU backend; 0: one per core
-  std::string precision;  // "fp32"
+  std::string precision;  // "auto", "fp32", "bf16"
   std::string log_level;  // "debug", "info", "warn", "error"
   bool log_json = false;
   std::vector<int64_t> limits;  // in the order of all_limits()

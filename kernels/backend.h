@@ -26,6 +26,7 @@ enum class FeatureMap : uint8_t { kElu };                 // elu(x) + 1
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
 struct Weight {
+  Precision precision = Precision::kFp32;
   Buffer panels;
   Buffer bias;  // fp32, padded with zeros as the panels are; zeros where the layer has no bias
   int in = 0;
@@ -114,10 +115,15 @@ class Backend {
   // All that decides the bits of a model packed in this precision: "cpu/avx512/fp32/step".
   virtual std::string numerics(Precision precision) const = 0;
 
+  // The precision that serves best: the fastest, of those that keep a model's quality.
+  virtual Precision preferred() const = 0;
+
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
 
-  // Packs a layer's weight [out, in] and bias [1, out] (data may be null: no bias).
+  // Packs a layer's weight [out, in] and bias [1, out] (data may be null: no bias). Layers that are
+  // used one after the other are best packed in that order. The backend may keep their memory until
+  // its own end.
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
   // A run of rows, [begin, end), on its way through a step.

@@ -40,7 +40,11 @@ Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
   if (!backend.ok()) return backend.status();
   LoadedModel loaded;
   loaded.backend = std::move(*backend);
-  Result<std::unique_ptr<Model>> model = make_linear_transformer(bundle, *loaded.backend, limits);
+  const Precision precision = config.precision == "auto"   ? loaded.backend->preferred()
+                              : config.precision == "bf16" ? Precision::kBf16
+                                                           : Precision::kFp32;
+  Result<std::unique_ptr<Model>> model =
+      make_linear_transformer(bundle, *loaded.backend, limits, precision);
   if (!model.ok()) return model.status();
   loaded.model = std::move(*model);
   return loaded;

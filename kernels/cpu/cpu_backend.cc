@@ -26,7 +26,15 @@ namespace {
 using cpu::Kernels;
 
 constexpr int kMaxThreads = 256;
-constexpr Isa kWidestFirst[] = {Isa::kAvx512, Isa::kAvx2, Isa::kPortable};
+
+// Where a buffer has as much as this it lies on pages of this size, where the system gives them:
+// far fewer misses of the address cache.
+constexpr int64_t kHugePage = int64_t{2} << 20;
+// Weights are packed into memory reserved in pieces of this size.
+constexpr int64_t kArena = int64_t{64} << 20;
+
+// A matmul of bf16 rounds so many rows at once.
+constexpr int kRoundedRows = 32;
 
 // A run of rows that one thread takes through all the network has about so many inputs: enough to
 // use each weight that comes from a far cache often, few enough for the activations to stay near.
@@ -42,6 +50,7 @@ constexpr int64_t kLongestTask = 8000;
 
 const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
+  if (isa == Isa::kAvx512Bf16) return cpu::avx512bf16_kernels();
   if (isa == Isa::kAvx512) return cpu::avx512_kernels();
   if (isa == Isa::kAvx2) return cpu::avx2_kernels();
 #endif
@@ -94,6 +103,9 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(Isa isa) : isa_(isa), kernels_(kernels_of(isa)) {}
 
   std::string numerics(Precision precision) const override;
+  Precision preferred() const override {
+    return isa_ == Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32;
+  }
   Buffer allocate(int64_t bytes, Memory memory) override;
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
   void run(Rows rows, int64_t work, const Pass& pass) override;
@@ -130,15 +142,20 @@ class CpuBackend final : public Backend {
   }
   void run_together(Rows rows, const Pass& pass);
   void run_in_parts(Rows rows, int parts, const Pass& pass);
+  void multiply(View x, const Weight& weight, Activation activation, View out, int begin, int end);
   void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) const;
   void prepare_frequencies(const Embedding& embedding);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
                   Emitted* emitted, int row);
+  Buffer place(int64_t bytes);
   void grow_scratch(int64_t floats);
 
   const Isa isa_;
   const Kernels& kernels_;
-  std::unique_ptr<Team> team_;  // of the backend; a lane has none
+  // Of the backend; a lane has none.
+  std::vector<Buffer> arenas_;  // of packed weights
+  int64_t arena_used_ = 0;      // bytes of the last one
+  std::unique_ptr<Team> team_;
 
   cpu::Phases* shared_ = nullptr;    // set: the threads share each operation
   uint32_t phase_ = 0;               // that comes next
@@ -149,8 +166,10 @@ class CpuBackend final : public Backend {
 };
 
 std::string CpuBackend::numerics(Precision precision) const {
-  check(precision == Precision::kFp32, "the CPU packs fp32");
-  return std::string("cpu/") + isa_name(isa_) + "/fp32/step";
+  // The instruction for bf16 changes nothing about fp32.
+  const bool fp32 = precision == Precision::kFp32;
+  const Isa isa = fp32 && isa_ == Isa::kAvx512Bf16 ? Isa::kAvx512 : isa_;
+  return std::string("cpu/") + isa_name(isa) + (fp32 ? "/fp32/step" : "/bf16/step");
 }
 
 // ---- threads ------------------------------------------------------------------------------------
@@ -216,42 +235,84 @@ void CpuBackend::run_in_parts(Rows rows, int runs, const Pass& pass) {
 
 // ---- memory -------------------------------------------------------------------------------------
 
+int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+
+// Zeroed pages that the system provides when they are first touched, on a boundary of huge ones.
+Buffer map_pages(int64_t bytes) {
+  const int64_t rounded = rounded_up(bytes, kHugePage);
+  const auto size = static_cast<size_t>(rounded + kHugePage);
+  void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  const auto address = reinterpret_cast<uintptr_t>(mapped);
+  const auto before = static_cast<size_t>(-address % kHugePage);
+  auto* data = static_cast<std::byte*>(mapped) + before;
+  if (before > 0) munmap(mapped, before);
+  munmap(data + rounded, static_cast<size_t>(kHugePage) - before);
+  madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+  return {data, bytes, [](std::byte* held, int64_t held_bytes) {
+            munmap(held, static_cast<size_t>(rounded_up(held_bytes, kHugePage)));
+          }};
+}
+
 Buffer CpuBackend::allocate(int64_t bytes, Memory) {
   check(bytes >= 0, "a buffer's size is not negative");
-  // Large buffers on huge pages, where the system gives them: far fewer misses of the address
-  // cache.
-  constexpr int64_t kHugePage = int64_t{2} << 20;
-  const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
-  if (bytes > std::numeric_limits<int64_t>::max() - alignment) throw std::bad_alloc();
-  const int64_t rounded = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
-  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
+  constexpr int64_t kAlignment = 64;
+  if (bytes > std::numeric_limits<int64_t>::max() - 2 * kHugePage) throw std::bad_alloc();
+  if (bytes >= 2 * kHugePage) {
+    Buffer buffer = map_pages(bytes);
+    std::memset(buffer.data(), 0, static_cast<size_t>(bytes));  // the pages are there from now on
+    return buffer;
+  }
+  const auto rounded = static_cast<size_t>(std::max(kAlignment, rounded_up(bytes, kAlignment)));
+  void* data = std::aligned_alloc(kAlignment, rounded);
   if (data == nullptr) throw std::bad_alloc();
-  if (alignment == kHugePage) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
-  std::memset(data, 0, static_cast<size_t>(rounded));
+  std::memset(data, 0, rounded);
   return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { std::free(held); }};
 }
 
+// Weights lie one behind the other on huge pages, in the order of packing, which is that of use.
+Buffer CpuBackend::place(int64_t bytes) {
+  const int64_t rounded = rounded_up(bytes, 64);
+  if (arenas_.empty() || arena_used_ + rounded > arenas_.back().bytes()) {
+    // Behind the last weight, what is asked for ahead of its use is still there.
+    arenas_.push_back(map_pages(std::max(rounded, kArena)));
+    arena_used_ = 0;
+  }
+  std::byte* data = arenas_.back().data() + arena_used_;
+  arena_used_ += rounded;
+  return {data, bytes, [](std::byte*, int64_t) {}};
+}
+
 Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
-  check(precision == Precision::kFp32, "the CPU packs fp32");
   check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0, "a weight has elements");
   check(bias.data == nullptr || (bias.rows == 1 && bias.cols == weight.rows),
         "a bias has one element per output");
-  const int panel = kernels_.panel;
-  const int panels = divide_up(weight.rows, panel);
+  const int64_t panel = kernels_.panel;
+  const int64_t panels = divide_up(weight.rows, panel);
+  const bool pairs = precision == Precision::kBf16;
+  const int64_t words = pairs ? divide_up(weight.cols, 2) : weight.cols;
   Weight packed;
+  packed.precision = precision;
   packed.in = weight.cols;
   packed.out = weight.rows;
-  packed.panels = allocate(int64_t{panels} * weight.cols * panel * 4, Memory::kDevice);
-  packed.bias = allocate(int64_t{panels} * panel * 4, Memory::kDevice);
-  float* to = packed.panels.as<float>();
+  packed.panels = place(panels * words * panel * 4);
+  packed.bias = place(panels * panel * 4);
+  std::vector<float> rounded(words);
   for (int64_t out = 0; out < weight.rows; ++out) {
     const float* from = weight.data + out * weight.cols;
-    float* column = to + out / panel * panel * weight.cols + out % panel;
-    for (int64_t k = 0; k < weight.cols; ++k) column[k * panel] = from[k];
+    if (pairs) {
+      kernels_.round_pairs(from, weight.cols, rounded.data());
+      from = rounded.data();
+    }
+    float* column = packed.panels.as<float>() + out / panel * panel * words + out % panel;
+    for (int64_t k = 0; k < words; ++k) std::memcpy(column + k * panel, from + k, 4);
   }
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
   }
+  const int64_t scratch = std::max(pairs ? kRoundedRows * words : 0, int64_t{2} * weight.rows);
+  grow_scratch(scratch);
+  for (const auto& lane : team_->lanes) lane->grow_scratch(scratch);
   return packed;
 }
 
@@ -342,26 +403,48 @@ void CpuBackend::matmul(View x, const Weight& weight, Activation activation, Vie
   check_matrix(out, DType::kF32, "matmul: out is a matrix of fp32");
   check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
         "matmul: x [n, in], out [n, out]");
-  const cpu::MatmulArgs args = {.x = x.f32(),
-                                .x_stride = x.stride,
-                                .panels = weight.panels.as<float>(),
-                                .bias = weight.bias.as<float>(),
-                                .in = weight.in,
-                                .out = weight.out,
-                                .activation = activation,
-                                .y = out.f32(),
-                                .y_stride = out.stride};
   const int panels = divide_up(weight.out, kernels_.panel);
   // 50 multiply-adds a nanosecond, half of that for a single row.
   const int64_t work = int64_t{x.rows + 1} * weight.in * panels * kernels_.panel / 50;
-  const bool many_rows = x.rows >= 2 * kernels_.rows * threads_;
-  split(many_rows ? x.rows : panels, work, [&](int begin, int end) {
-    if (many_rows) {
-      kernels_.matmul(args, begin, end, 0, panels);
-    } else {
-      kernels_.matmul(args, 0, x.rows, begin, end);
+  if (x.rows >= 2 * kernels_.rows * threads_) {
+    split(x.rows, work, [&](int begin, int end) {
+      multiply(x.slice(begin, end - begin), weight, activation, out.slice(begin, end - begin), 0,
+               panels);
+    });
+  } else {
+    split(x.rows == 0 ? 0 : panels, work,
+          [&](int begin, int end) { multiply(x, weight, activation, out, begin, end); });
+  }
+}
+
+// Panels [begin, end) of a matmul.
+void CpuBackend::multiply(View x, const Weight& weight, Activation activation, View out, int begin,
+                          int end) {
+  const bool pairs = weight.precision == Precision::kBf16;
+  const int words = pairs ? divide_up(weight.in, 2) : weight.in;
+  cpu::MatmulArgs args = {.x = x.f32(),
+                          .x_stride = x.stride,
+                          .panels = weight.panels.as<float>(),
+                          .bias = weight.bias.as<float>(),
+                          .words = words,
+                          .out = weight.out,
+                          .activation = activation,
+                          .y = out.f32(),
+                          .y_stride = out.stride};
+  if (!pairs) {
+    kernels_.matmul(args, 0, x.rows, begin, end);
+    return;
+  }
+  args.x = scratch_.as<float>();
+  args.x_stride = words;
+  for (int row = 0; row < x.rows; row += kRoundedRows) {
+    const int rows = std::min(kRoundedRows, x.rows - row);
+    for (int i = 0; i < rows; ++i) {
+      kernels_.round_pairs(x.f32(row + i), weight.in, scratch_.as<float>() + int64_t{i} * words);
     }
-  });
+    args.y = out.f32(row);
+    kernels_.matmul_pairs(args, 0, rows, begin, end);
+  }
 }
 
 void CpuBackend::norm(View x, View residual, const Norm& norm, View out) {
@@ -509,21 +592,25 @@ const char* isa_name(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512bf16";
   }
   return "?";
 }
 
 Result<Isa> parse_isa(std::string_view name) {
-  for (const Isa isa : kWidestFirst) {
+  for (const Isa isa : kIsas) {
     if (name == isa_name(isa)) return isa;
   }
-  return invalid_argument("isa is '" + shown(name) + "'; it must be portable, avx2 or avx512");
+  return invalid_argument("isa is '" + shown(name) +
+                          "'; it must be portable, avx2, avx512 or avx512bf16");
 }
 
 bool isa_available(Isa isa) {
   if (isa == Isa::kPortable) return true;
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (isa == Isa::kAvx512Bf16 && !__builtin_cpu_supports("avx512bf16")) return false;
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("fma");
@@ -538,8 +625,8 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
                             "; it must be between 0 (one per core) and " +
                             std::to_string(kMaxThreads));
   }
-  const Isa isa = options.isa.value_or(*std::find_if(
-      std::begin(kWidestFirst), std::end(kWidestFirst), [](Isa at) { return isa_available(at); }));
+  const Isa isa =
+      options.isa.value_or(*std::find_if(std::rbegin(kIsas), std::rend(kIsas), isa_available));
   if (!isa_available(isa)) {
     return Status(Code::kFailedPrecondition,
                   std::string("this machine does not have the instruction set ") + isa_name(isa) +

@@ -11,9 +11,10 @@
 
 namespace runnel {
 
-enum class Isa : uint8_t { kPortable, kAvx2, kAvx512 };
+enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+inline constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
 
-// "portable", "avx2", "avx512".
+// "portable", "avx2", "avx512", "avx512bf16".
 const char* isa_name(Isa isa);
 Result<Isa> parse_isa(std::string_view name);
 

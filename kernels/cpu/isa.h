@@ -11,14 +11,15 @@
 
 namespace runnel::cpu {
 
-// y [rows, out] = activation(x [rows, in] W^T + bias). `panels` is [panel][in][panel width], zero
-// padded.
+// y [rows, out] = activation(x [rows, in] W^T + bias). A word is an fp32 number, or two bf16 ones
+// that follow each other in the direction of `in`, the first in the lower half. `panels` is
+// [panel][words][panel width], zero padded.
 struct MatmulArgs {
-  const float* x;
+  const float* x;  // words, [rows, words]
   int64_t x_stride;
   const float* panels;
-  const float* bias;  // [panels * panel width]
-  int in, out;
+  const float* bias;  // fp32 [panels * panel width]
+  int words, out;
   Activation activation;
   float* y;
   int64_t y_stride;
@@ -62,6 +63,11 @@ struct Kernels {
   // The part [row_begin, row_end) x [panel_begin, panel_end) of a matmul.
   void (*matmul)(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
                  int panel_end);
+  // The same, of words that are pairs.
+  void (*matmul_pairs)(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
+                       int panel_end);
+  // x [count] rounded to bf16, to nearest, as (count + 1) / 2 words.
+  void (*round_pairs)(const float* x, int count, float* words);
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
   void (*recur)(const RecurArgs& args);
   // out[i] = exp(min((x[i] - shift) * scale, 0)); 0 where that is below -87. `scale` > 0.
@@ -74,5 +80,6 @@ struct Kernels {
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512bf16_kernels();
 
 }  // namespace runnel::cpu

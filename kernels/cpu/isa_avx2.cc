@@ -40,6 +40,15 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
 }
 
+// The even and the odd elements of pairs of bf16, as fp32.
+inline Reg even(Reg pairs) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+inline Reg odd(Reg pairs) {
+  return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(-65536)));
+}
+
+#include "kernels/cpu/bf16_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 
 }  // namespace

@@ -49,6 +49,13 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) + exponent);
 }
 
+// The even and the odd elements of pairs of bf16, as fp32.
+inline Reg even(Reg pairs) { return reinterpret_cast<Reg>(reinterpret_cast<Words>(pairs) << 16); }
+inline Reg odd(Reg pairs) {
+  return reinterpret_cast<Reg>(reinterpret_cast<Words>(pairs) & 0xffff0000U);
+}
+
+#include "kernels/cpu/bf16_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The operations, written once over a vector register. Included inside an anonymous namespace by
 // each isa_*.cc, which defines before it: Reg, kLanes, kRows, kAccumulators, set1, load, store,
 // load_n, store_n, first (the first n lanes, zero elsewhere), add, sub, mul, div, sqrt, max, min,
-// multiply_add(a, b, c) = a * b + c, if_above and scale_by_power. No include guard and no includes:
-// see isa.h.
+// multiply_add(a, b, c) = a * b + c, if_above, scale_by_power, dot_pairs and round_pairs
+// (bf16_inl.h says what these are). No include guard and no includes: see isa.h.
 //
 // Everything that decides bits is here: which lane adds which element, and in which order. None of
 // it looks at the number of rows.
@@ -124,11 +124,23 @@ inline void activate_tile(const MatmulArgs& args, float* y, int rows, int cols) 
   }
 }
 
+// How far ahead of its use a panel is asked for: what passes while it comes from a far cache.
+constexpr int kAhead = 512;  // words
+
+template <bool kPairs>
+inline Reg accumulate(Reg x, Reg w, Reg sum) {
+  if constexpr (kPairs) {
+    return dot_pairs(x, w, sum);
+  } else {
+    return multiply_add(x, w, sum);
+  }
+}
+
 // kN rows by kP panels in registers. Each output element is one accumulator that starts from the
-// bias and takes one multiply-add for each k, ascending: the only order of sums there is.
-template <int kN, int kP>
+// bias and takes one word of x and w after the other, ascending: the only order of sums there is.
+template <bool kPairs, int kN, int kP>
 void tile(const MatmulArgs& args, int row, int panel) {
-  const int64_t panel_size = int64_t{args.in} * kPanel;
+  const int64_t panel_size = int64_t{args.words} * kPanel;
   const float* x = args.x + row * args.x_stride;
   const float* w = args.panels + panel * panel_size;
   Reg sum[kN][2 * kP];
@@ -138,17 +150,21 @@ void tile(const MatmulArgs& args, int row, int panel) {
 #pragma GCC unroll 32
     for (int i = 0; i < kN; ++i) sum[i][j] = bias;
   }
-  for (int64_t k = 0; k < args.in; ++k, w += kPanel) {
+  for (int64_t k = 0; k < args.words; ++k, w += kPanel) {
     Reg column[2 * kP];
 #pragma GCC unroll 32
     for (int j = 0; j < 2 * kP; ++j) {
-      column[j] = load(w + (j / 2) * panel_size + (j % 2) * kLanes);
+      const float* at = w + (j / 2) * panel_size + (j % 2) * kLanes;
+      column[j] = load(at);
+      __builtin_prefetch(at + kAhead);
     }
 #pragma GCC unroll 32
     for (int i = 0; i < kN; ++i) {
       const Reg value = set1(x[i * args.x_stride + k]);
 #pragma GCC unroll 32
-      for (int j = 0; j < 2 * kP; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+      for (int j = 0; j < 2 * kP; ++j) {
+        sum[i][j] = accumulate<kPairs>(value, column[j], sum[i][j]);
+      }
     }
   }
   const int col = panel * kPanel;
@@ -172,10 +188,10 @@ void tile(const MatmulArgs& args, int row, int panel) {
 
 // Panels [begin, end) for kN rows, kP at once while they last: few rows need several panels, or
 // each multiply-add would wait for the one before it.
-template <int kN, int kP>
+template <bool kPairs, int kN, int kP>
 void panels(const MatmulArgs& args, int row, int begin, int end) {
-  for (; begin + kP <= end; begin += kP) tile<kN, kP>(args, row, begin);
-  if constexpr (kP > 1) panels<kN, kP / 2>(args, row, begin, end);
+  for (; begin + kP <= end; begin += kP) tile<kPairs, kN, kP>(args, row, begin);
+  if constexpr (kP > 1) panels<kPairs, kN, kP / 2>(args, row, begin, end);
 }
 
 constexpr int panels_at_once(int rows) {
@@ -185,15 +201,16 @@ constexpr int panels_at_once(int rows) {
   return 1;
 }
 
-template <int kN>
+template <bool kPairs, int kN>
 void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int end) {
   if (rows == kN) {
-    panels<kN, panels_at_once(kN)>(args, row, begin, end);
+    panels<kPairs, kN, panels_at_once(kN)>(args, row, begin, end);
   } else if constexpr (kN > 1) {
-    rows_by_panels<kN - 1>(args, rows, row, begin, end);
+    rows_by_panels<kPairs, kN - 1>(args, rows, row, begin, end);
   }
 }
 
+template <bool kPairs>
 void matmul(const MatmulArgs& args, int row_begin, int row_end, int panel_begin, int panel_end) {
   const int rows = row_end - row_begin;
   const int blocks = (rows + kRows - 1) / kRows;
@@ -204,7 +221,7 @@ void matmul(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
     for (int block = 0; block < blocks; ++block) {
       const int begin = static_cast<int>(int64_t{rows} * block / blocks);
       const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
-      rows_by_panels<kRows>(args, end - begin, row_begin + begin, panel, panel + step);
+      rows_by_panels<kPairs, kRows>(args, end - begin, row_begin + begin, panel, panel + step);
     }
   }
 }
@@ -382,7 +399,9 @@ void recur(const RecurArgs& args) {
 
 constexpr Kernels kKernels = {.panel = kPanel,
                               .rows = kRows,
-                              .matmul = matmul,
+                              .matmul = matmul<false>,
+                              .matmul_pairs = matmul<true>,
+                              .round_pairs = round_pairs,
                               .norm = norm,
                               .recur = recur,
                               .exp = exp_scaled,

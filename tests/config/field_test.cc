@@ -74,9 +74,9 @@ TEST(Fields, AnIntegerOutOfRangeOrNoNumberIsRefusedWithItsFlag) {
 TEST(Fields, AChoiceIsOneOfThoseNamed) {
   ServerConfig config;
   EXPECT_EQ(set_from_flag(field_of("isa"), "sse2", config).message(),
-            "--isa is 'sse2'; it must be auto, portable, avx2 or avx512");
-  EXPECT_EQ(set_from_flag(field_of("precision"), "bf16", config).message(),
-            "--precision is 'bf16'; it must be fp32");
+            "--isa is 'sse2'; it must be auto, portable, avx2, avx512 or avx512bf16");
+  EXPECT_EQ(set_from_flag(field_of("precision"), "int8", config).message(),
+            "--precision is 'int8'; it must be auto, fp32 or bf16");
   EXPECT_TRUE(set_from_flag(field_of("isa"), "avx2", config).ok());
   EXPECT_EQ(config.isa, "avx2");
 }

@@ -93,7 +93,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"({"address": null})", "address is null; expected a string"},
         Bad{R"({"address": ""})", "address is empty; it must have at least one character"},
         Bad{R"({"threads": 1, "threads": 2})", "key 'threads' stands twice"},
-        Bad{R"({"isa": "neon"})", "isa is 'neon'; it must be auto, portable, avx2 or avx512"}));
+        Bad{R"({"isa": "neon"})",
+            "isa is 'neon'; it must be auto, portable, avx2, avx512 or avx512bf16"}));
 
 TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),

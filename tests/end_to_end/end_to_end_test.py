@@ -96,12 +96,16 @@ class EndToEnd(unittest.TestCase):
 
     def test_scores_are_those_of_pytorch(self):
         expected = json.loads(EXPECTED_BITS.read_text())["bits_per_dim"]
-        scored = self.call("score", IMAGES, "--first", 100)
-        bits = [item["bits_per_dim"] for item in scored["items"]]
-        self.assertEqual(len(bits), 100)
-        worst = max(abs(a - b) for a, b in zip(bits, expected))
-        self.assertLess(worst, 1e-3)
-        self.assertAlmostEqual(scored["mean_bits_per_dim"], sum(expected) / 100, delta=1e-4)
+        for precision, each, mean in (("fp32", 1e-3, 1e-4), ("bf16", 2e-3, 1e-3)):
+            server = Server("--precision", precision)
+            scored = run_json("score", IMAGES, "--first", 100, "--server", server.address)
+            self.assertEqual(server.stop(), 0)
+            self.assertIn(f"/{precision}/", scored["numerics"])
+            bits = [item["bits_per_dim"] for item in scored["items"]]
+            self.assertEqual(len(bits), 100)
+            worst = max(abs(a - b) for a, b in zip(bits, expected))
+            self.assertLess(worst, each)
+            self.assertAlmostEqual(scored["mean_bits_per_dim"], sum(expected) / 100, delta=mean)
 
     def test_the_same_seed_draws_the_same_digits(self):
         first = self.call("generate", "--count", 4, "--seed", 7, "--out", self.dir / "a.png")

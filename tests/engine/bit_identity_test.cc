@@ -28,19 +28,21 @@ struct Around {
   uint64_t seed = 1;  // of all that is random around it
 };
 
-class BitIdentityTest : public testing::TestWithParam<Isa> {
+class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision>> {
  protected:
   void SetUp() override {
-    if (!isa_available(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+    if (!isa_available(isa())) GTEST_SKIP() << "this machine has no " << isa_name(isa());
   }
+  static Isa isa() { return std::get<0>(GetParam()); }
 
   Generated run(const Around& around) {
     EngineOptions options;
     options.steps_per_launch = around.steps;
     options.batch_values = around.batch_values;
     CpuModel made = make_cpu_model(
-        random_bundle(small_symbol_spec(), 3), {GetParam(), around.threads},
-        {.slots = kSlots, .rows = kSlots, .values = around.batch_values, .steps = around.steps});
+        random_bundle(small_symbol_spec(), 3), {isa(), around.threads},
+        {.slots = kSlots, .rows = kSlots, .values = around.batch_values, .steps = around.steps},
+        std::get<1>(GetParam()));
     Model& model = *made.model;
     Harness harness(std::move(made.model), options);
     random_.seed(around.seed);
@@ -134,8 +136,13 @@ TEST_P(BitIdentityTest, AmongRandomOthers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, BitIdentityTest,
-                         testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+                         testing::Combine(testing::ValuesIn(kIsas),
+                                          testing::Values(Precision::kFp32, Precision::kBf16)),
+                         [](const auto& info) {
+                           const auto [isa, precision] = info.param;
+                           return isa_name(isa) +
+                                  std::string(precision == Precision::kFp32 ? "Fp32" : "Bf16");
+                         });
 
 }  // namespace
 }  // namespace runnel

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <numbers>
+#include <optional>
 
 #include "models/bundle.h"
 #include "models/safetensors.h"
@@ -212,26 +213,44 @@ std::vector<std::vector<int32_t>> read_images(const std::string& path) {
   return images;
 }
 
-TEST(Golden, BitsPerDimensionOfTestImages) {
+double bits_per_dim(Model& model, const std::vector<int32_t>& image) {
+  begin_sequence(model, 0, image[0]);
+  const std::vector<int32_t> rest(image.begin() + 1, image.end());
+  double total = 0.0;
+  for (const float log_prob : feed(model, 0, rest, kChunk - 1, Want::kScores)) {
+    total -= double{log_prob};
+  }
+  return total / 783 / std::numbers::ln2;
+}
+
+// PyTorch's figures are of fp32.
+void expect_bits_per_dim(std::optional<Isa> isa, Precision precision, size_t count,
+                         double tolerance) {
   const Bundle bundle = load("zoo/mnist");
   const SafetensorsFile file = open(std::string(kFolder) + "zoo_mnist/golden.bin");
   const std::vector<float> expected = read(file, "bits_per_dim");
   const auto images = read_images(std::string(kFolder) + "mnist_test_100.idx3-ubyte");
   ASSERT_EQ(images.size(), 100);
   ASSERT_EQ(expected.size(), images.size());
-  const CpuModel made = make_cpu_model(bundle, {}, kLimits);
-  for (size_t i = 0; i < images.size(); ++i) {
-    begin_sequence(*made.model, 0, images[i][0]);
-    const std::vector<int32_t> rest(images[i].begin() + 1, images[i].end());
-    double total = 0.0;
-    for (const float log_prob : feed(*made.model, 0, rest, kChunk - 1, Want::kScores)) {
-      total -= double{log_prob};
-    }
-    EXPECT_NEAR(total / 783 / std::numbers::ln2, expected[i], 1e-5) << "image " << i;
+  const CpuModel made = make_cpu_model(bundle, {isa, 0}, kLimits, precision);
+  double worst = 0.0;
+  for (size_t i = 0; i < count; ++i) {
+    const double found = bits_per_dim(*made.model, images[i]);
+    worst = std::max(worst, std::abs(found - double{expected[i]}));
+    EXPECT_NEAR(found, expected[i], tolerance) << "image " << i;
   }
+  testing::Test::RecordProperty("worst", std::to_string(worst));
 }
 
-INSTANTIATE_TEST_SUITE_P(, GoldenTest, testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+TEST(Golden, BitsPerDimensionOfTestImages) { expect_bits_per_dim({}, Precision::kFp32, 100, 1e-5); }
+
+TEST(Golden, BitsPerDimensionInBf16) { expect_bits_per_dim({}, Precision::kBf16, 100, 2e-3); }
+
+TEST_P(GoldenTest, BitsPerDimensionInBf16) {
+  expect_bits_per_dim(GetParam(), Precision::kBf16, 4, 2e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(, GoldenTest, testing::ValuesIn(kIsas),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace runnel {
 namespace {
 
 TEST(CpuOptions, NamesOfInstructionSets) {
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     const Result<Isa> parsed = parse_isa(isa_name(isa));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, isa);
@@ -18,7 +18,8 @@ TEST(CpuOptions, NamesOfInstructionSets) {
   const Result<Isa> bad = parse_isa("sse9\n");
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(bad.status().message(), "isa is 'sse9?'; it must be portable, avx2 or avx512");
+  EXPECT_EQ(bad.status().message(),
+            "isa is 'sse9?'; it must be portable, avx2, avx512 or avx512bf16");
   EXPECT_LT(parse_isa(std::string(5000, 'x')).status().message().size(), 120U);
 }
 
@@ -35,15 +36,18 @@ TEST(CpuOptions, BadThreadsAreRefused) {
 TEST(CpuOptions, TheWidestInstructionSetIsTaken) {
   auto backend = make_cpu_backend({});
   ASSERT_TRUE(backend.ok());
-  const Isa widest = isa_available(Isa::kAvx512) ? Isa::kAvx512
-                     : isa_available(Isa::kAvx2) ? Isa::kAvx2
-                                                 : Isa::kPortable;
-  EXPECT_EQ((*backend)->numerics(Precision::kFp32),
-            std::string("cpu/") + isa_name(widest) + "/fp32/step");
+  const Isa widest = isa_available(Isa::kAvx512Bf16) ? Isa::kAvx512Bf16
+                     : isa_available(Isa::kAvx512)   ? Isa::kAvx512
+                     : isa_available(Isa::kAvx2)     ? Isa::kAvx2
+                                                     : Isa::kPortable;
+  EXPECT_EQ((*backend)->numerics(Precision::kBf16),
+            std::string("cpu/") + isa_name(widest) + "/bf16/step");
+  EXPECT_EQ((*backend)->preferred(),
+            widest == Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32);
 }
 
 TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     if (isa_available(isa)) continue;
     const auto backend = make_cpu_backend({.isa = isa});
     ASSERT_FALSE(backend.ok());
@@ -55,8 +59,11 @@ TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
 class BackendTest : public KernelTest {};
 
 TEST_P(BackendTest, NumericsNamesAllThatDecidesBits) {
+  const std::string isa = isa_name(GetParam().isa);
+  EXPECT_EQ(backend().numerics(Precision::kBf16), "cpu/" + isa + "/bf16/step");
+  // The instruction for bf16 changes nothing about fp32.
   EXPECT_EQ(backend().numerics(Precision::kFp32),
-            std::string("cpu/") + isa_name(GetParam().isa) + "/fp32/step");
+            "cpu/" + (isa == "avx512bf16" ? "avx512" : isa) + "/fp32/step");
 }
 
 TEST_P(BackendTest, AllocationsAreZeroAndAligned) {

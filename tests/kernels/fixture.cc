@@ -20,6 +20,7 @@ class SharingBackend final : public Backend {
   explicit SharingBackend(std::unique_ptr<Backend> to) : to_(std::move(to)) {}
 
   std::string numerics(Precision precision) const override { return to_->numerics(precision); }
+  Precision preferred() const override { return to_->preferred(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_->allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_->pack(weight, bias, precision);
@@ -132,13 +133,17 @@ std::unique_ptr<Backend> make_backend(const Setup& setup) {
 
 std::vector<Setup> all_setups() {
   std::vector<Setup> setups;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     for (const int threads : {1, 2, 4}) setups.push_back({isa, threads});
   }
   return setups;
 }
 
-std::vector<Setup> all_isas() { return {{Isa::kPortable, 1}, {Isa::kAvx2, 1}, {Isa::kAvx512, 1}}; }
+std::vector<Setup> all_isas() {
+  std::vector<Setup> setups;
+  for (const Isa isa : kIsas) setups.push_back({isa, 1});
+  return setups;
+}
 
 std::vector<Setup> all_backends() {
   std::vector<Setup> setups = all_setups();

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -13,6 +14,7 @@ namespace {
 // A layer and its inputs, random.
 struct Problem {
   int rows, in, out;
+  Precision precision = Precision::kFp32;
   std::vector<float> weight, bias, x;
 
   Problem(int rows, int in, int out, uint32_t seed, bool with_bias = true)
@@ -25,7 +27,7 @@ struct Problem {
 
   Weight pack(Backend& backend) const {
     return backend.pack({weight.data(), out, in}, {bias.empty() ? nullptr : bias.data(), 1, out},
-                        Precision::kFp32);
+                        precision);
   }
   std::vector<float> x_row(int row) const {
     return {x.begin() + int64_t{row} * in, x.begin() + int64_t{row + 1} * in};
@@ -52,6 +54,22 @@ std::vector<int> all_rows(const Problem& problem) {
   std::iota(rows.begin(), rows.end(), 0);
   return rows;
 }
+
+// The nearest number of bf16, ties to even.
+float rounded_to_bf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
+}
+
+// The same problem in bf16, of numbers that are none: `exact` has them rounded, to compare with.
+struct Rounded {
+  Problem given, exact;
+  explicit Rounded(Problem problem) : given(std::move(problem)), exact(given) {
+    given.precision = Precision::kBf16;
+    for (float& w : exact.weight) w = rounded_to_bf16(w);
+    for (float& x : exact.x) x = rounded_to_bf16(x);
+  }
+};
 
 // The bound of any order of sums: (terms + 1) roundings of at most the sum of the sizes.
 void expect_close(const Problem& problem, Activation activation, const std::vector<float>& found) {
@@ -96,6 +114,18 @@ TEST_P(Matmul, MatchesReferenceOnShapesThatBreak) {
   }
 }
 
+TEST_P(Matmul, RoundsWeightsAndInputsToBf16AndNothingElse) {
+  for (const int in : {1, 2, 3, 16, 17, 31, 33, 64, 100, 257}) {
+    for (const int out : {1, 31, 33, 130}) {
+      for (const int rows : {1, 3, 8, 17, 40, 70}) {
+        const Rounded problem(Problem(rows, in, out, static_cast<uint32_t>(in * out + rows)));
+        expect_close(problem.exact, Activation::kGelu,
+                     run(backend(), problem.given, Activation::kGelu, all_rows(problem.given), 3));
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, AppliesEveryActivation) {
   for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
     for (const int out : {1, 17, 33, 96}) {
@@ -121,8 +151,11 @@ TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
 
 // Bits depend on a row's own input alone: not on the rows around it, its place or the threads.
 TEST_P(Matmul, BitsDoNotDependOnTheBatch) {
-  for (const int in : {37, 256}) {
-    const Problem problem(140, in, 270, static_cast<uint32_t>(in));
+  for (const auto& [in, precision] :
+       {std::pair(37, Precision::kFp32), std::pair(256, Precision::kFp32),
+        std::pair(37, Precision::kBf16), std::pair(256, Precision::kBf16)}) {
+    Problem problem(140, in, 270, static_cast<uint32_t>(in));
+    problem.precision = precision;
     const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
     const std::vector<float> truth = run(*single, problem, Activation::kGelu, all_rows(problem));
     std::mt19937 generator(5);
@@ -143,9 +176,14 @@ TEST_P(Matmul, BitsDoNotDependOnTheBatch) {
 }
 
 TEST_P(Matmul, ReluPassesNoNumberOn) {
-  Problem problem(1, 4, 5, 9);
-  problem.x[1] = NAN;
-  for (const float y : run(backend(), problem, Activation::kRelu, {0})) EXPECT_TRUE(std::isnan(y));
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    Problem problem(1, 4, 5, 9);
+    problem.precision = precision;
+    problem.x[1] = NAN;
+    for (const float y : run(backend(), problem, Activation::kRelu, {0})) {
+      EXPECT_TRUE(std::isnan(y));
+    }
+  }
 }
 
 TEST_P(Matmul, GeluIsAccurateEverywhere) {

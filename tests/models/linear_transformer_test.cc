@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "base/check.h"
 #include "models/begin.h"
 #include "tests/models/bundle_writer.h"
 #include "tests/models/model_harness.h"
@@ -24,15 +25,16 @@ Spec spec_named(bool image) {
   return spec;
 }
 
-class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, bool>> {
+class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, Precision, bool>> {
  protected:
   void SetUp() override {
     if (!isa_available(isa())) GTEST_SKIP() << "this machine has no " << isa_name(isa());
   }
   Isa isa() const { return std::get<0>(GetParam()); }
-  Bundle bundle() const { return random_bundle(spec_named(std::get<1>(GetParam())), 5); }
+  Precision precision() const { return std::get<1>(GetParam()); }
+  Bundle bundle() const { return random_bundle(spec_named(std::get<2>(GetParam())), 5); }
   CpuModel make(int threads = 1) const {
-    return make_cpu_model(bundle(), {isa(), threads}, kLimits);
+    return make_cpu_model(bundle(), {isa(), threads}, kLimits, precision());
   }
 
   // A prompt of 9 values and 12 sampled ones, alone in slot 0: what all variations must equal.
@@ -59,8 +61,8 @@ TEST_P(LinearTransformerTest, StateBytesAreExact) {
 }
 
 TEST_P(LinearTransformerTest, TheNumericsIdSaysWhatDecidesTheBits) {
-  EXPECT_EQ(make().model->layout().numerics,
-            std::string("cpu/") + isa_name(isa()) + "/fp32/step/state-fp32");
+  const CpuModel made = make();
+  EXPECT_EQ(made.model->layout().numerics, made.backend->numerics(precision()) + "/state-fp32");
 }
 
 TEST_P(LinearTransformerTest, PromptChunksDoNotChangeBits) {
@@ -202,15 +204,92 @@ TEST_P(LinearTransformerTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
   }
 }
 
-std::string case_name(const testing::TestParamInfo<std::tuple<Isa, bool>>& info) {
-  return std::string(isa_name(std::get<0>(info.param))) +
-         (std::get<1>(info.param) ? "Image" : "Symbols");
+std::string precision_name(Precision precision) {
+  return precision == Precision::kFp32 ? "Fp32" : "Bf16";
+}
+
+std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, bool>>& info) {
+  return std::string(isa_name(std::get<0>(info.param))) + precision_name(std::get<1>(info.param)) +
+         (std::get<2>(info.param) ? "Image" : "Symbols");
 }
 
 INSTANTIATE_TEST_SUITE_P(, LinearTransformerTest,
-                         testing::Combine(testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                         testing::Combine(testing::ValuesIn(kIsas),
+                                          testing::Values(Precision::kFp32, Precision::kBf16),
                                           testing::Bool()),
                          case_name);
+
+// A model so large that threads share its operations where rows are few.
+class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>> {
+ protected:
+  void SetUp() override {
+    const Isa isa = std::get<0>(GetParam());
+    if (!isa_available(isa)) GTEST_SKIP() << "this machine has no " << isa_name(isa);
+  }
+  static CpuModel make(int threads) {
+    static const Bundle bundle = [] {
+      Spec spec = small_image_spec();
+      spec.image.reset();
+      spec.layers = 3;
+      spec.width = 256;
+      spec.heads = 8;
+      spec.query_size = spec.value_size = 32;
+      spec.ffn = 1024;
+      spec.value_width = 128;
+      spec.positions = 400;
+      return random_bundle(spec, 6);
+    }();
+    const auto [isa, precision] = GetParam();
+    return make_cpu_model(bundle, {isa, threads},
+                          {.slots = 80, .rows = 80, .values = 256, .steps = 8}, precision);
+  }
+
+  // Row `index` of `rows` beside it: a prompt, then values sampled until 9 have come.
+  static Generated run(Model& model, int index, int rows, int chunk, int steps) {
+    const std::vector<int32_t> prompt = {5, 0, 9, 200, 17, 255, 3, 80, 41};
+    std::vector<Row> all;
+    for (SlotId slot = 0; slot < rows; ++slot) {
+      begin_sequence(model, slot, prompt[0]);
+      feed(model, slot, {prompt.begin() + 1, prompt.end()}, chunk, Want::kNothing);
+      sample_from(model, slot, prompt.back(), 8, slot == index ? 99 : slot, 9);
+      all.push_back({slot, {}, Want::kNext});
+    }
+    Generated generated;
+    std::vector<Emitted> emitted;
+    for (int done = 0; done < 9; done += steps) {
+      check(model.collect(model.submit(all, std::min(steps, 9 - done)), emitted).value(), "done");
+    }
+    for (const Emitted& e : emitted) {
+      if (e.row != index) continue;
+      generated.values.push_back(e.value);
+      generated.log_probs.push_back(e.log_prob);
+    }
+    generated.state = state_bytes(model, index);
+    return generated;
+  }
+};
+
+TEST_P(LargeModelTest, HowThreadsShareTheWorkDoesNotChangeBits) {
+  const CpuModel single = make(1);
+  const Generated alone = run(*single.model, 0, 1, 64, 1);
+  ASSERT_EQ(alone.values.size(), 9U);
+  EXPECT_EQ(run(*single.model, 20, 40, 64, 8), alone);
+  for (const int threads : {2, 3}) {
+    const CpuModel made = make(threads);
+    EXPECT_EQ(run(*made.model, 0, 1, 64, 1), alone) << threads;
+    EXPECT_EQ(run(*made.model, 0, 1, 3, 8), alone) << threads;
+    EXPECT_EQ(run(*made.model, 4, 6, 64, 2), alone) << threads;
+    EXPECT_EQ(run(*made.model, 70, 80, 64, 4), alone) << threads;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, LargeModelTest,
+                         testing::Combine(testing::ValuesIn(kIsas),
+                                          testing::Values(Precision::kFp32, Precision::kBf16)),
+                         [](const auto& info) {
+                           return std::string(isa_name(std::get<0>(info.param))) +
+                                  precision_name(std::get<1>(info.param));
+                         });
 
 TEST(LinearTransformer, TooManySlotsForTheMemoryIsAnErrorThatSaysSo) {
   const auto backend = make_cpu_backend({});

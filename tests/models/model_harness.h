@@ -15,7 +15,8 @@ struct CpuModel {
   std::unique_ptr<Model> model;
 };
 
-CpuModel make_cpu_model(const Bundle& bundle, const CpuOptions& options, const ModelLimits& limits);
+CpuModel make_cpu_model(const Bundle& bundle, const CpuOptions& options, const ModelLimits& limits,
+                        Precision precision = Precision::kFp32);
 
 // What a generation came to: values, log-probabilities and the bytes of its final state.
 struct Generated {

@@ -82,7 +82,8 @@ TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
   expect({"x", "--sessions", "0"}, "--sessions is 0; it must be between 1 and 1048576");
   expect({"x", "--sessions", "many"},
          "--sessions is 'many'; it must be a whole number between 1 and 1048576");
-  expect({"x", "--isa", "neon"}, "--isa is 'neon'; it must be auto, portable, avx2 or avx512");
+  expect({"x", "--isa", "neon"},
+         "--isa is 'neon'; it must be auto, portable, avx2, avx512 or avx512bf16");
   expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");
   expect({"x", "--backend", "gpu"}, "--backend is 'gpu'; it must be auto, cpu or cuda");
   expect({"x", "--config", "/no/such"},

@@ -1,0 +1,31 @@
+// The vector register of AVX-512, 16 lanes of 32, for kernels_inl.h. Included inside the anonymous
+// namespace of each isa_avx512*.cc.
+
+using Reg = __m512;
+constexpr int kLanes = 16;
+constexpr int kRows = 8;  // 8 x 2 accumulators; with more, rows 4 KiB apart would evict each other
+constexpr int kAccumulators = 16;  // in one block
+
+inline Reg set1(float x) { return _mm512_set1_ps(x); }
+inline Reg load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, Reg x) { _mm512_storeu_ps(p, x); }
+inline __mmask16 lanes(int n) { return static_cast<__mmask16>((1U << n) - 1U); }
+inline Reg first(Reg x, int n) { return _mm512_maskz_mov_ps(lanes(n), x); }
+inline Reg load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(lanes(n), p); }
+inline void store_n(float* p, Reg x, int n) { _mm512_mask_storeu_ps(p, lanes(n), x); }
+inline Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
+inline Reg sub(Reg a, Reg b) { return _mm512_sub_ps(a, b); }
+inline Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
+inline Reg div(Reg a, Reg b) { return _mm512_div_ps(a, b); }
+inline Reg sqrt(Reg x) { return _mm512_sqrt_ps(x); }
+inline Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
+inline Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
+inline Reg multiply_add(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
+inline Reg if_above(Reg x, Reg y, Reg then, Reg otherwise) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), otherwise, then);
+}
+// x * 2^n, where `shifted` is 1.5 * 2^23 + n.
+inline Reg scale_by_power(Reg x, Reg shifted) {
+  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), exponent));
+}
