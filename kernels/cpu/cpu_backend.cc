@@ -1,13 +1,8 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <limits>
-#include <new>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -15,6 +10,7 @@
 #include "base/check.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/machine.h"
+#include "kernels/cpu/memory.h"
 #include "kernels/cpu/phases.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/cpu/thread_pool.h"
@@ -27,14 +23,8 @@ using cpu::Kernels;
 
 constexpr int kMaxThreads = 256;
 
-// Where a buffer has as much as this it lies on pages of this size, where the system gives them:
-// far fewer misses of the address cache.
-constexpr int64_t kHugePage = int64_t{2} << 20;
-// Weights are packed into memory reserved in pieces of this size.
-constexpr int64_t kArena = int64_t{64} << 20;
-
-// A matmul of bf16 rounds so many rows at once.
-constexpr int kRoundedRows = 32;
+// Many rows of a matmul are shared in blocks of so many: enough to use each weight often.
+constexpr int kBlockRows = 32;
 
 // A run of rows that one thread takes through all the network has about so many inputs: enough to
 // use each weight that comes from a far cache often, few enough for the activations to stay near.
@@ -143,26 +133,20 @@ class CpuBackend final : public Backend {
   void run_together(Rows rows, const Pass& pass);
   void run_in_parts(Rows rows, int parts, const Pass& pass);
   void multiply(View x, const Weight& weight, Activation activation, View out, int begin, int end);
-  void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) const;
-  void prepare_frequencies(const Embedding& embedding);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
                   Emitted* emitted, int row);
-  Buffer place(int64_t bytes);
   void grow_scratch(int64_t floats);
 
   const Isa isa_;
   const Kernels& kernels_;
   // Of the backend; a lane has none.
-  std::vector<Buffer> arenas_;  // of packed weights
-  int64_t arena_used_ = 0;      // bytes of the last one
+  cpu::Arena weights_;
   std::unique_ptr<Team> team_;
 
-  cpu::Phases* shared_ = nullptr;    // set: the threads share each operation
-  uint32_t phase_ = 0;               // that comes next
-  int threads_ = 1;                  // that share
-  Buffer scratch_;                   // for categorical heads
-  std::vector<double> frequencies_;  // of sinusoidal positions, one per pair of columns
-  int frequencies_width_ = 0;
+  cpu::Phases* shared_ = nullptr;  // set: the threads share each operation
+  uint32_t phase_ = 0;             // that comes next
+  int threads_ = 1;                // that share
+  Buffer scratch_;                 // for categorical heads and rounded inputs
 };
 
 std::string CpuBackend::numerics(Precision precision) const {
@@ -235,52 +219,9 @@ void CpuBackend::run_in_parts(Rows rows, int runs, const Pass& pass) {
 
 // ---- memory -------------------------------------------------------------------------------------
 
-int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
-
-// Zeroed pages that the system provides when they are first touched, on a boundary of huge ones.
-Buffer map_pages(int64_t bytes) {
-  const int64_t rounded = rounded_up(bytes, kHugePage);
-  const auto size = static_cast<size_t>(rounded + kHugePage);
-  void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) throw std::bad_alloc();
-  const auto address = reinterpret_cast<uintptr_t>(mapped);
-  const auto before = static_cast<size_t>(-address % kHugePage);
-  auto* data = static_cast<std::byte*>(mapped) + before;
-  if (before > 0) munmap(mapped, before);
-  munmap(data + rounded, static_cast<size_t>(kHugePage) - before);
-  madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
-  return {data, bytes, [](std::byte* held, int64_t held_bytes) {
-            munmap(held, static_cast<size_t>(rounded_up(held_bytes, kHugePage)));
-          }};
-}
-
 Buffer CpuBackend::allocate(int64_t bytes, Memory) {
   check(bytes >= 0, "a buffer's size is not negative");
-  constexpr int64_t kAlignment = 64;
-  if (bytes > std::numeric_limits<int64_t>::max() - 2 * kHugePage) throw std::bad_alloc();
-  if (bytes >= 2 * kHugePage) {
-    Buffer buffer = map_pages(bytes);
-    std::memset(buffer.data(), 0, static_cast<size_t>(bytes));  // the pages are there from now on
-    return buffer;
-  }
-  const auto rounded = static_cast<size_t>(std::max(kAlignment, rounded_up(bytes, kAlignment)));
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) throw std::bad_alloc();
-  std::memset(data, 0, rounded);
-  return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { std::free(held); }};
-}
-
-// Weights lie one behind the other on huge pages, in the order of packing, which is that of use.
-Buffer CpuBackend::place(int64_t bytes) {
-  const int64_t rounded = rounded_up(bytes, 64);
-  if (arenas_.empty() || arena_used_ + rounded > arenas_.back().bytes()) {
-    // Behind the last weight, what is asked for ahead of its use is still there.
-    arenas_.push_back(map_pages(std::max(rounded, kArena)));
-    arena_used_ = 0;
-  }
-  std::byte* data = arenas_.back().data() + arena_used_;
-  arena_used_ += rounded;
-  return {data, bytes, [](std::byte*, int64_t) {}};
+  return cpu::zeroed_memory(bytes);
 }
 
 Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
@@ -295,8 +236,8 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
   packed.precision = precision;
   packed.in = weight.cols;
   packed.out = weight.rows;
-  packed.panels = place(panels * words * panel * 4);
-  packed.bias = place(panels * panel * 4);
+  packed.panels = weights_.place(panels * words * panel * 4);
+  packed.bias = weights_.place(panels * panel * 4);
   std::vector<float> rounded(words);
   for (int64_t out = 0; out < weight.rows; ++out) {
     const float* from = weight.data + out * weight.cols;
@@ -310,7 +251,7 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
   }
-  const int64_t scratch = std::max(pairs ? kRoundedRows * words : 0, int64_t{2} * weight.rows);
+  const int64_t scratch = std::max(pairs ? kBlockRows * words : 0, int64_t{2} * weight.rows);
   grow_scratch(scratch);
   for (const auto& lane : team_->lanes) lane->grow_scratch(scratch);
   return packed;
@@ -328,18 +269,15 @@ void CpuBackend::zero(Span bytes) {
 
 // ---- embed --------------------------------------------------------------------------------------
 
-void CpuBackend::prepare_frequencies(const Embedding& embedding) {
-  const int width = embedding.position_width;
-  if (embedding.position != PositionKind::kSinusoidal || frequencies_width_ == width) return;
-  frequencies_.resize(divide_up(width, 2));
-  for (int i = 0; i < static_cast<int>(frequencies_.size()); ++i) {
-    frequencies_[i] = std::pow(10000.0, -2.0 * i / width);
-  }
-  frequencies_width_ = width;
+// Column `index` of a position's sinusoids.
+double sinusoid(int64_t position, int index, int width) {
+  constexpr double kLn10000 = 9.210340371976184;
+  const double frequency = std::exp(-2.0 * (index / 2) / width * kLn10000);
+  const double angle = static_cast<double>(position) * frequency;
+  return index % 2 == 0 ? std::sin(angle) : std::cos(angle);
 }
 
-void CpuBackend::embed_input(const Embedding& embedding, int32_t value, int64_t position,
-                             float* out) const {
+void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) {
   check(value >= 0 && value < embedding.values.rows, "embed: a value is one of the vocabulary");
   const int width = embedding.values.cols;
   std::memcpy(out, embedding.values.f32(value), static_cast<size_t>(width) * 4);
@@ -357,8 +295,7 @@ void CpuBackend::embed_input(const Embedding& embedding, int32_t value, int64_t 
     if (table != nullptr) {
       at = table[c];
     } else {
-      const double angle = static_cast<double>(position) * frequencies_[c / 2];
-      at = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
+      at = static_cast<float>(sinusoid(position, c, embedding.position_width));
     }
     to[c] = add ? to[c] + at : at;
   }
@@ -377,8 +314,7 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
         "embed: out is as wide as values and positions make it");
   check(embedding.position != PositionKind::kTable || embedding.positions.cols == positions,
         "embed: the position table is as wide as said");
-  prepare_frequencies(embedding);
-  const int64_t each = embedding.position == PositionKind::kSinusoidal ? positions * 20 : width / 8;
+  const int64_t each = embedding.position == PositionKind::kSinusoidal ? positions * 25 : width / 8;
   split(rows.count, out.rows * (each + 20), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
       const int32_t slot = rows.slot[row];
@@ -406,10 +342,12 @@ void CpuBackend::matmul(View x, const Weight& weight, Activation activation, Vie
   const int panels = divide_up(weight.out, kernels_.panel);
   // 50 multiply-adds a nanosecond, half of that for a single row.
   const int64_t work = int64_t{x.rows + 1} * weight.in * panels * kernels_.panel / 50;
-  if (x.rows >= 2 * kernels_.rows * threads_) {
-    split(x.rows, work, [&](int begin, int end) {
-      multiply(x.slice(begin, end - begin), weight, activation, out.slice(begin, end - begin), 0,
-               panels);
+  const int blocks = divide_up(x.rows, kBlockRows);
+  if (blocks >= 2 * threads_) {
+    split(blocks, work, [&](int begin_block, int end_block) {
+      const int begin = begin_block * kBlockRows;
+      const int count = std::min(end_block * kBlockRows, x.rows) - begin;
+      multiply(x.slice(begin, count), weight, activation, out.slice(begin, count), 0, panels);
     });
   } else {
     split(x.rows == 0 ? 0 : panels, work,
@@ -437,8 +375,8 @@ void CpuBackend::multiply(View x, const Weight& weight, Activation activation, V
   }
   args.x = scratch_.as<float>();
   args.x_stride = words;
-  for (int row = 0; row < x.rows; row += kRoundedRows) {
-    const int rows = std::min(kRoundedRows, x.rows - row);
+  for (int row = 0; row < x.rows; row += kBlockRows) {
+    const int rows = std::min(kBlockRows, x.rows - row);
     for (int i = 0; i < rows; ++i) {
       kernels_.round_pairs(x.f32(row + i), weight.in, scratch_.as<float>() + int64_t{i} * words);
     }
@@ -484,12 +422,16 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
   check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows &&
             (rows.count == 0 || rows.inputs() == out.rows),
         "recur: the rows' inputs are those of q, k, v and out");
-  const auto head = [&](int item) {
+  const auto state_of = [&](int item) {
+    const int64_t slot = std::max(rows.slot[item / heads], 0);
+    return reinterpret_cast<float*>(states.base + slot * states.slot_bytes + states.offset) +
+           item % heads * (dk * dv + dk);
+  };
+  const auto head = [&](int item, int next) {
     const int row = item / heads;
     const int h = item % heads;
     if (rows.slot[row] < 0) return;
     const int input = rows.first[row] - rows.first[0];
-    std::byte* state = states.base + rows.slot[row] * states.slot_bytes + states.offset;
     kernels_.recur({.q = inputs.q.f32(input) + h * dk,
                     .q_stride = inputs.q.stride,
                     .k = inputs.k.f32(input) + h * dk,
@@ -500,13 +442,14 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
                     .dk = recurrence.dk,
                     .dv = recurrence.dv,
                     .eps = recurrence.eps,
-                    .state = reinterpret_cast<float*>(state) + h * (dk * dv + dk),
+                    .state = state_of(item),
+                    .next = state_of(next),
                     .out = out.f32(input) + h * dv,
                     .out_stride = out.stride});
   };
-  const int64_t work = out.rows * int64_t{heads} * (dk * dv / 16 + 20);
+  const int64_t work = out.rows * int64_t{heads} * (dk * dv / 10 + 20);
   split(rows.count * heads, work, [&](int begin, int end) {
-    for (int item = begin; item < end; ++item) head(item);
+    for (int item = begin; item < end; ++item) head(item, std::min(item + 1, end - 1));
   });
 }
 

@@ -52,7 +52,8 @@ struct RecurArgs {
   int dk, dv;
   float eps;
   float* state;
-  float* out;  // [inputs, dv]
+  const float* next;  // the state that comes after it: is asked for ahead of its use
+  float* out;         // [inputs, dv]
   int64_t out_stride;
 };
 

@@ -105,27 +105,17 @@ float make_finite(const float* x, int count, float* out) {
 
 // ---- matmul -------------------------------------------------------------------------------------
 
-inline Reg activate(Reg x, Activation activation) {
-  if (activation == Activation::kRelu) return max(set1(0.0F), x);
-  return activation == Activation::kGelu ? gelu(x) : x;
-}
-
-// Applies the activation to a tile that has just been stored and is still in the nearest cache.
-inline void activate_tile(const MatmulArgs& args, float* y, int rows, int cols) {
-  if (args.activation == Activation::kNone) return;
-  for (int row = 0; row < rows; ++row, y += args.y_stride) {
+// Applies gelu to a tile that has just been stored and is still in the nearest cache.
+inline void gelu_tile(float* y, int64_t y_stride, int rows, int cols) {
+  for (int row = 0; row < rows; ++row, y += y_stride) {
     int col = 0;
-    for (; col + kLanes <= cols; col += kLanes) {
-      store(y + col, activate(load(y + col), args.activation));
-    }
-    if (col < cols) {
-      store_n(y + col, activate(load_n(y + col, cols - col), args.activation), cols - col);
-    }
+    for (; col + kLanes <= cols; col += kLanes) store(y + col, gelu(load(y + col)));
+    if (col < cols) store_n(y + col, gelu(load_n(y + col, cols - col)), cols - col);
   }
 }
 
 // How far ahead of its use a panel is asked for: what passes while it comes from a far cache.
-constexpr int kAhead = 512;  // words
+constexpr int kAhead = 2048;  // words, of all panels that a tile reads
 
 template <bool kPairs>
 inline Reg accumulate(Reg x, Reg w, Reg sum) {
@@ -156,7 +146,7 @@ void tile(const MatmulArgs& args, int row, int panel) {
     for (int j = 0; j < 2 * kP; ++j) {
       const float* at = w + (j / 2) * panel_size + (j % 2) * kLanes;
       column[j] = load(at);
-      __builtin_prefetch(at + kAhead);
+      __builtin_prefetch(at + kAhead / kP);
     }
 #pragma GCC unroll 32
     for (int i = 0; i < kN; ++i) {
@@ -165,6 +155,13 @@ void tile(const MatmulArgs& args, int row, int panel) {
       for (int j = 0; j < 2 * kP; ++j) {
         sum[i][j] = accumulate<kPairs>(value, column[j], sum[i][j]);
       }
+    }
+  }
+  if (args.activation == Activation::kRelu) {
+#pragma GCC unroll 32
+    for (int j = 0; j < 2 * kP; ++j) {
+#pragma GCC unroll 32
+      for (int i = 0; i < kN; ++i) sum[i][j] = max(set1(0.0F), sum[i][j]);
     }
   }
   const int col = panel * kPanel;
@@ -183,7 +180,7 @@ void tile(const MatmulArgs& args, int row, int panel) {
       }
     }
   }
-  activate_tile(args, y, kN, cols);
+  if (args.activation == Activation::kGelu) gelu_tile(y, args.y_stride, kN, cols);
 }
 
 // Panels [begin, end) for kN rows, kP at once while they last: few rows need several panels, or
@@ -261,15 +258,15 @@ inline float squared_deviations(const float* x, float mean, int width) {
   return sum_lanes(sum);
 }
 
-inline void normalize(const NormArgs& args, float mean, Reg deviation, float* out) {
+inline void normalize(const NormArgs& args, float mean, Reg inverse, float* out) {
   const Reg means = set1(mean);
   int i = 0;
   for (; i + kLanes <= args.width; i += kLanes) {
-    const Reg value = div(sub(load(out + i), means), deviation);
+    const Reg value = mul(sub(load(out + i), means), inverse);
     store(out + i, multiply_add(value, load(args.scale + i), load(args.shift + i)));
   }
   if (const int left = args.width - i; left > 0) {
-    const Reg value = div(sub(load_n(out + i, left), means), deviation);
+    const Reg value = mul(sub(load_n(out + i, left), means), inverse);
     const Reg scaled =
         multiply_add(value, load_n(args.scale + i, left), load_n(args.shift + i, left));
     store_n(out + i, scaled, left);
@@ -285,7 +282,7 @@ void norm(const NormArgs& args, int row_begin, int row_end) {
     const float mean =
         add_residual(args.x + row * args.x_stride, residual, out, args.width) / width;
     const float variance = squared_deviations(out, mean, args.width) / width;
-    normalize(args, mean, sqrt(set1(variance + args.eps)), out);
+    normalize(args, mean, div(set1(1.0F), sqrt(set1(variance + args.eps))), out);
   }
 }
 
@@ -320,10 +317,10 @@ inline Reg features(const float* k, const float* q, int count, float* z, float* 
 }
 
 // S += phi(k) v^T and out += phi(q)^T S for kN vectors of columns and `rows` rows of S. With
-// kPartial the only vector has `left` columns.
+// kPartial the only vector has `left` columns. What lies `ahead` floats behind is asked for.
 template <int kN, bool kPartial>
 inline void columns(float* state, int64_t dv, int rows, const float* phi_k, const float* phi_q,
-                    const float* v, float* out, int left) {
+                    const float* v, float* out, int left, int64_t ahead) {
   Reg value[kN];
   Reg sum[kN];
 #pragma GCC unroll 8
@@ -337,6 +334,7 @@ inline void columns(float* state, int64_t dv, int rows, const float* phi_k, cons
 #pragma GCC unroll 8
     for (int j = 0; j < kN; ++j) {
       float* at = state + j * kLanes;
+      __builtin_prefetch(at + ahead, 1);
       const Reg updated = multiply_add(key, value[j], kPartial ? load_n(at, left) : load(at));
       kPartial ? store_n(at, updated, left) : store(at, updated);
       sum[j] = multiply_add(query, updated, sum[j]);
@@ -350,18 +348,18 @@ inline void columns(float* state, int64_t dv, int rows, const float* phi_k, cons
 
 // columns() over all dv columns.
 inline void state_rows(float* state, int dv, int rows, const float* phi_k, const float* phi_q,
-                       const float* v, float* out) {
+                       const float* v, float* out, int64_t ahead) {
   int j = 0;
   for (; j + 4 * kLanes <= dv; j += 4 * kLanes) {
-    columns<4, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0);
+    columns<4, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0, ahead);
   }
   for (; j + 2 * kLanes <= dv; j += 2 * kLanes) {
-    columns<2, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0);
+    columns<2, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0, ahead);
   }
   for (; j + kLanes <= dv; j += kLanes) {
-    columns<1, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0);
+    columns<1, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0, ahead);
   }
-  if (j < dv) columns<1, true>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, dv - j);
+  if (j < dv) columns<1, true>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, dv - j, ahead);
 }
 
 inline void divide(float* x, int count, float by) {
@@ -385,13 +383,14 @@ void recur(const RecurArgs& args) {
     const float* k = args.k + input * args.k_stride;
     const float* q = args.q + input * args.q_stride;
     float* out = args.out + input * args.out_stride;
+    const int64_t ahead = input + 1 < args.inputs ? 0 : args.next - args.state;
     set_zero(out, args.dv);
     Reg dot = set1(0.0F);
     for (int i = 0; i < args.dk; i += kStateRows) {
       const int rows = args.dk - i < kStateRows ? args.dk - i : kStateRows;
       dot = features(k + i, q + i, rows, z + i, phi_k, phi_q, dot);
       state_rows(args.state + int64_t{i} * args.dv, args.dv, rows, phi_k, phi_q,
-                 args.v + input * args.v_stride, out);
+                 args.v + input * args.v_stride, out, ahead);
     }
     divide(out, args.dv, sum_lanes(dot) + args.eps);
   }

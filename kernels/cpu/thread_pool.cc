@@ -10,8 +10,8 @@ constexpr uint32_t kClosed = 1U << 15;
 constexpr uint32_t kJoined = kClosed - 1;
 constexpr uint32_t kJob = 1U << 16;
 
-// About five microseconds: longer than the gap between two operations of one forward pass.
-constexpr int kWatches = 200;
+// About fifty microseconds: longer than the gap between two steps of one batch.
+constexpr int kWatches = 2000;
 
 }  // namespace
 

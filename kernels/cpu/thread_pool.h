@@ -2,7 +2,8 @@
 //
 // The caller takes part and never waits for a worker that has not yet come: a worker that is
 // parked, or whose core does something else, just misses the job. Idle workers watch for a new job
-// for a few microseconds and then sleep in the kernel. With one thread there are no threads at all.
+// for tens of microseconds and then sleep in the kernel. With one thread there are no threads at
+// all.
 #pragma once
 
 #include <atomic>

@@ -139,9 +139,9 @@ INSTANTIATE_TEST_SUITE_P(, BitIdentityTest,
                          testing::Combine(testing::ValuesIn(kIsas),
                                           testing::Values(Precision::kFp32, Precision::kBf16)),
                          [](const auto& info) {
-                           const auto [isa, precision] = info.param;
-                           return isa_name(isa) +
-                                  std::string(precision == Precision::kFp32 ? "Fp32" : "Bf16");
+                           const bool fp32 = std::get<1>(info.param) == Precision::kFp32;
+                           return isa_name(std::get<0>(info.param)) +
+                                  std::string(fp32 ? "Fp32" : "Bf16");
                          });
 
 }  // namespace
