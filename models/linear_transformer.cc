@@ -102,7 +102,7 @@ class Loader {
   Weight predictor() const { return linear({"predictor"}, bundle_.spec.width, last_precision()); }
 
   // Of the last products. Nothing behind them evens their rounding out, and logistics are narrow:
-  // in bf16 it would cost an image up to six times the bits that all other rounding does.
+  // in bf16 it would cost an image several times the bits that all other rounding does.
   Precision last_precision() const {
     return bundle_.spec.head.kind == HeadKind::kCategorical ? precision_ : Precision::kFp32;
   }

@@ -34,7 +34,7 @@ constexpr int kFewestRunInputs = 8;
 // Where threads share each operation, they meet behind it. That is worth its while for so many
 // nanoseconds of work in an operation and in all of them.
 constexpr int64_t kWorthSharing = 800;
-constexpr int64_t kWorthATeam = 60'000;
+constexpr int64_t kWorthATeam = 40'000;
 // A task is so long at most, so that nobody waits long for the last one.
 constexpr int64_t kLongestTask = 8000;
 

@@ -10,7 +10,7 @@ namespace {
 
 // Two products of bf16 numbers added to each lane, as the instruction does it.
 inline Reg dot_pairs(Reg x, Reg w, Reg sum) {
-  return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)w);
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
 }
 
 // x [count] rounded to bf16, two to a word; an odd last one beside a zero.
@@ -18,7 +18,7 @@ void round_pairs(const float* x, int count, float* pairs) {
   for (int i = 0; i < count; i += kLanes) {
     const int left = count - i;
     const Reg from = left >= kLanes ? load(x + i) : load_n(x + i, left);
-    const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(from);
+    const __m256i rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(from));
     const int words = left >= kLanes ? kLanes / 2 : (left + 1) / 2;
     _mm256_mask_storeu_epi32(pairs + i / 2, static_cast<__mmask8>((1U << words) - 1U), rounded);
   }

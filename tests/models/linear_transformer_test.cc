@@ -230,11 +230,10 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>>
     static const Bundle bundle = [] {
       Spec spec = small_image_spec();
       spec.image.reset();
-      spec.layers = 3;
       spec.width = 256;
       spec.heads = 8;
       spec.query_size = spec.value_size = 32;
-      spec.ffn = 1024;
+      spec.ffn = 512;
       spec.value_width = 128;
       spec.positions = 400;
       return random_bundle(spec, 6);
@@ -244,14 +243,18 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>>
                           {.slots = 80, .rows = 80, .values = 256, .steps = 8}, precision);
   }
 
-  // Row `index` of `rows` beside it: a prompt, then values sampled until 9 have come.
+  // Row `index` of a batch: it alone has a prompt, and all sample 9 values.
   static Generated run(Model& model, int index, int rows, int chunk, int steps) {
     const std::vector<int32_t> prompt = {5, 0, 9, 200, 17, 255, 3, 80, 41};
     std::vector<Row> all;
     for (SlotId slot = 0; slot < rows; ++slot) {
       begin_sequence(model, slot, prompt[0]);
-      feed(model, slot, {prompt.begin() + 1, prompt.end()}, chunk, Want::kNothing);
-      sample_from(model, slot, prompt.back(), 8, slot == index ? 99 : slot, 9);
+      if (slot == index) {
+        feed(model, slot, {prompt.begin() + 1, prompt.end()}, chunk, Want::kNothing);
+        sample_from(model, slot, prompt.back(), 8, 99, 9);
+      } else {
+        sample_from(model, slot, slot, 0, 7, 9);
+      }
       all.push_back({slot, {}, Want::kNext});
     }
     Generated generated;
