@@ -26,7 +26,6 @@ enum class FeatureMap : uint8_t { kElu };                 // elu(x) + 1
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
 struct Weight {
-  Precision precision = Precision::kFp32;
   Buffer panels;
   Buffer bias;  // fp32, padded with zeros as the panels are; zeros where the layer has no bias
   int in = 0;
@@ -116,7 +115,7 @@ class Backend {
   virtual std::string numerics(Precision precision) const = 0;
 
   // The precision that serves best: the fastest, of those that keep a model's quality.
-  virtual Precision preferred() const = 0;
+  virtual Precision preferred() const { return Precision::kFp32; }
 
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;

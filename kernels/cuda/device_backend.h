@@ -37,6 +37,7 @@ class DeviceBackend final : public Backend {
   std::string numerics(Precision precision) const override {
     return device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
   }
+  Precision preferred() const override { return Precision::kBf16; }
   Buffer allocate(int64_t bytes, Memory memory) override {
     check(bytes >= 0, "a buffer's size is not negative");
     return device_.allocate(bytes, memory);

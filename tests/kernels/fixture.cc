@@ -20,7 +20,6 @@ class SharingBackend final : public Backend {
   explicit SharingBackend(std::unique_ptr<Backend> to) : to_(std::move(to)) {}
 
   std::string numerics(Precision precision) const override { return to_->numerics(precision); }
-  Precision preferred() const override { return to_->preferred(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_->allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_->pack(weight, bias, precision);
