@@ -168,15 +168,16 @@ class Bench:
                 numerics = self.measure_round(number, address)
         self.say("where the time of a step goes, and memory")
         batches = ",".join(str(batch) for batch in self.plan["batches"])
-        inside = self.bench(self.folder / "mnist", "--backend", "cpu", "--what", "operations,memory", "--batch", batches)
+        inside = self.bench(self.folder / "mnist", "--backend", "cpu", "--what", "operations,memory", "--batch",
+                            batches)
         self.say(f"positions up to {max(self.plan['positions']):,}")
         positions = self.bench(self.folder / "endless", "--backend", "cpu", "--what", "positions", "--positions",
                                ",".join(str(position) for position in self.plan["positions"]))["positions"]
         self.busy.append(busy_share())
         return {"machine": {**about, "busy": max(self.busy)}, "model": self.model(), "numerics": numerics,
-                "torch": self.torch, "equal": proof, "rounds": self.plan["rounds"], "peer_steps": self.plan["steps"], "limits": limits,
-                "throughput": self.throughput(), "operations": inside["operations"], "memory": inside["memory"],
-                "positions": positions}
+                "torch": self.torch, "equal": proof, "rounds": self.plan["rounds"],
+                "peer_steps": self.plan["steps"], "limits": limits, "throughput": self.throughput(),
+                "operations": inside["operations"], "memory": inside["memory"], "positions": positions}
 
     def model(self):
         """The sizes that the bundle says."""

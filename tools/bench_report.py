@@ -21,8 +21,8 @@ PARTS = {"embed": "#b8b8b8", "qkv": "#1f5fa8", "recur": "#d98c2b", "out": "#4f86
 
 
 class Limits:
-    """What the machine allows a model at most, by roofline: arithmetic, the caches and the memory work at the same time,
-    and the slowest of them sets the pace. Weights are read once a step, states are read and written."""
+    """What the machine allows a model at most, by roofline: arithmetic, caches and memory work at the same time, and
+    the slowest of them sets the pace. Weights are read once a step, states are read and written."""
 
     def __init__(self, figures):
         self.model, self.machine = figures["model"], figures["machine"]

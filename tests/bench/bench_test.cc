@@ -24,7 +24,8 @@ Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
   options.threads = static_cast<int>(config.threads);
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(options);
   if (!backend.ok()) return backend.status();
-  Result<std::unique_ptr<Model>> model = make_linear_transformer(bundle, **backend, limits);
+  Result<std::unique_ptr<Model>> model = make_linear_transformer(
+      bundle, **backend, limits, config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32);
   if (!model.ok()) return model.status();
   return LoadedModel{std::move(*backend), std::move(*model)};
 }
@@ -93,6 +94,16 @@ TEST_F(BenchTest, SaysWhereTheTimeOfAStepGoes) {
   EXPECT_THAT(
       names, ElementsAre("embed", "qkv", "recur", "out", "norm", "ffn1", "ffn2", "head", "sample"));
   EXPECT_LT(sum, operations[0]["step_us"].get<double>() * 1.01);
+}
+
+TEST_F(BenchTest, TimesTheOperationsOfThePrecisionAskedFor) {
+  use_bundle(small_image_spec());
+  options_.what = {"engine", "operations"};
+  options_.batches = {1};
+  options_.words = {{"--precision", "bf16"}, {"--threads", "1"}};
+  const Json all = figures();
+  EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("/bf16/"));
+  EXPECT_EQ(all["operations"][0]["threads"], 1.0);
 }
 
 TEST_F(BenchTest, MeasuresTheCostOfPositions) {

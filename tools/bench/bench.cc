@@ -18,7 +18,7 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kEndlessValues = 784;   // of a sequence without an end: as many as of an image
-constexpr int64_t kPositionValues = 256;  // sampled at each position
+constexpr int64_t kPositionValues = 128;  // sampled at each position
 
 // What can be measured, and of what.
 enum class Needs { kBundle, kServer, kNothing };

@@ -49,6 +49,7 @@ class TimedBackend final : public Backend {
   void reset();
 
   std::string numerics(Precision precision) const override { return to_.numerics(precision); }
+  Precision preferred() const override { return to_.preferred(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_.pack(weight, bias, precision);
