@@ -73,7 +73,7 @@ void Scheduler::start_stream(Generation& generation, const Session& first, int64
   const int64_t left = end == 0 ? options_.max_values : end - given;
   for (Sample& sample : generation.samples) {
     sample.remaining = std::min(left, request.max_values.value_or(left));
-    if (!request.stop.empty()) sample.tail.reserve(kMaxStopLength);
+    reserve_tails(request, sample);
   }
   generation.seed = *request.seed;
   generation.stream->start({.session = first.key.id,
@@ -130,11 +130,7 @@ void Scheduler::resume(Generation& generation, Session& session) {
   const auto given = static_cast<int64_t>(request.prompt.size());
   generation.fed = std::min(session.position - record.position, given);
   generation.begins = session.position == 0 && request.prompt.empty();
-  if (request.stop.empty()) return;
-  const auto tail = std::min<std::ptrdiff_t>(sample.sampled, kMaxStopLength);
-  for (auto it = record.values.end() - tail; it != record.values.end(); ++it) {
-    sample.tail.push_back(it->value);
-  }
+  for (const StreamValue& value : record.values) watch_for_stop(request, value.value, sample);
 }
 
 // The session that a generation starts from; null for a fresh sequence.

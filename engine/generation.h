@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/session.h"
@@ -19,6 +20,7 @@ struct Sample {
   int64_t remaining = 0;       // values still to come
   int64_t sampled = 0;         // values that have come
   std::vector<int32_t> tail;   // the last values, as far as a stop sequence reaches
+  std::string text_tail;       // the last bytes, as far as a stop text reaches
   bool finished = false;
 };
 
@@ -52,8 +54,11 @@ void replay(Generation& generation, TimePoint now);
 std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,
                                        int64_t max_length, TimePoint now);
 
-// True when the sample has just sampled one of the stop sequences.
-bool ends_with_stop(const std::vector<std::vector<int32_t>>& stop,
-                    const std::vector<int32_t>& tail);
+// Makes room in a sample for what stopping needs, so that watch_for_stop() allocates nothing.
+void reserve_tails(const GenerateRequest& request, Sample& sample);
+
+// Notes that the sample has sampled `value`. True when this has completed a stop sequence or a stop
+// text.
+bool watch_for_stop(const GenerateRequest& request, int32_t value, Sample& sample);
 
 }  // namespace runnel

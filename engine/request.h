@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "kernels/control.h"
 
 namespace runnel {
+
+class Tokenizer;
 
 // A session's name. `owner` is empty until there are keys.
 struct SessionKey {
@@ -39,6 +42,9 @@ struct GenerateRequest {
   std::optional<uint64_t> seed;      // none: from request_id, or else drawn
   Sampling sampling;                 // validated by the engine
   std::vector<std::vector<int32_t>> stop;
+  std::vector<std::string> stop_text;  // in the bytes of the values sampled
+  std::shared_ptr<const Tokenizer> tokenizer =
+      nullptr;  // gives a value's bytes; stop_text needs it
   int top_log_probs = 0;
   std::optional<bool>
       keep;  // default: samples == 1 and session named. False: the session, if any, is not changed
@@ -48,6 +54,8 @@ struct GenerateRequest {
   std::string request_id;
   Delivery delivery;
 
+  // A sample may end at any value: each must be looked at before the next.
+  bool may_stop() const { return !stop.empty() || !stop_text.empty(); }
   friend bool operator==(const GenerateRequest&, const GenerateRequest&) = default;
 };
 

@@ -144,7 +144,7 @@ void Scheduler::gather_samples(Generation& generation) {
     candidates_.push_back({.want = Want::kNext,
                            .inputs = 1,
                            .room = room,
-                           .single_step = !generation.request.stop.empty()});
+                           .single_step = generation.request.may_stop()});
     subjects_.push_back({.generation = &generation, .sample = static_cast<int>(i)});
   }
 }

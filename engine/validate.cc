@@ -41,6 +41,25 @@ Status validate_sampling(const Sampling& sampling, const Spec& spec) {
   return {};
 }
 
+Status validate_stop_text(const GenerateRequest& request, const Spec& spec) {
+  if (!request.stop_text.empty() && request.tokenizer == nullptr) {
+    return invalid_argument("stop_text is set, but model '" + spec.name +
+                            "' has no tokenizer: use stop, with values");
+  }
+  const auto count = static_cast<int64_t>(request.stop_text.size());
+  if (count > kMaxStopSequences) {
+    return invalid_argument("stop_text has " + std::to_string(count) + " texts; at most " +
+                            std::to_string(kMaxStopSequences) + " are allowed");
+  }
+  for (const std::string& text : request.stop_text) {
+    const auto bytes = static_cast<int64_t>(text.size());
+    if (bytes >= 1 && bytes <= kMaxStopTextBytes) continue;
+    return invalid_argument("stop_text has a text of " + std::to_string(bytes) +
+                            " bytes; each must have 1 to " + std::to_string(kMaxStopTextBytes));
+  }
+  return {};
+}
+
 Status validate_stop(const GenerateRequest& request, const Spec& spec) {
   const auto count = static_cast<int64_t>(request.stop.size());
   if (count > kMaxStopSequences) {
@@ -54,7 +73,7 @@ Status validate_stop(const GenerateRequest& request, const Spec& spec) {
     }
     if (Status s = validate_values(sequence, "stop", kMaxStopLength, spec); !s.ok()) return s;
   }
-  return {};
+  return validate_stop_text(request, spec);
 }
 
 Status validate_counts(const GenerateRequest& request, const Spec& spec,

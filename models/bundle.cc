@@ -84,6 +84,28 @@ Result<Spec> load_spec(const std::string& path) {
   return parse_spec(*text, path);
 }
 
+// What turns text into values of this spec and back; null where its values are not text.
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path, const Spec& spec) {
+  if (spec.text == TextKind::kNone) return std::shared_ptr<const Tokenizer>();
+  if (spec.text == TextKind::kBytes) return Tokenizer::of_bytes();
+  Result<RegularFile> file = RegularFile::open(path);
+  if (!file.ok()) {
+    if (file.status().code() != Code::kNotFound) return file.status();
+    return not_found(file.status().message() + "; config.json says \"text\": \"tokenizer\"");
+  }
+  Result<std::string> json = file->read_all(kMaxTokenizerBytes);
+  if (!json.ok()) return json.status();
+  auto tokenizer = Tokenizer::parse(*json, path);
+  if (tokenizer.ok() && (*tokenizer)->size() > spec.vocabulary) {
+    return invalid_argument(
+        path + ": expected values from 0 to " + std::to_string(spec.vocabulary - 1) +
+        ", as config.json has " + std::to_string(spec.vocabulary) + ", found " +
+        std::to_string((*tokenizer)->size() - 1) + " for " +
+        quote((*tokenizer)->bytes(static_cast<int32_t>((*tokenizer)->size() - 1))));
+  }
+  return tokenizer;
+}
+
 }  // namespace
 
 std::vector<ExpectedTensor> expected_tensors(const Spec& spec) {
@@ -103,6 +125,8 @@ std::vector<ExpectedTensor> expected_tensors(const Spec& spec) {
 Result<Bundle> load_bundle(const std::string& directory) {
   Result<Spec> spec = load_spec(directory + "/config.json");
   if (!spec.ok()) return spec.status();
+  auto tokenizer = load_tokenizer(directory + "/tokenizer.json", *spec);
+  if (!tokenizer.ok()) return tokenizer.status();
   Result<SafetensorsFile> weights = SafetensorsFile::open(directory + "/model.safetensors");
   if (!weights.ok()) return weights.status();
   const std::vector<ExpectedTensor> expected = expected_tensors(*spec);
@@ -116,6 +140,7 @@ Result<Bundle> load_bundle(const std::string& directory) {
   }
   bundle.spec = std::move(*spec);
   bundle.weight_digest = weights->digest();
+  bundle.tokenizer = std::move(*tokenizer);
   return bundle;
 }
 

@@ -1,12 +1,15 @@
-// A bundle: a directory with config.json and model.safetensors, loaded and checked as a whole.
+// A bundle: a directory with config.json, model.safetensors and, where config.json asks for it,
+// tokenizer.json; loaded and checked as a whole.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "models/spec.h"
+#include "models/tokenizer.h"
 
 namespace runnel {
 
@@ -23,7 +26,8 @@ struct Bundle {
   std::string directory;
   Spec spec;
   std::map<std::string, std::vector<float>, std::less<>> tensors;  // fp32, by name, all finite
-  std::string weight_digest;  // SHA-256 of model.safetensors, hex
+  std::string weight_digest;                             // SHA-256 of model.safetensors, hex
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
 };
 
 // Reads and checks a bundle. NOT_FOUND when a file is missing, INVALID_ARGUMENT naming file, tensor

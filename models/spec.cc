@@ -5,12 +5,11 @@
 #include <cfloat>
 #include <charconv>
 #include <cmath>
-#include <initializer_list>
 #include <unordered_set>
 #include <utility>
 
 #include "base/limits.h"
-#include "models/json_tree.h"
+#include "models/json_fields.h"
 #include "models/text.h"
 
 namespace runnel {
@@ -28,11 +27,6 @@ constexpr int kByteValues = 256;
 // Tables are matrices, whose rows are counted by an int.
 constexpr int64_t kMaxTableLength = std::min(kMaxPositions, int64_t{INT32_MAX});
 
-template <typename T>
-struct Choice {
-  const char* name;
-  T value;
-};
 constexpr std::array kFeatureMaps = {Choice{"elu", FeatureMap::kElu}};
 constexpr std::array kActivations = {Choice{"relu", Activation::kRelu},
                                      Choice{"gelu", Activation::kGelu}};
@@ -42,139 +36,11 @@ constexpr std::array kPositions = {Choice{"table", PositionKind::kTable},
                                    Choice{"none", PositionKind::kNone}};
 constexpr std::array kHeads = {Choice{"categorical", HeadKind::kCategorical},
                                Choice{"mixture_of_logistics", HeadKind::kMixtureOfLogistics}};
+constexpr std::array kTexts = {Choice{"bytes", TextKind::kBytes},
+                               Choice{"tokenizer", TextKind::kTokenizer}};
 // Words that the format has room for, with one choice so far.
 constexpr std::array kNorms = {Choice{"layer", 0}};
 constexpr std::array kPlacements = {Choice{"post", 0}};
-
-template <typename T, size_t N>
-const char* name_of(const std::array<Choice<T>, N>& choices, T value) {
-  for (const Choice<T>& choice : choices) {
-    if (choice.value == value) return choice.name;
-  }
-  return "";
-}
-
-// Keeps the first fault of a file; reading goes on with harmless values, so that no caller has to
-// look.
-class Faults {
- public:
-  explicit Faults(const std::string& file) : file_(file) {}
-
-  void add(const std::string& key, const std::string& what) {
-    if (!status_.ok()) return;
-    status_ = invalid_argument(file_ + ": " + (key.empty() ? "the file" : key) + ": " + what);
-  }
-  void add(const std::string& key, const std::string& expected, const std::string& found) {
-    add(key, "expected " + expected + ", found " + found);
-  }
-  const Status& status() const { return status_; }
-  bool ok() const { return status_.ok(); }
-
- private:
-  const std::string& file_;
-  Status status_;
-};
-
-// The members of one object of the file. All keys that may stand in it are named at the start.
-class Fields {
- public:
-  Fields(Faults& faults, const Json* node, std::string path,
-         std::initializer_list<const char*> keys)
-      : faults_(faults), path_(std::move(path)) {
-    if (node == nullptr) return;
-    if (!node->is_object()) {
-      faults_.add(path_, "an object", describe(*node));
-      return;
-    }
-    node_ = node;
-    std::string known;
-    for (const char* key : keys) known += (known.empty() ? "" : ", ") + std::string(key);
-    for (const auto& item : node->items()) {
-      const bool is_known =
-          std::ranges::any_of(keys, [&](const char* k) { return item.key() == k; });
-      if (!is_known) faults_.add(path_, "one of the keys " + known, quote(item.key()));
-    }
-  }
-
-  std::string path(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
-
-  // Null when the key is absent.
-  const Json* find(const char* key) const {
-    if (node_ == nullptr) return nullptr;
-    const auto member = node_->find(key);
-    return member == node_->end() ? nullptr : &*member;
-  }
-
-  // Null, and a fault, when the key is absent.
-  const Json* require(const char* key, const std::string& expected) const {
-    const Json* member = find(key);
-    if (member == nullptr && node_ != nullptr) faults_.add(path(key), expected, "no such key");
-    return member;
-  }
-
-  Fields object(const char* key, std::initializer_list<const char*> keys) const {
-    return {faults_, require(key, "an object"), path(key), keys};
-  }
-
-  int64_t integer(const char* key, int64_t min, int64_t max) const {
-    const std::string expected =
-        "an integer from " + std::to_string(min) + " to " + std::to_string(max);
-    const Json* member = require(key, expected);
-    if (member == nullptr) return min;
-    // Unsigned first: a number above 2^63 must not wrap.
-    const bool fits = member->is_number_unsigned()
-                          ? member->get<uint64_t>() <= static_cast<uint64_t>(max)
-                          : member->is_number_integer();
-    if (!fits || member->get<int64_t>() < min) {
-      faults_.add(path(key), expected, describe(*member));
-      return min;
-    }
-    return member->get<int64_t>();
-  }
-
-  int small(const char* key, int64_t min, int64_t max) const {
-    return static_cast<int>(integer(key, min, max));
-  }
-
-  float eps(const char* key, float fallback) const {
-    const Json* member = find(key);
-    if (member == nullptr) return fallback;
-    const float value = member->is_number() ? member->get<float>() : 0.0F;
-    if (value > 0.0F && value <= 1.0F) return value;
-    faults_.add(path(key), "a number above 0 (as fp32) and at most 1", describe(*member));
-    return fallback;
-  }
-
-  bool boolean(const char* key, bool fallback) const {
-    const Json* member = find(key);
-    if (member == nullptr) return fallback;
-    if (member->is_boolean()) return member->get<bool>();
-    faults_.add(path(key), "true or false", describe(*member));
-    return fallback;
-  }
-
-  template <typename T, size_t N>
-  T choice(const char* key, const std::array<Choice<T>, N>& choices) const {
-    std::string expected;
-    for (const Choice<T>& choice : choices) {
-      expected += (expected.empty() ? "'" : " or '") + std::string(choice.name) + "'";
-    }
-    const Json* member = require(key, expected);
-    if (member == nullptr) return choices[0].value;
-    for (const Choice<T>& choice : choices) {
-      if (member->is_string() && member->get_ref<const std::string&>() == choice.name) {
-        return choice.value;
-      }
-    }
-    faults_.add(path(key), expected, describe(*member));
-    return choices[0].value;
-  }
-
- private:
-  Faults& faults_;
-  const Json* node_ = nullptr;  // null: absent or no object, which is a fault already
-  std::string path_;
-};
 
 void read_name(const Fields& root, Faults& faults, Spec& spec) {
   const std::string expected =
@@ -367,6 +233,21 @@ void read_symbols(const Fields& root, Faults& faults, Spec& spec) {
   }
 }
 
+void read_text(const Fields& root, Faults& faults, Spec& spec) {
+  if (root.find("text") == nullptr) return;
+  spec.text = root.choice("text", kTexts);
+  for (const char* const other : {"image", "symbols"}) {
+    if (root.find(other) != nullptr) faults.add(other, "no such key beside text", "one");
+  }
+  if (spec.head.kind != HeadKind::kCategorical) {
+    faults.add("model.head.kind", "'categorical', as values are text",
+               quote(name_of(kHeads, spec.head.kind)));
+  }
+  if (spec.text == TextKind::kBytes && spec.vocabulary != kByteValues) {
+    faults.add("values", "256, as values are the bytes of text", std::to_string(spec.vocabulary));
+  }
+}
+
 // The double that prints as the shortest decimal which reads back as this float.
 double shortest(float value) {
   std::array<char, 32> text{};
@@ -419,8 +300,9 @@ Result<Spec> parse_spec(std::string_view json, const std::string& file) {
   const JsonLimits limits{kMaxConfigBytes, kMaxConfigValues, kConfigDepth};
   if (Status status = parse_json(json, file, limits, tree); !status.ok()) return status;
   Faults faults(file);
-  const Fields root(faults, &tree, "",
-                    {"runnel_bundle", "name", "model", "values", "begin", "image", "symbols"});
+  const Fields root(
+      faults, &tree, "",
+      {"runnel_bundle", "name", "model", "values", "begin", "image", "symbols", "text"});
   Spec spec;
   root.integer("runnel_bundle", kFormat, kFormat);
   read_name(root, faults, spec);
@@ -430,6 +312,7 @@ Result<Spec> parse_spec(std::string_view json, const std::string& file) {
   if (faults.ok()) read_begin(root, faults, spec);
   if (faults.ok()) read_symbols(root, faults, spec);
   if (faults.ok()) read_image(root, faults, spec);
+  if (faults.ok()) read_text(root, faults, spec);
   if (!faults.ok()) return faults.status();
   return spec;
 }
@@ -452,6 +335,7 @@ std::string spec_to_json(const Spec& spec) {
     root["image"]["channels"] = spec.image->channels;
   }
   if (!spec.symbols.empty()) root["symbols"] = spec.symbols;
+  if (spec.text != TextKind::kNone) root["text"] = name_of(kTexts, spec.text);
   return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -25,6 +25,9 @@ struct Begin {
   std::vector<float> histogram;  // sums to 1 up to fp32; empty: `value`
 };
 
+// How values are written as text, where they can be.
+enum class TextKind { kNone, kBytes, kTokenizer };
+
 struct Spec {
   std::string name;
 
@@ -52,6 +55,7 @@ struct Spec {
   std::optional<Begin> begin;
   std::optional<ImageShape> image;
   std::vector<std::string> symbols;  // how each value is written; empty: as a number
+  TextKind text = TextKind::kNone;   // kBytes: a value is a byte; kTokenizer: tokenizer.json says
 
   // Columns of a position's vector; 0: there is none.
   int position_width() const {

@@ -16,9 +16,18 @@ void set_duration(Duration duration, google::protobuf::Duration& message) {
   message.set_nanos(static_cast<int32_t>(duration.count() % kNanosPerSecond));
 }
 
-Status no_tokenizer(const std::string& model) {
-  return invalid_argument("text is set, but model " + quote(model) +
-                          " has no tokenizer: send values");
+Result<std::vector<int32_t>> values_of(const std::string& text, const TextInput& input) {
+  if (input.tokenizer == nullptr) {
+    return invalid_argument("text is set, but model " + quote(input.model) +
+                            " has no tokenizer: send values");
+  }
+  if (std::ssize(text) > input.at_most) {
+    return invalid_argument("text has " + std::to_string(text.size()) + " bytes; at most " +
+                            std::to_string(input.at_most) + " are allowed");
+  }
+  auto values = input.tokenizer->encode(text);
+  if (!values.ok()) return invalid_argument("text: " + values.status().message());
+  return values;
 }
 
 Sampling sampling_of(const v1::Sampling& message) {
@@ -109,14 +118,15 @@ Result<Duration> duration_of(const google::protobuf::Duration& duration, const c
   return Duration(counted * kNanosPerSecond + nanos);
 }
 
-Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const std::string& model,
+Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const TextInput& input,
                                    const Delivery& delivery) {
   GenerateRequest request;
   Result<std::optional<std::string>> session = session_of(message.origin());
   if (!session.ok()) return session.status();
   request.session = std::move(*session);
-  if (message.has_text()) return no_tokenizer(model);
-  request.prompt = values_of(message.values());
+  auto prompt = message.has_text() ? values_of(message.text(), input) : values_of(message.values());
+  if (!prompt.ok()) return prompt.status();
+  request.prompt = std::move(*prompt);
   if (message.has_samples()) request.samples = message.samples();
   if (message.has_max_values()) request.max_values = message.max_values();
   if (message.has_max_time()) {
@@ -127,6 +137,8 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const std
   if (message.sampling().has_seed()) request.seed = message.sampling().seed();
   request.sampling = sampling_of(message.sampling());
   for (const v1::ValueList& sequence : message.stop()) request.stop.push_back(values_of(sequence));
+  request.stop_text = {message.stop_text().begin(), message.stop_text().end()};
+  request.tokenizer = input.tokenizer;
   if (message.has_top_log_probs()) request.top_log_probs = message.top_log_probs();
   if (message.has_keep()) request.keep = message.keep();
   if (message.has_expected_position()) request.expected_position = message.expected_position();
@@ -144,8 +156,8 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const std
   return request;
 }
 
-Result<std::vector<int32_t>> chunk_of(const v1::ScoreRequest& message, const std::string& model) {
-  if (message.has_text()) return no_tokenizer(model);
+Result<std::vector<int32_t>> chunk_of(const v1::ScoreRequest& message, const TextInput& input) {
+  if (message.has_text()) return values_of(message.text(), input);
   return values_of(message.values());
 }
 
@@ -184,6 +196,7 @@ bool GroupMessages::next(v1::GenerateResponse& message) {
     return true;
   }
   if (finished_ < group_->finished.size()) {
+    if (add_rest(group_->finished[finished_], message)) return true;
     message.mutable_finished()->Clear();
     set_finished(group_->finished[finished_++], *message.mutable_finished());
     return true;
@@ -200,7 +213,7 @@ void GroupMessages::add_values(v1::Values& values) {
     v1::ValueRun& run = run_of(value, values);
     run.add_values(value.value);
     run.add_log_probs(value.log_prob);
-    bytes += kValueBytes + kTopBytes * value.top_count;
+    bytes += kValueBytes + kTopBytes * value.top_count + add_text(value, run);
     if (!with_top_) continue;
     v1::TopLogProbs& top = *run.add_top_log_probs();
     for (int i = 0; i < value.top_count; ++i, ++top_) {
@@ -209,6 +222,28 @@ void GroupMessages::add_values(v1::Values& values) {
       entry.set_log_prob(group_->top[top_].log_prob);
     }
   }
+}
+
+// Gives how many bytes of text it has added.
+size_t GroupMessages::add_text(const StreamValue& value, v1::ValueRun& run) {
+  if (tokenizer_ == nullptr) return 0;
+  const auto sample = static_cast<size_t>(value.sample);
+  if (sample >= texts_.size()) texts_.resize(sample + 1);
+  const size_t before = run.text().size();
+  texts_[sample].add(tokenizer_->bytes(value.value), *run.mutable_text());
+  return run.text().size() - before;
+}
+
+// A sample that ends within a character: false where it does not.
+bool GroupMessages::add_rest(const Finished& finished, v1::GenerateResponse& message) {
+  const auto sample = static_cast<size_t>(finished.sample);
+  if (sample >= texts_.size() || !texts_[sample].is_waiting()) return false;
+  message.mutable_values()->clear_runs();
+  v1::ValueRun& run = *message.mutable_values()->add_runs();
+  run.set_sample(finished.sample);
+  run.set_position(finished.position);
+  texts_[sample].end(*run.mutable_text());
+  return true;
 }
 
 // The run that `value` goes on with, or a new one.

@@ -66,8 +66,10 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     const auto model = state_.models.find(message->model());
     if (!model.ok()) return model.status();
     model_ = *model;
-    auto request = request_of(*message, model_->name, state_.delivery);
+    auto request =
+        request_of(*message, {model_->name, model_->tokenizer, state_.text_bytes}, state_.delivery);
     if (!request.ok()) return request.status();
+    messages_.write_text(model_->tokenizer);
     with_top_ = request->top_log_probs > 0;
     Engine& engine = *model_->engine;
     // Its memory is asked for before the engine has looked at the request.

@@ -75,6 +75,7 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   ServedModel served;
   served.name = from.name.empty() ? bundle->spec.name : from.name;
   served.backend = std::move(loaded->backend);
+  served.tokenizer = bundle->tokenizer;
   served.engine = std::make_unique<Engine>(std::move(loaded->model), engine_options(config), clock);
   served.info = describe_model(served.name, *bundle, *served.engine);
   if (Status s = warm_up(*served.engine); !s.ok()) return s;

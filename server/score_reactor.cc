@@ -144,7 +144,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     const auto message = parse_message<v1::ScoreRequest>(bytes_in_);
     if (!message.ok()) return message.status();
     if (Status s = scoring_ == nullptr ? open(*message) : check_same(*message); !s.ok()) return s;
-    auto values = chunk_of(*message, model_->name);
+    auto values = chunk_of(*message, {model_->name, model_->tokenizer, state_.text_bytes});
     if (!values.ok()) return values.status();
     return model_->engine->score(scoring_, std::move(*values),
                                  [reactor = shared_from_this()](Result<ScoredChunk> chunk) {

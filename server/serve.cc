@@ -24,6 +24,7 @@ ServerOptions server_options(const ServerConfig& config) {
           .streams_per_connection = config.limit(limits::kStreamsPerConnection),
           .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
                        .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
+          .text_bytes = config.limit(limits::kTextBytes),
           .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs)};
 }
 

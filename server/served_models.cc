@@ -25,6 +25,7 @@ v1::ModelInfo describe_model(const std::string& name, const Bundle& bundle, cons
   for (const std::string& symbol : spec.symbols) info.add_symbols(symbol);
   info.set_has_begin(spec.begin.has_value());
   info.set_head(spec.head.kind == HeadKind::kCategorical ? "categorical" : "mixture_of_logistics");
+  info.set_has_text(bundle.tokenizer != nullptr);
   return info;
 }
 

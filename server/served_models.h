@@ -19,8 +19,9 @@ class Backend;
 // before the backend.
 struct ServedModel {
   std::string name;
-  v1::ModelInfo info;                // all but sessions_free, which changes
-  std::shared_ptr<Backend> backend;  // null where the model has none (a fake)
+  v1::ModelInfo info;                          // all but sessions_free, which changes
+  std::shared_ptr<const Tokenizer> tokenizer;  // null where values are not text
+  std::shared_ptr<Backend> backend;            // null where the model has none (a fake)
   std::unique_ptr<Engine> engine;
 };
 

@@ -55,6 +55,7 @@ std::string with_port(const std::string& address, int port) {
 Server::Server(ServerOptions options, const EventLog& log)
     : options_(std::move(options)), log_(log), state_(log) {
   state_.delivery = options_.delivery;
+  state_.text_bytes = options_.text_bytes;
   state_.stall_timeout = options_.stall_timeout;
   services_.push_back(make_inference_service(state_));
   services_.push_back(make_session_service(state_));

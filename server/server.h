@@ -21,6 +21,7 @@ struct ServerOptions {
   int64_t message_bytes = limits::kMessageBytes.default_value;
   int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
   Delivery delivery;
+  int64_t text_bytes = limits::kTextBytes.default_value;  // of one prompt or chunk to score
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
 };
 

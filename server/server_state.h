@@ -1,6 +1,8 @@
 // What every call of one server shares.
 #pragma once
 
+#include <cstdint>
+
 #include "engine/request.h"
 #include "server/event_log.h"
 #include "server/live_calls.h"
@@ -14,6 +16,7 @@ struct ServerState {
 
   const EventLog& log;
   Delivery delivery;         // of calls that do not ask otherwise
+  int64_t text_bytes = 0;    // of one prompt or chunk, at most
   Duration stall_timeout{};  // for which a Score call may keep its state without a chunk
   ServedModels models;
   LiveCalls calls;

@@ -111,6 +111,7 @@ def check_config(config):
     check_begin(config)
     check_image(config)
     check_symbols(config)
+    check_text(config)
 
 
 def check_embedding(model):
@@ -219,6 +220,21 @@ def check_symbols(config):
             f"symbols[{index}]: expected a symbol of its own, found {symbol!r} a second time",
         )
         seen.add(symbol)
+
+
+def check_text(config):
+    text = config.get("text")
+    if text is None:
+        return
+    check(text in ("bytes", "tokenizer"), f"text: expected 'bytes' or 'tokenizer', found {text!r}")
+    for other in ("image", "symbols"):
+        check(other not in config, f"text and {other} exclude each other: values are one of them")
+    kind = config["model"]["head"]["kind"]
+    check(kind == "categorical", f"model.head.kind: text has a categorical head, found {kind}")
+    check(
+        text != "bytes" or config["values"] == 256,
+        f"values: the bytes of text are 256 values, found {config['values']}",
+    )
 
 
 def head_width(config):
@@ -444,21 +460,25 @@ def card_table(config, dtype):
     return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
 
 
-def write_bundle(directory, config, make, dtype="f32", card=""):
-    """Writes config.json, model.safetensors and README.md, each whole or not at all."""
+def write_bundle(directory, config, make, dtype="f32", card="", tokenizer=None):
+    """Writes config.json, model.safetensors, README.md and, where there is one, tokenizer.json, each
+    whole or not at all."""
     check_config(config)
+    check(
+        (config.get("text") == "tokenizer") == (tokenizer is not None),
+        "text: 'tokenizer' goes with a tokenizer.json, and only this does",
+    )
     shapes = expected_tensors(config)
-    text = config_text(config)
-    paths = {
-        name: os.path.join(directory, name)
-        for name in ("model.safetensors", "config.json", "README.md")
-    }
+    texts = {"config.json": config_text(config), "README.md": card}
+    if tokenizer is not None:
+        texts["tokenizer.json"] = tokenizer
+    paths = {name: os.path.join(directory, name) for name in ("model.safetensors", *texts)}
     temporary = [path + ".tmp" for path in paths.values()]
     is_new = not os.path.exists(directory)
     try:
         os.makedirs(directory, exist_ok=True)
         write_safetensors(temporary[0], shapes, make, dtype, {"format": "pt"})
-        for path, content in zip(temporary[1:], (text, card)):
+        for path, content in zip(temporary[1:], texts.values()):
             with open(path, "w", encoding="utf-8", newline="\n") as file:
                 file.write(content)
         for path, final in zip(temporary, paths.values()):

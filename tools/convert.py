@@ -33,6 +33,7 @@ EXAMPLES = """examples:
   an image model:      convert.py mnist.pth --heads 8 --image 28x28x1 --out zoo/mnist
   the copy task:       convert.py copy.pth --heads 4 --begin none --out copy
   text, 65 letters:    convert.py lm.pth --heads 16 --symbols-file letters.json --out shakespeare
+  text, by tokens:     convert.py lm.pth --heads 16 --tokenizer tokenizer.json --out lm
   an encoder alone:    convert.py encoder.pth head.pth --heads 4 --out lm \\
                          --embedding tokens --predictor to_logits --position-kind sinusoidal
 """
@@ -142,6 +143,8 @@ def add_value_flags(add):
         metavar="FILE",
         help="the same as a JSON array of strings, for longer ones",
     )
+    add("--text", action="store_true", help="values are the bytes of text")
+    add("--tokenizer", metavar="FILE", help="values are text by this tokenizer.json, copied as it is")
     add(
         "--begin",
         metavar="VALUE",
@@ -593,10 +596,26 @@ def build(tensors, args, notes):
     symbols = bundle_format.parse_symbols(args.symbols, args.symbols_file)
     if symbols is not None:
         config["symbols"] = symbols
+    check(
+        not args.text or args.tokenizer is None,
+        "--text and --tokenizer exclude each other: values are bytes or tokens",
+    )
+    if args.text or args.tokenizer is not None:
+        config["text"] = "bytes" if args.text else "tokenizer"
     return config, parts.taken
 
 
 # --- Writing ---
+
+
+def read_text(flag, path):
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except OSError as error:
+        raise BundleError(f"{flag}: {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BundleError(f"{flag}: {path}: expected text in UTF-8") from None
 
 
 def card_text(config, sources, args):
@@ -612,13 +631,7 @@ def card_text(config, sources, args):
         lines.append(f"| `{os.path.basename(source.path)}` | {iteration} | `{source.digest}` |")
     text = "\n".join(lines) + "\n"
     if args.card is not None:
-        try:
-            with open(args.card, encoding="utf-8") as file:
-                text += "\n" + file.read().strip() + "\n"
-        except OSError as error:
-            raise BundleError(f"--card: {args.card}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise BundleError(f"--card: {args.card}: expected text in UTF-8") from None
+        text += "\n" + read_text("--card", args.card).strip() + "\n"
     return text
 
 
@@ -629,11 +642,12 @@ def convert(argv):
     sources = [checkpoint_file.Checkpoint(path) for path in args.checkpoint]
     config, tensors = build(checkpoint_file.merge(sources), args, notes)
     card = card_text(config, sources, args)
+    tokenizer = None if args.tokenizer is None else read_text("--tokenizer", args.tokenizer)
 
     def make(name):
         return tensors[name].to(torch.float32).numpy()
 
-    bundle_format.write_bundle(args.out, config, make, args.dtype, card)
+    bundle_format.write_bundle(args.out, config, make, args.dtype, card, tokenizer)
     print(bundle_format.summary(args.out, config))
     for note in notes:
         print(f"note: {note}")

@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   random_bundle.py --preset mnist --out /tmp/mnist
   random_bundle.py --preset lm --layers 2 --dtype f32 --out /tmp/lm
   random_bundle.py --preset tiny --endless --symbols 01 --out /tmp/bits
+  random_bundle.py --preset tiny --endless --text --out /tmp/noise
 """
 
 # The paper's image models, a language model of 1.4 billion parameters, and one for tests.
@@ -154,6 +155,7 @@ def add_value_flags(add):
     add("--image", metavar="HxWxC", help="values are bytes of an image; 'none' drops the preset's")
     add("--symbols", metavar="TEXT", help="how each value is written: one character per value")
     add("--symbols-file", metavar="FILE", help="the same as a JSON array of strings")
+    add("--text", action="store_true", help="values are the bytes of text")
     add(
         "--begin",
         metavar="VALUE",
@@ -165,10 +167,11 @@ def add_value_flags(add):
 
 def fill_in(args):
     """The preset and the defaults, where no flag says otherwise."""
-    if args.head is None and (args.symbols or args.symbols_file or args.values not in (None, 256)):
+    is_categorical = args.symbols or args.symbols_file or args.text
+    if args.head is None and (is_categorical or args.values not in (None, 256)):
         args.head = "categorical"  # a mixture of logistics is over bytes
     for key, value in {**DEFAULTS, **PRESETS[args.preset]}.items():
-        is_no_image = args.endless or args.symbols or args.symbols_file or args.length
+        is_no_image = args.endless or args.symbols or args.symbols_file or args.length or args.text
         if key == "image" and is_no_image:
             continue
         if getattr(args, key) is None:
@@ -241,6 +244,8 @@ def build_config(args):
         config["image"] = args.image
     if symbols is not None:
         config["symbols"] = symbols
+    if args.text:
+        config["text"] = "bytes"
     return config
 
 

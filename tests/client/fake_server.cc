@@ -48,6 +48,16 @@ v1::ModelInfo fake_symbol_model(const std::string& name) {
   return model;
 }
 
+v1::ModelInfo fake_text_model(const std::string& name) {
+  v1::ModelInfo model = common(name);
+  model.set_vocabulary(256);
+  model.set_has_text(true);
+  model.set_head("categorical");
+  return model;
+}
+
+std::string fake_text(int64_t position) { return position % 2 == 0 ? "" : "\u00e9\x1b "; }
+
 int32_t fake_value(int sample, int64_t position, int64_t vocabulary) {
   return static_cast<int32_t>((sample * 31 + position * 5 + 2) % vocabulary);
 }
@@ -112,6 +122,7 @@ grpc::Status FakeServer::Generate(grpc::ServerContext* context, const v1::Genera
       run.set_sample(sample);
       run.set_position(position);
       run.add_values(fake_value(sample, position, info.vocabulary()));
+      if (info.has_text()) run.set_text(fake_text(position));
       run.add_log_probs(position == 0 && info.has_begin() ? 0 : -std::numbers::ln2_v<float>);
       for (int i = 0; i < request->top_log_probs(); ++i) {
         if (i == 0) run.add_top_log_probs();

@@ -24,6 +24,12 @@ v1::ModelInfo fake_image_model(const std::string& name);
 // The symbols "a" to "j", no last position.
 v1::ModelInfo fake_symbol_model(const std::string& name);
 
+// Text of bytes, no last position.
+v1::ModelInfo fake_text_model(const std::string& name);
+
+// The text that comes with the value at a position of a text: two values make a character.
+std::string fake_text(int64_t position);
+
 // The value that the fake server draws.
 int32_t fake_value(int sample, int64_t position, int64_t vocabulary);
 

@@ -49,7 +49,8 @@ class GenerateTest : public testing::Test {
   }
 
   CapturedConsole captured_;
-  FakeServer server_{{fake_image_model("small"), fake_symbol_model("text")}};
+  FakeServer server_{
+      {fake_image_model("small"), fake_symbol_model("text"), fake_text_model("prose")}};
   TestFolder folder_;
   GenerateOptions options_;
 };
@@ -137,6 +138,31 @@ TEST_F(GenerateTest, PrintsSeveralTextsOneAfterTheOther) {
   EXPECT_EQ(captured_.out(), "--- sample 0\nchc\n--- sample 1\ndid\n");
 }
 
+TEST_F(GenerateTest, TextGoesOutAndComesBack) {
+  use_symbols();
+  options_.model = "prose";
+  options_.prompt = "Wo ist\n";
+  options_.stop = {"\n\n", "."};
+  options_.max_values = 5;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(captured_.out(), "\u00e9\\x1b \u00e9\\x1b \n") << "no numbers for held back text";
+  const v1::GenerateRequest request = server_.last_request();
+  EXPECT_EQ(request.text(), "Wo ist\n");
+  EXPECT_THAT(request.stop_text(), ElementsAre("\n\n", "."));
+}
+
+TEST_F(GenerateTest, APromptComesFromAFile) {
+  use_symbols();
+  options_.model = "prose";
+  const std::string text = "line\n\u5ddd\n";
+  options_.prompt_file = folder_.write("prompt.txt", text);
+  options_.max_values = 3;
+  options_.count = 2;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(server_.last_request().text(), text);
+  EXPECT_EQ(captured_.out(), "--- sample 0\n\u00e9\\x1b \n--- sample 1\n\u00e9\\x1b \n");
+}
+
 TEST_F(GenerateTest, PrintsJson) {
   use_symbols();
   options_.count = 2;
@@ -179,13 +205,22 @@ TEST_F(GenerateTest, FlagsThatCannotBeUsedEndWith2) {
     return message;
   };
   EXPECT_THAT(error([](auto& o) { o.model = "none"; }),
-              HasSubstr("no model 'none'; it has 'small', 'text'"));
+              HasSubstr("no model 'none'; it has 'small', 'text', 'prose'"));
   EXPECT_THAT(error([](auto& o) { o.model = ""; }), HasSubstr("choose one with --model"));
   EXPECT_THAT(error([](auto& o) { o.model = "text"; }), HasSubstr("--out is for models of images"));
   EXPECT_THAT(error([](auto& o) { o.prompt_image = "none.png", o.rows = 1; }),
               HasSubstr("there is no file 'none.png'"));
   EXPECT_THAT(error([](auto& o) { o.model = "text", o.out = "", o.prompt_image = "a.png"; }),
               HasSubstr("--prompt-image is for models of images"));
+  EXPECT_THAT(error([](auto& o) { o.model = "text", o.out = "", o.prompt = "a"; }),
+              HasSubstr("--prompt, --prompt-file and --stop are for models of text; model 'text'"));
+  EXPECT_THAT(error([](auto& o) { o.stop = {"a"}; }), HasSubstr("--stop are for models of text"));
+  EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.prompt = "ab\xff"; }),
+              HasSubstr("--prompt is not valid UTF-8 at byte 2"));
+  EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.stop = {"\xc3"}; }),
+              HasSubstr("--stop is not valid UTF-8 at byte 0"));
+  EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.prompt_file = "none.txt"; }),
+              HasSubstr("there is no file 'none.txt'"));
   EXPECT_THAT(error([](auto& o) { o.keep = true, o.count = 2; }),
               HasSubstr("--keep with --count 2"));
   EXPECT_THAT(error([](auto& o) { o.top_log_probs = 2; }), HasSubstr("add --json"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "models/tokenizer.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {
@@ -53,6 +54,9 @@ class Harness {
   std::unique_ptr<Engine> engine;
   std::vector<std::shared_ptr<Reader>> readers;
 };
+
+// Values 0 to 99 written as "<0>" to "<99>".
+std::shared_ptr<const Tokenizer> number_tokenizer();
 
 // A request for `max_values` values after `prompt`, with a seed.
 GenerateRequest request_of(std::vector<int32_t> prompt, int64_t max_values, uint64_t seed = 1);

@@ -93,6 +93,24 @@ TEST_F(RetryTest, AStopSequenceIsFoundAcrossTheTries) {
   EXPECT_EQ(again->values[0].size(), 6U);
 }
 
+TEST_F(RetryTest, AStopTextIsFoundAcrossTheTries) {
+  const auto all = expected({1}, 30);
+  GenerateRequest request = retryable({1}, 30);
+  request.tokenizer = number_tokenizer();
+  request.stop_text = {""};
+  for (int i = 3; i <= 5; ++i) request.stop_text[0] += request.tokenizer->bytes(all[i]);
+  request.delivery.max_values = 1;
+  const auto first = harness_.generate(request);
+  for (int i = 0; i < 5; ++i) harness_.turn();
+  ASSERT_EQ(first->values[0].size(), 5U);
+  first->stream->cancel();
+  harness_.run();
+  const auto again = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(again->finished[0].reason, FinishReason::kStop);
+  EXPECT_EQ(again->values[0].size(), 6U);
+}
+
 TEST_F(RetryTest, AnotherRequestUnderTheSameIdIsRefused) {
   harness_.generate(retryable({1}, 5));
   harness_.run();

@@ -154,6 +154,50 @@ TEST(Scheduler, AStopSequenceEndsASampleWhenItIsComplete) {
   EXPECT_EQ(reader->values[0], std::vector<int32_t>(all.begin(), all.begin() + 21));
 }
 
+// In the text of the values, whatever their borders: within one, over several, at either's end.
+TEST(Scheduler, AStopTextEndsASampleAtTheValueThatCompletesIt) {
+  const auto all = expected({9}, 50);
+  const auto tokenizer = number_tokenizer();
+  const auto text_of = [&](size_t first, size_t last) {
+    std::string text;
+    for (size_t i = first; i <= last; ++i) text += tokenizer->bytes(all[i]);
+    return text;
+  };
+  const std::string over_three = text_of(10, 12);
+  for (const auto& [stop, last] : {std::pair{text_of(20, 20), size_t{20}},
+                                   {over_three.substr(2, over_three.size() - 3), 12},
+                                   {text_of(0, 0), 0},
+                                   {text_of(3, 40), 40}}) {
+    // The text itself, found in what has been drawn so far, says which value comes first.
+    size_t first = 0;
+    while (text_of(0, first).find(stop) == std::string::npos) ++first;
+    ASSERT_LE(first, last);
+    EngineOptions options;
+    options.steps_per_launch = 4;
+    Harness harness(fake_spec(), Harness::default_limits(), options);
+    GenerateRequest request = request_of({9}, 50);
+    request.stop_text = {"no such text", stop};
+    request.tokenizer = tokenizer;
+    const auto reader = harness.generate(request);
+    harness.run();
+    EXPECT_EQ(reader->finished.at(0).reason, FinishReason::kStop);
+    EXPECT_EQ(reader->values[0], std::vector<int32_t>(all.begin(), all.begin() + first + 1));
+  }
+}
+
+// Only what this call samples counts, not what was given.
+TEST(Scheduler, AStopTextIsNotFoundInThePrompt) {
+  Harness harness;
+  const auto all = expected({9, 11}, 20);
+  GenerateRequest request = request_of({9, 11}, 20);
+  request.tokenizer = number_tokenizer();
+  request.stop_text = {"<11><" + std::to_string(all[0]) + ">"};
+  const auto reader = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(reader->finished.at(0).reason, FinishReason::kLength);
+  EXPECT_EQ(reader->values[0], all);
+}
+
 TEST(Scheduler, ManyStepsPerLaunchGiveTheSameValues) {
   EngineOptions options;
   options.steps_per_launch = 4;

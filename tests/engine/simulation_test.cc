@@ -131,6 +131,10 @@ class Simulation {
     if (chance(50)) request.session = random_session();
     if (chance(30)) request.keep = chance(50);
     if (chance(20)) request.stop = {{below(100)}, {below(100), below(100)}};
+    if (chance(20)) {
+      request.tokenizer = number_tokenizer();
+      request.stop_text = {std::to_string(below(10)) + ">", "><" + std::to_string(below(100))};
+    }
     if (chance(20)) request.max_time = (1 + below(60)) * kMs;
     request.delivery = {.max_values = 1 + below(20), .max_delay = below(30) * kMs};
     call->reads = chance(90);

@@ -64,6 +64,13 @@ TEST(Validate, EachFaultIsNamedWithItsLimit) {
       {"long stop", [](auto& r) { r.stop = {std::vector<int32_t>(33, 1)}; },
        "stop has 33 values; at most 32"},
       {"strange stop", [](auto& r) { r.stop = {{1, 500}}; }, "stop[1] is 500"},
+      {"stop_text without a tokenizer", [](auto& r) { r.tokenizer = nullptr, r.stop_text = {"a"}; },
+       "stop_text is set, but model 'fake' has no tokenizer: use stop"},
+      {"many stop texts", [](auto& r) { r.stop_text.assign(9, "a"); },
+       "stop_text has 9 texts; at most 8"},
+      {"empty stop text", [](auto& r) { r.stop_text = {"a", ""}; }, "a text of 0 bytes"},
+      {"long stop text", [](auto& r) { r.stop_text = {std::string(257, 'a')}; },
+       "stop_text has a text of 257 bytes; each must have 1 to 256"},
       {"top_log_probs", [](auto& r) { r.top_log_probs = 21; },
        "top_log_probs is 21; it must be between 0 and 20"},
       {"keep many", [](auto& r) { r.keep = true, r.samples = 2; }, "only one sample"},
@@ -78,6 +85,7 @@ TEST(Validate, EachFaultIsNamedWithItsLimit) {
   };
   for (const Fault& fault : faults) {
     GenerateRequest request = request_of({1, 2}, 10);
+    request.tokenizer = Tokenizer::of_bytes();
     fault.make(request);
     const Status status = validate(request, fake_spec(), kLimits);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << fault.what;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,6 +15,8 @@
 #include "models/bundle.h"
 #include "models/safetensors.h"
 #include "models/spec.h"
+#include "models/tokenizer.h"
+#include "models/utf8.h"
 #include "tests/models/bundle_writer.h"
 
 namespace runnel {
@@ -61,6 +65,11 @@ void check_values(const Spec& spec) {
     check(spec.image->channels == 1 || spec.image->channels == 3, "channels");
     check(spec.vocabulary <= 256, "an image is made of bytes");
   }
+  if (spec.text != TextKind::kNone) {
+    check(!spec.image.has_value() && spec.symbols.empty(), "text has neither image nor symbols");
+    check(spec.head.kind == HeadKind::kCategorical, "text has a categorical head");
+    check(spec.text != TextKind::kBytes || spec.vocabulary == 256, "bytes are 256 values");
+  }
   check(spec.symbols.empty() || std::ssize(spec.symbols) == spec.vocabulary, "symbols");
   check(std::ranges::all_of(spec.symbols, [](const auto& s) { return s.size() - 1 < 64; }),
         "length of a symbol");
@@ -99,6 +108,7 @@ void check_round_trip(const Spec& spec) {
   check(spec_to_json(*back) == written, "reading and writing again changes nothing");
   check(back->attention_eps == spec.attention_eps && back->norm_eps == spec.norm_eps, "eps");
   check(back->symbols == spec.symbols, "symbols");
+  check(back->text == spec.text, "text");
   check(back->begin.has_value() == spec.begin.has_value(), "begin");
   if (!spec.begin.has_value()) return;
   check(back->begin->histogram == spec.begin->histogram, "begin.histogram");
@@ -161,6 +171,43 @@ void check_reads(const SafetensorsFile& file) {
   check(file.digest().size() == 64, "digest");
 }
 
+// {"Ā":0,...}: the characters of all bytes, and words that merges can make of them.
+std::string byte_vocabulary() {
+  std::string text = "{";
+  int other = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool prints = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    const int character = prints ? byte : other++;
+    char escaped[16];
+    std::snprintf(escaped, sizeof(escaped), "\"\\u%04x\":", static_cast<unsigned>(character));
+    text += escaped + std::to_string(byte) + ",";
+  }
+  return text + R"("ab":256,"abc":257,"\u0120a":258,"<|end|>":259})";
+}
+
+std::string without_spaces(std::string_view text) {
+  std::string out;
+  std::ranges::copy_if(text, std::back_inserter(out), [](char c) { return c != ' '; });
+  return out;
+}
+
+void check_encoding(const Tokenizer& tokenizer, std::string_view text) {
+  const Result<std::vector<int32_t>> values = tokenizer.encode(text);
+  const bool is_utf8 = valid_utf8_prefix(text) == text.size();
+  if (!values.ok()) {
+    check(values.status().code() == Code::kInvalidArgument, "a refused text");
+    return;
+  }
+  check(is_utf8, "text is UTF-8");
+  std::string bytes;
+  for (const int32_t value : *values) {
+    check(value >= 0 && value < tokenizer.size(), "a value that there is");
+    check(!tokenizer.bytes(value).empty(), "a value stands for something");
+    bytes += tokenizer.bytes(value);
+  }
+  check(without_spaces(bytes) == without_spaces(text), "values are the text that they came from");
+}
+
 }  // namespace
 
 bool check_spec(std::string_view text) {
@@ -194,6 +241,28 @@ bool check_safetensors(std::string_view bytes) {
   return true;
 }
 
+bool check_tokenizer(std::string_view text) {
+  static const std::string kVocabulary = byte_vocabulary();
+  std::string json(text);
+  if (const size_t at = json.find("\"@\""); at != std::string::npos) {
+    json.replace(at, 3, kVocabulary);
+  }
+  const auto tokenizer = Tokenizer::parse(json, "tokenizer.json");
+  if (!tokenizer.ok()) {
+    check_refusal(tokenizer.status(), "tokenizer.json");
+    return false;
+  }
+  check((*tokenizer)->size() >= 256 && (*tokenizer)->size() <= kMaxVocabulary, "size");
+  for (const std::string_view example :
+       {std::string_view(), text.substr(0, 200),
+        std::string_view("abcab abc  <|end|>\r\n  it's 12"),
+        std::string_view("\xe5\xb7\x9d\xf0\x9f\x8c\x8a \xc3\xa9\xcc\x81\t"),
+        std::string_view("\0\x7f\n", 3)}) {
+    check_encoding(**tokenizer, example);
+  }
+  return true;
+}
+
 std::vector<std::string> spec_seeds() {
   Spec plain = small_symbol_spec();
   plain.position = PositionKind::kNone;
@@ -204,7 +273,8 @@ std::vector<std::string> spec_seeds() {
   endless.position = PositionKind::kSinusoidal;
   endless.positions = 0;
   std::vector<std::string> seeds;
-  for (const Spec& spec : {small_image_spec(), small_symbol_spec(), plain, endless}) {
+  for (const Spec& spec :
+       {small_image_spec(), small_symbol_spec(), small_text_spec(), plain, endless}) {
     seeds.push_back(nlohmann::json::parse(spec_to_json(spec)).dump());  // without spaces
   }
   return seeds;
@@ -225,11 +295,29 @@ std::vector<std::string> safetensors_seeds() {
   };
 }
 
+std::vector<std::string> tokenizer_seeds() {
+  return {
+      R"json({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":259,
+"content":"<|end|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,
+"special":true}],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
+"post_processor":null,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":"@",
+"merges":["a b","ab c","\u0120 a"]}})json",
+      R"json({"added_tokens":[{"id":300,"content":"\r","normalized":true}],"pre_tokenizer":{
+"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{
+"Regex":"(?i:'s)|[^\\s\\p{L}]?\\p{L}+|\\p{N}{1,3}|\\s+(?!\\S)"},"behavior":"Isolated",
+"invert":false},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},
+"model":{"vocab":"@","merges":[["a","b"]],"ignore_merges":true}})json",
+  };
+}
+
 std::span<const std::string_view> spec_words() {
   static constexpr std::string_view kWords[] = {"\"runnel_bundle\"",
                                                 "\"model\"",
                                                 "\"image\"",
                                                 "\"symbols\"",
+                                                "\"text\"",
+                                                "\"bytes\"",
+                                                "\"tokenizer\"",
                                                 "\"begin\"",
                                                 "\"histogram\"",
                                                 "\"length\"",
@@ -304,6 +392,57 @@ std::span<const std::string_view> safetensors_words() {
                                                 ":",
                                                 "\\u0000",
                                                 "\xff",
+                                                " "};
+  return kWords;
+}
+
+std::span<const std::string_view> tokenizer_words() {
+  static constexpr std::string_view kWords[] = {"null",
+                                                "true",
+                                                "false",
+                                                "0",
+                                                "97",
+                                                "256",
+                                                "259",
+                                                "1048575",
+                                                "1048576",
+                                                "-1",
+                                                "\"@\"",
+                                                "\"ByteLevel\"",
+                                                "\"Sequence\"",
+                                                "\"Split\"",
+                                                "\"NFC\"",
+                                                "\"a b\"",
+                                                "[\"a\",\"b\"]",
+                                                "[]",
+                                                "{}",
+                                                "\\\\s",
+                                                "\\\\S",
+                                                "\\\\p{L}",
+                                                "\\\\p{Lu}",
+                                                "\\\\w",
+                                                "\\\\1",
+                                                "(?:",
+                                                "(?=",
+                                                "(?<!",
+                                                "(?i:",
+                                                "(",
+                                                ")",
+                                                "[^",
+                                                "[",
+                                                "]",
+                                                "{1,3}",
+                                                "*",
+                                                "+",
+                                                "?",
+                                                "|",
+                                                "^",
+                                                "$",
+                                                ".",
+                                                "\\u0000",
+                                                "\\ud800",
+                                                "\xff",
+                                                "\xc3\xa9",
                                                 " "};
   return kWords;
 }

@@ -21,12 +21,19 @@ bool check_spec(std::string_view text);
 // reading a tensor gives finite numbers or an error. True when it was accepted.
 bool check_safetensors(std::string_view file);
 
+// Parses a tokenizer.json, in which the first "@" stands for a vocabulary of every byte and a few
+// words. Refused: as above. Accepted: texts of all kinds become values that there are, and these
+// the same text again, spaces aside. True when it was accepted.
+bool check_tokenizer(std::string_view text);
+
 // Small well-formed inputs to start from.
 std::vector<std::string> spec_seeds();
 std::vector<std::string> safetensors_seeds();
+std::vector<std::string> tokenizer_seeds();
 
 // Words that are worth inserting.
 std::span<const std::string_view> spec_words();
 std::span<const std::string_view> safetensors_words();
+std::span<const std::string_view> tokenizer_words();
 
 }  // namespace runnel

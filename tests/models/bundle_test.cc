@@ -31,7 +31,7 @@ std::vector<Spec> all_kinds() {
   odd.query_size = 5;
   odd.value_size = 7;
   odd.value_width = 23;
-  return {small_image_spec(), small_symbol_spec(), plain, added, odd};
+  return {small_image_spec(), small_symbol_spec(), small_text_spec(), plain, added, odd};
 }
 
 TEST(Bundle, LoadsWhatWasWritten) {
@@ -202,6 +202,42 @@ TEST(Bundle, RefusesAConfigThatIsNoneOrTooLarge) {
   std::filesystem::remove(config);
   ASSERT_EQ(::mkfifo(config.c_str(), 0600), 0);
   EXPECT_THAT(load_bundle(directory.path()).status().message(), HasSubstr("found a pipe"));
+}
+
+TEST(Bundle, TextOfBytesNeedsNoFile) {
+  const TempDir directory;
+  const Spec spec = small_text_spec();
+  write_bundle(directory.path(), spec, random_tensors(spec, 1));
+  const Result<Bundle> bundle = load_bundle(directory.path());
+  ASSERT_TRUE(bundle.ok()) << bundle.status().message();
+  EXPECT_EQ(bundle->tokenizer->size(), 256);
+  EXPECT_EQ(random_bundle(small_symbol_spec(), 1).tokenizer, nullptr);
+}
+
+TEST(Bundle, ATokenizerIsReadFromItsFileAndMustFitTheValues) {
+  const TempDir directory;
+  Spec spec = small_text_spec();
+  spec.text = TextKind::kTokenizer;
+  spec.vocabulary = spec.head.values = 901;
+  write_bundle(directory.path(), spec, random_tensors(spec, 1));
+  const std::string path = directory.path() + "/tokenizer.json";
+  const Status none = load_bundle(directory.path()).status();
+  EXPECT_EQ(none.code(), Code::kNotFound);
+  EXPECT_THAT(none.message(), HasSubstr("/tokenizer.json: cannot be opened"));
+  EXPECT_THAT(none.message(), HasSubstr("config.json says \"text\": \"tokenizer\""));
+  write_file(path, "{}");
+  EXPECT_THAT(load_bundle(directory.path()).status().message(),
+              testing::StartsWith(path + ": model: expected an object, found no such key"));
+  std::filesystem::copy_file("tests/golden/tokenizers/gpt2/tokenizer.json", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  const Result<Bundle> bundle = load_bundle(directory.path());
+  ASSERT_TRUE(bundle.ok()) << bundle.status().message();
+  EXPECT_EQ(bundle->tokenizer->size(), 901);
+  std::filesystem::copy_file("tests/golden/tokenizers/words/tokenizer.json", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(load_bundle(directory.path()).status().message(),
+              HasSubstr("tokenizer.json: expected values from 0 to 900, as config.json has 901, "
+                        "found 905 for '\\xe2\\x98\\x83'"));
 }
 
 TEST(Bundle, DigestFollowsTheWeights) {

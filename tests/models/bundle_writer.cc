@@ -154,6 +154,17 @@ Spec small_symbol_spec() {
   return spec;
 }
 
+Spec small_text_spec() {
+  Spec spec = small_symbol_spec();
+  spec.name = "small-text";
+  spec.vocabulary = 256;
+  spec.head = {HeadKind::kCategorical, 256, 0};
+  spec.symbols.clear();
+  spec.begin.reset();
+  spec.text = TextKind::kBytes;
+  return spec;
+}
+
 TensorMap random_tensors(const Spec& spec, uint64_t seed) {
   Normal normal(seed);
   TensorMap tensors;
@@ -166,7 +177,8 @@ TensorMap random_tensors(const Spec& spec, uint64_t seed) {
 }
 
 Bundle random_bundle(const Spec& spec, uint64_t seed) {
-  return {"", spec, random_tensors(spec, seed), "random-" + std::to_string(seed)};
+  return {"", spec, random_tensors(spec, seed), "random-" + std::to_string(seed),
+          spec.text == TextKind::kBytes ? Tokenizer::of_bytes() : nullptr};
 }
 
 float stored(float value, StoredType type) {

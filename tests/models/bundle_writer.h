@@ -40,6 +40,9 @@ Spec small_image_spec();
 // from a histogram.
 Spec small_symbol_spec();
 
+// The bytes of text, without a last position or a first value: the sizes of small_symbol_spec().
+Spec small_text_spec();
+
 // Every tensor of the spec, the same for the same seed on every machine of one kind. Activations
 // stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1, embeddings ~ N(0,
 // 1), a position table of sinusoids.

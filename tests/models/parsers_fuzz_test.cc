@@ -77,10 +77,10 @@ class Mutator {
 
 // Mutates members of a pool, which grows by what was accepted. Gives how many inputs were.
 template <typename Check>
-int walk(std::vector<std::string> pool, Mutator mutate, Check check) {
+int walk(std::vector<std::string> pool, Mutator mutate, Check check, int inputs = kInputs) {
   int accepted = 0;
   for (const std::string& seed : pool) EXPECT_TRUE(check(seed)) << seed;
-  for (int i = 0; i < kInputs; ++i) {
+  for (int i = 0; i < inputs; ++i) {
     std::string input = mutate(pool[mutate.below(pool.size())], pool[mutate.below(pool.size())]);
     if (!check(input)) continue;
     ++accepted;
@@ -93,6 +93,14 @@ TEST(ParsersFuzz, SpecProperties) {
   const int accepted = walk(spec_seeds(), Mutator(1, spec_words()), check_spec);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
   EXPECT_LT(accepted, kInputs);
+}
+
+TEST(ParsersFuzz, TokenizerProperties) {
+  constexpr int kFiles = 6000;  // each takes a regular expression and a vocabulary
+  const int accepted =
+      walk(tokenizer_seeds(), Mutator(4, tokenizer_words()), check_tokenizer, kFiles);
+  EXPECT_GT(accepted, kFiles / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kFiles);
 }
 
 TEST(ParsersFuzz, SafetensorsProperties) {

@@ -47,6 +47,17 @@ constexpr const char* kSymbols = R"({
   "values": 3, "symbols": ["a", "é", "\n"]
 })";
 
+constexpr const char* kText = R"({
+  "runnel_bundle": 1, "name": "prose",
+  "model": {
+    "layers": 2, "width": 20, "heads": 3, "query_size": 7, "value_size": 5, "ffn": 33,
+    "attention": {"feature_map": "elu"}, "norm": {"kind": "layer", "placement": "post"},
+    "activation": "gelu", "embedding": {"combine": "add", "value_width": 20},
+    "position": {"kind": "none"}, "head": {"kind": "categorical"}
+  },
+  "values": 256, "text": "bytes"
+})";
+
 TEST(Spec, ReadsAnImageModel) {
   const Result<Spec> spec = parse_spec(kImage, kFile);
   ASSERT_TRUE(spec.ok()) << spec.status().message();
@@ -100,6 +111,19 @@ TEST(Spec, ReadsASymbolModelWithDefaults) {
   EXPECT_FALSE(spec->image.has_value());
   EXPECT_EQ(spec->symbols, (std::vector<std::string>{"a", "é", "\n"}));
   EXPECT_EQ(spec->state_bytes(), 2 * 3 * (7 * 5 + 7) * 4);
+}
+
+TEST(Spec, ReadsModelsOfText) {
+  const Result<Spec> bytes = parse_spec(kText, kFile);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().message();
+  EXPECT_EQ(bytes->text, TextKind::kBytes);
+  EXPECT_EQ(parse_spec(kSymbols, kFile)->text, TextKind::kNone);
+  Spec spec = *bytes;
+  spec.text = TextKind::kTokenizer;
+  spec.vocabulary = spec.head.values = 50257;
+  const Result<Spec> tokens = parse_spec(spec_to_json(spec), kFile);
+  ASSERT_TRUE(tokens.ok()) << tokens.status().message();
+  EXPECT_EQ(tokens->text, TextKind::kTokenizer);
 }
 
 // One change to a valid config, and what the error must say.
@@ -491,6 +515,31 @@ INSTANTIATE_TEST_SUITE_P(
               "/symbols/2",
               "\"a\"",
               {"symbols[2]: expected a symbol of its own", "found 'a' a second time"}},
+        Fault{"StrangeText",
+              kText,
+              "/text",
+              "\"utf-8\"",
+              {"text: expected 'bytes' or 'tokenizer', found 'utf-8'"}},
+        Fault{"TextOfFewBytes",
+              kText,
+              "/values",
+              "255",
+              {"values: expected 256, as values are the bytes of text, found 255"}},
+        Fault{"TextAndSymbols",
+              kSymbols,
+              "/text",
+              "\"tokenizer\"",
+              {"symbols: expected no such key beside text, found one"}},
+        Fault{"TextAndImage",
+              kImage,
+              "/text",
+              "\"bytes\"",
+              {"image: expected no such key beside text"}},
+        Fault{"TextOfAMixture",
+              kText,
+              "/model/head",
+              R"({"kind": "mixture_of_logistics", "components": 2})",
+              {"model.head.kind: expected 'categorical', as values are text, found 'mixture_of_"}},
         Fault{"NoSymbols", kImage, "/symbols", "[]", {"symbols: expected an array of 256"}},
         Fault{"ImageHeight",
               kImage,

@@ -42,7 +42,7 @@ TEST(DurationOf, WhatIsMalformedIsRefused) {
 
 TEST(RequestOf, AnEmptyMessageHasTheDefaults) {
   const Delivery delivery{.max_values = 5, .max_delay = std::chrono::milliseconds(7)};
-  const auto request = request_of({}, "m", delivery);
+  const auto request = request_of({}, {"m"}, delivery);
   ASSERT_TRUE(request.ok());
   EXPECT_FALSE(request->session);
   EXPECT_TRUE(request->prompt.empty());
@@ -79,7 +79,7 @@ TEST(RequestOf, EveryFieldArrives) {
   message.set_request_id("r");
   message.mutable_delivery()->set_max_values(0);
   *message.mutable_delivery()->mutable_max_delay() = wire(0, 1000);
-  const auto request = request_of(message, "m", {});
+  const auto request = request_of(message, {"m"}, {});
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->session, "s");
   EXPECT_EQ(request->prompt, std::vector<int32_t>{3});
@@ -104,18 +104,19 @@ TEST(RequestOf, EveryFieldArrives) {
 TEST(RequestOf, TextStoredStatesAndMalformedTimesAreRefused) {
   v1::GenerateRequest text;
   text.set_text("");
-  EXPECT_EQ(request_of(text, "m", {}).status().message(),
+  EXPECT_EQ(request_of(text, {"m"}, {}).status().message(),
             "text is set, but model 'm' has no tokenizer: send values");
   v1::GenerateRequest state;
   state.mutable_origin()->set_state("x\n");
-  EXPECT_EQ(request_of(state, "m", {}).status().code(), Code::kNotFound);
-  EXPECT_THAT(request_of(state, "m", {}).status().message(), HasSubstr("no stored state 'x\\x0a'"));
+  EXPECT_EQ(request_of(state, {"m"}, {}).status().code(), Code::kNotFound);
+  EXPECT_THAT(request_of(state, {"m"}, {}).status().message(),
+              HasSubstr("no stored state 'x\\x0a'"));
   v1::GenerateRequest time;
   *time.mutable_max_time() = wire(1, -1);
-  EXPECT_THAT(request_of(time, "m", {}).status().message(), HasSubstr("max_time has"));
+  EXPECT_THAT(request_of(time, {"m"}, {}).status().message(), HasSubstr("max_time has"));
   v1::GenerateRequest delay;
   *delay.mutable_delivery()->mutable_max_delay() = wire(1, -1);
-  EXPECT_THAT(request_of(delay, "m", {}).status().message(), HasSubstr("delivery.max_delay has"));
+  EXPECT_THAT(request_of(delay, {"m"}, {}).status().message(), HasSubstr("delivery.max_delay has"));
 }
 
 // A group as a stream would give it: samples advance in any order, positions of each without gaps.
@@ -229,7 +230,7 @@ TEST(SessionMessage, SaysWhatIsKnown) {
                          .state = SessionState::kGenerating,
                          .position = 7,
                          .idle = std::chrono::milliseconds(1500)};
-  const v1::Session message = session_message(info, "m", 99);
+  const v1::Session message = session_message(info, {"m"}, 99);
   EXPECT_EQ(message.id(), "a");
   EXPECT_EQ(message.model(), "m");
   EXPECT_EQ(message.position(), 7);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "models/linear_transformer.h"
+#include "models/utf8.h"
 #include "tests/models/bundle_writer.h"
 
 namespace runnel {
@@ -31,6 +32,7 @@ ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& 
   served.name = spec.name;
   auto backend = make_cpu_backend({.isa = {}, .threads = 1});
   EXPECT_TRUE(backend.ok());
+  served.tokenizer = bundle.tokenizer;
   served.backend = std::move(*backend);
   auto model = make_linear_transformer(bundle, *served.backend, limits);
   EXPECT_TRUE(model.ok());
@@ -74,7 +76,9 @@ void Generated::take(const v1::GenerateResponse& response) {
   int count = 0;
   for (const v1::ValueRun& run : response.values().runs()) {
     EXPECT_FALSE(finished.contains(run.sample())) << "nothing of a sample after its Finished";
-    EXPECT_GT(run.values_size(), 0);
+    EXPECT_TRUE(run.values_size() > 0 || !run.text().empty());
+    EXPECT_EQ(valid_utf8_prefix(run.text()), run.text().size()) << "whole characters";
+    text[run.sample()] += run.text();
     EXPECT_EQ(run.values_size(), run.log_probs_size());
     auto& all = values[run.sample()];
     if (all.empty()) first_position[run.sample()] = run.position();

@@ -41,6 +41,7 @@ struct Generated {
   std::vector<std::string> order;  // "started", "values", "finished"
   std::map<int, std::vector<int32_t>> values;
   std::map<int, std::vector<float>> log_probs;
+  std::map<int, std::string> text;
   std::map<int, std::vector<v1::TopLogProbs>> top;
   std::map<int, int64_t> first_position;
   std::map<int, v1::Finished> finished;

@@ -97,6 +97,11 @@ class ConfigTest(unittest.TestCase):
             with self.subTest(changes):
                 bundle_format.check_config(changed(**changes))
 
+    def test_accepts_text(self):
+        text = {"image": None, "model__head": {"kind": "categorical"}}
+        bundle_format.check_config(changed(**text, text="bytes"))
+        bundle_format.check_config(changed(**text, text="tokenizer", values=50257))
+
     def test_refuses(self):
         symbols = {"image": None, "values": 2, "model__head": {"kind": "categorical"}}
         for changes, *parts in (
@@ -141,6 +146,10 @@ class ConfigTest(unittest.TestCase):
             (symbols | {"symbols": ["é" * 33, "a"]}, "symbols[0]", "found 66"),
             (symbols | {"symbols": ["a", "a"]}, "symbols[1]", "second time"),
             (symbols | {"symbols": ["a", "\ud800"]}, "symbols[1]", "surrogate"),
+            ({"text": "bytes"}, "text and image", "exclude each other"),
+            ({"text": "bytes", "image": None}, "model.head.kind", "mixture_of_logistics"),
+            (symbols | {"text": "bytes"}, "values", "256", "found 2"),
+            (symbols | {"text": "utf-8"}, "text", "'bytes' or 'tokenizer'", "'utf-8'"),
             ({"values": 300, "model__head": {"kind": "categorical"}}, "at most 256", "found 300"),
         ):
             with self.subTest(changes), self.assertRaises(BundleError) as caught:

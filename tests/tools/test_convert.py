@@ -171,6 +171,9 @@ class ReadsTest(ConvertTest):
         self.assertEqual(config["symbols"], list("_0123456789"))
         self.assertNotIn("begin", config)
         self.assertNotIn("image", config)
+        tokenizer = self.write("tokenizer.json", "{}")
+        config, _ = self.convert(path, "--heads", "3", "--tokenizer", tokenizer)
+        self.assertEqual(config["text"], "tokenizer")
 
     def test_old_file_format(self):
         state = model()
@@ -408,6 +411,8 @@ class RefusesTest(ConvertTest):
             (self.flags + ["--symbols-file", symbols], "symbols.json", "JSON array of strings"),
             (self.flags + ["--symbols-file", broken], "broken.json", "expected JSON"),
             (self.flags + ["--symbols-file", nothing], "--symbols-file", "No such file"),
+            (self.flags + ["--text"], "text and image", "exclude each other"),
+            (self.flags + ["--text", "--tokenizer", "x"], "--text and --tokenizer"),
             (self.flags + ["--begin", "256"], "begin.value", "found 256"),
             (self.flags + ["--begin", "x"], "--begin", "'x'"),
             (self.flags + ["--begin", "-1"], "--begin", "'-1'"),

@@ -97,6 +97,9 @@ class RandomBundleTest(ToolTest):
         self.assertEqual((config["values"], config["symbols"]), (3, ["a", "b", "c"]))
         self.assertEqual(config["model"]["position"], {"kind": "table", "length": 70})
         self.assertNotIn("begin", config)
+        config, _ = self.generate("--text", "--endless")
+        self.assertEqual((config["values"], config["text"]), (256, "bytes"))
+        self.assertEqual(config["model"]["head"], {"kind": "categorical"})
         path = self.write("s.json", json.dumps(["<end>", "\n"]))
         config, _ = self.generate("--symbols-file", path, "--endless", "--combine", "add")
         self.assertEqual(config["symbols"], ["<end>", "\n"])
@@ -121,6 +124,8 @@ class RandomBundleTest(ToolTest):
             (["--symbols", "ab"], "--length is needed"),
             (["--symbols", "ab", "--symbols-file", "x"], "--symbols and --symbols-file"),
             (["--symbols", "aa", "--endless"], "symbols[1]", "second time"),
+            (["--symbols", "ab", "--endless", "--text"], "text and symbols", "exclude each other"),
+            (["--text", "--image", "4x4x1"], "text and image", "exclude each other"),
             (["--symbols", "ab", "--head", "mixture", "--endless"], "values", "256 bytes"),
             (
                 ["--image", "4x4", "--length", "9"],

@@ -88,8 +88,18 @@ void add_generate(CLI::App& app, int& exit_code) {
   auto* rows = command->add_option("--rows", options->rows, "Rows of the picture that are given");
   image->needs(rows);
   rows->needs(image);
-  command->add_option("--values", options->values, "First values, as numbers: \"1,2,3\"")
-      ->excludes(image);
+  auto* values =
+      command->add_option("--values", options->values, "First values, as numbers: \"1,2,3\"")
+          ->excludes(image);
+  auto* prompt = command->add_option("--prompt", options->prompt, "Go on from this text")
+                     ->excludes(image)
+                     ->excludes(values);
+  command->add_option("--prompt-file", options->prompt_file, "Go on from the text in this file")
+      ->excludes(image)
+      ->excludes(values)
+      ->excludes(prompt);
+  command->add_option("--stop", options->stop, "End where this text has been drawn; several times")
+      ->allow_extra_args(false);
   command->add_option("--max-values", options->max_values,
                       "Values to draw at most (default: to the model's last position)");
   add_sampling(*command, *options);

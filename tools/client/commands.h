@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/client/console.h"
 
@@ -23,6 +24,9 @@ struct GenerateOptions {
   std::string prompt_image;
   std::optional<int64_t> rows;  // of prompt_image
   std::string values;           // prompt as numbers
+  std::optional<std::string> prompt;
+  std::string prompt_file;        // holds the prompt
+  std::vector<std::string> stop;  // texts
   std::optional<int64_t> max_values;
   std::string session;
   bool keep = false;

@@ -4,7 +4,9 @@
 #include <optional>
 #include <span>
 
+#include "base/limits.h"
 #include "models/text.h"
+#include "models/utf8.h"
 #include "tools/client/client.h"
 #include "tools/client/commands.h"
 #include "tools/client/file_bytes.h"
@@ -30,6 +32,7 @@ struct Plan {
   ModelView model;
   v1::GenerateRequest request;
   std::vector<int32_t> prompt;
+  std::string text;    // the prompt, where it is text
   SheetLayout layout;  // of images
   std::string out;     // of images: the file to write
 };
@@ -50,6 +53,11 @@ Status check_flags(const GenerateOptions& options, const ModelView& model) {
   if (!model.image && !options.prompt_image.empty()) {
     return invalid_argument("--prompt-image is for models of images; " + name +
                             " has symbols: give a prompt with --values");
+  }
+  if (!model.has_text &&
+      (options.prompt || !options.prompt_file.empty() || !options.stop.empty())) {
+    return invalid_argument("--prompt, --prompt-file and --stop are for models of text; " + name +
+                            " has no tokenizer: give a prompt with --values");
   }
   if (!model.image && !options.out.empty()) {
     return invalid_argument("--out is for models of images; " + name +
@@ -77,7 +85,12 @@ void fill_sampling(const GenerateOptions& options, v1::Sampling& sampling) {
 void fill_request(const GenerateOptions& options, const Plan& plan, v1::GenerateRequest& request) {
   request.set_model(plan.model.name);
   if (!options.session.empty()) request.mutable_origin()->set_session(options.session);
-  request.mutable_values()->mutable_values()->Add(plan.prompt.begin(), plan.prompt.end());
+  if (plan.text.empty()) {
+    request.mutable_values()->mutable_values()->Add(plan.prompt.begin(), plan.prompt.end());
+  } else {
+    request.set_text(plan.text);
+  }
+  for (const std::string& text : options.stop) request.add_stop_text(text);
   request.set_samples(options.count);
   if (options.max_values) request.set_max_values(*options.max_values);
   fill_sampling(options, *request.mutable_sampling());
@@ -88,6 +101,32 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
     request.mutable_delivery()->set_max_values(1024);
     request.mutable_delivery()->mutable_max_delay()->set_nanos(100'000'000);
   }
+}
+
+// OK for what can be sent as text. `flag` names it.
+Status check_text(const std::string& text, const std::string& flag) {
+  const size_t valid = valid_utf8_prefix(text);
+  if (valid == text.size()) return {};
+  return invalid_argument(flag + " is not valid UTF-8 at byte " + std::to_string(valid) +
+                          ": give UTF-8, or values with --values");
+}
+
+// The prompt that is text; empty where there is none.
+Result<std::string> text_prompt(const GenerateOptions& options) {
+  std::string text = options.prompt.value_or("");
+  std::string flag = "--prompt";
+  if (!options.prompt_file.empty()) {
+    const Result<std::vector<uint8_t>> bytes =
+        read_file(options.prompt_file, limits::kTextBytes.max);
+    if (!bytes.ok()) return bytes.status();
+    text.assign(bytes->begin(), bytes->end());
+    flag = quote(options.prompt_file, 400);
+  }
+  if (Status s = check_text(text, flag); !s.ok()) return s;
+  for (const std::string& stop : options.stop) {
+    if (Status s = check_text(stop, "--stop"); !s.ok()) return s;
+  }
+  return text;
 }
 
 Result<Plan> make_plan(const GenerateOptions& options, ModelView model) {
@@ -102,6 +141,9 @@ Result<Plan> make_plan(const GenerateOptions& options, ModelView model) {
     if (!prompt.ok()) return prompt.status();
     plan.prompt = std::move(*prompt);
   }
+  auto text = text_prompt(options);
+  if (!text.ok()) return text.status();
+  plan.text = std::move(*text);
   if (model.image) {
     plan.out = options.out.empty() ? default_file(model.name) : options.out;
     if (Status status = check_writable(plan.out); !status.ok()) return status;
@@ -117,12 +159,20 @@ Result<Plan> make_plan(const GenerateOptions& options, ModelView model) {
 // Values that the call will bring, all samples together; 0 where that is not known beforehand.
 int64_t expected_values(const Plan& plan, int64_t position) {
   const int64_t samples = plan.request.samples();
+  const bool may_stop = plan.request.stop_text_size() > 0;
+  if (may_stop || (!plan.text.empty() && !plan.request.has_max_values())) return 0;
   const int64_t start = position + static_cast<int64_t>(plan.prompt.size());
   const int64_t most =
       plan.model.max_length == 0 ? INT64_MAX : std::max<int64_t>(plan.model.max_length - start, 0);
   const int64_t each =
       plan.request.has_max_values() ? std::min<int64_t>(most, plan.request.max_values()) : most;
   return each > INT64_MAX / samples ? 0 : each * samples;
+}
+
+// Values as they are printed: `text` where the server writes it.
+std::string written(std::span<const int32_t> values, const std::string& text,
+                    const ModelView& model) {
+  return model.has_text ? tame(text) : values_to_text(values, model.symbols);
 }
 
 // Shows a call's values while they come.
@@ -156,9 +206,8 @@ class Display {
  private:
   void print(const v1::Values& values) {
     for (const v1::ValueRun& run : values.runs()) {
-      const std::span<const int32_t> numbers(run.values().data(), run.values_size());
-      const std::string text =
-          run.text().empty() ? values_to_text(numbers, plan_.model.symbols) : tame(run.text());
+      const std::string text = written(
+          {run.values().data(), static_cast<size_t>(run.values_size())}, run.text(), plan_.model);
       if (text.empty()) continue;
       console_.out << text;
       line_ended_ = text.back() == '\n';
@@ -203,8 +252,7 @@ json sample_json(const SampleTranscript& sample, const ModelView& model) {
   json values = {
       {"position", sample.position}, {"values", sample.values}, {"log_probs", sample.log_probs}};
   if (!model.image) {
-    values["text"] =
-        sample.text.empty() ? values_to_text(sample.values, model.symbols) : sample.text;
+    values["text"] = model.has_text ? sample.text : values_to_text(sample.values, model.symbols);
   }
   if (sample.finished) {
     values["reason"] = v1::Finished::Reason_Name(sample.finished->reason());
@@ -268,9 +316,7 @@ void print_summary(const Plan& plan, const Transcript& transcript, const Display
     for (size_t i = 0; !display.streams_text() && i < transcript.samples().size(); ++i) {
       const SampleTranscript& sample = transcript.samples()[i];
       console.out << "--- sample " << i << '\n'
-                  << (sample.text.empty() ? values_to_text(sample.values, plan.model.symbols)
-                                          : tame(sample.text))
-                  << std::endl;
+                  << written(sample.values, sample.text, plan.model) << std::endl;
     }
     console.err << with_commas(transcript.values()) << " values, seed " << started.seed() << ", "
                 << figures(plan, transcript, seconds) << std::endl;

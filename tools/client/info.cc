@@ -57,7 +57,9 @@ Lines spec_lines(const Spec& spec) {
                                     std::to_string(spec.image->width) + ", " +
                                     (spec.image->channels == 1 ? "grey" : "red green blue"));
   } else {
-    lines.emplace_back("draws", "sequences of " + std::to_string(spec.vocabulary) + " symbols");
+    const std::string values = std::to_string(spec.vocabulary);
+    lines.emplace_back("draws", spec.text == TextKind::kNone ? "sequences of " + values + " symbols"
+                                                             : "text, over " + values + " values");
   }
   lines.emplace_back("size", std::to_string(spec.layers) + " layers, width " +
                                  std::to_string(spec.width) + ", " + std::to_string(spec.heads) +

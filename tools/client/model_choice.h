@@ -18,6 +18,7 @@ struct ModelView {
   std::optional<ImageShape> image;
   std::vector<std::string> symbols;
   bool has_begin = false;
+  bool has_text = false;  // the server turns text into values and back
 };
 
 // The model called `name`, or the only one where `name` is empty. NOT_FOUND lists what there is;

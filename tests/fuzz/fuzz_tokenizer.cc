@@ -1,0 +1,10 @@
+// libFuzzer on tokenizer.json, and on what it makes of text.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  runnel::check_tokenizer({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
