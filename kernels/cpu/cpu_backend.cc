@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -31,9 +32,12 @@ constexpr int kBlockRows = 32;
 constexpr int kRunInputs = 16;
 constexpr int kFewestRunInputs = 8;
 
+// While one head's state is worked at, that of the one so many later is asked for.
+constexpr int kHeadsAhead = 2;
+
 // Where threads share each operation, they meet behind it. That is worth its while for so many
-// nanoseconds of work in an operation and in all of them.
-constexpr int64_t kWorthSharing = 800;
+// nanoseconds of work for each thread in an operation, and of all of it.
+constexpr int64_t kWorthAThread = 400;
 constexpr int64_t kWorthATeam = 40'000;
 // A task is so long at most, so that nobody waits long for the last one.
 constexpr int64_t kLongestTask = 8000;
@@ -127,8 +131,8 @@ class CpuBackend final : public Backend {
                  [&](int task) { body(part(count, task, tasks), part(count, task + 1, tasks)); });
   }
   int tasks_for(int64_t nanoseconds) const {
-    if (nanoseconds < kWorthSharing) return 1;
-    return static_cast<int>(std::max<int64_t>(threads_, nanoseconds / kLongestTask));
+    const int64_t threads = std::clamp<int64_t>(nanoseconds / kWorthAThread, 1, threads_);
+    return static_cast<int>(std::max(threads, nanoseconds / kLongestTask));
   }
   void run_together(Rows rows, const Pass& pass);
   void run_in_parts(Rows rows, int parts, const Pass& pass);
@@ -142,6 +146,7 @@ class CpuBackend final : public Backend {
   // Of the backend; a lane has none.
   cpu::Arena weights_;
   std::unique_ptr<Team> team_;
+  bool backwards_ = false;  // the order of runs
 
   cpu::Phases* shared_ = nullptr;  // set: the threads share each operation
   uint32_t phase_ = 0;             // that comes next
@@ -193,24 +198,30 @@ void CpuBackend::run(Rows rows, int64_t work, const Pass& pass) {
 void CpuBackend::run_together(Rows rows, const Pass& pass) {
   team_->phases.restart();
   const int threads = team_->pool.threads();
+  std::atomic<bool> over = false;
   team_->pool.for_each(threads, [&](int, int thread) {
+    if (over.load(std::memory_order_relaxed)) return;  // in the place of a thread that never came
     CpuBackend& lane = *team_->lanes[thread];
     lane.shared_ = &team_->phases;
     lane.phase_ = 0;
     lane.threads_ = threads;
     pass(lane, 0, rows.count);
     lane.shared_ = nullptr;
+    over.store(true, std::memory_order_relaxed);
   });
 }
 
-// Run `index` of `runs` begins with the first row at or behind its share of the inputs.
+// Run `index` of `runs` begins with the first row at or behind its share of the inputs. Batches
+// begin at alternate ends: the states that the one before has come to last are still in a cache.
 void CpuBackend::run_in_parts(Rows rows, int runs, const Pass& pass) {
   const auto begin_of = [&](int index) {
     const int32_t input = rows.first[0] + part(rows.inputs(), index, runs);
     return static_cast<int>(std::lower_bound(rows.first, rows.first + rows.count, input) -
                             rows.first);
   };
-  team_->pool.for_each(runs, [&](int index, int thread) {
+  backwards_ = !backwards_;
+  team_->pool.for_each(runs, [&](int task, int thread) {
+    const int index = backwards_ ? runs - 1 - task : task;
     const int begin = begin_of(index);
     const int end = index + 1 == runs ? rows.count : begin_of(index + 1);
     if (begin < end) pass(*team_->lanes[thread], begin, end);
@@ -449,7 +460,7 @@ void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const Recurrence
   };
   const int64_t work = out.rows * int64_t{heads} * (dk * dv / 10 + 20);
   split(rows.count * heads, work, [&](int begin, int end) {
-    for (int item = begin; item < end; ++item) head(item, std::min(item + 1, end - 1));
+    for (int item = begin; item < end; ++item) head(item, std::min(item + kHeadsAhead, end - 1));
   });
 }
 

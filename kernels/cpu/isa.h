@@ -52,7 +52,7 @@ struct RecurArgs {
   int dk, dv;
   float eps;
   float* state;
-  const float* next;  // the state that comes after it: is asked for ahead of its use
+  const float* next;  // a state that comes soon: is asked for ahead of its use
   float* out;         // [inputs, dv]
   int64_t out_stride;
 };

@@ -115,9 +115,9 @@ TEST_P(Matmul, MatchesReferenceOnShapesThatBreak) {
 }
 
 TEST_P(Matmul, RoundsWeightsAndInputsToBf16AndNothingElse) {
-  for (const int in : {1, 2, 3, 16, 17, 31, 33, 64, 100, 257}) {
+  for (const int in : {1, 2, 3, 17, 64, 257}) {
     for (const int out : {1, 31, 33, 130}) {
-      for (const int rows : {1, 3, 8, 17, 40, 70}) {
+      for (const int rows : {1, 8, 39}) {
         const Rounded problem(Problem(rows, in, out, static_cast<uint32_t>(in * out + rows)));
         expect_close(problem.exact, Activation::kGelu,
                      run(backend(), problem.given, Activation::kGelu, all_rows(problem.given), 3));
