@@ -11,8 +11,10 @@
 #include <numbers>
 #include <optional>
 
+#include "kernels/cuda/cuda_backend.h"
 #include "models/bundle.h"
 #include "models/safetensors.h"
+#include "tests/kernels/host_device.h"
 #include "tests/models/model_harness.h"
 #include "tests/models/recording_backend.h"
 #include "tests/reference/reference_model.h"
@@ -113,10 +115,8 @@ Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
   return found;
 }
 
-Golden run_model(const Bundle& bundle, Isa isa, const std::vector<int32_t>& values) {
-  auto backend = make_cpu_backend({isa, 1});
-  EXPECT_TRUE(backend.ok());
-  RecordingBackend recorder(*backend.value());
+Golden run_model(const Bundle& bundle, Backend& backend, const std::vector<int32_t>& values) {
+  RecordingBackend recorder(backend);
   auto model = make_linear_transformer(bundle, recorder, kLimits);
   EXPECT_TRUE(model.ok());
   begin_sequence(*model.value(), 0, values[0]);
@@ -125,6 +125,12 @@ Golden run_model(const Bundle& bundle, Isa isa, const std::vector<int32_t>& valu
   found.log_prob = feed(*model.value(), 0, rest, kChunk - 1, Want::kScores);
   found.head = recorder.heads;
   return found;
+}
+
+Golden run_model(const Bundle& bundle, Isa isa, const std::vector<int32_t>& values) {
+  const auto backend = make_cpu_backend({isa, 1});
+  EXPECT_TRUE(backend.ok());
+  return run_model(bundle, **backend, values);
 }
 
 // Narrow scales (down to e^-7) make log-probabilities 1,000 times as sensitive as the head outputs
@@ -167,6 +173,40 @@ TEST(Golden, TheReferenceAgreesOnADigit) {
   const Bundle bundle = load("zoo/mnist");
   const Golden golden = load_golden("zoo_mnist", 8)[0];
   expect_near(run_reference(bundle, golden.values), golden, bundle.spec.head.width(), 1e-6, 1e-6);
+}
+
+TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) {
+  cuda::DeviceBackend<cuda::HostDevice> backend(cuda::ThreadOrder::kShuffled);
+  for (const std::string name : kModels) {
+    SCOPED_TRACE(name);
+    const Bundle bundle = load(kFolder + name);
+    const Golden golden = load_golden(name, 1)[0];
+    const Golden found = run_model(bundle, backend, golden.values);
+    expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
+    expect_scores_of_own_head(found, golden.values, bundle.spec.head);
+  }
+}
+
+// Its head outputs stay on the device.
+TEST(Golden, TheGpuAgrees) {
+  const auto backend = make_cuda_backend();
+  if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
+    GTEST_SKIP() << backend.status().message();
+  }
+  ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+  const auto agree = [&](const std::string& directory, const std::string& name, int count) {
+    const Bundle bundle = load(directory);
+    const auto model = make_linear_transformer(bundle, **backend, kLimits);
+    ASSERT_TRUE(model.ok());
+    for (const Golden& golden : load_golden(name, count)) {
+      begin_sequence(**model, 0, golden.values[0]);
+      const std::vector<int32_t> rest(golden.values.begin() + 1, golden.values.end());
+      const std::vector<float> found = feed(**model, 0, rest, kChunk - 1, Want::kScores);
+      EXPECT_LT(worst_error(found, golden.log_prob), kLogProbTolerance) << name;
+    }
+  };
+  for (const std::string name : kModels) agree(kFolder + name, name, 1);
+  agree("zoo/mnist", "zoo_mnist", 8);
 }
 
 class GoldenTest : public testing::TestWithParam<Isa> {
