@@ -128,7 +128,6 @@ class CudaBlock {
   }
 
  private:
-#ifdef __CUDA_ARCH__
   // The warps' results, in the order of warps, for all threads.
   template <typename T, typename Join>
   __device__ static T join(T mine, const Join& join) {
@@ -140,7 +139,6 @@ class CudaBlock {
     __syncthreads();
     return total;
   }
-#endif
 };
 
 template <typename Kernel>
