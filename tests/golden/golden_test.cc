@@ -264,22 +264,46 @@ double bits_per_dim(Model& model, const std::vector<int32_t>& image) {
 }
 
 // PyTorch's figures are of fp32.
-void expect_bits_per_dim(std::optional<Isa> isa, Precision precision, size_t count,
-                         double tolerance) {
-  const Bundle bundle = load("zoo/mnist");
+void expect_bits_per_dim(Model& model, size_t count, double tolerance) {
   const SafetensorsFile file = open(std::string(kFolder) + "zoo_mnist/golden.bin");
   const std::vector<float> expected = read(file, "bits_per_dim");
   const auto images = read_images(std::string(kFolder) + "mnist_test_100.idx3-ubyte");
   ASSERT_EQ(images.size(), 100);
   ASSERT_EQ(expected.size(), images.size());
-  const CpuModel made = make_cpu_model(bundle, {isa, 0}, kLimits, precision);
   double worst = 0.0;
   for (size_t i = 0; i < count; ++i) {
-    const double found = bits_per_dim(*made.model, images[i]);
+    const double found = bits_per_dim(model, images[i]);
     worst = std::max(worst, std::abs(found - double{expected[i]}));
     EXPECT_NEAR(found, expected[i], tolerance) << "image " << i;
   }
   testing::Test::RecordProperty("worst", std::to_string(worst));
+}
+
+void expect_bits_per_dim(std::optional<Isa> isa, Precision precision, size_t count,
+                         double tolerance) {
+  const CpuModel made = make_cpu_model(load("zoo/mnist"), {isa, 0}, kLimits, precision);
+  expect_bits_per_dim(*made.model, count, tolerance);
+}
+
+void expect_bits_per_dim(Backend& backend, Precision precision, size_t count, double tolerance) {
+  const auto model = make_linear_transformer(load("zoo/mnist"), backend, kLimits, precision);
+  ASSERT_TRUE(model.ok());
+  expect_bits_per_dim(**model, count, tolerance);
+}
+
+TEST(Golden, TheGpusKernelsKeepBitsPerDimensionInBf16) {
+  cuda::DeviceBackend<cuda::HostDevice> backend(cuda::ThreadOrder::kForward);
+  expect_bits_per_dim(backend, Precision::kBf16, 1, 2e-3);
+}
+
+TEST(Golden, TheGpuKeepsBitsPerDimension) {
+  const auto backend = make_cuda_backend();
+  if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
+    GTEST_SKIP() << backend.status().message();
+  }
+  ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+  expect_bits_per_dim(**backend, Precision::kFp32, 100, 1e-5);
+  expect_bits_per_dim(**backend, Precision::kBf16, 100, 2e-3);
 }
 
 TEST(Golden, BitsPerDimensionOfTestImages) { expect_bits_per_dim({}, Precision::kFp32, 100, 1e-5); }
