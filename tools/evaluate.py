@@ -2,8 +2,8 @@
 """Compute a model card's figures through a server: the mean of what the Score RPC says of data held out.
 
 The data are those that tools/train/train.py holds out, read from --data. What is printed is what the card says, within
-what fp32 leaves open; for `copy` also how many sequences the model says again without a fault when it goes on greedily
-from the first half.
+what fp32 leaves open; a server that is named with --server has a precision of its own. For `copy` also how many sequences
+the model says again without a fault, when it goes on greedily from the first half.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def run(argv):
     config = read_json(os.path.join(args.bundle, "config.json"), "BUNDLE")
     length = config["model"]["position"].get("length")
     data = datasets.load(args.dataset, args.data, args.work, length)
-    flags = ("--threads", str(args.threads))
+    flags = ("--threads", str(args.threads), "--precision", "fp32")  # the precision of the card
     report = {}
     with serving.connect(args.bundle, args.runnel, args.server, flags) as client:
         client.model = config["name"]

@@ -129,7 +129,7 @@ def run(argv):
     config = read_json(os.path.join(args.bundle, "config.json"), "BUNDLE")
     os.makedirs(args.out, exist_ok=True)
     sampling = {"seed": args.seed, "temperature": args.temperature}
-    with serving.connect(args.bundle, args.runnel, args.server) as client:
+    with serving.connect(args.bundle, args.runnel, args.server, ("--precision", "fp32")) as client:
         client.model = config["name"]
         if "image" in config:
             draw_images(client, config, args, sampling)

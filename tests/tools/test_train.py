@@ -76,6 +76,12 @@ class AttentionTest(unittest.TestCase):
         self.assertEqual(found.dtype, torch.float32)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
+    def test_small_features_keep_their_digits(self):
+        x = torch.linspace(-60, 5, 300)
+        expected = torch.nn.functional.elu(x.double()) + 1
+        expected[x < -20] = x[x < -20].double().exp()
+        torch.testing.assert_close(attention.feature_map(x).double(), expected, rtol=1e-5, atol=0)
+
     def test_gradients(self):
         q, k, v = (x[:1, :2].clone().requires_grad_() for x in inputs(7))
         self.assertTrue(

@@ -90,7 +90,8 @@ up to {run['lr']:g}, half a cosine; torch {report['torch']}. By `tools/train/tra
 ## Figures
 
 {figures_table(report)}
-Computed by the trainer in fp32 with the weights as they are stored. Through the server, to compare with "first 100" (without `--first`: all):
+Computed by the trainer in fp32 with the weights as they are stored. Through the server, to compare with "first 100"
+(without `--first`: all):
 
 ```sh
 tools/evaluate.py --runnel build/release/runnel --dataset {run['dataset']} --data DIR --first 100 zoo/{config['name']}
