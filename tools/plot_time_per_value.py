@@ -26,6 +26,9 @@ import sys
 import tempfile
 import time
 
+import serving
+from bundle_format import BundleError
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAYERS, WIDTH, HEADS, FFN = 8, 256, 8, 1024
 HEAD_SIZE = WIDTH // HEADS
@@ -41,31 +44,6 @@ def machine():
 
 
 # --- runnel ---
-
-
-def load_messages(directory):
-    """The Python modules of the wire contract, made in `directory`."""
-    subprocess.run(["protoc", f"-I{ROOT / 'proto'}", f"--python_out={directory}",
-                    str(ROOT / "proto/runnel/v1/inference.proto")], check=True)
-    sys.path.insert(0, str(directory))
-    from runnel.v1 import inference_pb2  # pylint: disable=import-outside-toplevel
-
-    return inference_pb2
-
-
-def start_server(runnel, bundle, log):
-    """The process of a server on a free port, and its address."""
-    with open(log, "w", encoding="utf-8") as file:
-        process = subprocess.Popen([runnel, "serve", str(bundle), "--address", "127.0.0.1:0"], stderr=file)
-    for _ in range(600):
-        found = re.search(r"\bready\b.*address=(\S+)", pathlib.Path(log).read_text(encoding="utf-8"))
-        if found:
-            return process, found.group(1)
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    process.kill()
-    raise SystemExit("the server did not start:\n" + pathlib.Path(log).read_text(encoding="utf-8"))
 
 
 def stream_times(messages, address, values):
@@ -103,14 +81,14 @@ def binned(points, bins):
 
 
 @contextlib.contextmanager
-def serving(runnel):
+def endless_model(runnel):
     """The messages of the contract, and the address of a server of the endless model."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = pathlib.Path(folder) / "bundle"
         subprocess.run([sys.executable, str(ROOT / "tools/random_bundle.py"), "--preset", "mnist", "--endless",
                         "--out", str(bundle)], check=True, stdout=subprocess.DEVNULL)
-        messages = load_messages(folder)
-        process, address = start_server(runnel, bundle, pathlib.Path(folder) / "log")
+        messages = serving.load_messages(folder)
+        process, address = serving.start(runnel, str(bundle), pathlib.Path(folder) / "log")
         try:
             stream_times(messages, address, 2000)  # warms up
             yield messages, address
@@ -215,7 +193,7 @@ def measure(arguments, cores):
     steps = {"linear": 50, "softmax": arguments.steps}
     lines = {"runnel": [], "linear": [], "softmax": []}
     numerics = ""
-    with serving(arguments.runnel) as (messages, address):
+    with endless_model(arguments.runnel) as (messages, address):
         for _ in range(arguments.rounds):
             points, numerics = stream_times(messages, address, arguments.values)
             lines["runnel"].append(binned(points, arguments.bins))
@@ -294,4 +272,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BundleError as error:
+        sys.exit(f"plot_time_per_value.py: error: {error}")

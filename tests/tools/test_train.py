@@ -376,6 +376,13 @@ class AllOnGpuTest(ToolTest):
         with open(self.path("zoo", "copy", "model.safetensors"), "rb") as file:
             self.assertEqual(weights, file.read())
 
+    def test_one_that_fails_is_told_and_the_others_go_on(self):
+        argv = ["--device", "cpu", "--data", self.path("none"), "--work", self.path("work"), "--out", self.path("zoo")]
+        with unittest.mock.patch.object(all_on_gpu, "train", side_effect=[2, 0, 0, 2]) as train_one:
+            code, _, err = self.run_tool(all_on_gpu, argv)
+        self.assertEqual((code, train_one.call_count), (3, 4))
+        self.assertIn("not trained: copy, cifar10", err)
+
     def test_refuses(self):
         self.assert_refused(all_on_gpu, ["--out", "x", "--minutes", "0"], "--minutes")
         self.assert_refused(all_on_gpu, ["--out", "x", "--only", "speech"], "speech")

@@ -27,7 +27,7 @@ from bundle_format import BundleError, check
 
 # What is trained, at which size, and its share of the time. The largest last: it is what a short time cuts into.
 PLAN = (("copy", "small", 0.06), ("mnist", "paper", 0.28), ("text", "paper", 0.16), ("cifar10", "paper", 0.50))
-PAUSED = 3
+MORE_TO_DO = 3  # the exit status, of train.py too
 PIECE_BYTES = 15 << 20
 EXAMPLES = """examples:
   on a machine of one's own:      all_on_gpu.py --data data --minutes 60 --out zoo
@@ -77,8 +77,8 @@ def train(args, name, size, minutes, pause_after):
 
 
 def train_all(args):
-    """True when all are done."""
-    start = time.monotonic()
+    """True when all are done. A run that fails does not keep the others from theirs; all failures are told at last."""
+    start, failed = time.monotonic(), []
     plan = [(name, size, 1.0 if args.only else share) for name, size, share in PLAN if args.only in (None, name)]
     for name, size, share in plan:
         if os.path.exists(os.path.join(args.work, name + ".json")):
@@ -89,10 +89,13 @@ def train_all(args):
             if left < 0.5:
                 return False
         status = train(args, name, size, share * args.minutes, left)
-        if status == PAUSED:
+        if status == MORE_TO_DO:
             return False
-        check(status == 0, f"{name}: train.py ended with status {status}; call again to go on")
-    return True
+        if status != 0:
+            failed.append(name)
+    if failed:
+        print(f"all_on_gpu.py: not trained: {', '.join(failed)}; see above, and call again to go on", file=sys.stderr)
+    return not failed
 
 
 def show(args):
@@ -134,7 +137,7 @@ def run(argv):
     show(args)
     if args.pack:
         pack(args)
-    return 0 if is_done else PAUSED
+    return 0 if is_done else MORE_TO_DO
 
 
 def main(argv=None):
