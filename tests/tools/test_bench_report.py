@@ -95,6 +95,15 @@ class BenchReportTest(ToolTest):
         self.assertRegex(err, "run make build|tools/setup bench")
         self.assertEqual(os.listdir(self.dir), [])
 
+    def test_of_the_limits_the_best_counts(self):
+        bench = bench_cpu.Bench(None, None, None)
+        for first, second in ((1.0, 9.0), (3.0, 4.0)):
+            told = [{"threads": 1, "l3_gbps": first}, {"threads": 2, "l3_gbps": second}]
+            bench.bench = lambda *_words, told=told: {"limits": told}
+            bench.measure_limits()
+        self.assertEqual(list(bench.limits.values()),
+                         [{"threads": 1, "l3_gbps": 3.0}, {"threads": 2, "l3_gbps": 9.0}])
+
     def test_a_failing_command_is_told_by_its_last_line(self):
         with self.assertRaisesRegex(bench_cpu.BenchError, "sh -c: it is broken"):
             bench_cpu.run(["sh", "-c", "echo first >&2; echo it is broken >&2; exit 3"])
