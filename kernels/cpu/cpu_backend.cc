@@ -381,7 +381,7 @@ void CpuBackend::multiply(View x, const Weight& weight, Activation activation, V
                           .y = out.f32(),
                           .y_stride = out.stride};
   if (!pairs) {
-    kernels_.matmul(args, 0, x.rows, begin, end);
+    kernels_.matmul(args, x.rows, begin, end);
     return;
   }
   args.x = scratch_.as<float>();
@@ -392,7 +392,7 @@ void CpuBackend::multiply(View x, const Weight& weight, Activation activation, V
       kernels_.round_pairs(x.f32(row + i), weight.in, scratch_.as<float>() + int64_t{i} * words);
     }
     args.y = out.f32(row);
-    kernels_.matmul_pairs(args, 0, rows, begin, end);
+    kernels_.matmul_pairs(args, rows, begin, end);
   }
 }
 

@@ -59,14 +59,11 @@ struct RecurArgs {
 
 struct Kernels {
   int panel;  // columns of a panel
-  int rows;   // the most rows of a matmul that are in registers at once
 
-  // The part [row_begin, row_end) x [panel_begin, panel_end) of a matmul.
-  void (*matmul)(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
-                 int panel_end);
+  // Panels [panel_begin, panel_end) of a matmul of `rows` rows.
+  void (*matmul)(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
   // The same, of words that are pairs.
-  void (*matmul_pairs)(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
-                       int panel_end);
+  void (*matmul_pairs)(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
   // x [count] rounded to bf16, to nearest, as (count + 1) / 2 words.
   void (*round_pairs)(const float* x, int count, float* words);
   void (*norm)(const NormArgs& args, int row_begin, int row_end);

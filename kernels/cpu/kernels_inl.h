@@ -208,8 +208,7 @@ void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int en
 }
 
 template <bool kPairs>
-void matmul(const MatmulArgs& args, int row_begin, int row_end, int panel_begin, int panel_end) {
-  const int rows = row_end - row_begin;
+void matmul(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   const int blocks = (rows + kRows - 1) / kRows;
   // One block of rows: all its panels. Several: a panel stays in the cache while the blocks pass
   // over it.
@@ -218,7 +217,7 @@ void matmul(const MatmulArgs& args, int row_begin, int row_end, int panel_begin,
     for (int block = 0; block < blocks; ++block) {
       const int begin = static_cast<int>(int64_t{rows} * block / blocks);
       const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
-      rows_by_panels<kPairs, kRows>(args, end - begin, row_begin + begin, panel, panel + step);
+      rows_by_panels<kPairs, kRows>(args, end - begin, begin, panel, panel + step);
     }
   }
 }
@@ -397,7 +396,6 @@ void recur(const RecurArgs& args) {
 }
 
 constexpr Kernels kKernels = {.panel = kPanel,
-                              .rows = kRows,
                               .matmul = matmul<false>,
                               .matmul_pairs = matmul<true>,
                               .round_pairs = round_pairs,
