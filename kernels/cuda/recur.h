@@ -56,7 +56,7 @@ template <typename Columns, int kRows, int kBlockThreads>
 struct RecurKernel {
   using Args = RecurArgs;
   static constexpr int kThreads = kBlockThreads;
-  static constexpr int kResident = kRows >= 16 ? 2 : kRows >= 8 ? 5 : 8;
+  static constexpr int kResident = kRows >= 16 ? 1 : kRows >= 8 ? 4 : 8;
 
   static constexpr bool fits(int dk, int dv) {
     const int across = dv / Columns::kWidth;
