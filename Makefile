@@ -2,10 +2,10 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test bench asan tsan fuzz image gpu-check clean
+.PHONY: help setup build demo test bench bench-load asan tsan fuzz image gpu-check clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup:  ## install what is missing, with apt
 	@tools/setup build
@@ -28,6 +28,12 @@ bench: ## measure the CPU beside PyTorch, write docs/benchmarks: ten minutes (BE
 	@tools/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 tools/bench_cpu.py $(if $(BENCH_QUICK),--quick)
+
+bench-load: ## load a server to twice what it can do, write docs/benchmarks/load.md: four minutes
+	@tools/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 tools/random_bundle.py --preset mnist --endless --out build/bench/endless >/dev/null
+	@/usr/bin/python3 tools/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@tools/setup test
