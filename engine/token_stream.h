@@ -72,7 +72,8 @@ class TokenStream {
   // --- The reader's side ---
 
   // Moves all that is due into `group` (cleared first). False: nothing is due; wake() will be
-  // called once something is. After a group with `end` nothing follows.
+  // called once something is. After a group with `end` nothing follows. Who takes only when woken,
+  // and then until it is false, is not woken after the end.
   bool take(StreamGroup& group);
   // The reader has gone: the scheduler is told, and the slot is free at the next step.
   void cancel();

@@ -26,15 +26,17 @@ class BlockingReader {
     if (!refused_.ok()) return refused_;
     StreamGroup group;
     while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        const bool woken = wake_.wait_for(lock, std::chrono::seconds(60), [&] { return woken_; });
+        EXPECT_TRUE(woken);
+        if (!woken) return {Code::kDeadlineExceeded, "no wake"};
+        woken_ = false;
+      }
       while (stream_->take(group)) {
         for (const StreamValue& value : group.values) values.push_back(value.value);
         if (group.end) return *group.end;
       }
-      std::unique_lock lock(mutex_);
-      const bool woken = wake_.wait_for(lock, std::chrono::seconds(60), [&] { return woken_; });
-      EXPECT_TRUE(woken);
-      if (!woken) return {Code::kDeadlineExceeded, "no wake"};
-      woken_ = false;
     }
   }
 
