@@ -107,15 +107,11 @@ class Bench:
         import serving  # pylint: disable=import-outside-toplevel
 
         try:
-            process, address = serving.start(self.runnel, self.folder / "mnist", self.folder / "serve.log",
-                                             ("--backend", "cpu", *flags))
+            with serving.running(self.runnel, self.folder / "mnist", self.folder / "serve.log",
+                                 ("--backend", "cpu", *flags)) as (_, address):
+                yield address
         except serving.BundleError as error:
             raise BenchError(" ".join(str(error).split())) from None
-        try:
-            yield address
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
 
     def prove_equal(self, address):
         """The peer gives every value that the server samples the probability that the server gave it."""

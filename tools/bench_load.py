@@ -10,7 +10,7 @@ Two things, on one server with its clients on the same machine:
 BUNDLE must be of a model without a last position (tools/random_bundle.py --endless). Rounds alternate, medians are
 reported. Have the machine to yourself: `uptime` should say 0.
 
-Needs Python with matplotlib; on Debian: apt install python3-matplotlib
+Needs protoc, and Python with grpcio, protobuf and matplotlib; on Debian: tools/setup bench
 """
 
 import argparse
@@ -18,7 +18,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -26,36 +25,12 @@ import tempfile
 import time
 
 import plot_load
+import serving
+from bundle_format import BundleError
 
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64
 NEIGHBOURS = 8
-FILLING = 5  # seconds until a stream that nobody reads has filled its window and its room
-
-
-@contextlib.contextmanager
-def serving(runnel, bundle):
-    """A server of SESSIONS states; yields its address."""
-    with tempfile.TemporaryFile("w+") as log:
-        command = [runnel, "serve", bundle, "--address", "127.0.0.1:0", "--sessions", str(SESSIONS),
-                   "--stall-timeout-ms", "600000", "--stream-room", "64"]
-        with subprocess.Popen(command, stderr=log) as server:
-            try:
-                yield address_in(log, server)
-            finally:
-                server.terminate()
-
-
-def address_in(log, server):
-    for _ in range(300):
-        log.seek(0)
-        text = log.read()
-        if ready := re.search(r"ready.*address=([0-9.:]+)", text):
-            return ready.group(1)
-        if server.poll() is not None:
-            raise SystemExit(f"bench_load.py: the server did not start:\n{text}")
-        time.sleep(0.1)
-    raise SystemExit("bench_load.py: the server was not ready within 30 s")
 
 
 def load(runnel, address, *flags):
@@ -66,21 +41,52 @@ def load(runnel, address, *flags):
     return json.loads(done.stdout)
 
 
+def cpu_seconds(process):
+    """What a process has used so far."""
+    times = pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[11:13]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
+def is_idle(process):
+    before = cpu_seconds(process)
+    time.sleep(0.5)
+    return cpu_seconds(process) - before < 0.05
+
+
+def check_stalled(runnel, process, address):
+    """The stream still has its state, and the server does nothing: neither is it read nor has it ended."""
+    idle = is_idle(process)
+    told = json.loads(subprocess.run([runnel, "info", "--server", address, "--json"], stdout=subprocess.PIPE,
+                                     check=True).stdout)
+    free = told.get("models", [told])[0]["sessions_free"]
+    if free != SESSIONS - 1 or not idle:
+        raise SystemExit(f"bench_load.py: the stream that is not read has not stalled: {free} sessions are free")
+
+
 @contextlib.contextmanager
-def stalled_stream(runnel, address):
-    """A stream that is read once and never again."""
-    command = [runnel, "load", "--server", address, "--json", "--find-capacity", "--concurrency", "1", "--prompt", "1",
-               "--values", "1000000", "--values-per-message", "1", "--stall-share", "1", "--stall-time", "600",
-               "--duration", "600"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as client:
-        try:
-            time.sleep(FILLING)
-            yield
-        finally:
-            client.kill()
+def stalled_stream(runnel, process, address, messages):
+    """A stream that is read once and never again; its window and its room at the server are full."""
+    import grpc  # pylint: disable=import-outside-toplevel
+
+    options = [("grpc.enable_http_proxy", 0), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        generate = channel.unary_stream("/runnel.v1.Inference/Generate",
+                                        request_serializer=messages.GenerateRequest.SerializeToString,
+                                        response_deserializer=messages.GenerateResponse.FromString)
+        request = messages.GenerateRequest(max_values=1 << 20, top_log_probs=16)  # they fill the window
+        request.values.values.append(1)
+        call = generate(request, timeout=600)
+        next(call)
+        for _ in range(60):
+            if is_idle(process):
+                break
+        check_stalled(runnel, process, address)
+        yield
+        check_stalled(runnel, process, address)
+        call.cancel()
 
 
-def measure_stall(runnel, address, rounds, seconds):
+def measure_stall(runnel, process, address, rounds, seconds):
     """The p99 of the gaps between values, in ms, of each round: alone, and beside a stalled stream."""
     neighbours = ("--find-capacity", "--concurrency", str(NEIGHBOURS), "--prompt", "1", "--values", "400",
                   "--values-per-message", "1", "--warm-up", "1", "--duration", str(seconds))
@@ -89,9 +95,11 @@ def measure_stall(runnel, address, rounds, seconds):
         return load(runnel, address, *neighbours)["runs"][0]["gap_ms"]["p99"]
 
     gaps = {"alone": [], "beside": []}
+    with tempfile.TemporaryDirectory() as folder:
+        messages = serving.load_messages(folder)
     for _ in range(rounds):
         gaps["alone"].append(gap())
-        with stalled_stream(runnel, address):
+        with stalled_stream(runnel, process, address, messages):
             gaps["beside"].append(gap())
         time.sleep(1)  # its state becomes free
     return gaps
@@ -112,10 +120,9 @@ def table_of_loads(runs, best):
         goodput = median_of(alike, lambda run: run["goodput"])
         quantiles = [" / ".join(f"{median_of(alike, lambda run: run[figure][q]):.1f} ms" for q in ("p50", "p99"))
                      for figure in ("first_value_ms", "gap_ms")]
-        refused = [plot_load.refusal(run, q) for q in ("p50", "p99") for run in alike]
-        half = len(alike)
-        refusal = "-" if None in refused else (f"{statistics.median(refused[:half]):.1f} / "
-                                               f"{statistics.median(refused[half:]):.1f} ms")
+        some = [run for run in alike if run["refused"]]
+        refusal = " / ".join(f"{median_of(some, lambda run: plot_load.refusal(run, q)):.1f}"
+                             for q in ("p50", "p99")) + " ms" if some else "-"
         count = median_of(alike, lambda run: sum(entry["count"] for entry in run["refused"].values()))
         lines.append(f"| {multiple}x | {alike[0]['rate']:.1f} | {median_of(alike, lambda run: run['completed']):.0f} | "
                      f"{count:.0f} | {goodput:,.0f} | {percent(goodput, best)} | {quantiles[0]} | {quantiles[1]} | "
@@ -140,7 +147,7 @@ def report(figures, runs, uptime):
         "",
         *table_of_loads(runs, best),
         "",
-        f"The best goodput of all loads, {best:,.0f} values/s, is that of {SESSIONS} calls at once. A full pool refuses; "
+        f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too. A full pool refuses; "
         "nothing waits in a queue whose length nobody knows.",
         "",
         "## Beside a reader that has stopped",
@@ -162,10 +169,13 @@ def main(argv=None):
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default: %(default)s)")
     arguments = parser.parse_args(argv)
     uptime = f"load average {os.getloadavg()[0]:.2f} at the start"
-    with serving(arguments.runnel, arguments.bundle) as address:
+    flags = ("--backend", "cpu", "--sessions", str(SESSIONS), "--stall-timeout-ms", "600000", "--stream-room", "64")
+    with tempfile.TemporaryDirectory() as folder, serving.running(
+            arguments.runnel, arguments.bundle, os.path.join(folder, "log"), flags) as (process, address):
         figures = load(arguments.runnel, address, "--sweep", ",".join(map(str, SWEEP)), "--duration",
                        str(arguments.seconds), "--repeat", str(arguments.rounds))
-        figures["stall_gap_p99_ms"] = measure_stall(arguments.runnel, address, arguments.rounds, arguments.seconds / 2)
+        figures["stall_gap_p99_ms"] = measure_stall(arguments.runnel, process, address, arguments.rounds,
+                                                    arguments.seconds)
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "load.json"
     path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
@@ -176,4 +186,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except (BundleError, OSError) as error:
+        sys.exit(f"bench_load.py: error: {error}")

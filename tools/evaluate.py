@@ -95,7 +95,6 @@ def run(argv):
     flags = ("--threads", str(args.threads), "--precision", "fp32")  # the precision of the card
     report = {}
     with serving.connect(args.bundle, args.runnel, args.server, flags) as client:
-        client.model = config["name"]
         for name, held_out in data.held_out.items():
             sequences = held_out.first(args.first)
             bits, items = evaluate(client, sequences)

@@ -130,7 +130,6 @@ def run(argv):
     os.makedirs(args.out, exist_ok=True)
     sampling = {"seed": args.seed, "temperature": args.temperature}
     with serving.connect(args.bundle, args.runnel, args.server, ("--precision", "fp32")) as client:
-        client.model = config["name"]
         if "image" in config:
             draw_images(client, config, args, sampling)
         else:

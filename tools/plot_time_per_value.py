@@ -88,13 +88,9 @@ def endless_model(runnel):
         subprocess.run([sys.executable, str(ROOT / "tools/random_bundle.py"), "--preset", "mnist", "--endless",
                         "--out", str(bundle)], check=True, stdout=subprocess.DEVNULL)
         messages = serving.load_messages(folder)
-        process, address = serving.start(runnel, str(bundle), pathlib.Path(folder) / "log")
-        try:
+        with serving.running(runnel, str(bundle), pathlib.Path(folder) / "log") as (_, address):
             stream_times(messages, address, 2000)  # warms up
             yield messages, address
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
 
 
 # --- PyTorch ---

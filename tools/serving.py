@@ -12,7 +12,7 @@ import tempfile
 import time
 from concurrent import futures
 
-from bundle_format import BundleError, check
+from bundle_format import BundleError, check, read_json
 
 PROTO = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "proto")
 CHUNK = 65536  # values in one message
@@ -40,24 +40,35 @@ def load_messages(directory):
     return inference_pb2
 
 
-def start(runnel, bundle, log, flags=()):
-    """The process of a server on a free port, and its address once it is ready."""
+@contextlib.contextmanager
+def running(runnel, bundle, log, flags=()):
+    """The process of a server on a free port, and its address, from when it is ready for as long as the block lasts."""
     command = [runnel, "serve", bundle, "--address", "127.0.0.1:0", *flags]
     try:
         with open(log, "w", encoding="utf-8") as file:
             process = subprocess.Popen(command, stderr=file)
     except OSError as error:
         raise BundleError(f"--runnel: {runnel}: {error.strerror}") from None
+    try:
+        yield process, ready_address(process, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def ready_address(process, log):
     for _ in range(600):
         with open(log, encoding="utf-8") as file:
             text = file.read()
         found = re.search(r"\bready\b.*address=(\S+)", text)
         if found:
-            return process, found.group(1)
+            return found.group(1)
         if process.poll() is not None:
             break
         time.sleep(0.1)
-    process.kill()
     raise BundleError("the server did not start: " + text)
 
 
@@ -68,17 +79,13 @@ def connect(bundle, runnel=None, address=None, flags=()):
         (runnel is None) != (address is None),
         "give either --runnel, the program to serve with, or --server, the address of a server",
     )
-    with tempfile.TemporaryDirectory() as directory:
-        messages, process = load_messages(directory), None
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        messages = load_messages(directory)
         if address is None:
-            process, address = start(runnel, bundle, os.path.join(directory, "log"), flags)
-        try:
-            with Client(messages, address, os.path.basename(os.path.abspath(bundle))) as client:
-                yield client
-        finally:
-            if process is not None:
-                process.terminate()
-                process.wait(timeout=60)
+            _, address = stack.enter_context(running(runnel, bundle, os.path.join(directory, "log"), flags))
+        model = read_json(os.path.join(bundle, "config.json"), "BUNDLE")["name"]
+        yield stack.enter_context(Client(messages, address, model))
 
 
 class Client:

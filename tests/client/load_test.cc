@@ -247,6 +247,11 @@ TEST_F(LoadTest, FlagsThatCannotBeUsedAreToldBeforeAnyCall) {
   options.stall_share = 0.6;
   expect(options, "more than 1 together");
   options = options_;
+  options.rate = 0;
+  options.find_capacity = true;
+  options.stall_share = 0.1;
+  expect(options, "--find-capacity is for clients that read");
+  options = options_;
   options.prompt = "many";
   expect(options, "--prompt: expected a length");
   options = options_;

@@ -47,6 +47,11 @@ Status check_flags(const LoadOptions& options) {
   if (options.capacity > 0 && options.sweep.empty()) {
     return invalid_argument("--capacity is what --sweep multiplies: add --sweep, or use --rate");
   }
+  if (options.find_capacity && options.cancel_share + options.stall_share > 0) {
+    return invalid_argument(
+        "--find-capacity is for clients that read: leave out --cancel-share and --stall-share, or "
+        "use --rate");
+  }
   if (options.cancel_share + options.stall_share > 1) {
     return invalid_argument(
         "--cancel-share and --stall-share are parts of all calls and make more "
