@@ -3,6 +3,7 @@
 #include <pcre2.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -12,8 +13,8 @@ namespace runnel {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 16384;
-constexpr uint32_t kMatchLimit = 10'000'000;  // steps of one search
-constexpr uint32_t kHeapKiB = 64 << 10;       // of one search
+constexpr uint32_t kMatchLimit = 10'000'000;  // steps at one place
+constexpr uint32_t kHeapKiB = 64 << 10;       // at one place
 // White space as Unicode has it: PCRE2's own \s takes U+180E as well.
 constexpr std::string_view kSpace = "\\t-\\r\\x{85}\\p{Z}";
 
@@ -159,7 +160,8 @@ const char* SplitPattern::gpt2() {
   return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 }
 
-Status SplitPattern::split(std::string_view text, std::vector<std::string_view>& pieces) const {
+Status SplitPattern::split(std::string_view text, TimePoint deadline,
+                           std::vector<std::string_view>& pieces) const {
   const MatchContext context(pcre2_match_context_create(nullptr), pcre2_match_context_free);
   const MatchData match(pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   if (context == nullptr || match == nullptr) return out_of_memory();
@@ -169,12 +171,17 @@ Status SplitPattern::split(std::string_view text, std::vector<std::string_view>&
     if (begin < end) pieces.push_back(text.substr(begin, end - begin));
   };
   size_t done = 0;  // all before it is in pieces
+  // One place at a time: its own limits do not bound PCRE2's search over all of them.
   for (size_t from = 0; from < text.size();) {
-    const int found = pcre2_match(code_.get(), units(text), text.size(), from, PCRE2_NO_UTF_CHECK,
-                                  match.get(), context.get());
-    if (found == PCRE2_ERROR_NOMATCH) break;
+    const bool in_time = std::chrono::steady_clock::now() < deadline;
+    const int found = pcre2_match(code_.get(), units(text), text.size(), from,
+                                  PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED, match.get(), context.get());
+    if (in_time && found == PCRE2_ERROR_NOMATCH) {
+      from = next_character(text, from);
+      continue;
+    }
     if (found == PCRE2_ERROR_NOMEMORY) return out_of_memory();
-    if (found < 0) {
+    if (!in_time || found < 0) {
       return invalid_argument("the text is too hard to cut into words near byte " +
                               std::to_string(from) + ": give it in smaller parts, or as values");
     }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 struct pcre2_real_code_8;
@@ -23,8 +24,10 @@ class SplitPattern {
   static const char* gpt2();
 
   // Appends the pieces of `text`, which is valid UTF-8: matches, and what stands between them; none
-  // is empty, and together they are the text. INVALID_ARGUMENT when the search takes too long.
-  Status split(std::string_view text, std::vector<std::string_view>& pieces) const;
+  // is empty, and together they are the text. INVALID_ARGUMENT past the deadline, and where one
+  // place takes too long.
+  Status split(std::string_view text, TimePoint deadline,
+               std::vector<std::string_view>& pieces) const;
 
  private:
   explicit SplitPattern(std::shared_ptr<const pcre2_real_code_8> code) : code_(std::move(code)) {}

@@ -8,6 +8,8 @@
 namespace runnel {
 namespace {
 
+constexpr auto kEncoding = std::chrono::seconds(2);  // for one text
+
 // Calls `between(text)` and `token(value)` for all of `text`, in order. The first status that is
 // not OK ends it.
 template <typename Between, typename Token>
@@ -81,10 +83,11 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text) const {
   if (const size_t valid = valid_utf8_prefix(text); valid < text.size()) {
     return invalid_argument("not valid UTF-8 at byte " + std::to_string(valid));
   }
+  const TimePoint deadline = std::chrono::steady_clock::now() + kEncoding;
   std::vector<int32_t> values;
   values.reserve(text.size() / 2);
   const auto token = [&](int32_t value) { values.push_back(value); };
-  const auto plain = [&](std::string_view piece) { return encode_plain(piece, values); };
+  const auto plain = [&](std::string_view piece) { return encode_plain(piece, deadline, values); };
   Status status = cut(
       parts_.first, text,
       [&](std::string_view piece) { return cut(parts_.second, piece, plain, token); }, token);
@@ -93,7 +96,8 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text) const {
 }
 
 // Text without literal tokens, which is not empty.
-Status Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& values) const {
+Status Tokenizer::encode_plain(std::string_view text, TimePoint deadline,
+                               std::vector<int32_t>& values) const {
   std::string prefixed;
   if (parts_.add_prefix && !text.starts_with(' ')) {
     prefixed = " " + std::string(text);
@@ -103,7 +107,7 @@ Status Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& valu
   for (const SplitPattern& pattern : parts_.patterns) {
     smaller.clear();
     for (const std::string_view piece : pieces) {
-      if (Status s = pattern.split(piece, smaller); !s.ok()) return s;
+      if (Status s = pattern.split(piece, deadline, smaller); !s.ok()) return s;
     }
     pieces.swap(smaller);
   }

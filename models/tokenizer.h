@@ -75,7 +75,8 @@ class Tokenizer {
   int64_t longest() const { return longest_; }
 
  private:
-  Status encode_plain(std::string_view text, std::vector<int32_t>& values) const;
+  Status encode_plain(std::string_view text, TimePoint deadline,
+                      std::vector<int32_t>& values) const;
   void encode_word(std::string_view word, std::vector<int32_t>& values) const;
 
   const TokenizerParts parts_;

@@ -290,6 +290,19 @@ TEST(TokenizerFile, APatternThatTakesTooLongIsGivenUp) {
   EXPECT_THAT(values.status().message(), HasSubstr("too hard to cut into words near byte 0"));
 }
 
+TEST(TokenizerFile, AFruitlessSearchEndsInTime) {
+  // From every space PCRE2 looks at all that follow; no limit of its own counts that.
+  const auto pattern = SplitPattern::compile("\\s*[\\r\\n]");
+  ASSERT_TRUE(pattern.ok()) << pattern.status().message();
+  std::vector<std::string_view> pieces;
+  const std::string text(256 << 10, ' ');
+  const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  const Status status = pattern->split(text, deadline, pieces);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("too hard to cut into words"));
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline + std::chrono::seconds(10));
+}
+
 TEST(TokenizerFile, ValuesMayHaveHolesBetweenThem) {
   Json tree = golden_tree();
   tree["added_tokens"][0]["id"] = 5000;
