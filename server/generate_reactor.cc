@@ -109,7 +109,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // On the scheduler's thread, which is not to be held up by writing.
   void wake() {
     if (!take_turn()) return;
-    state_.writer.post([reactor = shared_from_this()] { reactor->pump(); });
+    state_.writer.post<&GenerateReactor::pump>(shared_from_this());
   }
 
   // Something may be due: true when the turn is now the caller's; otherwise word is left with

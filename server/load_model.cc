@@ -12,10 +12,6 @@ namespace {
 
 constexpr auto kWarmUp = std::chrono::seconds(60);
 
-Duration milliseconds_of(const ServerConfig& config, const Limit& limit) {
-  return std::chrono::milliseconds(config.limit(limit));
-}
-
 EngineOptions engine_options(const ServerConfig& config) {
   return {.batch_rows = config.limit(limits::kBatchRows),
           .batch_values = config.limit(limits::kBatchValues),
@@ -32,25 +28,29 @@ EngineOptions engine_options(const ServerConfig& config) {
 // Samples two values, so that the first client does not pay for what happens once. Waits: nobody
 // is served yet.
 Status warm_up(Engine& engine) {
-  std::mutex mutex;
-  std::condition_variable came;
-  bool woken = true;
+  struct Waiter {
+    std::mutex mutex;
+    std::condition_variable came;
+    bool woken = false;
+  };
+  const auto waiter = std::make_shared<Waiter>();  // the last wake may come after the end is taken
   GenerateRequest request;
   request.prompt = {0};
   request.max_values = 2;
   request.seed = 0;
   const auto stream =
-      std::make_shared<TokenStream>(request.delivery, engine.stream_room(1), 0, [&] {
-        std::lock_guard lock(mutex);
-        woken = true;
-        came.notify_one();
+      std::make_shared<TokenStream>(request.delivery, engine.stream_room(1), 0, [waiter] {
+        std::lock_guard lock(waiter->mutex);
+        waiter->woken = true;
+        waiter->came.notify_one();
       });
   if (Status s = engine.generate(std::move(request), stream); !s.ok()) return s;
   StreamGroup group;
   while (!group.end) {
     if (stream->take(group)) continue;
-    std::unique_lock lock(mutex);
-    if (!came.wait_for(lock, kWarmUp, [&] { return std::exchange(woken, false); })) {
+    std::unique_lock lock(waiter->mutex);
+    if (!waiter->came.wait_for(lock, kWarmUp,
+                               [&] { return std::exchange(waiter->woken, false); })) {
       return {Code::kDeadlineExceeded, "the model did not answer its first call within a minute"};
     }
   }
@@ -58,6 +58,10 @@ Status warm_up(Engine& engine) {
 }
 
 }  // namespace
+
+Duration milliseconds_of(const ServerConfig& config, const Limit& limit) {
+  return std::chrono::milliseconds(config.limit(limit));
+}
 
 ModelLimits model_limits(const ServerConfig& config) {
   return {.slots = static_cast<int>(config.limit(limits::kSessions)),

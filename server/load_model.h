@@ -25,6 +25,9 @@ struct LoadedModel {
 using ModelFactory = std::function<Result<LoadedModel>(
     const Bundle& bundle, const ServerConfig& config, const ModelLimits& limits)>;
 
+// A limit that counts milliseconds.
+Duration milliseconds_of(const ServerConfig& config, const Limit& limit);
+
 // What the config allows a model.
 ModelLimits model_limits(const ServerConfig& config);
 

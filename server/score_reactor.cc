@@ -76,6 +76,10 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   void OnDone() override {
     alarm_.reset();
+    {
+      std::lock_guard lock(mutex_);
+      writing_since_.reset();  // the total's
+    }
     state_.calls.leave(call_);
     const auto last = std::move(self_);
   }
@@ -181,10 +185,15 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     return {};
   }
 
-  // On the scheduler's thread, or on this one: a chunk is done.
+  // On the scheduler's thread, which is not to be held up by writing, or on this one.
   void answer(Result<ScoredChunk> chunk) {
-    if (!chunk.ok()) return finish(chunk.status());
-    scored_ = std::move(*chunk);
+    answer_ = std::move(chunk);
+    state_.writer.post<&ScoreReactor::write_answer>(shared_from_this());
+  }
+
+  void write_answer() {
+    if (!answer_->ok()) return finish(answer_->status());
+    scored_ = std::move(**answer_);
     written_ = 0;
     for (const float log_prob : scored_.log_probs) log_prob_ += log_prob;
     values_ += static_cast<int64_t>(scored_.log_probs.size());
@@ -220,6 +229,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     {
       std::lock_guard lock(mutex_);
       phase_ = Phase::kFinished;
+      writing_since_ = std::chrono::steady_clock::now();
     }
     release();
     log_end({});
@@ -270,6 +280,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   // Whoever completes a phase.
   const ServedModel* model_ = nullptr;
   grpc::ByteBuffer bytes_in_, bytes_out_;
+  std::optional<Result<ScoredChunk>> answer_;  // the engine's, to the last chunk
   ScoredChunk scored_;
   size_t written_ = 0;     // of scored_.log_probs
   int64_t values_ = 0;     // scored in all

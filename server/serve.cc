@@ -14,10 +14,6 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr auto kTendInterval = std::chrono::seconds(1);
 
-Duration milliseconds_of(const ServerConfig& config, const Limit& limit) {
-  return std::chrono::milliseconds(config.limit(limit));
-}
-
 ServerOptions server_options(const ServerConfig& config) {
   return {.address = config.address,
           .message_bytes = config.limit(limits::kMessageBytes),

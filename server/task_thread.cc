@@ -15,7 +15,7 @@ TaskThread::~TaskThread() {
   thread_.join();
 }
 
-void TaskThread::post(std::function<void()> task) {
+void TaskThread::add(Task task) {
   bool first = false;
   {
     std::lock_guard lock(mutex_);
@@ -26,14 +26,14 @@ void TaskThread::post(std::function<void()> task) {
 }
 
 void TaskThread::run() {
-  std::vector<std::function<void()>> taken;
+  std::vector<Task> taken;
   std::unique_lock lock(mutex_);
   for (;;) {
     posted_.wait(lock, [&] { return over_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
     taken.swap(tasks_);
     lock.unlock();
-    for (const auto& task : taken) task();
+    for (const Task& task : taken) task.run(task.object.get());
     taken.clear();
     lock.lock();
   }

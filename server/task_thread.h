@@ -3,9 +3,10 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace runnel {
@@ -18,16 +19,26 @@ class TaskThread {
   // Does what has been posted, then ends.
   ~TaskThread();
 
-  // Has `task` done soon, after those posted before. Never waits for a task. What keeps the number
-  // of tasks bounded is the caller's to know.
-  void post(std::function<void()> task);
+  // Has (object.get()->*kMember)() done soon, after what was posted before, and keeps the object
+  // until then. Never waits for a task, and allocates only where more wait than ever did. What
+  // keeps their number bounded is the caller's to know.
+  template <auto kMember, typename T>
+  void post(std::shared_ptr<T> object) {
+    add({std::move(object), [](void* held) { (static_cast<T*>(held)->*kMember)(); }});
+  }
 
  private:
+  struct Task {
+    std::shared_ptr<void> object;
+    void (*run)(void* object);
+  };
+
+  void add(Task task);
   void run();
 
   std::mutex mutex_;
   std::condition_variable posted_;
-  std::vector<std::function<void()>> tasks_;
+  std::vector<Task> tasks_;
   bool over_ = false;
   std::thread thread_;
 };

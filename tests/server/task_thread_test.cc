@@ -3,16 +3,28 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace runnel {
 namespace {
 
+struct Once {
+  std::function<void()> body;
+  void run() { body(); }
+};
+
+void post(TaskThread& thread, std::function<void()> body) {
+  thread.post<&Once::run>(std::make_shared<Once>(std::move(body)));
+}
+
 TEST(TaskThread, DoesAllThatIsPostedInOrderBeforeItEnds) {
   std::vector<int> done;
   {
     TaskThread thread;
-    for (int i = 0; i < 10000; ++i) thread.post([&done, i] { done.push_back(i); });
+    for (int i = 0; i < 10000; ++i) post(thread, [&done, i] { done.push_back(i); });
   }
   ASSERT_EQ(done.size(), 10000U);
   for (int i = 0; i < 10000; ++i) EXPECT_EQ(done[i], i);
@@ -26,9 +38,9 @@ TEST(TaskThread, TasksMayPostAndManyThreadsMay) {
     for (int t = 0; t < 4; ++t) {
       posters.emplace_back([&] {
         for (int i = 0; i < 1000; ++i) {
-          thread.post([&] {
+          post(thread, [&] {
             ++done;
-            thread.post([&] { ++done; });
+            post(thread, [&] { ++done; });
           });
         }
       });
