@@ -7,6 +7,7 @@
 #include "engine/scheduler.h"
 #include "engine/validate.h"
 #include "models/begin.h"
+#include "models/tokenizer.h"
 
 namespace runnel {
 
@@ -130,7 +131,14 @@ void Scheduler::resume(Generation& generation, Session& session) {
   const auto given = static_cast<int64_t>(request.prompt.size());
   generation.fed = std::min(session.position - record.position, given);
   generation.begins = session.position == 0 && request.prompt.empty();
-  for (const StreamValue& value : record.values) watch_for_stop(request, value.value, sample);
+  if (!request.may_stop()) return;
+  auto from = record.values.end();  // back as far as a stop can reach; a value may have no bytes
+  for (int64_t values = 0, bytes = 0; from != record.values.begin(); ++values) {
+    if (values >= kMaxStopLength && (!request.tokenizer || bytes >= kMaxStopTextBytes)) break;
+    --from;
+    if (request.tokenizer) bytes += std::ssize(request.tokenizer->bytes(from->value));
+  }
+  for (; from != record.values.end(); ++from) watch_for_stop(request, from->value, sample);
 }
 
 // The session that a generation starts from; null for a fresh sequence.

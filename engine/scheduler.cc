@@ -369,9 +369,8 @@ void Scheduler::end_if_over(Generation& generation) {
     return;
   }
   // Room made since then is not seen before the next gather().
-  const bool starved = generation.stream->room() < std::max(1, generation.live_samples());
-  if (starved && generation.stalled_since &&
-      now_ - *generation.stalled_since >= options_.stall_timeout) {
+  if (generation.stalled_since && now_ - *generation.stalled_since >= options_.stall_timeout &&
+      generation.stream->room() < std::max(1, generation.live_samples())) {
     end_generation(generation, {Code::kAborted,
                                 "the stream was not read for too long; the sequence stands at the "
                                 "last value sampled"});
