@@ -1,6 +1,7 @@
 // The CUDA runtime under DeviceBackend: memory, one stream, launches; and what a block is.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <cstring>
@@ -161,11 +162,11 @@ void must(cudaError_t error, const char* doing) {
 
 class CudaDevice {
  public:
-  explicit CudaDevice(const cudaDeviceProp& properties)
+  // Takes the stream.
+  CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
       : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
-        shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin)) {
-    must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-  }
+        shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin)),
+        stream_(stream) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() {
@@ -221,6 +222,7 @@ class CudaDevice {
   // A script and, from its second time on, the graph that does it.
   struct Graph {
     std::string script;
+    uint64_t used = 0;  // when last, by clock_
     cudaGraphExec_t ready = nullptr;
   };
 
@@ -236,17 +238,18 @@ class CudaDevice {
 
   std::string name_;
   int64_t shared_limit_;
-  cudaStream_t stream_ = nullptr;
+  const cudaStream_t stream_;
   Script<CudaDevice> script_;
   bool recording_ = false;
   std::vector<Graph> graphs_;
-  size_t oldest_ = 0;  // of graphs_, once there are kGraphs
+  uint64_t clock_ = 0;  // batches played
   cudaError_t error_ = cudaSuccess;
   const char* doing_ = "";
 };
 
 Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
-  // Zeroed before anything on the stream can come: a plain, waiting call.
+  // Waits for this stream alone: another model's may be in a capture, which a wait for the device
+  // would break.
   void* data = nullptr;
   const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
   const bool on_host = memory == Memory::kHost;
@@ -254,6 +257,7 @@ Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
       on_host ? cudaHostAlloc(&data, size, cudaHostAllocDefault) : cudaMalloc(&data, size);
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
+    if (error != cudaErrorMemoryAllocation) must(error, "taking memory");
     throw std::bad_alloc();
   }
   if (on_host) {
@@ -261,8 +265,8 @@ Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
     return {static_cast<std::byte*>(data), bytes,
             [](std::byte* held, int64_t) { cudaFreeHost(held); }};
   }
-  must(cudaMemset(data, 0, size), "zeroing new memory");
-  must(cudaDeviceSynchronize(), "zeroing new memory");
+  must(cudaMemsetAsync(data, 0, size, stream_), "zeroing new memory");
+  must(cudaStreamSynchronize(stream_), "zeroing new memory");
   return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { cudaFree(held); }};
 }
 
@@ -271,21 +275,22 @@ Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
 void CudaDevice::play_script() {
   for (Graph& graph : graphs_) {
     if (graph.script != script_.bytes()) continue;
+    graph.used = ++clock_;
     if (graph.ready == nullptr) graph.ready = capture();
     if (graph.ready != nullptr) note(cudaGraphLaunch(graph.ready, stream_), "launching a graph");
     return;
   }
   script_.replay(*this);
   if (graphs_.size() < kGraphs) {
-    graphs_.push_back({std::string(script_.bytes())});
+    graphs_.push_back({std::string(script_.bytes()), ++clock_});
     return;
   }
-  Graph& out = graphs_[oldest_++ % kGraphs];
+  Graph& out = *std::ranges::min_element(graphs_, {}, &Graph::used);
   if (out.ready != nullptr) {
     note(cudaStreamSynchronize(stream_), "waiting for a graph");
     note(cudaGraphExecDestroy(out.ready), "freeing a graph");
   }
-  out = {std::string(script_.bytes())};
+  out = {std::string(script_.bytes()), ++clock_};
 }
 
 cudaGraphExec_t CudaDevice::capture() {
@@ -317,7 +322,10 @@ void CudaDevice::copy(Span from, Span to) {
 
 Result<bool> CudaDevice::done() {
   const cudaError_t error = cudaStreamQuery(stream_);
-  if (error == cudaErrorNotReady) return false;
+  if (error == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // an error to the runtime, which the next launch must not find
+    return false;
+  }
   note(error, "running the kernels");
   if (error_ != cudaSuccess) return failed(error_, doing_);
   return true;
@@ -349,8 +357,13 @@ Result<std::unique_ptr<Backend>> make_cuda_backend() {
   if (cudaError_t failed = cudaSetDevice(0); failed != cudaSuccess) {
     return cuda::failed(failed, "taking the device");
   }
+  cudaStream_t stream = nullptr;
+  if (cudaError_t failed = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      failed != cudaSuccess) {
+    return cuda::failed(failed, "making a stream");
+  }
   return std::unique_ptr<Backend>(
-      std::make_unique<cuda::DeviceBackend<cuda::CudaDevice>>(properties));
+      std::make_unique<cuda::DeviceBackend<cuda::CudaDevice>>(properties, stream));
 }
 
 }  // namespace runnel

@@ -32,7 +32,8 @@ class DeviceBackend final : public Backend {
  public:
   template <typename... Arguments>
   explicit DeviceBackend(Arguments&&... arguments)
-      : device_(std::forward<Arguments>(arguments)...) {}
+      : device_(std::forward<Arguments>(arguments)...),
+        stage_(device_.allocate(kStageBytes, Memory::kDevice)) {}
 
   std::string numerics(Precision precision) const override {
     return device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
@@ -76,10 +77,7 @@ class DeviceBackend final : public Backend {
   // From here to the end of run(), operations on these rows read slot and first, and freeze rows,
   // in the device's own memory: every layer reads them, and the host's is far away.
   void stage(Rows rows) {
-    const int64_t bytes = (2 * int64_t{rows.count} + 1) * 4;
-    if (stage_.bytes() < bytes) {
-      stage_ = device_.allocate(std::max(2 * bytes, kStageBytes), Memory::kDevice);
-    }
+    check((2 * int64_t{rows.count} + 1) * 4 <= kStageBytes, "run: at most 8191 rows");
     int32_t* slot = stage_.as<int32_t>();
     here_ = {slot, slot + rows.count, rows.count};
     staged_ = rows;
@@ -127,7 +125,7 @@ class DeviceBackend final : public Backend {
           "head: a mixture is over 256 values");
   }
 
-  static constexpr int64_t kStageBytes = 64 << 10;
+  static constexpr int64_t kStageBytes = 64 << 10;  // a server has at most 4,096 rows
 
   Device device_;
   Buffer stage_;
