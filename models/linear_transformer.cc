@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -387,7 +388,7 @@ Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
   check(steps == 1 || batch_.sampled == batch_.rows.count,
         "several steps are for rows that sample");
   const View head = head_.view.top(batch_.sampled + batch_.scored);
-  backend_.run(batch_.rows, spec_.parameters(), [&](Backend& lane, int begin, int end) {
+  const auto pass = [&](Backend& lane, int begin, int end) {
     const Run run = run_of(lane, begin, end);
     for (int step = 0; step < batch_.steps; ++step) {
       if (run.inputs > 0) forward(run);
@@ -396,7 +397,9 @@ Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
                   head, controls_.as<Control>(),
                   emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows + begin);
     }
-  });
+  };
+  // By reference: a std::function of a larger pass would allocate.
+  backend_.run(batch_.rows, spec_.parameters(), std::cref(pass));
   return ++ticket_;
 }
 
