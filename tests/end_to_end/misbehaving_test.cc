@@ -418,7 +418,10 @@ TEST_F(Misbehaving, MetadataThatIsTooLongIsRefused) {
 TEST_F(Misbehaving, AFloodOfConnectionsKeepsNobodyOut) {
   expect_flat([&] {
     std::vector<RawConnection> idle;
-    for (int i = 0; i < 200; ++i) idle.push_back(raw());
+    for (int i = 0; i < 200; ++i) {
+      idle.push_back(raw());
+      ASSERT_TRUE(idle.back().is_open());
+    }
     for (int i = 0; i < 200; ++i) raw().send(http2::kPreface);
     for (int i = 0; i < 200; ++i) raw().reset();
     EXPECT_EQ(good_values(), expected_);
@@ -453,8 +456,9 @@ TEST_F(Misbehaving, AStalledStreamDoesNotHoldUpItsNeighbour) {
   std::vector<RawConnection> stalled;
   for (int i = 0; i < 8; ++i) {
     stalled.push_back(raw());
-    stalled.back().send(call);
+    ASSERT_TRUE(stalled.back().send(call));
   }
+  ASSERT_TRUE(holds_within(seconds(5), [&] { return server_.sessions_free() == kSessions - 8; }));
   const double beside = gap_p99(*inference_, 3000);
   RecordProperty("gap_p99_alone_ms", std::to_string(alone));
   RecordProperty("gap_p99_beside_ms", std::to_string(beside));

@@ -19,6 +19,7 @@ RawConnection::RawConnection(int port) : socket_(socket(AF_INET, SOCK_STREAM | S
 RawConnection::~RawConnection() { close(); }
 
 bool RawConnection::send(std::string_view bytes) {
+  if (!is_open()) return false;
   while (!bytes.empty()) {
     pollfd file = {socket_, POLLOUT, 0};
     if (poll(&file, 1, 1000) <= 0) return true;
