@@ -104,7 +104,7 @@ def read_jpegs(archive, part):
     except ImportError:
         raise BundleError(
             "PIL is missing, which decodes JPEGs; on Debian: apt install python3-pil; or decode where it is there: "
-            "the decoded images are --cache/cifar10_train.npy and cifar10_test.npy"
+            "the decoded images are --work/cifar10_train.npy and cifar10_test.npy"
         ) from None
     images = {}
     with tarfile.open(archive) as tar:
