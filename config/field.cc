@@ -27,6 +27,13 @@ Field choice_field(const char* key, const char* flag, std::string* (*at)(ServerC
   return field;
 }
 
+Field gpu_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
+                std::vector<std::string> choices, const char* what) {
+  Field field = choice_field(key, flag, at, std::move(choices), what);
+  field.for_gpu = true;
+  return field;
+}
+
 Field threads_field() {
   Field field;
   field.key = "threads";
@@ -79,6 +86,15 @@ std::vector<Field> make_fields() {
       "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
       {"auto", "fp32", "bf16"},
       "of weights and what they multiply; auto: bf16 where the device multiplies it, else fp32"));
+  fields.push_back(gpu_field(
+      "kernels", "--kernels", [](ServerConfig& config) { return &config.kernels; },
+      {"own", "cublas"}, "of a GPU: matrix products by our own kernels, or by NVIDIA's cuBLASLt"));
+  fields.push_back(gpu_field(
+      "state", "--state", [](ServerConfig& config) { return &config.state; }, {"plain", "replay"},
+      "on a GPU: written back each step, or once in several with the inputs since kept beside it"));
+  fields.push_back(gpu_field(
+      "prompts", "--prompts", [](ServerConfig& config) { return &config.prompts; },
+      {"steps", "chunks"}, "on a GPU: position by position, or in chunks on tensor cores"));
   fields.push_back(choice_field(
       "log.level", "--log-level", [](ServerConfig& config) { return &config.log_level; },
       {"debug", "info", "warn", "error"}, "what is logged, and all that is graver"));

@@ -21,6 +21,7 @@ struct Field {
   std::string what;                  // one line for --help and the docs
   int64_t min = 0, max = 0;          // kInteger
   std::vector<std::string> choices;  // kChoice
+  bool for_gpu = false;              // the CPU backend has only its default
 
   // Where it is in a config: exactly one is set.
   int64_t* (*integer)(ServerConfig&, size_t index) = nullptr;

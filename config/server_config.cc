@@ -207,6 +207,18 @@ Status check_address(const std::string& address) {
                           "[::]:50051 or unix:PATH");
 }
 
+// What only a GPU does is not quietly done otherwise.
+Status check_for_cpu(const ServerConfig& config) {
+  static const ServerConfig kDefaults;
+  for (const Field& field : fields()) {
+    if (!field.for_gpu || value_text(field, config) == value_text(field, kDefaults)) continue;
+    return invalid_argument(field.flag + " is '" + value_text(field, config) +
+                            "', which backend cpu does not have; use --backend cuda, or " +
+                            field.flag + " " + value_text(field, kDefaults));
+  }
+  return {};
+}
+
 }  // namespace
 
 ServerConfig::ServerConfig()
@@ -214,6 +226,9 @@ ServerConfig::ServerConfig()
       backend("auto"),
       isa("auto"),
       precision("auto"),
+      kernels("own"),
+      state("plain"),
+      prompts("steps"),
       log_level("info") {
   for (const Limit* limit : all_limits()) limits.push_back(limit->default_value);
 }
@@ -288,6 +303,9 @@ Status check_config(const ServerConfig& config) {
       return invalid_argument("two models are named '" + model.name +
                               "'; give each a name of its own");
     }
+  }
+  if (config.backend == "cpu") {
+    if (Status s = check_for_cpu(config); !s.ok()) return s;
   }
   return check_address(config.address);
 }

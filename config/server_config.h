@@ -29,6 +29,9 @@ struct ServerConfig {
   std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
   int64_t threads = 0;    // of the CPU backend; 0: one per core
   std::string precision;  // "auto", "fp32", "bf16"
+  std::string kernels;    // of the CUDA backend: "own", "cublas"
+  std::string state;      // likewise: "plain", "replay"
+  std::string prompts;    // likewise: "steps", "chunks"
   std::string log_level;  // "debug", "info", "warn", "error"
   bool log_json = false;
   std::vector<int64_t> limits;  // in the order of all_limits()

@@ -17,11 +17,19 @@
 namespace runnel {
 namespace {
 
-// auto is the GPU where there is one.
+// auto is the GPU where there is one, and where something is asked for that only a GPU does.
 Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config) {
   if (config.backend != "cpu") {
-    Result<std::unique_ptr<Backend>> gpu = make_cuda_backend();
+    const CudaOptions options = {.library = config.kernels == "cublas",
+                                 .replay = config.state == "replay",
+                                 .chunks = config.prompts == "chunks"};
+    Result<std::unique_ptr<Backend>> gpu = make_cuda_backend(options);
     const bool absent = !gpu.ok() && gpu.status().code() == Code::kFailedPrecondition;
+    const bool plain = !options.library && !options.replay && !options.chunks;
+    if (absent && !plain) {
+      return Status(gpu.status().code(),
+                    gpu.status().message() + ", with kernels own, state plain and prompts steps");
+    }
     if (config.backend == "cuda" || !absent) return gpu;
   }
   CpuOptions options;

@@ -3,7 +3,7 @@
 
 namespace runnel {
 
-Result<std::unique_ptr<Backend>> make_cuda_backend() {
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) {
   return Status(Code::kFailedPrecondition,
                 "this build has no CUDA: build it where nvcc is, or use backend cpu");
 }

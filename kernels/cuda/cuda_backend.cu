@@ -334,7 +334,8 @@ Result<bool> CudaDevice::done() {
 }  // namespace
 }  // namespace cuda
 
-Result<std::unique_ptr<Backend>> make_cuda_backend() {
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
+  if (Status s = cuda::check_options(options); !s.ok()) return s;
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -363,7 +364,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend() {
     return cuda::failed(failed, "making a stream");
   }
   return std::unique_ptr<Backend>(
-      std::make_unique<cuda::DeviceBackend<cuda::CudaDevice>>(properties, stream));
+      std::make_unique<cuda::DeviceBackend<cuda::CudaDevice>>(options, properties, stream));
 }
 
 }  // namespace runnel

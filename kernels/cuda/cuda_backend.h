@@ -8,9 +8,20 @@
 
 namespace runnel {
 
+// How the GPU does what it can do in two ways. Each of them is a numerics id of its own.
+struct CudaOptions {
+  // Matrix products by NVIDIA's cuBLASLt, opened at run time, instead of our own kernels: its order
+  // of sums, and so the bits, may depend on the batch. Adds "+cublas" to the id.
+  bool library = false;
+  // A state and the last few inputs that are not yet in it, instead of the state alone.
+  bool replay = false;
+  // Prompts in chunks on tensor cores, instead of position by position. Adds "+chunks64".
+  bool chunks = false;
+};
+
 // The first GPU that the process may use. FAILED_PRECONDITION, in one sentence, when there is none:
 // this build has no CUDA, or the machine no driver or device, or one that is too old. INTERNAL when
-// there is one that does not work.
-Result<std::unique_ptr<Backend>> make_cuda_backend();
+// there is one that does not work. UNIMPLEMENTED names an option that this build does not have.
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options = {});
 
 }  // namespace runnel

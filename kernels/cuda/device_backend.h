@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/head.h"
 #include "kernels/cuda/matmul.h"
@@ -27,16 +28,32 @@
 
 namespace runnel::cuda {
 
+// UNIMPLEMENTED names what is asked for and not there yet.
+inline Status check_options(const CudaOptions& options) {
+  const auto missing = [](const char* flag, const char* instead) {
+    return Status(Code::kUnimplemented, std::string(flag) + " is not there yet: use " + instead);
+  };
+  if (options.library) return missing("--kernels cublas", "--kernels own");
+  if (options.replay) return missing("--state replay", "--state plain");
+  if (options.chunks) return missing("--prompts chunks", "--prompts steps");
+  return {};
+}
+
 template <typename Device>
 class DeviceBackend final : public Backend {
  public:
   template <typename... Arguments>
-  explicit DeviceBackend(Arguments&&... arguments)
-      : device_(std::forward<Arguments>(arguments)...),
+  explicit DeviceBackend(const CudaOptions& options, Arguments&&... arguments)
+      : options_(options),
+        device_(std::forward<Arguments>(arguments)...),
         stage_(device_.allocate(kStageBytes, Memory::kDevice)) {}
 
   std::string numerics(Precision precision) const override {
-    return device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
+    std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
+    if (options_.library) id += "+cublas";
+    if (options_.replay) id += "+replay";
+    if (options_.chunks) id += "+chunks64";
+    return id;
   }
   Precision preferred() const override { return Precision::kBf16; }
   Buffer allocate(int64_t bytes, Memory memory) override {
@@ -127,6 +144,7 @@ class DeviceBackend final : public Backend {
 
   static constexpr int64_t kStageBytes = 64 << 10;  // a server has at most 4,096 rows
 
+  const CudaOptions options_;
   Device device_;
   Buffer stage_;
   Rows staged_{};  // by run(); count 0: none

@@ -101,7 +101,7 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
             "a.json has an unknown key 'adress'; did you mean 'address'?");
   EXPECT_EQ(parse(R"({"colour": 1})").message(),
             "a.json has an unknown key 'colour'; known are models, address, backend, isa, threads, "
-            "precision, log, limits");
+            "precision, kernels, state, prompts, log, limits");
   // A limit at the wrong level is not one.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
@@ -179,6 +179,23 @@ TEST(CheckConfig, NamesWhatIsWrongAndWhatToDo) {
   EXPECT_THAT(check_config(config).message(), HasSubstr("1 to 128 characters"));
   config.models.assign(65, {"", "x"});
   EXPECT_EQ(check_config(config).message(), "models has 65 entries; at most 64 are allowed");
+}
+
+TEST(CheckConfig, WhatOnlyAGpuDoesIsRefusedOnTheCpu) {
+  ServerConfig config = config_with("127.0.0.1:0");
+  config.kernels = "cublas";
+  EXPECT_TRUE(check_config(config).ok()) << "there may be a GPU";
+  config.backend = "cpu";
+  EXPECT_EQ(check_config(config).message(),
+            "--kernels is 'cublas', which backend cpu does not have; use --backend cuda, or "
+            "--kernels own");
+  config.kernels = "own";
+  EXPECT_TRUE(check_config(config).ok());
+  config.state = "replay";
+  EXPECT_THAT(check_config(config).message(), HasSubstr("or --state plain"));
+  config.state = "plain";
+  config.prompts = "chunks";
+  EXPECT_THAT(check_config(config).message(), HasSubstr("or --prompts steps"));
 }
 
 TEST(CheckConfig, AnAddressIsAHostAndAPort) {

@@ -176,7 +176,7 @@ TEST(Golden, TheReferenceAgreesOnADigit) {
 }
 
 TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) {
-  cuda::DeviceBackend<cuda::HostDevice> backend(cuda::ThreadOrder::kShuffled);
+  cuda::DeviceBackend<cuda::HostDevice> backend({}, cuda::ThreadOrder::kShuffled);
   for (const std::string name : kModels) {
     SCOPED_TRACE(name);
     const Bundle bundle = load(kFolder + name);
@@ -292,7 +292,7 @@ void expect_bits_per_dim(Backend& backend, Precision precision, size_t count, do
 }
 
 TEST(Golden, TheGpusKernelsKeepBitsPerDimensionInBf16) {
-  cuda::DeviceBackend<cuda::HostDevice> backend(cuda::ThreadOrder::kForward);
+  cuda::DeviceBackend<cuda::HostDevice> backend({}, cuda::ThreadOrder::kForward);
   expect_bits_per_dim(backend, Precision::kBf16, 1, 2e-3);
 }
 

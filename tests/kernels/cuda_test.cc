@@ -27,6 +27,23 @@ TEST(Cuda, WithoutADeviceItSaysSoInOneSentence) {
   EXPECT_EQ(backend.status().message().find('\n'), std::string::npos);
 }
 
+TEST(Cuda, AnOptionThatIsNotThereIsRefusedByName) {
+  EXPECT_TRUE(check_options({}).ok());
+  EXPECT_EQ(check_options({.replay = true}),
+            Status(Code::kUnimplemented, "--state replay is not there yet: use --state plain"));
+  EXPECT_EQ(check_options({.chunks = true}),
+            Status(Code::kUnimplemented, "--prompts chunks is not there yet: use --prompts steps"));
+}
+
+TEST(Cuda, TheNumericsIdNamesEveryOption) {
+  const auto id = [](const CudaOptions& options) {
+    return DeviceBackend<HostDevice>(options, ThreadOrder::kForward).numerics(Precision::kBf16);
+  };
+  EXPECT_EQ(id({}), "cuda/host/bf16/step");
+  EXPECT_EQ(id({.library = true}), "cuda/host/bf16/step+cublas");
+  EXPECT_EQ(id({.chunks = true}), "cuda/host/bf16/step+chunks64");
+}
+
 // ---- index maps ---------------------------------------------------------------------------------
 
 // Lane 5 is row 1 and column pair 1 of its groups: figures from the PTX manual's tables.
@@ -221,7 +238,7 @@ TEST(CudaScript, StagesWhatABatchReads) {
 struct Bf16Problem {
   int rows, in, out;
   std::vector<float> x, weight, bias;
-  DeviceBackend<HostDevice> backend{ThreadOrder::kShuffled};
+  DeviceBackend<HostDevice> backend{{}, ThreadOrder::kShuffled};
   Weight packed;
 
   Bf16Problem(int rows, int in, int out)

@@ -117,7 +117,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 std::unique_ptr<Backend> make_backend(const Setup& setup) {
   if (setup.place == Place::kCudaOnHost) {
-    return std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(setup.order);
+    return std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(CudaOptions{}, setup.order);
   }
   auto backend = setup.place == Place::kCuda
                      ? make_cuda_backend()

@@ -26,8 +26,8 @@ class CudaModelTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!GetParam().on_gpu) {
-      backend_ =
-          std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(cuda::ThreadOrder::kShuffled);
+      backend_ = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
+          CudaOptions{}, cuda::ThreadOrder::kShuffled);
       return;
     }
     auto backend = make_cuda_backend();

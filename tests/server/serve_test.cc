@@ -172,6 +172,15 @@ TEST(Serve, ABackendWithoutItsDeviceIsSaidInOneSentence) {
   EXPECT_THAT(process.log(), HasSubstr("use backend cpu"));
 }
 
+TEST(Serve, WhatOnlyAGpuDoesIsNotDoneByTheCpu) {
+  if (make_cuda_backend().ok()) GTEST_SKIP() << "this machine has a GPU";
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.bundle, "--address", "127.0.0.1:0", "--state", "replay"});
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.log(), HasSubstr("replay"));
+}
+
 TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
   const Workplace place;
   const auto expect = [&](const std::vector<std::string>& words, int code,

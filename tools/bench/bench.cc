@@ -354,7 +354,8 @@ void add_bench(CLI::App& app, int& exit_code, const ModelFactory& make_model) {
   // How the model is put on the device, in the words of serve.
   for (const Field& field : fields()) {
     const std::set<std::string> of_the_device = {"--backend", "--isa", "--threads", "--precision"};
-    if (of_the_device.contains(field.flag)) add_setting(*command, field, options->words);
+    if (field.for_gpu || of_the_device.contains(field.flag))
+      add_setting(*command, field, options->words);
   }
   command->footer(kExamples);
   command->callback([options, command, make_model, &exit_code] {
