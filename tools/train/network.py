@@ -84,7 +84,10 @@ class Network(nn.Module):
         if positions is not None:
             add = self.config["model"]["embedding"]["combine"] == "add"
             x = x + positions if add else torch.cat([x, positions.expand(len(x), -1, -1)], -1)
-        return self.predictor(self.transformer(x))
+        x = self.transformer(x)
+        # A mean rounded to bf16 may be a quarter of a grey level away; nothing behind it evens that out.
+        with torch.autocast(x.device.type, enabled=False):
+            return self.predictor(x)
 
     def positions(self, length, like):
         """What stands beside the values [1, length, width], or None."""

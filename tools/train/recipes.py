@@ -7,12 +7,12 @@ import bundle_format
 # `paper` is as large as 5 MiB of bf16 weights allow. `small` is what two CPU cores can train.
 RECIPES = {
     "mnist": {
-        "paper": {"layers": 8, "heads": 8, "batch": 128, "lr": 6e-4, "warmup": 1000, "steps": 30_000},
-        "small": {"layers": 4, "heads": 4, "batch": 16, "lr": 1e-3, "warmup": 200, "steps": 6_000},
+        "paper": {"layers": 8, "heads": 8, "batch": 128, "lr": 3e-4, "warmup": 1000, "steps": 30_000},
+        "small": {"layers": 4, "heads": 4, "batch": 16, "lr": 3e-4, "warmup": 200, "steps": 6_000},
     },
     "cifar10": {
-        "paper": {"layers": 16, "heads": 8, "batch": 48, "lr": 4e-4, "warmup": 1000, "steps": 20_000},
-        "small": {"layers": 4, "heads": 4, "batch": 4, "lr": 1e-3, "warmup": 200, "steps": 6_000},
+        "paper": {"layers": 16, "heads": 8, "batch": 48, "lr": 2e-4, "warmup": 1000, "steps": 20_000},
+        "small": {"layers": 4, "heads": 4, "batch": 4, "lr": 4e-4, "warmup": 200, "steps": 6_000},
     },
     "text": {
         "paper": {"layers": 5, "heads": 6, "batch": 64, "lr": 1.5e-3, "warmup": 500, "steps": 20_000},
