@@ -121,6 +121,65 @@ class CudaBlock {
 #endif
   }
 
+  template <typename X>
+  __host__ __device__ void fold([[maybe_unused]] const X& x, [[maybe_unused]] int mask) {
+#ifdef __CUDA_ARCH__
+    float& mine = x(static_cast<int>(threadIdx.x));
+    mine += __shfl_xor_sync(~0U, mine, mask);
+#endif
+  }
+
+  // Clusters are there from compute capability 9.0 on; before, a block is one of its own.
+  __host__ __device__ int rank() const {
+    unsigned rank = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return static_cast<int>(rank);
+  }
+  __host__ __device__ int ranks() const {
+    unsigned ranks = 1;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(ranks));
+#endif
+    return static_cast<int>(ranks);
+  }
+
+  template <typename T>
+  __host__ __device__ void send([[maybe_unused]] int rank, [[maybe_unused]] T* at,
+                                [[maybe_unused]] T value) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(at));
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+    if constexpr (sizeof(T) == 4) {
+      asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(there),
+                   "r"(__builtin_bit_cast(uint32_t, value))
+                   : "memory");
+    } else {
+      asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(there),
+                   "l"(__builtin_bit_cast(uint64_t, value))
+                   : "memory");
+    }
+#elif defined(__CUDA_ARCH__)
+    *at = value;
+#endif
+  }
+
+  template <typename Body>
+  __host__ __device__ void meet([[maybe_unused]] const Body& body) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    body(static_cast<int>(threadIdx.x));
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#elif defined(__CUDA_ARCH__)
+    body(static_cast<int>(threadIdx.x));
+    __syncthreads();
+#endif
+  }
+
   __host__ __device__ void require([[maybe_unused]] bool holds,
                                    [[maybe_unused]] const char* what) const {
 #ifdef __CUDA_ARCH__
@@ -166,6 +225,7 @@ class CudaDevice {
   CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
       : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
         shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin)),
+        processors_(properties.multiProcessorCount),
         stream_(stream) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -205,18 +265,37 @@ class CudaDevice {
     }
     check(launch.blocks <= INT32_MAX, "a launch has fewer than 2^31 blocks");
     check(launch.shared_bytes <= shared_limit_, "a block's shared memory is there");
-    if (launch.shared_bytes > kSharedWithoutAsking) {
-      note(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                static_cast<int>(launch.shared_bytes)),
-           "asking for shared memory");
+    note(allow<Kernel>(launch), "asking for shared memory");
+    cudaLaunchAttribute cluster;
+    const cudaLaunchConfig_t config = config_of<Kernel>(launch, &cluster);
+    note(cudaLaunchKernelEx(&config, entry<Kernel>, args), "launching a kernel");
+  }
+
+  // How many clusters of such a launch the device runs at the same time.
+  template <typename Kernel>
+  int64_t room(const Launch& launch) {
+    if (launch.shared_bytes > shared_limit_) return 0;
+    int per_processor = 0;
+    int clusters = 0;
+    cudaError_t error = allow<Kernel>(launch);
+    if (error == cudaSuccess && launch.cluster == 1) {
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+          &per_processor, entry<Kernel>, Kernel::kThreads,
+          static_cast<size_t>(launch.shared_bytes));
+      clusters = per_processor * processors_;
+    } else if (error == cudaSuccess) {
+      cudaLaunchAttribute cluster;
+      const cudaLaunchConfig_t config = config_of<Kernel>(launch, &cluster);
+      error = cudaOccupancyMaxActiveClusters(&clusters, entry<Kernel>, &config);
     }
-    entry<Kernel><<<static_cast<unsigned>(launch.blocks), Kernel::kThreads,
-                    static_cast<size_t>(launch.shared_bytes), stream_>>>(args);
-    note(cudaGetLastError(), "launching a kernel");
+    if (error == cudaSuccess) return clusters;
+    (void)cudaGetLastError();  // such clusters are none of this device's
+    return 0;
   }
 
  private:
   static constexpr int64_t kSharedWithoutAsking = 48 << 10;
+  static constexpr int64_t kClusterWithoutAsking = 8;
   static constexpr size_t kGraphs = 256;  // scripts that are remembered
 
   // A script and, from its second time on, the graph that does it.
@@ -229,6 +308,37 @@ class CudaDevice {
   void play_script();
   cudaGraphExec_t capture();
 
+  // Has the kernel launched with as much shared memory, and in as large clusters.
+  template <typename Kernel>
+  cudaError_t allow(const Launch& launch) {
+    cudaError_t error = cudaSuccess;
+    if (launch.shared_bytes > kSharedWithoutAsking) {
+      error = cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(launch.shared_bytes));
+    }
+    if (error == cudaSuccess && launch.cluster > kClusterWithoutAsking) {
+      error =
+          cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    }
+    return error;
+  }
+  // `cluster` holds a part of what it gives.
+  template <typename Kernel>
+  cudaLaunchConfig_t config_of(const Launch& launch, cudaLaunchAttribute* cluster) const {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
+    config.blockDim = dim3(Kernel::kThreads);
+    config.dynamicSmemBytes = static_cast<size_t>(launch.shared_bytes);
+    config.stream = stream_;
+    if (launch.cluster > 1) {
+      cluster->id = cudaLaunchAttributeClusterDimension;
+      cluster->val.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
+      config.attrs = cluster;
+      config.numAttrs = 1;
+    }
+    return config;
+  }
+
   // The first failure; what comes after it only follows from it. done() tells.
   void note(cudaError_t error, const char* doing) {
     if (error == cudaSuccess || error_ != cudaSuccess) return;
@@ -238,6 +348,7 @@ class CudaDevice {
 
   std::string name_;
   int64_t shared_limit_;
+  int processors_;
   const cudaStream_t stream_;
   Script<CudaDevice> script_;
   bool recording_ = false;

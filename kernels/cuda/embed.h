@@ -28,6 +28,40 @@ constexpr int row_of(const int32_t* first, int rows, int input) {
   return low;
 }
 
+constexpr float position_column(const Embedding& embedding, int64_t position, int column) {
+  if (embedding.position == PositionKind::kTable) {
+    return static_cast<const float*>(
+        embedding.positions.data)[position * embedding.positions.stride + column];
+  }
+  const double frequency = std::pow(10000.0, -2.0 * (column / 2) / embedding.position_width);
+  const double angle = static_cast<double>(position) * frequency;
+  return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+}
+
+// Column `c` of what goes into the network for a value at a position.
+constexpr float embedded(const Embedding& embedding, int32_t value, int64_t position, int c) {
+  const int width = embedding.values.cols;
+  const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
+  const bool add = embedding.combine == Combine::kAdd;
+  const int column = add ? c : c - width;
+  const float* vector =
+      static_cast<const float*>(embedding.values.data) + int64_t{value} * embedding.values.stride;
+  const float at = c < width ? vector[c] : 0.0F;
+  if (column < 0 || column >= positions) return at;
+  const float more = position_column(embedding, position, column);
+  return add ? at + more : more;
+}
+
+template <typename Block>
+constexpr void require_known(Block& block, const Embedding& embedding, int32_t value,
+                             int64_t position) {
+  block.require(value >= 0 && value < embedding.values.rows,
+                "embed: a value is one of the vocabulary");
+  block.require(embedding.position != PositionKind::kTable ||
+                    (position >= 0 && position < embedding.positions.rows),
+                "embed: a position is one of the table");
+}
+
 struct EmbedArgs {
   Rows rows;
   const int32_t* values;
@@ -61,39 +95,12 @@ struct EmbedKernel {
     const int32_t value = given == kNoValue ? args.control[slot].pending : given;
     const int64_t position =
         args.control[slot].position + args.rows.first[0] + input - args.rows.first[row];
-    const Embedding& embedding = args.embedding;
-    block.require(value >= 0 && value < embedding.values.rows,
-                  "embed: a value is one of the vocabulary");
-    block.require(embedding.position != PositionKind::kTable ||
-                      (position >= 0 && position < embedding.positions.rows),
-                  "embed: a position is one of the table");
-    const int width = embedding.values.cols;
-    const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
-    const bool add = embedding.combine == Combine::kAdd;
-    const float* vector =
-        static_cast<const float*>(embedding.values.data) + int64_t{value} * embedding.values.stride;
+    require_known(block, args.embedding, value, position);
     block.each([&](int t) {
       for (int c = t; c < args.out_width; c += kThreads) {
-        const int column = add ? c : c - width;
-        float at = c < width ? vector[c] : 0.0F;
-        if (column >= 0 && column < positions) {
-          const float more = position_column(embedding, position, column);
-          at = add ? at + more : more;
-        }
-        out[c] = at;
+        out[c] = embedded(args.embedding, value, position, c);
       }
     });
-  }
-
- private:
-  static constexpr float position_column(const Embedding& embedding, int64_t position, int column) {
-    if (embedding.position == PositionKind::kTable) {
-      return static_cast<const float*>(
-          embedding.positions.data)[position * embedding.positions.stride + column];
-    }
-    const double frequency = std::pow(10000.0, -2.0 * (column / 2) / embedding.position_width);
-    const double angle = static_cast<double>(position) * frequency;
-    return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
   }
 };
 

@@ -383,6 +383,48 @@ constexpr int64_t head_shared_bytes(const Head& kind) {
                                              : mixture_shared_bytes(kind.components);
 }
 
+// What a row's step has come to.
+struct Sampled {
+  int32_t value;
+  int64_t position;
+  bool last;  // the row freezes
+};
+
+// Chooses the next value of a slot that has consumed `inputs` more, from its row of the head's
+// output, and writes it down: into `out` as row `row`'s, and in the slot's control.
+template <typename Block>
+constexpr Sampled sample_row(Block& block, const Head& kind, const float* head, int row, int inputs,
+                             Control& control, Emitted* out) {
+  const Control held = control;
+  const int64_t position = held.position + inputs;
+  const PhiloxCounter words = philox_words(held.seed, position, held.stream, 0);
+  const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
+  int32_t value = 0;
+  const int wanted = held.top_log_probs < kMaxTopLogProbs ? held.top_log_probs : kMaxTopLogProbs;
+  const bool all_values = held.sampling.greedy || wanted > 0;
+  with_head_row(block, kind, head, all_values, [&](auto& of) {
+    value = of.sample(held.sampling, uniforms);
+    const float log_prob = of.log_prob(value);
+    const int count = wanted > 0 ? of.top(wanted, out->top) : 0;
+    block.each([&](int t) {
+      if (t != 0) return;
+      out->row = row;
+      out->value = value;
+      out->position = position;
+      out->log_prob = log_prob;
+      out->top_count = count;
+    });
+  });
+  // All threads have read the control by now: there were phases since.
+  block.each([&](int t) {
+    if (t != 0) return;
+    control.position = position;
+    control.pending = value;
+    control.remaining = held.remaining - 1;
+  });
+  return {.value = value, .position = position, .last = held.remaining <= 1};
+}
+
 struct SampleArgs {
   Rows rows;
   Outputs outputs;
@@ -422,35 +464,12 @@ struct SampleKernel {
       return;
     }
     block.require(head_row < args.head_rows, "sample: a row of the head");
-    const Control held = args.control[slot];
-    const int64_t position = held.position + args.rows.first[row + 1] - args.rows.first[row];
-    const PhiloxCounter words = philox_words(held.seed, position, held.stream, 0);
-    const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
-    int32_t value = 0;
-    const int wanted = held.top_log_probs < kMaxTopLogProbs ? held.top_log_probs : kMaxTopLogProbs;
-    const bool all_values = held.sampling.greedy || wanted > 0;
-    const float* head = args.head + head_row * args.head_stride;
-    with_head_row(block, args.kind, head, all_values, [&](auto& of) {
-      value = of.sample(held.sampling, uniforms);
-      const float log_prob = of.log_prob(value);
-      const int count = wanted > 0 ? of.top(wanted, out->top) : 0;
-      block.each([&](int t) {
-        if (t != 0) return;
-        out->row = row;
-        out->value = value;
-        out->position = position;
-        out->log_prob = log_prob;
-        out->top_count = count;
-      });
-    });
-    // All threads have read the row's slot and control by now: there were phases since.
+    const Sampled sampled =
+        sample_row(block, args.kind, args.head + head_row * args.head_stride, row,
+                   args.rows.first[row + 1] - args.rows.first[row], args.control[slot], out);
+    // All threads have read the row's slot by now, too.
     block.each([&](int t) {
-      if (t != 0) return;
-      Control& control = args.control[slot];
-      control.position = position;
-      control.pending = value;
-      control.remaining = held.remaining - 1;
-      if (held.remaining <= 1) args.rows.slot[row] = -1;
+      if (t == 0 && sampled.last) args.rows.slot[row] = -1;
     });
   }
 };

@@ -11,7 +11,7 @@
 //   index()                   which block of the launch this is
 //   shared<T>()               the block's shared memory
 //   Each<T>                   a T of every thread: a register on a device. each[t] is thread t's
-//   each(body)                body(t) for every thread t
+//   each(body)                body(t) for every thread t; what it wrote is then seen by its warp
 //   phase(body)               the same, and then what it wrote to memory is seen by all threads
 //   sum(Each<T>)              the sum over all threads, always as the same tree; given to all. Like
 //                             a phase it shows all threads what was written before
@@ -19,10 +19,21 @@
 //   add(T* shared, T)         an atomic addition of integers, inside a phase
 //   pack(low, high)           two floats as a pair of bf16, rounded to nearest even
 //   mma(c, a, b)              on every warp, c += a b on tensor cores (fragments.h)
+//   fold(x, mask)             x(t) += x(t ^ mask) for every thread t; both are of one warp
 //   require(holds, what)      stops everything loudly unless `holds`
+// Blocks may be launched as clusters of `Launch::cluster`, neighbours by index(), which run at the
+// same time and reach into each other's shared memory:
+//   rank(), ranks()           which block of its cluster this is, and of how many
+//   send(rank, T* at, T)      inside a phase: writes to where `at`, of this block's shared memory,
+//                             lies in that block's. Seen there after the next meet(), and not to be
+//                             sent to a block that goes through no further one
+//   meet(body)                all blocks of the cluster wait for each other; what any of them wrote
+//                             is then seen by all. On its way each thread does body(t), which
+//                             reads nothing that others write
 // All but each, phase and what stands in their bodies is done by the block as one: loops around
-// phases and early returns depend on nothing that differs between threads. So no thread ever misses
-// a barrier, and the host runs a phase as a loop over threads, in any order.
+// phases and early returns depend on nothing that differs between threads, and those around meet()
+// on nothing that differs between the blocks of a cluster. So no thread ever misses a barrier, and
+// the host runs a phase as a loop over threads, in any order.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +43,7 @@ namespace runnel::cuda {
 struct Launch {
   int64_t blocks = 0;
   int64_t shared_bytes = 0;
+  int64_t cluster = 1;  // blocks of a cluster
 };
 
 inline constexpr int kWarp = 32;

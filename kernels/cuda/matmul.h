@@ -28,6 +28,11 @@ struct MatmulArgs {
 
 inline constexpr int kMatmulWarps = 4;
 
+// Joins the warps' sums of one output, `stride` apart.
+constexpr float join_warps(const float* sums, int stride) {
+  return (sums[0] + sums[stride]) + (sums[2 * stride] + sums[3 * stride]);
+}
+
 // Joins the warps' sums, [warp][rows][cols] in shared memory, into y. `row` and `col`: where the
 // tile stands.
 template <typename Block>
@@ -40,8 +45,7 @@ constexpr void join_sums(Block& block, const MatmulArgs& args, int row, int col,
       const int m = row + i / cols;
       const int n = col + i % cols;
       if (m >= args.rows || n >= args.out) continue;
-      const float sum =
-          (sums[i] + sums[size + i]) + (sums[2 * size + i] + sums[3 * size + i]) + args.bias[n];
+      const float sum = join_warps(sums + i, size) + args.bias[n];
       args.y[m * args.y_stride + n] = activate(args.activation, sum);
     }
   });
@@ -151,6 +155,14 @@ inline std::vector<uint32_t> bf16_panels(HostTensor weight) {
   return panels;
 }
 
+// Loaded and stored at once: two neighbours of a matrix, and a lane's pairs of a chunk of a weight.
+struct alignas(8) Two {
+  float at[2];
+};
+struct alignas(16) Pairs {
+  uint32_t at[4];
+};
+
 // kM x kN tiles of 16 x 8 a block.
 template <int kM, int kN>
 struct MatmulBf16 {
@@ -212,12 +224,6 @@ struct MatmulBf16 {
   template <typename Fragment, int kRowTiles, int kColTiles>
   struct Tiles {
     Fragment at[kRowTiles][kColTiles];
-  };
-  struct alignas(8) Two {
-    float at[2];
-  };
-  struct alignas(16) Pairs {
-    uint32_t at[4];
   };
 
   static constexpr void load_weights(const Args& args, int tile, int chunk, int chunks, int lane,

@@ -21,6 +21,11 @@ struct NormArgs {
   int64_t out_stride;
 };
 
+// An element of the output, given the row's mean and standard deviation.
+constexpr float normalized(float x, float mean, float deviation, float scale, float shift) {
+  return std::fma((x - mean) / deviation, scale, shift);
+}
+
 struct NormKernel {
   using Args = NormArgs;
   static constexpr int kThreads = 128;
@@ -61,7 +66,7 @@ struct NormKernel {
     const float deviation = std::sqrt(block.sum(part) / width + args.eps);
     block.each([&](int t) {
       for (int i = t; i < args.width; i += kThreads) {
-        out[i] = std::fma((held[i] - mean) / deviation, args.scale[i], args.shift[i]);
+        out[i] = normalized(held[i], mean, deviation, args.scale[i], args.shift[i]);
       }
     });
   }

@@ -233,6 +233,66 @@ TEST(CudaScript, StagesWhatABatchReads) {
   EXPECT_THAT(here, testing::ElementsAre(5, -1, 7, 0, 1, 2, 9, 99));
 }
 
+// ---- clusters -----------------------------------------------------------------------------------
+
+// A number goes around the blocks of each cluster, each adding its rank to what came.
+struct RelayKernel {
+  struct Args {
+    int rounds;
+    int32_t* out;
+  };
+  static constexpr int kThreads = kWarp;
+  static constexpr int kResident = 1;
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    int32_t* box = block.template shared<int32_t>();
+    block.meet([&](int t) { box[t] = 0; });
+    for (int round = 0; round < args.rounds; ++round) {
+      typename Block::template Each<int32_t> held;
+      block.each([&](int t) { held[t] = box[t]; });
+      block.meet([](int) {});
+      const int to = (block.rank() + 1) % block.ranks();
+      block.phase([&](int t) { block.send(to, box + t, held[t] + block.rank()); });
+      block.meet([](int) {});
+    }
+    block.each([&](int t) { args.out[block.index() * kThreads + t] = box[t]; });
+  }
+};
+
+TEST(CudaCluster, BlocksReachIntoEachOther) {
+  for (const int ranks : {1, 2, 5, 16}) {
+    std::vector<int32_t> out(3 * ranks * kWarp, -1);
+    HostDevice(ThreadOrder::kShuffled)
+        .launch<RelayKernel>({.blocks = 3 * ranks, .shared_bytes = kWarp * 4, .cluster = ranks},
+                             {ranks, out.data()});
+    EXPECT_THAT(out, testing::Each(ranks * (ranks - 1) / 2)) << ranks;
+  }
+}
+
+// Sends in a phase that no meeting separates from the end.
+struct LateKernel {
+  struct Args {
+    bool met;  // before
+  };
+  static constexpr int kThreads = kWarp;
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    if (args.met) block.meet([](int) {});
+    block.phase([&](int t) {
+      if (t == 0) block.send(1 - block.rank(), block.template shared<float>(), 1.0F);
+    });
+  }
+};
+
+TEST(CudaClusterDeathTest, BlocksAreThereWhenSomethingComes) {
+  HostDevice device(ThreadOrder::kForward);
+  const Launch launch = {.blocks = 2, .shared_bytes = 4, .cluster = 2};
+  EXPECT_DEATH(device.launch<LateKernel>(launch, {true}), "before its last meeting|still there");
+  EXPECT_DEATH(device.launch<LateKernel>(launch, {false}), "have met");
+}
+
 // ---- bf16 on tensor cores -----------------------------------------------------------------------
 
 struct Bf16Problem {

@@ -12,12 +12,14 @@
 #include <new>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "kernels/cuda/device_backend.h"
 #include "kernels/cuda/script.h"
+#include "tests/kernels/host_cluster.h"
 
 namespace runnel::cuda {
 
@@ -41,16 +43,22 @@ class HostBlock {
     std::vector<T> held_ = std::vector<T>(kThreads);
   };
 
-  HostBlock(int64_t index, int64_t shared_bytes, ThreadOrder order)
+  // `cluster`: null, a block is alone.
+  HostBlock(int64_t index, int64_t shared_bytes, ThreadOrder order, HostCluster* cluster)
       : index_(index),
+        cluster_(cluster),
         shared_(shared_bytes / 8 + 1, std::bit_cast<double>(kPoison)),
         shared_bytes_(shared_bytes),
         order_(kThreads) {
     std::iota(order_.begin(), order_.end(), 0);
     if (order == ThreadOrder::kBackward) std::reverse(order_.begin(), order_.end());
     shuffled_ = order == ThreadOrder::kShuffled;
+    if (cluster_ != nullptr) cluster_->enter(rank(), {bytes(), static_cast<size_t>(shared_bytes)});
   }
-  ~HostBlock() { check_guard(); }
+  ~HostBlock() {
+    if (cluster_ != nullptr) cluster_->leave(rank());
+    check_guard();
+  }
 
   int64_t index() const { return index_; }
   template <typename T>
@@ -65,6 +73,30 @@ class HostBlock {
   template <typename Body>
   void phase(const Body& body) {
     each(body);
+    if (cluster_ != nullptr) cluster_->pause(rank());
+  }
+
+  int rank() const { return cluster_ == nullptr ? 0 : static_cast<int>(index_ % ranks()); }
+  int ranks() const { return cluster_ == nullptr ? 1 : cluster_->ranks(); }
+  template <typename T>
+  void send(int rank, T* at, T value) {
+    if (cluster_ == nullptr) {
+      *at = value;
+      return;
+    }
+    cluster_->send(rank, reinterpret_cast<std::byte*>(at) - bytes(),
+                   std::as_bytes(std::span(&value, 1)));
+  }
+  template <typename Body>
+  void meet(const Body& body) {
+    each(body);
+    if (cluster_ != nullptr) cluster_->meet(rank());
+  }
+  template <typename X>
+  void fold(const X& x, int mask) {
+    std::vector<float> next(kThreads);
+    for (int t = 0; t < kThreads; ++t) next[t] = x(t) + x(t ^ mask);
+    for (int t = 0; t < kThreads; ++t) x(t) = next[t];
   }
   template <typename T>
   T sum(Each<T>& of) {
@@ -125,6 +157,7 @@ class HostBlock {
       }
     }
   }
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(shared_.data()); }
   void check_guard() const {
     // Behind the last byte asked for, up to the end of what was taken.
     const auto* bytes = reinterpret_cast<const unsigned char*>(shared_.data());
@@ -135,6 +168,7 @@ class HostBlock {
   }
 
   int64_t index_;
+  HostCluster* cluster_;
   std::vector<double> shared_;
   int64_t shared_bytes_;
   std::vector<int> order_;
@@ -174,14 +208,29 @@ class HostDevice {
       script_.add<Kernel>(launch, args);
       return;
     }
-    for (int64_t index = 0; index < launch.blocks; ++index) {
-      HostBlock<Kernel::kThreads> block(index, launch.shared_bytes, order_);
+    const auto run = [&](int64_t index, HostCluster* cluster) {
+      HostBlock<Kernel::kThreads> block(index, launch.shared_bytes, order_, cluster);
       Kernel::run(block, args);
+    };
+    for (int64_t index = 0; index < launch.blocks; index += launch.cluster) {
+      if (launch.cluster == 1) {
+        run(index, nullptr);
+        continue;
+      }
+      HostCluster cluster(static_cast<int>(launch.cluster), ++clusters_);
+      cluster.run([&](int rank) { run(index + rank, &cluster); });
     }
+  }
+  template <typename Kernel>
+  int64_t room(const Launch& launch) const {
+    return kProcessors / launch.cluster;
   }
 
  private:
+  static constexpr int64_t kProcessors = 16;  // stood in for
+
   ThreadOrder order_;
+  uint32_t clusters_ = 0;  // run so far
   Script<HostDevice> script_;
   bool recording_ = false;
 };
