@@ -64,6 +64,7 @@ void Engine::run() {
 
 const Spec& Engine::spec() const { return model_->spec(); }
 const std::string& Engine::numerics() const { return model_->layout().numerics; }
+int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
 const EngineOptions& Engine::options() const { return options_; }
 EngineStats Engine::stats() const { return scheduler_->stats(); }
 int Engine::active_calls() const { return scheduler_->active_calls(); }

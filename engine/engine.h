@@ -65,6 +65,7 @@ class Engine {
 
   const Spec& spec() const;
   const std::string& numerics() const;
+  int64_t state_bytes() const;  // per session
   const EngineOptions& options() const;
   EngineStats stats() const;
 

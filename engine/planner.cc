@@ -20,6 +20,19 @@ void plan_decoding(std::span<const Candidate> candidates, const PlanLimits& limi
   }
 }
 
+// How many of at most `most` values it may take.
+int64_t cut(const Candidate& candidate, int64_t most, int chunk) {
+  if (most >= candidate.inputs) return candidate.inputs;
+  return std::max<int64_t>(0, most - (candidate.position + most) % chunk);
+}
+
+// How many of at most `most` values it may take, where `fair` would be its share: all the way to
+// the end of a chunk, or none.
+int64_t share_of(const Candidate& candidate, int64_t fair, int64_t most, int chunk) {
+  const int64_t inputs = cut(candidate, fair, chunk);
+  return inputs > 0 ? inputs : cut(candidate, std::min(most, fair + chunk), chunk);
+}
+
 // Prompts and chunks to score: an even share of the budget each, oldest first.
 void plan_feeding(std::span<const Candidate> candidates, const PlanLimits& limits, Plan& plan) {
   int64_t waiting = std::count_if(candidates.begin(), candidates.end(),
@@ -30,15 +43,17 @@ void plan_feeding(std::span<const Candidate> candidates, const PlanLimits& limit
   for (size_t i = 0; i < candidates.size() && rows > 0 && values > 0; ++i) {
     if (candidates[i].want == Want::kNext) continue;
     const int64_t fair = std::max<int64_t>(1, values / std::min(waiting, rows));
-    const int64_t inputs = std::min(fair, candidates[i].inputs);
+    const int64_t inputs = share_of(candidates[i], fair, values, limits.chunk);
+    --waiting;
+    if (inputs == 0) continue;
     plan.shares.push_back({static_cast<int>(i), static_cast<int>(inputs)});
     values -= inputs;
-    --waiting;
     --rows;
   }
   for (size_t i = first; i < plan.shares.size() && values > 0; ++i) {
     Share& share = plan.shares[i];
-    const int64_t more = std::min(values, candidates[share.candidate].inputs - share.inputs);
+    const int64_t more =
+        cut(candidates[share.candidate], share.inputs + values, limits.chunk) - share.inputs;
     share.inputs += static_cast<int>(more);
     values -= more;
   }

@@ -2,7 +2,8 @@
 //
 // Decoding rows come first, one input each; when there are more than fit, the turn goes round. What
 // is left of the step's budget is shared by prompts and chunks to score: evenly, and what one does
-// not need goes to the oldest. Nothing waits for a fuller batch.
+// not need goes to the oldest. Nothing waits for a fuller batch. Where the model takes prompts in
+// chunks, a share ends where a chunk does, or with its values.
 #pragma once
 
 #include <span>
@@ -16,6 +17,7 @@ namespace runnel {
 struct Candidate {
   Want want = Want::kNext;
   int64_t inputs = 1;        // values that it could consume; 1 where `want` is kNext
+  int64_t position = -1;     // of its last value so far; -1: it has none
   int64_t room = 1;          // kNext: values its stream has room for
   bool single_step = false;  // kNext: must be looked at after every value (stop sequences)
 };
@@ -24,6 +26,7 @@ struct PlanLimits {
   int rows = 0;
   int values = 0;  // inputs in one step
   int steps = 0;   // in one launch
+  int chunk = 1;   // positions that are multiples of it are where a prompt may be cut
 };
 
 struct Share {

@@ -18,7 +18,8 @@ constexpr Duration kWaitIdle = std::chrono::seconds(1);
 PlanLimits plan_limits(const ModelLimits& model, const EngineOptions& options) {
   return {.rows = static_cast<int>(std::min<int64_t>(model.rows, options.batch_rows)),
           .values = static_cast<int>(std::min<int64_t>(model.values, options.batch_values)),
-          .steps = static_cast<int>(std::min<int64_t>(model.steps, options.steps_per_launch))};
+          .steps = static_cast<int>(std::min<int64_t>(model.steps, options.steps_per_launch)),
+          .chunk = model.chunk};
 }
 
 }  // namespace
@@ -104,13 +105,16 @@ void Scheduler::gather() {
       continue;
     }
     const auto inputs = static_cast<int64_t>(generation->unfed().size());
-    candidates_.push_back({.want = Want::kNothing, .inputs = inputs});
+    candidates_.push_back({.want = Want::kNothing,
+                           .inputs = inputs,
+                           .position = generation->samples[0].session->position - 1});
     subjects_.push_back({.generation = generation.get()});
   }
   for (const auto& call : scores_) {
     if (call->unfed().empty()) continue;
-    candidates_.push_back(
-        {.want = Want::kScores, .inputs = static_cast<int64_t>(call->unfed().size())});
+    candidates_.push_back({.want = Want::kScores,
+                           .inputs = static_cast<int64_t>(call->unfed().size()),
+                           .position = call->session->position - 1});
     subjects_.push_back({.score = call.get()});
   }
 }

@@ -73,13 +73,17 @@ struct Norm {
 
 // Linear attention as a recurrence (Katharopoulos et al. 2020, equations 18-20), per head:
 //   S += phi(k) v^T, z += phi(k), y = phi(q)^T S / (phi(q)^T z + eps).
-// The state of one head is S fp32 [dk][dv] followed by z fp32 [dk]; heads follow one another.
+// The state of one head is S fp32 [dk][dv] followed by z fp32 [dk]; heads follow one another. A
+// backend may keep it in another form (Backend::state_bytes).
 struct Recurrence {
   FeatureMap map = FeatureMap::kElu;
   int heads = 0;
   int dk = 0;
   int dv = 0;
   float eps = 1e-6F;
+
+  // Of (S, z) of all heads, as they stand one behind the other.
+  int64_t state_bytes() const { return int64_t{heads} * (int64_t{dk} * dv + dk) * 4; }
 };
 
 struct RecurrenceInputs {
@@ -117,6 +121,12 @@ class Backend {
   // The precision that serves best: the fastest, of those that keep a model's quality.
   virtual Precision preferred() const { return Precision::kFp32; }
 
+  // Bytes of one slot's state of one layer in the form that this backend keeps it in: what recur()
+  // reads and writes. A state of zeros is that of an empty sequence.
+  virtual int64_t state_bytes(const Recurrence& recurrence) const {
+    return recurrence.state_bytes();
+  }
+
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
 
@@ -149,9 +159,10 @@ class Backend {
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;
 
   // Advances each row's state over the row's inputs in order; out [inputs, heads * dv] are the
-  // attention outputs. Outputs of frozen rows are left as they are.
-  virtual void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
-                     States states, View out) = 0;
+  // attention outputs. Outputs of frozen rows are left as they are. control[slot].position: of the
+  // row's first input, as many as its state has seen.
+  virtual void recur(Rows rows, const Control* control, const Recurrence& recurrence,
+                     const RecurrenceInputs& inputs, States states, View out) = 0;
 
   // Ends a step: every row's slot has consumed its inputs (position advances by their number).
   // Where an output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into

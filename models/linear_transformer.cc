@@ -165,7 +165,7 @@ class LinearTransformer final : public Model {
   void feed_forward(const Run& run, const Layer& layer) const;
   void score(const Run& run) const;
   Span state_span(SlotId slot) const {
-    return {states_.data() + slot * slot_bytes_, spec_.state_bytes()};
+    return {states_.data() + slot * slot_bytes_, layout_.state_bytes};
   }
   Control& control(SlotId slot) const { return controls_.as<Control>()[slot]; }
   static Span control_span(Control& control) {
@@ -184,8 +184,8 @@ class LinearTransformer final : public Model {
   NormWeights final_norm_;
   Weight predictor_;
 
-  int64_t slot_bytes_ = 0;
-  Buffer states_;                     // [slots][layer][head]{S, z}
+  int64_t layer_bytes_ = 0, slot_bytes_ = 0;
+  Buffer states_;                     // [slots][layer][head]{S, z}, or as the backend keeps it
   Buffer controls_;                   // Control [slots]
   std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
 
@@ -203,13 +203,16 @@ LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
                                      const ModelLimits& limits, Precision precision)
     : spec_(bundle.spec), backend_(backend), limits_(limits) {
   const Loader loader(bundle, backend, precision);
-  layout_ = {.fixed_bytes = spec_.state_bytes() + static_cast<int64_t>(sizeof(Control)),
-             .numerics = backend.numerics(precision) + "/state-fp32"};
   recurrence_ = {.map = spec_.feature_map,
                  .heads = spec_.heads,
                  .dk = spec_.query_size,
                  .dv = spec_.value_size,
                  .eps = spec_.attention_eps};
+  layer_bytes_ = backend.state_bytes(recurrence_);
+  const int64_t state_bytes = layer_bytes_ * spec_.layers;
+  layout_ = {.state_bytes = state_bytes,
+             .fixed_bytes = state_bytes + static_cast<int64_t>(sizeof(Control)),
+             .numerics = backend.numerics(precision) + "/state-fp32"};
   value_table_ = loader.matrix("value_embedding.weight", spec_.vocabulary, spec_.value_width);
   if (spec_.position == PositionKind::kTable) {
     position_table_ = loader.matrix("pos_embedding.pe", static_cast<int>(spec_.positions),
@@ -221,7 +224,7 @@ LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
   if (spec_.final_norm) final_norm_ = loader.norm("transformer.norm");
   predictor_ = loader.predictor();
 
-  slot_bytes_ = aligned(spec_.state_bytes());
+  slot_bytes_ = aligned(state_bytes);
   states_ = backend.allocate(slot_bytes_ * limits.slots, Memory::kDevice);
   controls_ =
       backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
@@ -272,7 +275,7 @@ void LinearTransformer::copy(SlotId from, SlotId to) {
 
 void LinearTransformer::read(SlotId slot, std::span<std::byte> bytes) {
   check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
-  const int64_t state = spec_.state_bytes();
+  const int64_t state = layout_.state_bytes;
   backend_.copy(state_span(slot), {bytes.data(), state});
   backend_.copy(control_span(control(slot)),
                 {bytes.data() + state, static_cast<int64_t>(sizeof(Control))});
@@ -280,7 +283,7 @@ void LinearTransformer::read(SlotId slot, std::span<std::byte> bytes) {
 
 void LinearTransformer::write(SlotId slot, std::span<const std::byte> bytes) {
   check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
-  const int64_t state = spec_.state_bytes();
+  const int64_t state = layout_.state_bytes;
   backend_.copy({const_cast<std::byte*>(bytes.data()), state}, state_span(slot));
   Control held;
   std::memcpy(&held, bytes.data() + state, sizeof(held));
@@ -343,7 +346,8 @@ void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t of
   const RecurrenceInputs inputs = {.q = qkv.columns(0, queries),
                                    .k = qkv.columns(queries, queries),
                                    .v = qkv.columns(2 * queries, attended.cols)};
-  run.lane.recur(run.rows, recurrence_, inputs, {states_.data(), slot_bytes_, offset}, attended);
+  run.lane.recur(run.rows, controls_.as<Control>(), recurrence_, inputs,
+                 {states_.data(), slot_bytes_, offset}, attended);
   run.lane.matmul(attended, layer.out, Activation::kNone, run.of(projected_));
   run.lane.norm(run.of(projected_), x, layer.norm1.norm(), x);
 }
@@ -360,9 +364,8 @@ void LinearTransformer::feed_forward(const Run& run, const Layer& layer) const {
 void LinearTransformer::forward(const Run& run) const {
   View values = values_.view.columns(run.first, run.inputs);
   run.lane.embed(run.rows, values, controls_.as<Control>(), embedding_, run.of(x_));
-  const int64_t layer_bytes = spec_.state_bytes() / spec_.layers;
   for (int i = 0; i < spec_.layers; ++i) {
-    attention(run, layers_[i], i * layer_bytes);
+    attention(run, layers_[i], i * layer_bytes_);
     feed_forward(run, layers_[i]);
   }
   if (run.read == 0) return;

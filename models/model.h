@@ -24,7 +24,8 @@ namespace runnel {
 using SlotId = int32_t;
 
 struct StateLayout {
-  int64_t fixed_bytes = 0;  // of one state, as read() and write() move it, Control included
+  int64_t state_bytes = 0;  // of one state, in the form that the backend keeps it in
+  int64_t fixed_bytes = 0;  // the same as read() and write() move it, Control included
   std::string numerics;     // all that decides the bits
 };
 
@@ -33,6 +34,9 @@ struct ModelLimits {
   int rows = 0;    // in one submit
   int values = 0;  // inputs of all rows of one submit together
   int steps = 0;   // in one submit
+  // The model says: a prompt that comes in several submits has the same bits as in one where it was
+  // cut at positions that are multiples of this.
+  int chunk = 1;
 };
 
 enum class Want : uint8_t { kNext, kScores, kNothing };

@@ -10,7 +10,7 @@ v1::ModelInfo describe_model(const std::string& name, const Bundle& bundle, cons
   info.set_name(name);
   info.set_spec_json(spec_to_json(spec));
   info.set_parameters(spec.parameters());
-  info.set_state_bytes(spec.state_bytes());
+  info.set_state_bytes(engine.state_bytes());
   info.set_sessions(engine.stats().sessions);
   info.set_numerics(engine.numerics());
   info.set_backend(engine.numerics().substr(0, engine.numerics().find('/')));

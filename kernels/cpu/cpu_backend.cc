@@ -107,8 +107,8 @@ class CpuBackend final : public Backend {
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
-  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
-             View out) override;
+  void recur(Rows rows, const Control* control, const Recurrence& recurrence,
+             const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
@@ -420,8 +420,8 @@ void CpuBackend::norm(View x, View residual, const Norm& norm, View out) {
         [&](int begin, int end) { kernels_.norm(args, begin, end); });
 }
 
-void CpuBackend::recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
-                       States states, View out) {
+void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
+                       const RecurrenceInputs& inputs, States states, View out) {
   const int heads = recurrence.heads;
   const int64_t dk = recurrence.dk;
   const int64_t dv = recurrence.dv;

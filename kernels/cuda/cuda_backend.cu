@@ -19,7 +19,7 @@ namespace runnel {
 namespace cuda {
 namespace {
 
-extern __shared__ double shared_memory[];
+extern __shared__ __align__(16) double shared_memory[];
 
 // ---- a block ------------------------------------------------------------------------------------
 

@@ -34,7 +34,6 @@ inline Status check_options(const CudaOptions& options) {
     return Status(Code::kUnimplemented, std::string(flag) + " is not there yet: use " + instead);
   };
   if (options.library) return missing("--kernels cublas", "--kernels own");
-  if (options.replay) return missing("--state replay", "--state plain");
   if (options.chunks) return missing("--prompts chunks", "--prompts steps");
   return {};
 }
@@ -51,11 +50,14 @@ class DeviceBackend final : public Backend {
   std::string numerics(Precision precision) const override {
     std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
     if (options_.library) id += "+cublas";
-    if (options_.replay) id += "+replay";
+    if (options_.replay) id += "+replay" + std::to_string(kReplay);
     if (options_.chunks) id += "+chunks64";
     return id;
   }
   Precision preferred() const override { return Precision::kBf16; }
+  int64_t state_bytes(const Recurrence& recurrence) const override {
+    return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
+  }
   Buffer allocate(int64_t bytes, Memory memory) override {
     check(bytes >= 0, "a buffer's size is not negative");
     return device_.allocate(bytes, memory);
@@ -75,8 +77,8 @@ class DeviceBackend final : public Backend {
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
-  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
-             View out) override;
+  void recur(Rows rows, const Control* control, const Recurrence& recurrence,
+             const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
@@ -121,9 +123,28 @@ class DeviceBackend final : public Backend {
   void launch_matmul(const MatmulArgs& args) {
     launch<Kernel>(Kernel::launch(args), args);
   }
-  template <typename Kernel>
+  StateForm form() const { return options_.replay ? StateForm::kReplay : StateForm::kPlain; }
+  // The choice looks at the shape and the layout of the states alone: never at the batch.
+  template <typename Forms>
   void launch_recur(int rows, const RecurArgs& args) {
-    launch<Kernel>(Kernel::launch(rows, args), args);
+    const auto at =
+        reinterpret_cast<uintptr_t>(args.states.base) + static_cast<uintptr_t>(args.states.offset);
+    const bool aligned =
+        at % 16 == 0 && args.states.slot_bytes % 16 == 0 && args.dk % 4 == 0 && args.dv % 4 == 0;
+    const auto as = [&]<typename Kernel>(Kernel) {
+      launch<Kernel>(Kernel::launch(rows, args), args);
+    };
+    if (aligned && Forms::Small::fits(args.dk, args.dv)) {
+      as(typename Forms::Small());
+    } else if (aligned && Forms::Medium::fits(args.dk, args.dv)) {
+      as(typename Forms::Medium());
+    } else if (aligned && Forms::Large::fits(args.dk, args.dv)) {
+      as(typename Forms::Large());
+    } else if (aligned) {
+      as(typename Forms::Aligned());
+    } else {
+      as(typename Forms::Any());
+    }
   }
   Buffer upload(const void* from, int64_t bytes) {
     Buffer buffer = device_.allocate(bytes, Memory::kDevice);
@@ -249,7 +270,7 @@ void DeviceBackend<Device>::norm(View x, View residual, const Norm& norm, View o
 }
 
 template <typename Device>
-void DeviceBackend<Device>::recur(Rows rows, const Recurrence& recurrence,
+void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recurrence& recurrence,
                                   const RecurrenceInputs& inputs, States states, View out) {
   const int heads = recurrence.heads;
   const int64_t dk = recurrence.dk;
@@ -262,6 +283,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Recurrence& recurrence,
   check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
         "recur: the rows' inputs are those of q, k, v and out");
   const RecurArgs args = {.rows = here(rows),
+                          .control = control,
                           .inputs = out.rows,
                           .q = inputs.q.f32(),
                           .k = inputs.k.f32(),
@@ -276,19 +298,10 @@ void DeviceBackend<Device>::recur(Rows rows, const Recurrence& recurrence,
                           .states = states,
                           .out = out.f32(),
                           .out_stride = out.stride};
-  // The choice looks at the shape and the layout of the states alone: never at the batch.
-  const auto at = reinterpret_cast<uintptr_t>(states.base) + static_cast<uintptr_t>(states.offset);
-  const bool aligned = at % 16 == 0 && states.slot_bytes % 16 == 0 && dk % 4 == 0 && dv % 4 == 0;
-  if (aligned && RecurSmall::fits(recurrence.dk, recurrence.dv)) {
-    launch_recur<RecurSmall>(rows.count, args);
-  } else if (aligned && RecurMedium::fits(recurrence.dk, recurrence.dv)) {
-    launch_recur<RecurMedium>(rows.count, args);
-  } else if (aligned && RecurLarge::fits(recurrence.dk, recurrence.dv)) {
-    launch_recur<RecurLarge>(rows.count, args);
-  } else if (aligned) {
-    launch_recur<RecurAligned>(rows.count, args);
+  if (form() == StateForm::kReplay) {
+    launch_recur<Recur<StateForm::kReplay>>(rows.count, args);
   } else {
-    launch_recur<RecurAny>(rows.count, args);
+    launch_recur<Recur<StateForm::kPlain>>(rows.count, args);
   }
 }
 

@@ -1,5 +1,6 @@
 // Linear attention as a recurrence: a block to one head of one row. S stays in registers while the
-// row's inputs pass by, so that a step reads and writes each element of the state once, by slot.
+// row's inputs pass by, so that a step reads and writes each element of the state once, by slot, or
+// writes it once in several (replay.h).
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,13 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/replay.h"
 
 namespace runnel::cuda {
 
 struct RecurArgs {
   Rows rows;
+  const Control* control;
   int inputs;  // of all rows
   const float* q;
   const float* k;
@@ -52,11 +55,12 @@ constexpr StateShare state_share(int thread, int threads, int dv) {
 
 // kRows > 0: rows of S that a thread keeps in registers; the shape must be one that fits(). 0: any
 // shape, with S in memory, where a thread takes several columns if the threads are too few.
-template <typename Columns, int kRows, int kBlockThreads>
+template <typename Columns, int kRows, int kBlockThreads, StateForm kForm = StateForm::kPlain>
 struct RecurKernel {
   using Args = RecurArgs;
   static constexpr int kThreads = kBlockThreads;
-  static constexpr int kResident = kRows >= 16 ? 1 : kRows >= 8 ? 4 : 8;
+  static constexpr bool kReplays = kForm == StateForm::kReplay;
+  static constexpr int kResident = kRows >= 16 ? 1 : kRows >= 8 ? 4 : kReplays ? 6 : 8;
 
   static constexpr bool fits(int dk, int dv) {
     const int across = dv / Columns::kWidth;
@@ -65,9 +69,9 @@ struct RecurKernel {
   }
 
   static constexpr Launch launch(int64_t rows, const RecurArgs& args) {
-    const int64_t groups = state_share<Columns>(0, kThreads, args.dv).groups;
     return {.blocks = rows * args.heads,
-            .shared_bytes = (3 * int64_t{args.dk} + groups * args.dv) * 4};
+            .shared_bytes =
+                (log_offset(args) + (kReplays ? args.dk + log_floats(args.dk, args.dv) : 0)) * 4};
   }
 
   template <typename Block>
@@ -80,20 +84,27 @@ struct RecurKernel {
     const int end = args.rows.first[row + 1] - args.rows.first[0];
     if (begin >= end) return;
     block.require(begin >= 0 && end <= args.inputs, "recur: a row's inputs are among those given");
-    float* state = reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
-                                            args.states.offset) +
-                   head * (int64_t{args.dk} * args.dv + args.dk);
+    float* states = reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
+                                             args.states.offset);
+    const HeadRun at = {
+        .state = states + head * state_floats(kForm, args.dk, args.dv),
+        .head = head,
+        .begin = begin,
+        .end = end,
+        .logged = kReplays ? static_cast<int>(args.control[slot].position % kReplay) : 0};
     typename Block::template Each<Held> held;
     if constexpr (kRows > 0) {
-      block.each(
-          [&](int t) { held[t] = load(state_share<Columns>(t, kThreads, args.dv), args, state); });
+      block.each([&](int t) {
+        held[t] = load(state_share<Columns>(t, kThreads, args.dv), args, at.state);
+      });
     }
+    if constexpr (kReplays) catch_up(block, args, at, held);
     for (int input = begin; input < end; ++input) {
-      step(block, args, head, input, state, held);
-    }
-    if constexpr (kRows > 0) {
-      block.each(
-          [&](int t) { store(state_share<Columns>(t, kThreads, args.dv), args, held[t], state); });
+      step(block, args, at, input, held);
+      if (kRows == 0 || input + 1 != at.last_flush(kForm)) continue;
+      block.each([&](int t) {
+        store(state_share<Columns>(t, kThreads, args.dv), args, held[t], at.state);
+      });
     }
   }
 
@@ -101,6 +112,13 @@ struct RecurKernel {
   struct Held {
     Columns row[kRows > 0 ? kRows : 1];
   };
+
+  // Shared memory: phi(q) [dk], phi(k) [dk], their products with z [dk], the groups' sums [groups]
+  // [dv]; with replay, z [dk] and the log.
+  static constexpr int64_t log_offset(const Args& args) {
+    const int64_t groups = state_share<Columns>(0, kThreads, args.dv).groups;
+    return 3 * int64_t{args.dk} + groups * args.dv;
+  }
 
   static constexpr Columns* columns_at(float* state, int dv, int row, int column) {
     return reinterpret_cast<Columns*>(state + int64_t{row} * dv + column);
@@ -129,11 +147,73 @@ struct RecurKernel {
     }
   }
 
+  // S += phi(k) v^T on one row of a share, as one entry of the log has it.
+  static constexpr void redo(Columns& row, float key, const Columns& value) {
+    for (int j = 0; j < Columns::kWidth; ++j) row.at[j] = std::fma(key, value.at[j], row.at[j]);
+  }
+
+  // The log goes to shared memory, and S, where it is held, and z come up to date.
+  template <typename Block, typename States>
+  static constexpr void catch_up(Block& block, const Args& args, const HeadRun& at, States& held) {
+    const int entry = args.dk + args.dv;
+    const float* z_flushed = at.state + int64_t{args.dk} * args.dv;
+    float* z = block.template shared<float>() + log_offset(args);
+    float* log = z + args.dk;
+    block.phase([&](int t) {
+      const auto* from = reinterpret_cast<const Columns*>(z_flushed + args.dk);
+      for (int i = t; i < at.logged * entry / Columns::kWidth; i += kThreads) {
+        reinterpret_cast<Columns*>(log)[i] = from[i];
+      }
+      for (int i = t; i < args.dk; i += kThreads) z[i] = z_flushed[i];
+    });
+    block.each([&](int t) {
+      for (int i = t; i < args.dk; i += kThreads) {
+        for (int j = 0; j < at.logged; ++j) z[i] += log[j * entry + i];
+      }
+      if constexpr (kRows > 0) {
+        const StateShare share = state_share<Columns>(t, kThreads, args.dv);
+        for (int j = 0; j < at.logged; ++j) {
+          const float* key = log + j * entry;
+          const Columns value = *columns_at(log + j * entry + args.dk, args.dv, 0, share.column);
+          for (int i = 0; i < kRows; ++i) {
+            const int row = share.group + i * share.groups;
+            if (row < args.dk) redo(held[t].row[i], key[row], value);
+          }
+        }
+      }
+    });
+  }
+
+  // What thread t has of phi(k) and v goes to the log; at a flush, what it has of z to the state.
+  // Where S is held, only what stays: the last flush, and entries that no later input takes.
+  template <typename Block>
+  static constexpr void record(Block& block, const Args& args, const HeadRun& at, int input,
+                               int t) {
+    const bool last = input + 1 == at.last_flush(kForm);
+    const bool flushes = kRows > 0 ? last : at.entry(input) == kReplay - 1;
+    float* z_flushed = at.state + int64_t{args.dk} * args.dv;
+    const float* key = block.template shared<float>() + args.dk;
+    float* z = block.template shared<float>() + log_offset(args);
+    if (flushes) {
+      for (int i = t; i < args.dk; i += kThreads) z_flushed[i] = z[i];
+    } else if (at.entry(input) < kReplay - 1 && (kRows == 0 || input >= at.end - kReplay)) {
+      const float* v = args.v + input * args.v_stride + int64_t{at.head} * args.dv;
+      const int64_t entry = int64_t{at.entry(input)} * (args.dk + args.dv);
+      float* logs[] = {z_flushed + args.dk + entry, z + args.dk + entry};
+      for (int copy = 0; copy < (kRows > 0 ? 1 : 2); ++copy) {
+        for (int i = t; i < args.dk; i += kThreads) logs[copy][i] = key[i];
+        for (int j = t; j < args.dv; j += kThreads) logs[copy][args.dk + j] = v[j];
+      }
+    }
+  }
+
   // phi(q), phi(k) and their parts of phi(q) . z go to shared memory, z += phi(k) in place.
   template <typename Block>
-  static constexpr void features(Block& block, const Args& args, int head, int input, float* z) {
-    const float* q = args.q + input * args.q_stride + int64_t{head} * args.dk;
-    const float* k = args.k + input * args.k_stride + int64_t{head} * args.dk;
+  static constexpr void features(Block& block, const Args& args, const HeadRun& at, int input) {
+    const float* q = args.q + input * args.q_stride + int64_t{at.head} * args.dk;
+    const float* k = args.k + input * args.k_stride + int64_t{at.head} * args.dk;
+    float* z = kReplays ? block.template shared<float>() + log_offset(args)
+                        : at.state + int64_t{args.dk} * args.dv;
     float* query = block.template shared<float>();
     float* key = query + args.dk;
     float* dot = key + args.dk;
@@ -144,16 +224,17 @@ struct RecurKernel {
         z[i] += key[i];
         dot[i] = query[i] * z[i];
       }
+      if constexpr (kReplays) record(block, args, at, input, t);
     });
   }
 
   // One input: y = phi(q)^T S / (phi(q)^T z + eps). The sums over rows of S go by groups and then
   // over the groups, those of the normalizer by four, whatever else is in the batch.
   template <typename Block, typename States>
-  static constexpr void step(Block& block, const Args& args, int head, int input, float* state,
+  static constexpr void step(Block& block, const Args& args, const HeadRun& at, int input,
                              States& held) {
-    features(block, args, head, input, state + int64_t{args.dk} * args.dv);
-    const float* v = args.v + input * args.v_stride + int64_t{head} * args.dv;
+    features(block, args, at, input);
+    const float* v = args.v + input * args.v_stride + int64_t{at.head} * args.dv;
     const float* query = block.template shared<float>();
     const float* key = query + args.dk;
     const float* dot = key + args.dk;
@@ -173,8 +254,7 @@ struct RecurKernel {
           }
         } else {
           for (int row = share.group; row < args.dk; row += share.groups) {
-            advance(*columns_at(state, args.dv, row, share.column), key[row], query[row], value,
-                    sum);
+            in_memory(block, args, at, input, row, share.column, value, sum);
           }
         }
         for (int j = 0; j < Columns::kWidth; ++j) {
@@ -182,7 +262,7 @@ struct RecurKernel {
         }
       }
     });
-    float* out = args.out + input * args.out_stride + int64_t{head} * args.dv;
+    float* out = args.out + input * args.out_stride + int64_t{at.head} * args.dv;
     block.phase([&](int t) {
       if (t >= args.dv) return;
       const float divisor = sum_by_four(dot, args.dk, 1) + args.eps;
@@ -190,6 +270,24 @@ struct RecurKernel {
         out[j] = sum_by_four(sums + j, groups, args.dv) / divisor;
       }
     });
+  }
+
+  // The same as advance() on a share of a row of S that is in memory.
+  template <typename Block>
+  static constexpr void in_memory(Block& block, const Args& args, const HeadRun& at, int input,
+                                  int row, int column, const Columns& value, Columns& sum) {
+    const float* query = block.template shared<float>();
+    const float* key = query + args.dk;
+    Columns* there = columns_at(at.state, args.dv, row, column);
+    Columns held = *there;
+    if constexpr (kReplays) {
+      float* log = block.template shared<float>() + log_offset(args) + args.dk;
+      for (int j = 0; j < at.entry(input); ++j, log += args.dk + args.dv) {
+        redo(held, log[row], *columns_at(log + args.dk, args.dv, 0, column));
+      }
+    }
+    advance(held, key[row], query[row], value, sum);
+    if (!kReplays || at.entry(input) == kReplay - 1) *there = held;
   }
 
   // x[0] + x[stride] + ..., as four sums side by side.
@@ -205,10 +303,18 @@ struct RecurKernel {
 };
 
 // The variants: for heads of up to 32 x 32 (two rows of S a thread), 64 x 64, 128 x 128, and any.
-using RecurSmall = RecurKernel<Quad, 2, 128>;
-using RecurMedium = RecurKernel<Quad, 8, 128>;
-using RecurLarge = RecurKernel<Quad, 16, 256>;
-using RecurAligned = RecurKernel<Quad, 0, 128>;
-using RecurAny = RecurKernel<Single, 0, 128>;
+template <StateForm kForm>
+struct Recur {
+  using Small = RecurKernel<Quad, 2, 128, kForm>;
+  using Medium = RecurKernel<Quad, 8, 128, kForm>;
+  using Large = RecurKernel<Quad, 16, 256, kForm>;
+  using Aligned = RecurKernel<Quad, 0, 128, kForm>;
+  using Any = RecurKernel<Single, 0, 128, kForm>;
+};
+using RecurSmall = Recur<StateForm::kPlain>::Small;
+using RecurMedium = Recur<StateForm::kPlain>::Medium;
+using RecurLarge = Recur<StateForm::kPlain>::Large;
+using RecurAligned = Recur<StateForm::kPlain>::Aligned;
+using RecurAny = Recur<StateForm::kPlain>::Any;
 
 }  // namespace runnel::cuda

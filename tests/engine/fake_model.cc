@@ -40,7 +40,7 @@ Spec fake_spec(int64_t positions, bool begins) {
 
 FakeModel::FakeModel(Spec spec, ModelLimits limits)
     : spec_(std::move(spec)), limits_(limits), slots_(limits.slots) {
-  layout_ = {.fixed_bytes = sizeof(Slot), .numerics = "fake"};
+  layout_ = {.state_bytes = sizeof(Slot), .fixed_bytes = sizeof(Slot), .numerics = "fake"};
 }
 
 void FakeModel::set(SlotId slot, const Control& control, bool zero_state) {

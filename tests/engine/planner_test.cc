@@ -74,6 +74,54 @@ TEST(Planner, TheTurnGoesRoundWhenThereAreMoreRowsThanFit) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(served[i], 4) << i;
 }
 
+// Inputs up to the end of a chunk of 64, or all that there are.
+TEST(Planner, APromptIsCutWhereAChunkEnds) {
+  const auto shares = [](std::vector<Candidate> candidates, int values) {
+    return inputs_of(plan(candidates, {.rows = 8, .values = values, .steps = 1, .chunk = 64}));
+  };
+  const auto from = [](int64_t position, int64_t inputs) {
+    Candidate candidate = prompt(inputs);
+    candidate.position = position;
+    return candidate;
+  };
+  EXPECT_EQ(shares({from(9, 1000)}, 200), (std::map<int, int>{{0, 183}}));
+  EXPECT_EQ(shares({from(-1, 1000)}, 200), (std::map<int, int>{{0, 193}}));
+  EXPECT_EQ(shares({from(9, 190)}, 200), (std::map<int, int>{{0, 190}}));
+  // A fair share would be shorter than a chunk: the oldest go first.
+  EXPECT_EQ(shares({from(0, 1000), from(0, 1000), from(0, 1000)}, 130),
+            (std::map<int, int>{{0, 64}, {1, 64}}));
+  EXPECT_EQ(shares({from(0, 1000), from(0, 5), from(0, 1000)}, 130),
+            (std::map<int, int>{{0, 64}, {1, 5}}));
+}
+
+TEST(Planner, RandomPlansOfChunksGetOn) {
+  std::mt19937 random(3);
+  const auto below = [&](int n) { return static_cast<int>(random() % n); };
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<Candidate> candidates(below(4), kDecode);
+    const int decoding = static_cast<int>(candidates.size());
+    for (int i = 1 + below(8); i > 0; --i) {
+      candidates.push_back(below(2) == 0 ? prompt(1 + below(300)) : score(1 + below(300)));
+      candidates.back().position = below(200) - 1;
+    }
+    const int chunk = 1 << below(7);
+    const Plan result =
+        plan(candidates,
+             {.rows = 12, .values = decoding + chunk + below(200), .steps = 1, .chunk = chunk},
+             random());
+    int feeding = 0;
+    for (const Share& share : result.shares) {
+      const Candidate& candidate = candidates[share.candidate];
+      if (candidate.want == Want::kNext) continue;
+      ++feeding;
+      EXPECT_GE(share.inputs, 1);
+      EXPECT_TRUE(share.inputs == candidate.inputs ||
+                  (candidate.position + share.inputs) % chunk == 0);
+    }
+    EXPECT_GE(feeding, 1);
+  }
+}
+
 TEST(Planner, RandomPlansKeepTheLimitsAndWasteNothing) {
   std::mt19937 random(1);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };

@@ -46,7 +46,7 @@ struct Step {
     backend.embed(rows, inputs, control.data(),
                   {table.view(), View{}, PositionKind::kSinusoidal, Combine::kAdd, 8}, x.view());
     backend.matmul(x.view(), wide, Activation::kNone, qkv.view());
-    backend.recur(rows, {.heads = 2, .dk = 4, .dv = 4},
+    backend.recur(rows, control.data(), {.heads = 2, .dk = 4, .dv = 4},
                   {qkv.view().columns(0, 8), qkv.view().columns(8, 8), qkv.view().columns(16, 8)},
                   {reinterpret_cast<std::byte*>(state.row(0)), 320, 0}, attended.view());
     backend.matmul(attended.view(), narrow, Activation::kGelu, projected.view());

@@ -29,8 +29,7 @@ TEST(Cuda, WithoutADeviceItSaysSoInOneSentence) {
 
 TEST(Cuda, AnOptionThatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(check_options({}).ok());
-  EXPECT_EQ(check_options({.replay = true}),
-            Status(Code::kUnimplemented, "--state replay is not there yet: use --state plain"));
+  EXPECT_TRUE(check_options({.replay = true}).ok());
   EXPECT_EQ(check_options({.chunks = true}),
             Status(Code::kUnimplemented, "--prompts chunks is not there yet: use --prompts steps"));
 }
@@ -41,6 +40,7 @@ TEST(Cuda, TheNumericsIdNamesEveryOption) {
   };
   EXPECT_EQ(id({}), "cuda/host/bf16/step");
   EXPECT_EQ(id({.library = true}), "cuda/host/bf16/step+cublas");
+  EXPECT_EQ(id({.replay = true}), "cuda/host/bf16/step+replay8");
   EXPECT_EQ(id({.chunks = true}), "cuda/host/bf16/step+chunks64");
 }
 
@@ -165,6 +165,7 @@ TEST(CudaRecur, RegistersAndMemoryGiveTheSameBits) {
       const float* k = q + kInputs * shape.dk;
       const float* v = k + kInputs * shape.dk;
       const RecurArgs args = {{&slot, first, 1},
+                              nullptr,
                               kInputs,
                               q,
                               k,

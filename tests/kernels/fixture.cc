@@ -20,6 +20,9 @@ class SharingBackend final : public Backend {
   explicit SharingBackend(std::unique_ptr<Backend> to) : to_(std::move(to)) {}
 
   std::string numerics(Precision precision) const override { return to_->numerics(precision); }
+  int64_t state_bytes(const Recurrence& recurrence) const override {
+    return to_->state_bytes(recurrence);
+  }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_->allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_->pack(weight, bias, precision);
@@ -35,9 +38,9 @@ class SharingBackend final : public Backend {
   void norm(View x, View residual, const Norm& norm, View out) override {
     share([&](Backend& lane) { lane.norm(x, residual, norm, out); });
   }
-  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
-             View out) override {
-    share([&](Backend& lane) { lane.recur(rows, recurrence, inputs, states, out); });
+  void recur(Rows rows, const Control* control, const Recurrence& recurrence,
+             const RecurrenceInputs& inputs, States states, View out) override {
+    share([&](Backend& lane) { lane.recur(rows, control, recurrence, inputs, states, out); });
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override {

@@ -19,6 +19,9 @@ class MirrorBackend final : public Backend {
   explicit MirrorBackend(std::unique_ptr<Backend> on) : on_(std::move(on)) {}
 
   std::string numerics(Precision precision) const override { return on_->numerics(precision); }
+  int64_t state_bytes(const Recurrence& recurrence) const override {
+    return on_->state_bytes(recurrence);
+  }
   Buffer allocate(int64_t bytes, Memory memory) override { return on_->allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return on_->pack(weight, bias, precision);
@@ -47,17 +50,17 @@ class MirrorBackend final : public Backend {
     on_->norm(from, more, {mirror(norm.scale), mirror(norm.shift), norm.eps}, to);
     bring_back();
   }
-  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
-             View out) override {
+  void recur(Rows rows, const Control* control, const Recurrence& recurrence,
+             const RecurrenceInputs& inputs, States states, View out) override {
     const Rows at = mirror(rows);
     // The states of all slots, from their base to the end of the last one's part.
-    const int64_t head_floats = int64_t{recurrence.dk} * recurrence.dv + recurrence.dk;
-    const int64_t used = states.offset + recurrence.heads * head_floats * 4;
+    const int64_t used = states.offset + on_->state_bytes(recurrence);
     const int64_t bytes = (slots(rows) - 1) * states.slot_bytes + used;
     States there = states;
     there.base = mirror(states.base, slots(rows) > 0 ? bytes : 0);
     const RecurrenceInputs given = {mirror(inputs.q), mirror(inputs.k), mirror(inputs.v)};
-    on_->recur(at, recurrence, given, there, mirror(out));
+    const Control* controls = mirror(control, slots(rows));
+    on_->recur(at, controls, recurrence, given, there, mirror(out));
     bring_back();
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,

@@ -52,11 +52,14 @@ Recurrence recurrence_of(const Shape& shape) {
 // Runs rows of the given lengths, in the given slots.
 struct Batch {
   std::vector<int32_t> slot, first;
+  std::vector<Control> controls;  // of all slots that it names
   Batch(std::vector<int32_t> slots, const std::vector<int>& lengths) : slot(std::move(slots)) {
     first.push_back(0);
     for (const int length : lengths) first.push_back(first.back() + length);
+    controls.resize(std::max(*std::ranges::max_element(slot), 0) + 1);
   }
   Rows rows() { return {slot.data(), first.data(), static_cast<int>(slot.size())}; }
+  const Control* control() const { return controls.data(); }
   int inputs() const { return first.back(); }
 };
 
@@ -94,7 +97,8 @@ class Recur : public KernelTest {
     Slots before(slots, shape);
     Inputs inputs(batch.inputs(), shape, 1);
     Guarded out(batch.inputs(), shape.heads * shape.dv, 4);
-    backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), held.states(), out.view());
+    backend().recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(),
+                    held.states(), out.view());
     out.expect_guards("recur: out");
     held.memory.expect_guards("recur: states");
     std::vector<bool> touched(slots, false);
@@ -141,7 +145,8 @@ TEST_P(Recur, FrozenRowsAreLeftAlone) {
   Inputs inputs(4, shape, 0);
   Guarded out(4, 10);
   Batch batch({-1, 1, -1}, {2, 1, 1});
-  backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), held.states(), out.view());
+  backend().recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(),
+                  held.states(), out.view());
   for (const int frozen : {0, 1, 3}) {
     for (int j = 0; j < 10; ++j) EXPECT_TRUE(std::isnan(out.at(frozen, j)));
   }
@@ -157,8 +162,8 @@ TEST_P(Recur, ScanningEqualsStepping) {
     Guarded all(2 * length, shape.heads * shape.dv);
     Guarded single(2 * length, shape.heads * shape.dv);
     Batch both({1, 0}, {length, length});
-    backend().recur(both.rows(), recurrence_of(shape), inputs.views(), scanned.states(),
-                    all.view());
+    backend().recur(both.rows(), both.control(), recurrence_of(shape), inputs.views(),
+                    scanned.states(), all.view());
     for (int input = 0; input < 2 * length; ++input) {
       const auto row = [&](View view) {
         view.data = view.f32(input);
@@ -167,7 +172,8 @@ TEST_P(Recur, ScanningEqualsStepping) {
       Batch one({input < length ? 1 : 0}, {1});
       const RecurrenceInputs at = {row(inputs.q.view()), row(inputs.k.view()),
                                    row(inputs.v.view())};
-      backend().recur(one.rows(), recurrence_of(shape), at, stepped.states(), row(single.view()));
+      backend().recur(one.rows(), one.control(), recurrence_of(shape), at, stepped.states(),
+                      row(single.view()));
     }
     EXPECT_TRUE(same_bits(all.values(), single.values()));
     EXPECT_TRUE(same_bits(scanned.memory.values(), stepped.memory.values()));
@@ -185,9 +191,10 @@ TEST_P(Recur, BitsDoNotDependOnThreadsOrOrder) {
   Guarded out_one(60, shape.heads * shape.dv);
   Guarded out_many(60, shape.heads * shape.dv);
   Batch batch(slots, std::vector<int>(60, 1));
-  single->recur(batch.rows(), recurrence_of(shape), inputs.views(), one.states(), out_one.view());
-  backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), many.states(),
-                  out_many.view());
+  single->recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(), one.states(),
+                out_one.view());
+  backend().recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(),
+                  many.states(), out_many.view());
   EXPECT_TRUE(same_bits(out_one.values(), out_many.values()));
   EXPECT_TRUE(same_bits(one.memory.values(), many.memory.values()));
 }
@@ -200,7 +207,8 @@ TEST_P(Recur, LargeInputsStayFinite) {
   inputs.q.fill(std::vector<float>(20, -500.0F));
   Guarded out(1, 20);
   Batch batch({0}, {1});
-  backend().recur(batch.rows(), recurrence_of(shape), inputs.views(), held.states(), out.view());
+  backend().recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(),
+                  held.states(), out.view());
   for (const float y : out.values()) EXPECT_TRUE(std::isfinite(y));
 }
 

@@ -20,17 +20,29 @@ struct Case {
   bool on_gpu;
   bool image;
   Precision precision;
+  CudaOptions options = {};
 };
+
+Spec spec_of(bool image) {
+  Spec spec = image ? small_image_spec() : small_symbol_spec();
+  spec.image.reset();
+  if (image) spec.positions = 400;
+  return spec;
+}
+
+std::unique_ptr<Backend> make_on_host(const CudaOptions& options) {
+  return std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(options,
+                                                                 cuda::ThreadOrder::kShuffled);
+}
 
 class CudaModelTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!GetParam().on_gpu) {
-      backend_ = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
-          CudaOptions{}, cuda::ThreadOrder::kShuffled);
+      backend_ = make_on_host(GetParam().options);
       return;
     }
-    auto backend = make_cuda_backend();
+    auto backend = make_cuda_backend(GetParam().options);
     if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
       GTEST_SKIP() << backend.status().message();
     }
@@ -38,15 +50,10 @@ class CudaModelTest : public testing::TestWithParam<Case> {
     backend_ = std::move(*backend);
   }
 
-  Bundle bundle() const {
-    if (!GetParam().image) return random_bundle(small_symbol_spec(), 5);
-    Spec spec = small_image_spec();
-    spec.image.reset();
-    spec.positions = 400;
-    return random_bundle(spec, 5);
-  }
-  std::unique_ptr<Model> make() {
-    auto model = make_linear_transformer(bundle(), *backend_, kLimits, GetParam().precision);
+  Bundle bundle() const { return random_bundle(spec_of(GetParam().image), 5); }
+  std::unique_ptr<Model> make() { return make_on(*backend_); }
+  std::unique_ptr<Model> make_on(Backend& backend) {
+    auto model = make_linear_transformer(bundle(), backend, kLimits, GetParam().precision);
     EXPECT_TRUE(model.ok());
     return std::move(*model);
   }
@@ -88,6 +95,7 @@ TEST_P(CudaModelTest, EqualsTheCpu) {
   for (size_t i = 0; i < found.size(); ++i) {
     EXPECT_NEAR(found[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << i;
   }
+  if (GetParam().options.replay) return;  // another form of state
   const std::vector<float> state = floats_of(state_bytes(*cpu.model, 0));
   const std::vector<float> there = floats_of(state_bytes(*model, 3));
   ASSERT_EQ(there.size(), state.size());
@@ -138,18 +146,64 @@ TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
   EXPECT_EQ(together, alone);
 }
 
+// From each position between two flushes.
+TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
+  const std::unique_ptr<Model> model = make();
+  const auto values = prompt();
+  for (int count = 1; count <= 9; ++count) {
+    begin_sequence(*model, 2, values[0]);
+    sample_from(*model, 2, values[0], 0, 7, 40);
+    generate(*model, 2, count);
+    model->copy(2, 3);
+    std::vector<std::byte> bytes(model->layout().fixed_bytes);
+    model->read(2, bytes);
+    model->write(6, bytes);
+    const Generated expected = generate(*model, 2, 9);
+    EXPECT_EQ(generate(*model, 3, 9, 4), expected) << count;
+    EXPECT_EQ(generate(*model, 6, 9, 8), expected) << count;
+  }
+}
+
+// Another form of state, another id, the same values.
+TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
+  for (const bool image : {false, true}) {
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      const auto generated = [&](const CudaOptions& options) {
+        const auto backend = make_on_host(options);
+        const auto model =
+            make_linear_transformer(random_bundle(spec_of(image), 5), *backend, kLimits, precision);
+        EXPECT_EQ((*model)->layout().numerics,
+                  std::string("cuda/host/") + (precision == Precision::kFp32 ? "fp32" : "bf16") +
+                      (options.replay ? "/step+replay8" : "/step") + "/state-fp32");
+        begin_sequence(**model, 1, 1);
+        sample_from(**model, 1, 1, 0, 99, 20);
+        Generated found = generate(**model, 1, 20, 3);
+        found.state.clear();
+        return found;
+      };
+      EXPECT_EQ(generated({.replay = true}), generated({}));
+    }
+  }
+}
+
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   return std::string(info.param.on_gpu ? "Gpu" : "Host") +
          (info.param.image ? "Image" : "Symbols") +
-         (info.param.precision == Precision::kFp32 ? "Fp32" : "Bf16");
+         (info.param.precision == Precision::kFp32 ? "Fp32" : "Bf16") +
+         (info.param.options.replay ? "Replay" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , CudaModelTest,
-    testing::Values(Case{false, false, Precision::kFp32}, Case{false, true, Precision::kFp32},
-                    Case{false, true, Precision::kBf16}, Case{true, false, Precision::kFp32},
-                    Case{true, true, Precision::kFp32}, Case{true, true, Precision::kBf16}),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
+                         testing::Values(Case{false, false, Precision::kFp32},
+                                         Case{false, true, Precision::kFp32},
+                                         Case{false, true, Precision::kBf16},
+                                         Case{false, false, Precision::kFp32, {.replay = true}},
+                                         Case{false, true, Precision::kBf16, {.replay = true}},
+                                         Case{true, false, Precision::kFp32},
+                                         Case{true, true, Precision::kFp32},
+                                         Case{true, true, Precision::kBf16},
+                                         Case{true, true, Precision::kBf16, {.replay = true}}),
+                         case_name);
 
 }  // namespace
 }  // namespace runnel

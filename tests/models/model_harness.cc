@@ -76,7 +76,7 @@ Generated generate(Model& model, SlotId slot, int count, int steps) {
 std::vector<std::byte> state_bytes(Model& model, SlotId slot) {
   std::vector<std::byte> bytes(model.layout().fixed_bytes);
   model.read(slot, bytes);
-  bytes.resize(model.spec().state_bytes());
+  bytes.resize(model.layout().state_bytes);
   return bytes;
 }
 

@@ -39,7 +39,7 @@ std::vector<float> feed(Model& model, SlotId slot, const std::vector<int32_t>& v
 // Steps one row until `count` values have come, `steps` at a time.
 Generated generate(Model& model, SlotId slot, int count, int steps = 1);
 
-// (S, z) of a slot, without what stands beside it.
+// The state of a slot, without what stands beside it.
 std::vector<std::byte> state_bytes(Model& model, SlotId slot);
 
 // Sampling settings for the slot of a sequence that has been fed `position` values and a pending

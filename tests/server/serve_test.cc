@@ -178,7 +178,7 @@ TEST(Serve, WhatOnlyAGpuDoesIsNotDoneByTheCpu) {
   Process process(place.directory,
                   {"serve", place.bundle, "--address", "127.0.0.1:0", "--state", "replay"});
   EXPECT_EQ(process.wait(), 1);
-  EXPECT_THAT(process.log(), HasSubstr("replay"));
+  EXPECT_THAT(process.log(), HasSubstr("state plain"));
 }
 
 TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {

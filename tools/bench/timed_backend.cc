@@ -70,9 +70,9 @@ void TimedBackend::norm(View x, View residual, const Norm& norm, View out) {
   timed(StepPart::kNorm, [&] { to_.norm(x, residual, norm, out); });
 }
 
-void TimedBackend::recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
-                         States states, View out) {
-  timed(StepPart::kRecur, [&] { to_.recur(rows, recurrence, inputs, states, out); });
+void TimedBackend::recur(Rows rows, const Control* control, const Recurrence& recurrence,
+                         const RecurrenceInputs& inputs, States states, View out) {
+  timed(StepPart::kRecur, [&] { to_.recur(rows, control, recurrence, inputs, states, out); });
 }
 
 void TimedBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,

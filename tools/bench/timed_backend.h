@@ -50,6 +50,9 @@ class TimedBackend final : public Backend {
 
   std::string numerics(Precision precision) const override { return to_.numerics(precision); }
   Precision preferred() const override { return to_.preferred(); }
+  int64_t state_bytes(const Recurrence& recurrence) const override {
+    return to_.state_bytes(recurrence);
+  }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_.pack(weight, bias, precision);
@@ -59,8 +62,8 @@ class TimedBackend final : public Backend {
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
-  void recur(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs, States states,
-             View out) override;
+  void recur(Rows rows, const Control* control, const Recurrence& recurrence,
+             const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
