@@ -109,9 +109,10 @@ class Loader {
   }
 
   // The backend only reads from a span that it copies from.
-  static Span host_span(const std::vector<float>& from) {
+  template <typename T>
+  static Span host_span(const std::vector<T>& from) {
     return {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(from.data())),
-            static_cast<int64_t>(from.size() * sizeof(float))};
+            static_cast<int64_t>(from.size() * sizeof(T))};
   }
 
  private:
@@ -229,7 +230,8 @@ LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
   controls_ =
       backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
   has_pending_.resize(limits.slots);
-  for (SlotId slot = 0; slot < limits.slots; ++slot) set(slot, Control{}, false);
+  const std::vector<Control> fresh(limits.slots);
+  backend.copy(Loader::host_span(fresh), controls_.span());
   allocate_activations();
 }
 

@@ -1,11 +1,30 @@
-// Stands in for cuda_backend.cu where the build has no CUDA.
+// Stands in for what needs CUDA to compile where the build has none.
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/product_library.h"
 
 namespace runnel {
+namespace {
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) {
-  return Status(Code::kFailedPrecondition,
-                "this build has no CUDA: build it where nvcc is, or use backend cpu");
+Status absent() {
+  return {Code::kFailedPrecondition,
+          "this build has no CUDA: build it where nvcc is, or use backend cpu"};
 }
 
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) { return absent(); }
+
+namespace cuda {
+
+struct ProductLibrary::Loaded {};
+
+ProductLibrary::~ProductLibrary() = default;
+std::vector<std::string> ProductLibrary::usual_files() { return {}; }
+Result<std::unique_ptr<ProductLibrary>> ProductLibrary::open(const std::vector<std::string>&) {
+  return absent();
+}
+Status ProductLibrary::plan(const ProductArgs&) { return absent(); }
+Status ProductLibrary::run(const ProductArgs&, void*) const { return absent(); }
+
+}  // namespace cuda
 }  // namespace runnel

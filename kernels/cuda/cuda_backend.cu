@@ -238,6 +238,7 @@ class CudaDevice {
   }
 
   std::string name() const { return name_; }
+  int64_t shared_limit() const { return shared_limit_; }
 
   Buffer allocate(int64_t bytes, Memory memory);
   void copy(Span from, Span to);
@@ -261,14 +262,11 @@ class CudaDevice {
   void launch(const Launch& launch, const typename Kernel::Args& args) {
     if (recording_) {
       script_.add<Kernel>(launch, args);
-      return;
+    } else if constexpr (requires { Kernel::enqueue(args, stream_); }) {
+      note(Kernel::enqueue(args, stream_));
+    } else {
+      launch_kernel<Kernel>(launch, args);
     }
-    check(launch.blocks <= INT32_MAX, "a launch has fewer than 2^31 blocks");
-    check(launch.shared_bytes <= shared_limit_, "a block's shared memory is there");
-    note(allow<Kernel>(launch), "asking for shared memory");
-    cudaLaunchAttribute cluster;
-    const cudaLaunchConfig_t config = config_of<Kernel>(launch, &cluster);
-    note(cudaLaunchKernelEx(&config, entry<Kernel>, args), "launching a kernel");
   }
 
   // How many clusters of such a launch the device runs at the same time.
@@ -305,6 +303,15 @@ class CudaDevice {
     cudaGraphExec_t ready = nullptr;
   };
 
+  template <typename Kernel>
+  void launch_kernel(const Launch& launch, const typename Kernel::Args& args) {
+    check(launch.blocks <= INT32_MAX, "a launch has fewer than 2^31 blocks");
+    note(allow<Kernel>(launch), "asking for shared memory");
+    cudaLaunchAttribute cluster;
+    const cudaLaunchConfig_t config = config_of<Kernel>(launch, &cluster);
+    note(cudaLaunchKernelEx(&config, entry<Kernel>, args), "launching a kernel");
+  }
+
   void play_script();
   cudaGraphExec_t capture();
 
@@ -340,10 +347,11 @@ class CudaDevice {
   }
 
   // The first failure; what comes after it only follows from it. done() tells.
+  void note(const Status& status) {
+    if (status_.ok() && !status.ok()) status_ = status;
+  }
   void note(cudaError_t error, const char* doing) {
-    if (error == cudaSuccess || error_ != cudaSuccess) return;
-    error_ = error;
-    doing_ = doing;
+    if (error != cudaSuccess) note(failed(error, doing));
   }
 
   std::string name_;
@@ -354,8 +362,7 @@ class CudaDevice {
   bool recording_ = false;
   std::vector<Graph> graphs_;
   uint64_t clock_ = 0;  // batches played
-  cudaError_t error_ = cudaSuccess;
-  const char* doing_ = "";
+  Status status_;
 };
 
 Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
@@ -438,7 +445,7 @@ Result<bool> CudaDevice::done() {
     return false;
   }
   note(error, "running the kernels");
-  if (error_ != cudaSuccess) return failed(error_, doing_);
+  if (!status_.ok()) return status_;
   return true;
 }
 
@@ -469,13 +476,21 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   if (cudaError_t failed = cudaSetDevice(0); failed != cudaSuccess) {
     return cuda::failed(failed, "taking the device");
   }
+  std::unique_ptr<cuda::ProductLibrary> library;
+  if (options.library) {
+    auto opened = cuda::ProductLibrary::open();
+    if (!opened.ok()) return opened.status();
+    library = std::move(*opened);
+  }
   cudaStream_t stream = nullptr;
   if (cudaError_t failed = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
       failed != cudaSuccess) {
     return cuda::failed(failed, "making a stream");
   }
-  return std::unique_ptr<Backend>(
-      std::make_unique<cuda::DeviceBackend<cuda::CudaDevice>>(options, properties, stream));
+  auto backend =
+      std::make_unique<cuda::DeviceBackend<cuda::CudaDevice>>(options, properties, stream);
+  if (library != nullptr) backend->use(std::move(library));
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
 }  // namespace runnel

@@ -4,6 +4,7 @@
 // A Device offers
 //   name()                          the part of the numerics id before the precision
 //   allocate(bytes, memory)         zeroed memory, aligned to 64 bytes; throws std::bad_alloc
+//   shared_limit()                  bytes of shared memory that a block can have
 //   copy(from, to), zero(bytes)     in order with the launches
 //   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
 //   batch(enqueue)                  calls enqueue(), which only launches, and enqueues that as one
@@ -18,11 +19,13 @@
 
 #include "base/check.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/around_product.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/head.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/product_library.h"
 #include "kernels/cuda/recur.h"
 #include "kernels/cuda/stage.h"
 
@@ -33,7 +36,6 @@ inline Status check_options(const CudaOptions& options) {
   const auto missing = [](const char* flag, const char* instead) {
     return Status(Code::kUnimplemented, std::string(flag) + " is not there yet: use " + instead);
   };
-  if (options.library) return missing("--kernels cublas", "--kernels own");
   if (options.chunks) return missing("--prompts chunks", "--prompts steps");
   return {};
 }
@@ -46,6 +48,12 @@ class DeviceBackend final : public Backend {
       : options_(options),
         device_(std::forward<Arguments>(arguments)...),
         stage_(device_.allocate(kStageBytes, Memory::kDevice)) {}
+
+  // Before the first weight is packed: products are this library's from now on.
+  void use(std::unique_ptr<ProductLibrary> library) {
+    library_ = std::move(library);
+    workspace_ = device_.allocate(ProductLibrary::kWorkspaceBytes, Memory::kDevice);
+  }
 
   std::string numerics(Precision precision) const override {
     std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
@@ -90,7 +98,10 @@ class DeviceBackend final : public Backend {
     check(bytes.bytes >= 0, "a range's size is not negative");
     if (bytes.bytes > 0) device_.zero(bytes);
   }
-  Result<bool> done() override { return device_.done(); }
+  Result<bool> done() override {
+    if (!status_.ok()) return status_;
+    return device_.done();
+  }
 
  private:
   // From here to the end of run(), operations on these rows read slot and first, and freeze rows,
@@ -114,10 +125,20 @@ class DeviceBackend final : public Backend {
     return {here_.slot + begin, here_.first + begin, rows.count};
   }
 
-  // A launch of no blocks is none.
+  void note(const Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+  // A launch of no blocks is none; nor is one that this device has no room for.
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
-    if (launch.blocks > 0) device_.template launch<Kernel>(launch, args);
+    if (launch.shared_bytes > device_.shared_limit()) {
+      note({Code::kFailedPrecondition,
+            "the model's sizes are too large for this GPU: a block of a kernel would need " +
+                std::to_string(launch.shared_bytes) + " bytes of shared memory, and has " +
+                std::to_string(device_.shared_limit()) + ": use backend cpu"});
+    } else if (launch.blocks > 0) {
+      device_.template launch<Kernel>(launch, args);
+    }
   }
   template <typename Kernel>
   void launch_matmul(const MatmulArgs& args) {
@@ -146,6 +167,9 @@ class DeviceBackend final : public Backend {
       as(typename Forms::Any());
     }
   }
+  void plan(const Weight& weight);
+  ProductArgs product_of(const Weight& weight) const;
+  void matmul_by_library(View x, const Weight& weight, Activation activation, View out);
   Buffer upload(const void* from, int64_t bytes) {
     Buffer buffer = device_.allocate(bytes, Memory::kDevice);
     copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
@@ -166,7 +190,10 @@ class DeviceBackend final : public Backend {
   static constexpr int64_t kStageBytes = 64 << 10;  // a server has at most 4,096 rows
 
   const CudaOptions options_;
+  std::unique_ptr<ProductLibrary> library_;  // null: products by the kernels here
+  Status status_;                            // the first thing that cannot be done; done() tells
   Device device_;
+  Buffer workspace_, rounded_;  // the library's, and its inputs as bf16
   Buffer stage_;
   Rows staged_{};  // by run(); count 0: none
   Rows here_{};    // the same on the device
@@ -177,8 +204,10 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
   check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0, "a weight has elements");
   check(bias.data == nullptr || (bias.rows == 1 && bias.cols == weight.rows),
         "a bias has one element per output");
-  const std::vector<uint32_t> panels =
-      precision == Precision::kBf16 ? bf16_panels(weight) : fp32_panels(weight);
+  const bool in_rows = library_ != nullptr;
+  const std::vector<uint32_t> panels = in_rows ? plain_rows(weight, precision)
+                                       : precision == Precision::kBf16 ? bf16_panels(weight)
+                                                                       : fp32_panels(weight);
   std::vector<float> biases(weight.rows);
   if (bias.data != nullptr) std::copy_n(bias.data, weight.rows, biases.begin());
   Weight packed;
@@ -187,7 +216,60 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
   packed.precision = precision;
   packed.panels = upload(panels.data(), static_cast<int64_t>(panels.size()) * 4);
   packed.bias = upload(biases.data(), static_cast<int64_t>(biases.size()) * 4);
+  if (in_rows) plan(packed);
   return packed;
+}
+
+template <typename Device>
+ProductArgs DeviceBackend<Device>::product_of(const Weight& weight) const {
+  ProductArgs args{};
+  args.library = library_.get();
+  args.weight = weight.panels.data();
+  args.bias = weight.bias.template as<float>();
+  args.weight_stride = plain_stride(weight.in, weight.precision);
+  args.in = weight.in;
+  args.out = weight.out;
+  args.precision = weight.precision;
+  args.workspace = workspace_.data();
+  return args;
+}
+
+// While loading: algorithms, and room for the inputs.
+template <typename Device>
+void DeviceBackend<Device>::plan(const Weight& weight) {
+  note(library_->plan(product_of(weight)));
+  const int64_t bytes =
+      weight.precision == Precision::kBf16
+          ? int64_t{ProductLibrary::kMostRows} * plain_stride(weight.in, weight.precision) * 2
+          : 0;
+  if (bytes > rounded_.bytes()) rounded_ = device_.allocate(bytes, Memory::kDevice);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::matmul_by_library(View x, const Weight& weight, Activation activation,
+                                              View out) {
+  ProductArgs args = product_of(weight);
+  args.relu = activation == Activation::kRelu;
+  for (int row = 0; row < x.rows; row += ProductLibrary::kMostRows) {
+    args.rows = std::min(x.rows - row, ProductLibrary::kMostRows);
+    const View from = x.slice(row, args.rows);
+    const View to = out.slice(row, args.rows);
+    args.x = from.data;
+    args.x_stride = from.stride;
+    if (weight.precision == Precision::kBf16) {
+      const RoundArgs round = {from.f32(), from.stride, args.rows, x.cols,
+                               rounded_.template as<uint32_t>()};
+      launch<RoundKernel>(RoundKernel::launch(round), round);
+      args.x = rounded_.data();
+      args.x_stride = args.weight_stride;
+    }
+    args.y = to.f32();
+    args.y_stride = to.stride;
+    launch<LibraryProduct>({.blocks = 1}, args);
+    if (activation != Activation::kGelu) continue;
+    const GeluArgs gelu = {args.y, args.y_stride, args.rows, args.out};
+    launch<GeluKernel>(GeluKernel::launch(gelu), gelu);
+  }
 }
 
 template <typename Device>
@@ -219,6 +301,10 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, Activation acti
   check_matrix(out, "matmul: out is a matrix of fp32");
   check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
         "matmul: x [n, in], out [n, out]");
+  if (library_ != nullptr) {
+    matmul_by_library(x, weight, activation, out);
+    return;
+  }
   const MatmulArgs args = {.x = x.f32(),
                            .x_stride = x.stride,
                            .panels = weight.panels.data(),

@@ -34,6 +34,9 @@
 // phases and early returns depend on nothing that differs between threads, and those around meet()
 // on nothing that differs between the blocks of a cluster. So no thread ever misses a barrier, and
 // the host runs a phase as a loop over threads, in any order.
+//
+// A struct with Args and enqueue(args, stream) instead is another library's work: a device hands it
+// its stream, and it stands in scripts and graphs as kernels do.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "models/linear_transformer.h"
 #include "tests/client/fake_server.h"
+#include "tests/kernels/host_device.h"
 #include "tests/models/bundle_writer.h"
 #include "tests/server/test_server.h"
 #include "tools/bench/measure.h"
@@ -75,6 +76,29 @@ TEST_F(BenchTest, MeasuresAnEngineInThisProcess) {
               static_cast<double>(small_image_spec().state_bytes()), 4096);
   EXPECT_FALSE(all.contains("positions"));
   EXPECT_FALSE(all.contains("limits"));
+}
+
+TEST_F(BenchTest, LeavesOutOnAGpuWhatOnlyTheCpuShows) {
+  use_bundle(small_image_spec());
+  const ModelFactory on_gpu = [](const Bundle& bundle, const ServerConfig&,
+                                 const ModelLimits& limits) -> Result<LoadedModel> {
+    auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
+        CudaOptions{}, cuda::ThreadOrder::kForward);
+    auto model = make_linear_transformer(bundle, *backend, limits);
+    return LoadedModel{std::move(backend), std::move(*model)};
+  };
+  EXPECT_EQ(run_bench(options_, on_gpu, captured_.console()), kExitOk) << captured_.err();
+  const Json all = Json::parse(captured_.out());
+  EXPECT_EQ(all["throughput"].size(), 2);
+  EXPECT_FALSE(all.contains("memory"));
+  EXPECT_FALSE(all.contains("operations"));
+  for (const std::string what : {"memory", "operations"}) {
+    options_.what = {what};
+    EXPECT_EQ(run_bench(options_, on_gpu, captured_.console()), kExitFailed);
+    EXPECT_THAT(captured_.err(), HasSubstr("--what " + what +
+                                           " measures the CPU alone, and the "
+                                           "model runs as cuda/host/fp32/step"));
+  }
 }
 
 TEST_F(BenchTest, SaysWhereTheTimeOfAStepGoes) {

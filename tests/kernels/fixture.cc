@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/product_library.h"
 #include "tests/kernels/mirror_backend.h"
 
 namespace runnel {
@@ -119,11 +120,14 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::unique_ptr<Backend> make_backend(const Setup& setup) {
+  const CudaOptions options = {.library = setup.library};
   if (setup.place == Place::kCudaOnHost) {
-    return std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(CudaOptions{}, setup.order);
+    auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(options, setup.order);
+    if (setup.library) backend->use(cuda::ProductLibrary::open({cuda::kFakeLibrary}).value());
+    return backend;
   }
   auto backend = setup.place == Place::kCuda
-                     ? make_cuda_backend()
+                     ? make_cuda_backend(options)
                      : make_cpu_backend({.isa = setup.isa, .threads = setup.threads});
   if (!backend.ok()) {
     ADD_FAILURE() << backend.status().to_string();
@@ -164,9 +168,14 @@ std::vector<Setup> each_backend() {
   return setups;
 }
 
+std::vector<Setup> library_backends() {
+  return {{.place = Place::kCudaOnHost, .library = true}, {.place = Place::kCuda, .library = true}};
+}
+
 std::string setup_name(const testing::TestParamInfo<Setup>& info) {
   const Setup& setup = info.param;
   constexpr const char* kOrders[] = {"forward", "backward", "shuffled"};
+  if (setup.library) return setup.place == Place::kCuda ? "cuda_library" : "library_on_host";
   if (setup.place == Place::kCuda) return "cuda";
   if (setup.place == Place::kCudaOnHost) {
     return std::string("cuda_on_host_") + kOrders[static_cast<int>(setup.order)];
@@ -181,11 +190,17 @@ void KernelTest::SetUp() {
   if (setup.place == Place::kCpu && !isa_available(setup.isa)) {
     GTEST_SKIP() << "this machine does not have " << isa_name(setup.isa);
   }
+  const auto no_cuda = [](const Status& status) {
+    return status.code() == Code::kFailedPrecondition;
+  };
   if (setup.place == Place::kCuda) {
-    const auto backend = make_cuda_backend();
-    if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
+    const auto backend = make_cuda_backend({.library = setup.library});
+    if (no_cuda(backend.status()) || backend.status().code() == Code::kNotFound) {
       GTEST_SKIP() << backend.status().message();
     }
+  } else if (setup.library) {
+    const auto library = cuda::ProductLibrary::open({cuda::kFakeLibrary});
+    if (no_cuda(library.status())) GTEST_SKIP() << library.status().message();
   }
   backend_ = make_backend(setup);
 }

@@ -56,9 +56,10 @@ struct Setup {
   int threads = 1;
   Place place = Place::kCpu;
   cuda::ThreadOrder order = cuda::ThreadOrder::kForward;  // of kCudaOnHost
+  bool library = false;  // products by cuBLASLt, of kCudaOnHost by the one that stands in for it
 
   // The same arithmetic, with nothing beside it that could come first.
-  Setup alone() const { return {isa, 1, place, cuda::ThreadOrder::kForward}; }
+  Setup alone() const { return {isa, 1, place, cuda::ThreadOrder::kForward, library}; }
 
   friend void PrintTo(const Setup& setup, std::ostream* out);
 };
@@ -69,10 +70,11 @@ inline std::unique_ptr<Backend> make_backend(Isa isa, int threads) {
   return make_backend({isa, threads});
 }
 
-std::vector<Setup> all_setups();    // of the CPU
-std::vector<Setup> all_isas();      // one thread each
-std::vector<Setup> all_backends();  // all_setups() and those of the GPU
-std::vector<Setup> each_backend();  // all_isas() and one of each of the GPU
+std::vector<Setup> all_setups();        // of the CPU
+std::vector<Setup> all_isas();          // one thread each
+std::vector<Setup> all_backends();      // all_setups() and those of the GPU
+std::vector<Setup> each_backend();      // all_isas() and one of each of the GPU
+std::vector<Setup> library_backends();  // the GPU's with a library's products
 std::string setup_name(const testing::TestParamInfo<Setup>& info);
 
 class KernelTest : public testing::TestWithParam<Setup> {

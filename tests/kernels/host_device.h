@@ -23,6 +23,9 @@
 
 namespace runnel::cuda {
 
+// Stands in for cuBLASLt (fake_cublaslt.cc); the loader finds it by this name.
+inline constexpr const char* kFakeLibrary = "libfake_cublaslt.so";
+
 enum class ThreadOrder { kForward, kBackward, kShuffled };
 
 inline float from_bf16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
@@ -181,6 +184,7 @@ class HostDevice {
   explicit HostDevice(ThreadOrder order) : order_(order) {}
 
   std::string name() const { return "cuda/host"; }
+  int64_t shared_limit() const { return 227 << 10; }
   Buffer allocate(int64_t bytes, Memory) {
     if (bytes > int64_t{1} << 40) throw std::bad_alloc();
     const auto rounded = static_cast<size_t>((bytes + 64) / 64 * 64);
@@ -206,8 +210,23 @@ class HostDevice {
   void launch(const Launch& launch, const typename Kernel::Args& args) {
     if (recording_) {
       script_.add<Kernel>(launch, args);
-      return;
+    } else if constexpr (requires { Kernel::enqueue(args, nullptr); }) {
+      const Status status = Kernel::enqueue(args, nullptr);
+      check(status.ok(), status.message().c_str());
+    } else {
+      launch_kernel<Kernel>(launch, args);
     }
+  }
+  template <typename Kernel>
+  int64_t room(const Launch& launch) const {
+    return kProcessors / launch.cluster;
+  }
+
+ private:
+  static constexpr int64_t kProcessors = 16;  // stood in for
+
+  template <typename Kernel>
+  void launch_kernel(const Launch& launch, const typename Kernel::Args& args) {
     const auto run = [&](int64_t index, HostCluster* cluster) {
       HostBlock<Kernel::kThreads> block(index, launch.shared_bytes, order_, cluster);
       Kernel::run(block, args);
@@ -221,13 +240,6 @@ class HostDevice {
       cluster.run([&](int rank) { run(index + rank, &cluster); });
     }
   }
-  template <typename Kernel>
-  int64_t room(const Launch& launch) const {
-    return kProcessors / launch.cluster;
-  }
-
- private:
-  static constexpr int64_t kProcessors = 16;  // stood in for
 
   ThreadOrder order_;
   uint32_t clusters_ = 0;  // run so far

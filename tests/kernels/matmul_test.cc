@@ -149,8 +149,10 @@ TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
   }
 }
 
+class MatmulBits : public KernelTest {};
+
 // Bits depend on a row's own input alone: not on the rows around it, its place or the threads.
-TEST_P(Matmul, BitsDoNotDependOnTheBatch) {
+TEST_P(MatmulBits, DoNotDependOnTheBatch) {
   for (const auto& [in, precision] :
        {std::pair(37, Precision::kFp32), std::pair(256, Precision::kFp32),
         std::pair(37, Precision::kBf16), std::pair(256, Precision::kBf16)}) {
@@ -203,6 +205,8 @@ TEST_P(Matmul, GeluIsAccurateEverywhere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Matmul, testing::ValuesIn(all_backends()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Libraries, Matmul, testing::ValuesIn(library_backends()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, MatmulBits, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

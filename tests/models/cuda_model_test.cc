@@ -20,7 +20,7 @@ struct Case {
   bool on_gpu;
   bool image;
   Precision precision;
-  CudaOptions options = {};
+  CudaOptions options = {};  // .library on the host: the one that stands in for it
 };
 
 Spec spec_of(bool image) {
@@ -31,19 +31,28 @@ Spec spec_of(bool image) {
 }
 
 std::unique_ptr<Backend> make_on_host(const CudaOptions& options) {
-  return std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(options,
-                                                                 cuda::ThreadOrder::kShuffled);
+  auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
+      options, cuda::ThreadOrder::kShuffled);
+  if (options.library) backend->use(cuda::ProductLibrary::open({cuda::kFakeLibrary}).value());
+  return backend;
 }
 
 class CudaModelTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
+    const CudaOptions& options = GetParam().options;
+    const auto no_cuda = [](const Status& status) {
+      return status.code() == Code::kFailedPrecondition;
+    };
     if (!GetParam().on_gpu) {
-      backend_ = make_on_host(GetParam().options);
+      if (options.library && no_cuda(cuda::ProductLibrary::open({cuda::kFakeLibrary}).status())) {
+        GTEST_SKIP() << "this build has no CUDA";
+      }
+      backend_ = make_on_host(options);
       return;
     }
-    auto backend = make_cuda_backend(GetParam().options);
-    if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
+    auto backend = make_cuda_backend(options);
+    if (no_cuda(backend.status()) || backend.status().code() == Code::kNotFound) {
       GTEST_SKIP() << backend.status().message();
     }
     ASSERT_TRUE(backend.ok()) << backend.status().to_string();
@@ -51,6 +60,7 @@ class CudaModelTest : public testing::TestWithParam<Case> {
   }
 
   Bundle bundle() const { return random_bundle(spec_of(GetParam().image), 5); }
+  void expect_equals_the_cpu();
   std::unique_ptr<Model> make() { return make_on(*backend_); }
   std::unique_ptr<Model> make_on(Backend& backend) {
     auto model = make_linear_transformer(bundle(), backend, kLimits, GetParam().precision);
@@ -81,7 +91,7 @@ std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
   return out;
 }
 
-TEST_P(CudaModelTest, EqualsTheCpu) {
+void CudaModelTest::expect_equals_the_cpu() {
   const CpuModel cpu = make_cpu_model(bundle(), {}, kLimits);
   const std::unique_ptr<Model> model = make();
   const double tolerance = GetParam().precision == Precision::kFp32 ? 1e-4 : 3e-2;
@@ -107,6 +117,11 @@ TEST_P(CudaModelTest, EqualsTheCpu) {
   }
   EXPECT_LT(std::sqrt(error / size), tolerance);
 }
+
+class CudaLibraryModelTest : public CudaModelTest {};
+
+TEST_P(CudaModelTest, EqualsTheCpu) { expect_equals_the_cpu(); }
+TEST_P(CudaLibraryModelTest, EqualsTheCpu) { expect_equals_the_cpu(); }
 
 TEST_P(CudaModelTest, BitsDependOnNeitherChunksNorStepsNorSlot) {
   const std::unique_ptr<Model> model = make();
@@ -203,6 +218,12 @@ INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
                                          Case{true, true, Precision::kFp32},
                                          Case{true, true, Precision::kBf16},
                                          Case{true, true, Precision::kBf16, {.replay = true}}),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(, CudaLibraryModelTest,
+                         testing::Values(Case{false, false, Precision::kFp32, {.library = true}},
+                                         Case{false, true, Precision::kBf16, {.library = true}},
+                                         Case{true, false, Precision::kFp32, {.library = true}},
+                                         Case{true, true, Precision::kBf16, {.library = true}}),
                          case_name);
 
 }  // namespace

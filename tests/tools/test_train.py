@@ -380,8 +380,13 @@ class AllOnGpuTest(ToolTest):
         argv = ["--device", "cpu", "--data", self.path("none"), "--work", self.path("work"), "--out", self.path("zoo")]
         with unittest.mock.patch.object(all_on_gpu, "train", side_effect=[2, 0, 0, 2]) as train_one:
             code, _, err = self.run_tool(all_on_gpu, argv)
-        self.assertEqual((code, train_one.call_count), (3, 4))
+        self.assertEqual((code, train_one.call_count), (1, 4))
         self.assertIn("not trained: copy, cifar10", err)
+
+    def test_while_others_have_more_to_do_a_failure_is_no_end(self):
+        argv = ["--device", "cpu", "--data", self.path("none"), "--work", self.path("work"), "--out", self.path("zoo")]
+        with unittest.mock.patch.object(all_on_gpu, "train", side_effect=[2, 3]):
+            self.assertEqual(self.run_tool(all_on_gpu, argv)[0], 3)
 
     def test_refuses(self):
         self.assert_refused(all_on_gpu, ["--out", "x", "--minutes", "0"], "--minutes")

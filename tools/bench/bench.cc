@@ -20,16 +20,21 @@ namespace {
 constexpr int64_t kEndlessValues = 784;   // of a sequence without an end: as many as of an image
 constexpr int64_t kPositionValues = 128;  // sampled at each position
 
-// What can be measured, and of what.
+// What can be measured, of what, and whether it is when nobody says what.
 enum class Needs { kBundle, kServer, kNothing };
+enum class Unasked { kDone, kDoneOnCpu, kNotDone };
 struct Measurement {
   const char* name;
   Needs needs;
+  Unasked unasked;
 };
-constexpr Measurement kMeasurements[] = {
-    {"limits", Needs::kNothing},    {"engine", Needs::kBundle},    {"memory", Needs::kBundle},
-    {"operations", Needs::kBundle}, {"positions", Needs::kBundle}, {"streams", Needs::kServer},
-    {"samples", Needs::kServer}};
+constexpr Measurement kMeasurements[] = {{"limits", Needs::kNothing, Unasked::kNotDone},
+                                         {"engine", Needs::kBundle, Unasked::kDone},
+                                         {"memory", Needs::kBundle, Unasked::kDoneOnCpu},
+                                         {"operations", Needs::kBundle, Unasked::kDoneOnCpu},
+                                         {"positions", Needs::kBundle, Unasked::kNotDone},
+                                         {"streams", Needs::kServer, Unasked::kDone},
+                                         {"samples", Needs::kServer, Unasked::kDone}};
 
 constexpr const char* kExamples = R"(Examples:
   runnel bench zoo/mnist                          everything about an engine in this process
@@ -88,6 +93,7 @@ class Bench {
     if (what.contains("engine")) {
       if (Status s = run_engine(); !s.ok()) return s;
     }
+    if (options_.what.empty() && !on_cpu()) return {};
     if (what.contains("memory")) {
       if (Status s = keep("memory", "memory", [&] { return measure_memory(*few); }); !s.ok()) {
         return s;
@@ -205,6 +211,9 @@ class Bench {
     return {};
   }
 
+  // The engine was the first thing measured.
+  bool on_cpu() const { return out_["numerics"].get<std::string>().starts_with("cpu/"); }
+
   void describe(const v1::ModelInfo& info) {
     out_["model"] = info.name();
     out_["numerics"] = info.numerics();
@@ -228,7 +237,7 @@ Result<std::set<std::string>> choose(const BenchOptions& options) {
     return invalid_argument(
         "say what to measure: a bundle's directory, --server ADDRESS, or --what limits");
   }
-  for (const auto& [name, needs] : kMeasurements) {
+  for (const auto& [name, needs, unasked] : kMeasurements) {
     const bool possible =
         needs == Needs::kNothing ||
         (needs == Needs::kBundle ? !options.bundle.empty() : !options.server.empty());
@@ -237,10 +246,7 @@ Result<std::set<std::string>> choose(const BenchOptions& options) {
           "--what " + std::string(name) + " needs " +
           (needs == Needs::kBundle ? "a bundle's directory" : "--server ADDRESS"));
     }
-    const bool is_default = needs == Needs::kServer || std::string_view(name) != "positions";
-    if (options.what.empty() && possible && is_default && needs != Needs::kNothing) {
-      chosen.insert(name);
-    }
+    if (options.what.empty() && possible && unasked != Unasked::kNotDone) chosen.insert(name);
   }
   return chosen;
 }
@@ -302,7 +308,8 @@ void add_flags(CLI::App& command, BenchOptions& options) {
       .add_option("--what", options.what,
                   "Which measurements, separated by commas: engine, memory, operations, positions "
                   "(of the bundle), streams, samples (of the server), limits (of the machine). "
-                  "Default: all that can be done but positions and limits")
+                  "Default: all that can be done but positions and limits, and on a GPU but memory "
+                  "and operations")
       ->delimiter(',')
       ->check(CLI::IsMember(names))
       ->type_name("");

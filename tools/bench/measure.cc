@@ -152,6 +152,14 @@ Precision precision_of(const LoadedModel& loaded) {
   return loaded.model->layout().numerics.starts_with(fp32) ? Precision::kFp32 : Precision::kBf16;
 }
 
+// Of a GPU, an operation has not ended when it returns, and memory is not the process's.
+Status only_on_cpu(const LoadedModel& loaded, const std::string& what) {
+  if (loaded.model->layout().numerics.starts_with("cpu/")) return {};
+  return {Code::kFailedPrecondition, "--what " + what + " measures the CPU alone, and the model " +
+                                         "runs as " + loaded.model->layout().numerics +
+                                         ": add --backend cpu, or leave it out"};
+}
+
 Json operations_json(const TimedBackend& backend, int64_t steps) {
   const double shares = backend.threads() * static_cast<double>(steps);
   Json operations = Json::array();
@@ -207,6 +215,7 @@ Result<Json> measure_memory(const Subject& subject) {
   for (int64_t& bytes : resident) {
     const Result<LoadedModel> loaded = subject.make_model(*bundle, subject.config, limits);
     if (!loaded.ok()) return loaded.status();
+    if (Status s = only_on_cpu(*loaded, "memory"); !s.ok()) return s;
     bytes = resident_bytes();
     limits.slots += kMemorySessions;
   }
@@ -255,12 +264,7 @@ Result<Json> measure_operations(const Subject& subject, int batch, double second
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
   const Result<LoadedModel> plain = subject.make_model(*bundle, subject.config, limits);
   if (!plain.ok()) return plain.status();
-  if (!plain->model->layout().numerics.starts_with("cpu/")) {
-    return Status(
-        Code::kFailedPrecondition,
-        "operations are timed on the CPU alone, where each has ended when it returns: add "
-        "--backend cpu, or leave them out of --what");
-  }
+  if (Status s = only_on_cpu(*plain, "operations"); !s.ok()) return s;
   TimedBackend backend(*plain->backend, bundle->spec);
   limits = {.slots = batch, .rows = batch, .values = batch, .steps = 1};
   const Result<std::unique_ptr<Model>> model =

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Time the peers of runnel on a GPU, in plain PyTorch at a bundle's sizes: one JSON object per line.
+"""Time the peers of runnel on a GPU, in plain PyTorch at a model's sizes: one JSON object per line.
+
+    peers.py BUNDLE [BATCH,BATCH,...] [SECONDS]      BUNDLE: a directory with a config.json, or "lm"
 
   eager     the authors' recurrent loop as it is: linear attention, one step a value
   graph     the same, captured once as a CUDA graph
+  compiled  the same under torch.compile with CUDA graphs, where this PyTorch and this machine can
   softmax   attention over all values so far with a preallocated cache, captured likewise; timed at half its length
 
-Weights are random: speed does not depend on them. Each is first shown to give what the authors' loop gives (softmax:
-what softmax over the whole sequence gives). Without a GPU only that is checked.
+Weights are random: speed does not depend on them. Attention is first shown to give what the sum (softmax: over the
+whole sequence) that it stands for gives, and each way of running a step to give what the plain loop gives. All that in
+fp32; they are then timed with TF32 products. Without a GPU only what needs none is checked.
 """
 
 import json
@@ -16,40 +20,53 @@ import time
 import torch
 import torch.nn.functional as F
 
+LM = {"layers": 24, "width": 2048, "heads": 16, "query_size": 128, "value_size": 128, "ffn": 8192, "activation": "gelu",
+      "values": 50000, "position": {"length": 1024}, "head": {"kind": "categorical"}}  # of softmax: its cache
+STEPS_COMPARED = 4
 
-class Network:
-    """A linear (or softmax) transformer with a mixture head, stepped one value at a time for `batch` sequences."""
+
+class Network(torch.nn.Module):
+    """A linear (or softmax) transformer, stepped one value at a time for `batch` sequences."""
 
     def __init__(self, sizes, batch, device, softmax=False):
+        super().__init__()
         self.layers, self.width, self.heads = sizes["layers"], sizes["width"], sizes["heads"]
         self.dk, self.dv, self.length = sizes["query_size"], sizes["value_size"], sizes["position"]["length"]
-        self.components, self.softmax = sizes["head"]["components"], softmax
+        self.is_mixture, self.softmax = sizes["head"]["kind"] != "categorical", softmax
+        self.activate = F.gelu if sizes.get("activation") == "gelu" else F.relu
         generator = torch.Generator().manual_seed(1)
 
-        def linear(out, into):
-            weight = torch.randn(out, into, generator=generator) / into**0.5
-            return weight.to(device), torch.zeros(out, device=device)
+        def keep(name, tensor):  # a buffer: its address stays, which CUDA graphs of a compiler want
+            self.register_buffer(name, tensor.to(device))
 
-        inner, ffn = self.heads * self.dv, sizes["ffn"]
-        queries = self.heads * self.dk
-        self.weights = [
-            (linear(queries, self.width), linear(queries, self.width), linear(inner, self.width),
-             linear(self.width, inner), linear(ffn, self.width), linear(self.width, ffn))
-            for _ in range(self.layers)
-        ]
-        self.predictor = linear(3 * self.components, self.width)
-        self.values = torch.randn(256, self.width // 2, generator=generator).to(device)
-        self.positions = torch.randn(self.length, self.width - self.width // 2, generator=generator).to(device)
+        def linear(name, out, into):
+            keep(name, torch.randn(out, into, generator=generator) / into**0.5)
+            keep(name + "_bias", torch.zeros(out))
+
+        queries, inner, ffn = self.heads * self.dk, self.heads * self.dv, sizes["ffn"]
+        for i in range(self.layers):
+            linear(f"qkv{i}", 2 * queries + inner, self.width)
+            linear(f"out{i}", self.width, inner)
+            linear(f"up{i}", ffn, self.width)
+            linear(f"down{i}", self.width, ffn)
+        values = 256 if self.is_mixture else sizes["values"]
+        linear("predictor", 3 * sizes["head"]["components"] if self.is_mixture else values, self.width)
+        keep("values", torch.randn(values, self.width, generator=generator))
+        keep("positions", torch.randn(self.length, self.width, generator=generator))
         shape = (self.layers, batch, self.heads)
         if softmax:
-            self.keys = torch.zeros(*shape, self.length, self.dk, device=device)
-            self.cached = torch.zeros(*shape, self.length, self.dv, device=device)
+            keep("keys", torch.zeros(*shape, self.length, self.dk))
+            keep("cached", torch.zeros(*shape, self.length, self.dv))
         else:
-            self.s = torch.zeros(*shape, self.dk, self.dv, device=device)
-            self.z = torch.zeros(*shape, self.dk, device=device)
-        self.value = torch.zeros(batch, dtype=torch.long, device=device)
-        self.position = torch.zeros(1, dtype=torch.long, device=device)
-        self.places = torch.arange(self.length, device=device)
+            keep("s", torch.zeros(*shape, self.dk, self.dv))
+            keep("z", torch.zeros(*shape, self.dk))
+        keep("value", torch.zeros(batch, dtype=torch.long))
+        keep("position", torch.zeros(1, dtype=torch.long))
+        keep("places", torch.arange(self.length))
+        keep("head", torch.zeros(batch, self.predictor.shape[0]))
+
+    def linear(self, name, x):
+        return F.linear(x, getattr(self, name), getattr(self, name + "_bias"))
 
     def attend(self, layer, q, k, v):
         if self.softmax:
@@ -64,59 +81,31 @@ class Network:
         y = torch.einsum("bhd,bhdm->bhm", q, self.s[layer])
         return y / (torch.einsum("bhd,bhd->bh", q, self.z[layer]) + 1e-6).unsqueeze(-1)
 
-    def head(self):
+    def think(self):
+        """Leaves the outputs for the next value in self.head."""
         batch = self.value.shape[0]
-        position = self.positions[self.position].expand(batch, -1)
-        x = torch.cat([self.values[self.value], position], 1)
-        for layer, (wq, wk, wv, wo, w1, w2) in enumerate(self.weights):
-            q = F.linear(x, *wq).view(batch, self.heads, self.dk)
-            k = F.linear(x, *wk).view(batch, self.heads, self.dk)
-            v = F.linear(x, *wv).view(batch, self.heads, self.dv)
-            y = self.attend(layer, q, k, v).reshape(batch, -1)
-            x = F.layer_norm(x + F.linear(y, *wo), (self.width,))
-            x = F.layer_norm(x + F.linear(F.relu(F.linear(x, *w1)), *w2), (self.width,))
-        return F.linear(F.layer_norm(x, (self.width,)), *self.predictor)
+        x = self.values[self.value] + self.positions[self.position]
+        for i in range(self.layers):
+            q, k, v = self.linear(f"qkv{i}", x).split([self.heads * self.dk] * 2 + [self.heads * self.dv], 1)
+            heads = [part.reshape(batch, self.heads, -1) for part in (q, k, v)]
+            y = self.attend(i, *heads).reshape(batch, -1)
+            x = F.layer_norm(x + self.linear(f"out{i}", y), (self.width,))
+            x = F.layer_norm(x + self.linear(f"down{i}", self.activate(self.linear(f"up{i}", x))), (self.width,))
+        self.head.copy_(self.linear("predictor", F.layer_norm(x, (self.width,))))
 
     def step(self):
         """One value of each sequence, sampled as the authors do."""
-        logits, means, scales = self.head().chunk(3, 1)
-        chosen = torch.multinomial(logits.softmax(-1), 1)
-        u = torch.rand_like(chosen, dtype=torch.float32).clamp(1e-5, 1 - 1e-5)
-        scale = F.elu(scales.gather(1, chosen)) + 1.0001
-        x = means.gather(1, chosen) + scale * (u.log() - (1 - u).log())
-        self.value.copy_(((x + 1) / 2 * 255).round().clamp(0, 255).long().squeeze(1))
-        self.position.add_(1).remainder_(self.length)
-
-
-def check(sizes, device):
-    """The recurrence against the sum it stands for, and the cache against softmax over the whole sequence."""
-    for softmax in (False, True):
-        network = Network(sizes, 2, device, softmax)
-        q, k, v = (torch.randn(7, 2, network.heads, size, device=device)
-                   for size in (network.dk, network.dk, network.dv))
-        for i in range(7):
-            found = network.attend(0, q[i], k[i], v[i])
-            network.position.add_(1)
-        if softmax:
-            weights = (torch.einsum("bhd,lbhd->lbh", q[6], k) / network.dk**0.5).softmax(0)
+        self.think()
+        if self.is_mixture:
+            logits, means, scales = self.head.chunk(3, 1)
+            chosen = torch.multinomial(logits.softmax(-1), 1)
+            u = torch.rand_like(means[:, :1]).clamp(1e-5, 1 - 1e-5)
+            scale = F.elu(scales.gather(1, chosen)) + 1.0001
+            x = means.gather(1, chosen) + scale * (u.log() - (1 - u).log())
+            self.value.copy_(((x + 1) / 2 * 255).round().clamp(0, 255).long().squeeze(1))
         else:
-            weights = torch.einsum("bhd,lbhd->lbh", F.elu(q[6]) + 1, F.elu(k) + 1)
-            weights = weights / weights.sum(0)
-        expected = torch.einsum("lbh,lbhd->bhd", weights, v)
-        assert torch.allclose(found, expected, atol=1e-4), "a peer does not compute what it should"
-
-
-def timed(step, batch, seconds):
-    for _ in range(5):
-        step()
-    torch.cuda.synchronize()
-    begin, count = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
-        for _ in range(10):
-            step()
-        torch.cuda.synchronize()
-        count += 10
-    return batch * count / (time.perf_counter() - begin)
+            self.value.copy_(torch.multinomial(self.head.softmax(-1), 1).squeeze(1))
+        self.position.add_(1).remainder_(self.length)
 
 
 def captured(network):
@@ -132,23 +121,106 @@ def captured(network):
     return graph.replay
 
 
+def compiled(network):
+    """The network's step as PyTorch's compiler makes it, as a graph of its own."""
+    step = torch.compile(network.step, mode="reduce-overhead", fullgraph=True)
+    for _ in range(3):  # compiles, warms up, captures
+        step()
+    return step
+
+
+WAYS = {"eager": lambda network: network.step, "graph": captured, "softmax": captured, "compiled": compiled}
+
+
+def check_attention(sizes, device):
+    """The recurrence against the sum it stands for, and the cache against softmax over the whole sequence."""
+    for softmax in (False, True):
+        network = Network({**sizes, "layers": 1}, 2, device, softmax)
+        q, k, v = (torch.randn(7, 2, network.heads, size, device=device)
+                   for size in (network.dk, network.dk, network.dv))
+        for i in range(7):
+            found = network.attend(0, q[i], k[i], v[i])
+            network.position.add_(1)
+        if softmax:
+            weights = (torch.einsum("bhd,lbhd->lbh", q[6], k) / network.dk**0.5).softmax(0)
+        else:
+            weights = torch.einsum("bhd,lbhd->lbh", F.elu(q[6]) + 1, F.elu(k) + 1)
+            weights = weights / weights.sum(0)
+        expected = torch.einsum("lbh,lbhd->bhd", weights, v)
+        assert torch.allclose(found, expected, atol=1e-4), "attention is not the sum that it should be"
+
+
+def outputs(network, step):
+    """Head outputs of a few steps over given values, from a fresh start: what sampling does is overwritten."""
+    for state in ("s", "z", "keys", "cached", "position"):
+        if hasattr(network, state):
+            getattr(network, state).zero_()
+    found = []
+    for i in range(STEPS_COMPARED):
+        network.value.fill_(17 * i + 1)
+        step()
+        found.append(network.head.clone())
+    return torch.stack(found)
+
+
+def check_way(name, sizes, device):
+    """A way of running steps against the plain loop, on two layers."""
+    network = Network({**sizes, "layers": min(sizes["layers"], 2)}, 2, device, softmax=name == "softmax")
+    expected = outputs(network, network.step)
+    step = WAYS[name](network)
+    found = outputs(network, step)
+    assert torch.isfinite(found).all() and torch.allclose(found, expected, atol=1e-4), f"{name} is not the plain loop"
+
+
+def timed(step, batch, seconds):
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        for _ in range(10):
+            step()
+        torch.cuda.synchronize()
+        count += 10
+    return batch * count / (time.perf_counter() - begin)
+
+
+def say(**figures):
+    print(json.dumps(figures), flush=True)
+
+
+def measure(name, sizes, batch, seconds):
+    network = Network(sizes, batch, "cuda", softmax=name == "softmax")
+    network.position.fill_(network.length // 2)
+    return round(timed(WAYS[name](network), batch, seconds), 1)
+
+
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: peers.py BUNDLE")
-    with open(sys.argv[1] + "/config.json", encoding="utf-8") as file:
-        sizes = json.load(file)["model"]
+    if not 2 <= len(sys.argv) <= 4:
+        sys.exit("usage: peers.py BUNDLE [BATCH,BATCH,...] [SECONDS]")
+    sizes, model = LM, "lm"
+    if sys.argv[1] != "lm":
+        with open(sys.argv[1] + "/config.json", encoding="utf-8") as file:
+            config = json.load(file)
+        sizes, model = config["model"], config["name"]
+    batches = [int(text) for text in (sys.argv[2] if len(sys.argv) > 2 else "1,64,1024").split(",")]
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 1.0
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.no_grad():
-        check(sizes, device)
-        print(json.dumps({"torch": torch.__version__, "checked_on": device}), flush=True)
+        check_attention(sizes, device)
+        check_way("eager", sizes, device)
+        say(torch=torch.__version__, checked_on=device)
         if device == "cpu":
             return
-        for batch in (1, 64, 1024):
-            for name in ("eager", "graph", "softmax"):
-                network = Network(sizes, batch, device, softmax=name == "softmax")
-                network.position.fill_(network.length // 2)
-                rate = timed(network.step if name == "eager" else captured(network), batch, 2)
-                print(json.dumps({"peer": name, "batch": batch, "values_per_s": round(rate, 1)}), flush=True)
+        for name in WAYS:
+            try:
+                torch.set_float32_matmul_precision("highest")
+                check_way(name, sizes, device)
+                torch.set_float32_matmul_precision("high")
+                for batch in batches:
+                    say(peer=name, model=model, batch=batch, values_per_s=measure(name, sizes, batch, seconds))
+            except (RuntimeError, ImportError, AttributeError) as error:  # no compiler, or no memory: the others go on
+                say(peer=name, model=model, skipped=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
 
 
 if __name__ == "__main__":

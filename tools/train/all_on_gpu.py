@@ -3,7 +3,8 @@
 
 Each gets its share of --minutes, at the sizes that the zoo has room for: the paper's for mnist and cifar10, 5 MiB for
 text, 1 MiB for copy. The same command goes on where it was interrupted, skips what is done, and ends with every figure.
-On a machine that ends commands after some time give --this-call, and call again: exit status 3 says that more is to do.
+On a machine that ends commands after some time give --this-call, and call again: exit status 3 says that more is to do,
+1 that nothing is but what failed.
 
 Nothing but torch and numpy is needed; PIL decodes the JPEGs of cifar10, once. Where there is none, decode elsewhere and
 bring cifar10_train.npy and cifar10_test.npy to --work (`all_on_gpu.py --decode-only`; 184 MB).
@@ -27,7 +28,7 @@ from bundle_format import BundleError, check
 
 # What is trained, at which size, and its share of the time. The largest last: it is what a short time cuts into.
 PLAN = (("copy", "small", 0.06), ("mnist", "paper", 0.28), ("text", "paper", 0.16), ("cifar10", "paper", 0.50))
-MORE_TO_DO = 3  # the exit status, of train.py too
+FAILED, MORE_TO_DO = 1, 3  # exit statuses; the latter of train.py too
 PIECE_BYTES = 15 << 20
 EXAMPLES = """examples:
   on a machine of one's own:      all_on_gpu.py --data data --minutes 60 --out zoo
@@ -77,7 +78,7 @@ def train(args, name, size, minutes, pause_after):
 
 
 def train_all(args):
-    """True when all are done. A run that fails does not keep the others from theirs; all failures are told at last."""
+    """The exit status. A run that fails does not keep the others from theirs; all failures are told at last."""
     start, failed = time.monotonic(), []
     plan = [(name, size, 1.0 if args.only else share) for name, size, share in PLAN if args.only in (None, name)]
     for name, size, share in plan:
@@ -87,15 +88,15 @@ def train_all(args):
         if args.this_call is not None:
             left = args.this_call - (time.monotonic() - start) / 60
             if left < 0.5:
-                return False
+                return MORE_TO_DO
         status = train(args, name, size, share * args.minutes, left)
         if status == MORE_TO_DO:
-            return False
+            return MORE_TO_DO
         if status != 0:
             failed.append(name)
     if failed:
-        print(f"all_on_gpu.py: not trained: {', '.join(failed)}; see above, and call again to go on", file=sys.stderr)
-    return not failed
+        print(f"all_on_gpu.py: not trained: {', '.join(failed)}; see above; nothing else is to do", file=sys.stderr)
+    return FAILED if failed else 0
 
 
 def show(args):
@@ -133,11 +134,11 @@ def run(argv):
     if args.decode_only:
         datasets.load("cifar10", args.data, args.work)
         return 0
-    is_done = train_all(args)
+    status = train_all(args)
     show(args)
     if args.pack:
         pack(args)
-    return 0 if is_done else MORE_TO_DO
+    return status
 
 
 def main(argv=None):
