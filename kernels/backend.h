@@ -127,6 +127,10 @@ class Backend {
     return recurrence.state_bytes();
   }
 
+  // A row's inputs may be given to recur() in several calls, with the same bits as in one, where
+  // the position between two calls is a multiple of this.
+  virtual int chunk() const { return 1; }
+
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
 

@@ -175,7 +175,7 @@ class LinearTransformer final : public Model {
 
   const Spec spec_;
   Backend& backend_;
-  const ModelLimits limits_;
+  ModelLimits limits_;
   StateLayout layout_;
   Recurrence recurrence_;
 
@@ -210,6 +210,7 @@ LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
                  .dv = spec_.value_size,
                  .eps = spec_.attention_eps};
   layer_bytes_ = backend.state_bytes(recurrence_);
+  limits_.chunk = backend.chunk();
   const int64_t state_bytes = layer_bytes_ * spec_.layers;
   layout_ = {.state_bytes = state_bytes,
              .fixed_bytes = state_bytes + static_cast<int64_t>(sizeof(Control)),
@@ -438,6 +439,13 @@ Result<bool> LinearTransformer::collect(Ticket ticket, std::vector<Emitted>& out
 Result<std::unique_ptr<Model>> make_linear_transformer(const Bundle& bundle, Backend& backend,
                                                        const ModelLimits& limits,
                                                        Precision precision) {
+  // Decoding rows come first; a chunk must fit behind them, or a prompt would wait for ever.
+  if (const int chunk = backend.chunk(); chunk > 1 && limits.values < limits.rows + chunk) {
+    return invalid_argument(
+        "prompts in chunks of " + std::to_string(chunk) + " need batch_values of at least " +
+        std::to_string(limits.rows + chunk) + " (batch_rows + " + std::to_string(chunk) +
+        "), which is " + std::to_string(limits.values) + ": raise it, or take prompts in steps");
+  }
   try {
     return std::unique_ptr<Model>(
         std::make_unique<LinearTransformer>(bundle, backend, limits, precision));

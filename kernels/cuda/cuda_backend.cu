@@ -453,7 +453,6 @@ Result<bool> CudaDevice::done() {
 }  // namespace cuda
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
-  if (Status s = cuda::check_options(options); !s.ok()) return s;
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {

@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/around_product.h"
+#include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/head.h"
@@ -30,15 +31,6 @@
 #include "kernels/cuda/stage.h"
 
 namespace runnel::cuda {
-
-// UNIMPLEMENTED names what is asked for and not there yet.
-inline Status check_options(const CudaOptions& options) {
-  const auto missing = [](const char* flag, const char* instead) {
-    return Status(Code::kUnimplemented, std::string(flag) + " is not there yet: use " + instead);
-  };
-  if (options.chunks) return missing("--prompts chunks", "--prompts steps");
-  return {};
-}
 
 template <typename Device>
 class DeviceBackend final : public Backend {
@@ -59,13 +51,14 @@ class DeviceBackend final : public Backend {
     std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
     if (options_.library) id += "+cublas";
     if (options_.replay) id += "+replay" + std::to_string(kReplay);
-    if (options_.chunks) id += "+chunks64";
+    if (options_.chunks) id += "+chunks" + std::to_string(kChunk);
     return id;
   }
   Precision preferred() const override { return Precision::kBf16; }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
   }
+  int chunk() const override { return options_.chunks ? kChunk : 1; }
   Buffer allocate(int64_t bytes, Memory memory) override {
     check(bytes >= 0, "a buffer's size is not negative");
     return device_.allocate(bytes, memory);
@@ -119,10 +112,23 @@ class DeviceBackend final : public Backend {
   }
   // Where the device finds these rows: a run of those staged, or others as they are.
   Rows here(Rows rows) const {
-    const auto begin = static_cast<int64_t>(
-        (reinterpret_cast<uintptr_t>(rows.slot) - reinterpret_cast<uintptr_t>(staged_.slot)) / 4);
+    const int64_t begin = place(rows);
     if (begin >= staged_.count) return rows;
     return {here_.slot + begin, here_.first + begin, rows.count};
+  }
+  // Where they stand among those staged, or behind.
+  int64_t place(Rows rows) const {
+    return static_cast<int64_t>(
+        (reinterpret_cast<uintptr_t>(rows.slot) - reinterpret_cast<uintptr_t>(staged_.slot)) / 4);
+  }
+  // As many inputs as a row has at most; those of all where the host cannot see it.
+  int longest(Rows rows, int inputs) const {
+    if (place(rows) >= staged_.count) return inputs;
+    int most = 0;
+    for (int row = 0; row < rows.count; ++row) {
+      most = std::max(most, rows.first[row + 1] - rows.first[row]);
+    }
+    return most;
   }
 
   void note(const Status& status) {
@@ -145,9 +151,16 @@ class DeviceBackend final : public Backend {
     launch<Kernel>(Kernel::launch(args), args);
   }
   StateForm form() const { return options_.replay ? StateForm::kReplay : StateForm::kPlain; }
+  void launch_recur(int rows, const RecurArgs& args) {
+    if (form() == StateForm::kReplay) {
+      launch_recur_form<Recur<StateForm::kReplay>>(rows, args);
+    } else {
+      launch_recur_form<Recur<StateForm::kPlain>>(rows, args);
+    }
+  }
   // The choice looks at the shape and the layout of the states alone: never at the batch.
   template <typename Forms>
-  void launch_recur(int rows, const RecurArgs& args) {
+  void launch_recur_form(int rows, const RecurArgs& args) {
     const auto at =
         reinterpret_cast<uintptr_t>(args.states.base) + static_cast<uintptr_t>(args.states.offset);
     const bool aligned =
@@ -368,27 +381,32 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
         "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
   check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
         "recur: the rows' inputs are those of q, k, v and out");
-  const RecurArgs args = {.rows = here(rows),
-                          .control = control,
-                          .inputs = out.rows,
-                          .q = inputs.q.f32(),
-                          .k = inputs.k.f32(),
-                          .v = inputs.v.f32(),
-                          .q_stride = inputs.q.stride,
-                          .k_stride = inputs.k.stride,
-                          .v_stride = inputs.v.stride,
-                          .heads = heads,
-                          .dk = recurrence.dk,
-                          .dv = recurrence.dv,
-                          .eps = recurrence.eps,
-                          .states = states,
-                          .out = out.f32(),
-                          .out_stride = out.stride};
-  if (form() == StateForm::kReplay) {
-    launch_recur<Recur<StateForm::kReplay>>(rows.count, args);
-  } else {
-    launch_recur<Recur<StateForm::kPlain>>(rows.count, args);
-  }
+  RecurArgs args = {.rows = here(rows),
+                    .control = control,
+                    .part = Part::kAll,
+                    .form = form(),
+                    .inputs = out.rows,
+                    .q = inputs.q.f32(),
+                    .k = inputs.k.f32(),
+                    .v = inputs.v.f32(),
+                    .q_stride = inputs.q.stride,
+                    .k_stride = inputs.k.stride,
+                    .v_stride = inputs.v.stride,
+                    .heads = heads,
+                    .dk = recurrence.dk,
+                    .dv = recurrence.dv,
+                    .eps = recurrence.eps,
+                    .states = states,
+                    .out = out.f32(),
+                    .out_stride = out.stride};
+  // Where no row can have a whole chunk, all goes by positions: the same bits, in one launch.
+  if (!options_.chunks || longest(rows, args.inputs) < kChunk)
+    return launch_recur(rows.count, args);
+  args.part = Part::kBefore;
+  launch_recur(rows.count, args);
+  launch<ChunkKernel>(ChunkKernel::launch(rows.count, args), args);
+  args.part = Part::kBehind;
+  launch_recur(rows.count, args);
 }
 
 template <typename Device>

@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/parts.h"
 #include "kernels/cuda/replay.h"
 
 namespace runnel::cuda {
@@ -15,6 +16,8 @@ namespace runnel::cuda {
 struct RecurArgs {
   Rows rows;
   const Control* control;
+  Part part;
+  StateForm form;
   int inputs;  // of all rows
   const float* q;
   const float* k;
@@ -26,6 +29,14 @@ struct RecurArgs {
   float* out;
   int64_t out_stride;
 };
+
+// Where a head's state is, `offset` floats from the start of its layer's.
+template <typename Args>
+constexpr float* head_state(const Args& args, int32_t slot, int64_t offset) {
+  return reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
+                                  args.states.offset) +
+         offset;
+}
 
 // Four neighbouring columns, loaded and stored at once.
 struct alignas(16) Quad {
@@ -78,20 +89,19 @@ struct RecurKernel {
   static constexpr void run(Block& block, const Args& args) {
     const int row = static_cast<int>(block.index() / args.heads);
     const int head = static_cast<int>(block.index() % args.heads);
-    const int32_t slot = args.rows.slot[row];
-    if (slot < 0) return;
-    const int begin = args.rows.first[row] - args.rows.first[0];
-    const int end = args.rows.first[row + 1] - args.rows.first[0];
-    if (begin >= end) return;
-    block.require(begin >= 0 && end <= args.inputs, "recur: a row's inputs are among those given");
-    float* states = reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
-                                             args.states.offset);
-    const HeadRun at = {
-        .state = states + head * state_floats(kForm, args.dk, args.dv),
+    const RowPart part = part_of(args.rows, args.control, row, args.part);
+    if (part.begin >= part.end) return;
+    block.require(part.begin >= 0 && part.end <= args.inputs,
+                  "recur: a row's inputs are among those given");
+    HeadRun at = {
+        .state = head_state(args, part.slot, head * state_floats(kForm, args.dk, args.dv)),
         .head = head,
-        .begin = begin,
-        .end = end,
-        .logged = kReplays ? static_cast<int>(args.control[slot].position % kReplay) : 0};
+        .begin = part.begin,
+        .end = part.end,
+        .logged = 0};
+    if constexpr (kReplays) {
+      at.logged = static_cast<int>((args.control[part.slot].position + part.skipped) % kReplay);
+    }
     typename Block::template Each<Held> held;
     if constexpr (kRows > 0) {
       block.each([&](int t) {
@@ -99,7 +109,7 @@ struct RecurKernel {
       });
     }
     if constexpr (kReplays) catch_up(block, args, at, held);
-    for (int input = begin; input < end; ++input) {
+    for (int input = at.begin; input < at.end; ++input) {
       step(block, args, at, input, held);
       if (kRows == 0 || input + 1 != at.last_flush(kForm)) continue;
       block.each([&](int t) {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/engine/harness.h"
+#include "tests/kernels/host_device.h"
 #include "tests/models/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -133,6 +134,39 @@ TEST_P(BitIdentityTest, AmongRandomOthers) {
     others_.clear();
     EXPECT_EQ(run(around), alone) << seed;
   }
+}
+
+// A model that takes prompts in chunks, its kernels run on the host: a session that stands at
+// position 10 is given 200 values, within budgets that cannot take them at once, and among others.
+TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
+  const auto run = [](int batch_values, int others) {
+    cuda::DeviceBackend<cuda::HostDevice> backend({.chunks = true}, cuda::ThreadOrder::kForward);
+    const ModelLimits limits = {.slots = 6, .rows = 6, .values = batch_values, .steps = 2};
+    auto made = make_linear_transformer(random_bundle(small_symbol_spec(), 3), backend, limits);
+    Model& model = **made;
+    EngineOptions options;
+    options.batch_values = batch_values;
+    Harness harness(std::move(*made), options);
+    EXPECT_TRUE(harness.create("mine").ok());
+    const auto give = [&](int count, int64_t more, bool session) {
+      std::vector<int32_t> prompt(count);
+      for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * i % 11);
+      GenerateRequest request = request_of(prompt, more, 7);
+      if (session) request.session = "mine";
+      return harness.generate(request);
+    };
+    give(11, 0, true);
+    harness.run();
+    for (int i = 0; i < others; ++i) give(90 + 70 * i, 20, false);
+    const auto reader = give(200, 5, true);
+    harness.run();
+    EXPECT_TRUE(reader->end && reader->end->ok());
+    return Generated{reader->values[0], reader->log_probs[0], state_bytes(model, 0)};
+  };
+  const Generated alone = run(256, 0);
+  ASSERT_EQ(alone.values.size(), 5U);
+  for (const int batch_values : {70, 100, 140, 199}) EXPECT_EQ(run(batch_values, 0), alone);
+  for (const int others : {1, 3}) EXPECT_EQ(run(80 * others, others), alone) << others;
 }
 
 INSTANTIATE_TEST_SUITE_P(, BitIdentityTest,

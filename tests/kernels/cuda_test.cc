@@ -27,13 +27,6 @@ TEST(Cuda, WithoutADeviceItSaysSoInOneSentence) {
   EXPECT_EQ(backend.status().message().find('\n'), std::string::npos);
 }
 
-TEST(Cuda, AnOptionThatIsNotThereIsRefusedByName) {
-  EXPECT_TRUE(check_options({}).ok());
-  EXPECT_TRUE(check_options({.replay = true}).ok());
-  EXPECT_EQ(check_options({.chunks = true}),
-            Status(Code::kUnimplemented, "--prompts chunks is not there yet: use --prompts steps"));
-}
-
 TEST(Cuda, TheNumericsIdNamesEveryOption) {
   const auto id = [](const CudaOptions& options) {
     return DeviceBackend<HostDevice>(options, ThreadOrder::kForward).numerics(Precision::kBf16);
@@ -166,6 +159,8 @@ TEST(CudaRecur, RegistersAndMemoryGiveTheSameBits) {
       const float* v = k + kInputs * shape.dk;
       const RecurArgs args = {{&slot, first, 1},
                               nullptr,
+                              Part::kAll,
+                              StateForm::kPlain,
                               kInputs,
                               q,
                               k,

@@ -13,7 +13,7 @@
 namespace runnel {
 namespace {
 
-constexpr ModelLimits kLimits = {.slots = 8, .rows = 8, .values = 64, .steps = 8};
+constexpr ModelLimits kLimits = {.slots = 8, .rows = 8, .values = 72, .steps = 8};
 constexpr int kCount = 12;
 
 struct Case {
@@ -179,6 +179,43 @@ TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
   }
 }
 
+// A prompt scored whole and cut at chunks is the same bits; cut at positions it is near.
+TEST(CudaModelChunks, EqualSteppingWhereverTheyAreCut) {
+  std::vector<int32_t> values(200);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * i % 251);
+  const auto scored = [&](const CudaOptions& options, int cut) {
+    const auto backend = make_on_host(options);
+    const auto model = make_linear_transformer(random_bundle(spec_of(true), 5), *backend,
+                                               {.slots = 4, .rows = 4, .values = 256, .steps = 1});
+    EXPECT_EQ((*model)->limits().chunk, options.chunks ? 64 : 1);
+    begin_sequence(**model, 3, 1);
+    std::vector<float> found = feed(**model, 3, values, cut, Want::kScores);
+    const std::vector<float> state = floats_of(state_bytes(**model, 3));
+    found.insert(found.end(), state.begin(), state.end());
+    return found;
+  };
+  const std::vector<float> whole = scored({.chunks = true}, 200);
+  EXPECT_EQ(scored({.chunks = true}, 64), whole);
+  EXPECT_EQ(scored({.chunks = true}, 128), whole);
+  const std::vector<float> stepped = scored({}, 200);
+  EXPECT_NE(whole, stepped);
+  ASSERT_EQ(whole.size(), stepped.size());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    ASSERT_NEAR(whole[i], stepped[i], 1e-4 * (1 + std::abs(stepped[i]))) << i;
+  }
+}
+
+TEST(CudaModelChunks, NeedRoomBehindTheDecodingRows) {
+  const auto backend = make_on_host({.chunks = true});
+  const auto model = make_linear_transformer(random_bundle(spec_of(true), 5), *backend,
+                                             {.slots = 4, .rows = 4, .values = 67, .steps = 1});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(model.status().message(),
+            "prompts in chunks of 64 need batch_values of at least 68 (batch_rows + 64), which is "
+            "67: raise it, or take prompts in steps");
+}
+
 // Another form of state, another id, the same values.
 TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
   for (const bool image : {false, true}) {
@@ -205,7 +242,7 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
   return std::string(info.param.on_gpu ? "Gpu" : "Host") +
          (info.param.image ? "Image" : "Symbols") +
          (info.param.precision == Precision::kFp32 ? "Fp32" : "Bf16") +
-         (info.param.options.replay ? "Replay" : "");
+         (info.param.options.replay ? "Replay" : "") + (info.param.options.chunks ? "Chunks" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
@@ -217,7 +254,8 @@ INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
                                          Case{true, false, Precision::kFp32},
                                          Case{true, true, Precision::kFp32},
                                          Case{true, true, Precision::kBf16},
-                                         Case{true, true, Precision::kBf16, {.replay = true}}),
+                                         Case{true, true, Precision::kBf16, {.replay = true}},
+                                         Case{true, true, Precision::kBf16, {.chunks = true}}),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(, CudaLibraryModelTest,
                          testing::Values(Case{false, false, Precision::kFp32, {.library = true}},

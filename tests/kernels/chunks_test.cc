@@ -1,0 +1,126 @@
+// Prompts in chunks: what stepping gives, within what the order of sums and the parts of a factor
+// change; the same bits wherever a prompt is cut at chunks.
+#include "kernels/cuda/chunks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/recur_sequences.h"
+
+namespace runnel::cuda {
+namespace {
+
+// How far `a` is from `b`, in parts of b's length.
+double distance(const float* a, const float* b, int64_t count) {
+  double square = 0;
+  double size = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    square += std::pow(double{a[i]} - b[i], 2);
+    size += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(square / size);
+}
+
+// Takes all sequences to their ends by calls of these lengths, the last one as often as it takes.
+void run(Sequences& sequences, std::vector<std::vector<int>> calls) {
+  for (size_t call = 0;; ++call) {
+    std::vector<int> lengths = calls[std::min(call, calls.size() - 1)];
+    int left = 0;
+    for (int i = 0; i < Sequences::kCount; ++i) {
+      const int to_come = sequences.length() - sequences.position(i);
+      lengths[i] = std::min(lengths[i], to_come);
+      left += to_come;
+    }
+    if (left == 0) return;
+    sequences.advance(lengths);
+  }
+}
+
+void expect_near_stepping(const HeadShape& shape, int length, const std::vector<int>& first,
+                          Where where = ThreadOrder::kShuffled) {
+  Sequences stepped(shape, length, {}, where);
+  Sequences found(shape, length, {.chunks = true}, where);
+  run(stepped, {{1, 1, 1}});
+  run(found, {first, {length, length, length}});
+  const int64_t inputs = int64_t{Sequences::kCount} * length * shape.heads;
+  for (int64_t i = 0; i < inputs; ++i) {
+    ASSERT_LT(distance(&found.out()[i * shape.dv], &stepped.out()[i * shape.dv], shape.dv), 5e-5)
+        << shape.dk << " x " << shape.dv << " output " << i;
+  }
+  for (int i = 0; i < Sequences::kCount; ++i) {
+    for (int head = 0; head < shape.heads; ++head) {
+      const std::vector<float> state = stepped.state(i, head);
+      EXPECT_LT(distance(found.state(i, head).data(), state.data(), shape.dk * shape.dv), 2e-5);
+      const int64_t z = int64_t{shape.dk} * shape.dv;
+      EXPECT_LT(distance(&found.state(i, head)[z], &state[z], shape.dk), 1e-6);
+    }
+  }
+}
+
+TEST(CudaChunks, AreNearStepping) {
+  expect_near_stepping({2, 32, 32}, 200, {1, 70, 200});
+  expect_near_stepping({1, 17, 5}, 150, {150, 64, 1});
+  expect_near_stepping({2, 8, 8}, 130, {2, 130, 63});
+  expect_near_stepping({1, 40, 70}, 140, {10, 140, 75});
+  expect_near_stepping({1, 128, 64}, 130, {0, 130, 1});
+}
+
+TEST(GpuChunks, AreNearStepping) {
+  const auto backend = make_cuda_backend();
+  if (!backend.ok()) GTEST_SKIP() << backend.status().message();
+  expect_near_stepping({8, 32, 32}, 784, {1, 70, 784}, {});
+  expect_near_stepping({2, 17, 5}, 150, {150, 64, 1}, {});
+  expect_near_stepping({2, 128, 128}, 300, {0, 130, 1}, {});
+}
+
+// The same bits in any order of threads, whatever else is in the batch and with either state.
+TEST(CudaChunks, WhereAPromptIsCutAtChunksDoesNotMatter) {
+  const HeadShape shape = {2, 20, 36};
+  constexpr int kLength = 300;
+  Sequences whole(shape, kLength, {.chunks = true}, ThreadOrder::kForward);
+  run(whole, {{kLength, kLength, kLength}});
+  for (const bool replay : {false, true}) {
+    const CudaOptions options = {.replay = replay, .chunks = true};
+    Sequences cut(shape, kLength, options, ThreadOrder::kShuffled);
+    run(cut, {{64, 128, 0}, {192, 64, 0}, {0, 64, 256}, {0, 0, 0}, {kLength, kLength, kLength}});
+    EXPECT_TRUE(same_bits(cut.out(), whole.out())) << replay;
+    Sequences turned(shape, kLength, options, ThreadOrder::kBackward);
+    run(turned, {{0, 0, 64}, {256, 64, 64}, {kLength, kLength, kLength}});
+    EXPECT_TRUE(same_bits(turned.out(), whole.out())) << replay;
+    for (int i = 0; i < Sequences::kCount; ++i) {
+      for (int head = 0; head < shape.heads; ++head) {
+        EXPECT_TRUE(same_bits(turned.state(i, head), cut.state(i, head)));
+        EXPECT_TRUE(replay || same_bits(cut.state(i, head), whole.state(i, head)));
+      }
+    }
+  }
+}
+
+// What is before and behind whole chunks of positions is stepped: a prompt that is shorter, or cut
+// in the midst of a chunk, has the bits of stepping there.
+TEST(CudaChunks, OnlyWholeChunksOfPositionsAreTaken) {
+  const HeadShape shape = {1, 16, 16};
+  constexpr int kLength = 127;
+  Sequences stepped(shape, kLength, {}, ThreadOrder::kForward);
+  run(stepped, {{1, 1, 1}});
+  Sequences found(shape, kLength, {.chunks = true}, ThreadOrder::kForward);
+  run(found, {{63, 1, 40}, {kLength, kLength, kLength}});  // no chunk is whole in any call
+  EXPECT_TRUE(same_bits(found.out(), stepped.out()));
+}
+
+TEST(CudaChunks, LieAtMultiplesOfTheirLength) {
+  const auto at = [](int64_t position, int inputs, int begin, int count) {
+    const Chunks chunks = chunks_of(position, inputs);
+    return chunks.begin == begin && chunks.inputs == count;
+  };
+  EXPECT_TRUE(at(0, 64, 0, 64));
+  EXPECT_TRUE(at(0, 63, 63, 0));
+  EXPECT_TRUE(at(1, 126, 126, 0));
+  EXPECT_TRUE(at(1, 127, 63, 64));
+  EXPECT_TRUE(at(63, 200, 1, 192));
+  EXPECT_TRUE(at(int64_t{1} << 40, 130, 0, 128));
+}
+
+}  // namespace
+}  // namespace runnel::cuda
