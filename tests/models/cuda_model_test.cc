@@ -238,6 +238,23 @@ TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
   }
 }
 
+// Heads whose queries alone are more than a block's shared memory.
+TEST(CudaModelLimits, SizesTooLargeForTheGpuAreToldAtTheFirstStepAndStopNothing) {
+  Spec spec = small_symbol_spec();
+  spec.heads = 1;
+  spec.query_size = 20'000;
+  const Bundle bundle = random_bundle(spec, 5);
+  const std::unique_ptr<Backend> backend = make_on_host({});
+  auto model = make_linear_transformer(bundle, *backend, kLimits);
+  ASSERT_TRUE(model.ok());
+  begin_sequence(**model, 0, 1);
+  const Row row = {0, {}, Want::kNext};
+  std::vector<Emitted> emitted;
+  const Result<bool> done = (*model)->collect((*model)->submit({&row, 1}, 1), emitted);
+  EXPECT_EQ(done.status().code(), Code::kFailedPrecondition);
+  EXPECT_NE(done.status().message().find("too large for this GPU"), std::string::npos);
+}
+
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   return std::string(info.param.on_gpu ? "Gpu" : "Host") +
          (info.param.image ? "Image" : "Symbols") +

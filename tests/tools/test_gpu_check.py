@@ -72,7 +72,7 @@ class GpuCheck(unittest.TestCase):
         result = self.check()
         self.assertEqual(result.returncode, 0, result.stdout)
         parts = self.parts()
-        for name in ("kernels", "models", "golden", "library", "demo", "ceilings", "steps_mnist", "steps_mnist_replay",
+        for name in ("kernels", "models", "golden", "library", "library_models", "demo", "ceilings", "steps_mnist", "steps_mnist_replay",
                      "steps_mnist_cublas", "steps_mnist_chunks", "steps_lm", "compare", "serving", "sessions"):
             self.assertEqual(parts[name]["exit"], 0, name)
         self.assertIn("no PyTorch", parts["peers"]["skipped"])
@@ -93,12 +93,11 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(set(self.parts()), {"ceilings", "steps_mnist"})
 
     def test_what_is_not_there_is_skipped_with_the_reason(self):
-        self.program("gpu_steps", f"""case "$*" in *replay) echo '--state replay is not there yet: use --state plain'; exit 1 ;;
+        self.program("gpu_steps", f"""case "$*" in
             *cublas) echo "--kernels cublas needs NVIDIA's cuBLASLt, of which none is here (x)"; exit 1 ;; esac
             echo '{STEP}'""")
-        result = self.check("steps_mnist", "steps_mnist_replay", "steps_mnist_cublas")
+        result = self.check("steps_mnist", "steps_mnist_cublas")
         self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertEqual(self.parts()["steps_mnist_replay"]["skipped"], "--state replay is not there yet")
         self.assertIn("none is here", self.parts()["steps_mnist_cublas"]["skipped"])
 
     def test_figures_stand_beside_paper_peer_and_limit(self):

@@ -27,6 +27,7 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& word) {
   std::vector<int> numbers;
   std::istringstream text(word);
   for (std::string one; std::getline(text, one, ',');) numbers.push_back(std::atoi(one.c_str()));
+  if (numbers.empty()) give_up(flag + " is empty; expected numbers, separated by commas");
   for (const int number : numbers) {
     if (number < 1 || number > 4096) give_up(flag + " is '" + word + "'; expected 1 to 4096 each");
   }

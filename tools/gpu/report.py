@@ -7,7 +7,7 @@ gpu.json is a list of {what: engine | grpc, model, numerics, batch, per_s, unit,
 ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against.
 
 The limit of a step is the bytes that it must move (the weights once; each state read and written, or with replay read
-and one time in L written) at the bandwidth measured in the same run: of the cache where all of it fits there, else of
+with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it fits there, else of
 copies. It counts neither launches nor arithmetic. The peer is the fastest of the linear loops in PyTorch at that batch.
 """
 
@@ -40,9 +40,14 @@ def limit_of(step, ceilings):
     if "copy_gb_s" not in ceilings:
         return None
     weights = step["parameters"] * (2 if "/bf16/" in step["numerics"] else 4)
-    states = step["state_bytes"] * step["batch"]
+    state = step["state_bytes"]
+    states = step.get("slot_bytes", state) * step["batch"]
     replay = re.search(r"\+replay(\d+)", step["numerics"])
-    moved = weights + states * (1 + (1 / int(replay.group(1)) if replay else 1))
+    if replay:  # of the log half is read on average
+        rare = 1 / int(replay.group(1))
+        moved = weights + step["batch"] * (state * (1 + rare) + (step["slot_bytes"] - state) * (0.5 + rare))
+    else:
+        moved = weights + step["batch"] * 2 * state
     bandwidth = ceilings["copy_gb_s"]
     if weights + states < ceilings.get("l2_bytes", 0):
         cached = {int(mib): rate for mib, rate in ceilings.get("read_gb_s", {}).items()}

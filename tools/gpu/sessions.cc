@@ -14,12 +14,14 @@ constexpr int kMost = 1 << 24;  // more than any memory has
 int run(const Settings& settings) {
   const auto gpu = gpu_of(settings);
   const Bundle bundle = bundle_of(settings);
+  int64_t state_bytes = 0;
   const auto fits = [&](int sessions) {
     const ModelLimits limits = {.slots = sessions, .rows = 1, .values = 512, .steps = 1};
     const auto model = make_linear_transformer(bundle, *gpu, limits, settings.precision);
     if (!model.ok() && model.status().code() != Code::kResourceExhausted) {
       give_up(model.status().message());
     }
+    if (model.ok()) state_bytes = (*model)->layout().state_bytes;
     return model.ok();
   };
   int fit = 0;
@@ -32,8 +34,7 @@ int run(const Settings& settings) {
       "{\"model\": \"%s\", \"numerics\": \"%s\", \"sessions\": %d, \"state_bytes\": %lld, "
       "\"states_gb\": %.1f}\n",
       bundle.spec.name.c_str(), gpu->numerics(settings.precision).c_str(), fit,
-      static_cast<long long>(bundle.spec.state_bytes()),
-      static_cast<double>(bundle.spec.state_bytes()) * fit / 1e9);
+      static_cast<long long>(state_bytes), static_cast<double>(state_bytes) * fit / 1e9);
   return 0;
 }
 

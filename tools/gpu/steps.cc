@@ -82,11 +82,13 @@ void time_batch(Model& model, int rows, double seconds) {
   std::printf(
       "{\"model\": \"%s\", \"numerics\": \"%s\", \"batch\": %d, \"values_per_s\": %.1f, "
       "\"step_us\": %.2f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"state_gb_s\": %.1f, "
-      "\"state_bytes\": %lld, \"parameters\": %lld, \"image_values\": %lld}\n",
+      "\"state_bytes\": %lld, \"slot_bytes\": %lld, \"parameters\": %lld, \"image_values\": "
+      "%lld}\n",
       spec.name.c_str(), model.layout().numerics.c_str(), rows, rows / mean, mean * 1e6,
       each[each.size() / 2] * 1e6, each[each.size() * 99 / 100] * 1e6,
       2.0 * static_cast<double>(spec.state_bytes()) * rows / mean / 1e9,
-      static_cast<long long>(spec.state_bytes()), static_cast<long long>(spec.parameters()),
+      static_cast<long long>(spec.state_bytes()),
+      static_cast<long long>(model.layout().state_bytes), static_cast<long long>(spec.parameters()),
       static_cast<long long>(spec.image ? spec.image->bytes() - 1 : 0));
   std::fflush(stdout);
 }
