@@ -147,6 +147,7 @@ class LinearTransformer final : public Model {
     int steps = 0;
   };
 
+  Network network() const;
   void allocate_activations();
   void stage(std::span<const Row> rows);
   void stage_row(int index, const Row& row);
@@ -196,6 +197,10 @@ class LinearTransformer final : public Model {
   Matrix slot_, first_, values_, head_row_, pending_, targets_;
   Buffer emitted_;  // Emitted [steps][rows]
 
+  // The network as one operation of the backend, where it has that.
+  Network network_;
+  bool generates_ = false;
+
   Batch batch_;
   Ticket ticket_ = 0;
 };
@@ -234,6 +239,26 @@ LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
   const std::vector<Control> fresh(limits.slots);
   backend.copy(Loader::host_span(fresh), controls_.span());
   allocate_activations();
+  network_ = network();
+  generates_ = backend.generates(network_);
+}
+
+Network LinearTransformer::network() const {
+  Network network;
+  network.embedding = embedding_;
+  network.width = spec_.width;
+  for (const Layer& layer : layers_) {
+    network.layers.push_back({&layer.qkv, &layer.out, layer.norm1.norm(), &layer.linear1,
+                              &layer.linear2, layer.norm2.norm()});
+  }
+  network.recurrence = recurrence_;
+  network.activation = spec_.activation;
+  if (spec_.final_norm) network.final_norm = final_norm_.norm();
+  network.predictor = &predictor_;
+  network.head = spec_.head;
+  network.states = {states_.data(), slot_bytes_, 0};
+  network.layer_bytes = spec_.state_bytes() / spec_.layers;
+  return network;
 }
 
 void LinearTransformer::allocate_activations() {
@@ -396,6 +421,11 @@ Ticket LinearTransformer::submit(std::span<const Row> rows, int steps) {
   const View head = head_.view.top(batch_.sampled + batch_.scored);
   const auto pass = [&](Backend& lane, int begin, int end) {
     const Run run = run_of(lane, begin, end);
+    if (generates_ && batch_.sampled == batch_.rows.count) {
+      lane.generate(run.rows, network_, controls_.as<Control>(), emitted_.as<Emitted>() + begin,
+                    limits_.rows, batch_.steps);
+      return;
+    }
     for (int step = 0; step < batch_.steps; ++step) {
       if (run.inputs > 0) forward(run);
       score(run);

@@ -19,6 +19,11 @@ struct CudaOptions {
   // Prompts in chunks of 64 on tensor cores, instead of position by position: other sums, within
   // 1e-4 of the others. Adds "+chunks64".
   bool chunks = false;
+  // Steps by one kernel for the whole network where it fits, instead of a kernel for each
+  // operation: the same bits, and so the same id. `cluster`: blocks of the GPU that share a
+  // sequence, a power of two up to 16; 0: as many as serve the batch best.
+  bool whole = true;
+  int cluster = 0;
 };
 
 // The first GPU that the process may use. FAILED_PRECONDITION, in one sentence, when there is none:

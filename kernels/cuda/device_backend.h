@@ -29,6 +29,8 @@
 #include "kernels/cuda/product_library.h"
 #include "kernels/cuda/recur.h"
 #include "kernels/cuda/stage.h"
+#include "kernels/cuda/whole.h"
+#include "kernels/cuda/whole_launch.h"
 
 namespace runnel::cuda {
 
@@ -39,6 +41,7 @@ class DeviceBackend final : public Backend {
   explicit DeviceBackend(const CudaOptions& options, Arguments&&... arguments)
       : options_(options),
         device_(std::forward<Arguments>(arguments)...),
+        rooms_(rooms_of(device_)),
         stage_(device_.allocate(kStageBytes, Memory::kDevice)) {}
 
   // Before the first weight is packed: products are this library's from now on.
@@ -83,6 +86,12 @@ class DeviceBackend final : public Backend {
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
+  bool generates(const Network& network) const override {
+    return options_.whole && !options_.library && !options_.replay && whole_fits(network) &&
+           rooms_[0] > 0;
+  }
+  void generate(Rows rows, const Network& network, Control* control, Emitted* emitted,
+                int64_t stride, int steps) override;
   void copy(Span from, Span to) override {
     check(from.bytes == to.bytes && from.bytes >= 0, "a copy's two ranges are of one size");
     if (from.bytes > 0) device_.copy(from, to);
@@ -183,6 +192,15 @@ class DeviceBackend final : public Backend {
   void plan(const Weight& weight);
   ProductArgs product_of(const Weight& weight) const;
   void matmul_by_library(View x, const Weight& weight, Activation activation, View out);
+  static ClusterRooms rooms_of(Device& device) {
+    ClusterRooms rooms;
+    int64_t cluster = 1;
+    for (int64_t& room : rooms) {
+      room = device.template room<WholeKernel>(WholeKernel::launch(1, cluster));
+      cluster *= 2;
+    }
+    return rooms;
+  }
   Buffer upload(const void* from, int64_t bytes) {
     Buffer buffer = device_.allocate(bytes, Memory::kDevice);
     copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
@@ -206,6 +224,7 @@ class DeviceBackend final : public Backend {
   std::unique_ptr<ProductLibrary> library_;  // null: products by the kernels here
   Status status_;                            // the first thing that cannot be done; done() tells
   Device device_;
+  const ClusterRooms rooms_;
   Buffer workspace_, rounded_;  // the library's, and its inputs as bf16
   Buffer stage_;
   Rows staged_{};  // by run(); count 0: none
@@ -436,6 +455,21 @@ void DeviceBackend<Device>::score(const Head& kind, View head, View targets, Vie
                           .targets = targets.i32(),
                           .log_probs = log_probs.f32()};
   launch<ScoreKernel>(ScoreKernel::launch(head.rows, args), args);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::generate(Rows rows, const Network& network, Control* control,
+                                     Emitted* emitted, int64_t stride, int steps) {
+  const WholeShape shape = whole_shape(rows.count, options_.cluster, rooms_);
+  WholeArgs args = whole_args(network);
+  args.slot = here(rows).slot;
+  args.rows = rows.count;
+  args.tile_rows = shape.tile_rows;
+  args.steps = steps;
+  args.control = control;
+  args.emitted = emitted;
+  args.emitted_stride = stride;
+  launch<WholeKernel>(WholeKernel::launch(shape.clusters, shape.cluster), args);
 }
 
 }  // namespace runnel::cuda

@@ -13,6 +13,9 @@
 #include "kernels/cuda/recur.h"
 #include "kernels/cuda/script.h"
 #include "kernels/cuda/stage.h"
+#include "kernels/cuda/tile.h"
+#include "kernels/cuda/tile_product.h"
+#include "kernels/cuda/tile_recur.h"
 #include "tests/kernels/fixture.h"
 #include "tests/kernels/host_device.h"
 
@@ -244,6 +247,65 @@ TEST(CudaScript, StagesWhatABatchReads) {
     EXPECT_EQ(here[0], 99) << "a batch only writes down";
   });
   EXPECT_THAT(here, testing::ElementsAre(5, -1, 7, 0, 1, 2, 9, 99));
+}
+
+// ---- tiles of rows ------------------------------------------------------------------------------
+
+TEST(CudaTile, EveryPairOfInputsHasAPlaceInItsFragment) {
+  std::set<int> places;
+  for (int row = 0; row < kTileRows; ++row) {
+    for (int k = 0; k < kTileWidth; k += 2) places.insert(tile_pair_index(row, k));
+  }
+  EXPECT_EQ(places.size(), size_t{kTileRows * kTileWidth / 2});
+  EXPECT_EQ(*places.rbegin() + 1, kTileRows * kTileWidth / 2);
+  for (int lane = 0; lane < kWarp; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const Element at = element_a(lane, i);
+      EXPECT_EQ(tile_pair_index(at.row, 2 * kTileK + at.col), (2 * kWarp + lane) * 4 + i);
+    }
+  }
+}
+
+TEST(CudaTile, EveryStateElementHasOneLane) {
+  std::vector<int> owners(kTileHeadSize * kTileHeadSize);
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const LaneShare share = lane_share(lane);
+    for (int i = 0; i < 8; ++i) {
+      for (int j = 0; j < 4; ++j) ++owners[share.row(i) * kTileHeadSize + share.column + j];
+    }
+  }
+  EXPECT_THAT(owners, testing::Each(1));
+}
+
+// Every tile of a product is one block's, whatever their number.
+void expect_tiles_covered(const std::vector<Share>& shares, int tiles) {
+  std::vector<int> owners(tiles);
+  for (const Share& share : shares) {
+    for (int j = share.begin; j < share.end; ++j) ++owners.at(share.tile(j));
+  }
+  EXPECT_THAT(owners, testing::Each(1));
+}
+
+TEST(CudaTile, EveryOutputHasOneBlock) {
+  for (const int ranks : {1, 2, 4, 8, 16}) {
+    for (const int out : {8, 30, 32, 96, 256, 1000}) {
+      for (const ProductForm form :
+           {ProductForm::kNarrow, ProductForm::kDeep, ProductForm::kFp32}) {
+        std::vector<Share> shares;
+        for (int rank = 0; rank < ranks; ++rank) {
+          shares.push_back(share_of(form, nullptr, nullptr, 256, out, rank, ranks));
+        }
+        expect_tiles_covered(shares, (out + product_columns(form) - 1) / product_columns(form));
+      }
+    }
+    for (const int heads : {1, 3, 8}) {
+      std::vector<Share> shares;
+      for (int rank = 0; rank < ranks; ++rank) {
+        shares.push_back(share_of_heads(nullptr, nullptr, 256, heads, rank, ranks));
+      }
+      expect_tiles_covered(shares, 3 * heads * kTileHeadSize / kTileN);
+    }
+  }
 }
 
 // ---- clusters -----------------------------------------------------------------------------------

@@ -47,11 +47,18 @@ class RecordingBackend final : public Backend {
     }
     to_.score(kind, head, targets, log_probs);
   }
+  bool generates(const Network& network) const override { return to_.generates(network); }
+  void generate(Rows rows, const Network& network, Control* control, Emitted* emitted,
+                int64_t stride, int steps) override {
+    ++whole_batches;
+    to_.generate(rows, network, control, emitted, stride, steps);
+  }
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }
   Result<bool> done() override { return to_.done(); }
 
   std::vector<float> heads;  // row after row, of every score() so far
+  int whole_batches = 0;     // that generate() has taken
 
  private:
   Backend& to_;

@@ -73,6 +73,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         parts = self.parts()
         for name in ("kernels", "models", "golden", "library", "library_models", "demo", "ceilings", "steps_mnist", "steps_mnist_replay",
+                     "steps_mnist_operations",
                      "steps_mnist_cublas", "steps_mnist_chunks", "steps_lm", "compare", "serving", "sessions"):
             self.assertEqual(parts[name]["exit"], 0, name)
         self.assertIn("no PyTorch", parts["peers"]["skipped"])

@@ -3,8 +3,9 @@
 
     report.py OUT
 
-gpu.json is a list of {what: engine | grpc, model, numerics, batch, per_s, unit, gpu, driver, ratio_to_paper,
-ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against.
+gpu.json is a list of {what, model, numerics, batch, per_s, unit, gpu, driver, ratio_to_paper,
+ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against. `what` is engine, grpc,
+or for comparison the engine held to one way of stepping: operations, clusters of N.
 
 The limit of a step is the bytes that it must move (the weights once; each state read and written, or with replay read
 with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it fits there, else of
@@ -85,7 +86,7 @@ class Report:
                 "share_of_limit": ratio(values_per_s, limit_of(step, self.ceilings))}
 
     def entries(self):
-        found = [self.entry("engine", step, step["values_per_s"]) for step in self.steps]
+        found = [self.entry(step.get("what", "engine"), step, step["values_per_s"]) for step in self.steps]
         sizes = {step["model"]: step for step in self.steps}
         for run in lines(self.out / "serving.log"):
             for one in run.get("throughput", []):

@@ -72,7 +72,13 @@ std::vector<double> steps_of(Model& model, int rows, double seconds) {
   return each;
 }
 
-void time_batch(Model& model, int rows, double seconds) {
+// What steps a batch, as a report calls it.
+std::string way_of(const CudaOptions& options) {
+  if (!options.whole) return "operations";
+  return options.cluster == 0 ? "engine" : "clusters of " + std::to_string(options.cluster);
+}
+
+void time_batch(Model& model, const std::string& way, int rows, double seconds) {
   std::vector<double> each = steps_of(model, rows, seconds);
   double sum = 0;
   for (const double at : each) sum += at;
@@ -80,12 +86,13 @@ void time_batch(Model& model, int rows, double seconds) {
   const double mean = sum / static_cast<double>(each.size());
   const Spec& spec = model.spec();
   std::printf(
-      "{\"model\": \"%s\", \"numerics\": \"%s\", \"batch\": %d, \"values_per_s\": %.1f, "
+      "{\"what\": \"%s\", \"model\": \"%s\", \"numerics\": \"%s\", \"batch\": %d, "
+      "\"values_per_s\": %.1f, "
       "\"step_us\": %.2f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"state_gb_s\": %.1f, "
       "\"state_bytes\": %lld, \"slot_bytes\": %lld, \"parameters\": %lld, \"image_values\": "
       "%lld}\n",
-      spec.name.c_str(), model.layout().numerics.c_str(), rows, rows / mean, mean * 1e6,
-      each[each.size() / 2] * 1e6, each[each.size() * 99 / 100] * 1e6,
+      way.c_str(), spec.name.c_str(), model.layout().numerics.c_str(), rows, rows / mean,
+      mean * 1e6, each[each.size() / 2] * 1e6, each[each.size() * 99 / 100] * 1e6,
       2.0 * static_cast<double>(spec.state_bytes()) * rows / mean / 1e9,
       static_cast<long long>(spec.state_bytes()),
       static_cast<long long>(model.layout().state_bytes), static_cast<long long>(spec.parameters()),
@@ -118,7 +125,9 @@ int run(const Settings& settings) {
       model_of(bundle, *gpu,
                {.slots = most, .rows = most, .values = std::max(most, kPrompt), .steps = kSteps},
                settings.precision);
-  for (const int rows : settings.batches) time_batch(*model, rows, settings.seconds);
+  for (const int rows : settings.batches) {
+    time_batch(*model, way_of(settings.options), rows, settings.seconds);
+  }
   time_prompt(*model, settings.seconds);
   return 0;
 }

@@ -1,0 +1,45 @@
+// A tile of up to 16 rows on its way through the whole network, as every block of its cluster has
+// it in shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/fragments.h"
+#include "kernels/cuda/launch.h"
+
+namespace runnel::cuda {
+
+inline constexpr int kTileRows = kTileM;
+inline constexpr int kTileThreads = 256;
+inline constexpr int kTileWarps = kTileThreads / kWarp;
+inline constexpr int kTileHeadSize = 32;  // of queries, keys and values
+inline constexpr int kTileWidth = 256;  // at most: columns of the residual stream and of all heads
+inline constexpr int kTileFfn = 1024;   // at most: columns of the hidden layer and of the head
+inline constexpr int kTileScratch = 8192;  // floats
+
+// The value of a row that does not step any more.
+inline constexpr int32_t kFrozen = INT32_MIN;
+
+// Where the pair of elements (row, k) and (row, k + 1), k even, of a product's inputs in bf16 lies:
+// [step of 16 inputs][lane][4 pairs], the fragments A.
+constexpr int tile_pair_index(int row, int k) {
+  const int lane = row % 8 * 4 + k % 8 / 2;
+  return (k / kTileK * kWarp + lane) * 4 + k % kTileK / 8 * 2 + row / 8;
+}
+
+struct alignas(16) Tile {
+  float scratch[kTileScratch];                    // of one block, from phase to phase
+  float x[kTileRows * kTileWidth];                // the residual stream, [row][width]
+  uint32_t x_pairs[kTileRows * kTileWidth / 2];   // the same in bf16
+  uint32_t attended[kTileRows * kTileWidth / 2];  // in bf16
+  float projected[kTileRows * kTileWidth];        // [row][width]; in the end x as [width][16 rows]
+  // One after the other: the block's heads' queries, keys and values, [row][head][3][32]; the
+  // hidden layer, in bf16 or as [ffn][16 rows]; the head's output of the rows that the block
+  // samples.
+  float wide[kTileRows * kTileFfn];
+  int64_t position[kTileRows];  // at the beginning
+  int32_t slot[kTileRows];
+  int32_t value[kTileRows];  // to be consumed; kFrozen: the row stands still
+};
+
+}  // namespace runnel::cuda

@@ -1,0 +1,293 @@
+// The whole network in one kernel: a cluster of blocks takes a tile of up to 16 rows through all
+// layers and steps, sampling included. A block has a part of the outputs of every product, and some
+// heads; what the others need of it goes straight to their shared memory. The sums are those of the
+// kernels that do one operation each, so the bits are, and a batch may go either way.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/head.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/tile.h"
+#include "kernels/cuda/tile_norm.h"
+#include "kernels/cuda/tile_product.h"
+#include "kernels/cuda/tile_recur.h"
+
+namespace runnel::cuda {
+
+inline constexpr int kWholeLayers = 32;  // at most: they are arguments of the kernel
+
+struct WholeWeight {
+  const void* panels;
+  const float* bias;
+};
+struct WholeNorm {
+  const float* scale;  // null: none
+  const float* shift;
+};
+struct WholeLayer {
+  WholeWeight qkv, out, linear1, linear2;
+  WholeNorm norm1, norm2;
+};
+
+struct WholeArgs {
+  const int32_t* slot;  // [rows]
+  int rows;
+  int tile_rows;  // of each cluster
+  int steps;
+  int layers, width, heads, ffn;
+  Activation activation;
+  bool fp32_end;  // the last linear2 and the predictor are in fp32
+  float attention_eps, norm_eps;
+  Embedding embedding;
+  Head head;
+  WholeWeight predictor;
+  WholeNorm final_norm;
+  States states;
+  int64_t layer_bytes;  // from one layer's states to the next one's
+  Control* control;
+  Emitted* emitted;
+  int64_t emitted_stride;  // from one step's to the next one's
+  WholeLayer layer[kWholeLayers];
+};
+
+template <typename Block>
+class WholeRun {
+ public:
+  constexpr WholeRun(Block& block, const WholeArgs& args)
+      : block_(block),
+        args_(args),
+        tile_(*block.template shared<Tile>()),
+        rank_(block.rank()),
+        ranks_(block.ranks()),
+        first_(static_cast<int>(block.index() / block.ranks()) * args.tile_rows),
+        rows_(args.rows - first_ < args.tile_rows ? args.rows - first_ : args.tile_rows),
+        first_head_(args.heads * rank_ / ranks_),
+        heads_(args.heads * (rank_ + 1) / ranks_ - first_head_),
+        products_(block, tile_, rows_),
+        recurrence_(block, tile_, rows_, first_head_, heads_, args.attention_eps, args.states),
+        norm_(block, tile_, rows_, args.width, args.norm_eps) {}
+
+  constexpr void run() {
+    begin();
+    for (int step = 0; step < args_.steps; ++step) {
+      block_.meet([](int) {});
+      embed(step);
+      for (int layer = 0; layer < args_.layers; ++layer) {
+        attention(layer);
+        feed_forward(layer);
+      }
+      predict();
+      sample(step);
+    }
+  }
+
+ private:
+  // ---- the parts of the network that are this block's
+
+  constexpr Share qkv(int layer) const {
+    const WholeWeight& weight = args_.layer[layer].qkv;
+    return share_of_heads(weight.panels, weight.bias, args_.width, args_.heads, rank_, ranks_);
+  }
+  constexpr Share out(int layer) const {
+    return share(ProductForm::kNarrow, args_.layer[layer].out, args_.heads * kTileHeadSize,
+                 args_.width);
+  }
+  constexpr Share linear1(int layer) const {
+    return share(ProductForm::kNarrow, args_.layer[layer].linear1, args_.width, args_.ffn);
+  }
+  constexpr Share linear2(int layer) const {
+    return share(fp32(layer) ? ProductForm::kFp32 : ProductForm::kDeep, args_.layer[layer].linear2,
+                 args_.ffn, args_.width);
+  }
+  constexpr Share predictor() const {
+    return share(args_.fp32_end ? ProductForm::kFp32 : ProductForm::kNarrow, args_.predictor,
+                 args_.width, args_.head.width());
+  }
+  constexpr Share share(ProductForm form, const WholeWeight& weight, int in, int out) const {
+    return share_of(form, weight.panels, weight.bias, in, out, rank_, ranks_);
+  }
+  constexpr bool fp32(int layer) const { return args_.fp32_end && layer + 1 == args_.layers; }
+
+  // What a layer begins with sets out: weights, and the states of the block's heads.
+  constexpr void fetch_layer(int layer, int t) {
+    products_.fetch(qkv(layer), t);
+    recurrence_.fetch(layer * args_.layer_bytes, t);
+  }
+
+  // ---- a step
+
+  constexpr bool live(int row) const { return tile_.value[row] != kFrozen; }
+
+  constexpr void begin() {
+    block_.phase([&](int t) {
+      if (t >= kTileRows) return;
+      const int32_t slot = t < rows_ ? args_.slot[first_ + t] : -1;
+      tile_.slot[t] = slot;
+      tile_.value[t] = slot < 0 ? kFrozen : args_.control[slot].pending;
+      tile_.position[t] = slot < 0 ? 0 : args_.control[slot].position;
+    });
+  }
+
+  constexpr void embed(int step) {
+    block_.phase([&](int t) {
+      constexpr int kAcross = kTileWidth / 2;  // threads of a row
+      const int k = t % kAcross * 2;
+      for (int row = t / kAcross; row < rows_; row += kTileThreads / kAcross) {
+        if (k >= args_.width) continue;
+        Two two{};
+        if (live(row)) {
+          const int64_t position = tile_.position[row] + step;
+          require_known(block_, args_.embedding, tile_.value[row], position);
+          two = {{embedded(args_.embedding, tile_.value[row], position, k),
+                  embedded(args_.embedding, tile_.value[row], position, k + 1)}};
+        }
+        *reinterpret_cast<Two*>(tile_.x + row * args_.width + k) = two;
+        tile_.x_pairs[tile_pair_index(row, k)] = block_.pack(two.at[0], two.at[1]);
+      }
+      fetch_layer(0, t);
+    });
+  }
+
+  constexpr void attention(int layer) {
+    products_.template run<2>(qkv(layer), tile_.x_pairs, Activation::kNone,
+                              [&](int row, int column, Two two) {
+                                const int stride = heads_ * 3 * kTileHeadSize;
+                                *reinterpret_cast<Two*>(tile_.wide + row * stride + column) = two;
+                              });
+    block_.phase([](int) {});
+    recurrence_.run(layer * args_.layer_bytes, [&](int row, int column, int part, const Quad& y) {
+      for (int i = 0; i < 4; i += 2) {
+        const uint32_t pair = block_.pack(y.at[i], y.at[i + 1]);
+        uint32_t* at = tile_.attended + tile_pair_index(row, column + i);
+        for (int to = part; to < ranks_; to += 4) block_.send(to, at, pair);
+      }
+    });
+    block_.meet([&](int t) { products_.fetch(out(layer), t); });
+    products_.template run<2>(out(layer), tile_.attended, Activation::kNone, send_projected());
+    const WholeNorm& norm = args_.layer[layer].norm1;
+    block_.meet([&](int t) {
+      products_.fetch(linear1(layer), t);
+      norm_.fetch(norm.scale, norm.shift, t);
+    });
+    norm_.run(true);
+  }
+
+  constexpr void feed_forward(int layer) {
+    const bool in_fp32 = fp32(layer);
+    products_.template run<2>(
+        linear1(layer), tile_.x_pairs, args_.activation, [&](int row, int column, Two two) {
+          if (in_fp32) {
+            send_to_all(tile_.wide + column * kTileRows + row, two.at[0]);
+            send_to_all(tile_.wide + (column + 1) * kTileRows + row, two.at[1]);
+          } else {
+            send_to_all(hidden_pairs() + tile_pair_index(row, column),
+                        block_.pack(two.at[0], two.at[1]));
+          }
+        });
+    block_.meet([&](int t) { products_.fetch(linear2(layer), t); });
+    if (in_fp32) {
+      products_.run_fp32(linear2(layer), tile_.wide, Activation::kNone, send_projected());
+    } else {
+      products_.template run<8>(linear2(layer), hidden_pairs(), Activation::kNone,
+                                send_projected());
+    }
+    const WholeNorm& norm = args_.layer[layer].norm2;
+    block_.meet([&](int t) {
+      norm_.fetch(norm.scale, norm.shift, t);
+      if (layer + 1 < args_.layers) {
+        fetch_layer(layer + 1, t);
+      } else {
+        products_.fetch(predictor(), t);
+      }
+    });
+    norm_.run(true);
+  }
+
+  constexpr uint32_t* hidden_pairs() const { return reinterpret_cast<uint32_t*>(tile_.wide); }
+
+  template <typename T>
+  constexpr void send_to_all(T* at, T value) {
+    for (int to = 0; to < ranks_; ++to) block_.send(to, at, value);
+  }
+  constexpr auto send_projected() {
+    return [this](int row, int column, Two two) {
+      send_to_all(reinterpret_cast<Two*>(tile_.projected + row * args_.width + column), two);
+    };
+  }
+
+  // A row's output goes to the block that samples it.
+  constexpr void predict() {
+    if (args_.final_norm.scale != nullptr) {
+      block_.each([&](int t) { norm_.fetch(args_.final_norm.scale, args_.final_norm.shift, t); });
+      norm_.run(false);
+    }
+    const auto to_owner = [&](int row, int column, Two two) {
+      const int width = args_.head.width();
+      for (int i = 0; i < 2 && column + i < width; ++i) {
+        block_.send(row % ranks_, tile_.wide + row / ranks_ * width + column + i, two.at[i]);
+      }
+    };
+    if (args_.fp32_end) {
+      block_.phase([&](int t) {
+        for (int i = t; i < rows_ * args_.width; i += kTileThreads) {
+          tile_.projected[i % args_.width * kTileRows + i / args_.width] = tile_.x[i];
+        }
+      });
+      products_.run_fp32(predictor(), tile_.projected, Activation::kNone, to_owner);
+    } else {
+      products_.template run<2>(predictor(), tile_.x_pairs, Activation::kNone, to_owner);
+    }
+    block_.meet([](int) {});
+  }
+
+  constexpr void sample(int step) {
+    for (int row = rank_; row < rows_; row += ranks_) {
+      Emitted* emitted = args_.emitted + step * args_.emitted_stride + first_ + row;
+      if (!live(row)) {
+        block_.each([&](int t) {
+          if (t == 0) emitted->row = -1;
+        });
+        continue;
+      }
+      const float* head = tile_.wide + row / ranks_ * args_.head.width();
+      const Sampled sampled = sample_row(block_, args_.head, head, first_ + row, 1,
+                                         args_.control[tile_.slot[row]], emitted);
+      const bool more = step + 1 < args_.steps;
+      block_.phase([&](int t) {
+        if (!more || t >= ranks_) return;
+        block_.send(t, tile_.value + row, sampled.last ? kFrozen : sampled.value);
+      });
+    }
+  }
+
+  Block& block_;
+  const WholeArgs& args_;
+  Tile& tile_;
+  const int rank_, ranks_;
+  const int first_, rows_;  // of the batch
+  const int first_head_, heads_;
+  TileProducts<Block> products_;
+  TileRecurrence<Block> recurrence_;
+  TileNorm<Block> norm_;
+};
+
+struct WholeKernel {
+  using Args = WholeArgs;
+  static constexpr int kThreads = kTileThreads;
+  static constexpr int kResident = 1;
+
+  static constexpr Launch launch(int64_t clusters, int64_t cluster) {
+    return {.blocks = clusters * cluster, .shared_bytes = sizeof(Tile), .cluster = cluster};
+  }
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    WholeRun<Block> whole(block, args);
+    whole.run();
+  }
+};
+
+}  // namespace runnel::cuda

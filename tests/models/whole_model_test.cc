@@ -1,0 +1,229 @@
+// The whole network in one kernel, on the host: bit for bit what the kernels of one operation each
+// give, whatever the size of the clusters, the batch, its slots and the number of steps.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/host_device.h"
+#include "tests/models/bundle_writer.h"
+#include "tests/models/model_harness.h"
+#include "tests/models/recording_backend.h"
+
+namespace runnel {
+namespace {
+
+using cuda::HostDevice;
+using cuda::ThreadOrder;
+
+constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps = 5};
+
+// Widths that leave chunks and tiles over, and more blocks than heads.
+Spec image_spec() {
+  Spec spec = small_image_spec();
+  spec.image.reset();
+  spec.positions = 400;
+  spec.width = 96;
+  spec.value_width = 40;
+  spec.heads = 3;
+  spec.query_size = spec.value_size = 32;
+  spec.ffn = 160;
+  return spec;
+}
+Spec symbol_spec() {
+  Spec spec = small_symbol_spec();
+  spec.layers = 3;
+  spec.width = spec.value_width = 32;
+  spec.heads = 5;
+  spec.query_size = spec.value_size = 32;
+  spec.ffn = 288;
+  spec.final_norm = false;
+  return spec;
+}
+Spec plain_spec() {
+  Spec spec = symbol_spec();
+  spec.layers = 1;
+  spec.position = PositionKind::kNone;
+  spec.activation = Activation::kRelu;
+  spec.final_norm = true;
+  return spec;
+}
+// The paper's, but for the number of layers.
+Spec paper_spec() {
+  Spec spec = image_spec();
+  spec.layers = 1;
+  spec.width = 256;
+  spec.value_width = 128;
+  spec.heads = 8;
+  spec.ffn = 1024;
+  spec.head.components = 10;
+  return spec;
+}
+
+std::unique_ptr<Model> model_on(Backend& backend, const Spec& spec) {
+  auto made = make_linear_transformer(random_bundle(spec, 5), backend, kLimits, Precision::kBf16);
+  EXPECT_TRUE(made.ok());
+  return std::move(made).value();
+}
+
+Control control_of(SlotId slot) {
+  Control control;
+  control.seed = 7 * static_cast<uint64_t>(slot) + 1;
+  control.stream = static_cast<uint32_t>(slot % 3);
+  control.pending = slot * 5 % 11;
+  control.remaining = slot % 4 == 1 ? slot / 4 + 1 : 100;  // some stop on their way
+  control.sampling.temperature = slot % 5 == 2 ? 0.5F : 1.0F;
+  control.sampling.greedy = slot % 7 == 3;
+  control.top_log_probs = slot % 3;
+  return control;
+}
+
+// What a batch comes to: what was emitted in `launches` launches, and all that its slots then hold.
+struct Outcome {
+  std::vector<int64_t> emitted;
+  std::vector<std::byte> held;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+void note(const Emitted& at, std::vector<int64_t>& to) {
+  int32_t bits = 0;
+  std::memcpy(&bits, &at.log_prob, 4);
+  to.insert(to.end(), {at.row, at.value, at.position, bits, at.top_count});
+  for (int i = 0; i < at.top_count; ++i) {
+    std::memcpy(&bits, &at.top[i].log_prob, 4);
+    to.insert(to.end(), {at.top[i].value, bits});
+  }
+}
+
+Outcome run(Model& model, const std::vector<SlotId>& slots, int steps, int launches) {
+  std::vector<Row> rows;
+  for (const SlotId slot : slots) {
+    model.set(slot, control_of(slot), true);
+    rows.push_back({slot, {}, Want::kNext});
+  }
+  Outcome outcome;
+  std::vector<Emitted> emitted;
+  for (int i = 0; i < launches; ++i) {
+    emitted.clear();
+    finish(model, model.submit(rows, steps), emitted);
+    for (const Emitted& at : emitted) note(at, outcome.emitted);
+  }
+  for (const SlotId slot : slots) {
+    std::vector<std::byte> bytes(model.layout().fixed_bytes);
+    model.read(slot, bytes);
+    outcome.held.insert(outcome.held.end(), bytes.begin(), bytes.end());
+  }
+  return outcome;
+}
+
+std::vector<SlotId> some_slots(int count) {
+  std::vector<SlotId> slots(kLimits.slots);
+  std::iota(slots.begin(), slots.end(), 0);
+  std::shuffle(slots.begin(), slots.end(), std::mt19937(static_cast<uint32_t>(count)));
+  slots.resize(count);
+  return slots;
+}
+
+struct Case {
+  const char* name;
+  Spec (*spec)();
+  int cluster;
+  int rows;
+  int steps;  // of a launch
+  int launches;
+};
+
+class WholeModelTest : public testing::TestWithParam<Case> {
+ protected:
+  static void expect_the_bits_of_steps(Backend& by_steps, Backend& whole) {
+    const Case& at = GetParam();
+    const auto expected_of = model_on(by_steps, at.spec());
+    const auto model = model_on(whole, at.spec());
+    EXPECT_EQ(model->layout().numerics, expected_of->layout().numerics);
+    const std::vector<SlotId> slots = some_slots(at.rows);
+    const Outcome expected = run(*expected_of, slots, at.steps, at.launches);
+    EXPECT_GE(expected.emitted.size(), slots.size());
+    EXPECT_TRUE(run(*model, slots, at.steps, at.launches) == expected);
+  }
+};
+
+TEST_P(WholeModelTest, HasTheBitsOfSteps) {
+  cuda::DeviceBackend<HostDevice> by_steps({.whole = false}, ThreadOrder::kShuffled);
+  cuda::DeviceBackend<HostDevice> whole({.cluster = GetParam().cluster}, ThreadOrder::kShuffled);
+  expect_the_bits_of_steps(by_steps, whole);
+}
+
+TEST_P(WholeModelTest, HasTheBitsOfStepsOnTheGpu) {
+  const auto by_steps = make_cuda_backend({.whole = false});
+  if (!by_steps.ok() && by_steps.status().code() == Code::kFailedPrecondition) {
+    GTEST_SKIP() << by_steps.status().message();
+  }
+  const auto whole = make_cuda_backend({.cluster = GetParam().cluster});
+  ASSERT_TRUE(by_steps.ok() && whole.ok());
+  expect_the_bits_of_steps(**by_steps, **whole);
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  return info.param.name + std::to_string(info.param.rows) + "By" +
+         std::to_string(info.param.cluster);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , WholeModelTest,
+    testing::Values(Case{"Image", image_spec, 1, 17, 2, 2}, Case{"Image", image_spec, 2, 9, 3, 1},
+                    Case{"Image", image_spec, 4, 3, 2, 2}, Case{"Image", image_spec, 8, 40, 2, 1},
+                    Case{"Image", image_spec, 16, 1, 3, 2}, Case{"Symbol", symbol_spec, 1, 5, 3, 2},
+                    Case{"Symbol", symbol_spec, 4, 17, 2, 1},
+                    Case{"Symbol", symbol_spec, 16, 16, 2, 1},
+                    Case{"Plain", plain_spec, 2, 40, 3, 1}, Case{"Plain", plain_spec, 8, 3, 5, 1},
+                    Case{"Paper", paper_spec, 1, 3, 1, 1}, Case{"Paper", paper_spec, 16, 2, 2, 1}),
+    case_name);
+
+int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions& options) {
+  cuda::DeviceBackend<HostDevice> device(options, ThreadOrder::kForward);
+  RecordingBackend backend(device);
+  auto model = make_linear_transformer(random_bundle(spec, 5), backend, kLimits, precision);
+  run(**model, {3}, 1, 1);
+  return backend.whole_batches;
+}
+
+TEST(WholeModel, IsForSizesThatFit) {
+  for (const auto spec : {image_spec, symbol_spec, plain_spec}) {
+    EXPECT_EQ(batches_taken_whole(spec(), Precision::kBf16, {}), 1);
+  }
+  EXPECT_EQ(batches_taken_whole(image_spec(), Precision::kFp32, {}), 0);
+  EXPECT_EQ(batches_taken_whole(image_spec(), Precision::kBf16, {.whole = false}), 0);
+  EXPECT_EQ(batches_taken_whole(small_symbol_spec(), Precision::kBf16, {}), 0);
+  Spec wide = plain_spec();
+  wide.width = wide.value_width = 288;
+  EXPECT_EQ(batches_taken_whole(wide, Precision::kBf16, {}), 0);
+}
+
+TEST(WholeModel, ClustersAreAsLargeAsTheBatchLeavesRoomFor) {
+  constexpr cuda::ClusterRooms kRooms = {132, 66, 33, 16, 8};
+  const auto expect = [&](int rows, int64_t clusters, int64_t cluster, int tile_rows) {
+    const cuda::WholeShape shape = cuda::whole_shape(rows, 0, kRooms);
+    EXPECT_EQ(shape.clusters, clusters) << rows;
+    EXPECT_EQ(shape.cluster, cluster) << rows;
+    EXPECT_EQ(shape.tile_rows, tile_rows) << rows;
+  };
+  expect(1, 1, 16, 8);
+  expect(64, 8, 16, 8);
+  expect(65, 8, 16, 9);
+  expect(128, 8, 16, 16);
+  expect(129, 15, 8, 9);
+  expect(512, 32, 4, 16);
+  expect(1024, 64, 2, 16);
+  expect(5000, 313, 1, 16);
+  EXPECT_EQ(cuda::whole_shape(1, 0, {132, 0, 0, 0, 0}).cluster, 1);
+  EXPECT_EQ(cuda::whole_shape(1, 4, kRooms).cluster, 4);
+  EXPECT_EQ(cuda::whole_shape(1, 16, {132, 66, 33, 16, 0}).cluster, 1);
+}
+
+}  // namespace
+}  // namespace runnel
