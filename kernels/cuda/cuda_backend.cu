@@ -129,11 +129,14 @@ class CudaBlock {
 #endif
   }
 
-  // Clusters are there from compute capability 9.0 on; before, a block is one of its own.
+  // Clusters are there from compute capability 9.0 on; before, a block is one of its own. That is
+  // kept from the compiler: knowing it, it would lift more out of loops than it has registers for.
   __host__ __device__ int rank() const {
     unsigned rank = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#elif defined(__CUDA_ARCH__)
+    asm volatile("mov.u32 %0, 0;" : "=r"(rank));
 #endif
     return static_cast<int>(rank);
   }
@@ -141,6 +144,8 @@ class CudaBlock {
     unsigned ranks = 1;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(ranks));
+#elif defined(__CUDA_ARCH__)
+    asm volatile("mov.u32 %0, 1;" : "=r"(ranks));
 #endif
     return static_cast<int>(ranks);
   }
@@ -201,18 +206,9 @@ class CudaBlock {
   }
 };
 
-// Kernels for clusters are left out of code for GPUs that have none: room() says 0 there.
-template <typename Kernel>
-inline constexpr bool kForClusters = false;
-template <>
-inline constexpr bool kForClusters<WholeKernel> = true;
-
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResident)
     entry(const typename Kernel::Args args) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 900
-  if constexpr (kForClusters<Kernel>) return;
-#endif
   CudaBlock<Kernel::kThreads> block;
   Kernel::run(block, args);
 }
@@ -235,7 +231,6 @@ class CudaDevice {
       : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
         shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin)),
         processors_(properties.multiProcessorCount),
-        clusters_(properties.major >= 9),
         stream_(stream) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -282,7 +277,7 @@ class CudaDevice {
   // How many clusters of such a launch the device runs at the same time.
   template <typename Kernel>
   int64_t room(const Launch& launch) {
-    if (launch.shared_bytes > shared_limit_ || (kForClusters<Kernel> && !clusters_)) return 0;
+    if (launch.shared_bytes > shared_limit_) return 0;
     int per_processor = 0;
     int clusters = 0;
     cudaError_t error = allow<Kernel>(launch);
@@ -367,7 +362,6 @@ class CudaDevice {
   std::string name_;
   int64_t shared_limit_;
   int processors_;
-  bool clusters_;  // whether there are any
   const cudaStream_t stream_;
   Script<CudaDevice> script_;
   bool recording_ = false;
