@@ -17,14 +17,13 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "kernels/control.h"
+#include "kernels/feature_map.h"
 #include "kernels/view.h"
 
 namespace runnel {
 
 // Of weights and of what they are multiplied with. All else, sums included, is fp32.
 enum class Precision : uint8_t { kFp32, kBf16 };
-enum class Activation : uint8_t { kNone, kRelu, kGelu };  // gelu is the exact form, with erf
-enum class FeatureMap : uint8_t { kElu };                 // elu(x) + 1
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
 struct Weight {
@@ -75,10 +74,13 @@ struct Norm {
 
 // Linear attention as a recurrence (Katharopoulos et al. 2020, equations 18-20), per head:
 //   S += phi(k) v^T, z += phi(k), y = phi(q)^T S / (phi(q)^T z + eps).
+// With a gate (random feature attention, Peng et al. 2021) it forgets: for g = sigmoid(gate),
+//   S = g S + (1 - g) phi(k) v^T, z = g z + (1 - g) phi(k).
 // The state of one head is S fp32 [dk][dv] followed by z fp32 [dk]; heads follow one another. A
 // backend may keep it in another form (Backend::state_bytes).
 struct Recurrence {
-  FeatureMap map = FeatureMap::kElu;
+  FeatureMap map = FeatureMap::kElu;  // not a random one: features() comes before
+  bool gated = false;
   int heads = 0;
   int dk = 0;
   int dv = 0;
@@ -89,8 +91,9 @@ struct Recurrence {
 };
 
 struct RecurrenceInputs {
-  View q, k;  // fp32 [inputs, heads * dk]
-  View v;     // fp32 [inputs, heads * dv]
+  View q, k;       // fp32 [inputs, heads * dk]
+  View v;          // fp32 [inputs, heads * dv]
+  View gate = {};  // fp32 [inputs, heads], before the sigmoid; for a recurrence that is gated
 };
 
 enum class HeadKind : uint8_t { kCategorical, kMixtureOfLogistics };
@@ -186,6 +189,11 @@ class Backend {
 
   // out = LayerNorm(x + residual), residual.data null: of x alone. out may be x or the residual.
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;
+
+  // The random features of queries and keys. x: fp32 [n, blocks * dk], the heads of one kind after
+  // those of another, each a block; out: fp32 [n, blocks * features.size()]. Where there is a
+  // sigma, block b takes its row b % heads.
+  virtual void features(View x, const RandomFeatures& features, View out) = 0;
 
   // Advances each row's state over the row's inputs in order; out [inputs, heads * dv] are the
   // attention outputs. Outputs of frozen rows are left as they are. control[slot].position: of the

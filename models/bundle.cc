@@ -1,6 +1,7 @@
 #include "models/bundle.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -31,6 +32,12 @@ void add_layer(std::vector<ExpectedTensor>& tensors, const std::string& layer, c
   add_linear(tensors, layer + ".attention.key_projection", queries, spec.width);
   add_linear(tensors, layer + ".attention.value_projection", values, spec.width);
   add_linear(tensors, layer + ".attention.out_projection", spec.width, values);
+  const std::string map = layer + ".attention.inner_attention.feature_map";
+  if (is_random(spec.feature_map)) {
+    tensors.push_back({map + ".omega", {spec.query_size, spec.features.projections()}});
+  }
+  if (spec.normalize) tensors.push_back({map + ".sigma", {spec.heads, spec.query_size}});
+  if (spec.gate) add_linear(tensors, layer + ".attention.gate", spec.heads, spec.width);
   add_linear(tensors, layer + ".linear1", spec.ffn, spec.width);
   add_linear(tensors, layer + ".linear2", spec.width, spec.ffn);
   add_norm(tensors, layer + ".norm1", spec.width);
@@ -136,6 +143,11 @@ Result<Bundle> load_bundle(const std::string& directory) {
   for (const ExpectedTensor& tensor : expected) {
     Result<std::vector<float>> values = weights->read(tensor.name, tensor.shape);
     if (!values.ok()) return values.status();
+    if (tensor.name.ends_with(".omega") && std::ranges::all_of(*values, std::logical_not<>{})) {
+      return invalid_argument(weights->path() + ": tensor " + quote(tensor.name) +
+                              ": expected random projections, found zeros only: the checkpoint was "
+                              "saved before the feature map had drawn any");
+    }
     bundle.tensors.emplace(tensor.name, std::move(*values));
   }
   bundle.spec = std::move(*spec);

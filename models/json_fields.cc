@@ -63,12 +63,14 @@ int64_t Fields::integer(const char* key, int64_t min, int64_t max) const {
   return member->get<int64_t>();
 }
 
-float Fields::eps(const char* key, float fallback) const {
+float Fields::number(const char* key, float fallback, float max) const {
   const Json* member = find(key);
   if (member == nullptr) return fallback;
   const float value = member->is_number() ? member->get<float>() : 0.0F;
-  if (value > 0.0F && value <= 1.0F) return value;
-  faults_.add(path(key), "a number above 0 (as fp32) and at most 1", describe(*member));
+  if (value > 0.0F && value <= max) return value;
+  faults_.add(path(key),
+              "a number above 0 (as fp32) and at most " + std::to_string(static_cast<int>(max)),
+              describe(*member));
   return fallback;
 }
 

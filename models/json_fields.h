@@ -83,7 +83,8 @@ class Fields {
   }
 
   // Members that may be absent: `fallback` then.
-  float eps(const char* key, float fallback) const;  // above 0, at most 1
+  float number(const char* key, float fallback, float max) const;  // above 0
+  float eps(const char* key, float fallback) const { return number(key, fallback, 1.0F); }
   bool boolean(const char* key, bool fallback) const;
 
  private:

@@ -35,8 +35,9 @@ struct NormWeights {
 };
 
 struct Layer {
-  Weight qkv;  // the three projections side by side: columns q, k, v
+  Weight qkv;  // the projections side by side: columns q, k, v and, if there is one, the gate
   Weight out;
+  Matrix omega, sigma;  // of a random feature map
   NormWeights norm1;
   Weight linear1;
   Weight linear2;
@@ -88,9 +89,16 @@ class Loader {
     const std::string name = "transformer.layers." + std::to_string(index);
     const std::string attention = name + ".attention.";
     Layer layer;
-    layer.qkv = linear({attention + "query_projection", attention + "key_projection",
-                        attention + "value_projection"},
-                       spec.width, precision_);
+    std::vector<std::string> projections = {attention + "query_projection",
+                                            attention + "key_projection",
+                                            attention + "value_projection"};
+    if (spec.gate) projections.push_back(attention + "gate");
+    layer.qkv = linear(projections, spec.width, precision_);
+    const std::string map = attention + "inner_attention.feature_map.";
+    if (is_random(spec.feature_map)) {
+      layer.omega = matrix(map + "omega", spec.query_size, spec.features.projections());
+    }
+    if (spec.normalize) layer.sigma = matrix(map + "sigma", spec.heads, spec.query_size);
     layer.out = linear({attention + "out_projection"}, spec.heads * spec.value_size, precision_);
     layer.norm1 = norm(name + ".norm1");
     layer.linear1 = linear({name + ".linear1"}, spec.width, precision_);
@@ -192,7 +200,7 @@ class LinearTransformer final : public Model {
   std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
 
   // Activations at the largest batch.
-  Matrix x_, qkv_, attended_, hidden_, projected_, head_, log_probs_;
+  Matrix x_, qkv_, features_, attended_, hidden_, projected_, head_, log_probs_;
   // What the host lays out for a step, in memory that the backend can reach.
   Matrix slot_, first_, values_, head_row_, pending_, targets_;
   Buffer emitted_;  // Emitted [steps][rows]
@@ -209,9 +217,10 @@ LinearTransformer::LinearTransformer(const Bundle& bundle, Backend& backend,
                                      const ModelLimits& limits, Precision precision)
     : spec_(bundle.spec), backend_(backend), limits_(limits) {
   const Loader loader(bundle, backend, precision);
-  recurrence_ = {.map = spec_.feature_map,
+  recurrence_ = {.map = is_random(spec_.feature_map) ? FeatureMap::kNone : spec_.feature_map,
+                 .gated = spec_.gate,
                  .heads = spec_.heads,
-                 .dk = spec_.query_size,
+                 .dk = spec_.feature_size(),
                  .dv = spec_.value_size,
                  .eps = spec_.attention_eps};
   layer_bytes_ = backend.state_bytes(recurrence_);
@@ -271,7 +280,8 @@ void LinearTransformer::allocate_activations() {
   };
   x_ = device(spec_.width);
   projected_ = device(spec_.width);
-  qkv_ = device(spec_.heads * (2 * spec_.query_size + spec_.value_size));
+  qkv_ = device(spec_.heads * (2 * spec_.query_size + spec_.value_size + (spec_.gate ? 1 : 0)));
+  if (is_random(spec_.feature_map)) features_ = device(2 * spec_.heads * spec_.feature_size());
   attended_ = device(spec_.heads * spec_.value_size);
   hidden_ = device(spec_.ffn);
   head_ = device(spec_.head.width());
@@ -366,14 +376,25 @@ LinearTransformer::Run LinearTransformer::run_of(Backend& lane, int begin, int e
 }
 
 void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t offset) const {
-  const int queries = spec_.heads * spec_.query_size;
   const View x = run.of(x_);
   const View qkv = run.of(qkv_);
   const View attended = run.of(attended_);
   run.lane.matmul(x, layer.qkv, Activation::kNone, qkv);
-  const RecurrenceInputs inputs = {.q = qkv.columns(0, queries),
-                                   .k = qkv.columns(queries, queries),
-                                   .v = qkv.columns(2 * queries, attended.cols)};
+  const int values = 2 * spec_.heads * spec_.query_size;  // the column where they begin
+  View mapped = qkv.columns(0, values);
+  if (is_random(spec_.feature_map)) {
+    RandomFeatures features = spec_.features;
+    features.omega = layer.omega.view;
+    features.sigma = layer.sigma.view;
+    run.lane.features(mapped, features, run.of(features_));
+    mapped = run.of(features_);
+  }
+  const int queries = spec_.heads * spec_.feature_size();
+  RecurrenceInputs inputs = {.q = mapped.columns(0, queries),
+                             .k = mapped.columns(queries, queries),
+                             .v = qkv.columns(values, attended.cols),
+                             .gate = {}};
+  if (spec_.gate) inputs.gate = qkv.columns(values + attended.cols, spec_.heads);
   run.lane.recur(run.rows, controls_.as<Control>(), recurrence_, inputs,
                  {states_.data(), slot_bytes_, offset}, attended);
   run.lane.matmul(attended, layer.out, Activation::kNone, run.of(projected_));

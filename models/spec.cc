@@ -23,11 +23,17 @@ constexpr int kConfigDepth = 8;
 constexpr int64_t kMaxComponents = 256;
 constexpr int64_t kMaxImageSide = 16384;
 constexpr int64_t kMaxSymbolBytes = 64;
+constexpr float kMaxFeatureNumber = 1e6F;  // temperature, smoothing
 constexpr int kByteValues = 256;
 // Tables are matrices, whose rows are counted by an int.
 constexpr int64_t kMaxTableLength = std::min(kMaxPositions, int64_t{INT32_MAX});
 
-constexpr std::array kFeatureMaps = {Choice{"elu", FeatureMap::kElu}};
+constexpr std::array kFeatureMaps = {Choice{"elu", FeatureMap::kElu},
+                                     Choice{"relu", FeatureMap::kRelu},
+                                     Choice{"favor", FeatureMap::kFavor},
+                                     Choice{"fourier", FeatureMap::kFourier},
+                                     Choice{"smoothed_fourier", FeatureMap::kSmoothedFourier},
+                                     Choice{"generalized", FeatureMap::kGeneralized}};
 constexpr std::array kActivations = {Choice{"relu", Activation::kRelu},
                                      Choice{"gelu", Activation::kGelu}};
 constexpr std::array kCombines = {Choice{"concat", Combine::kConcat}, Choice{"add", Combine::kAdd}};
@@ -83,6 +89,56 @@ void read_head(const Fields& model, Faults& faults, Spec& spec) {
   }
 }
 
+// Keys that only some feature maps have.
+void refuse_key(const Fields& attention, const char* key, Faults& faults, const Spec& spec) {
+  if (const Json* member = attention.find(key); member != nullptr) {
+    faults.add(attention.path(key),
+               "no such key with the feature map " + quote(name_of(kFeatureMaps, spec.feature_map)),
+               describe(*member));
+  }
+}
+
+void read_random_features(const Fields& attention, Spec& spec) {
+  RandomFeatures& features = spec.features;
+  features.map = spec.feature_map;
+  const bool generalized = spec.feature_map == FeatureMap::kGeneralized;
+  const bool smoothed = spec.feature_map == FeatureMap::kSmoothedFourier;
+  features.count = attention.small("features", generalized ? 1 : smoothed ? 3 : 2, kMaxWidth);
+  const double usual = 1.0 / std::sqrt(static_cast<double>(spec.query_size));
+  features.temperature = attention.number(
+      "temperature", generalized ? 1.0F : static_cast<float>(usual), kMaxFeatureNumber);
+  if (smoothed) features.smoothing = attention.number("smoothing", 1.0F, kMaxFeatureNumber);
+  if (generalized) features.kernel = attention.choice("kernel", kActivations);
+  spec.normalize = attention.boolean("normalize", false);
+}
+
+void read_attention(const Fields& model, Faults& faults, Spec& spec) {
+  const Json* const object = model.find("attention");
+  if (object != nullptr && object->is_object() && object->contains("stabilize")) {
+    faults.add("model.attention.stabilize",
+               "no such key (it subtracts a maximum over the whole sequence, of which a recurrent "
+               "network has not seen the end)",
+               describe((*object)["stabilize"]));
+  }
+  const Fields attention =
+      model.object("attention", {"feature_map", "eps", "features", "temperature", "smoothing",
+                                 "kernel", "normalize", "gate"});
+  spec.feature_map = attention.choice("feature_map", kFeatureMaps);
+  spec.attention_eps = attention.eps("eps", spec.attention_eps);
+  spec.gate = attention.boolean("gate", false);
+  if (is_random(spec.feature_map)) {
+    read_random_features(attention, spec);
+  } else {
+    for (const char* key : {"features", "temperature", "normalize"}) {
+      refuse_key(attention, key, faults, spec);
+    }
+  }
+  if (spec.feature_map != FeatureMap::kSmoothedFourier) {
+    refuse_key(attention, "smoothing", faults, spec);
+  }
+  if (spec.feature_map != FeatureMap::kGeneralized) refuse_key(attention, "kernel", faults, spec);
+}
+
 void read_model(const Fields& root, Faults& faults, Spec& spec) {
   const Fields model =
       root.object("model", {"layers", "width", "heads", "query_size", "value_size", "ffn",
@@ -93,9 +149,7 @@ void read_model(const Fields& root, Faults& faults, Spec& spec) {
   spec.query_size = model.small("query_size", 1, kMaxWidth);
   spec.value_size = model.small("value_size", 1, kMaxWidth);
   spec.ffn = model.small("ffn", 1, kMaxWidth);
-  const Fields attention = model.object("attention", {"feature_map", "eps"});
-  spec.feature_map = attention.choice("feature_map", kFeatureMaps);
-  spec.attention_eps = attention.eps("eps", spec.attention_eps);
+  read_attention(model, faults, spec);
   const Fields norm = model.object("norm", {"kind", "placement", "eps", "final"});
   norm.choice("kind", kNorms);
   norm.choice("placement", kPlacements);
@@ -120,6 +174,7 @@ void check_sizes(const Spec& spec, Faults& faults) {
   };
   check_heads("model.query_size", spec.query_size);
   check_heads("model.value_size", spec.value_size);
+  if (is_random(spec.feature_map)) check_heads("model.attention.features", spec.feature_size());
   const std::string width = std::to_string(spec.width);
   const std::string found = std::to_string(spec.value_width);
   const char* const key = "model.embedding.value_width";
@@ -257,6 +312,25 @@ double shortest(float value) {
   return wide;
 }
 
+nlohmann::ordered_json attention_to_json(const Spec& spec) {
+  nlohmann::ordered_json attention;
+  attention["feature_map"] = name_of(kFeatureMaps, spec.feature_map);
+  attention["eps"] = shortest(spec.attention_eps);
+  if (is_random(spec.feature_map)) {
+    attention["features"] = spec.features.count;
+    attention["temperature"] = shortest(spec.features.temperature);
+  }
+  if (spec.feature_map == FeatureMap::kSmoothedFourier) {
+    attention["smoothing"] = shortest(spec.features.smoothing);
+  }
+  if (spec.feature_map == FeatureMap::kGeneralized) {
+    attention["kernel"] = name_of(kActivations, spec.features.kernel);
+  }
+  if (spec.normalize) attention["normalize"] = true;
+  if (spec.gate) attention["gate"] = true;
+  return attention;
+}
+
 nlohmann::ordered_json model_to_json(const Spec& spec) {
   nlohmann::ordered_json model;
   model["layers"] = spec.layers;
@@ -265,8 +339,7 @@ nlohmann::ordered_json model_to_json(const Spec& spec) {
   model["query_size"] = spec.query_size;
   model["value_size"] = spec.value_size;
   model["ffn"] = spec.ffn;
-  model["attention"]["feature_map"] = name_of(kFeatureMaps, spec.feature_map);
-  model["attention"]["eps"] = shortest(spec.attention_eps);
+  model["attention"] = attention_to_json(spec);
   model["norm"]["kind"] = kNorms[0].name;
   model["norm"]["placement"] = kPlacements[0].name;
   model["norm"]["eps"] = shortest(spec.norm_eps);
@@ -289,11 +362,15 @@ int64_t Spec::parameters() const {
   const auto linear = [](int64_t in, int64_t out) { return in * out + out; };
   const int64_t queries = int64_t{heads} * query_size;
   const int64_t values = int64_t{heads} * value_size;
-  const int64_t layer = 2 * linear(width, queries) + linear(width, values) + linear(values, width) +
-                        linear(width, ffn) + linear(ffn, width) + int64_t{4} * width;
+  const int64_t attention = (gate ? linear(width, heads) : 0) + (normalize ? queries : 0);
+  const int64_t layer = attention + 2 * linear(width, queries) + linear(width, values) +
+                        linear(values, width) + linear(width, ffn) + linear(ffn, width) +
+                        int64_t{4} * width;
   return layers * layer + int64_t{vocabulary} * value_width +
          (final_norm ? int64_t{2} * width : 0) + linear(width, head.width());
 }
+
+const char* feature_map_name(FeatureMap map) { return name_of(kFeatureMaps, map); }
 
 Result<Spec> parse_spec(std::string_view json, const std::string& file) {
   Json tree;

@@ -39,6 +39,9 @@ struct Spec {
   int ffn = 0;
 
   FeatureMap feature_map = FeatureMap::kElu;
+  RandomFeatures features;  // what a random map is made of, but for its tensors
+  bool normalize = false;   // queries and keys: to unit length, then scaled by sigma
+  bool gate = false;        // the state forgets
   float attention_eps = 1e-6F;
   float norm_eps = 1e-5F;
   bool final_norm = true;
@@ -57,6 +60,8 @@ struct Spec {
   std::vector<std::string> symbols;  // how each value is written; empty: as a number
   TextKind text = TextKind::kNone;   // kBytes: a value is a byte; kTokenizer: tokenizer.json says
 
+  // Features of a query or key, per head: what the state has a row for.
+  int feature_size() const { return is_random(feature_map) ? features.size() : query_size; }
   // Columns of a position's vector; 0: there is none.
   int position_width() const {
     if (position == PositionKind::kNone) return 0;
@@ -66,11 +71,14 @@ struct Spec {
   int64_t max_length() const { return positions == 0 ? 0 : positions + 1; }
   // Bytes of (S, z) of all layers and heads, fp32: what one session costs.
   int64_t state_bytes() const {
-    return int64_t{layers} * heads * (int64_t{query_size} * value_size + query_size) * 4;
+    return int64_t{layers} * heads * (int64_t{feature_size()} * value_size + feature_size()) * 4;
   }
-  // Trained numbers: the elements of every tensor but the position table.
+  // Trained numbers: the elements of every tensor but the position table and omega.
   int64_t parameters() const;
 };
+
+// As config.json has it: "elu", ...
+const char* feature_map_name(FeatureMap map);
 
 // Parses and validates the text of a config.json. `file` only names it in errors. Unknown keys,
 // missing keys, wrong types and values outside the limits are INVALID_ARGUMENT with the key's path,

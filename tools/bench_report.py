@@ -16,8 +16,8 @@ import sys
 NAMES = {"engine": "engine alone", "streams": "gRPC, a stream each", "samples": "gRPC, one stream",
          "peer": "PyTorch, the authors' loop"}
 COLOURS = {"engine": "#1f5fa8", "streams": "#3a9188", "samples": "#8cb84a", "peer": "#c44e52"}
-PARTS = {"embed": "#b8b8b8", "qkv": "#1f5fa8", "recur": "#d98c2b", "out": "#4f86c6", "norm": "#7a5ea8",
-         "ffn1": "#2f7f79", "ffn2": "#56aaa2", "head": "#8c8c8c", "sample": "#c44e52", "other": "#dddddd"}
+PARTS = {"embed": "#b8b8b8", "qkv": "#1f5fa8", "features": "#e3b778", "recur": "#d98c2b", "out": "#4f86c6",
+         "norm": "#7a5ea8", "ffn1": "#2f7f79", "ffn2": "#56aaa2", "head": "#8c8c8c", "sample": "#c44e52", "other": "#dddddd"}
 
 
 class Limits:

@@ -24,9 +24,16 @@ MAX_COMPONENTS = 256
 MAX_IMAGE_SIDE = 16384
 MAX_SYMBOL_BYTES = 64
 MAX_HEADER_BYTES = 100 << 20
+MAX_FEATURE_NUMBER = 1e6  # of temperature and smoothing
 
 DTYPES = {"f32": ("F32", 4), "f16": ("F16", 2), "bf16": ("BF16", 2)}
 POSITION_TABLE = "pos_embedding.pe"
+
+# The feature maps that have random projections, and how few features each can have.
+RANDOM_FEATURES = {"favor": 2, "fourier": 2, "smoothed_fourier": 3, "generalized": 1}
+FEATURE_MAPS = ("elu", "relu", *RANDOM_FEATURES)
+KERNELS = ("relu", "gelu")
+INNER_MAP = "attention.inner_attention.feature_map."
 
 
 class BundleError(Exception):
@@ -105,6 +112,7 @@ def check_config(config):
         check(
             0 < eps <= 1, f"model.{group}.eps: expected a number above 0 and at most 1, found {eps}"
         )
+    check_attention(model)
     check_range("values", config["values"], 1, MAX_VOCABULARY)
     check_embedding(model)
     check_head(config)
@@ -112,6 +120,56 @@ def check_config(config):
     check_image(config)
     check_symbols(config)
     check_text(config)
+
+
+def check_attention(model):
+    attention = model["attention"]
+    kind = attention["feature_map"]
+    check(
+        kind in FEATURE_MAPS,
+        f"model.attention.feature_map: expected one of {', '.join(FEATURE_MAPS)}, found {kind!r}",
+    )
+    allowed = {"feature_map", "eps", "gate"}
+    if kind in RANDOM_FEATURES:
+        allowed |= {"features", "temperature", "normalize"}
+        check_range(
+            "model.attention.features", attention["features"], RANDOM_FEATURES[kind], MAX_WIDTH
+        )
+        check_range("model.heads * features", model["heads"] * feature_size(model), 1, MAX_WIDTH)
+    if kind == "smoothed_fourier":
+        allowed.add("smoothing")
+    if kind == "generalized":
+        allowed.add("kernel")
+        check(
+            attention["kernel"] in KERNELS,
+            f"model.attention.kernel: expected relu or gelu, found {attention['kernel']!r}",
+        )
+    for key in attention:
+        check(key in allowed, f"model.attention.{key}: the feature map '{kind}' has no such key")
+    for key in allowed & {"temperature", "smoothing"} & attention.keys():
+        check(
+            0 < np.float32(attention[key]) <= MAX_FEATURE_NUMBER,
+            f"model.attention.{key}: expected a number above 0 and at most 1000000, "
+            f"found {attention[key]}",
+        )
+
+
+def projections(attention):
+    """Columns of omega: cosines and sines, and FAVOR+'s two exponentials, come in pairs."""
+    count = attention["features"]
+    if attention["feature_map"] == "generalized":
+        return count
+    return (count - (attention["feature_map"] == "smoothed_fourier")) // 2
+
+
+def feature_size(model):
+    """Features of a query or key of one head."""
+    attention = model["attention"]
+    kind = attention["feature_map"]
+    if kind not in RANDOM_FEATURES:
+        return model["query_size"]
+    pairs = 1 if kind == "generalized" else 2
+    return pairs * projections(attention) + (kind == "smoothed_fourier")
 
 
 def check_embedding(model):
@@ -270,6 +328,13 @@ def expected_tensors(config):
         linear(layer + "attention.key_projection", queries, width)
         linear(layer + "attention.value_projection", values, width)
         linear(layer + "attention.out_projection", width, values)
+        attention = model["attention"]
+        if attention["feature_map"] in RANDOM_FEATURES:
+            tensors[layer + INNER_MAP + "omega"] = (model["query_size"], projections(attention))
+        if attention.get("normalize"):
+            tensors[layer + INNER_MAP + "sigma"] = (model["heads"], model["query_size"])
+        if attention.get("gate"):
+            linear(layer + "attention.gate", model["heads"], width)
         linear(layer + "linear1", ffn, width)
         linear(layer + "linear2", width, ffn)
         norm(layer + "norm1")
@@ -281,18 +346,22 @@ def expected_tensors(config):
 
 
 def parameters(config):
-    """Trained numbers: every tensor but the position table, which is no parameter."""
+    """Trained numbers: every tensor but the position table and omega, which are no parameters."""
     return sum(
         math.prod(shape)
         for name, shape in expected_tensors(config).items()
-        if name != POSITION_TABLE
+        if not is_buffer(name)
     )
+
+
+def is_buffer(name):
+    return name == POSITION_TABLE or name.endswith(".omega")
 
 
 def state_bytes(config):
     """Bytes of one session: S and z of every layer and head in fp32."""
     model = config["model"]
-    return 4 * model["layers"] * model["heads"] * model["query_size"] * (model["value_size"] + 1)
+    return 4 * model["layers"] * model["heads"] * feature_size(model) * (model["value_size"] + 1)
 
 
 def sinusoids(length, width):
@@ -335,8 +404,8 @@ def to_stored(name, values, dtype):
 
 
 def stored_dtype(name, dtype):
-    """Position tables stay fp32: rounding them would move every position."""
-    return "f32" if name == POSITION_TABLE else dtype
+    """Buffers stay fp32: rounding a table would move every position, and omega every feature."""
+    return "f32" if is_buffer(name) else dtype
 
 
 def write_safetensors(path, shapes, make, dtype="f32", metadata=None):
@@ -433,6 +502,23 @@ def begin_text(config):
     return f"value {begin['value']}" if "value" in begin else "drawn from a histogram"
 
 
+def attention_text(attention):
+    kind = attention["feature_map"]
+    text = "linear, feature map " + {
+        "elu": "elu(x) + 1",
+        "relu": "relu(x)",
+        "favor": "FAVOR+",
+        "fourier": "random Fourier features",
+        "smoothed_fourier": "smoothed random Fourier features",
+        "generalized": f"generalized random features ({attention.get('kernel')})",
+    }[kind]
+    if kind in RANDOM_FEATURES:
+        text += f", {attention['features']} features"
+    if attention.get("normalize"):
+        text += " of unit vectors"
+    return text + (", with a gate that forgets" if attention.get("gate") else "")
+
+
 def card_table(config, dtype):
     """The facts of a model card that follow from its config, as rows of a Markdown table."""
     model = config["model"]
@@ -443,7 +529,7 @@ def card_table(config, dtype):
             "heads",
             f"{model['heads']}, queries of {model['query_size']}, values of {model['value_size']}",
         ),
-        ("attention", "linear, feature map elu(x) + 1"),
+        ("attention", attention_text(model["attention"])),
         ("values", f"{config['values']:,}"),
         ("positions", position_text(config)),
         ("head", head_text(config)),

@@ -4,9 +4,9 @@
 Read are: checkpoints of idiap/linear-transformer-experiments (image-generation and causal-copy),
 and state dicts of a fast-transformers encoder, alone or as part of a larger model. Sizes are read
 off the tensors. What tensors do not tell is a flag: the number of heads, the shape of an image, the
-activation. The attention must have been linear ("linear" or "causal-linear", feature map
-elu(x) + 1), which no checkpoint tells: one of softmax attention has the same tensors, and would be
-served as what it is not.
+activation, the feature map and what it was made with. The attention must have been linear ("linear"
+or "causal-linear"; feature map elu(x) + 1 unless said otherwise), which no checkpoint tells: one of
+softmax attention has the same tensors, and would be served as what it is not.
 """
 
 import argparse
@@ -34,6 +34,7 @@ EXAMPLES = """examples:
   the copy task:       convert.py copy.pth --heads 4 --begin none --out copy
   text, 65 letters:    convert.py lm.pth --heads 16 --symbols-file letters.json --out shakespeare
   text, by tokens:     convert.py lm.pth --heads 16 --tokenizer tokenizer.json --out lm
+  random features:     convert.py lm.pth --heads 8 --feature-map favor --features 256 --out lm
   an encoder alone:    convert.py encoder.pth head.pth --heads 4 --out lm \\
                          --embedding tokens --predictor to_logits --position-kind sinusoidal
 """
@@ -48,14 +49,19 @@ LAYER_MODULES = (
     "norm1",
     "norm2",
 )
+OMEGA = bundle_format.INNER_MAP + "omega"
 LAYER_TENSORS = tuple(f"{module}.{kind}" for module in LAYER_MODULES for kind in ("weight", "bias"))
 
 # What other attention leaves in a layer, and why it cannot be served.
 REFUSED = (
-    ("omega", "a random feature map; only elu(x) + 1 is served"),
+    (
+        "feature_map.omega",
+        "a random feature map; say which with --feature-map favor, fourier, smoothed_fourier or "
+        "generalized",
+    ),
     (
         "attention.inner_attention",
-        "an attention other than linear with elu(x) + 1, which has no tensors of its own",
+        "an attention other than linear, which has no tensors of its own but a feature map's omega",
     ),
     ("softmax_temp", "softmax attention; only linear attention has a state of a fixed size"),
     ("cross_attention", "a decoder that attends to another sequence; only encoders are served"),
@@ -115,6 +121,7 @@ def add_model_flags(add):
         default="relu",
         help="of the feed-forward part (default: relu)",
     )
+    add_feature_flags(add)
     add(
         "--attention-eps",
         type=float,
@@ -128,6 +135,39 @@ def add_model_flags(add):
         choices=tuple(bundle_format.DTYPES),
         default="f32",
         help="of the stored weights (default: f32)",
+    )
+
+
+def add_feature_flags(add):
+    add(
+        "--feature-map",
+        choices=bundle_format.FEATURE_MAPS,
+        default="elu",
+        help="of the attention (default: elu, which is elu(x) + 1)",
+    )
+    add(
+        "--features",
+        type=int,
+        metavar="N",
+        help="n_dims of a random feature map (default: the size of a query, as in fast-transformers)",
+    )
+    add(
+        "--temperature",
+        type=float,
+        metavar="X",
+        help="softmax_temp of a random feature map (default: as in fast-transformers: 1 over the "
+        "square root of the size of a query; generalized: 1)",
+    )
+    add("--smoothing", type=float, metavar="X", help="of smoothed_fourier (default: 1)")
+    add(
+        "--kernel",
+        choices=bundle_format.KERNELS,
+        help="kernel_fn of generalized features (default: relu)",
+    )
+    add(
+        "--stabilize",
+        action="store_true",
+        help="FAVOR+ was trained with stabilize: refused, with the reason",
     )
 
 
@@ -241,9 +281,11 @@ def sample(names, count=4):
     )
 
 
-def refuse_other_attention(tensors, prefix):
+def refuse_other_attention(tensors, prefix, feature_map):
     for name in tensors:
         if not name.startswith(prefix + "layers."):
+            continue
+        if feature_map in bundle_format.RANDOM_FEATURES and name.endswith(f".{OMEGA}"):
             continue
         for part, reason in REFUSED:
             check(f".{part}" not in name, f"tensor '{name}': {reason}")
@@ -286,6 +328,23 @@ class Parts:
             if fits(tensor)
         ]
         return "; it could be " + " or ".join(found[:4]) if found else ""
+
+
+def take_omega(parts, prefix, layers):
+    """Takes the projections of every layer; returns how many there are."""
+    for index in range(layers):
+        name = f"{prefix}layers.{index}.{OMEGA}"
+        check(
+            name in parts.all,
+            f"tensor '{name}' is missing: a random feature map is stored in every layer",
+        )
+        omega = parts.take(name, f"transformer.layers.{index}.{OMEGA}", 2)
+        check(
+            bool(omega.any()),
+            f"tensor '{name}': expected random projections, found zeros only: the checkpoint was "
+            "saved before the feature map had drawn any",
+        )
+    return omega.shape[1]
 
 
 def take_encoder(parts, prefix):
@@ -469,6 +528,45 @@ def choose_heads(queries, values, asked):
     return asked
 
 
+def choose_attention(args, query_size, projections):
+    """The 'attention' of the config."""
+    check(
+        not args.stabilize,
+        "--stabilize: it subtracts a maximum over the whole sequence, of which a recurrent network "
+        "has not seen the end; only a model trained without it can be served",
+    )
+    kind = args.feature_map
+    attention = {"feature_map": kind, "eps": args.attention_eps}
+    given = {
+        key: getattr(args, key)
+        for key in ("features", "temperature", "smoothing", "kernel")
+        if getattr(args, key) is not None
+    }
+    for key in given:
+        fits = {"smoothing": ("smoothed_fourier",), "kernel": ("generalized",)}
+        check(
+            kind in fits.get(key, bundle_format.RANDOM_FEATURES),
+            f"--{key} says nothing about the feature map {kind}",
+        )
+    if kind not in bundle_format.RANDOM_FEATURES:
+        return attention
+    usual = {"features": query_size}
+    if kind == "generalized":
+        usual = {"features": projections, "kernel": "relu"}
+    attention |= usual | given
+    found = bundle_format.projections(attention)
+    possible = f"{projections}"
+    if kind != "generalized":
+        least = 2 * projections + (kind == "smoothed_fourier")
+        possible = f"{least} or {least + 1}"
+    check(
+        found == projections,
+        f"--features {attention['features']} is impossible: omega has {projections} columns, so "
+        f"{kind} was made with {possible} features",
+    )
+    return attention
+
+
 def choose_head(outputs, vocabulary, image):
     """The 'head' of the config."""
     if image and vocabulary == 256 and outputs % 3 == 0:
@@ -548,9 +646,12 @@ def build(tensors, args, notes):
     ]
     tensors = {name: tensor for name, tensor in tensors.items() if name not in ignored}
     prefix = find_encoder(tensors, args.encoder)
-    refuse_other_attention(tensors, prefix)
+    refuse_other_attention(tensors, prefix, args.feature_map)
     parts = Parts(tensors)
     layers, final_norm = take_encoder(parts, prefix)
+    projections = None
+    if args.feature_map in bundle_format.RANDOM_FEATURES:
+        projections = take_omega(parts, prefix, layers)
     first = "transformer.layers.0."
     queries, width = parts.taken[first + "attention.query_projection.weight"].shape
     values = parts.taken[first + "attention.value_projection.weight"].shape[0]
@@ -574,7 +675,7 @@ def build(tensors, args, notes):
             "query_size": queries // heads,
             "value_size": values // heads,
             "ffn": parts.taken[first + "linear1.weight"].shape[0],
-            "attention": {"feature_map": "elu", "eps": args.attention_eps},
+            "attention": choose_attention(args, queries // heads, projections),
             "norm": {
                 "kind": "layer",
                 "placement": "post",

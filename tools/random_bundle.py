@@ -127,6 +127,13 @@ def add_size_flags(add):
     add("--value-size", type=int, help="of each head's values")
     add("--ffn", type=int, help="width of the feed-forward part")
     add("--activation", choices=("relu", "gelu"))
+    add("--feature-map", choices=bundle_format.FEATURE_MAPS, default="elu", help="(default: elu)")
+    add("--features", type=int, help="of a random feature map (default: --query-size)")
+    add("--temperature", type=float, help="of a random feature map (default: as the server's)")
+    add("--smoothing", type=float, help="of smoothed Fourier features (default: 1)")
+    add("--kernel", choices=bundle_format.KERNELS, help="of generalized features (default: relu)")
+    add("--normalize", action="store_true", help="queries and keys of unit length, then scaled")
+    add("--gate", action="store_true", help="the state forgets")
     add("--no-final-norm", action="store_true", help="no LayerNorm after the last layer")
 
 
@@ -200,6 +207,21 @@ def position_config(args):
     return position
 
 
+def attention_config(args):
+    attention = {"feature_map": args.feature_map, "eps": 1e-6}
+    if args.feature_map in bundle_format.RANDOM_FEATURES:
+        attention["features"] = args.query_size if args.features is None else args.features
+    if args.feature_map == "generalized":
+        attention["kernel"] = args.kernel or "relu"
+    for key in ("features", "temperature", "smoothing", "kernel"):
+        if getattr(args, key) is not None:
+            attention[key] = getattr(args, key)
+    for key in ("normalize", "gate"):
+        if getattr(args, key):
+            attention[key] = True
+    return attention
+
+
 def build_config(args):
     symbols = bundle_format.parse_symbols(args.symbols, args.symbols_file)
     values = args.values if args.values is not None else len(symbols) if symbols else 256
@@ -220,7 +242,7 @@ def build_config(args):
             "query_size": args.query_size,
             "value_size": args.value_size,
             "ffn": args.ffn,
-            "attention": {"feature_map": "elu", "eps": 1e-6},
+            "attention": attention_config(args),
             "norm": {
                 "kind": "layer",
                 "placement": "post",
@@ -273,8 +295,10 @@ def random_tensor(config, shapes, seed, name):
         return mixture_bias(rng, model["head"]["components"])
     tensor = rng.standard_normal(shape, dtype=np.float32)
     is_mixture = name == "predictor.weight" and model["head"]["kind"] == "mixture_of_logistics"
-    if "norm" in name:
-        return tensor * np.float32(0.05) + np.float32(name.endswith("weight"))
+    if name.endswith(".omega"):
+        return tensor
+    if "norm" in name or name.endswith(".sigma"):
+        return tensor * np.float32(0.05) + np.float32(not name.endswith("bias"))
     if len(shape) == 1:
         return tensor * np.float32(0.05)
     if name != "value_embedding.weight":

@@ -29,3 +29,8 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), exponent));
 }
+// x with the other sign where n of `shifted` is odd.
+inline Reg negate_if_odd(Reg x, Reg shifted) {
+  const __m512i sign = _mm512_slli_epi32(_mm512_castps_si512(shifted), 31);
+  return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
+}

@@ -107,6 +107,7 @@ class CpuBackend final : public Backend {
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
+  void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
@@ -420,6 +421,31 @@ void CpuBackend::norm(View x, View residual, const Norm& norm, View out) {
         [&](int begin, int end) { kernels_.norm(args, begin, end); });
 }
 
+void CpuBackend::features(View x, const RandomFeatures& features, View out) {
+  check_features(x, features, out);
+  const View omega = features.omega;
+  const cpu::FeatureArgs args = {.map = features.map,
+                                 .kernel = features.kernel,
+                                 .x = x.f32(),
+                                 .x_stride = x.stride,
+                                 .blocks = x.cols / omega.rows,
+                                 .dk = omega.rows,
+                                 .omega = omega.f32(),
+                                 .projections = omega.cols,
+                                 .size = features.size(),
+                                 .sigma = features.sigma.f32(),
+                                 .sigma_stride = features.sigma.stride,
+                                 .heads = features.sigma.rows,
+                                 .scale = features.scale(),
+                                 .constant = features.constant(),
+                                 .smoothing = features.smoothing,
+                                 .out = out.f32(),
+                                 .out_stride = out.stride};
+  const int64_t each = int64_t{omega.cols} * (omega.rows + 40) / 30 + 20;
+  const int count = x.rows * args.blocks;
+  split(count, count * each, [&](int begin, int end) { kernels_.features(args, begin, end); });
+}
+
 void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
                        const RecurrenceInputs& inputs, States states, View out) {
   const int heads = recurrence.heads;
@@ -427,6 +453,10 @@ void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
   const int64_t dv = recurrence.dv;
   check_matrix(out, DType::kF32, "recur: out is a matrix of fp32");
   check(heads > 0 && dk > 0 && dv > 0, "recur: heads have sizes");
+  check(!is_random(recurrence.map), "recur: random features are made before");
+  check(!recurrence.gated || (inputs.gate.data != nullptr && inputs.gate.cols == heads &&
+                              inputs.gate.rows == out.rows),
+        "recur: a gate per input and head");
   check(inputs.q.cols == heads * dk && inputs.k.cols == heads * dk && inputs.v.cols == heads * dv &&
             out.cols == heads * dv,
         "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
@@ -449,6 +479,9 @@ void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
                     .k_stride = inputs.k.stride,
                     .v = inputs.v.f32(input) + h * dv,
                     .v_stride = inputs.v.stride,
+                    .gate = recurrence.gated ? inputs.gate.f32(input) + h : nullptr,
+                    .gate_stride = inputs.gate.stride,
+                    .map = recurrence.map,
                     .inputs = rows.first[row + 1] - rows.first[row],
                     .dk = recurrence.dk,
                     .dv = recurrence.dv,

@@ -40,6 +40,24 @@ struct NormArgs {
   int64_t out_stride;
 };
 
+// The features of `blocks` queries and keys of each input, as RandomFeatures says; `out` does not
+// overlap x.
+struct FeatureArgs {
+  FeatureMap map;
+  Activation kernel;
+  const float* x;  // [inputs, blocks * dk]
+  int64_t x_stride;
+  int blocks, dk;
+  const float* omega;  // [dk, projections], with nothing between rows
+  int projections, size;
+  const float* sigma;  // [heads, dk]; null: none
+  int64_t sigma_stride;
+  int heads;
+  float scale, constant, smoothing;
+  float* out;  // [inputs, blocks * size]
+  int64_t out_stride;
+};
+
 // One head of one row: `inputs` steps of the recurrence over its state, S [dk][dv] and then z [dk].
 struct RecurArgs {
   const float* q;
@@ -48,6 +66,9 @@ struct RecurArgs {
   int64_t k_stride;
   const float* v;
   int64_t v_stride;
+  const float* gate;  // before the sigmoid; null: none
+  int64_t gate_stride;
+  FeatureMap map;  // not a random one
   int inputs;
   int dk, dv;
   float eps;
@@ -67,6 +88,8 @@ struct Kernels {
   // x [count] rounded to bf16, to nearest, as (count + 1) / 2 words.
   void (*round_pairs)(const float* x, int count, float* words);
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
+  // Of blocks [begin, end) of all inputs, `args.blocks` an input.
+  void (*features)(const FeatureArgs& args, int64_t begin, int64_t end);
   void (*recur)(const RecurArgs& args);
   // out[i] = exp(min((x[i] - shift) * scale, 0)); 0 where that is below -87. `scale` > 0.
   void (*exp)(const float* x, int count, float shift, float scale, float* out);

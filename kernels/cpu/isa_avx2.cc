@@ -39,6 +39,10 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
 }
+// x with the other sign where n of `shifted` is odd.
+inline Reg negate_if_odd(Reg x, Reg shifted) {
+  return _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 31)));
+}
 
 // The even and the odd elements of pairs of bf16, as fp32.
 inline Reg even(Reg pairs) {
@@ -49,6 +53,8 @@ inline Reg odd(Reg pairs) {
 }
 
 #include "kernels/cpu/bf16_inl.h"
+#include "kernels/cpu/elementary_inl.h"
+#include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 
 }  // namespace

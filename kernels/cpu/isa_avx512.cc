@@ -18,6 +18,8 @@ inline Reg odd(Reg pairs) {
 }
 
 #include "kernels/cpu/bf16_inl.h"
+#include "kernels/cpu/elementary_inl.h"
+#include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 
 }  // namespace

@@ -24,6 +24,8 @@ void round_pairs(const float* x, int count, float* pairs) {
   }
 }
 
+#include "kernels/cpu/elementary_inl.h"
+#include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 
 }  // namespace

@@ -48,6 +48,11 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   const Words exponent = reinterpret_cast<Words>(shifted) << 23;
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) + exponent);
 }
+// x with the other sign where n of `shifted` is odd.
+inline Reg negate_if_odd(Reg x, Reg shifted) {
+  const Words sign = reinterpret_cast<Words>(shifted) << 31;
+  return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) ^ sign);
+}
 
 // The even and the odd elements of pairs of bf16, as fp32.
 inline Reg even(Reg pairs) { return reinterpret_cast<Reg>(reinterpret_cast<Words>(pairs) << 16); }
@@ -56,6 +61,8 @@ inline Reg odd(Reg pairs) {
 }
 
 #include "kernels/cpu/bf16_inl.h"
+#include "kernels/cpu/elementary_inl.h"
+#include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 
 }  // namespace

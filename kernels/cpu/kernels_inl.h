@@ -1,70 +1,16 @@
 // The operations, written once over a vector register. Included inside an anonymous namespace by
 // each isa_*.cc, which defines before it: Reg, kLanes, kRows, kAccumulators, set1, load, store,
 // load_n, store_n, first (the first n lanes, zero elsewhere), add, sub, mul, div, sqrt, max, min,
-// multiply_add(a, b, c) = a * b + c, if_above, scale_by_power, dot_pairs and round_pairs
-// (bf16_inl.h says what these are). No include guard and no includes: see isa.h.
+// multiply_add(a, b, c) = a * b + c, if_above, scale_by_power, negate_if_odd, dot_pairs and
+// round_pairs (bf16_inl.h says what these are), and includes elementary_inl.h and features_inl.h.
+// No include guard and no includes: see isa.h.
 //
 // Everything that decides bits is here: which lane adds which element, and in which order. None of
 // it looks at the number of rows.
 
 constexpr int kPanel = 2 * kLanes;
 
-// ---- elementary functions -----------------------------------------------------------------------
-
-// exp(x) for x <= 0 (larger x counts as 0), 0 below -87. Within 1 ulp. Cody-Waite: x = n ln 2 + r
-// with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is 5e-9.
-inline Reg exp_nonpositive(Reg x) {
-  const Reg shift = set1(0x1.8p23F);
-  const Reg clamped = max(set1(-87.0F), min(set1(0.0F), x));
-  const Reg shifted = add(mul(clamped, set1(0x1.715476p+0F)), shift);
-  const Reg n = sub(shifted, shift);
-  // ln 2 in two parts; n times the first is exact.
-  Reg r = sub(clamped, mul(n, set1(0x1.62e4p-1F)));
-  r = sub(r, mul(n, set1(0x1.7f7d1cp-20F)));
-  Reg p = set1(1.0F / 5040.0F);
-  p = multiply_add(p, r, set1(1.0F / 720.0F));
-  p = multiply_add(p, r, set1(1.0F / 120.0F));
-  p = multiply_add(p, r, set1(1.0F / 24.0F));
-  p = multiply_add(p, r, set1(1.0F / 6.0F));
-  p = multiply_add(p, r, set1(0.5F));
-  p = multiply_add(p, r, set1(1.0F));
-  p = multiply_add(p, r, set1(1.0F));
-  return if_above(set1(-87.0F), x, set1(0.0F), scale_by_power(p, shifted));
-}
-
-// elu(x) + 1.
-inline Reg phi(Reg x) { return if_above(x, set1(0.0F), add(x, set1(1.0F)), exp_nonpositive(x)); }
-
-// x * (1 + erf(x / sqrt 2)) / 2, within 2.5e-7. erfc(a) = t P(t) exp(-a^2) with t = 1 / (1 + a /
-// 2); P is fitted to a relative error of 4e-8 on [0, 10].
-inline Reg gelu(Reg x) {
-  const Reg zero = set1(0.0F);
-  const Reg half = mul(set1(0.5F), x);
-  const Reg a = mul(max(x, sub(zero, x)), set1(0x1.6a09e6p-1F));
-  const Reg t = div(set1(1.0F), multiply_add(set1(0.5F), a, set1(1.0F)));
-  Reg p = set1(-0.05906921625137329F);
-  p = multiply_add(p, t, set1(0.2845761775970459F));
-  p = multiply_add(p, t, set1(-0.48720231652259827F));
-  p = multiply_add(p, t, set1(0.27806979417800903F));
-  p = multiply_add(p, t, set1(-0.02662738598883152F));
-  p = multiply_add(p, t, set1(0.2026875615119934F));
-  p = multiply_add(p, t, set1(0.24310359358787537F));
-  p = multiply_add(p, t, set1(0.2823753356933594F));
-  p = multiply_add(p, t, set1(0.28208640217781067F));
-  const Reg erfc = mul(mul(p, t), exp_nonpositive(sub(zero, mul(a, a))));
-  const Reg tail = mul(half, erfc);
-  return if_above(x, zero, sub(x, tail), tail);
-}
-
-// The sum of the lanes, always as the same tree.
-inline float sum_lanes(Reg x) {
-  float lane[kLanes];
-  store(lane, x);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
-  }
-  return lane[0];
-}
+// ---- of the head --------------------------------------------------------------------------------
 
 // out[i] = exp(min((x[i] - shift) * scale, 0)).
 void exp_scaled(const float* x, int count, float shift, float scale, float* out) {
@@ -290,23 +236,45 @@ void norm(const NormArgs& args, int row_begin, int row_end) {
 // Rows of S that one pass takes: phi(q) and phi(k) of so many fit on the stack, whatever dk is.
 constexpr int kStateRows = 64;
 
-// phi of `count` elements of k and q, z += phi(k), and the lanes of phi(q) . z added to `dot`.
-inline Reg features(const float* k, const float* q, int count, float* z, float* phi_k, float* phi_q,
-                    Reg dot) {
+// What a gate lets through: S = keep S + take phi(k) v^T.
+struct Gate {
+  float keep = 1.0F, take = 1.0F;
+};
+
+// sigmoid(x) and 1 - sigmoid(x), neither by subtraction.
+inline Gate gate_of(float x) {
+  float lane[kLanes];
+  store(lane, exp_nonpositive(set1(x > 0.0F ? 0.0F - x : x)));
+  const float more = 1.0F / (1.0F + lane[0]);
+  const float less = lane[0] / (1.0F + lane[0]);
+  return x > 0.0F ? Gate{more, less} : Gate{less, more};
+}
+
+// take phi(k) and phi(q) of `count` elements, z = keep z + take phi(k), and the lanes of phi(q) . z
+// added to `dot`.
+template <FeatureMap kMap, bool kGated>
+inline Reg keys_and_queries(const float* k, const float* q, int count, const Gate& gate, float* z,
+                            float* phi_k, float* phi_q, Reg dot) {
+  const Reg keep = set1(gate.keep);
+  const Reg take = set1(gate.take);
+  const auto taken = [&](Reg key) { return kGated ? mul(take, key) : key; };
+  const auto sum = [&](Reg held, Reg key) {
+    return kGated ? multiply_add(keep, held, key) : add(held, key);
+  };
   int i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const Reg key = phi(load(k + i));
-    const Reg query = phi(load(q + i));
-    const Reg total = add(load(z + i), key);
+    const Reg key = taken(phi<kMap>(load(k + i)));
+    const Reg query = phi<kMap>(load(q + i));
+    const Reg total = sum(load(z + i), key);
     store(phi_k + i, key);
     store(phi_q + i, query);
     store(z + i, total);
     dot = multiply_add(query, total, dot);
   }
   if (const int left = count - i; left > 0) {
-    const Reg key = first(phi(load_n(k + i, left)), left);
-    const Reg query = first(phi(load_n(q + i, left)), left);
-    const Reg total = add(load_n(z + i, left), key);
+    const Reg key = first(taken(phi<kMap>(load_n(k + i, left))), left);
+    const Reg query = first(phi<kMap>(load_n(q + i, left)), left);
+    const Reg total = sum(load_n(z + i, left), key);
     store(phi_k + i, key);
     store(phi_q + i, query);
     store_n(z + i, total, left);
@@ -315,11 +283,11 @@ inline Reg features(const float* k, const float* q, int count, float* z, float* 
   return dot;
 }
 
-// S += phi(k) v^T and out += phi(q)^T S for kN vectors of columns and `rows` rows of S. With
-// kPartial the only vector has `left` columns. What lies `ahead` floats behind is asked for.
-template <int kN, bool kPartial>
-inline void columns(float* state, int64_t dv, int rows, const float* phi_k, const float* phi_q,
-                    const float* v, float* out, int left, int64_t ahead) {
+// S = keep S + phi(k) v^T and out += phi(q)^T S for kN vectors of columns and `rows` rows of S.
+// With kPartial the only vector has `left` columns. What lies `ahead` floats behind is asked for.
+template <bool kGated, int kN, bool kPartial>
+inline void columns(float* state, int64_t dv, int rows, float keep, const float* phi_k,
+                    const float* phi_q, const float* v, float* out, int left, int64_t ahead) {
   Reg value[kN];
   Reg sum[kN];
 #pragma GCC unroll 8
@@ -334,7 +302,8 @@ inline void columns(float* state, int64_t dv, int rows, const float* phi_k, cons
     for (int j = 0; j < kN; ++j) {
       float* at = state + j * kLanes;
       __builtin_prefetch(at + ahead, 1);
-      const Reg updated = multiply_add(key, value[j], kPartial ? load_n(at, left) : load(at));
+      const Reg held = kPartial ? load_n(at, left) : load(at);
+      const Reg updated = multiply_add(key, value[j], kGated ? mul(set1(keep), held) : held);
       kPartial ? store_n(at, updated, left) : store(at, updated);
       sum[j] = multiply_add(query, updated, sum[j]);
     }
@@ -346,19 +315,21 @@ inline void columns(float* state, int64_t dv, int rows, const float* phi_k, cons
 }
 
 // columns() over all dv columns.
-inline void state_rows(float* state, int dv, int rows, const float* phi_k, const float* phi_q,
-                       const float* v, float* out, int64_t ahead) {
+template <bool kGated>
+inline void state_rows(float* state, int dv, int rows, float keep, const float* phi_k,
+                       const float* phi_q, const float* v, float* out, int64_t ahead) {
   int j = 0;
   for (; j + 4 * kLanes <= dv; j += 4 * kLanes) {
-    columns<4, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0, ahead);
+    columns<kGated, 4, false>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, 0, ahead);
   }
   for (; j + 2 * kLanes <= dv; j += 2 * kLanes) {
-    columns<2, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0, ahead);
+    columns<kGated, 2, false>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, 0, ahead);
   }
   for (; j + kLanes <= dv; j += kLanes) {
-    columns<1, false>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, 0, ahead);
+    columns<kGated, 1, false>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, 0, ahead);
   }
-  if (j < dv) columns<1, true>(state + j, dv, rows, phi_k, phi_q, v + j, out + j, dv - j, ahead);
+  if (j == dv) return;
+  columns<kGated, 1, true>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, dv - j, ahead);
 }
 
 inline void divide(float* x, int count, float by) {
@@ -374,7 +345,8 @@ inline void set_zero(float* x, int count) {
   if (i < count) store_n(x + i, set1(0.0F), count - i);
 }
 
-void recur(const RecurArgs& args) {
+template <FeatureMap kMap, bool kGated>
+void recur_with(const RecurArgs& args) {
   alignas(64) float phi_k[kStateRows];
   alignas(64) float phi_q[kStateRows];
   float* z = args.state + int64_t{args.dk} * args.dv;
@@ -383,15 +355,31 @@ void recur(const RecurArgs& args) {
     const float* q = args.q + input * args.q_stride;
     float* out = args.out + input * args.out_stride;
     const int64_t ahead = input + 1 < args.inputs ? 0 : args.next - args.state;
+    const Gate gate = kGated ? gate_of(args.gate[input * args.gate_stride]) : Gate{};
     set_zero(out, args.dv);
     Reg dot = set1(0.0F);
     for (int i = 0; i < args.dk; i += kStateRows) {
       const int rows = args.dk - i < kStateRows ? args.dk - i : kStateRows;
-      dot = features(k + i, q + i, rows, z + i, phi_k, phi_q, dot);
-      state_rows(args.state + int64_t{i} * args.dv, args.dv, rows, phi_k, phi_q,
-                 args.v + input * args.v_stride, out, ahead);
+      dot = keys_and_queries<kMap, kGated>(k + i, q + i, rows, gate, z + i, phi_k, phi_q, dot);
+      state_rows<kGated>(args.state + int64_t{i} * args.dv, args.dv, rows, gate.keep, phi_k, phi_q,
+                         args.v + input * args.v_stride, out, ahead);
     }
     divide(out, args.dv, sum_lanes(dot) + args.eps);
+  }
+}
+
+template <FeatureMap kMap>
+void recur_of(const RecurArgs& args) {
+  args.gate == nullptr ? recur_with<kMap, false>(args) : recur_with<kMap, true>(args);
+}
+
+void recur(const RecurArgs& args) {
+  if (args.map == FeatureMap::kElu) {
+    recur_of<FeatureMap::kElu>(args);
+  } else if (args.map == FeatureMap::kRelu) {
+    recur_of<FeatureMap::kRelu>(args);
+  } else {
+    recur_of<FeatureMap::kNone>(args);
   }
 }
 
@@ -400,6 +388,7 @@ constexpr Kernels kKernels = {.panel = kPanel,
                               .matmul_pairs = matmul<true>,
                               .round_pairs = round_pairs,
                               .norm = norm,
+                              .features = features,
                               .recur = recur,
                               .exp = exp_scaled,
                               .finite = make_finite};

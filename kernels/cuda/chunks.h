@@ -188,8 +188,10 @@ struct ChunkKernel {
         const int row = i / here.padded;
         const int column = i % here.padded;
         const bool inside = column < args.dk;
-        here.q[row * here.stride + column] = inside ? phi(q[row * args.q_stride + column]) : 0.0F;
-        here.k[row * here.stride + column] = inside ? phi(k[row * args.k_stride + column]) : 0.0F;
+        here.q[row * here.stride + column] =
+            inside ? phi(args.map, q[row * args.q_stride + column]) : 0.0F;
+        here.k[row * here.stride + column] =
+            inside ? phi(args.map, k[row * args.k_stride + column]) : 0.0F;
       }
       for (int i = t; i < here.padded; i += kThreads) here.z[i] = i < args.dk ? z[i] : 0.0F;
     });

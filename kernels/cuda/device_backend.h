@@ -23,6 +23,7 @@
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
+#include "kernels/cuda/features.h"
 #include "kernels/cuda/head.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
@@ -59,7 +60,7 @@ class DeviceBackend final : public Backend {
   }
   Precision preferred() const override { return Precision::kBf16; }
   int64_t state_bytes(const Recurrence& recurrence) const override {
-    return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
+    return recurrence.heads * state_floats(form(recurrence), recurrence.dk, recurrence.dv) * 4;
   }
   int chunk() const override { return options_.chunks ? kChunk : 1; }
   Buffer allocate(int64_t bytes, Memory memory) override {
@@ -81,6 +82,7 @@ class DeviceBackend final : public Backend {
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
+  void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
@@ -159,9 +161,13 @@ class DeviceBackend final : public Backend {
   void launch_matmul(const MatmulArgs& args) {
     launch<Kernel>(Kernel::launch(args), args);
   }
-  StateForm form() const { return options_.replay ? StateForm::kReplay : StateForm::kPlain; }
+  // What a gate forgets is not in a log, nor in a chunk's sums.
+  StateForm form(const Recurrence& recurrence) const {
+    return options_.replay && !recurrence.gated ? StateForm::kReplay : StateForm::kPlain;
+  }
+  bool chunked(const Recurrence& recurrence) const { return options_.chunks && !recurrence.gated; }
   void launch_recur(int rows, const RecurArgs& args) {
-    if (form() == StateForm::kReplay) {
+    if (args.form == StateForm::kReplay) {
       launch_recur_form<Recur<StateForm::kReplay>>(rows, args);
     } else {
       launch_recur_form<Recur<StateForm::kPlain>>(rows, args);
@@ -388,6 +394,20 @@ void DeviceBackend<Device>::norm(View x, View residual, const Norm& norm, View o
 }
 
 template <typename Device>
+void DeviceBackend<Device>::features(View x, const RandomFeatures& features, View out) {
+  check_features(x, features, out);
+  const FeatureArgs args = {.features = features,
+                            .scale = features.scale(),
+                            .constant = features.constant(),
+                            .x = x.f32(),
+                            .x_stride = x.stride,
+                            .blocks = x.cols / features.omega.rows,
+                            .out = out.f32(),
+                            .out_stride = out.stride};
+  launch<FeaturesKernel>(FeaturesKernel::launch(x.rows, args), args);
+}
+
+template <typename Device>
 void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recurrence& recurrence,
                                   const RecurrenceInputs& inputs, States states, View out) {
   const int heads = recurrence.heads;
@@ -395,6 +415,10 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
   const int64_t dv = recurrence.dv;
   check_matrix(out, "recur: out is a matrix of fp32");
   check(heads > 0 && dk > 0 && dv > 0, "recur: heads have sizes");
+  check(!is_random(recurrence.map), "recur: random features are made before");
+  check(!recurrence.gated || (inputs.gate.data != nullptr && inputs.gate.cols == heads &&
+                              inputs.gate.rows == out.rows),
+        "recur: a gate per input and head");
   check(inputs.q.cols == heads * dk && inputs.k.cols == heads * dk && inputs.v.cols == heads * dv &&
             out.cols == heads * dv,
         "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
@@ -403,7 +427,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
   RecurArgs args = {.rows = here(rows),
                     .control = control,
                     .part = Part::kAll,
-                    .form = form(),
+                    .form = form(recurrence),
                     .inputs = out.rows,
                     .q = inputs.q.f32(),
                     .k = inputs.k.f32(),
@@ -411,6 +435,9 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .q_stride = inputs.q.stride,
                     .k_stride = inputs.k.stride,
                     .v_stride = inputs.v.stride,
+                    .gate = recurrence.gated ? inputs.gate.f32() : nullptr,
+                    .gate_stride = inputs.gate.stride,
+                    .map = recurrence.map,
                     .heads = heads,
                     .dk = recurrence.dk,
                     .dv = recurrence.dv,
@@ -419,7 +446,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .out = out.f32(),
                     .out_stride = out.stride};
   // Where no row can have a whole chunk, all goes by positions: the same bits, in one launch.
-  if (!options_.chunks || longest(rows, args.inputs) < kChunk)
+  if (!chunked(recurrence) || longest(rows, args.inputs) < kChunk)
     return launch_recur(rows.count, args);
   args.part = Part::kBefore;
   launch_recur(rows.count, args);

@@ -11,12 +11,13 @@
 
 namespace runnel::cuda {
 
-// exp(x) for x <= 0 (larger x counts as 0), 0 below -87. Within 1 ulp. Cody-Waite: x = n ln 2 + r
-// with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is 5e-9.
-constexpr float exp_nonpositive(float x) {
+// exp(x) for x <= most <= 88 (larger x counts as `most`), 0 below -87. Within 1 ulp. Cody-Waite: x
+// = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is
+// 5e-9.
+constexpr float exp_up_to(float most, float x) {
   if (!(x >= -87.0F)) return 0.0F;
   constexpr float kShift = 0x1.8p23F;
-  const float clamped = x < 0.0F ? x : 0.0F;
+  const float clamped = x < most ? x : most;
   const float shifted = clamped * 0x1.715476p+0F + kShift;
   const float n = shifted - kShift;
   // ln 2 in two parts; n times the first is exact.
@@ -33,8 +34,60 @@ constexpr float exp_nonpositive(float x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }
 
+constexpr float exp_nonpositive(float x) { return exp_up_to(0.0F, x); }
+
 // elu(x) + 1.
 constexpr float phi(float x) { return x > 0.0F ? x + 1.0F : exp_nonpositive(x); }
+
+// Of a feature map that takes each number by itself.
+constexpr float phi(FeatureMap map, float x) {
+  if (map == FeatureMap::kElu) return phi(x);
+  return map == FeatureMap::kRelu && 0.0F > x ? 0.0F : x;
+}
+
+// What a gate lets through: sigmoid(x) and 1 - sigmoid(x), neither by subtraction.
+struct Gate {
+  float keep = 1.0F, take = 1.0F;
+};
+constexpr Gate gate_of(float x) {
+  const float e = exp_nonpositive(x > 0.0F ? 0.0F - x : x);
+  const float more = 1.0F / (1.0F + e);
+  const float less = e / (1.0F + e);
+  return x > 0.0F ? Gate{more, less} : Gate{less, more};
+}
+
+// Sine and cosine of x within [-8192, 8192] (what is beyond counts as the end), to 2e-7: x = n pi +
+// r with |r| <= pi / 2, in three parts of which n times the first two are exact; then the Taylor
+// polynomials, whose remainders are below 1e-9.
+struct Angle {
+  float cosine, sine;
+};
+constexpr Angle angle_of(float x) {
+  constexpr float kShift = 0x1.8p23F;
+  const float clamped = x > 8192.0F ? 8192.0F : x < -8192.0F ? -8192.0F : x;
+  const float shifted = clamped * 0x1.45f306p-2F + kShift;
+  const float n = shifted - kShift;
+  const float r = ((clamped - n * 0x1.92p+1F) - n * 0x1.fb4p-11F) - n * 0x1.4442d2p-23F;
+  const float square = r * r;
+  float sine = 1.0F / 6227020800.0F;
+  sine = std::fma(sine, square, -1.0F / 39916800.0F);
+  sine = std::fma(sine, square, 1.0F / 362880.0F);
+  sine = std::fma(sine, square, -1.0F / 5040.0F);
+  sine = std::fma(sine, square, 1.0F / 120.0F);
+  sine = std::fma(sine, square, -1.0F / 6.0F);
+  sine = std::fma(sine * square, r, r);
+  float cosine = -1.0F / 87178291200.0F;
+  cosine = std::fma(cosine, square, 1.0F / 479001600.0F);
+  cosine = std::fma(cosine, square, -1.0F / 3628800.0F);
+  cosine = std::fma(cosine, square, 1.0F / 40320.0F);
+  cosine = std::fma(cosine, square, -1.0F / 720.0F);
+  cosine = std::fma(cosine, square, 1.0F / 24.0F);
+  cosine = std::fma(cosine, square, -0.5F);
+  cosine = std::fma(cosine, square, 1.0F);
+  const uint32_t sign = std::bit_cast<uint32_t>(shifted) << 31;
+  return {std::bit_cast<float>(std::bit_cast<uint32_t>(cosine) ^ sign),
+          std::bit_cast<float>(std::bit_cast<uint32_t>(sine) ^ sign)};
+}
 
 // x * (1 + erf(x / sqrt 2)) / 2, within 2.5e-7. erfc(a) = t P(t) exp(-a^2) with t = 1 / (1 + a /
 // 2); P is fitted to a relative error of 4e-8 on [0, 10].

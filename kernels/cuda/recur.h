@@ -23,6 +23,9 @@ struct RecurArgs {
   const float* k;
   const float* v;
   int64_t q_stride, k_stride, v_stride;
+  const float* gate;  // before the sigmoid; null: none
+  int64_t gate_stride;
+  FeatureMap map;  // not a random one
   int heads, dk, dv;
   float eps;
   States states;
@@ -148,11 +151,16 @@ struct RecurKernel {
     }
   }
 
-  // S += phi(k) v^T on one row of a share, and sum += phi(q) S.
-  static constexpr void advance(Columns& row, float key, float query, const Columns& value,
-                                Columns& sum) {
+  // The gate of one head at one input.
+  static constexpr Gate gate_at(const Args& args, int head, int input) {
+    return args.gate == nullptr ? Gate{} : gate_of(args.gate[input * args.gate_stride + head]);
+  }
+
+  // S = keep S + phi(k) v^T on one row of a share, and sum += phi(q) S. keep = 1 changes no bit.
+  static constexpr void advance(Columns& row, float keep, float key, float query,
+                                const Columns& value, Columns& sum) {
     for (int j = 0; j < Columns::kWidth; ++j) {
-      row.at[j] = std::fma(key, value.at[j], row.at[j]);
+      row.at[j] = std::fma(key, value.at[j], keep * row.at[j]);
       sum.at[j] = std::fma(query, row.at[j], sum.at[j]);
     }
   }
@@ -217,7 +225,8 @@ struct RecurKernel {
     }
   }
 
-  // phi(q), phi(k) and their parts of phi(q) . z go to shared memory, z += phi(k) in place.
+  // phi(q), take phi(k) and the parts of phi(q) . z go to shared memory, z = keep z + take phi(k)
+  // in place.
   template <typename Block>
   static constexpr void features(Block& block, const Args& args, const HeadRun& at, int input) {
     const float* q = args.q + input * args.q_stride + int64_t{at.head} * args.dk;
@@ -228,10 +237,11 @@ struct RecurKernel {
     float* key = query + args.dk;
     float* dot = key + args.dk;
     block.phase([&](int t) {
+      const Gate gate = gate_at(args, at.head, input);
       for (int i = t; i < args.dk; i += kThreads) {
-        query[i] = phi(q[i]);
-        key[i] = phi(k[i]);
-        z[i] += key[i];
+        query[i] = phi(args.map, q[i]);
+        key[i] = gate.take * phi(args.map, k[i]);
+        z[i] = gate.keep * z[i] + key[i];
         dot[i] = query[i] * z[i];
       }
       if constexpr (kReplays) record(block, args, at, input, t);
@@ -252,6 +262,7 @@ struct RecurKernel {
     const int groups = state_share<Columns>(0, kThreads, args.dv).groups;
     block.phase([&](int t) {
       StateShare share = state_share<Columns>(t, kThreads, args.dv);
+      const float keep = gate_at(args, at.head, input).keep;
       for (; share.group < share.groups && share.column < args.dv;
            share.column += kThreads * Columns::kWidth) {
         Columns value{};
@@ -260,11 +271,11 @@ struct RecurKernel {
         if constexpr (kRows > 0) {
           for (int i = 0; i < kRows; ++i) {
             const int row = share.group + i * share.groups;
-            if (row < args.dk) advance(held[t].row[i], key[row], query[row], value, sum);
+            if (row < args.dk) advance(held[t].row[i], keep, key[row], query[row], value, sum);
           }
         } else {
           for (int row = share.group; row < args.dk; row += share.groups) {
-            in_memory(block, args, at, input, row, share.column, value, sum);
+            in_memory(block, args, at, input, keep, row, share.column, value, sum);
           }
         }
         for (int j = 0; j < Columns::kWidth; ++j) {
@@ -285,7 +296,8 @@ struct RecurKernel {
   // The same as advance() on a share of a row of S that is in memory.
   template <typename Block>
   static constexpr void in_memory(Block& block, const Args& args, const HeadRun& at, int input,
-                                  int row, int column, const Columns& value, Columns& sum) {
+                                  float keep, int row, int column, const Columns& value,
+                                  Columns& sum) {
     const float* query = block.template shared<float>();
     const float* key = query + args.dk;
     Columns* there = columns_at(at.state, args.dv, row, column);
@@ -296,7 +308,7 @@ struct RecurKernel {
         redo(held, log[row], *columns_at(log + args.dk, args.dv, 0, column));
       }
     }
-    advance(held, key[row], query[row], value, sum);
+    advance(held, keep, key[row], query[row], value, sum);
     if (!kReplays || at.entry(input) == kReplay - 1) *there = held;
   }
 

@@ -51,7 +51,7 @@ inline bool whole_fits(const Network& network) {
   const auto layers = static_cast<int>(network.layers.size());
   const int heads = recurrence.heads * kTileHeadSize;
   const int width = network.width;
-  if (recurrence.map != FeatureMap::kElu || recurrence.dk != kTileHeadSize ||
+  if (recurrence.map != FeatureMap::kElu || recurrence.gated || recurrence.dk != kTileHeadSize ||
       recurrence.dv != kTileHeadSize || heads > kTileWidth) {
     return false;
   }

@@ -41,6 +41,12 @@ void check_sizes(const Spec& spec) {
         "heads");
   check(within(int64_t{spec.heads} * spec.query_size, kMaxWidth), "heads * query_size");
   check(within(int64_t{spec.heads} * spec.value_size, kMaxWidth), "heads * value_size");
+  check(within(int64_t{spec.heads} * spec.feature_size(), kMaxWidth), "heads * feature_size");
+  check(!is_random(spec.feature_map) ||
+            (spec.features.map == spec.feature_map && spec.features.projections() > 0 &&
+             spec.features.temperature > 0 && spec.features.smoothing > 0),
+        "features");
+  check(is_random(spec.feature_map) || !spec.normalize, "normalize is of random features");
   check(within(spec.vocabulary, kMaxVocabulary), "values");
   check(spec.attention_eps > 0 && spec.attention_eps <= 1, "attention.eps");
   check(spec.norm_eps > 0 && spec.norm_eps <= 1, "norm.eps");
@@ -94,10 +100,10 @@ void check_derived(const Spec& spec) {
       check(size >= 1, "a tensor has elements");
       elements *= size;
     }
-    if (tensor.name != "pos_embedding.pe") trained += elements;
+    if (tensor.name != "pos_embedding.pe" && !tensor.name.ends_with(".omega")) trained += elements;
   }
   check(trained == spec.parameters(), "parameters() counts the trained tensors");
-  const __int128 head = static_cast<__int128>(spec.query_size) * (spec.value_size + 1) * 4;
+  const __int128 head = static_cast<__int128>(spec.feature_size()) * (spec.value_size + 1) * 4;
   check(head * spec.layers * spec.heads == spec.state_bytes(), "state_bytes() does not overflow");
 }
 
@@ -273,8 +279,8 @@ std::vector<std::string> spec_seeds() {
   endless.position = PositionKind::kSinusoidal;
   endless.positions = 0;
   std::vector<std::string> seeds;
-  for (const Spec& spec :
-       {small_image_spec(), small_symbol_spec(), small_text_spec(), plain, endless}) {
+  for (const Spec& spec : {small_image_spec(), small_symbol_spec(), small_text_spec(),
+                           small_gated_spec(), plain, endless}) {
     seeds.push_back(nlohmann::json::parse(spec_to_json(spec)).dump());  // without spaces
   }
   return seeds;

@@ -26,8 +26,22 @@ constexpr const char* kFolder = "tests/golden/";
 constexpr int kChunk = 64;
 constexpr ModelLimits kLimits = {.slots = 1, .rows = 1, .values = kChunk, .steps = 1};
 
-constexpr std::array kModels = {"image_relu_table",  "image_gelu_rgb",   "symbols_gelu_sinusoidal",
-                                "symbols_relu_none", "values_add_table", "values_add_sinusoidal"};
+constexpr std::array kModels = {"image_relu_table",
+                                "image_gelu_rgb",
+                                "symbols_gelu_sinusoidal",
+                                "symbols_relu_none",
+                                "values_add_table",
+                                "values_add_sinusoidal",
+                                "map_relu",
+                                "map_favor",
+                                "map_favor_odd",
+                                "map_fourier",
+                                "map_smoothed",
+                                "map_smoothed_odd",
+                                "map_generalized_relu",
+                                "map_generalized_gelu",
+                                "gated",
+                                "gated_elu"};
 
 // One sequence and what the real classes made of it.
 struct Golden {

@@ -32,6 +32,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
+from fast_transformers.feature_maps import (
+    ActivationFunctionFeatureMap,
+    Favor,
+    GeneralizedRandomFeatures,
+    RandomFourierFeatures,
+    SmoothedRandomFourierFeatures,
+    elu_feature_map,
+)
 from fast_transformers.recurrent.attention import RecurrentAttentionLayer, RecurrentLinearAttention
 from fast_transformers.recurrent.transformers import (
     RecurrentTransformerEncoder,
@@ -46,6 +54,7 @@ import bundle_format
 import random_bundle
 
 STEPS = 200
+FEATURE_STEPS = 256  # of models with another feature map than elu(x) + 1
 SCORED_IMAGES = 100
 STORED_SAMPLES = 64
 
@@ -63,22 +72,117 @@ MODELS = {
     "--combine add --length 200",
     "values_add_sinusoidal": "--layers 3 --width 26 --heads 2 --query-size 17 --value-size 13 "
     "--ffn 30 --values 40 --combine add --endless --begin none",
+    "map_relu": "--width 15 --heads 3 --query-size 7 --value-size 5 --ffn 18 --activation gelu "
+    "--feature-map relu",
+    "map_favor": "--width 14 --heads 2 --query-size 6 --value-size 5 --ffn 17 "
+    "--feature-map favor --features 22",
+    "map_favor_odd": "--width 13 --heads 1 --query-size 9 --value-size 7 --ffn 14 "
+    "--feature-map favor --features 13 --temperature 0.2 --activation gelu",
+    "map_fourier": "--width 14 --heads 2 --query-size 5 --value-size 6 --ffn 15 --activation gelu "
+    "--feature-map fourier --features 46 --temperature 0.1",
+    "map_smoothed": "--width 16 --heads 2 --query-size 9 --value-size 5 --ffn 15 "
+    "--feature-map smoothed_fourier --features 12",
+    "map_smoothed_odd": "--width 12 --heads 3 --query-size 5 --value-size 3 --ffn 14 "
+    "--feature-map smoothed_fourier --features 33 --smoothing 0.6 --activation gelu",
+    "map_generalized_relu": "--width 14 --heads 2 --query-size 5 --value-size 3 --ffn 16 "
+    "--feature-map generalized --features 13 --activation gelu",
+    "map_generalized_gelu": "--width 15 --heads 1 --query-size 6 --value-size 10 --ffn 15 "
+    "--feature-map generalized --features 17 --kernel gelu --temperature 2.5",
+    "gated": "--width 14 --heads 2 --query-size 5 --value-size 6 --ffn 15 --gate "
+    "--feature-map fourier --features 40 --temperature 0.5 --normalize",
+    "gated_elu": "--width 13 --heads 3 --query-size 6 --value-size 3 --ffn 15 --activation gelu "
+    "--gate",
 }
+FEATURE_FLAGS = " --values 11 --endless --combine add"
+
+
+def feature_map(model):
+    """The factory of a fast-transformers feature map; omega comes from the bundle."""
+    attention = model["attention"]
+    kind = attention["feature_map"]
+    if kind == "elu":
+        return elu_feature_map
+    if kind == "relu":
+        return ActivationFunctionFeatureMap.factory(torch.relu)
+    options = {"n_dims": attention["features"], "deterministic_eval": True}
+    if "temperature" in attention:
+        options["softmax_temp"] = attention["temperature"]
+    if kind == "smoothed_fourier":
+        options["smoothing"] = attention.get("smoothing", 1.0)
+    if kind == "generalized":
+        options["kernel_fn"] = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}[
+            attention["kernel"]
+        ]
+    classes = {
+        "favor": Favor,
+        "fourier": RandomFourierFeatures,
+        "smoothed_fourier": SmoothedRandomFourierFeatures,
+        "generalized": GeneralizedRandomFeatures,
+    }
+    return classes[kind].factory(**options)
+
+
+class RandomFeatureAttention(torch.nn.Module):
+    """Gated random feature attention (Peng et al. 2021), which fast-transformers does not have: its
+    feature maps in a recurrence of our own."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.heads, self.eps = model["heads"], model["attention"]["eps"]
+        queries, values = (self.heads * model[key] for key in ("query_size", "value_size"))
+        width = model["width"]
+        self.query_projection = torch.nn.Linear(width, queries)
+        self.key_projection = torch.nn.Linear(width, queries)
+        self.value_projection = torch.nn.Linear(width, values)
+        self.out_projection = torch.nn.Linear(values, width)
+        self.gate = torch.nn.Linear(width, self.heads)
+        self.inner_attention = torch.nn.Module()
+        self.inner_attention.feature_map = feature_map(model)(model["query_size"])
+        self.normalize = model["attention"].get("normalize", False)
+        if self.normalize:
+            self.inner_attention.feature_map.sigma = torch.nn.Parameter(
+                torch.zeros(self.heads, model["query_size"])
+            )
+
+    def features(self, x):
+        x = x.view(len(x), self.heads, -1)
+        inner = self.inner_attention.feature_map
+        if self.normalize:
+            x = torch.nn.functional.normalize(x, dim=-1) * inner.sigma
+        return inner(x)
+
+    def forward(self, query, key, value, state=None, memory=None):
+        q = self.features(self.query_projection(query))
+        k = self.features(self.key_projection(key))
+        v = self.value_projection(value).view(len(value), self.heads, -1)
+        s, z = (0.0, 0.0) if state is None else state
+        gate = torch.sigmoid(self.gate(query)).unsqueeze(-1)
+        z = gate * z + (1 - gate) * k
+        s = gate.unsqueeze(-1) * s + (1 - gate).unsqueeze(-1) * torch.einsum("nhd,nhm->nhdm", k, v)
+        y = torch.einsum("nhd,nhdm->nhm", q, s) / (
+            torch.einsum("nhd,nhd->nh", q, z) + self.eps
+        ).unsqueeze(-1)
+        return self.out_projection(y.reshape(len(y), -1)), [s, z]
+
+
+def build_attention(model):
+    if model["attention"].get("gate"):
+        return RandomFeatureAttention(model)
+    return RecurrentAttentionLayer(
+        RecurrentLinearAttention(model["query_size"], feature_map(model)),
+        model["width"],
+        model["heads"],
+        d_keys=model["query_size"],
+        d_values=model["value_size"],
+    )
 
 
 def build_encoder(model):
     """What RecurrentEncoderBuilder builds; that of 0.4.0 ties width to heads * value size."""
 
     def layer():
-        attention = RecurrentAttentionLayer(
-            RecurrentLinearAttention(model["query_size"]),
-            model["width"],
-            model["heads"],
-            d_keys=model["query_size"],
-            d_values=model["value_size"],
-        )
         return RecurrentTransformerEncoderLayer(
-            attention, model["width"], model["ffn"], dropout=0.0, activation=model["activation"]
+            build_attention(model), model["width"], model["ffn"], dropout=0.0, activation=model["activation"]
         )
 
     norm = torch.nn.LayerNorm(model["width"]) if model["norm"]["final"] else None
@@ -236,6 +340,9 @@ class Output:
 def make_models(output):
     for seed, (name, flags) in enumerate(MODELS.items()):
         directory = os.path.join(HERE, name)
+        steps = STEPS
+        if name.startswith(("map_", "gated")):
+            steps, flags = FEATURE_STEPS, flags + FEATURE_FLAGS
         if not output.compare:
             random_bundle.generate(
                 [
@@ -251,7 +358,7 @@ def make_models(output):
         model = Recurrent(directory, torch.float64)
         vocabulary = model.config["values"]
         rng = np.random.Generator(np.random.PCG64(seed))
-        values = rng.integers(0, vocabulary, STEPS + 1)
+        values = rng.integers(0, vocabulary, steps + 1)
         values[5:9] = [
             0,
             vocabulary - 1,
@@ -259,7 +366,7 @@ def make_models(output):
             vocabulary - 1,
         ]  # the ends of the range have forms of their own
         values = torch.from_numpy(values).unsqueeze(0)
-        head, log_prob = run(model, values, STEPS)
+        head, log_prob = run(model, values, steps)
         if model.is_mixture():
             distance = threshold_distance(head, values[:, 1:])
             print(f"{name}: nearest bin mass {distance:.1e} from its threshold")

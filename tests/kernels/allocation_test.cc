@@ -12,7 +12,7 @@ class Allocation : public KernelTest {};
 // One step of a tiny network of two rows: every operation there is.
 struct Step {
   Guarded table{19, 8}, x{2, 8}, qkv{2, 24}, attended{2, 8}, projected{2, 8}, head{2, 19},
-      scale{1, 8}, state{2, 80};
+      scale{1, 8}, state{2, 80}, omega{4, 3}, features{2, 24};
   Guarded log_probs{1, 2};
   Weight wide, narrow, predictor;
   std::vector<Control> control = std::vector<Control>(2);
@@ -28,7 +28,7 @@ struct Step {
     wide = backend.pack({weights.data(), 24, 8}, {}, Precision::kFp32);
     narrow = backend.pack({weights.data(), 8, 8}, {}, Precision::kFp32);
     predictor = backend.pack({weights.data(), 19, 8}, {}, Precision::kFp32);
-    for (Guarded* matrix : {&table, &scale, &state}) {
+    for (Guarded* matrix : {&table, &scale, &state, &omega}) {
       matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
     }
     for (Control& at : control) {
@@ -46,6 +46,9 @@ struct Step {
     backend.embed(rows, inputs, control.data(),
                   {table.view(), View{}, PositionKind::kSinusoidal, Combine::kAdd, 8}, x.view());
     backend.matmul(x.view(), wide, Activation::kNone, qkv.view());
+    backend.features(qkv.view().columns(0, 16),
+                     {.map = FeatureMap::kFavor, .count = 6, .omega = omega.view(), .sigma = {}},
+                     features.view());
     backend.recur(rows, control.data(), {.heads = 2, .dk = 4, .dv = 4},
                   {qkv.view().columns(0, 8), qkv.view().columns(8, 8), qkv.view().columns(16, 8)},
                   {reinterpret_cast<std::byte*>(state.row(0)), 320, 0}, attended.view());

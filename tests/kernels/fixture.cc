@@ -40,6 +40,9 @@ class SharingBackend final : public Backend {
   void norm(View x, View residual, const Norm& norm, View out) override {
     share([&](Backend& lane) { lane.norm(x, residual, norm, out); });
   }
+  void features(View x, const RandomFeatures& features, View out) override {
+    share([&](Backend& lane) { lane.features(x, features, out); });
+  }
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override {
     share([&](Backend& lane) { lane.recur(rows, control, recurrence, inputs, states, out); });

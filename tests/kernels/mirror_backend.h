@@ -51,6 +51,14 @@ class MirrorBackend final : public Backend {
     on_->norm(from, more, {mirror(norm.scale), mirror(norm.shift), norm.eps}, to);
     bring_back();
   }
+  void features(View x, const RandomFeatures& features, View out) override {
+    RandomFeatures there = features;
+    there.omega = mirror(features.omega);
+    there.sigma = mirror(features.sigma);
+    const View from = mirror(x);
+    on_->features(from, there, mirror(out));
+    bring_back();
+  }
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override {
     const Rows at = mirror(rows);
@@ -59,7 +67,8 @@ class MirrorBackend final : public Backend {
     const int64_t bytes = (slots(rows) - 1) * states.slot_bytes + used;
     States there = states;
     there.base = mirror(states.base, slots(rows) > 0 ? bytes : 0);
-    const RecurrenceInputs given = {mirror(inputs.q), mirror(inputs.k), mirror(inputs.v)};
+    const RecurrenceInputs given = {mirror(inputs.q), mirror(inputs.k), mirror(inputs.v),
+                                    mirror(inputs.gate)};
     const Control* controls = mirror(control, slots(rows));
     on_->recur(at, controls, recurrence, given, there, mirror(out));
     bring_back();

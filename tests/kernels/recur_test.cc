@@ -35,18 +35,31 @@ struct Inputs {
   Inputs(int count, const Shape& shape, int extra)
       : q(count, shape.heads * shape.dk, extra),
         k(count, shape.heads * shape.dk, extra + 1),
-        v(count, shape.heads * shape.dv, extra + 2) {
+        v(count, shape.heads * shape.dv, extra + 2),
+        gate(count, shape.heads, extra + 3) {
     q.fill(random_floats(int64_t{count} * q.cols(), 1));
     k.fill(random_floats(int64_t{count} * k.cols(), 2));
     v.fill(random_floats(int64_t{count} * v.cols(), 3));
+    gate.fill(random_floats(int64_t{count} * gate.cols(), 4, 3.0F));
   }
-  RecurrenceInputs views() { return {q.view(), k.view(), v.view()}; }
-  Guarded q, k, v;
+  RecurrenceInputs views(bool gated = false) {
+    return {q.view(), k.view(), v.view(), gated ? gate.view() : View{}};
+  }
+  Guarded q, k, v, gate;
 };
 
-Recurrence recurrence_of(const Shape& shape) {
-  return {
-      .map = FeatureMap::kElu, .heads = shape.heads, .dk = shape.dk, .dv = shape.dv, .eps = 1e-6F};
+struct Kind {
+  FeatureMap map = FeatureMap::kElu;
+  bool gated = false;
+};
+
+Recurrence recurrence_of(const Shape& shape, Kind kind = {}) {
+  return {.map = kind.map,
+          .gated = kind.gated,
+          .heads = shape.heads,
+          .dk = shape.dk,
+          .dv = shape.dv,
+          .eps = 1e-6F};
 }
 
 // Runs rows of the given lengths, in the given slots.
@@ -67,18 +80,27 @@ reference::Vector slice(Guarded& from, int row, int begin, int count) {
   return {from.row(row) + begin, from.row(row) + begin + count};
 }
 
+reference::Vector mapped(FeatureMap map, reference::Vector x) {
+  for (double& value : x) value = reference::phi(map, value);
+  return x;
+}
+
 // One head of one row against the reference, state and outputs.
-void expect_head(const Shape& shape, Guarded& before, Guarded& after, Batch& batch, int row,
-                 int head, Inputs& inputs, Guarded& out) {
+void expect_head(const Shape& shape, Kind kind, Guarded& before, Guarded& after, Batch& batch,
+                 int row, int head, Inputs& inputs, Guarded& out) {
   const int at = 3 + head * (shape.dk * shape.dv + shape.dk);
   const int slot = batch.slot[row];
   reference::HeadState state = {slice(before, slot, at, shape.dk * shape.dv),
                                 slice(before, slot, at + shape.dk * shape.dv, shape.dk)};
   for (int input = batch.first[row]; input < batch.first[row + 1]; ++input) {
-    const reference::Vector y =
-        reference::attention_step(slice(inputs.q, input, head * shape.dk, shape.dk),
-                                  slice(inputs.k, input, head * shape.dk, shape.dk),
-                                  slice(inputs.v, input, head * shape.dv, shape.dv), 1e-6, state);
+    const auto features = [&](Guarded& of) {
+      return mapped(kind.map, slice(of, input, head * shape.dk, shape.dk));
+    };
+    std::optional<double> gate;
+    if (kind.gated) gate = 1 / (1 + std::exp(-double{inputs.gate.at(input, head)}));
+    const reference::Vector y = reference::attention_step(
+        features(inputs.q), features(inputs.k), slice(inputs.v, input, head * shape.dv, shape.dv),
+        gate, 1e-6, state);
     for (int j = 0; j < shape.dv; ++j) {
       ASSERT_NEAR(out.at(input, head * shape.dv + j), y[j], 2e-5 * (1 + std::abs(y[j])))
           << "dk " << shape.dk << " dv " << shape.dv << " row " << row << " column " << j;
@@ -92,13 +114,21 @@ void expect_head(const Shape& shape, Guarded& before, Guarded& after, Batch& bat
 
 class Recur : public KernelTest {
  protected:
-  void expect_matches(const Shape& shape, Batch batch, int slots) {
+  void expect_matches(const Shape& shape, Batch batch, int slots, Kind kind = {}) {
     Slots held(slots, shape);
     Slots before(slots, shape);
     Inputs inputs(batch.inputs(), shape, 1);
+    // What features() makes is no larger than this, and not negative.
+    if (kind.map == FeatureMap::kNone) {
+      for (Guarded* const x : {&inputs.q, &inputs.k}) {
+        std::vector<float> values = x->values();
+        for (float& value : values) value = std::abs(value);
+        x->fill(values);
+      }
+    }
     Guarded out(batch.inputs(), shape.heads * shape.dv, 4);
-    backend().recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(),
-                    held.states(), out.view());
+    backend().recur(batch.rows(), batch.control(), recurrence_of(shape, kind),
+                    inputs.views(kind.gated), held.states(), out.view());
     out.expect_guards("recur: out");
     held.memory.expect_guards("recur: states");
     std::vector<bool> touched(slots, false);
@@ -106,8 +136,8 @@ class Recur : public KernelTest {
       if (batch.slot[row] < 0) continue;
       touched[batch.slot[row]] = batch.first[row] < batch.first[row + 1];
       for (int head = 0; head < shape.heads; ++head) {
-        expect_head(shape, before.memory, held.memory, batch, static_cast<int>(row), head, inputs,
-                    out);
+        expect_head(shape, kind, before.memory, held.memory, batch, static_cast<int>(row), head,
+                    inputs, out);
       }
     }
     for (int slot = 0; slot < slots; ++slot) {
@@ -124,6 +154,17 @@ TEST_P(Recur, MatchesReferenceOnShapesThatBreak) {
   for (const int dk : {1, 3, 17, 30, 32, 64, 65, 100}) {
     for (const int dv : {1, 3, 16, 17, 31, 32, 33, 100}) {
       expect_matches({2, dk, dv}, Batch({2, 0, 1}, {1, 3, 1}), 3);
+    }
+  }
+}
+
+TEST_P(Recur, MatchesReferenceWithOtherMapsAndGates) {
+  for (const Shape shape : {Shape{2, 1, 3}, Shape{3, 17, 33}, Shape{2, 32, 32}, Shape{1, 65, 20},
+                            Shape{2, 100, 64}, Shape{1, 64, 128}}) {
+    for (const FeatureMap map : {FeatureMap::kNone, FeatureMap::kElu, FeatureMap::kRelu}) {
+      for (const bool gated : {false, true}) {
+        expect_matches(shape, Batch({2, 0, 1}, {1, 3, 1}), 3, {map, gated});
+      }
     }
   }
 }
@@ -162,18 +203,18 @@ TEST_P(Recur, ScanningEqualsStepping) {
     Guarded all(2 * length, shape.heads * shape.dv);
     Guarded single(2 * length, shape.heads * shape.dv);
     Batch both({1, 0}, {length, length});
-    backend().recur(both.rows(), both.control(), recurrence_of(shape), inputs.views(),
-                    scanned.states(), all.view());
+    backend().recur(both.rows(), both.control(), recurrence_of(shape, {.gated = true}),
+                    inputs.views(true), scanned.states(), all.view());
     for (int input = 0; input < 2 * length; ++input) {
       const auto row = [&](View view) {
         view.data = view.f32(input);
         return view.top(1);
       };
       Batch one({input < length ? 1 : 0}, {1});
-      const RecurrenceInputs at = {row(inputs.q.view()), row(inputs.k.view()),
-                                   row(inputs.v.view())};
-      backend().recur(one.rows(), one.control(), recurrence_of(shape), at, stepped.states(),
-                      row(single.view()));
+      const RecurrenceInputs at = {row(inputs.q.view()), row(inputs.k.view()), row(inputs.v.view()),
+                                   row(inputs.gate.view())};
+      backend().recur(one.rows(), one.control(), recurrence_of(shape, {.gated = true}), at,
+                      stepped.states(), row(single.view()));
     }
     EXPECT_TRUE(same_bits(all.values(), single.values()));
     EXPECT_TRUE(same_bits(scanned.memory.values(), stepped.memory.values()));
@@ -191,10 +232,10 @@ TEST_P(Recur, BitsDoNotDependOnThreadsOrOrder) {
   Guarded out_one(60, shape.heads * shape.dv);
   Guarded out_many(60, shape.heads * shape.dv);
   Batch batch(slots, std::vector<int>(60, 1));
-  single->recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(), one.states(),
-                out_one.view());
-  backend().recur(batch.rows(), batch.control(), recurrence_of(shape), inputs.views(),
-                  many.states(), out_many.view());
+  single->recur(batch.rows(), batch.control(), recurrence_of(shape, {.gated = true}),
+                inputs.views(true), one.states(), out_one.view());
+  backend().recur(batch.rows(), batch.control(), recurrence_of(shape, {.gated = true}),
+                  inputs.views(true), many.states(), out_many.view());
   EXPECT_TRUE(same_bits(out_one.values(), out_many.values()));
   EXPECT_TRUE(same_bits(one.memory.values(), many.memory.values()));
 }

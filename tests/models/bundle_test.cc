@@ -31,7 +31,13 @@ std::vector<Spec> all_kinds() {
   odd.query_size = 5;
   odd.value_size = 7;
   odd.value_width = 23;
-  return {small_image_spec(), small_symbol_spec(), small_text_spec(), plain, added, odd};
+  return {small_image_spec(),
+          small_symbol_spec(),
+          small_text_spec(),
+          small_gated_spec(),
+          plain,
+          added,
+          odd};
 }
 
 TEST(Bundle, LoadsWhatWasWritten) {
@@ -87,6 +93,37 @@ TEST(Bundle, TensorsHaveTheNamesOfFastTransformers) {
   }
   EXPECT_EQ(shapes["predictor.weight"], (Shape{9, 24}));
   EXPECT_EQ(shapes["predictor.bias"], (Shape{9}));
+}
+
+TEST(Bundle, RandomFeaturesAndGatesHaveTensorsOfTheirOwn) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const ExpectedTensor& tensor : expected_tensors(small_gated_spec())) {
+    shapes[tensor.name] = tensor.shape;
+  }
+  using Shape = std::vector<int64_t>;
+  const std::string attention = "transformer.layers.1.attention.";
+  EXPECT_EQ(shapes[attention + "inner_attention.feature_map.omega"], (Shape{6, 5}));
+  EXPECT_EQ(shapes[attention + "inner_attention.feature_map.sigma"], (Shape{2, 6}));
+  EXPECT_EQ(shapes[attention + "gate.weight"], (Shape{2, 20}));
+  EXPECT_EQ(shapes[attention + "gate.bias"], (Shape{2}));
+  EXPECT_EQ(small_gated_spec().state_bytes(), 2 * 2 * (11 * 5 + 11) * 4);
+}
+
+TEST(Bundle, ProjectionsThatWereNeverDrawnAreRefused) {
+  const TempDir directory;
+  const Spec spec = small_gated_spec();
+  TensorMap tensors = random_tensors(spec, 5);
+  std::vector<float>& omega =
+      tensors["transformer.layers.1.attention.inner_attention.feature_map.omega"];
+  std::ranges::fill(omega, 0.0F);
+  write_bundle(directory.path(), spec, tensors, StoredType::kF32);
+  const Result<Bundle> bundle = load_bundle(directory.path());
+  ASSERT_FALSE(bundle.ok());
+  EXPECT_EQ(bundle.status().code(), Code::kInvalidArgument);
+  for (const char* want : {"model.safetensors: tensor 'transformer.layers.1.attention.",
+                           "omega': expected random projections, found zeros only"}) {
+    EXPECT_NE(bundle.status().message().find(want), std::string::npos) << bundle.status().message();
+  }
 }
 
 // A change to the tensors of a valid file, and what the error must say.

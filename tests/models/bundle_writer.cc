@@ -54,6 +54,10 @@ std::vector<float> random_tensor(const ExpectedTensor& tensor, Normal& normal) {
   double deviation = 0.1;  // biases
   if (tensor.name == "value_embedding.weight") {
     deviation = 1.0;
+  } else if (tensor.name.ends_with(".sigma")) {
+    mean = 1.0;
+  } else if (tensor.name.ends_with(".omega")) {
+    deviation = 1.0;
   } else if (tensor.shape.size() == 2) {
     deviation = 1.0 / std::sqrt(static_cast<double>(tensor.shape[1]));
   } else if (is_norm(tensor.name) && tensor.name.ends_with(".weight")) {
@@ -162,6 +166,19 @@ Spec small_text_spec() {
   spec.symbols.clear();
   spec.begin.reset();
   spec.text = TextKind::kBytes;
+  return spec;
+}
+
+Spec small_gated_spec() {
+  Spec spec = small_symbol_spec();
+  spec.name = "small-gated";
+  spec.feature_map = FeatureMap::kSmoothedFourier;
+  spec.features.map = spec.feature_map;
+  spec.features.count = 12;
+  spec.features.temperature = 0.3F;
+  spec.features.smoothing = 0.5F;
+  spec.normalize = true;
+  spec.gate = true;
   return spec;
 }
 

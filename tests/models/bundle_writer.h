@@ -42,6 +42,9 @@ Spec small_symbol_spec();
 
 // The bytes of text, without a last position or a first value: the sizes of small_symbol_spec().
 Spec small_text_spec();
+// Gated attention over smoothed Fourier features of unit vectors: every tensor that attention can
+// have. More features than a head has columns, and an odd number.
+Spec small_gated_spec();
 
 // Every tensor of the spec, the same for the same seed on every machine of one kind. Activations
 // stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1, embeddings ~ N(0,

@@ -21,6 +21,7 @@ struct Case {
   bool image;
   Precision precision;
   CudaOptions options = {};  // .library on the host: the one that stands in for it
+  bool gated = false;        // with random features
 };
 
 Spec spec_of(bool image) {
@@ -59,7 +60,9 @@ class CudaModelTest : public testing::TestWithParam<Case> {
     backend_ = std::move(*backend);
   }
 
-  Bundle bundle() const { return random_bundle(spec_of(GetParam().image), 5); }
+  Bundle bundle() const {
+    return random_bundle(GetParam().gated ? small_gated_spec() : spec_of(GetParam().image), 5);
+  }
   void expect_equals_the_cpu();
   std::unique_ptr<Model> make() { return make_on(*backend_); }
   std::unique_ptr<Model> make_on(Backend& backend) {
@@ -257,23 +260,27 @@ TEST(CudaModelLimits, SizesTooLargeForTheGpuAreToldAtTheFirstStepAndStopNothing)
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   return std::string(info.param.on_gpu ? "Gpu" : "Host") +
-         (info.param.image ? "Image" : "Symbols") +
+         (info.param.gated   ? "Gated"
+          : info.param.image ? "Image"
+                             : "Symbols") +
          (info.param.precision == Precision::kFp32 ? "Fp32" : "Bf16") +
          (info.param.options.replay ? "Replay" : "") + (info.param.options.chunks ? "Chunks" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
-                         testing::Values(Case{false, false, Precision::kFp32},
-                                         Case{false, true, Precision::kFp32},
-                                         Case{false, true, Precision::kBf16},
-                                         Case{false, false, Precision::kFp32, {.replay = true}},
-                                         Case{false, true, Precision::kBf16, {.replay = true}},
-                                         Case{true, false, Precision::kFp32},
-                                         Case{true, true, Precision::kFp32},
-                                         Case{true, true, Precision::kBf16},
-                                         Case{true, true, Precision::kBf16, {.replay = true}},
-                                         Case{true, true, Precision::kBf16, {.chunks = true}}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    , CudaModelTest,
+    testing::Values(Case{false, false, Precision::kFp32}, Case{false, true, Precision::kFp32},
+                    Case{false, true, Precision::kBf16},
+                    Case{false, false, Precision::kFp32, {.replay = true}},
+                    Case{false, true, Precision::kBf16, {.replay = true}},
+                    Case{false, false, Precision::kFp32, {}, true},
+                    Case{false, false, Precision::kBf16, {.replay = true}, true},
+                    Case{true, false, Precision::kFp32},
+                    Case{true, false, Precision::kBf16, {}, true},
+                    Case{true, true, Precision::kFp32}, Case{true, true, Precision::kBf16},
+                    Case{true, true, Precision::kBf16, {.replay = true}},
+                    Case{true, true, Precision::kBf16, {.chunks = true}}),
+    case_name);
 INSTANTIATE_TEST_SUITE_P(, CudaLibraryModelTest,
                          testing::Values(Case{false, false, Precision::kFp32, {.library = true}},
                                          Case{false, true, Precision::kBf16, {.library = true}},

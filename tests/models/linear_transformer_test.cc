@@ -17,22 +17,25 @@ namespace {
 constexpr ModelLimits kLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
 
 // Long enough for sequences that run on at random.
-Spec spec_named(bool image) {
-  if (!image) return small_symbol_spec();
+enum class Kind { kSymbols, kImage, kGated };
+
+Spec spec_of(Kind kind) {
+  if (kind == Kind::kSymbols) return small_symbol_spec();
+  if (kind == Kind::kGated) return small_gated_spec();
   Spec spec = small_image_spec();
   spec.image.reset();
   spec.positions = 400;
   return spec;
 }
 
-class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, Precision, bool>> {
+class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kind>> {
  protected:
   void SetUp() override {
     if (!isa_available(isa())) GTEST_SKIP() << "this machine has no " << isa_name(isa());
   }
   Isa isa() const { return std::get<0>(GetParam()); }
   Precision precision() const { return std::get<1>(GetParam()); }
-  Bundle bundle() const { return random_bundle(spec_named(std::get<2>(GetParam())), 5); }
+  Bundle bundle() const { return random_bundle(spec_of(std::get<2>(GetParam())), 5); }
   CpuModel make(int threads = 1) const {
     return make_cpu_model(bundle(), {isa(), threads}, kLimits, precision());
   }
@@ -208,16 +211,17 @@ std::string precision_name(Precision precision) {
   return precision == Precision::kFp32 ? "Fp32" : "Bf16";
 }
 
-std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, bool>>& info) {
+std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Kind>>& info) {
+  constexpr const char* kKinds[] = {"Symbols", "Image", "Gated"};
   return std::string(isa_name(std::get<0>(info.param))) + precision_name(std::get<1>(info.param)) +
-         (std::get<2>(info.param) ? "Image" : "Symbols");
+         kKinds[static_cast<int>(std::get<2>(info.param))];
 }
 
-INSTANTIATE_TEST_SUITE_P(, LinearTransformerTest,
-                         testing::Combine(testing::ValuesIn(kIsas),
-                                          testing::Values(Precision::kFp32, Precision::kBf16),
-                                          testing::Bool()),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    , LinearTransformerTest,
+    testing::Combine(testing::ValuesIn(kIsas), testing::Values(Precision::kFp32, Precision::kBf16),
+                     testing::Values(Kind::kSymbols, Kind::kImage, Kind::kGated)),
+    case_name);
 
 // A model so large that threads share its operations where rows are few.
 class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>> {

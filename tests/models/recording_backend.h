@@ -33,6 +33,9 @@ class RecordingBackend final : public Backend {
   void norm(View x, View residual, const Norm& norm, View out) override {
     to_.norm(x, residual, norm, out);
   }
+  void features(View x, const RandomFeatures& features, View out) override {
+    to_.features(x, features, out);
+  }
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override {
     to_.recur(rows, control, recurrence, inputs, states, out);

@@ -315,7 +315,8 @@ INSTANTIATE_TEST_SUITE_P(
               kImage,
               "/model/attention/scale",
               "1",
-              {"model.attention: expected one of the keys feature_map, eps, found 'scale'"}},
+              {"model.attention: expected one of the keys feature_map, eps, features, "
+               "temperature, smoothing, kernel, normalize, gate, found 'scale'"}},
         Fault{"UnknownNormKey",
               kImage,
               "/model/norm/x",
@@ -339,8 +340,77 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"FeatureMap",
               kImage,
               "/model/attention/feature_map",
-              "\"favor\"",
-              {"model.attention.feature_map: expected 'elu', found 'favor'"}},
+              "\"softmax\"",
+              {"model.attention.feature_map: expected 'elu' or 'relu' or 'favor' or 'fourier' or "
+               "'smoothed_fourier' or 'generalized', found 'softmax'"}},
+        Fault{"FeaturesMissing",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "favor"})",
+              {"model.attention.features: expected an integer from 2 to 16384, found no such key"}},
+        Fault{"OneFeature",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "fourier", "features": 1})",
+              {"model.attention.features: expected an integer from 2 to 16384, found 1"}},
+        Fault{"TwoSmoothedFeatures",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "smoothed_fourier", "features": 2})",
+              {"model.attention.features: expected an integer from 3 to 16384, found 2"}},
+        Fault{"ManyFeatures",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "generalized", "features": 4097, "kernel": "relu"})",
+              {"model.attention.features: expected model.heads times this to be at most 16384, "
+               "found 4 * 4097 = 16388"}},
+        Fault{"FeaturesOfElu",
+              kImage,
+              "/model/attention/features",
+              "32",
+              {"model.attention.features: expected no such key with the feature map 'elu'",
+               "found 32"}},
+        Fault{"NormalizedElu",
+              kImage,
+              "/model/attention/normalize",
+              "true",
+              {"model.attention.normalize: expected no such key with the feature map 'elu'"}},
+        Fault{"SmoothingOfFavor",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "favor", "features": 8, "smoothing": 1})",
+              {"model.attention.smoothing: expected no such key with the feature map 'favor'"}},
+        Fault{"KernelOfFavor",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "favor", "features": 8, "kernel": "relu"})",
+              {"model.attention.kernel: expected no such key with the feature map 'favor'"}},
+        Fault{"NoKernel",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "generalized", "features": 8})",
+              {"model.attention.kernel: expected 'relu' or 'gelu', found no such key"}},
+        Fault{"ZeroTemperature",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "favor", "features": 8, "temperature": 0})",
+              {"model.attention.temperature: expected a number above 0", "at most 1000000",
+               "found 0"}},
+        Fault{"HugeSmoothing",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "smoothed_fourier", "features": 8, "smoothing": 1e39})",
+              {"model.attention.smoothing: expected a number above 0"}},
+        Fault{"GateIsNoWord",
+              kImage,
+              "/model/attention/gate",
+              "\"sigmoid\"",
+              {"model.attention.gate: expected true or false, found 'sigmoid'"}},
+        Fault{"Stabilize",
+              kImage,
+              "/model/attention",
+              R"({"feature_map": "favor", "features": 8, "stabilize": true})",
+              {"model.attention.stabilize: expected no such key", "whole sequence", "found true"}},
         Fault{"ZeroEps",
               kImage,
               "/model/attention/eps",
@@ -677,6 +747,9 @@ void expect_same(const Spec& a, const Spec& b) {
   EXPECT_EQ(a.symbols, b.symbols);
   EXPECT_EQ(a.state_bytes(), b.state_bytes());
   EXPECT_EQ(a.parameters(), b.parameters());
+  EXPECT_EQ(a.features.temperature, b.features.temperature);
+  EXPECT_EQ(a.features.smoothing, b.features.smoothing);
+  EXPECT_EQ(a.features.kernel, b.features.kernel);
   ASSERT_EQ(a.begin.has_value(), b.begin.has_value());
   if (!a.begin.has_value()) return;
   EXPECT_EQ(a.begin->value, b.begin->value);
@@ -695,18 +768,44 @@ TEST(Spec, WritesWhatItReads) {
   for (const float weight : weights) sum += double{weight};
   for (float& weight : weights) weight = static_cast<float>(weight / sum);
   odd.begin->histogram = weights;
-  for (const Spec& spec : {small_image_spec(), small_symbol_spec(), odd}) {
+  Spec generalized = small_gated_spec();
+  generalized.feature_map = generalized.features.map = FeatureMap::kGeneralized;
+  generalized.features.smoothing = 1.0F;
+  generalized.features.kernel = Activation::kGelu;
+  for (const Spec& spec :
+       {small_image_spec(), small_symbol_spec(), odd, small_gated_spec(), generalized}) {
     const Result<Spec> back = parse_spec(spec_to_json(spec), kFile);
     ASSERT_TRUE(back.ok()) << back.status().message();
     expect_same(spec, *back);
   }
 }
 
+TEST(Spec, RandomFeaturesHaveTheTemperatureOfFastTransformers) {
+  json tree = json::parse(kSymbols);
+  tree["model"]["attention"] = {{"feature_map", "smoothed_fourier"}, {"features", 12}};
+  const Result<Spec> smoothed = parse_spec(tree.dump(), kFile);
+  ASSERT_TRUE(smoothed.ok()) << smoothed.status().message();
+  EXPECT_FLOAT_EQ(smoothed->features.temperature, 1 / std::sqrt(7.0F));
+  EXPECT_EQ(smoothed->features.smoothing, 1.0F);
+  EXPECT_EQ(smoothed->feature_size(), 11);
+  EXPECT_EQ(smoothed->state_bytes(), 2 * 3 * (11 * 5 + 11) * 4);
+  EXPECT_FALSE(smoothed->gate || smoothed->normalize);
+  tree["model"]["attention"] = {
+      {"feature_map", "generalized"}, {"features", 12}, {"kernel", "gelu"}, {"gate", true}};
+  const Result<Spec> generalized = parse_spec(tree.dump(), kFile);
+  ASSERT_TRUE(generalized.ok()) << generalized.status().message();
+  EXPECT_EQ(generalized->features.temperature, 1.0F);
+  EXPECT_EQ(generalized->features.kernel, Activation::kGelu);
+  EXPECT_EQ(generalized->feature_size(), 12);
+  EXPECT_TRUE(generalized->gate);
+}
+
 TEST(Spec, ParametersAreTheTrainedTensors) {
-  for (const Spec& spec : {small_image_spec(), small_symbol_spec()}) {
+  for (const Spec& spec : {small_image_spec(), small_symbol_spec(), small_gated_spec()}) {
     int64_t expected = 0;
     for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-      if (tensor.name == "pos_embedding.pe") continue;  // computed, not trained
+      // Computed or drawn, not trained.
+      if (tensor.name == "pos_embedding.pe" || tensor.name.ends_with(".omega")) continue;
       expected += std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
                                   std::multiplies<>());
     }
@@ -752,6 +851,8 @@ TEST(Spec, EveryKeyIsDocumented) {
   std::set<std::string> keys;
   collect_keys(json::parse(spec_to_json(small_image_spec())), "", keys);
   collect_keys(json::parse(spec_to_json(small_symbol_spec())), "", keys);
+  collect_keys(json::parse(spec_to_json(small_gated_spec())), "", keys);
+  keys.insert("model.attention.kernel");
   EXPECT_GE(keys.size(), 34U);
   for (const std::string& key : keys) EXPECT_THAT(page, HasSubstr("`" + key + "`"));
 }

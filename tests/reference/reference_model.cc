@@ -1,5 +1,6 @@
 #include "tests/reference/reference_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -7,7 +8,53 @@
 
 namespace runnel::reference {
 
-double phi(double x) { return x > 0 ? x + 1 : std::exp(x); }
+double phi(FeatureMap map, double x) {
+  if (map == FeatureMap::kElu) return x > 0 ? x + 1 : std::exp(x);
+  return map == FeatureMap::kRelu ? std::max(x, 0.0) : x;
+}
+
+namespace {
+
+double square_of(const Vector& x) {
+  double square = 0;
+  for (const double value : x) square += value * value;
+  return square;
+}
+
+}  // namespace
+
+Vector random_features(const RandomFeatures& map, Vector x, const float* omega,
+                       const float* sigma) {
+  const double size = std::max(std::sqrt(square_of(x)), 1e-12);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] *= std::sqrt(static_cast<double>(map.temperature));
+    if (sigma != nullptr) x[i] *= sigma[i] / size;
+  }
+  const int projections = map.projections();
+  Vector u(projections, 0.0);
+  for (size_t i = 0; i < x.size(); ++i) {
+    for (int j = 0; j < projections; ++j) u[j] += x[i] * omega[i * projections + j];
+  }
+  Vector low;
+  Vector high;
+  const bool smoothed = map.map == FeatureMap::kSmoothedFourier;
+  const double scale = std::sqrt(2.0 / (smoothed ? map.count - 1 : map.count));
+  const double offset = square_of(x) / 2 + std::log(map.count) / 2;
+  for (const double at : u) {
+    if (map.map == FeatureMap::kGeneralized) {
+      low.push_back(activate(map.kernel, at));
+    } else if (map.map == FeatureMap::kFavor) {
+      low.push_back(std::exp(at - offset));
+      high.push_back(std::exp(-at - offset));
+    } else {
+      low.push_back(scale * std::cos(at));
+      high.push_back(scale * std::sin(at));
+    }
+  }
+  low.insert(low.end(), high.begin(), high.end());
+  if (smoothed) low.push_back(map.smoothing);
+  return low;
+}
 
 Vector linear(const Vector& x, const std::vector<float>& weight, const std::vector<float>& bias) {
   const size_t out = weight.size() / x.size();
@@ -39,17 +86,19 @@ double activate(Activation activation, double x) {
   return x;
 }
 
-Vector attention_step(const Vector& q, const Vector& k, const Vector& v, double eps,
-                      HeadState& state) {
+Vector attention_step(const Vector& q, const Vector& k, const Vector& v, std::optional<double> gate,
+                      double eps, HeadState& state) {
+  const double keep = gate.value_or(1.0);
+  const double take = gate.has_value() ? 1.0 - *gate : 1.0;
   const size_t dv = v.size();
   Vector y(dv, 0.0);
   double normalizer = 0;
   for (size_t i = 0; i < k.size(); ++i) {
-    state.z[i] += phi(k[i]);
-    normalizer += phi(q[i]) * state.z[i];
+    state.z[i] = keep * state.z[i] + take * k[i];
+    normalizer += q[i] * state.z[i];
     for (size_t j = 0; j < dv; ++j) {
-      state.s[i * dv + j] += phi(k[i]) * v[j];
-      y[j] += phi(q[i]) * state.s[i * dv + j];
+      state.s[i * dv + j] = keep * state.s[i * dv + j] + take * k[i] * v[j];
+      y[j] += q[i] * state.s[i * dv + j];
     }
   }
   for (double& value : y) value /= normalizer + eps;
@@ -66,8 +115,8 @@ double sinusoid(int64_t position, int column, int width) {
 Model::Model(Spec spec, Tensors tensors) : spec_(std::move(spec)), tensors_(std::move(tensors)) {}
 
 State Model::fresh() const {
-  const HeadState head = {Vector(static_cast<size_t>(spec_.query_size) * spec_.value_size, 0.0),
-                          Vector(spec_.query_size, 0.0)};
+  const HeadState head = {Vector(static_cast<size_t>(spec_.feature_size()) * spec_.value_size, 0.0),
+                          Vector(spec_.feature_size(), 0.0)};
   State state;
   state.layers.assign(spec_.layers, std::vector<HeadState>(spec_.heads, head));
   return state;
@@ -104,6 +153,19 @@ Vector Model::embed(int32_t value, int64_t position) const {
   return x;
 }
 
+// phi of one head's query or key.
+Vector Model::features(const std::string& layer, const Vector& x, int head) const {
+  if (is_random(spec_.feature_map)) {
+    const std::string map = layer + ".attention.inner_attention.feature_map";
+    const float* const sigma =
+        spec_.normalize ? tensor(map + ".sigma").data() + head * x.size() : nullptr;
+    return random_features(spec_.features, x, tensor(map + ".omega").data(), sigma);
+  }
+  Vector y = x;
+  for (double& value : y) value = phi(spec_.feature_map, value);
+  return y;
+}
+
 Vector Model::attention(const std::string& layer, const Vector& x,
                         std::vector<HeadState>& heads) const {
   const Vector q = project(layer + ".attention.query_projection", x);
@@ -112,10 +174,15 @@ Vector Model::attention(const std::string& layer, const Vector& x,
   const auto part = [](const Vector& all, int head, int size) {
     return Vector(all.begin() + int64_t{head} * size, all.begin() + int64_t{head + 1} * size);
   };
+  const Vector gates = spec_.gate ? project(layer + ".attention.gate", x) : Vector();
   Vector joined;
   for (int h = 0; h < spec_.heads; ++h) {
-    const Vector y = attention_step(part(q, h, spec_.query_size), part(k, h, spec_.query_size),
-                                    part(v, h, spec_.value_size), spec_.attention_eps, heads[h]);
+    std::optional<double> gate;
+    if (spec_.gate) gate = 1 / (1 + std::exp(-gates[h]));
+    const Vector y =
+        attention_step(features(layer, part(q, h, spec_.query_size), h),
+                       features(layer, part(k, h, spec_.query_size), h),
+                       part(v, h, spec_.value_size), gate, spec_.attention_eps, heads[h]);
     joined.insert(joined.end(), y.begin(), y.end());
   }
   return project(layer + ".attention.out_projection", joined);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,12 @@ using Tensors = std::map<std::string, std::vector<float>, std::less<>>;
 
 // ---- pieces -------------------------------------------------------------------------------------
 
-// elu(x) + 1.
-double phi(double x);
+// elu(x) + 1, max(x, 0), or x where the features are made already.
+double phi(FeatureMap map, double x);
+
+// The features of one head's query or key (kernels/feature_map.h). `omega` [dk, projections]
+// row-major; `sigma` [dk], null: none.
+Vector random_features(const RandomFeatures& map, Vector x, const float* omega, const float* sigma);
 
 // W x + b; `weight` [out, in] row-major, `bias` [out] or empty.
 Vector linear(const Vector& x, const std::vector<float>& weight, const std::vector<float>& bias);
@@ -32,13 +37,14 @@ double activate(Activation activation, double x);
 
 // One head's state.
 struct HeadState {
-  Vector s;  // [dk, dv]
-  Vector z;  // [dk]
+  Vector s;  // [features, dv]
+  Vector z;  // [features]
 };
 
-// Equations 18-20: S += phi(k) v^T, z += phi(k); returns phi(q)^T S / (phi(q)^T z + eps).
-Vector attention_step(const Vector& q, const Vector& k, const Vector& v, double eps,
-                      HeadState& state);
+// Equations 18-20: S += phi(k) v^T, z += phi(k); returns phi(q)^T S / (phi(q)^T z + eps). q and k
+// are features. With a gate g in (0, 1), S = g S + (1 - g) phi(k) v^T and likewise z.
+Vector attention_step(const Vector& q, const Vector& k, const Vector& v, std::optional<double> gate,
+                      double eps, HeadState& state);
 
 // Column c of the sinusoidal encoding of a position.
 double sinusoid(int64_t position, int column, int width);
@@ -66,6 +72,7 @@ class Model {
   Vector project(const std::string& name, const Vector& x) const;
   Vector norm(const std::string& name, const Vector& x) const;
   Vector embed(int32_t value, int64_t position) const;
+  Vector features(const std::string& layer, const Vector& x, int head) const;
   Vector attention(const std::string& layer, const Vector& x, std::vector<HeadState>& heads) const;
 
   Spec spec_;

@@ -77,6 +77,10 @@ class ToolTest(unittest.TestCase):
 erf = np.vectorize(math.erf)
 
 
+def gelu(x):
+    return x * (1 + erf(x / math.sqrt(2))) / 2
+
+
 def norm(x, tensors, name, eps):
     centred = x - x.mean()
     return (
@@ -95,7 +99,7 @@ class Reference:
     def __init__(self, config, tensors):
         self.config, self.model = config, config["model"]
         self.tensors = {name: values.astype(np.float64) for name, values in tensors.items()}
-        sizes = self.model["layers"], self.model["heads"], self.model["query_size"]
+        sizes = self.model["layers"], self.model["heads"], bundle_format.feature_size(self.model)
         self.S, self.z, self.position = (
             np.zeros((*sizes, self.model["value_size"])),
             np.zeros(sizes),
@@ -121,16 +125,46 @@ class Reference:
             else np.concatenate([x, position])
         )
 
+    def features(self, x, layer):
+        """Queries or keys [heads, query_size] as features [heads, feature_size]."""
+        attention = self.model["attention"]
+        kind = attention["feature_map"]
+        if kind == "elu":
+            return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+        if kind == "relu":
+            return np.maximum(x, 0)
+        inner = layer + bundle_format.INNER_MAP
+        if attention.get("normalize"):
+            x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+            x = x * self.tensors[inner + "sigma"]
+        usual = 1.0 if kind == "generalized" else 1 / math.sqrt(self.model["query_size"])
+        x = x * math.sqrt(attention.get("temperature", usual))
+        u = x @ self.tensors[inner + "omega"]
+        count = attention["features"]
+        if kind == "generalized":
+            return np.maximum(u, 0) if attention["kernel"] == "relu" else gelu(u)
+        if kind == "favor":
+            offset = (x * x).sum(1, keepdims=True) / 2 + math.log(count) / 2
+            return np.concatenate([np.exp(u - offset), np.exp(-u - offset)], axis=1)
+        smoothed = kind == "smoothed_fourier"
+        phi = np.concatenate([np.cos(u), np.sin(u)], axis=1) * math.sqrt(2 / (count - smoothed))
+        if not smoothed:
+            return phi
+        return np.concatenate([phi, np.full((len(x), 1), attention.get("smoothing", 1.0))], axis=1)
+
     def attend(self, x, index, layer):
         heads = self.model["heads"]
 
         def project(what):
             return linear(x, self.tensors, f"{layer}attention.{what}_projection").reshape(heads, -1)
 
-        def feature(y):
-            return np.where(y > 0, y + 1, np.exp(np.minimum(y, 0)))
-
-        q, k, v = feature(project("query")), feature(project("key")), project("value")
+        q, k = (self.features(project(what), layer) for what in ("query", "key"))
+        v = project("value")
+        if self.model["attention"].get("gate"):
+            gate = 1 / (1 + np.exp(-linear(x, self.tensors, layer + "attention.gate")))[:, None]
+            self.S[index] *= gate[:, :, None]
+            self.z[index] *= gate
+            k = k * (1 - gate)
         self.S[index] += k[:, :, None] * v[:, None, :]
         self.z[index] += k
         above = (q[:, :, None] * self.S[index]).sum(1)
@@ -143,11 +177,7 @@ class Reference:
             layer = f"transformer.layers.{index}."
             x = norm(x + self.attend(x, index, layer), self.tensors, layer + "norm1", eps)
             y = linear(x, self.tensors, layer + "linear1")
-            y = (
-                np.maximum(y, 0)
-                if self.model["activation"] == "relu"
-                else y * (1 + erf(y / math.sqrt(2))) / 2
-            )
+            y = np.maximum(y, 0) if self.model["activation"] == "relu" else gelu(y)
             x = norm(
                 x + linear(y, self.tensors, layer + "linear2"), self.tensors, layer + "norm2", eps
             )

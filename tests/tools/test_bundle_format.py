@@ -38,7 +38,7 @@ def constant(path, name):
     """The value of a C++ constant such as `int64_t{1} << 31` or `1 << 20`."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         match = re.search(rf"constexpr \w+ {name} = ([^;]+);", file.read())
-    return eval(re.sub(r"int64_t\{(\d+)\}", r"\1", match.group(1)), {})
+    return eval(re.sub(r"(\d)F\b", r"\1", re.sub(r"int64_t\{(\d+)\}", r"\1", match.group(1))), {})
 
 
 def changed(**changes):
@@ -56,6 +56,10 @@ def changed(**changes):
     return config
 
 
+def favor(**changes):
+    return {"feature_map": "favor", "eps": 1e-6, "features": 8, **changes}
+
+
 class LimitsTest(unittest.TestCase):
     def test_equal_those_of_the_server(self):
         for name, path, theirs in (
@@ -69,6 +73,7 @@ class LimitsTest(unittest.TestCase):
             ("MAX_COMPONENTS", "models/spec.cc", "kMaxComponents"),
             ("MAX_IMAGE_SIDE", "models/spec.cc", "kMaxImageSide"),
             ("MAX_SYMBOL_BYTES", "models/spec.cc", "kMaxSymbolBytes"),
+            ("MAX_FEATURE_NUMBER", "models/spec.cc", "kMaxFeatureNumber"),
         ):
             self.assertEqual(getattr(bundle_format, name), constant(path, theirs), name)
 
@@ -97,6 +102,23 @@ class ConfigTest(unittest.TestCase):
             with self.subTest(changes):
                 bundle_format.check_config(changed(**changes))
 
+    def test_sizes_of_random_features(self):
+        for attention, projections, size in (
+            (favor(), 4, 8),
+            (favor(features=9), 4, 8),
+            (favor(feature_map="smoothed_fourier", features=9, smoothing=0.5), 4, 9),
+            (favor(feature_map="smoothed_fourier", features=8), 3, 7),
+            (favor(feature_map="generalized", features=9, kernel="gelu"), 9, 9),
+        ):
+            config = changed(model__attention={**attention, "normalize": True, "gate": True})
+            bundle_format.check_config(config)
+            shapes = bundle_format.expected_tensors(config)
+            layer = "transformer.layers.1."
+            self.assertEqual(shapes[layer + bundle_format.INNER_MAP + "omega"], (5, projections))
+            self.assertEqual(shapes[layer + bundle_format.INNER_MAP + "sigma"], (3, 5))
+            self.assertEqual(shapes[layer + "attention.gate.weight"], (3, 12))
+            self.assertEqual(bundle_format.state_bytes(config), 4 * 2 * 3 * size * 5)
+
     def test_accepts_text(self):
         text = {"image": None, "model__head": {"kind": "categorical"}}
         bundle_format.check_config(changed(**text, text="bytes"))
@@ -118,6 +140,18 @@ class ConfigTest(unittest.TestCase):
             ({"model__attention__eps": 1e-60}, "model.attention.eps"),
             ({"model__norm__eps": 1.5}, "model.norm.eps", "1.5"),
             ({"model__norm__eps": math.nan}, "model.norm.eps", "nan"),
+            ({"model__attention__feature_map": "cosine"}, "feature_map", "elu, relu", "'cosine'"),
+            ({"model__attention": favor(features=1)}, "features", "2 to 16384", "found 1"),
+            ({"model__attention": favor(features=5462)}, "heads * features", "found 16386"),
+            ({"model__attention": favor(kernel="relu")}, "kernel", "'favor' has no such key"),
+            ({"model__attention": favor(temperature=0.0)}, "temperature", "above 0", "found 0.0"),
+            ({"model__attention": favor(feature_map="smoothed_fourier", features=2)}, "3 to 16384"),
+            (
+                {"model__attention": favor(feature_map="generalized", kernel="tanh")},
+                "relu or gelu",
+                "'tanh'",
+            ),
+            ({"model__attention__normalize": True}, "normalize", "'elu' has no such key"),
             ({"values": 0}, "values", "found 0"),
             ({"values": 255}, "256 bytes", "found 255"),
             ({"model__head__components": 0}, "model.head.components", "1 to 256"),

@@ -120,6 +120,69 @@ class ConvertTest(ToolTest):
             np.testing.assert_array_equal(tensors[name], tensor.numpy(), err_msg=name)
 
 
+def with_omega(state, projections, query=QUERY):
+    state = state.copy()
+    for index in range(LAYERS):
+        name = f"transformer.layers.{index}.{convert.OMEGA}"
+        state[name] = torch.randn(query, projections)
+    return state
+
+
+class FeatureMapTest(ConvertTest):
+    def test_random_features(self):
+        for projections, flags, expected in (
+            (2, "--feature-map favor", {"features": 5}),
+            (2, "--feature-map favor --features 4", {"features": 4}),
+            (
+                9,
+                "--feature-map fourier --features 18 --temperature 0.25",
+                {"features": 18, "temperature": 0.25},
+            ),
+            (2, "--feature-map smoothed_fourier", {"features": 5}),
+            (
+                7,
+                "--feature-map smoothed_fourier --features 16 --smoothing 0.5",
+                {"features": 16, "smoothing": 0.5},
+            ),
+            (9, "--feature-map generalized", {"features": 9, "kernel": "relu"}),
+            (
+                9,
+                "--feature-map generalized --features 9 --kernel gelu",
+                {"features": 9, "kernel": "gelu"},
+            ),
+        ):
+            with self.subTest(flags):
+                state = with_omega(model(), projections)
+                config, tensors = self.convert(self.save(state), *self.flags, *flags.split())
+                self.assert_same(tensors, state)
+                expected = {"feature_map": flags.split()[1], "eps": 1e-6, **expected}
+                self.assertEqual(config["model"]["attention"], expected)
+
+    def test_relu_has_no_tensors(self):
+        config, _ = self.convert(self.save(model()), *self.flags, "--feature-map", "relu")
+        self.assertEqual(config["model"]["attention"], {"feature_map": "relu", "eps": 1e-6})
+
+    def test_refuses(self):
+        state = with_omega(model(), 9)
+        zero = with_omega(model(), 9)
+        zero[f"transformer.layers.1.{convert.OMEGA}"].zero_()
+        for given, flags, *parts in (
+            (state, "--feature-map favor", "--features 5", "9 columns", "18 or 19 features"),
+            (state, "--feature-map smoothed_fourier --features 18", "9 columns", "19 or 20"),
+            (state, "--feature-map generalized --features 8", "9 columns", "with 9 features"),
+            (state, "--feature-map favor --features 18 --kernel relu", "--kernel", "favor"),
+            (state, "--feature-map favor --features 18 --stabilize", "whole sequence"),
+            (state, "--feature-map relu", "omega'", "--feature-map favor"),
+            (model(), "--features 8", "--features", "elu"),
+            (model(), "--feature-map favor", "omega' is missing"),
+            (zero, "--feature-map generalized", "layers.1.", "zeros only"),
+            (state, "--feature-map favor --features 18 --temperature 0", "temperature", "above 0"),
+            (with_omega(model(), 9, 4), "--feature-map generalized", "[5, 9]", "[4, 9]"),
+        ):
+            with self.subTest(flags):
+                self.refuse([self.save(given), *self.flags, *flags.split()], *parts)
+
+
 class ReadsTest(ConvertTest):
     def test_image_generation(self):
         state = model()

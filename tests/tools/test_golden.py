@@ -53,8 +53,9 @@ class GoldenTest(unittest.TestCase):
                 config, tensors = load(os.path.join(GOLDEN, name))
                 bundle_format.check_config(config)
                 stored = golden(name)
-                self.assertEqual(stored["head"].shape, (200, bundle_format.head_width(config)))
-                self.assertEqual(stored["values"].shape, (201,))
+                steps = 256 if name.startswith(("map_", "gated")) else 200
+                self.assertEqual(stored["head"].shape, (steps, bundle_format.head_width(config)))
+                self.assertEqual(stored["values"].shape, (steps + 1,))
                 self.assert_same_run(
                     config, tensors, stored["values"], stored["head"], stored["log_prob"]
                 )
@@ -71,6 +72,8 @@ class GoldenTest(unittest.TestCase):
                     model["position"]["kind"],
                     model["head"]["kind"],
                     model["norm"]["final"],
+                    model["attention"]["feature_map"],
+                    "gate" if model["attention"].get("gate") else "no gate",
                     "dk != dv" if model["query_size"] != model["value_size"] else "dk == dv",
                 }
         self.assertEqual(
@@ -85,6 +88,9 @@ class GoldenTest(unittest.TestCase):
                 "none",
                 "categorical",
                 "mixture_of_logistics",
+                *bundle_format.FEATURE_MAPS,
+                "gate",
+                "no gate",
                 True,
                 False,
                 "dk != dv",

@@ -51,6 +51,36 @@ class RandomBundleTest(ToolTest):
         self.assertEqual(self.content("a"), self.content("b"))
         self.assertNotEqual(self.content("a"), self.content("c"))
 
+    def test_feature_maps(self):
+        for flags, attention in (
+            ("--feature-map relu --gate", {"feature_map": "relu", "gate": True}),
+            ("--feature-map favor", {"feature_map": "favor", "features": 8}),
+            (
+                "--feature-map smoothed_fourier --features 12 --smoothing 0.5 --normalize",
+                {
+                    "feature_map": "smoothed_fourier",
+                    "features": 12,
+                    "smoothing": 0.5,
+                    "normalize": True,
+                },
+            ),
+            (
+                "--feature-map generalized --temperature 0.5 --kernel gelu",
+                {
+                    "feature_map": "generalized",
+                    "features": 8,
+                    "kernel": "gelu",
+                    "temperature": 0.5,
+                },
+            ),
+        ):
+            config, tensors = self.generate(*flags.split())
+            self.assertEqual(config["model"]["attention"], {"eps": 1e-6, **attention})
+            self.assertEqual(
+                {name: values.shape for name, values in tensors.items()},
+                bundle_format.expected_tensors(config),
+            )
+
     def test_flags_replace_the_preset(self):
         config, tensors = self.generate(
             "--layers",

@@ -8,7 +8,8 @@ namespace runnel {
 
 const char* step_part_name(StepPart part) {
   static constexpr std::array<const char*, kStepParts> kNames = {
-      "embed", "qkv", "recur", "out", "norm", "ffn1", "ffn2", "head", "sample", "other"};
+      "embed", "qkv",  "features", "recur",  "out",  "norm",
+      "ffn1",  "ffn2", "head",     "sample", "other"};
   return kNames[static_cast<size_t>(part)];
 }
 
@@ -50,7 +51,8 @@ void TimedBackend::timed(StepPart part, const F& operation) {
 StepPart TimedBackend::part_of(const Weight& weight) const {
   const int values = spec_.heads * spec_.value_size;
   const auto is = [&](int in, int out) { return weight.in == in && weight.out == out; };
-  if (is(spec_.width, 2 * spec_.heads * spec_.query_size + values)) return StepPart::kQkv;
+  const int gates = spec_.gate ? spec_.heads : 0;
+  if (is(spec_.width, 2 * spec_.heads * spec_.query_size + values + gates)) return StepPart::kQkv;
   if (is(spec_.width, spec_.ffn)) return StepPart::kFfn1;
   if (is(spec_.ffn, spec_.width)) return StepPart::kFfn2;
   if (is(values, spec_.width)) return StepPart::kOut;
@@ -68,6 +70,10 @@ void TimedBackend::matmul(View x, const Weight& weight, Activation activation, V
 
 void TimedBackend::norm(View x, View residual, const Norm& norm, View out) {
   timed(StepPart::kNorm, [&] { to_.norm(x, residual, norm, out); });
+}
+
+void TimedBackend::features(View x, const RandomFeatures& features, View out) {
+  timed(StepPart::kFeatures, [&] { to_.features(x, features, out); });
 }
 
 void TimedBackend::recur(Rows rows, const Control* control, const Recurrence& recurrence,

@@ -16,6 +16,7 @@ namespace runnel {
 enum class StepPart : uint8_t {
   kEmbed,
   kQkv,
+  kFeatures,
   kRecur,
   kOut,
   kNorm,
@@ -25,7 +26,7 @@ enum class StepPart : uint8_t {
   kSample,
   kOther
 };
-inline constexpr int kStepParts = 10;
+inline constexpr int kStepParts = 11;
 
 // "embed", "qkv", ...
 const char* step_part_name(StepPart part);
@@ -63,6 +64,7 @@ class TimedBackend final : public Backend {
              View out) override;
   void matmul(View x, const Weight& weight, Activation activation, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
+  void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,

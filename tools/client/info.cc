@@ -66,6 +66,9 @@ Lines spec_lines(const Spec& spec) {
                                  " heads (keys of " + std::to_string(spec.query_size) +
                                  ", values of " + std::to_string(spec.value_size) +
                                  "), feed-forward " + std::to_string(spec.ffn));
+  std::string attention = std::string("linear, feature map ") + feature_map_name(spec.feature_map);
+  if (is_random(spec.feature_map)) attention += " of " + std::to_string(spec.features.count);
+  lines.emplace_back("attention", attention + (spec.gate ? ", gated" : ""));
   std::string head = head_name(spec.head);
   if (spec.head.kind != HeadKind::kCategorical) {
     head += " of " + std::to_string(spec.head.components);

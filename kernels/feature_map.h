@@ -1,0 +1,83 @@
+// The feature maps of linear attention: what queries and keys go through before the recurrence.
+// They are those of fast-transformers (feature_maps/), and random feature attention's (Peng et al.
+// 2021).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/check.h"
+#include "kernels/scalar_math.h"
+#include "kernels/view.h"
+
+namespace runnel {
+
+enum class Activation : uint8_t { kNone, kRelu, kGelu };  // gelu is the exact form, with erf
+
+enum class FeatureMap : uint8_t {
+  kNone,  // x: what is given has been through a map
+  kElu,   // elu(x) + 1
+  kRelu,  // max(x, 0)
+  // By random projections, see RandomFeatures.
+  kFavor,
+  kFourier,
+  kSmoothedFourier,
+  kGeneralized
+};
+
+constexpr bool is_random(FeatureMap map) { return map >= FeatureMap::kFavor; }
+
+// A map by random projections. Of x [dk], one head's query or key, with u = x' omega:
+//   x'                sqrt(temperature) x; with sigma sqrt(temperature) sigma x / max(|x|, 1e-12)
+//   kFavor            exp(u - c), exp(-u - c); c = (|x'|^2 + ln(count)) / 2
+//   kFourier          a cos(u), a sin(u); a = sqrt(2 / count)
+//   kSmoothedFourier  the same of count - 1, and then `smoothing`
+//   kGeneralized      kernel(u)
+// The first two take exp up to e^88 and angles up to 8192; what is beyond counts as that.
+struct RandomFeatures {
+  FeatureMap map = FeatureMap::kFavor;
+  int count =
+      0;  // of features, as fast-transformers has been asked for them; size() is what it has
+  float temperature = 1.0F;
+  float smoothing = 1.0F;
+  Activation kernel = Activation::kRelu;
+  View omega;  // fp32 [dk, projections()]
+  View sigma;  // fp32 [heads, dk], data null: none
+
+  // Cosines and sines come in pairs: an odd one is left out, but counts in the scale.
+  constexpr int pairs() const {
+    return (map == FeatureMap::kSmoothedFourier ? count - 1 : count) / 2;
+  }
+  constexpr int projections() const { return map == FeatureMap::kGeneralized ? count : pairs(); }
+  // Features of one head.
+  constexpr int size() const {
+    if (map == FeatureMap::kGeneralized) return count;
+    return 2 * pairs() + (map == FeatureMap::kSmoothedFourier ? 1 : 0);
+  }
+
+  // sqrt(temperature).
+  float scale() const { return std::sqrt(temperature); }
+  // ln(count) / 2 of kFavor, sqrt(2 / count) of the two with angles.
+  float constant() const {
+    if (map == FeatureMap::kFavor) return static_cast<float>(log_of(count) / 2);
+    return static_cast<float>(
+        std::sqrt(2.0 / (map == FeatureMap::kSmoothedFourier ? count - 1 : count)));
+  }
+};
+
+// Stops the process unless x [n, blocks * dk] and out [n, blocks * size()] are those of `features`.
+inline void check_features(View x, const RandomFeatures& features, View out) {
+  const View omega = features.omega;
+  check(x.type == DType::kF32 && out.type == DType::kF32 && x.rows == out.rows,
+        "features: x and out are matrices of fp32, a row per input");
+  check(is_random(features.map) && omega.rows > 0 && omega.cols == features.projections() &&
+            omega.cols > 0 && omega.stride == omega.cols,
+        "features: omega is [dk, projections], without gaps");
+  check(x.cols % omega.rows == 0 && out.cols == x.cols / omega.rows * features.size(),
+        "features: x [n, blocks * dk], out [n, blocks * size]");
+  check(features.sigma.data == nullptr ||
+            (features.sigma.rows > 0 && features.sigma.cols == omega.rows),
+        "features: sigma is [heads, dk]");
+}
+
+}  // namespace runnel
