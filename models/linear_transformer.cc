@@ -266,7 +266,7 @@ Network LinearTransformer::network() const {
   network.predictor = &predictor_;
   network.head = spec_.head;
   network.states = {states_.data(), slot_bytes_, 0};
-  network.layer_bytes = spec_.state_bytes() / spec_.layers;
+  network.layer_bytes = layer_bytes_;
   return network;
 }
 
