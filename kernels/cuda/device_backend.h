@@ -115,6 +115,10 @@ class DeviceBackend final : public Backend {
     int32_t* slot = stage_.as<int32_t>();
     here_ = {slot, slot + rows.count, rows.count};
     staged_ = rows;
+    longest_ = 0;
+    for (int row = 0; row < rows.count; ++row) {
+      longest_ = std::max(longest_, rows.first[row + 1] - rows.first[row]);
+    }
     launch<StageKernel>(StageKernel::launch(rows.count), {.slot = rows.slot,
                                                           .first = rows.first,
                                                           .count = rows.count,
@@ -132,28 +136,27 @@ class DeviceBackend final : public Backend {
     return static_cast<int64_t>(
         (reinterpret_cast<uintptr_t>(rows.slot) - reinterpret_cast<uintptr_t>(staged_.slot)) / 4);
   }
-  // As many inputs as a row has at most; those of all where the host cannot see it.
+  // As many inputs as a row may have; those of all where the host cannot see it.
   int longest(Rows rows, int inputs) const {
-    if (place(rows) >= staged_.count) return inputs;
-    int most = 0;
-    for (int row = 0; row < rows.count; ++row) {
-      most = std::max(most, rows.first[row + 1] - rows.first[row]);
-    }
-    return most;
+    return place(rows) < staged_.count ? longest_ : inputs;
   }
 
   void note(const Status& status) {
     if (status_.ok()) status_ = status;
   }
-  // A launch of no blocks is none; nor is one that this device has no room for.
+  // Whether this device has room for such a launch; done() tells if not.
+  bool fits(const Launch& launch, const char* instead) {
+    if (launch.shared_bytes <= device_.shared_limit()) return true;
+    note({Code::kFailedPrecondition,
+          "the model's sizes are too large for this GPU: a block of a kernel would need " +
+              std::to_string(launch.shared_bytes) + " bytes of shared memory, and has " +
+              std::to_string(device_.shared_limit()) + ": use " + instead});
+    return false;
+  }
+  // A launch of no blocks is none.
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
-    if (launch.shared_bytes > device_.shared_limit()) {
-      note({Code::kFailedPrecondition,
-            "the model's sizes are too large for this GPU: a block of a kernel would need " +
-                std::to_string(launch.shared_bytes) + " bytes of shared memory, and has " +
-                std::to_string(device_.shared_limit()) + ": use backend cpu"});
-    } else if (launch.blocks > 0) {
+    if (fits(launch, "backend cpu") && launch.blocks > 0) {
       device_.template launch<Kernel>(launch, args);
     }
   }
@@ -233,8 +236,9 @@ class DeviceBackend final : public Backend {
   const ClusterRooms rooms_;
   Buffer workspace_, rounded_;  // the library's, and its inputs as bf16
   Buffer stage_;
-  Rows staged_{};  // by run(); count 0: none
-  Rows here_{};    // the same on the device
+  Rows staged_{};    // by run(); count 0: none
+  Rows here_{};      // the same on the device
+  int longest_ = 0;  // inputs that one of them has
 };
 
 template <typename Device>
@@ -445,12 +449,22 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .states = states,
                     .out = out.f32(),
                     .out_stride = out.stride};
-  // Where no row can have a whole chunk, all goes by positions: the same bits, in one launch.
-  if (!chunked(recurrence) || longest(rows, args.inputs) < kChunk)
-    return launch_recur(rows.count, args);
+  if (recurrence.gated && (options_.replay || options_.chunks)) {
+    note({Code::kFailedPrecondition,
+          "a model with a gate keeps its state plain and takes prompts in steps: use state plain "
+          "and prompts steps"});
+  }
+  // A chunk without room is refused at the first step, which is while loading. Where no row can
+  // have a whole one, all goes by positions: the same bits, in one launch.
+  const Launch chunks = ChunkKernel::launch(rows.count, args);
+  if (!chunked(recurrence) || !fits(chunks, "prompts steps") ||
+      longest(rows, args.inputs) < kChunk) {
+    launch_recur(rows.count, args);
+    return;
+  }
   args.part = Part::kBefore;
   launch_recur(rows.count, args);
-  launch<ChunkKernel>(ChunkKernel::launch(rows.count, args), args);
+  launch<ChunkKernel>(chunks, args);
   args.part = Part::kBehind;
   launch_recur(rows.count, args);
 }

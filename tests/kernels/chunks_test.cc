@@ -109,6 +109,25 @@ TEST(CudaChunks, OnlyWholeChunksOfPositionsAreTaken) {
   EXPECT_TRUE(same_bits(found.out(), stepped.out()));
 }
 
+// Not at the first prompt that has one.
+TEST(CudaChunks, WithoutRoomAreRefusedAtTheFirstStep) {
+  constexpr int kSize = 400;
+  DeviceBackend<HostDevice> backend({.chunks = true}, ThreadOrder::kForward);
+  const Recurrence recurrence = {.heads = 1, .dk = kSize, .dv = 8};
+  const Buffer state = backend.allocate(backend.state_bytes(recurrence), Memory::kDevice);
+  Guarded q(1, kSize), k(1, kSize), v(1, 8), out(1, 8);
+  for (Guarded* at : {&q, &k, &v}) at->fill(random_floats(at->cols(), 5));
+  int32_t slot = 0;
+  const int32_t first[] = {0, 1};
+  const Control control;
+  backend.recur({&slot, first, 1}, &control, recurrence, {q.view(), k.view(), v.view()},
+                {state.data(), state.bytes(), 0}, out.view());
+  EXPECT_EQ(backend.done().status(),
+            Status(Code::kFailedPrecondition,
+                   "the model's sizes are too large for this GPU: a block of a kernel would need "
+                   "278336 bytes of shared memory, and has 232448: use prompts steps"));
+}
+
 TEST(CudaChunks, LieAtMultiplesOfTheirLength) {
   const auto at = [](int64_t position, int inputs, int begin, int count) {
     const Chunks chunks = chunks_of(position, inputs);

@@ -106,6 +106,27 @@ TEST(CudaReplay, AStateHasRoomForItsLog) {
   EXPECT_EQ(replay.state_bytes(recurrence), 8 * (32 * 32 + 32 + 7 * (32 + 32)) * 4);
 }
 
+// At the first step, which is while loading; nor are chunks.
+TEST(CudaReplay, IsNotForAGate) {
+  for (const CudaOptions& options : {CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
+    DeviceBackend<HostDevice> backend(options, ThreadOrder::kForward);
+    const Recurrence recurrence = {.gated = true, .heads = 1, .dk = 4, .dv = 4};
+    const Buffer state = backend.allocate(backend.state_bytes(recurrence), Memory::kDevice);
+    Guarded q(1, 4), k(1, 4), v(1, 4), gate(1, 1), out(1, 4);
+    for (Guarded* at : {&q, &k, &v, &gate}) at->fill(random_floats(at->cols(), 5));
+    int32_t slot = 0;
+    const int32_t first[] = {0, 1};
+    const Control control;
+    backend.recur({&slot, first, 1}, &control, recurrence,
+                  {q.view(), k.view(), v.view(), gate.view()}, {state.data(), state.bytes(), 0},
+                  out.view());
+    EXPECT_EQ(backend.done().status(),
+              Status(Code::kFailedPrecondition,
+                     "a model with a gate keeps its state plain and takes prompts in steps: use "
+                     "state plain and prompts steps"));
+  }
+}
+
 // S is one page here, which can be written at a flush alone: anything else ends the test.
 TEST(CudaReplay, OnlyAFlushWritesTheState) {
   constexpr int kSize = 32;

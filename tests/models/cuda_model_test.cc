@@ -274,7 +274,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{false, false, Precision::kFp32, {.replay = true}},
                     Case{false, true, Precision::kBf16, {.replay = true}},
                     Case{false, false, Precision::kFp32, {}, true},
-                    Case{false, false, Precision::kBf16, {.replay = true}, true},
+                    Case{false, false, Precision::kBf16, {}, true},
                     Case{true, false, Precision::kFp32},
                     Case{true, false, Precision::kBf16, {}, true},
                     Case{true, true, Precision::kFp32}, Case{true, true, Precision::kBf16},
