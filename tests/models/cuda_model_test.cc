@@ -267,20 +267,21 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
          (info.param.options.replay ? "Replay" : "") + (info.param.options.chunks ? "Chunks" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , CudaModelTest,
-    testing::Values(Case{false, false, Precision::kFp32}, Case{false, true, Precision::kFp32},
-                    Case{false, true, Precision::kBf16},
-                    Case{false, false, Precision::kFp32, {.replay = true}},
-                    Case{false, true, Precision::kBf16, {.replay = true}},
-                    Case{false, false, Precision::kFp32, {}, true},
-                    Case{false, false, Precision::kBf16, {}, true},
-                    Case{true, false, Precision::kFp32},
-                    Case{true, false, Precision::kBf16, {}, true},
-                    Case{true, true, Precision::kFp32}, Case{true, true, Precision::kBf16},
-                    Case{true, true, Precision::kBf16, {.replay = true}},
-                    Case{true, true, Precision::kBf16, {.chunks = true}}),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
+                         testing::Values(Case{false, false, Precision::kFp32},
+                                         Case{false, true, Precision::kFp32},
+                                         Case{false, true, Precision::kBf16},
+                                         Case{false, false, Precision::kFp32, {.replay = true}},
+                                         Case{false, true, Precision::kBf16, {.replay = true}},
+                                         Case{false, false, Precision::kFp32, {}, true},
+                                         Case{false, false, Precision::kBf16, {}, true},
+                                         Case{true, false, Precision::kFp32},
+                                         Case{true, false, Precision::kBf16, {}, true},
+                                         Case{true, true, Precision::kFp32},
+                                         Case{true, true, Precision::kBf16},
+                                         Case{true, true, Precision::kBf16, {.replay = true}},
+                                         Case{true, true, Precision::kBf16, {.chunks = true}}),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(, CudaLibraryModelTest,
                          testing::Values(Case{false, false, Precision::kFp32, {.library = true}},
                                          Case{false, true, Precision::kBf16, {.library = true}},
