@@ -15,9 +15,9 @@ build: setup  ## build the release in build/release
 	@cmake --preset release $(CMAKE_FLAGS) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset release -j $(JOBS)
 
-demo: ## serve zoo/mnist, ask it for 16 digits, write digits.png
+demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
-	@tools/demo build/release/runnel zoo/mnist digits.png
+	@tools/demo build/release/runnel zoo/mnist-small digits.png
 
 test:  ## every test, in the release build
 	@tools/setup test

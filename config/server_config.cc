@@ -289,7 +289,7 @@ Status check_config(const ServerConfig& config) {
   if (config.models.empty()) {
     return invalid_argument(
         "there is nothing to serve: name the directory of a bundle, as in 'runnel serve "
-        "zoo/mnist', or set models in the config file");
+        "zoo/mnist-small', or set models in the config file");
   }
   if (static_cast<int64_t>(config.models.size()) > kMaxModels) {
     return invalid_argument("models has " + std::to_string(config.models.size()) +

@@ -6,8 +6,8 @@ einsum, and each value is drawn as they draw it and fed back. Nothing is compile
 measured is the loop after a warm-up, with as many threads as serve it best: let each count have a few steps, keep the
 best.
 
-    tools/bench_peer.py zoo/mnist --batch 1,32                     # values per second
-    build/release/runnel generate --count 4 --seed 7 --json | tools/bench_peer.py zoo/mnist --check -
+    tools/bench_peer.py zoo/mnist-small --batch 1,32                     # values per second
+    build/release/runnel generate --count 4 --seed 7 --json | tools/bench_peer.py zoo/mnist-small --check -
 
 --check proves that it is the same model: it forces the sequences that runnel has sampled through the loop and compares
 the log-probability of every value.

@@ -30,7 +30,7 @@ except ImportError as error:
     sys.exit(2)
 
 EXAMPLES = """examples:
-  evaluate.py --runnel build/release/runnel --dataset mnist --data data --first 100 zoo/mnist
+  evaluate.py --runnel build/release/runnel --dataset mnist --data data --first 100 zoo/mnist-small
   evaluate.py --server 127.0.0.1:50051 --dataset text --data data zoo/text
 """
 

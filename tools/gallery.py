@@ -32,7 +32,7 @@ except ImportError as error:
     sys.exit(2)
 
 EXAMPLES = """examples:
-  gallery.py --runnel build/release/runnel --dataset mnist --data data --out docs/images/mnist zoo/mnist
+  gallery.py --runnel build/release/runnel --dataset mnist --data data --out docs/images/mnist zoo/mnist-small
   gallery.py --server 127.0.0.1:50051 --dataset text --values 800 --out /tmp zoo/text
 """
 HIDDEN = 96  # the grey of what is not there yet

@@ -87,13 +87,13 @@ class RootFileSystem(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.root = pathlib.Path(folder.name) / "root"
-        output(ROOT / "docker" / "rootfs", RUNNEL, ROOT / "zoo" / "mnist", cls.root)
+        output(ROOT / "docker" / "rootfs", RUNNEL, ROOT / "zoo" / "mnist-small", cls.root)
 
     def test_the_program_runs_on_its_libraries_alone(self):
         loader = next(p for p in self.root.rglob("ld-linux*") if p.is_file())
         folders = ":".join(sorted({str(p.parent) for p in self.root.rglob("*.so*")}))
         command = [loader, "--inhibit-cache", "--library-path", folders, self.root / "usr/bin/runnel"]
-        self.assertIn("813", output(*command, "info", self.root / "zoo" / "mnist"))
+        self.assertIn("813", output(*command, "info", self.root / "zoo" / "mnist-small"))
         used = re.findall(r"=> (/\S+)", output(loader, "--inhibit-cache", "--library-path", folders, "--list",
                                                self.root / "usr/bin/runnel"))
         self.assertEqual([path for path in used if not path.startswith(str(self.root))], [])
@@ -139,7 +139,7 @@ class Promises(unittest.TestCase):
 
     def test_compose_gives_the_states_their_memory(self):
         words = arguments(re.search(r"command: (\[.*\])", COMPOSE).group(1))
-        info = json.loads(output(RUNNEL, "info", ROOT / "zoo" / "mnist", "--json"))
+        info = json.loads(output(RUNNEL, "info", ROOT / "zoo" / "mnist-small", "--json"))
         # The formula of docs/deploy.md.
         needed = (64 << 20) + 4 * int(info["parameters"]) + setting(words, "--sessions", 256) * (
             int(info["state_bytes"]) + 24 * setting(words, "--stream-room", 1024))

@@ -19,7 +19,7 @@ import unittest
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUNDLE = ROOT / "zoo" / "mnist"
+BUNDLE = ROOT / "zoo" / "mnist-small"
 IMAGES = ROOT / "tests" / "golden" / "mnist_test_100.idx3-ubyte"
 EXPECTED_BITS = ROOT / "tests" / "golden" / "zoo_mnist" / "bits_per_dim.json"
 RUNNEL = ""
@@ -138,10 +138,10 @@ class EndToEnd(unittest.TestCase):
     def test_info_and_health(self):
         self.assertEqual(run("health", "--server", self.server.address).returncode, 0)
         info = self.call("info")
-        self.assertEqual(info["models"][0]["name"], "mnist")
+        self.assertEqual(info["models"][0]["name"], "mnist-small")
         self.assertEqual(info["models"][0]["state_bytes"], 4 * 4 * (32 * 32 + 32) * 4)
         bundle = run_json("info", BUNDLE)
-        self.assertIn("mnist", json.dumps(bundle))
+        self.assertIn("mnist-small", json.dumps(bundle))
 
     def test_a_server_that_is_not_there_is_named(self):
         for command in (["health"], ["info"], ["generate"]):

@@ -184,7 +184,7 @@ TEST(Golden, TheReferenceAgreesOnEverySmallModel) {
 }
 
 TEST(Golden, TheReferenceAgreesOnADigit) {
-  const Bundle bundle = load("zoo/mnist");
+  const Bundle bundle = load("zoo/mnist-small");
   const Golden golden = load_golden("zoo_mnist", 8)[0];
   expect_near(run_reference(bundle, golden.values), golden, bundle.spec.head.width(), 1e-6, 1e-6);
 }
@@ -220,7 +220,7 @@ TEST(Golden, TheGpuAgrees) {
     }
   };
   for (const std::string name : kModels) agree(kFolder + name, name, 1);
-  agree("zoo/mnist", "zoo_mnist", 8);
+  agree("zoo/mnist-small", "zoo_mnist", 8);
 }
 
 class GoldenTest : public testing::TestWithParam<Isa> {
@@ -244,7 +244,7 @@ TEST_P(GoldenTest, EverySmallModel) {
 }
 
 TEST_P(GoldenTest, EightDigits) {
-  const Bundle bundle = load("zoo/mnist");
+  const Bundle bundle = load("zoo/mnist-small");
   for (const Golden& golden : load_golden("zoo_mnist", 8)) {
     const Golden found = run_model(bundle, GetParam(), golden.values);
     expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
@@ -295,12 +295,12 @@ void expect_bits_per_dim(Model& model, size_t count, double tolerance) {
 
 void expect_bits_per_dim(std::optional<Isa> isa, Precision precision, size_t count,
                          double tolerance) {
-  const CpuModel made = make_cpu_model(load("zoo/mnist"), {isa, 0}, kLimits, precision);
+  const CpuModel made = make_cpu_model(load("zoo/mnist-small"), {isa, 0}, kLimits, precision);
   expect_bits_per_dim(*made.model, count, tolerance);
 }
 
 void expect_bits_per_dim(Backend& backend, Precision precision, size_t count, double tolerance) {
-  const auto model = make_linear_transformer(load("zoo/mnist"), backend, kLimits, precision);
+  const auto model = make_linear_transformer(load("zoo/mnist-small"), backend, kLimits, precision);
   ASSERT_TRUE(model.ok());
   expect_bits_per_dim(**model, count, tolerance);
 }

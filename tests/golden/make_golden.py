@@ -12,10 +12,10 @@ what it computes with what is stored and writes nothing. --only does one of the 
             safetensors file: values [T + 1] (whole numbers as F32), head [T, outputs] (what the
             head gave after value t), log_prob [T] (natural, of value t + 1 given values 0..t; the
             training form for mixtures).
-  mnist     zoo_mnist/golden.bin, of zoo/mnist on test images: values [8, 784], head [8, 200, 30],
+  mnist     zoo_mnist/golden.bin, of zoo/mnist-small on test images: values [8, 784], head [8, 200, 30],
             log_prob [8, 783], bits_per_dim [100]; the last also in zoo_mnist/bits_per_dim.json.
   samples   zoo_mnist/samples.idx3-ubyte: the first 64 of the digits that the plain PyTorch loop
-            samples from zoo/mnist in float32; zoo_mnist/samples.json: the bits per dimension of
+            samples from zoo/mnist-small in float32; zoo_mnist/samples.json: the bits per dimension of
             each of the 64 and, over all digits sampled, mean, deviation and standard error, scored
             in float64.
             Another version of torch may draw other digits.
@@ -403,7 +403,7 @@ def make_mnist(output, mnist):
             output.bytes(fixture, idx_bytes(read_idx(file.read())[:SCORED_IMAGES]))
     with open(os.path.join(HERE, fixture), "rb") as file:
         images = torch.from_numpy(read_idx(file.read()).astype(np.int64))
-    model = Recurrent(os.path.join(ROOT, "zoo/mnist"), torch.float64)
+    model = Recurrent(os.path.join(ROOT, "zoo/mnist-small"), torch.float64)
     head, log_prob = run(model, images, STEPS)
     bits = bits_per_dim(log_prob)
     output.tensors(
@@ -429,7 +429,7 @@ def sample_digits(model, count, seed):
 
 
 def make_samples(output, count, batch=256):
-    directory = os.path.join(ROOT, "zoo/mnist")
+    directory = os.path.join(ROOT, "zoo/mnist-small")
     plain, exact = Recurrent(directory, torch.float32), Recurrent(directory, torch.float64)
     first, bits = None, []
     for seed in range(count // batch):

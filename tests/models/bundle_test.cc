@@ -291,9 +291,9 @@ TEST(Bundle, DigestFollowsTheWeights) {
 }
 
 TEST(Bundle, ShippedBundleLoads) {
-  const Result<Bundle> bundle = load_bundle("zoo/mnist");
+  const Result<Bundle> bundle = load_bundle("zoo/mnist-small");
   ASSERT_TRUE(bundle.ok()) << bundle.status().message();
-  EXPECT_EQ(bundle->spec.name, "mnist");
+  EXPECT_EQ(bundle->spec.name, "mnist-small");
   EXPECT_EQ(bundle->spec.parameters(), 813598);
   EXPECT_EQ(bundle->spec.max_length(), 784);
 }

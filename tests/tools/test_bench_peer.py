@@ -26,7 +26,7 @@ class BenchPeerTest(ToolTest):
         return bench_peer.differences(bench_peer.Peer(bundle), values, log_prob)[0]
 
     def test_equals_fast_transformers_on_zoo_mnist(self):
-        self.assertLess(self.golden_difference(os.path.join(ROOT, "zoo", "mnist"), "zoo_mnist"), 1e-3)
+        self.assertLess(self.golden_difference(os.path.join(ROOT, "zoo", "mnist-small"), "zoo_mnist"), 1e-3)
 
     def test_equals_fast_transformers_on_other_shapes(self):
         for name in ("image_gelu_rgb", "symbols_gelu_sinusoidal", "symbols_relu_none", "values_add_table"):
@@ -43,7 +43,7 @@ class BenchPeerTest(ToolTest):
         return json.dumps({"numerics": f"cpu/avx512/{precision}/step/state-fp32", "samples": samples})
 
     def test_checks_against_generated_sequences(self):
-        bundle = os.path.join(ROOT, "zoo", "mnist")
+        bundle = os.path.join(ROOT, "zoo", "mnist-small")
         code, out, err = self.run_tool(bench_peer, [bundle, "--check", self.write("a.json", self.generated())])
         self.assertEqual((code, err), (0, ""))
         self.assertEqual((json.loads(out)["sequences"], json.loads(out)["values"]), (2, 50))
@@ -65,7 +65,7 @@ class BenchPeerTest(ToolTest):
         self.assertGreater(first["values_per_s"], 0)
 
     def test_refuses(self):
-        bundle = os.path.join(ROOT, "zoo", "mnist")
+        bundle = os.path.join(ROOT, "zoo", "mnist-small")
         self.assert_refused(bench_peer, [self.path("none")], "config.json")
         self.assert_refused(bench_peer, [bundle, "--steps", "0"], "--steps", "found 0")
 

@@ -415,7 +415,7 @@ class ReadsTest(ConvertTest):
         self.assertIn("not stored", text)
 
     def test_the_shipped_model_is_what_the_tool_writes(self):
-        shipped = os.path.join(os.path.dirname(TOOLS), "zoo/mnist")
+        shipped = os.path.join(os.path.dirname(TOOLS), "zoo/mnist-small")
         with open(os.path.join(shipped, "config.json"), encoding="utf-8") as file:
             config = json.load(file)
         tensors = bundle_format.read_safetensors(os.path.join(shipped, "model.safetensors"))
@@ -425,9 +425,8 @@ class ReadsTest(ConvertTest):
                 "iteration": 1,
             }
         )
-        card = os.path.join(TOOLS, "cards/mnist.md")
         again, _ = self.convert(
-            path, "--heads", "4", "--image", "28x28x1", "--name", "mnist", "--card", card
+            path, "--heads", "4", "--image", "28x28x1", "--begin", "0", "--name", "mnist-small", "--dtype", "bf16"
         )
         self.assertEqual(again, config)
         for name in ("model.safetensors", "config.json"):
@@ -436,10 +435,6 @@ class ReadsTest(ConvertTest):
                 open(self.path("bundle", name), "rb") as new,
             ):
                 self.assertEqual(old.read(), new.read(), name)
-        with open(os.path.join(shipped, "README.md"), encoding="utf-8") as old:
-            self.assertEqual(
-                old.read().split("Converted from")[0], self.card().split("Converted from")[0]
-            )
 
 
 class RefusesTest(ConvertTest):

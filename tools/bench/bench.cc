@@ -37,10 +37,10 @@ constexpr Measurement kMeasurements[] = {{"limits", Needs::kNothing, Unasked::kN
                                          {"samples", Needs::kServer, Unasked::kDone}};
 
 constexpr const char* kExamples = R"(Examples:
-  runnel bench zoo/mnist                          everything about an engine in this process
-  runnel bench zoo/mnist --what engine --batch 1,32 --threads 1
+  runnel bench zoo/mnist-small                          everything about an engine in this process
+  runnel bench zoo/mnist-small --what engine --batch 1,32 --threads 1
   runnel bench --what limits                      what this machine can do at most
-  runnel serve zoo/mnist --sessions 512 --batch-rows 512 --samples 512 &
+  runnel serve zoo/mnist-small --sessions 512 --batch-rows 512 --samples 512 &
   runnel bench --server 127.0.0.1:50051           the same sequences through gRPC, twice: a stream
                                                   for each, and one stream for all
 

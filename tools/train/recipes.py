@@ -50,11 +50,11 @@ def spec(name, data, layers, heads):
         },
         "values": data.values,
     }
+    if data.begin:
+        config["begin"] = data.begin
     if data.image:
         config["model"]["head"] = {"kind": "mixture_of_logistics", "components": COMPONENTS}
         config["image"] = data.image
     if data.unit == "byte":
         config["text"] = "bytes"
-    if data.begin:
-        config["begin"] = data.begin
     return config
