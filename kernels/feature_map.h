@@ -36,8 +36,7 @@ constexpr bool is_random(FeatureMap map) { return map >= FeatureMap::kFavor; }
 // The first two take exp up to e^88 and angles up to 8192; what is beyond counts as that.
 struct RandomFeatures {
   FeatureMap map = FeatureMap::kFavor;
-  int count =
-      0;  // of features, as fast-transformers has been asked for them; size() is what it has
+  int count = 0;  // of features, as fast-transformers has been asked for them; it has size()
   float temperature = 1.0F;
   float smoothing = 1.0F;
   Activation kernel = Activation::kRelu;

@@ -37,49 +37,53 @@ struct alignas(8) NeighbourPair {
   float at[2];
 };
 
+// A fragment of the pairs that pair(i) gives.
+template <typename Split, typename Block, typename Pairs>
+constexpr Split split_pairs(Block& block, const Pairs& pair) {
+  Split parts;
+  for (int i = 0; i < static_cast<int>(std::size(parts.high.pair)); ++i) {
+    const NeighbourPair x = pair(i);
+    split(block, x.at[0], x.at[1], parts.high.pair[i], parts.low.pair[i]);
+  }
+  return parts;
+}
+// Two elements side by side, at an even place; and two of one column.
+constexpr NeighbourPair across(const float* x) {
+  return *reinterpret_cast<const NeighbourPair*>(x);
+}
+constexpr NeighbourPair down(const float* x, int stride) { return {{x[0], x[stride]}}; }
+
 // Element (row, k) of A stands at from[row * stride + k], stride and `from` even.
 template <typename Block>
 constexpr SplitA split_a(Block& block, const float* from, int stride, int lane) {
-  SplitA a;
-  for (int i = 0; i < 4; ++i) {
+  return split_pairs<SplitA>(block, [&](int i) {
     const Element at = element_a(lane, i);
-    const auto& x = *reinterpret_cast<const NeighbourPair*>(from + at.row * stride + at.col);
-    split(block, x.at[0], x.at[1], a.high.pair[i], a.low.pair[i]);
-  }
-  return a;
+    return across(from + at.row * stride + at.col);
+  });
 }
 // Element (row, k) of A stands at from[k * stride + row].
 template <typename Block>
 constexpr SplitA split_a_turned(Block& block, const float* from, int stride, int lane) {
-  SplitA a;
-  for (int i = 0; i < 4; ++i) {
+  return split_pairs<SplitA>(block, [&](int i) {
     const Element at = element_a(lane, i);
-    const float* x = from + at.col * stride + at.row;
-    split(block, x[0], x[stride], a.high.pair[i], a.low.pair[i]);
-  }
-  return a;
+    return down(from + at.col * stride + at.row, stride);
+  });
 }
 // Element (k, column) of B stands at from[k * stride + column].
 template <typename Block>
 constexpr SplitB split_b(Block& block, const float* from, int stride, int lane) {
-  SplitB b;
-  for (int i = 0; i < 2; ++i) {
+  return split_pairs<SplitB>(block, [&](int i) {
     const Element at = element_b(lane, i);
-    const float* x = from + at.row * stride + at.col;
-    split(block, x[0], x[stride], b.high.pair[i], b.low.pair[i]);
-  }
-  return b;
+    return down(from + at.row * stride + at.col, stride);
+  });
 }
 // Element (k, column) of B stands at from[column * stride + k], stride and `from` even.
 template <typename Block>
 constexpr SplitB split_b_turned(Block& block, const float* from, int stride, int lane) {
-  SplitB b;
-  for (int i = 0; i < 2; ++i) {
+  return split_pairs<SplitB>(block, [&](int i) {
     const Element at = element_b(lane, i);
-    const auto& x = *reinterpret_cast<const NeighbourPair*>(from + at.col * stride + at.row);
-    split(block, x.at[0], x.at[1], b.high.pair[i], b.low.pair[i]);
-  }
-  return b;
+    return across(from + at.col * stride + at.row);
+  });
 }
 
 // c += a b, of every warp. a(t), b(t), c(t): of thread t.

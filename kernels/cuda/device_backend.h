@@ -60,7 +60,7 @@ class DeviceBackend final : public Backend {
   }
   Precision preferred() const override { return Precision::kBf16; }
   int64_t state_bytes(const Recurrence& recurrence) const override {
-    return recurrence.heads * state_floats(form(recurrence), recurrence.dk, recurrence.dv) * 4;
+    return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
   }
   int chunk() const override { return options_.chunks ? kChunk : 1; }
   Buffer allocate(int64_t bytes, Memory memory) override {
@@ -164,11 +164,7 @@ class DeviceBackend final : public Backend {
   void launch_matmul(const MatmulArgs& args) {
     launch<Kernel>(Kernel::launch(args), args);
   }
-  // What a gate forgets is not in a log, nor in a chunk's sums.
-  StateForm form(const Recurrence& recurrence) const {
-    return options_.replay && !recurrence.gated ? StateForm::kReplay : StateForm::kPlain;
-  }
-  bool chunked(const Recurrence& recurrence) const { return options_.chunks && !recurrence.gated; }
+  StateForm form() const { return options_.replay ? StateForm::kReplay : StateForm::kPlain; }
   void launch_recur(int rows, const RecurArgs& args) {
     if (args.form == StateForm::kReplay) {
       launch_recur_form<Recur<StateForm::kReplay>>(rows, args);
@@ -428,10 +424,17 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
         "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
   check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
         "recur: the rows' inputs are those of q, k, v and out");
+  // What a gate forgets is not in a log, nor in a chunk's sums.
+  if (recurrence.gated && (options_.replay || options_.chunks)) {
+    note({Code::kFailedPrecondition,
+          "a model with a gate keeps its state plain and takes prompts in steps: use state plain "
+          "and prompts steps"});
+    return;
+  }
   RecurArgs args = {.rows = here(rows),
                     .control = control,
                     .part = Part::kAll,
-                    .form = form(recurrence),
+                    .form = form(),
                     .inputs = out.rows,
                     .q = inputs.q.f32(),
                     .k = inputs.k.f32(),
@@ -449,15 +452,10 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .states = states,
                     .out = out.f32(),
                     .out_stride = out.stride};
-  if (recurrence.gated && (options_.replay || options_.chunks)) {
-    note({Code::kFailedPrecondition,
-          "a model with a gate keeps its state plain and takes prompts in steps: use state plain "
-          "and prompts steps"});
-  }
   // A chunk without room is refused at the first step, which is while loading. Where no row can
   // have a whole one, all goes by positions: the same bits, in one launch.
   const Launch chunks = ChunkKernel::launch(rows.count, args);
-  if (!chunked(recurrence) || !fits(chunks, "prompts steps") ||
+  if (!options_.chunks || !fits(chunks, "prompts steps") ||
       longest(rows, args.inputs) < kChunk) {
     launch_recur(rows.count, args);
     return;
