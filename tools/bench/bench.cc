@@ -37,7 +37,7 @@ constexpr Measurement kMeasurements[] = {{"limits", Needs::kNothing, Unasked::kN
                                          {"samples", Needs::kServer, Unasked::kDone}};
 
 constexpr const char* kExamples = R"(Examples:
-  runnel bench zoo/mnist-small                          everything about an engine in this process
+  runnel bench zoo/mnist-small                    everything about an engine in this process
   runnel bench zoo/mnist-small --what engine --batch 1,32 --threads 1
   runnel bench --what limits                      what this machine can do at most
   runnel serve zoo/mnist-small --sessions 512 --batch-rows 512 --samples 512 &
