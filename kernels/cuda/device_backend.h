@@ -455,8 +455,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
   // A chunk without room is refused at the first step, which is while loading. Where no row can
   // have a whole one, all goes by positions: the same bits, in one launch.
   const Launch chunks = ChunkKernel::launch(rows.count, args);
-  if (!options_.chunks || !fits(chunks, "prompts steps") ||
-      longest(rows, args.inputs) < kChunk) {
+  if (!options_.chunks || !fits(chunks, "prompts steps") || longest(rows, args.inputs) < kChunk) {
     launch_recur(rows.count, args);
     return;
   }
