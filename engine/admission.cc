@@ -256,6 +256,10 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
     call->complete(Status(Code::kUnavailable, "the server is draining; try another one"));
     return;
   }
+  if (call->over()) {  // the chunk has crossed with the call's end, and its slot is another's
+    call->complete(Status(Code::kCancelled, "the call had ended before this chunk came"));
+    return;
+  }
   if (call->session == nullptr) {
     if (Status s = open_score(*call); !s.ok()) {
       call->complete(std::move(s));

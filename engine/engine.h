@@ -86,7 +86,8 @@ class Engine {
   // at a time: the next may be given once `done` has been called.
   Status score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
                std::function<void(Result<ScoredChunk>)> done);
-  // No more chunks: frees its slot within one step. A pending `done` gets CANCELLED.
+  // No more chunks: frees its slot within one step. A pending `done` gets CANCELLED, and so does
+  // that of a chunk given at the same time.
   void end_score(const std::shared_ptr<ScoreCall>& call);
 
   // Sessions. An empty id lets the engine choose one. `done` is called exactly once, also when

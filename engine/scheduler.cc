@@ -426,15 +426,14 @@ void Scheduler::give_back(Sample& sample) {
 }
 
 void Scheduler::end_score(ScoreCall& call, Status status) {
-  if (call.session->state == SessionState::kEnded) return;
+  if (call.over()) return;
   end_session(*call.session);
   call.complete(std::move(status));
 }
 
 void Scheduler::forget_ended() {
   std::erase_if(generations_, [](const auto& generation) { return generation->ended; });
-  std::erase_if(scores_,
-                [](const auto& call) { return call->session->state == SessionState::kEnded; });
+  std::erase_if(scores_, [](const auto& call) { return call->over(); });
 }
 
 }  // namespace runnel

@@ -28,6 +28,9 @@ class ScoreCall {
   ScoredChunk scored;
   std::function<void(Result<ScoredChunk>)> done;  // empty while no chunk is at work
 
+  // Its slot has gone back: no chunk can be fed any more.
+  bool over() const { return session != nullptr && session->state == SessionState::kEnded; }
+
   std::span<const int32_t> unfed() const { return std::span(values).subspan(fed); }
 
   // Hands the chunk's outcome to its owner.

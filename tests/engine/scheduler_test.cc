@@ -603,5 +603,16 @@ TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
 }
 
+// A reader thread may hand over what it has just read while the call's end is on its way.
+TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
+  const auto call = *harness_.engine->start_score("", std::nullopt);
+  ASSERT_TRUE(score(call, {1, 2, 3}).ok());
+  harness_.engine->end_score(call);
+  harness_.run();
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
+  EXPECT_EQ(score(call, {4, 5}).status().code(), Code::kCancelled);
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
+}
+
 }  // namespace
 }  // namespace runnel

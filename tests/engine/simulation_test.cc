@@ -37,6 +37,7 @@ struct Scoring {
   std::vector<float> log_probs;
   bool waits = false;
   bool over = false;
+  bool crosses = false;  // a chunk is on its way although the call is over
   int answers = 0, chunks = 0;
 };
 
@@ -164,17 +165,21 @@ class Simulation {
     if (chance(30) && !scorings_.empty()) {
       Scoring& scoring = *scorings_[below(static_cast<int>(scorings_.size()))];
       scoring.over = true;
+      scoring.crosses = chance(50);
       harness_.engine->end_score(scoring.call);
     }
   }
 
   void give_chunk(Scoring& scoring) {
-    if (scoring.over || scoring.waits) return;
+    if (scoring.waits || (scoring.over && !scoring.crosses)) return;
     if (scoring.given == scoring.values.size()) {
       scoring.over = true;
+      scoring.crosses = false;
       harness_.engine->end_score(scoring.call);
       return;
     }
+    if (scoring.over && chance(50)) return;  // it comes before the end is noticed, or after
+    scoring.crosses = false;
     const size_t count = 1 + below(static_cast<int>(scoring.values.size() - scoring.given));
     const auto begin = scoring.values.begin() + static_cast<std::ptrdiff_t>(scoring.given);
     scoring.waits = true;
