@@ -79,8 +79,13 @@ void FakeServer::set_serving(bool serving) {
 }
 
 v1::GenerateRequest FakeServer::last_request() const {
+  const std::vector<v1::GenerateRequest> all = requests();
+  return all.empty() ? v1::GenerateRequest() : all.back();
+}
+
+std::vector<v1::GenerateRequest> FakeServer::requests() const {
   const std::lock_guard lock(mutex_);
-  return request_;
+  return requests_;
 }
 
 const v1::ModelInfo& FakeServer::model(const std::string& name) const {
@@ -100,7 +105,7 @@ grpc::Status FakeServer::Generate(grpc::ServerContext* context, const v1::Genera
                                   grpc::ServerWriter<v1::GenerateResponse>* writer) {
   {
     const std::lock_guard lock(mutex_);
-    request_ = *request;
+    requests_.push_back(*request);
   }
   if (generate_instead) return generate_instead(context, writer);
   const v1::ModelInfo& info = model(request->model());

@@ -48,6 +48,7 @@ class FakeServer final : public v1::Inference::Service, public v1::Models::Servi
   grpc::Status list_status = grpc::Status::OK;
 
   v1::GenerateRequest last_request() const;
+  std::vector<v1::GenerateRequest> requests() const;  // all, in the order in which they came
   int most_scores_at_once() const { return most_scores_.load(); }
 
   grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
@@ -63,7 +64,7 @@ class FakeServer final : public v1::Inference::Service, public v1::Models::Servi
 
   const std::vector<v1::ModelInfo> models_;
   mutable std::mutex mutex_;
-  v1::GenerateRequest request_;
+  std::vector<v1::GenerateRequest> requests_;
   std::atomic<int> scores_{0}, most_scores_{0};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
