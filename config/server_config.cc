@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 8;
+constexpr int64_t kMaxStreamValues = 1 << 24;
 
 // What a value is, in an error message.
 std::string described(const Json& value) {
@@ -219,6 +220,17 @@ Status check_for_cpu(const ServerConfig& config) {
   return {};
 }
 
+// All samples of a call share its stream, whose memory is taken when it begins.
+Status check_stream_room(const ServerConfig& config) {
+  const int64_t room = config.limit(limits::kStreamRoom);
+  const int64_t samples = config.limit(limits::kSamples);
+  if (room * samples <= kMaxStreamValues) return {};
+  return invalid_argument(
+      "limits.stream_room is " + std::to_string(room) + " and limits.samples is " +
+      std::to_string(samples) + ": one stream would hold " + std::to_string(room * samples) +
+      " values, and may hold " + std::to_string(kMaxStreamValues) + "; lower one of them");
+}
+
 }  // namespace
 
 ServerConfig::ServerConfig()
@@ -307,6 +319,7 @@ Status check_config(const ServerConfig& config) {
   if (config.backend == "cpu") {
     if (Status s = check_for_cpu(config); !s.ok()) return s;
   }
+  if (Status s = check_stream_room(config); !s.ok()) return s;
   return check_address(config.address);
 }
 

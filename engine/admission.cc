@@ -160,6 +160,12 @@ Result<Session*> Scheduler::source_of(const Generation& generation) {
 // One session for each sample; the first stands where the source stands.
 Result<Session*> Scheduler::open_samples(Generation& generation, Session* source) {
   const GenerateRequest& request = generation.request;
+  if (source == nullptr && sessions_.find(key_of(request)) != nullptr) {
+    return Status(Code::kAlreadyExists,
+                  "session '" + key_of(request).id + "' of request_id '" + request.request_id +
+                      "' exists already and stands elsewhere than after this call: go on from the "
+                      "session, or choose a new request_id");
+  }
   const bool in_place = source != nullptr && request.keep.value_or(request.samples == 1);
   const int needed = request.samples - (in_place ? 1 : 0);
   if (needed > pool_.free()) return lease_refusal(needed);
@@ -252,7 +258,8 @@ void Scheduler::start_sample(Generation& generation, int index) {
 void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
                            std::function<void(Result<ScoredChunk>)> done) {
   call->done = std::move(done);
-  if (draining()) {
+  const bool runs = call->session != nullptr && !call->over();
+  if (draining() && !runs) {
     call->complete(Status(Code::kUnavailable, "the server is draining; try another one"));
     return;
   }
@@ -275,6 +282,7 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
   }
   call->values = std::move(values);
   call->fed = 0;
+  call->came = now_;
   if (session.pending == kNoValue && given > 0) {
     session.pending = call->values[call->fed++];
     ++session.position;

@@ -1,5 +1,6 @@
 // An engine serves one model: {model, pool, scheduler}. Every function may be called from any
-// thread, none blocks, and callbacks come on the scheduler's thread and must not block either.
+// thread, none blocks, and callbacks come on the scheduler's thread, or before the function that
+// was given them returns, and must not block either.
 #pragma once
 
 #include <atomic>

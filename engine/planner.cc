@@ -1,23 +1,40 @@
 #include "engine/planner.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace runnel {
 namespace {
 
-// Decoding rows, from `turn` on, round.
+// Decoding rows, from `turn` on, round. All prompts together have one place in the round, that of
+// the first of them that it comes to.
 void plan_decoding(std::span<const Candidate> candidates, const PlanLimits& limits, size_t& turn,
                    Plan& plan) {
   const size_t count = candidates.size();
-  const int at_most = std::min(limits.rows, limits.values);
   const size_t start = count == 0 ? 0 : turn % count;
-  for (size_t i = 0; i < count && plan.decoding < at_most; ++i) {
+  bool feeds = false;
+  int left = std::min(limits.rows, limits.values);
+  for (size_t i = 0; i < count && left > 0; ++i) {
     const size_t index = (start + i) % count;
-    if (candidates[index].want != Want::kNext) continue;
-    plan.shares.push_back({static_cast<int>(index), 1});
-    ++plan.decoding;
+    const bool decodes = candidates[index].want == Want::kNext;
+    if (!decodes && std::exchange(feeds, true)) continue;
+    if (decodes) {
+      plan.shares.push_back({static_cast<int>(index), 1});
+      ++plan.decoding;
+    }
+    --left;
     turn = index + 1;
   }
+}
+
+void find_waiting(std::span<const Candidate> candidates, Plan& plan) {
+  plan.waiting.clear();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].want != Want::kNext) plan.waiting.push_back(static_cast<int>(i));
+  }
+  std::sort(plan.waiting.begin(), plan.waiting.end(), [&](int a, int b) {
+    return std::pair(candidates[a].since, a) < std::pair(candidates[b].since, b);
+  });
 }
 
 // How many of at most `most` values it may take.
@@ -35,18 +52,18 @@ int64_t share_of(const Candidate& candidate, int64_t fair, int64_t most, int chu
 
 // Prompts and chunks to score: an even share of the budget each, oldest first.
 void plan_feeding(std::span<const Candidate> candidates, const PlanLimits& limits, Plan& plan) {
-  int64_t waiting = std::count_if(candidates.begin(), candidates.end(),
-                                  [](const Candidate& c) { return c.want != Want::kNext; });
+  find_waiting(candidates, plan);
+  int64_t waiting = std::ssize(plan.waiting);
   int64_t rows = limits.rows - plan.decoding;
   int64_t values = limits.values - plan.decoding;
   const size_t first = plan.shares.size();
-  for (size_t i = 0; i < candidates.size() && rows > 0 && values > 0; ++i) {
-    if (candidates[i].want == Want::kNext) continue;
+  for (const int index : plan.waiting) {
+    if (rows == 0 || values == 0) break;
     const int64_t fair = std::max<int64_t>(1, values / std::min(waiting, rows));
-    const int64_t inputs = share_of(candidates[i], fair, values, limits.chunk);
+    const int64_t inputs = share_of(candidates[index], fair, values, limits.chunk);
     --waiting;
     if (inputs == 0) continue;
-    plan.shares.push_back({static_cast<int>(i), static_cast<int>(inputs)});
+    plan.shares.push_back({index, static_cast<int>(inputs)});
     values -= inputs;
     --rows;
   }
@@ -57,10 +74,11 @@ void plan_feeding(std::span<const Candidate> candidates, const PlanLimits& limit
     share.inputs += static_cast<int>(more);
     values -= more;
   }
-  std::stable_sort(plan.shares.begin() + static_cast<std::ptrdiff_t>(first), plan.shares.end(),
-                   [&](const Share& a, const Share& b) {
-                     return candidates[a.candidate].want < candidates[b.candidate].want;
-                   });
+  std::sort(plan.shares.begin() + static_cast<std::ptrdiff_t>(first), plan.shares.end(),
+            [&](const Share& a, const Share& b) {
+              return std::pair(candidates[a.candidate].want, a.candidate) <
+                     std::pair(candidates[b.candidate].want, b.candidate);
+            });
 }
 
 // One step while anything else than decoding waits; otherwise as many as every stream has room for.

@@ -1,14 +1,16 @@
 // Which rows make the next batch: a pure function of what waits.
 //
-// Decoding rows come first, one input each; when there are more than fit, the turn goes round. What
-// is left of the step's budget is shared by prompts and chunks to score: evenly, and what one does
-// not need goes to the oldest. Nothing waits for a fuller batch. Where the model takes prompts in
-// chunks, a share ends where a chunk does, or with its values.
+// Decoding rows come first, one input each; when there are more than fit, the turn goes round, and
+// where it comes to a prompt, a row is left to prompts. What is left of the step's budget is shared
+// by prompts and chunks to score: evenly, and what one does not need goes to the oldest. Nothing
+// waits for a fuller batch, and nothing for ever. Where the model takes prompts in chunks, a share
+// ends where a chunk does, or with its values.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "models/model.h"
 
 namespace runnel {
@@ -18,6 +20,7 @@ struct Candidate {
   Want want = Want::kNext;
   int64_t inputs = 1;        // values that it could consume; 1 where `want` is kNext
   int64_t position = -1;     // of its last value so far; -1: it has none
+  TimePoint since{};         // when a prompt or chunk came
   int64_t room = 1;          // kNext: values its stream has room for
   bool single_step = false;  // kNext: must be looked at after every value (stop sequences)
 };
@@ -37,7 +40,8 @@ struct Share {
 struct Plan {
   std::vector<Share> shares;  // in the order of Want: kNext, kScores, kNothing
   int steps = 0;
-  int decoding = 0;  // how many of the shares want kNext
+  int decoding = 0;          // how many of the shares want kNext
+  std::vector<int> waiting;  // prompts and chunks, oldest first
 };
 
 // Fills `plan` (its memory is reused). `turn` is where the round among decoding rows starts; it is

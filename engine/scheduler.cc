@@ -37,6 +37,7 @@ Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& cl
   candidates_.reserve(static_cast<size_t>(pool_.size()));
   subjects_.reserve(static_cast<size_t>(pool_.size()));
   plan_.shares.reserve(rows);
+  plan_.waiting.reserve(static_cast<size_t>(pool_.size()));
   rows_.reserve(rows);
   emitted_.reserve(rows * plan_limits_.steps + plan_limits_.values);
   publish();
@@ -66,8 +67,10 @@ void Scheduler::publish() {
 
 bool Scheduler::turn() {
   now_ = clock_.now();
-  const int commands = run_commands();
-  end_what_is_over();
+  mailbox_.take(commands_);
+  end_what_is_over();  // what it gives back is there for who asks now
+  const bool asked = run_commands();
+  end_what_is_over();  // what was over before it came
   expire_sessions();
   gather();
   plan_batch(candidates_, plan_limits_, round_, plan_);
@@ -77,17 +80,16 @@ bool Scheduler::turn() {
   for (const auto& generation : generations_) generation->stream->flush(now_);
   forget_ended();
   publish();
-  return stepped || commands > 0;
+  return stepped || asked;
 }
 
 void Scheduler::wait() { mailbox_.wait(active_calls() > 0 ? kWaitWithCalls : kWaitIdle); }
 
-int Scheduler::run_commands() {
-  mailbox_.take(commands_);
+bool Scheduler::run_commands() {
+  const bool any = !commands_.empty();
   for (Command& command : commands_) command(*this);
-  const int count = static_cast<int>(commands_.size());
   commands_.clear();
-  return count;
+  return any;
 }
 
 // --- What could be advanced
@@ -107,14 +109,16 @@ void Scheduler::gather() {
     const auto inputs = static_cast<int64_t>(generation->unfed().size());
     candidates_.push_back({.want = Want::kNothing,
                            .inputs = inputs,
-                           .position = generation->samples[0].session->position - 1});
+                           .position = generation->samples[0].session->position - 1,
+                           .since = generation->admitted});
     subjects_.push_back({.generation = generation.get()});
   }
   for (const auto& call : scores_) {
     if (call->unfed().empty()) continue;
     candidates_.push_back({.want = Want::kScores,
                            .inputs = static_cast<int64_t>(call->unfed().size()),
-                           .position = call->session->position - 1});
+                           .position = call->session->position - 1,
+                           .since = call->came});
     subjects_.push_back({.score = call.get()});
   }
 }
@@ -380,6 +384,7 @@ void Scheduler::end_if_over(Generation& generation) {
                                 "last value sampled"});
     return;
   }
+  if (generation.replaying()) return;  // what is recorded is sent whole, however late
   const auto max_time = generation.request.max_time;
   if (!max_time || now_ - generation.admitted < *max_time) return;
   for (size_t i = 0; i < generation.samples.size(); ++i) {

@@ -25,6 +25,7 @@ class ScoreCall {
   std::unique_ptr<Session> session;  // null until the first chunk
   std::vector<int32_t> values;       // the chunk at work
   size_t fed = 0;                    // of it
+  TimePoint came{};                  // when it did
   ScoredChunk scored;
   std::function<void(Result<ScoredChunk>)> done;  // empty while no chunk is at work
 

@@ -122,6 +122,10 @@ bool TokenStream::take(StreamGroup& group) {
 void TokenStream::starve() {
   {
     std::lock_guard lock(mutex_);
+    if (values_.empty()) {  // taken since the scheduler looked
+      if (resume_) resume_();
+      return;
+    }
     starved_ = true;
     delayed_ = true;
   }

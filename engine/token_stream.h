@@ -56,7 +56,7 @@ class TokenStream {
   // Values that can be pushed before a reader takes any.
   int room();
   // The scheduler has left the stream's rows out for want of room: what there is goes at once, and
-  // the next take() calls `resume`.
+  // the next take() calls `resume`. Called now where all has been taken meanwhile.
   void starve();
   void start(Started started);
   // Precondition: room() > 0.

@@ -39,6 +39,9 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
                                       if (const auto reactor = weak.lock()) reactor->cut_off(limit);
                                     }});
     if (Status s = state_.models.ready(); !s.ok()) return finish(s);
+    if (state_.draining.load(std::memory_order_acquire)) {  // no engine has been asked yet
+      return finish({Code::kUnavailable, "the server is draining; try another one"});
+    }
     read();
   }
 
@@ -47,6 +50,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
       std::lock_guard lock(mutex_);
       if (phase_ == Phase::kFinished) return;  // end() has finished under this read
       phase_ = Phase::kWorking;
+      ++read_;
     }
     alarm_.reset();
     if (cancelled()) return finish({Code::kCancelled, "the call was cancelled"});
@@ -110,19 +114,21 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     const auto deadline =
         std::chrono::system_clock::now() +
         std::chrono::duration_cast<std::chrono::microseconds>(state_.stall_timeout);
-    alarm_->Set(deadline, [weak = weak_from_this()](bool expired) {
+    alarm_->Set(deadline, [weak = weak_from_this(), awaited = read_](bool expired) {
       const auto reactor = expired ? weak.lock() : nullptr;
       if (reactor == nullptr) return;
       reactor->end(
-          {Code::kAborted, "no chunk came for too long; send the next one sooner, or half-close"});
+          {Code::kAborted, "no chunk came for too long; send the next one sooner, or half-close"},
+          awaited);
     });
   }
 
-  // From any thread: ends the call with a status, now or after what is under way.
-  void end(const Status& status) {
+  // From any thread: ends the call with a status, now or after what is under way; unless the chunk
+  // of the number `awaited` has come by now.
+  void end(const Status& status, std::optional<int64_t> awaited = {}) {
     {
       std::lock_guard lock(mutex_);
-      if (phase_ == Phase::kFinished || ended_) return;
+      if (phase_ == Phase::kFinished || ended_ || awaited.value_or(read_) != read_) return;
       ended_ = status;
       if (phase_ != Phase::kReading) return;
       phase_ = Phase::kFinished;
@@ -251,7 +257,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     Finish(to_grpc(status));
   }
 
-  // The state goes back before the client hears of the end, and can ask for another.
+  // The state is on its way back before the client hears of the end: whoever scores next has it.
   void release() const {
     if (scoring_ != nullptr) model_->engine->end_score(scoring_);
   }
@@ -289,6 +295,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   std::mutex mutex_;
   Phase phase_ = Phase::kWorking;
+  int64_t read_ = 0;                    // chunks read
   std::shared_ptr<ScoreCall> scoring_;  // null before the first chunk
   std::optional<Status> ended_;         // by end(), while something was under way
   bool cancelled_ = false;

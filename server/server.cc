@@ -100,6 +100,7 @@ void Server::drain(Duration grace) {
   if (server_ == nullptr) return;
   log_.info("drain", {{"streams", int64_t{state_.calls.count()}},
                       {"grace_ms", int64_t{grace / std::chrono::milliseconds(1)}}});
+  state_.draining.store(true, std::memory_order_release);
   server_->GetHealthCheckService()->Shutdown();
   for (const auto& [name, model] : state_.models.all()) model.engine->drain();
   if (!state_.calls.wait_until_none(grace)) {

@@ -1,6 +1,7 @@
 // What every call of one server shares.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "engine/request.h"
@@ -20,6 +21,7 @@ struct ServerState {
   Duration stall_timeout{};  // for which a Score call may keep its state without a chunk
   ServedModels models;
   LiveCalls calls;
+  std::atomic<bool> draining{false};
   TaskThread writer;  // writes what the schedulers have made; at most one task for each live call
 };
 

@@ -263,6 +263,10 @@ TEST_F(LoadTest, FlagsThatCannotBeUsedAreToldBeforeAnyCall) {
   options.stall_share = 0.6;
   expect(options, "more than 1 together");
   options = options_;
+  options.concurrency = 9;
+  options.most_open = 8;
+  expect(options, "--concurrency 9 is more than --max-open 8 lets be open");
+  options = options_;
   options.rate = 0;
   options.find_capacity = true;
   options.stall_share = 0.1;

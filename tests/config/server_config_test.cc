@@ -181,6 +181,17 @@ TEST(CheckConfig, NamesWhatIsWrongAndWhatToDo) {
   EXPECT_EQ(check_config(config).message(), "models has 65 entries; at most 64 are allowed");
 }
 
+TEST(CheckConfig, AStreamHasAnEndToItsMemory) {
+  ServerConfig config = config_with("127.0.0.1:0");
+  ASSERT_TRUE(
+      parse_config(R"({"limits": {"stream_room": 1048576, "samples": 16}})", "f", config).ok());
+  EXPECT_TRUE(check_config(config).ok());
+  ASSERT_TRUE(parse_config(R"({"limits": {"samples": 4096}})", "f", config).ok());
+  EXPECT_EQ(check_config(config).message(),
+            "limits.stream_room is 1048576 and limits.samples is 4096: one stream would hold "
+            "4294967296 values, and may hold 16777216; lower one of them");
+}
+
 TEST(CheckConfig, WhatOnlyAGpuDoesIsRefusedOnTheCpu) {
   ServerConfig config = config_with("127.0.0.1:0");
   config.kernels = "cublas";

@@ -157,5 +157,33 @@ TEST(Planner, RandomPlansKeepTheLimitsAndWasteNothing) {
   }
 }
 
+// However many decode: a prompt has its turn in the round.
+TEST(Planner, DecodingRowsDoNotStarveAPrompt) {
+  for (const int rows : {1, 2, 4}) {
+    std::vector<Candidate> candidates(6, kDecode);
+    candidates.insert(candidates.begin() + 3, {prompt(1000), score(1000)});
+    std::map<int, int> served;
+    size_t turn = 0;
+    Plan result;
+    for (int i = 0; i < 14; ++i) {
+      plan_batch(candidates, {.rows = rows, .values = 8, .steps = 1}, turn, result);
+      for (const Share& share : result.shares) ++served[share.candidate];
+    }
+    for (const int decoding : {0, 1, 2, 5, 6, 7}) EXPECT_GE(served[decoding], rows) << rows;
+    EXPECT_GE(served[3], rows) << rows;
+  }
+}
+
+TEST(Planner, TheOldestIsFedFirstWhateverItsKind) {
+  std::vector<Candidate> candidates = {prompt(5), prompt(5), score(5)};
+  candidates[0].since = TimePoint(std::chrono::seconds(3));
+  candidates[1].since = TimePoint(std::chrono::seconds(2));
+  candidates[2].since = TimePoint(std::chrono::seconds(1));
+  EXPECT_EQ(inputs_of(plan(candidates, {.rows = 1, .values = 8, .steps = 1})),
+            (std::map<int, int>{{2, 5}}));
+  EXPECT_EQ(inputs_of(plan(candidates, {.rows = 2, .values = 8, .steps = 1})),
+            (std::map<int, int>{{1, 4}, {2, 4}}));
+}
+
 }  // namespace
 }  // namespace runnel

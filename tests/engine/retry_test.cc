@@ -185,5 +185,55 @@ TEST_F(RetryTest, ASessionThatIsSentAgainIsNotBusy) {
   EXPECT_EQ(harness_.get("a")->position, 46);
 }
 
+// The session of a kept sequence has gone on, or is another's: nothing can be sent again, and
+// nothing is made in its place.
+TEST_F(RetryTest, AKeptSequenceIsNotMadeOverASessionThatThereIs) {
+  GenerateRequest request = request_of({3}, 10);
+  request.keep = true;
+  request.request_id = "new-1";
+  const auto first = harness_.generate(request);
+  harness_.run();
+  const std::string id = first->started->session;
+  GenerateRequest next = request_of({}, 5);
+  next.session = id;
+  harness_.generate(next);
+  harness_.run();
+  const auto again = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(again->end->code(), Code::kAlreadyExists);
+  EXPECT_THAT(again->end->message(), testing::HasSubstr("session '" + id + "' of request_id"));
+  EXPECT_EQ(harness_.get(id)->position, 16);
+
+  ASSERT_TRUE(harness_.remove(id).ok());
+  ASSERT_TRUE(harness_.create(id).ok());  // somebody chose that name
+  const auto other = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(other->end->code(), Code::kAlreadyExists);
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 1);
+}
+
+TEST_F(RetryTest, WhatIsRecordedIsSentWholeHoweverLate) {
+  GenerateRequest request = retryable({1}, 60);
+  request.max_time = std::chrono::seconds(1);
+  const auto first = harness_.generate(request);
+  for (int i = 0; i < 41; ++i) harness_.turn();
+  first->stream->cancel();
+  harness_.run();
+  ASSERT_GT(first->values[0].size(), 8U);
+  const auto slow = std::make_shared<Reader>();
+  slow->stream = std::make_shared<TokenStream>(request.delivery, 8, 0, [] {});
+  ASSERT_TRUE(harness_.engine->generate(request, slow->stream).ok());
+  harness_.turn();
+  harness_.clock.advance(std::chrono::seconds(2));
+  for (int i = 0; i < 100 && !slow->end; ++i) {
+    slow->read();
+    harness_.engine->turn();
+  }
+  ASSERT_EQ(slow->finished.size(), 1U);
+  EXPECT_EQ(slow->finished[0].reason, FinishReason::kTime);
+  EXPECT_EQ(std::ssize(slow->values[0]), slow->finished[0].sampled_values);
+  EXPECT_EQ(slow->values[0], expected({1}, static_cast<int>(slow->values[0].size())));
+}
+
 }  // namespace
 }  // namespace runnel

@@ -614,5 +614,38 @@ TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
 }
 
+TEST_F(ScoreTest, DrainingLetsWhatRunsGoOn) {
+  const auto running = *harness_.engine->start_score("", std::nullopt);
+  const auto unbegun = *harness_.engine->start_score("", std::nullopt);
+  ASSERT_TRUE(score(running, {1, 2}).ok());
+  harness_.engine->drain();
+  EXPECT_TRUE(score(running, {3}).ok());
+  EXPECT_EQ(score(unbegun, {1, 2}).status().code(), Code::kUnavailable);
+  harness_.engine->end_all({Code::kUnavailable, "over"});
+  harness_.run();
+  EXPECT_EQ(score(running, {4}).status().code(), Code::kUnavailable);
+}
+
+// Whoever asks behind the end of a call finds its slot free, also within one turn.
+TEST_F(ScoreTest, TheSlotOfACallThatEndsIsThereForTheNext) {
+  Harness harness(fake_spec(), {.slots = 1, .rows = 1, .values = 4, .steps = 1});
+  const auto begin = [&](std::optional<Status>& outcome) {
+    auto call = *harness.engine->start_score("", std::nullopt);
+    const Status put = harness.engine->score(
+        call, {1, 2}, [&](const Result<ScoredChunk>& scored) { outcome = scored.status(); });
+    EXPECT_TRUE(put.ok());
+    return call;
+  };
+  std::optional<Status> first;
+  std::optional<Status> second;
+  const auto call = begin(first);
+  harness.run();
+  ASSERT_TRUE(first && first->ok());
+  harness.engine->end_score(call);
+  begin(second);
+  harness.run();
+  EXPECT_TRUE(second && second->ok());
+}
+
 }  // namespace
 }  // namespace runnel

@@ -100,6 +100,17 @@ TEST_F(TokenStreamTest, WantOfRoomSendsWhatThereIs) {
   EXPECT_EQ(group_.values.size(), 1U);
 }
 
+TEST_F(TokenStreamTest, WantOfRoomThatIsOverTellsTheSchedulerAtOnce) {
+  int resumed = 0;
+  stream_.attach([&] { ++resumed; });
+  for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
+  ASSERT_TRUE(stream_.take(group_));  // after the scheduler has seen that there is no room
+  stream_.starve();
+  EXPECT_EQ(resumed, 1);
+  stream_.push(0, value_of(8, 8), kStart);
+  EXPECT_FALSE(stream_.take(group_)) << "nothing is in haste";
+}
+
 TEST_F(TokenStreamTest, TopLogProbsComeAlong) {
   Emitted emitted = value_of(1, 0);
   emitted.top_count = 2;

@@ -42,6 +42,28 @@ TEST(Drain, WhatRunsEndsWithinItsGraceAndNewCallsAreRefused) {
   EXPECT_THAT(test.log_text.str(), HasSubstr("info drain streams="));
 }
 
+TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
+  TestServer test(served_fake("fake", slowly));
+  grpc::ClientContext context;
+  const auto reader = test.inference->Generate(&context, generate_request({1}, 400));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  EXPECT_TRUE(eventually([&] {
+    return test.generate(generate_request({1}, 1)).status.error_code() ==
+           grpc::StatusCode::UNAVAILABLE;
+  }));
+  grpc::ClientContext idle_context;
+  const auto idle = test.inference->Score(&idle_context);
+  v1::ScoreResponse scored;
+  EXPECT_FALSE(idle->Read(&scored));  // nothing is sent: the server does not wait for it
+  EXPECT_EQ(idle->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  while (reader->Read(&response)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  drainer.join();
+}
+
 TEST(Drain, HealthSaysNotServingAtOnce) {
   TestServer test(served_fake("fake", slowly));
   grpc::ClientContext watching;

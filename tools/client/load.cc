@@ -57,6 +57,11 @@ Status check_flags(const LoadOptions& options) {
         "--cancel-share and --stall-share are parts of all calls and make more "
         "than 1 together");
   }
+  if (options.concurrency > options.most_open) {
+    return invalid_argument("--concurrency " + std::to_string(options.concurrency) +
+                            " is more than --max-open " + std::to_string(options.most_open) +
+                            " lets be open: lower it, or raise --max-open");
+  }
   if (!options.out.empty()) return check_writable(options.out);
   return {};
 }
