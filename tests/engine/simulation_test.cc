@@ -1,13 +1,14 @@
 // The real engine on a virtual clock, with a fake model, random clients and one seed: arrivals,
-// lengths, samples, sessions, cancels, stalls, deadlines, full pools. After every step the books
-// must balance; at the end every call has ended exactly once with the values that it would have got
-// alone.
+// lengths, samples, sessions, cancels, stalls, deadlines, retries, full pools. After every step the
+// books must balance; at the end every call has ended exactly once with the values that it would
+// have got alone.
 //
 // A failing seed reproduces alone: RUNNEL_SIMULATION_SEED=17 test_engine
 // --gtest_filter='Simulation.*'
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -27,6 +28,12 @@ struct Call {
   bool cancelled = false;
   bool settled = false;       // checked after its end
   std::vector<int32_t> left;  // what its session held then, at most
+
+  // The session that it went on in, or made; empty: none that anybody knows, or not known yet.
+  std::string session() const {
+    if (request.session) return *request.session;
+    return reader->started ? reader->started->session : "";
+  }
 };
 
 // One Score call: chunks go in one after the other.
@@ -84,7 +91,14 @@ class Simulation {
     for (int32_t& value : values) value = below(100);
     return values;
   }
-  std::string random_session() { return std::string(1, static_cast<char>('a' + below(4))); }
+  // One of four, or one that a call has made.
+  std::string random_session() {
+    if (!calls_.empty() && chance(20)) {
+      const std::string made = calls_[below(static_cast<int>(calls_.size()))]->session();
+      if (!made.empty()) return made;
+    }
+    return std::string(1, static_cast<char>('a' + below(4)));
+  }
 
   void act() {
     switch (below(10)) {
@@ -138,10 +152,24 @@ class Simulation {
     }
     if (chance(20)) request.max_time = (1 + below(60)) * kMs;
     request.delivery = {.max_values = 1 + below(20), .max_delay = below(30) * kMs};
+    if (chance(15)) make_retryable(request);
     call->reads = chance(90);
     call->reader = harness_.generate(request);
     harness_.readers.clear();  // this simulation decides who reads
     calls_.push_back(std::move(call));
+  }
+
+  // A sequence of its own that is kept under the call's id: made for the first time, or again.
+  void make_retryable(GenerateRequest& request) {
+    request.session.reset();
+    request.samples = 1;
+    request.keep = true;
+    request.request_id = "call-" + std::to_string(below(4));
+    for (const auto& earlier : calls_) {
+      if (earlier->request.request_id != request.request_id) continue;
+      request = earlier->request;
+      return;
+    }
   }
 
   void score() {
@@ -237,6 +265,9 @@ class Simulation {
     }
     if (reader.end->ok()) {
       EXPECT_EQ(reader.finished.size(), static_cast<size_t>(request.samples));
+      for (const Finished& finished : reader.finished) {
+        EXPECT_EQ(finished.sampled_values, std::ssize(reader.values[finished.sample]));
+      }
     } else {
       const Code code = reader.end->code();
       EXPECT_TRUE(code == Code::kCancelled || code == Code::kAborted || code == Code::kInternal)
@@ -255,10 +286,14 @@ class Simulation {
     if (!call.request.session) return known;
     for (const auto& earlier : calls_) {
       if (earlier.get() == &call) break;
-      if (earlier->request.session != call.request.session) continue;
       earlier->reader->read();
+      if (earlier->session() != call.session()) continue;
       if (earlier->reader->end) settle(*earlier);
-      if (earlier->settled && !earlier->left.empty()) known = earlier->left;
+      // A call made again may have ended before it was sent all that the first try had left.
+      const bool is_part = earlier->left.size() <= known.size() &&
+                           std::equal(earlier->left.begin(), earlier->left.end(), known.begin());
+      const bool again = !earlier->request.request_id.empty();
+      if (earlier->settled && !earlier->left.empty() && !(again && is_part)) known = earlier->left;
     }
     EXPECT_GE(static_cast<int64_t>(known.size()), call.reader->started->position);
     known.resize(call.reader->started->position);
