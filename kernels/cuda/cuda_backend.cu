@@ -113,7 +113,8 @@ class CudaBlock {
     FragmentC& sum = c(static_cast<int>(threadIdx.x));
     const FragmentA& left = a(static_cast<int>(threadIdx.x));
     const FragmentB& right = b(static_cast<int>(threadIdx.x));
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm volatile(  // stays where all of a warp come by
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum.at[0]), "+f"(sum.at[1]), "+f"(sum.at[2]), "+f"(sum.at[3])
         : "r"(left.pair[0]), "r"(left.pair[1]), "r"(left.pair[2]), "r"(left.pair[3]),
@@ -229,7 +230,8 @@ class CudaDevice {
   // Takes the stream.
   CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
       : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
-        shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin)),
+        shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin) - kStaticShared),
+        has_clusters_(properties.major >= 9),
         processors_(properties.multiProcessorCount),
         stream_(stream) {}
   CudaDevice(const CudaDevice&) = delete;
@@ -278,6 +280,7 @@ class CudaDevice {
   template <typename Kernel>
   int64_t room(const Launch& launch) {
     if (launch.shared_bytes > shared_limit_) return 0;
+    if (launch.cluster > 1 && !has_clusters_) return 0;
     int per_processor = 0;
     int clusters = 0;
     cudaError_t error = allow<Kernel>(launch);
@@ -297,7 +300,9 @@ class CudaDevice {
   }
 
  private:
-  static constexpr int64_t kSharedWithoutAsking = 48 << 10;
+  // Bytes of a kernel's own, at most, beside those that a launch asks for.
+  static constexpr int64_t kStaticShared = 1 << 10;
+  static constexpr int64_t kSharedWithoutAsking = (48 << 10) - kStaticShared;
   static constexpr int64_t kClusterWithoutAsking = 8;
   static constexpr size_t kGraphs = 256;  // scripts that are remembered
 
@@ -320,13 +325,14 @@ class CudaDevice {
   void play_script();
   cudaGraphExec_t capture();
 
-  // Has the kernel launched with as much shared memory, and in as large clusters.
+  // Has the kernel launched with as much shared memory, and in as large clusters. What is asked for
+  // is the process's, and always the same: another backend may launch the kernel on another thread.
   template <typename Kernel>
   cudaError_t allow(const Launch& launch) {
     cudaError_t error = cudaSuccess;
     if (launch.shared_bytes > kSharedWithoutAsking) {
       error = cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(launch.shared_bytes));
+                                   static_cast<int>(shared_limit_));
     }
     if (error == cudaSuccess && launch.cluster > kClusterWithoutAsking) {
       error =
@@ -361,6 +367,7 @@ class CudaDevice {
 
   std::string name_;
   int64_t shared_limit_;
+  bool has_clusters_;
   int processors_;
   const cudaStream_t stream_;
   Script<CudaDevice> script_;
@@ -449,6 +456,8 @@ Result<bool> CudaDevice::done() {
     (void)cudaGetLastError();  // an error to the runtime, which the next launch must not find
     return false;
   }
+  // What a kernel had to say is printed while somebody waits for it.
+  if (error != cudaSuccess) (void)cudaStreamSynchronize(stream_);
   note(error, "running the kernels");
   if (!status_.ok()) return status_;
   return true;

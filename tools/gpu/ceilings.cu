@@ -11,7 +11,8 @@ namespace runnel {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRounds = 1000;  // launches and barriers that are timed together
+constexpr size_t kStepShared = 144 << 10;  // bytes of a block of the whole-model kernel
+constexpr int kRounds = 1000;              // launches and barriers that are timed together
 
 void must(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
@@ -158,8 +159,17 @@ class Ceilings {
     config.numAttrs = 1;
     must(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
          "allowing clusters");
+    // Counted as a step's kernel needs them: one block has most of a multiprocessor's shared
+    // memory.
+    config.dynamicSmemBytes = std::min<size_t>(kStepShared, device_.sharedMemPerBlockOptin);
+    must(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(config.dynamicSmemBytes)),
+         "allowing shared memory");
     int active = 0;
-    must(cudaOccupancyMaxActiveClusters(&active, cluster_barriers, &config), "counting clusters");
+    if (cudaOccupancyMaxActiveClusters(&active, cluster_barriers, &config) != cudaSuccess) {
+      (void)cudaGetLastError();  // this device has no clusters of that size
+      active = 0;
+    }
     std::printf(", \"clusters_of_%d\": %d", size, active);
     if (active == 0) return;
     const float taken = timed([&] {

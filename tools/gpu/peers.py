@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time the peers of runnel on a GPU, in plain PyTorch at a model's sizes: one JSON object per line.
 
-    peers.py BUNDLE [BATCH,BATCH,...] [SECONDS]      BUNDLE: a directory with a config.json, or "lm"
+    peers.py BUNDLE [BATCH,BATCH,...] [SECONDS] [WAY,WAY,...]      BUNDLE: a directory with a config.json, or "lm"
 
   eager     the authors' recurrent loop as it is: linear attention, one step a value
   graph     the same, captured once as a CUDA graph
@@ -55,11 +55,11 @@ class Network(torch.nn.Module):
         keep("positions", torch.randn(self.length, self.width, generator=generator))
         shape = (self.layers, batch, self.heads)
         if softmax:
-            keep("keys", torch.zeros(*shape, self.length, self.dk))
-            keep("cached", torch.zeros(*shape, self.length, self.dv))
+            keep("keys", torch.zeros(*shape, self.length, self.dk, device=device))
+            keep("cached", torch.zeros(*shape, self.length, self.dv, device=device))
         else:
-            keep("s", torch.zeros(*shape, self.dk, self.dv))
-            keep("z", torch.zeros(*shape, self.dk))
+            keep("s", torch.zeros(*shape, self.dk, self.dv, device=device))
+            keep("z", torch.zeros(*shape, self.dk, device=device))
         keep("value", torch.zeros(batch, dtype=torch.long))
         keep("position", torch.zeros(1, dtype=torch.long))
         keep("places", torch.arange(self.length))
@@ -98,19 +98,25 @@ class Network(torch.nn.Module):
         self.think()
         if self.is_mixture:
             logits, means, scales = self.head.chunk(3, 1)
-            chosen = torch.multinomial(logits.softmax(-1), 1)
+            chosen = draw(logits.softmax(-1))
             u = torch.rand_like(means[:, :1]).clamp(1e-5, 1 - 1e-5)
             scale = F.elu(scales.gather(1, chosen)) + 1.0001
             x = means.gather(1, chosen) + scale * (u.log() - (1 - u).log())
             self.value.copy_(((x + 1) / 2 * 255).round().clamp(0, 255).long().squeeze(1))
         else:
-            self.value.copy_(torch.multinomial(self.head.softmax(-1), 1).squeeze(1))
+            self.value.copy_(draw(self.head.softmax(-1)).squeeze(1))
         self.position.add_(1).remainder_(self.length)
+
+
+def draw(probabilities):
+    """One of each row, as torch.multinomial does it, which waits for the device in older versions."""
+    return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1, keepdim=True)
 
 
 def captured(network):
     """The network's step as a graph."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
             network.step()
@@ -196,8 +202,8 @@ def measure(name, sizes, batch, seconds):
 
 
 def main():
-    if not 2 <= len(sys.argv) <= 4:
-        sys.exit("usage: peers.py BUNDLE [BATCH,BATCH,...] [SECONDS]")
+    if not 2 <= len(sys.argv) <= 5:
+        sys.exit("usage: peers.py BUNDLE [BATCH,BATCH,...] [SECONDS] [WAY,WAY,...]")
     sizes, model = LM, "lm"
     if sys.argv[1] != "lm":
         with open(sys.argv[1] + "/config.json", encoding="utf-8") as file:
@@ -205,6 +211,9 @@ def main():
         sizes, model = config["model"], config["name"]
     batches = [int(text) for text in (sys.argv[2] if len(sys.argv) > 2 else "1,64,1024").split(",")]
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 1.0
+    ways = sys.argv[4].split(",") if len(sys.argv) > 4 else list(WAYS)
+    if not set(ways) <= set(WAYS):
+        sys.exit(f"peers.py: WAY is {sys.argv[4]}; expected some of {','.join(WAYS)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.no_grad():
         check_attention(sizes, device)
@@ -212,7 +221,7 @@ def main():
         say(torch=torch.__version__, checked_on=device)
         if device == "cpu":
             return
-        for name in WAYS:
+        for name in ways:
             try:
                 torch.set_float32_matmul_precision("highest")
                 check_way(name, sizes, device)

@@ -1,9 +1,12 @@
 // Values per second of a model on the GPU, without a server: first shown to give the CPU's
-// log-probabilities, then timed over batches of sequences that sample, and over a prompt. One JSON
-// object per line, so that what was measured is there when the rest is cut short.
+// log-probabilities, then timed over batches of sequences that sample, and over a prompt. Where one
+// kernel does the whole network, each batch is first shown to have the bits of one kernel for each
+// operation. One JSON object per line, so that what was measured is there when the rest is cut
+// short.
 //
 //   gpu_steps BUNDLE [FLAG VALUE]...      (driving.h)
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -45,6 +48,34 @@ bool agrees(const Settings& settings, Backend& gpu) {
   const bool equal = apart < (settings.precision == Precision::kFp32 ? 1e-3 : 3e-2);
   std::printf("{\"numerics\": \"%s\", \"nats_from_cpu\": %.2e, \"equal\": %s}\n",
               gpu.numerics(settings.precision).c_str(), apart, equal ? "true" : "false");
+  std::fflush(stdout);
+  return equal;
+}
+
+// What fresh sequences draw in one launch.
+std::vector<Emitted> drawn(Model& model, int rows) {
+  std::vector<Row> batch;
+  for (SlotId slot = 0; slot < rows; ++slot) {
+    begin(model, slot, slot, kSteps);
+    batch.push_back({slot, {}, Want::kNext});
+  }
+  std::vector<Emitted> emitted;
+  emitted.reserve(static_cast<size_t>(rows) * kSteps);
+  finish(model, model.submit(batch, kSteps), emitted);
+  return emitted;
+}
+
+// Whether two ways of stepping draw the same, to the bit; says so.
+bool same_bits(Model& model, Model& operations, int rows) {
+  const auto found = drawn(model, rows);
+  const auto expected = drawn(operations, rows);
+  const bool equal = std::equal(
+      found.begin(), found.end(), expected.begin(), expected.end(),
+      [](const Emitted& a, const Emitted& b) {
+        return a.row == b.row && a.position == b.position && a.value == b.value &&
+               std::bit_cast<uint32_t>(a.log_prob) == std::bit_cast<uint32_t>(b.log_prob);
+      });
+  std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", rows, equal ? "true" : "false");
   std::fflush(stdout);
   return equal;
 }
@@ -121,11 +152,21 @@ int run(const Settings& settings) {
   }
   if (!agrees(settings, *gpu)) return 1;
   const int most = *std::max_element(settings.batches.begin(), settings.batches.end());
-  const auto model =
-      model_of(bundle, *gpu,
-               {.slots = most, .rows = most, .values = std::max(most, kPrompt), .steps = kSteps},
-               settings.precision);
+  const ModelLimits limits = {
+      .slots = most, .rows = most, .values = most + kPrompt, .steps = kSteps};
+  const auto model = model_of(bundle, *gpu, limits, settings.precision);
+  const CudaOptions& options = settings.options;
+  std::unique_ptr<Backend> other;
+  std::unique_ptr<Model> operations;
+  // No kernel does the whole of a language model.
+  if (options.whole && !options.library && !options.replay && settings.bundle != "lm") {
+    Settings by_operations = settings;
+    by_operations.options.whole = false;
+    other = gpu_of(by_operations);
+    operations = model_of(bundle, *other, limits, settings.precision);
+  }
   for (const int rows : settings.batches) {
+    if (operations != nullptr && !same_bits(*model, *operations, rows)) return 1;
     time_batch(*model, way_of(settings.options), rows, settings.seconds);
   }
   time_prompt(*model, settings.seconds);
