@@ -6,23 +6,27 @@
 namespace runnel {
 namespace {
 
-// Decoding rows, from `turn` on, round. All prompts together have one place in the round, that of
-// the first of them that it comes to.
+// Decoding rows, from `turn` on, round. Prompts have their places, too, but a step leaves them one
+// row together, at the first that the round comes to.
 void plan_decoding(std::span<const Candidate> candidates, const PlanLimits& limits, size_t& turn,
                    Plan& plan) {
   const size_t count = candidates.size();
   const size_t start = count == 0 ? 0 : turn % count;
   bool feeds = false;
   int left = std::min(limits.rows, limits.values);
-  for (size_t i = 0; i < count && left > 0; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const size_t index = (start + i) % count;
     const bool decodes = candidates[index].want == Want::kNext;
-    if (!decodes && std::exchange(feeds, true)) continue;
+    if (decodes || !feeds) {
+      if (left == 0) return;
+      --left;
+    }
     if (decodes) {
       plan.shares.push_back({static_cast<int>(index), 1});
       ++plan.decoding;
+    } else {
+      feeds = true;
     }
-    --left;
     turn = index + 1;
   }
 }

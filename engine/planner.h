@@ -1,7 +1,7 @@
 // Which rows make the next batch: a pure function of what waits.
 //
 // Decoding rows come first, one input each; when there are more than fit, the turn goes round, and
-// where it comes to a prompt, a row is left to prompts. What is left of the step's budget is shared
+// where it comes to prompts, one row is left to them. What is left of the step's budget is shared
 // by prompts and chunks to score: evenly, and what one does not need goes to the oldest. Nothing
 // waits for a fuller batch, and nothing for ever. Where the model takes prompts in chunks, a share
 // ends where a chunk does, or with its values.
@@ -44,8 +44,8 @@ struct Plan {
   std::vector<int> waiting;  // prompts and chunks, oldest first
 };
 
-// Fills `plan` (its memory is reused). `turn` is where the round among decoding rows starts; it is
-// moved on by as many as were chosen.
+// Fills `plan` (its memory is reused). `turn` is where the round starts; it is moved on to whose
+// turn is next.
 void plan_batch(std::span<const Candidate> candidates, const PlanLimits& limits, size_t& turn,
                 Plan& plan);
 

@@ -49,9 +49,9 @@ class TokenStream {
 
   // --- The scheduler's side ---
 
-  // What the reader's side calls, from its own thread, when it has made room that the scheduler
-  // waited for, or has gone. Set once, before the scheduler sees the stream; must not block nor
-  // call the stream. Never called once end() has returned.
+  // What is called when the reader has made room that the scheduler waited for, or has gone: from
+  // the reader's thread, or within starve(). Set once, before the scheduler sees the stream; must
+  // not block nor call the stream. Never called once end() has returned.
   void attach(std::function<void()> resume);
   // Values that can be pushed before a reader takes any.
   int room();

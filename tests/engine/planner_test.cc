@@ -174,6 +174,22 @@ TEST(Planner, DecodingRowsDoNotStarveAPrompt) {
   }
 }
 
+// However many prompts wait, side by side they have one place: the decoding row has every other
+// step.
+TEST(Planner, PromptsDoNotStarveADecodingRow) {
+  std::vector<Candidate> candidates(20, prompt(1000));
+  candidates.insert(candidates.begin(), kDecode);
+  int decoded = 0;
+  size_t turn = 0;
+  Plan result;
+  for (int i = 0; i < 10; ++i) {
+    plan_batch(candidates, {.rows = 1, .values = 8, .steps = 1}, turn, result);
+    ASSERT_EQ(result.shares.size(), 1U);
+    decoded += result.decoding;
+  }
+  EXPECT_EQ(decoded, 5);
+}
+
 TEST(Planner, TheOldestIsFedFirstWhateverItsKind) {
   std::vector<Candidate> candidates = {prompt(5), prompt(5), score(5)};
   candidates[0].since = TimePoint(std::chrono::seconds(3));

@@ -44,8 +44,8 @@ TEST(Drain, WhatRunsEndsWithinItsGraceAndNewCallsAreRefused) {
 
 TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
   TestServer test(served_fake("fake", slowly));
-  grpc::ClientContext context;
-  const auto reader = test.inference->Generate(&context, generate_request({1}, 400));
+  grpc::ClientContext context;  // of a call that holds the server up until it is cancelled
+  const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
   std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
@@ -57,10 +57,11 @@ TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
   const auto idle = test.inference->Score(&idle_context);
   v1::ScoreResponse scored;
   EXPECT_FALSE(idle->Read(&scored));  // nothing is sent: the server does not wait for it
-  EXPECT_EQ(idle->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  while (reader->Read(&response)) {
-  }
-  EXPECT_TRUE(reader->Finish().ok());
+  const grpc::Status status = idle->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("the server is draining"));
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   drainer.join();
 }
 
