@@ -36,11 +36,14 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     StartRead(&response_);
   }
 
-  void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<Call> self = std::move(self_);
-    tally_->end(status.ok()
-                    ? Status()
-                    : Status(static_cast<Code>(status.error_code()), status.error_message()));
+  // The call is gone before anybody hears of its end: with its context it holds the channel, and
+  // the last who does must not be a thread of gRPC's, which would have to wait for itself.
+  void OnDone(const grpc::Status& done) override {
+    const std::shared_ptr<Tally> tally = tally_;
+    const Status status =
+        done.ok() ? Status() : Status(static_cast<Code>(done.error_code()), done.error_message());
+    self_.reset();
+    tally->end(status);
   }
 
  private:
