@@ -18,7 +18,7 @@ void Scheduler::admit(GenerateRequest request, std::shared_ptr<TokenStream> stre
   generation->request = std::move(request);
   generation->stream = std::move(stream);
   generation->admitted = now_;
-  Status status = draining() ? Status(Code::kUnavailable, "the server is draining; try another one")
+  Status status = draining()                  ? draining_status()
                   : find_retried(*generation) ? try_resume(*generation)
                                               : try_admit(*generation);
   if (!status.ok()) {
@@ -260,7 +260,7 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
   call->done = std::move(done);
   const bool runs = call->session != nullptr && !call->over();
   if (draining() && !runs) {
-    call->complete(Status(Code::kUnavailable, "the server is draining; try another one"));
+    call->complete(draining_status());
     return;
   }
   if (call->over()) {  // the chunk has crossed with the call's end, and its slot is another's

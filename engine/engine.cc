@@ -17,8 +17,6 @@ Status mailbox_full() {
   return status.with_retry_after(std::chrono::milliseconds(100));
 }
 
-Status draining() { return {Code::kUnavailable, "the server is draining; try another one"}; }
-
 // The seed of a request that names none: a retry with the same request_id gets the same stream
 // (FNV-1a).
 uint64_t seed_of(const std::string& request_id) {
@@ -37,6 +35,8 @@ int slots_needed(const GenerateRequest& request) {
 }
 
 }  // namespace
+
+Status draining_status() { return {Code::kUnavailable, "the server is draining; try another one"}; }
 
 Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options, const Clock& clock,
                bool threaded)
@@ -79,7 +79,7 @@ int Engine::stream_room(int samples) const {
 }
 
 Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
-  if (scheduler_->draining()) return draining();
+  if (scheduler_->draining()) return draining_status();
   const RequestLimits limits = {.samples = options_.samples,
                                 .prompt_values = options_.prompt_values,
                                 .max_values = options_.max_values};
@@ -100,7 +100,7 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
 
 Result<std::shared_ptr<ScoreCall>> Engine::start_score(const std::string& owner,
                                                        const std::optional<std::string>& session) {
-  if (scheduler_->draining()) return draining();
+  if (scheduler_->draining()) return draining_status();
   if (session) {
     if (Status s = validate_session_id(*session); !s.ok()) return s;
   }
@@ -127,7 +127,7 @@ void Engine::end_score(const std::shared_ptr<ScoreCall>& call) {
 }
 
 void Engine::create_session(SessionKey key, std::function<void(Result<SessionInfo>)> done) {
-  if (scheduler_->draining()) return done(draining());
+  if (scheduler_->draining()) return done(draining_status());
   if (!key.id.empty()) {
     if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   }

@@ -53,6 +53,9 @@ struct EngineStats {
   int64_t values_consumed = 0;  // prompts and scored values
 };
 
+// What a call that comes while an engine drains is refused with: UNAVAILABLE.
+Status draining_status();
+
 class Engine {
  public:
   // Takes the model. With a virtual `clock`, or with `threaded` false, no thread is started and

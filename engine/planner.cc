@@ -31,6 +31,7 @@ void plan_decoding(std::span<const Candidate> candidates, const PlanLimits& limi
   }
 }
 
+// Lists prompts and chunks, oldest first.
 void find_waiting(std::span<const Candidate> candidates, Plan& plan) {
   plan.waiting.clear();
   for (size_t i = 0; i < candidates.size(); ++i) {

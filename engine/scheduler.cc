@@ -69,7 +69,8 @@ bool Scheduler::turn() {
   now_ = clock_.now();
   mailbox_.take(commands_);
   end_what_is_over();  // what it gives back is there for who asks now
-  const bool asked = run_commands();
+  const bool asked = !commands_.empty();
+  run_commands();
   end_what_is_over();  // what was over before it came
   expire_sessions();
   gather();
@@ -85,11 +86,9 @@ bool Scheduler::turn() {
 
 void Scheduler::wait() { mailbox_.wait(active_calls() > 0 ? kWaitWithCalls : kWaitIdle); }
 
-bool Scheduler::run_commands() {
-  const bool any = !commands_.empty();
+void Scheduler::run_commands() {
   for (Command& command : commands_) command(*this);
   commands_.clear();
-  return any;
 }
 
 // --- What could be advanced

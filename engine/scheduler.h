@@ -101,7 +101,7 @@ class Scheduler {
   void forget_ended();
 
   // The step.
-  bool run_commands();  // those in commands_; false: none
+  void run_commands();
   void gather();
   void gather_samples(Generation& generation);
   void replay_recorded(Generation& generation);

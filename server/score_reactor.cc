@@ -40,7 +40,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
                                     }});
     if (Status s = state_.models.ready(); !s.ok()) return finish(s);
     if (state_.draining.load(std::memory_order_acquire)) {  // no engine has been asked yet
-      return finish({Code::kUnavailable, "the server is draining; try another one"});
+      return finish(draining_status());
     }
     read();
   }

@@ -21,7 +21,7 @@ struct ServerState {
   Duration stall_timeout{};  // for which a Score call may keep its state without a chunk
   ServedModels models;
   LiveCalls calls;
-  std::atomic<bool> draining{false};
+  std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet
   TaskThread writer;  // writes what the schedulers have made; at most one task for each live call
 };
 

@@ -12,6 +12,7 @@
 #include "tests/models/bundle_writer.h"
 #include "tests/server/test_server.h"
 #include "tools/bench/measure.h"
+#include "tools/bench/server_calls.h"
 
 namespace runnel {
 namespace {
@@ -235,6 +236,24 @@ TEST(MachineLimitsTest, AreAboveNothing) {
   ASSERT_EQ(limits->size(), 1);
   for (const char* name : {"fp32_gflops", "l2_gbps", "l3_gbps", "dram_gbps", "dram_update_gbps"}) {
     EXPECT_GT(limits->at(0)[name], 0.1) << name;
+  }
+}
+
+// The last to hold a channel must not be a thread of gRPC's. Each round is a chance to be seen.
+TEST(ServerCalls, HoldNoChannelBehindTheirEnd) {
+  TestServer test(served_fake("fake"));
+  ModelView model;
+  model.name = "fake";
+  const Work work = {.calls = 4, .samples = 1, .values = 2, .seed = 1};
+  for (int round = 0; round < 300; ++round) {
+    const auto channel =
+        grpc::CreateChannel(test.server.address(), grpc::InsecureChannelCredentials());
+    Stubs stubs;
+    stubs.push_back(v1::Inference::NewStub(channel));
+    const Result<double> seconds = run_on_server(stubs, model, work, [](int64_t) {});
+    stubs.clear();
+    ASSERT_EQ(channel.use_count(), 1) << "round " << round;
+    ASSERT_TRUE(seconds.ok()) << seconds.status().message();
   }
 }
 

@@ -52,20 +52,25 @@ bool agrees(const Settings& settings, Backend& gpu) {
   return equal;
 }
 
+std::vector<Row> sampling_rows(int rows) {
+  std::vector<Row> batch;
+  for (SlotId slot = 0; slot < rows; ++slot) batch.push_back({slot, {}, Want::kNext});
+  return batch;
+}
+
+void begin_all(Model& model, int rows, int64_t count) {
+  for (SlotId slot = 0; slot < rows; ++slot) begin(model, slot, slot, count);
+}
+
 // What fresh sequences draw in one launch.
 std::vector<Emitted> drawn(Model& model, int rows) {
-  std::vector<Row> batch;
-  for (SlotId slot = 0; slot < rows; ++slot) {
-    begin(model, slot, slot, kSteps);
-    batch.push_back({slot, {}, Want::kNext});
-  }
+  begin_all(model, rows, kSteps);
   std::vector<Emitted> emitted;
-  emitted.reserve(static_cast<size_t>(rows) * kSteps);
-  finish(model, model.submit(batch, kSteps), emitted);
+  finish(model, model.submit(sampling_rows(rows), kSteps), emitted);
   return emitted;
 }
 
-bool same_bits(const std::vector<Emitted>& found, const std::vector<Emitted>& expected) {
+bool are_same(const std::vector<Emitted>& found, const std::vector<Emitted>& expected) {
   return std::equal(found.begin(), found.end(), expected.begin(), expected.end(),
                     [](const Emitted& a, const Emitted& b) {
                       return a.row == b.row && a.position == b.position && a.value == b.value &&
@@ -85,7 +90,7 @@ bool same_bits(const Settings& settings, const Bundle& bundle, const ModelLimits
   const auto gpu = gpu_of(by_operations);
   const auto operations = model_of(bundle, *gpu, limits, settings.precision);
   for (const int rows : settings.batches) {
-    const bool equal = same_bits(drawn(model, rows), drawn(*operations, rows));
+    const bool equal = are_same(drawn(model, rows), drawn(*operations, rows));
     std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", rows, equal ? "true" : "false");
     std::fflush(stdout);
     if (!equal) return false;
@@ -95,8 +100,7 @@ bool same_bits(const Settings& settings, const Bundle& bundle, const ModelLimits
 
 // Seconds of each step of `rows` sequences, for about `seconds`; the first tenth warms up.
 std::vector<double> steps_of(Model& model, int rows, double seconds) {
-  std::vector<Row> batch;
-  for (SlotId slot = 0; slot < rows; ++slot) batch.push_back({slot, {}, Want::kNext});
+  const std::vector<Row> batch = sampling_rows(rows);
   std::vector<Emitted> emitted;
   emitted.reserve(static_cast<size_t>(rows) * kSteps);
   const int64_t length = model.spec().max_length() > 0 ? model.spec().max_length() : 1 << 20;
@@ -105,7 +109,7 @@ std::vector<double> steps_of(Model& model, int rows, double seconds) {
   const Clock::time_point started = Clock::now();
   for (int64_t i = launches; seconds_since(started) < seconds || each.size() < 4; ++i) {
     if (i == launches) {
-      for (SlotId slot = 0; slot < rows; ++slot) begin(model, slot, slot, length);
+      begin_all(model, rows, length);
       i = 0;
     }
     const Clock::time_point start = Clock::now();
