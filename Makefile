@@ -8,7 +8,7 @@ help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup:  ## install what is missing, with apt
-	@tools/setup build
+	@scripts/setup build
 
 build: setup  ## build the release in build/release
 	@mkdir -p build
@@ -17,30 +17,30 @@ build: setup  ## build the release in build/release
 
 demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
-	@tools/demo build/release/runnel zoo/mnist-small digits.png
+	@scripts/demo build/release/runnel zoo/mnist-small digits.png
 
 test:  ## every test, in the release build
-	@tools/setup test
+	@scripts/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release
 
 bench: ## measure the CPU beside PyTorch, write docs/benchmarks: ten minutes (BENCH_QUICK=1: a look in one)
-	@tools/setup bench
+	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
-	@/usr/bin/python3 tools/bench_cpu.py $(if $(BENCH_QUICK),--quick)
+	@/usr/bin/python3 bench/report/bench_cpu.py $(if $(BENCH_QUICK),--quick)
 
 bench-load: ## load a server to twice what it can do, write docs/benchmarks/load.md: four minutes
-	@tools/setup bench
+	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
-	@/usr/bin/python3 tools/random_bundle.py --preset mnist --endless --out build/bench/endless >/dev/null
-	@/usr/bin/python3 tools/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
+	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null
+	@/usr/bin/python3 bench/report/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
-	@tools/setup test
+	@scripts/setup test
 	@cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
 
 tsan:  ## everything below server/ under the thread sanitizer
-	@tools/setup test
+	@scripts/setup test
 	@cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
 
 fuzz:  ## build the libFuzzer programs of the parsers (needs clang-19 and libclang-rt-19-dev)
@@ -51,7 +51,7 @@ image:  ## build the container image, run it, let it draw: digits-from-image.png
 
 gpu-check:  ## on a machine with a GPU: build, prove and measure the CUDA backend; figures in build/gpu-check
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS="-DRUNNEL_TESTS=ON -DRUNNEL_CUDA=ON"
-	@tools/gpu_check build/release build/gpu-check
+	@bench/gpu/gpu_check build/release build/gpu-check
 
 clean:  ## remove build/
 	@rm -rf build

@@ -7,7 +7,7 @@
 #include "engine/scheduler.h"
 #include "engine/validate.h"
 #include "models/begin.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 namespace runnel {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/limits.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 namespace runnel {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "kernels/backend.h"
-#include "models/bundle.h"
+#include "models/bundle/bundle.h"
 #include "models/model.h"
 
 namespace runnel {

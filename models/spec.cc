@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/limits.h"
-#include "models/json_fields.h"
-#include "models/text.h"
+#include "base/text.h"
+#include "models/bundle/json_fields.h"
 
 namespace runnel {
 namespace {

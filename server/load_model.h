@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "config/server_config.h"
-#include "models/bundle.h"
+#include "models/bundle/bundle.h"
 #include "models/model.h"
 #include "server/served_models.h"
 

@@ -1,6 +1,6 @@
 #include "server/served_models.h"
 
-#include "models/text.h"
+#include "base/text.h"
 
 namespace runnel {
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
-#include "models/bundle.h"
+#include "models/bundle/bundle.h"
 #include "runnel/v1/models.pb.h"
 
 namespace runnel {

@@ -1,4 +1,4 @@
-#include "tools/bench/tally.h"
+#include "bench/tally.h"
 
 #include <gmock/gmock.h>
 

@@ -1,10 +1,10 @@
-#include "tools/bench/timed_backend.h"
+#include "bench/timed_backend.h"
 
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "models/linear_transformer.h"
-#include "tests/models/bundle_writer.h"
+#include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
 namespace {

@@ -77,7 +77,7 @@ class Context(unittest.TestCase):
             self.assertTrue((ROOT / path).exists(), path)
 
     def test_what_the_dockerfile_names_is_in_it(self):
-        for path in re.findall(r"(?:tools/setup|docker/rootfs|zoo/[\w-]+)", DOCKERFILE):
+        for path in re.findall(r"(?:scripts/setup|docker/rootfs|zoo/[\w-]+)", DOCKERFILE):
             self.assertTrue(any(path == p or path.startswith(p + "/") for p in context()), path)
 
 

@@ -12,7 +12,7 @@
 
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
-#include "tests/models/bundle_writer.h"
+#include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
 

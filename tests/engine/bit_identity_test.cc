@@ -9,7 +9,7 @@
 
 #include "tests/engine/harness.h"
 #include "tests/kernels/host_device.h"
-#include "tests/models/bundle_writer.h"
+#include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
 namespace runnel {

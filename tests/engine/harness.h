@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {

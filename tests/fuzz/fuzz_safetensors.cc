@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "tests/fuzz/properties.h"
-#include "tests/models/bundle_writer.h"
+#include "tests/models/bundle/bundle_writer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);

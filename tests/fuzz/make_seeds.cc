@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/fuzz/properties.h"
-#include "tests/models/bundle_writer.h"
+#include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
 namespace {

@@ -12,12 +12,12 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "models/bundle.h"
-#include "models/safetensors.h"
+#include "base/utf8.h"
+#include "models/bundle/bundle.h"
+#include "models/bundle/safetensors.h"
 #include "models/spec.h"
-#include "models/tokenizer.h"
-#include "models/utf8.h"
-#include "tests/models/bundle_writer.h"
+#include "models/text/tokenizer.h"
+#include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
 namespace {

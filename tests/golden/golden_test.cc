@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "models/bundle.h"
-#include "models/safetensors.h"
+#include "models/bundle/bundle.h"
+#include "models/bundle/safetensors.h"
 #include "tests/kernels/host_device.h"
 #include "tests/models/model_harness.h"
 #include "tests/models/recording_backend.h"

@@ -48,10 +48,10 @@ from fast_transformers.recurrent.transformers import (
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(ROOT, "tools"))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 
-import bundle_format
-import random_bundle
+from runnel_client import bundle_format
+from runnel_client import random_bundle
 
 STEPS = 200
 FEATURE_STEPS = 256  # of models with another feature map than elu(x) + 1

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/host_device.h"
-#include "tests/models/bundle_writer.h"
+#include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
 namespace runnel {

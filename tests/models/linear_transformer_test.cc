@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "models/begin.h"
-#include "tests/models/bundle_writer.h"
+#include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
 namespace runnel {

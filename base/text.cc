@@ -1,0 +1,97 @@
+#include "base/text.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace runnel {
+namespace {
+
+// \xNN.
+void append_escaped(unsigned char byte, std::string& out) {
+  static constexpr std::string_view kDigits = "0123456789abcdef";
+  for (const char c : {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]}) out += c;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, size_t most) {
+  std::string out;
+  for (const char c : text.substr(0, most)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      out += c;
+    } else {
+      append_escaped(byte, out);
+    }
+  }
+  if (text.size() > most) out += "...";
+  return out;
+}
+
+std::string quote(std::string_view text, size_t most) {
+  std::string out = "'";
+  out += printable(text, most);
+  out += '\'';
+  return out;
+}
+
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string out = "[";
+  for (const int64_t size : shape) {
+    if (out.size() > 1) out += ", ";
+    out += std::to_string(size);
+  }
+  out += ']';
+  return out;
+}
+
+std::string tame(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
+    // U+0080 to U+009F, which some terminals obey as well.
+    const bool second =
+        byte >= 0x80 && byte < 0xA0 && i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xC2;
+    if (second) out.pop_back();
+    if (second) append_escaped(0xC2, out);
+    if (control || second) {
+      append_escaped(byte, out);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string with_commas(int64_t number) {
+  const std::string digits = std::to_string(number);
+  const size_t first = number < 0 ? 1 : 0;
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
+std::string byte_count(int64_t bytes) {
+  static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double amount = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (amount >= 1024 && unit + 1 < kUnits.size()) {
+    amount /= 1024;
+    ++unit;
+  }
+  const bool whole = amount == std::floor(amount);
+  return fixed(amount, whole || amount >= 100 ? 0 : 1) + " " + kUnits[unit];
+}
+
+std::string fixed(double number, int digits) {
+  std::array<char, 400> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, number);
+  return text.data();
+}
+
+}  // namespace runnel

@@ -1,0 +1,32 @@
+// Text for people: what came from outside, escaped and cut short; numbers and sizes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace runnel {
+
+// `text` as printable ASCII, other bytes as \xNN; at most `most` bytes of it, then "...".
+std::string printable(std::string_view text, size_t most = 80);
+
+// printable() between single quotes: a name in a message.
+std::string quote(std::string_view text, size_t most = 80);
+
+// "[3, 4]".
+std::string shape_text(std::span<const int64_t> shape);
+
+// `text` without what could steer a terminal: control characters but newline and tab become \xNN.
+std::string tame(std::string_view text);
+
+// 1234567 as "1,234,567".
+std::string with_commas(int64_t number);
+
+// Bytes as people count them: "264 KiB", "3.1 MiB".
+std::string byte_count(int64_t bytes);
+
+// A number with this many digits after the point.
+std::string fixed(double number, int digits);
+
+}  // namespace runnel

@@ -1,0 +1,24 @@
+// Calls to an engine in this process, as the server makes them, without a server.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/tally.h"
+#include "engine/engine.h"
+
+namespace runnel {
+
+// Runs fresh sequences to their end. Gives seconds, from the first call to the last value.
+Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& on_values);
+
+// Samples `values` values from where the session stands, and leaves it as it was. Gives seconds.
+Result<double> sample_from_session(Engine& engine, const std::string& session, int64_t values);
+
+// Makes the session go on over given values; a session that is not there is made. Gives seconds.
+Result<double> feed_session(Engine& engine, const std::string& session,
+                            std::vector<int32_t> values);
+
+}  // namespace runnel

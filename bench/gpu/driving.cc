@@ -1,0 +1,168 @@
+#include "bench/gpu/driving.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string_view>
+#include <thread>
+
+namespace runnel {
+namespace {
+
+constexpr const char* kUsage =
+    "expected BUNDLE [--kernels own|cublas] [--state plain|replay] [--prompts steps|chunks] "
+    "[--precision fp32|bf16] [--whole on|off] [--cluster 1|2|4|8|16] [--batches N,N,...] "
+    "[--seconds S]";
+
+// One of two words; true: the second.
+bool second_of(const std::string& flag, const std::string& word, const char* first,
+               const char* second) {
+  if (word != first && word != second) {
+    give_up(flag + " is '" + word + "'; it must be " + first + " or " + second);
+  }
+  return word == second;
+}
+
+std::vector<int> numbers_of(const std::string& flag, const std::string& word) {
+  std::vector<int> numbers;
+  std::istringstream text(word);
+  for (std::string one; std::getline(text, one, ',');) numbers.push_back(std::atoi(one.c_str()));
+  if (numbers.empty()) give_up(flag + " is empty; expected numbers, separated by commas");
+  for (const int number : numbers) {
+    if (number < 1 || number > 4096) give_up(flag + " is '" + word + "'; expected 1 to 4096 each");
+  }
+  return numbers;
+}
+
+Spec language_model(int layers) {
+  Spec spec;
+  spec.name = "lm";
+  spec.layers = layers;
+  spec.width = spec.value_width = 2048;
+  spec.heads = 16;
+  spec.query_size = spec.value_size = 128;
+  spec.ffn = 8192;
+  spec.activation = Activation::kGelu;
+  spec.vocabulary = 50'000;
+  spec.combine = Combine::kAdd;
+  spec.position = PositionKind::kSinusoidal;
+  spec.head = {HeadKind::kCategorical, spec.vocabulary, 0};
+  spec.begin = Begin{};
+  return spec;
+}
+
+// Uniform, of variance 1 / fan-in; norms scale by 1. As quick as memory: there are a billion.
+std::vector<float> random_weights(const ExpectedTensor& tensor, uint64_t seed) {
+  int64_t count = 1;
+  for (const int64_t size : tensor.shape) count *= size;
+  const bool is_norm = tensor.name.find("norm") != std::string::npos;
+  if (tensor.shape.size() == 1) {
+    return std::vector<float>(count, is_norm && tensor.name.ends_with("weight") ? 1.0F : 0.0F);
+  }
+  const float scale = std::sqrt(3.0F / static_cast<float>(tensor.shape.back()));
+  std::vector<float> weights(count);
+  for (float& weight : weights) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    weight = scale * (static_cast<float>(seed >> 40) * 0x1p-23F - 1.0F);
+  }
+  return weights;
+}
+
+}  // namespace
+
+void give_up(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::exit(1);
+}
+
+Settings settings_of(int argc, char** argv) {
+  Settings settings;
+  if (argc < 2 || argc % 2 != 0) give_up(kUsage);
+  settings.bundle = argv[1];
+  for (int i = 2; i < argc; i += 2) {
+    const std::string flag = argv[i];
+    const std::string word = argv[i + 1];
+    if (flag == "--kernels") {
+      settings.options.library = second_of(flag, word, "own", "cublas");
+    } else if (flag == "--state") {
+      settings.options.replay = second_of(flag, word, "plain", "replay");
+    } else if (flag == "--prompts") {
+      settings.options.chunks = second_of(flag, word, "steps", "chunks");
+    } else if (flag == "--precision") {
+      const bool bf16 = second_of(flag, word, "fp32", "bf16");
+      settings.precision = bf16 ? Precision::kBf16 : Precision::kFp32;
+    } else if (flag == "--whole") {
+      settings.options.whole = second_of(flag, word, "off", "on");
+    } else if (flag == "--cluster") {
+      settings.options.cluster = numbers_of(flag, word)[0];
+    } else if (flag == "--batches") {
+      settings.batches = numbers_of(flag, word);
+    } else if (flag == "--seconds") {
+      settings.seconds = std::atof(word.c_str());
+    } else {
+      give_up("unknown flag " + flag + "; " + kUsage);
+    }
+  }
+  return settings;
+}
+
+Bundle bundle_of(const Settings& settings, int layers) {
+  if (settings.bundle != "lm") {
+    Result<Bundle> bundle = load_bundle(settings.bundle);
+    if (!bundle.ok()) give_up(bundle.status().message());
+    return std::move(*bundle);
+  }
+  Bundle bundle;
+  bundle.spec = language_model(layers);
+  uint64_t seed = 1;
+  for (const ExpectedTensor& tensor : expected_tensors(bundle.spec)) {
+    bundle.tensors[tensor.name] = random_weights(tensor, ++seed);
+  }
+  return bundle;
+}
+
+std::unique_ptr<Backend> gpu_of(const Settings& settings) {
+  auto gpu = make_cuda_backend(settings.options);
+  if (!gpu.ok()) give_up(gpu.status().message());
+  return std::move(*gpu);
+}
+
+std::unique_ptr<Model> model_of(const Bundle& bundle, Backend& backend, const ModelLimits& limits,
+                                Precision precision) {
+  auto model = make_linear_transformer(bundle, backend, limits, precision);
+  if (!model.ok()) give_up(model.status().message());
+  return std::move(*model);
+}
+
+void finish(Model& model, Ticket ticket, std::vector<Emitted>& emitted) {
+  emitted.clear();
+  while (true) {
+    const Result<bool> done = model.collect(ticket, emitted);
+    if (!done.ok()) give_up(done.status().message());
+    if (*done) return;
+    std::this_thread::yield();
+  }
+}
+
+void begin(Model& model, SlotId slot, uint64_t seed, int64_t count) {
+  Control control;
+  control.seed = seed;
+  control.pending = model.spec().begin ? model.spec().begin->value : 0;
+  control.remaining = count;
+  model.set(slot, control, true);
+}
+
+std::vector<float> score(Model& model, const std::vector<int32_t>& values) {
+  Control control;
+  control.pending = values[0];
+  model.set(0, control, true);
+  const Row row = {0, std::span(values).subspan(1), Want::kScores};
+  std::vector<Emitted> emitted;
+  finish(model, model.submit({&row, 1}, 1), emitted);
+  std::vector<float> log_probs;
+  for (const Emitted& at : emitted) log_probs.push_back(at.log_prob);
+  return log_probs;
+}
+
+}  // namespace runnel

@@ -1,0 +1,46 @@
+// A model driven by hand, without a server, for the programs that measure a GPU. What goes wrong
+// ends the program.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "models/bundle/bundle.h"
+#include "models/linear_transformer.h"
+
+namespace runnel {
+
+[[noreturn]] void give_up(const std::string& why);
+
+// What a program was told: "NAME BUNDLE [FLAG VALUE]...". The flags of `runnel serve` for a GPU
+// (--kernels, --state, --prompts), --precision, --batches 1,64 and --seconds of measuring; --whole
+// off and --cluster as CudaOptions has them.
+struct Settings {
+  std::string bundle;  // a directory, or "lm" for a language model with random weights
+  CudaOptions options;
+  Precision precision = Precision::kBf16;
+  std::vector<int> batches = {1, 64, 1024, 2048};
+  double seconds = 1;
+};
+Settings settings_of(int argc, char** argv);
+
+// The bundle asked for. "lm": 24 layers of 2048 in 16 heads, 50,000 values, with weights that are
+// random but keep activations of order one; `layers` of them.
+Bundle bundle_of(const Settings& settings, int layers = 24);
+
+std::unique_ptr<Backend> gpu_of(const Settings& settings);
+std::unique_ptr<Model> model_of(const Bundle& bundle, Backend& backend, const ModelLimits& limits,
+                                Precision precision);
+
+// Waits for what was submitted; `emitted` has only that.
+void finish(Model& model, Ticket ticket, std::vector<Emitted>& emitted);
+
+// Starts a fresh sequence, with its first value, that will draw `count` more.
+void begin(Model& model, SlotId slot, uint64_t seed, int64_t count);
+
+// Log-probabilities of values[1], values[2], ... each given those before it.
+std::vector<float> score(Model& model, const std::vector<int32_t>& values);
+
+}  // namespace runnel

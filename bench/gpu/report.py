@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Gather what bench/gpu/gpu_check measured: OUT/gpu.json and OUT/gpu.md, from whatever parts there are.
+
+    report.py OUT
+
+gpu.json is a list of {what, model, numerics, batch, per_s, unit, gpu, driver, ratio_to_paper,
+ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against. `what` is engine, grpc,
+or for comparison the engine held to one way of stepping: operations, clusters of N.
+
+The limit of a step is the bytes that it must move (the weights once; each state read and written, or with replay read
+with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it fits there, else of
+copies. It counts neither launches nor arithmetic. The peer is the fastest of the linear loops in PyTorch at that batch.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+# Images per second of Katharopoulos et al. (2020): one at a time on a GPU, and at their best batch.
+PAPER = {"random-mnist": (1 / 7.3, 142.8), "random-cifar10": (1 / 61.3, 17.85)}
+
+
+def lines(path):
+    """The JSON objects among the lines of a log; none where there is no log, or where one was cut."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def limit_of(step, ceilings):
+    """Values per second that the memory allows, or None."""
+    if "copy_gb_s" not in ceilings:
+        return None
+    weights = step["parameters"] * (2 if "/bf16/" in step["numerics"] else 4)
+    state = step["state_bytes"]
+    states = step.get("slot_bytes", state) * step["batch"]
+    replay = re.search(r"\+replay(\d+)", step["numerics"])
+    if replay:  # of the log half is read on average
+        rare = 1 / int(replay.group(1))
+        moved = weights + step["batch"] * (state * (1 + rare) + (step["slot_bytes"] - state) * (0.5 + rare))
+    else:
+        moved = weights + step["batch"] * 2 * state
+    bandwidth = ceilings["copy_gb_s"]
+    if weights + states < ceilings.get("l2_bytes", 0):
+        cached = {int(mib): rate for mib, rate in ceilings.get("read_gb_s", {}).items()}
+        holds = [mib for mib in sorted(cached) if mib << 20 >= weights + states]
+        if holds:
+            bandwidth = max(bandwidth, cached[holds[0]])
+    return step["batch"] * bandwidth * 1e9 / moved
+
+
+def ratio(figure, to):
+    return round(figure / to, 4) if figure and to else None
+
+
+class Report:
+    def __init__(self, out):
+        self.out = out
+        device = (out / "device.txt").read_text(encoding="utf-8").splitlines() if (out / "device.txt").exists() else []
+        self.gpu, self.driver = (device[0].split(", ") + ["", ""])[:2] if device else ("", "")
+        self.ceilings = next(iter(lines(out / "ceilings.log")), {})
+        self.peers = [one for path in sorted(out.glob("peers*.log")) for one in lines(path) if "values_per_s" in one]
+        self.steps = [one for path in sorted(out.glob("steps_*.log")) for one in lines(path) if "batch" in one]
+        self.prompts = [one for path in sorted(out.glob("steps_*.log")) for one in lines(path) if "prompt" in one]
+
+    def entry(self, what, step, values_per_s):
+        model, batch = step["model"], step["batch"]
+        each = step["image_values"] or 1
+        per_s = values_per_s / each
+        alone, best = PAPER.get(model, (None, None))
+        linear = [one["values_per_s"] for one in self.peers
+                  if one["peer"] != "softmax" and (one["model"], one["batch"]) == (model, batch)]
+        return {"what": what, "model": model, "numerics": step["numerics"], "batch": batch, "per_s": round(per_s, 3),
+                "unit": "images" if each > 1 else "values", "gpu": self.gpu, "driver": self.driver,
+                "ratio_to_paper": ratio(per_s, alone if batch == 1 else best),
+                "ratio_to_peer": ratio(values_per_s, max(linear, default=None)),
+                "share_of_limit": ratio(values_per_s, limit_of(step, self.ceilings))}
+
+    def entries(self):
+        found = [self.entry(step.get("what", "engine"), step, step["values_per_s"]) for step in self.steps]
+        sizes = {step["model"]: step for step in self.steps}
+        for run in lines(self.out / "serving.log"):
+            for one in run.get("throughput", []):
+                if run.get("model") in sizes:
+                    step = {**sizes[run["model"]], "batch": one["batch"], "numerics": run["numerics"]}
+                    found.append(self.entry("grpc", step, one["values_per_s"]))
+        return found
+
+    def text(self, entries):
+        yield f"# {self.gpu or 'no GPU named'}, driver {self.driver or 'not named'}\n"
+        if self.ceilings:
+            yield f"Copies reach {self.ceilings['copy_gb_s']:.0f} GB/s.\n"
+        if entries:
+            yield from table(("what", "model", "numerics", "batch", "per second", "unit", "x paper", "x peer", "of the limit"),
+                             [[e["what"], e["model"], e["numerics"], e["batch"], f"{e['per_s']:,.1f}", e["unit"],
+                               shown(e["ratio_to_paper"], "{:.1f}"), shown(e["ratio_to_peer"], "{:.1f}"),
+                               shown(e["share_of_limit"], "{:.0%}")] for e in entries])
+        if self.prompts:
+            yield from table(("model", "numerics", "prompt", "values per second"),
+                             [[p["model"], p["numerics"], p["prompt"], f"{p['values_per_s']:,.0f}"] for p in self.prompts])
+        if self.peers:
+            yield from table(("peer", "model", "batch", "values per second"),
+                             [[p["peer"], p["model"], p["batch"], f"{p['values_per_s']:,.0f}"] for p in self.peers])
+        for name in ("compare", "sessions", "churn"):
+            for figures in lines(self.out / f"{name}.log"):
+                yield f"- {name}: " + ", ".join(f"{key} {value}" for key, value in figures.items())
+
+
+def shown(value, how):
+    return "" if value is None else how.format(value)
+
+
+def table(head, rows):
+    yield "| " + " | ".join(head) + " |"
+    yield "| --- " * len(head) + "|"
+    for row in rows:
+        yield "| " + " | ".join(map(str, row)) + " |"
+    yield ""
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: report.py OUT")
+    report = Report(pathlib.Path(sys.argv[1]))
+    entries = report.entries()
+    text = "\n".join(report.text(entries)) + "\n"
+    (report.out / "gpu.json").write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    (report.out / "gpu.md").write_text(text, encoding="utf-8")
+    print("\n" + text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Measures everything about sampling on this machine's CPU, side by side with PyTorch, and writes it down.
+
+First what the machine can do at most. Then, round after round and batch after batch, in turns: runnel's engine alone;
+its server, asked from another process for a stream per sequence, and for all sequences in one stream; and the recurrent
+loop of the paper's authors in PyTorch (bench/report/bench_peer.py), with the same random weights of the paper's MNIST size,
+proven equal before. Then where the time of a step goes, what a value costs at position 1,000,000, and how much memory
+a session takes.
+
+    bench/report/bench_cpu.py                  # make bench: ten minutes, writes build/bench and docs/benchmarks
+    bench/report/bench_cpu.py --quick          # one minute, to see that it works; writes build/bench alone
+
+Needs a built runnel, and Python with numpy, torch and matplotlib; on Debian: scripts/setup bench
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+QUIET = 0.05  # a machine that is busier than this without us is not quiet
+LARGE = 512  # from this batch on sequences of 256 values stand for whole images
+
+FULL = {"rounds": 3, "batches": [1, 8, 32, 128, 512], "seconds": 1.0, "steps": 256,
+        "positions": [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]}
+QUICK = {"rounds": 1, "batches": [1, 8, 32], "seconds": 0.2, "steps": 24, "positions": [500, 1_000, 5_000]}
+
+
+class BenchError(Exception):
+    """What is missing or wrong, in one line."""
+
+
+def run(command, **options):
+    """The stdout of a command."""
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False, **options)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise BenchError(f"{pathlib.Path(command[0]).name} {command[1]}: {lines[-1]}")
+    return done.stdout
+
+
+def busy_share(seconds=1.0):
+    """The share of the machine's time that is not idle while we do nothing."""
+    def read():
+        with open("/proc/stat", encoding="ascii") as file:
+            numbers = [int(word) for word in file.readline().split()[1:9]]
+        return sum(numbers), numbers[3] + numbers[4]
+
+    total, idle = read()
+    time.sleep(seconds)
+    total_after, idle_after = read()
+    return round(1 - (idle_after - idle) / max(1, total_after - total), 3)
+
+
+def machine():
+    """What lscpu says, and how busy the machine is without us."""
+    from plot_time_per_value import machine as about  # pylint: disable=import-outside-toplevel
+
+    listed = dict(line.split(":", 1) for line in run(["lscpu", "--bytes"]).splitlines() if ":" in line)
+    caches = {name: int(listed.get(f"{name} cache", "0").split()[0]) for name in ("L2", "L3")}
+    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16") if flag in listed.get("Flags", "").split()]
+    return {**about(), "flags": flags, "l2_bytes": caches["L2"], "l3_bytes": caches["L3"],
+            "load_average": os.getloadavg()[0]}
+
+
+class Bench:
+    """Runs the measurements and keeps what they came to."""
+
+    def __init__(self, runnel, folder, plan):
+        self.runnel, self.folder, self.plan = runnel, folder, plan
+        self.began = time.monotonic()
+        self.busy = []
+        self.runs = {}  # (what, batch) -> values per second, one for each round
+        self.peer_threads = {}
+        self.limits = {}  # by threads: the best of every measurement
+        self.torch = ""
+
+    def say(self, text):
+        seconds = int(time.monotonic() - self.began)
+        print(f"{seconds // 60:2}:{seconds % 60:02}  {text}", flush=True)
+
+    def bench(self, *words):
+        return json.loads(run([self.runnel, "bench", *words, "--json"]))
+
+    def measure_limits(self):
+        """A limit that something else has disturbed is none: it is measured often, and the best counts."""
+        for one in self.bench("--what", "limits")["limits"]:
+            best = self.limits.setdefault(one["threads"], one)
+            best.update({name: max(value, best[name]) for name, value in one.items()})
+
+    def make_bundles(self):
+        for name, flags in (("mnist", []), ("endless", ["--endless"])):
+            run([sys.executable, ROOT / "scripts/runnel-random-bundle", "--preset", "mnist", *flags, "--out", self.folder / name])
+
+    @contextlib.contextmanager
+    def serving(self, *flags):
+        """The address of a server of the model."""
+        from runnel_client import serving  # pylint: disable=import-outside-toplevel
+
+        try:
+            with serving.running(self.runnel, self.folder / "mnist", self.folder / "serve.log",
+                                 ("--backend", "cpu", *flags)) as (_, address):
+                yield address
+        except serving.BundleError as error:
+            raise BenchError(" ".join(str(error).split())) from None
+
+    def prove_equal(self, address):
+        """The peer gives every value that the server samples the probability that the server gave it."""
+        sampled = run([self.runnel, "generate", "--server", address, "--count", "4", "--seed", "7", "--json", "--out",
+                       self.folder / "sampled.png"])
+        path = self.folder / "sampled.json"
+        path.write_text(sampled, encoding="utf-8")
+        return json.loads(run([sys.executable, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--check", path]))
+
+    def measure_runnel(self, what, batch, address):
+        words = [self.folder / "mnist", "--backend", "cpu"] if what == "engine" else ["--server", address]
+        if batch >= LARGE:
+            words += ["--values", "257"]  # the first is given
+        figures = self.bench(*words, "--what", what, "--batch", batch, "--seconds", self.plan["seconds"])
+        return figures["throughput"][0]["values_per_s"], figures["numerics"]
+
+    def measure_peer(self, batch):
+        threads = self.peer_threads.get(batch)
+        words = ["--threads", threads] if threads else []
+        told = json.loads(run([sys.executable, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--batch", batch,
+                               "--steps", self.plan["steps"], *words]))
+        self.torch, measured = told["torch"], told["peer"][0]
+        self.peer_threads[batch] = measured["threads"]
+        return measured["values_per_s"]
+
+    def measure_round(self, number, address):
+        """Every way at every batch, in turns, beginning with another one each round."""
+        self.busy.append(busy_share())
+        numerics = ""
+        ways = ["engine", "streams", "samples", "peer"]
+        for batch in self.plan["batches"]:
+            for way in ways[number % 4:] + ways[:number % 4]:
+                if way == "peer":
+                    rate = self.measure_peer(batch)
+                else:
+                    rate, numerics = self.measure_runnel(way, batch, address)
+                self.runs.setdefault((way, batch), []).append(rate)
+                self.say(f"round {number + 1} of {self.plan['rounds']}: {way} at batch {batch}: {rate:,.0f} values/s")
+        return numerics
+
+    def measure(self):
+        about = machine()
+        self.busy.append(busy_share())
+        if self.busy[0] > QUIET:
+            self.say(f"warning: the machine is {self.busy[0]:.0%} busy with something else; the figures will be low")
+        self.make_bundles()
+        self.say("the machine's limits")
+        self.measure_limits()
+        with self.serving("--precision", "fp32") as address:
+            proof = self.prove_equal(address)
+        rows = str(max(self.plan["batches"]))
+        with self.serving("--sessions", rows, "--batch-rows", rows, "--samples", rows) as address:
+            proof["bits_per_value_difference"] = self.prove_equal(address)["bits_per_value_difference"]
+            self.say(f"PyTorch and runnel agree on {proof['sequences']} sequences: in fp32 log-probabilities differ by "
+                     f"{proof['largest_difference']:.1g} at most")
+            for number in range(self.plan["rounds"]):
+                numerics = self.measure_round(number, address)
+                self.measure_limits()
+        self.say("where the time of a step goes, and memory")
+        batches = ",".join(str(batch) for batch in self.plan["batches"])
+        inside = self.bench(self.folder / "mnist", "--backend", "cpu", "--what", "operations,memory", "--batch",
+                            batches)
+        self.say(f"positions up to {max(self.plan['positions']):,}")
+        positions = self.bench(self.folder / "endless", "--backend", "cpu", "--what", "positions", "--positions",
+                               ",".join(str(position) for position in self.plan["positions"]))["positions"]
+        self.busy.append(busy_share())
+        return {"machine": {**about, "busy": max(self.busy)}, "model": self.model(), "numerics": numerics,
+                "torch": self.torch, "equal": proof, "rounds": self.plan["rounds"],
+                "peer_steps": self.plan["steps"], "limits": list(self.limits.values()), "throughput": self.throughput(),
+                "operations": inside["operations"], "memory": inside["memory"], "positions": positions}
+
+    def model(self):
+        """The sizes that the bundle says."""
+        from runnel_client import bundle_format  # pylint: disable=import-outside-toplevel
+
+        config = json.loads((self.folder / "mnist" / "config.json").read_text(encoding="utf-8"))
+        return {**config["model"], "outputs": bundle_format.head_width(config)}
+
+    def throughput(self):
+        """Medians over the rounds, and the runs that they are of."""
+        return [{"what": what, "batch": batch, "values_per_s": round(statistics.median(rates), 1), "runs": rates,
+                 **({"threads": self.peer_threads[batch]} if what == "peer" else {})}
+                for (what, batch), rates in sorted(self.runs.items())]
+
+
+def check_needs(runnel):
+    missing = [name for name in ("numpy", "torch", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BenchError(f"{sys.executable} has no {', '.join(missing)}: run scripts/setup bench, and use Debian's own "
+                         "python3")
+    if not os.access(runnel, os.X_OK):
+        raise BenchError(f"there is no program {runnel}: run make build, or name it with --runnel")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="bench_cpu.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench", help="for cpu.json and bundles")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for table and pictures")
+    parser.add_argument("--rounds", type=int, default=FULL["rounds"], help="of which the median counts (default: 3)")
+    parser.add_argument("--quick", action="store_true", help="short and few; table and pictures go to --folder too")
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    try:
+        check_needs(arguments.runnel)
+        import bench_report  # pylint: disable=import-outside-toplevel
+
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+        plan = QUICK if arguments.quick else {**FULL, "rounds": max(1, arguments.rounds)}
+        bench = Bench(arguments.runnel, arguments.folder, plan)
+        figures = bench.measure()
+        docs = arguments.folder if arguments.quick else arguments.docs
+        bench_report.write(figures, arguments.folder / "cpu.json", docs)
+        bench.say(f"{arguments.folder / 'cpu.json'}, {docs / 'cpu.md'}")
+    except (BenchError, OSError, ValueError) as error:
+        print(f"bench_cpu.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

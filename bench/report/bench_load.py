@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Measures a server under load and writes docs/benchmarks/load.{json,md,png}.
+
+    bench/report/bench_load.py RUNNEL BUNDLE OUT_DIRECTORY
+
+Two things, on one server with its clients on the same machine:
+  load   calls at 0.5, 1 and 2 times what the server can complete: goodput, latencies, refusals
+  stall  the gaps between the values of 8 streams, with and without a ninth that is never read
+
+BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, medians are
+reported. Have the machine to yourself: `uptime` should say 0.
+
+Needs protoc, and Python with grpcio, protobuf and matplotlib; on Debian: scripts/setup bench
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+
+import plot_load
+from runnel_client import serving
+from runnel_client.bundle_format import BundleError
+
+SWEEP = (0.5, 1, 2)
+SESSIONS = 64
+NEIGHBOURS = 8
+
+
+def load(runnel, address, *flags):
+    """The JSON of one `runnel load`; its progress goes to the terminal."""
+    done = subprocess.run([runnel, "load", "--server", address, "--json", *flags], stdout=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        raise SystemExit("bench_load.py: runnel load failed")
+    return json.loads(done.stdout)
+
+
+def cpu_seconds(process):
+    """What a process has used so far."""
+    times = pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[11:13]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
+def is_idle(process):
+    before = cpu_seconds(process)
+    time.sleep(0.5)
+    return cpu_seconds(process) - before < 0.05
+
+
+def check_stalled(runnel, process, address):
+    """The stream still has its state, and the server does nothing: neither is it read nor has it ended."""
+    idle = is_idle(process)
+    told = json.loads(subprocess.run([runnel, "info", "--server", address, "--json"], stdout=subprocess.PIPE,
+                                     check=True).stdout)
+    free = told.get("models", [told])[0]["sessions_free"]
+    if free != SESSIONS - 1 or not idle:
+        raise SystemExit(f"bench_load.py: the stream that is not read has not stalled: {free} sessions are free")
+
+
+@contextlib.contextmanager
+def stalled_stream(runnel, process, address, messages):
+    """A stream that is read once and never again; its window and its room at the server are full."""
+    import grpc  # pylint: disable=import-outside-toplevel
+
+    options = [("grpc.enable_http_proxy", 0), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        generate = channel.unary_stream("/runnel.v1.Inference/Generate",
+                                        request_serializer=messages.GenerateRequest.SerializeToString,
+                                        response_deserializer=messages.GenerateResponse.FromString)
+        request = messages.GenerateRequest(max_values=1 << 20, top_log_probs=16)  # they fill the window
+        request.values.values.append(1)
+        call = generate(request, timeout=600)
+        next(call)
+        for _ in range(60):
+            if is_idle(process):
+                break
+        check_stalled(runnel, process, address)
+        yield
+        check_stalled(runnel, process, address)
+        call.cancel()
+
+
+def measure_stall(runnel, process, address, rounds, seconds):
+    """The p99 of the gaps between values, in ms, of each round: alone, and beside a stalled stream."""
+    neighbours = ("--find-capacity", "--concurrency", str(NEIGHBOURS), "--prompt", "1", "--values", "400",
+                  "--values-per-message", "1", "--warm-up", "1", "--duration", str(seconds))
+
+    def gap():
+        return load(runnel, address, *neighbours)["runs"][0]["gap_ms"]["p99"]
+
+    gaps = {"alone": [], "beside": []}
+    with tempfile.TemporaryDirectory() as folder:
+        messages = serving.load_messages(folder)
+    for _ in range(rounds):
+        gaps["alone"].append(gap())
+        with stalled_stream(runnel, process, address, messages):
+            gaps["beside"].append(gap())
+        time.sleep(1)  # its state becomes free
+    return gaps
+
+
+def percent(part, whole):
+    return f"{100 * part / whole:.0f}%"
+
+
+def median_of(runs, figure):
+    return statistics.median(map(figure, runs))
+
+
+def table_of_loads(runs, best):
+    lines = ["| load | calls/s | completed | refused | goodput, values/s | of the best | first value p50 / p99 | "
+             "gap p50 / p99 | refusal p50 / p99 |", "| --- " * 9 + "|"]
+    for multiple, alike in runs.items():
+        goodput = median_of(alike, lambda run: run["goodput"])
+        quantiles = [" / ".join(f"{median_of(alike, lambda run: run[figure][q]):.1f} ms" for q in ("p50", "p99"))
+                     for figure in ("first_value_ms", "gap_ms")]
+        some = [run for run in alike if run["refused"]]
+        refusal = " / ".join(f"{median_of(some, lambda run: plot_load.refusal(run, q)):.1f}"
+                             for q in ("p50", "p99")) + " ms" if some else "-"
+        count = median_of(alike, lambda run: sum(entry["count"] for entry in run["refused"].values()))
+        lines.append(f"| {multiple}x | {alike[0]['rate']:.1f} | {median_of(alike, lambda run: run['completed']):.0f} | "
+                     f"{count:.0f} | {goodput:,.0f} | {percent(goodput, best)} | {quantiles[0]} | {quantiles[1]} | "
+                     f"{refusal} |")
+    return lines
+
+
+def report(figures, runs, uptime):
+    machine = figures["machine"]
+    best = plot_load.best_goodput(figures)
+    alone, beside = (statistics.median(figures["stall_gap_p99_ms"][kind]) for kind in ("alone", "beside"))
+    return "\n".join([
+        "# Under load",
+        "",
+        "![goodput, time to the first value and latency of refusals against the load](load.png)",
+        "",
+        f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's MNIST "
+        f"size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come at random (Poisson), "
+        f"give {figures['prompt']} values and ask for {figures['values']}; latencies count from when a call was due. "
+        f"Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} calls/s. Medians of "
+        f"{len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
+        "",
+        *table_of_loads(runs, best),
+        "",
+        f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too. A full pool refuses; "
+        "nothing waits in a queue whose length nobody knows.",
+        "",
+        "## Beside a reader that has stopped",
+        "",
+        f"{NEIGHBOURS} streams that are read, one value in a message; then the same beside a ninth that is not read. The "
+        f"p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it ({beside / alone:.3f} of it; "
+        f"medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
+        "",
+        "Reproduce with `make bench-load` on a machine that does nothing else.",
+        ""])
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runnel", help="the program")
+    parser.add_argument("bundle", help="of a model without a last position")
+    parser.add_argument("out", type=pathlib.Path, help="directory for load.json, load.md and load.png")
+    parser.add_argument("--seconds", type=float, default=10, help="of every run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default: %(default)s)")
+    arguments = parser.parse_args(argv)
+    uptime = f"load average {os.getloadavg()[0]:.2f} at the start"
+    flags = ("--backend", "cpu", "--sessions", str(SESSIONS), "--stall-timeout-ms", "600000", "--stream-room", "64")
+    with tempfile.TemporaryDirectory() as folder, serving.running(
+            arguments.runnel, arguments.bundle, os.path.join(folder, "log"), flags) as (process, address):
+        figures = load(arguments.runnel, address, "--sweep", ",".join(map(str, SWEEP)), "--duration",
+                       str(arguments.seconds), "--repeat", str(arguments.rounds))
+        figures["stall_gap_p99_ms"] = measure_stall(arguments.runnel, process, address, arguments.rounds,
+                                                    arguments.seconds)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / "load.json"
+    path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    figures, runs = plot_load.load_runs(path)
+    plot_load.draw(figures, runs, arguments.out / "load.png")
+    (arguments.out / "load.md").write_text(report(figures, runs, uptime), encoding="utf-8")
+    print((arguments.out / "load.md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (BundleError, OSError) as error:
+        sys.exit(f"bench_load.py: error: {error}")

@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Measures what runnel is held against: the recurrent loop of the paper's authors, in plain PyTorch, on a bundle.
+
+The model is built from torch.nn modules as their library builds it, layer by layer, with the state updated in place by
+einsum, and each value is drawn as they draw it and fed back. Nothing is compiled or fused, as in their code. What is
+measured is the loop after a warm-up, with as many threads as serve it best: let each count have a few steps, keep the
+best.
+
+    bench/report/bench_peer.py zoo/mnist-small --batch 1,32                     # values per second
+    build/release/runnel generate --count 4 --seed 7 --json | bench/report/bench_peer.py zoo/mnist-small --check -
+
+--check proves that it is the same model: it forces the sequences that runnel has sampled through the loop and compares
+the log-probability of every value.
+
+Needs Python with numpy and torch; on Debian: apt install python3-numpy python3-torch libopenblas0-openmp
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+
+# An OpenMP team that spins between two small products makes them several times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+try:
+    import torch
+    import torch.nn.functional as F
+
+    from runnel_client import bundle_format
+    from runnel_client.bundle_format import BundleError, check
+except ImportError as missing:
+    print(f"bench_peer.py: error: {missing.name} is missing; on Debian: apt install python3-numpy python3-torch "
+          "libopenblas0-openmp", file=sys.stderr)
+    sys.exit(2)
+
+TOLERANCE = 1e-3  # of every log-probability, natural, where runnel computes in fp32
+BF16_TOLERANCE = 1e-2  # bits per value of every sequence, where its products are in bf16
+WARM_UP = 8  # steps
+
+
+class RecurrentAttention(torch.nn.Module):
+    """Linear attention over one value of each sequence, with the state of all before it."""
+
+    def __init__(self, model):
+        super().__init__()
+        width, heads = model["width"], model["heads"]
+        queries, values = heads * model["query_size"], heads * model["value_size"]
+        self.heads, self.eps = heads, model["attention"]["eps"]
+        self.query_projection = torch.nn.Linear(width, queries)
+        self.key_projection = torch.nn.Linear(width, queries)
+        self.value_projection = torch.nn.Linear(width, values)
+        self.out_projection = torch.nn.Linear(values, width)
+
+    def forward(self, x, state):
+        count = len(x)
+        q = F.elu(self.query_projection(x).view(count, self.heads, -1)) + 1
+        k = F.elu(self.key_projection(x).view(count, self.heads, -1)) + 1
+        v = self.value_projection(x).view(count, self.heads, -1)
+        if state is None:
+            state = (x.new_zeros(*k.shape, v.shape[-1]), x.new_zeros(k.shape))
+        memory, normalizer = state
+        normalizer += k
+        memory += torch.einsum("nhd,nhm->nhdm", k, v)
+        scale = 1 / (torch.einsum("nhd,nhd->nh", q, normalizer) + self.eps)
+        y = torch.einsum("nhd,nhdm,nh->nhm", q, memory, scale)
+        return self.out_projection(y.reshape(count, -1)), state
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        width, eps = model["width"], model["norm"]["eps"]
+        self.attention = RecurrentAttention(model)
+        self.linear1 = torch.nn.Linear(width, model["ffn"])
+        self.linear2 = torch.nn.Linear(model["ffn"], width)
+        self.norm1 = torch.nn.LayerNorm(width, eps=eps)
+        self.norm2 = torch.nn.LayerNorm(width, eps=eps)
+        self.activation = F.relu if model["activation"] == "relu" else F.gelu
+
+    def forward(self, x, state):
+        y, state = self.attention(x, state)
+        x = self.norm1(x + y)
+        return self.norm2(x + self.linear2(self.activation(self.linear1(x)))), state
+
+
+class Transformer(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer(model) for _ in range(model["layers"]))
+        self.norm = torch.nn.LayerNorm(model["width"], eps=model["norm"]["eps"]) if model["norm"]["final"] else None
+
+    def forward(self, x, states):
+        states = states or [None] * len(self.layers)
+        for index, layer in enumerate(self.layers):
+            x, states[index] = layer(x, states[index])
+        return (x if self.norm is None else self.norm(x)), states
+
+
+class Peer(torch.nn.Module):
+    """A bundle's model. forward(values [N], position, states) -> (head [N, outputs], states)."""
+
+    def __init__(self, directory):
+        super().__init__()
+        self.config = bundle_format.read_json(os.path.join(directory, "config.json"), "bundle")
+        model = self.config["model"]
+        check(model["attention"]["feature_map"] == "elu",
+              f"{directory}: expected the feature map 'elu', found '{model['attention']['feature_map']}'")
+        self.combine, self.position = model["embedding"]["combine"], model["position"]["kind"]
+        self.is_mixture = model["head"]["kind"] == "mixture_of_logistics"
+        self.length = model["position"].get("length")
+        self.position_width = bundle_format.position_width(model)
+        self.value_embedding = torch.nn.Embedding(self.config["values"], model["embedding"]["value_width"])
+        self.transformer = Transformer(model)
+        self.predictor = torch.nn.Linear(model["width"], bundle_format.head_width(self.config))
+        self.load(os.path.join(directory, "model.safetensors"))
+        self.eval()
+
+    def load(self, path):
+        stored = bundle_format.read_safetensors(path)
+        tensors = {name: torch.from_numpy(values.copy()) for name, values in stored.items()}
+        table = tensors.pop(bundle_format.POSITION_TABLE, None)
+        self.table = None if table is None else table[0]
+        self.load_state_dict(tensors)
+
+    def position_at(self, index):
+        if self.table is not None:
+            return self.table[index]
+        columns = torch.arange(self.position_width, dtype=torch.float64)
+        angle = index * 10000.0 ** (-2.0 * torch.div(columns, 2, rounding_mode="floor") / self.position_width)
+        return torch.where(columns % 2 == 0, torch.sin(angle), torch.cos(angle)).float()
+
+    def forward(self, values, position, states):
+        x = self.value_embedding(values)
+        if self.position != "none":
+            at = self.position_at(position).expand(len(values), -1)
+            x = x + at if self.combine == "add" else torch.cat([x, at], dim=1)
+        y, states = self.transformer(x, states)
+        return self.predictor(y), states
+
+    def sample(self, head):
+        """One value for each row of the head."""
+        if not self.is_mixture:
+            return torch.multinomial(torch.softmax(head, dim=1), 1).squeeze(1)
+        logits, means, raw = head.chunk(3, dim=1)
+        component = torch.multinomial(torch.softmax(logits, dim=1), 1)
+        mean, scale = means.gather(1, component), F.elu(raw.gather(1, component)) + 1.0001
+        u = torch.rand(mean.shape)
+        drawn = mean + scale * (torch.log(u) - torch.log(1 - u))
+        return torch.round((drawn + 1) / 2 * 255).clamp(0, 255).long().squeeze(1)
+
+    def log_prob(self, head, values):
+        """Of a value for each row of the head: natural, as the model was trained. In double, as differences of nearly
+        equal numbers are in it."""
+        head = head.double()
+        if not self.is_mixture:
+            return torch.log_softmax(head, dim=1).gather(1, values.unsqueeze(1)).squeeze(1)
+        logits, means, raw = head.chunk(3, dim=1)
+        log_scale = raw.clamp(min=-7)
+        y = (values / 127.5 - 1).unsqueeze(1)
+        upper, lower, middle = ((y - means + edge / 255) * torch.exp(-log_scale) for edge in (1, -1, 0))
+        mass = torch.sigmoid(upper) - torch.sigmoid(lower)
+        density = middle - log_scale - 2 * F.softplus(middle) - math.log(127.5)
+        inside = torch.where(mass > 1e-5, torch.log(mass.clamp(min=1e-12)), density)
+        log_prob = torch.where(y < -0.999, -F.softplus(-upper), torch.where(y > 0.999, -F.softplus(lower), inside))
+        return torch.logsumexp(log_prob + torch.log_softmax(logits, dim=1), dim=1)
+
+
+@torch.no_grad()
+def forced_log_probs(peer, values):
+    """values [N, L] -> the log-probabilities of all but the first, [N, L - 1]."""
+    states, log_probs = None, []
+    for position in range(values.shape[1] - 1):
+        head, states = peer(values[:, position], position, states)
+        log_probs.append(peer.log_prob(head, values[:, position + 1]))
+    return torch.stack(log_probs, dim=1)
+
+
+def differences(peer, values, log_probs):
+    """From given log-probabilities of all but the first value of each sequence: the largest of any value, and of any
+    sequence in bits per value."""
+    found = forced_log_probs(peer, values) - log_probs
+    return float(found.abs().max()), float(found.mean(dim=1).abs().max() / math.log(2))
+
+
+@torch.no_grad()
+def seconds_of_steps(peer, batch, steps):
+    """Of the loop, from fresh states on, sampling included; sequences that reach their end start again."""
+    values, states = torch.zeros(batch, dtype=torch.long), None
+    began = None
+    for step in range(-WARM_UP, steps):
+        if step == 0:
+            began = time.perf_counter()
+        position = (step + WARM_UP) % (peer.length or 1 << 30)
+        if position == 0:
+            states = None
+        head, states = peer(values, position, states)
+        values = peer.sample(head)
+    return time.perf_counter() - began
+
+
+def measure(peer, batch, steps, threads):
+    """Values per second with the best of `threads`, each tried over an eighth of the steps if there are several."""
+    def rate(count, over):
+        torch.set_num_threads(count)
+        return batch * over / seconds_of_steps(peer, batch, over)
+
+    best = threads[0]
+    if len(threads) > 1:
+        best = max(threads, key=lambda count: rate(count, max(8, steps // 8)))
+    return {"batch": batch, "steps": steps, "threads": best, "values_per_s": round(rate(best, steps), 1)}
+
+
+def read_sequences(path):
+    """Values [N, L], log-probabilities [N, L - 1] and the numerics id, of a file of `runnel generate --json`."""
+    try:
+        with sys.stdin if path == "-" else open(path, encoding="utf-8") as file:
+            generated = json.load(file)
+        samples = generated["samples"]
+        check(all(sample["position"] == 0 for sample in samples), f"{path}: expected sequences from their beginning")
+        values = torch.tensor([sample["values"] for sample in samples])
+        log_probs = torch.tensor([sample["log_probs"][1:] for sample in samples])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"--check: {path}: not a file of 'runnel generate --json': {error!r}") from None
+    check(values.dim() == 2 and values.shape[1] > 1, f"--check: {path}: expected sequences of two values or more")
+    return values, log_probs, generated["numerics"]
+
+
+def check_equal(peer, path):
+    """Refuses a model that is not the same as the one that made the file."""
+    values, log_probs, numerics = read_sequences(path)
+    largest, bits = differences(peer, values, log_probs)
+    if "/bf16/" in numerics:
+        check(bits <= BF16_TOLERANCE, f"--check: {path}: not the same model: a sequence differs by {bits:.2g} bits per "
+              f"value; expected at most {BF16_TOLERANCE:g}")
+    else:
+        check(largest <= TOLERANCE, f"--check: {path}: not the same model: a log-probability differs by {largest:.2g}; "
+              f"expected at most {TOLERANCE:g}")
+    return {"sequences": values.shape[0], "values": values.shape[1], "numerics": numerics,
+            "largest_difference": largest, "bits_per_value_difference": bits}
+
+
+def numbers(text):
+    try:
+        found = [int(word) for word in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"expected whole numbers above 0, as in 1,8,32; found '{text}'")
+    return found
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="bench_peer.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", help="its directory")
+    parser.add_argument("--batch", type=numbers, default=[1, 8, 32, 128, 512], metavar="N,...",
+                        help="sequences side by side (default: 1,8,32,128,512)")
+    parser.add_argument("--steps", type=int, default=256, help="that are timed (default: %(default)s)")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=numbers, default=sorted({1, cores}), metavar="N,...",
+                        help=f"of which the best counts for each batch (default: 1 and one per core, {cores})")
+    parser.add_argument("--check", metavar="FILE", help="instead: compare with sequences of runnel generate --json")
+    arguments = parser.parse_args(argv)
+    check(arguments.steps > 0, f"--steps: expected a number above 0, found {arguments.steps}")
+    return arguments
+
+
+def main(argv=None):
+    try:
+        arguments = parse_arguments(argv)
+        peer = Peer(arguments.bundle)
+        if arguments.check:
+            result = check_equal(peer, arguments.check)
+        else:
+            result = {"torch": torch.__version__,
+                      "peer": [measure(peer, batch, arguments.steps, arguments.threads) for batch in arguments.batch]}
+    except (BundleError, OSError) as error:
+        print(f"bench_peer.py: error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Draws what `runnel load --sweep 0.5,1,2 --out load.json` measured: goodput, time to the first value and latency of
+refusals, each against the load. Of several runs at one load the line goes through the median; dots are the runs.
+
+    bench/report/plot_load.py load.json load.png
+
+Needs Python with matplotlib; on Debian: apt install python3-matplotlib
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+
+def load_runs(path):
+    """The JSON, and its runs by multiple of the capacity."""
+    try:
+        figures = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        runs = {}
+        for run in figures["runs"]:
+            if "multiple" in run:
+                runs.setdefault(run["multiple"], []).append(run)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"plot_load.py: {path}: not a file of 'runnel load --out': {error!r}") from error
+    if not runs:
+        raise SystemExit(f"plot_load.py: {path} has no runs of a sweep: make it with --sweep 0.5,1,2")
+    return figures, dict(sorted(runs.items()))
+
+
+def refusal(run, quantile):
+    """Of the most frequent refusal, in milliseconds; None where nothing was refused."""
+    refused = max(run["refused"].values(), key=lambda entry: entry["count"], default=None)
+    return refused["latency_ms"][quantile] if refused else None
+
+
+def draw_line(axes, runs, figure, label, colour):
+    """A line through the medians of figure(run), and a dot for every run."""
+    points = []
+    for multiple, alike in runs.items():
+        values = [value for value in map(figure, alike) if value is not None]
+        axes.plot([multiple] * len(values), values, ".", color=colour, alpha=0.35, markersize=6)
+        if values:
+            points.append((multiple, statistics.median(values)))
+    if points:
+        axes.plot(*zip(*points), "-o", color=colour, markersize=4, linewidth=2, label=label)
+
+
+def best_goodput(figures):
+    """The best median of all loads, those that found the capacity included."""
+    by_load = {}
+    for run in figures["runs"]:
+        by_load.setdefault(run.get("multiple", "closed"), []).append(run["goodput"])
+    return max(statistics.median(values) for values in by_load.values())
+
+
+def draw(figures, runs, path):
+    import matplotlib  # pylint: disable=import-outside-toplevel
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+
+    blue, red = "#1f5fa8", "#c44e52"
+    figure, (good, first, refused) = pyplot.subplots(1, 3, figsize=(11, 3.6), dpi=120)
+    best = best_goodput(figures)
+    good.axhline(best, color="#8c8c8c", linewidth=1, linestyle="--", label="best")
+    good.axhline(0.9 * best, color="#8c8c8c", linewidth=1, linestyle=":", label="90% of the best")
+    draw_line(good, runs, lambda run: run["goodput"], "completed calls", blue)
+    good.set_ylim(bottom=0)
+    good.set_title("goodput, values/s", fontsize=10)
+    draw_line(first, runs, lambda run: run["first_value_ms"]["p99"], "p99", red)
+    draw_line(first, runs, lambda run: run["first_value_ms"]["p50"], "p50", blue)
+    first.set_yscale("log")
+    first.set_title("time to first value, ms (log scale)", fontsize=10)
+    refused.axhline(10, color="#8c8c8c", linewidth=1, linestyle=":", label="target of p99")
+    draw_line(refused, runs, lambda run: refusal(run, "p99"), "p99", red)
+    draw_line(refused, runs, lambda run: refusal(run, "p50"), "p50", blue)
+    refused.set_ylim(bottom=0)
+    refused.set_title("latency of a refusal, ms", fontsize=10)
+    for axes in (good, first, refused):
+        axes.set_xlim(0, max(runs) * 1.05)
+        axes.set_xlabel("load, multiples of the capacity")
+        axes.grid(True, alpha=0.25)
+        axes.legend(frameon=False, fontsize=8)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    machine = figures["machine"]
+    figure.suptitle(f"model {figures['model']}, capacity {figures['capacity']:,.0f} calls/s, server and clients on "
+                    f"{machine['cores']} cores of {machine['cpu']}", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("json", help="file that 'runnel load --sweep ... --out' wrote")
+    parser.add_argument("png", help="file to write")
+    arguments = parser.parse_args(argv)
+    figures, runs = load_runs(arguments.json)
+    draw(figures, runs, arguments.png)
+    print(arguments.png)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+#include "bench/timed_backend.h"
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+namespace runnel {
+
+const char* step_part_name(StepPart part) {
+  static constexpr std::array<const char*, kStepParts> kNames = {
+      "embed", "qkv",  "features", "recur",  "out",  "norm",
+      "ffn1",  "ffn2", "head",     "sample", "other"};
+  return kNames[static_cast<size_t>(part)];
+}
+
+double TimedBackend::threads() const {
+  return static_cast<double>(participants_) / static_cast<double>(std::max<int64_t>(runs_, 1));
+}
+
+void TimedBackend::reset() {
+  spent_ = {};
+  runs_ = participants_ = 0;
+}
+
+// Each pass is timed by itself, so that threads meet once in it and not at every operation.
+void TimedBackend::run(Rows rows, int64_t work, const Pass& pass) {
+  std::set<std::thread::id> threads;
+  to_.run(rows, work, [&](Backend& lane, int begin, int end) {
+    TimedBackend timed(lane, spec_);
+    pass(timed, begin, end);
+    std::lock_guard lock(mutex_);
+    threads.insert(std::this_thread::get_id());
+    for (int i = 0; i < kStepParts; ++i) {
+      spent_[i].time += timed.spent_[i].time;
+      spent_[i].calls += timed.spent_[i].calls;
+    }
+  });
+  ++runs_;
+  participants_ += static_cast<int64_t>(threads.size());
+}
+
+template <typename F>
+void TimedBackend::timed(StepPart part, const F& operation) {
+  const auto start = std::chrono::steady_clock::now();
+  operation();
+  Spent& spent = spent_[static_cast<size_t>(part)];
+  spent.time += std::chrono::steady_clock::now() - start;
+  ++spent.calls;
+}
+
+StepPart TimedBackend::part_of(const Weight& weight) const {
+  const int values = spec_.heads * spec_.value_size;
+  const auto is = [&](int in, int out) { return weight.in == in && weight.out == out; };
+  const int gates = spec_.gate ? spec_.heads : 0;
+  if (is(spec_.width, 2 * spec_.heads * spec_.query_size + values + gates)) return StepPart::kQkv;
+  if (is(spec_.width, spec_.ffn)) return StepPart::kFfn1;
+  if (is(spec_.ffn, spec_.width)) return StepPart::kFfn2;
+  if (is(values, spec_.width)) return StepPart::kOut;
+  return is(spec_.width, spec_.head.width()) ? StepPart::kHead : StepPart::kOther;
+}
+
+void TimedBackend::embed(Rows rows, View values, const Control* control, const Embedding& embedding,
+                         View out) {
+  timed(StepPart::kEmbed, [&] { to_.embed(rows, values, control, embedding, out); });
+}
+
+void TimedBackend::matmul(View x, const Weight& weight, Activation activation, View out) {
+  timed(part_of(weight), [&] { to_.matmul(x, weight, activation, out); });
+}
+
+void TimedBackend::norm(View x, View residual, const Norm& norm, View out) {
+  timed(StepPart::kNorm, [&] { to_.norm(x, residual, norm, out); });
+}
+
+void TimedBackend::features(View x, const RandomFeatures& features, View out) {
+  timed(StepPart::kFeatures, [&] { to_.features(x, features, out); });
+}
+
+void TimedBackend::recur(Rows rows, const Control* control, const Recurrence& recurrence,
+                         const RecurrenceInputs& inputs, States states, View out) {
+  timed(StepPart::kRecur, [&] { to_.recur(rows, control, recurrence, inputs, states, out); });
+}
+
+void TimedBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
+                          Emitted* emitted) {
+  timed(StepPart::kSample, [&] { to_.sample(rows, outputs, kind, head, control, emitted); });
+}
+
+void TimedBackend::score(const Head& kind, View head, View targets, View log_probs) {
+  timed(StepPart::kOther, [&] { to_.score(kind, head, targets, log_probs); });
+}
+
+}  // namespace runnel

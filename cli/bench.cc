@@ -1,0 +1,376 @@
+#include "cli/bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "base/file_bytes.h"
+#include "base/text.h"
+#include "bench/cpu_name.h"
+#include "bench/engine_calls.h"
+#include "bench/measure.h"
+#include "bench/server_calls.h"
+#include "kernels/cpu/machine.h"
+
+namespace runnel {
+namespace {
+
+constexpr int64_t kEndlessValues = 784;   // of a sequence without an end: as many as of an image
+constexpr int64_t kPositionValues = 128;  // sampled at each position
+
+// What can be measured, of what, and whether it is when nobody says what.
+enum class Needs { kBundle, kServer, kNothing };
+enum class Unasked { kDone, kDoneOnCpu, kNotDone };
+struct Measurement {
+  const char* name;
+  Needs needs;
+  Unasked unasked;
+};
+constexpr Measurement kMeasurements[] = {{"limits", Needs::kNothing, Unasked::kNotDone},
+                                         {"engine", Needs::kBundle, Unasked::kDone},
+                                         {"memory", Needs::kBundle, Unasked::kDoneOnCpu},
+                                         {"operations", Needs::kBundle, Unasked::kDoneOnCpu},
+                                         {"positions", Needs::kBundle, Unasked::kNotDone},
+                                         {"streams", Needs::kServer, Unasked::kDone},
+                                         {"samples", Needs::kServer, Unasked::kDone}};
+
+constexpr const char* kExamples = R"(Examples:
+  runnel bench zoo/mnist-small                    everything about an engine in this process
+  runnel bench zoo/mnist-small --what engine --batch 1,32 --threads 1
+  runnel bench --what limits                      what this machine can do at most
+  runnel serve zoo/mnist-small --sessions 512 --batch-rows 512 --samples 512 &
+  runnel bench --server 127.0.0.1:50051           the same sequences through gRPC, twice: a stream
+                                                  for each, and one stream for all
+
+'positions' needs a bundle without a last position:
+  scripts/runnel-random-bundle --preset mnist --endless --out /tmp/endless
+  runnel bench /tmp/endless --what positions --positions 1000,10000,100000
+
+'make bench' does all of it in turns with PyTorch, and draws docs/benchmarks.)";
+
+// One after the other, and what they came to.
+class Bench {
+ public:
+  Bench(const BenchOptions& options, const ModelFactory& make_model, Console& console)
+      : options_(options), make_model_(make_model), console_(console) {
+    out_ = {{"machine", {{"cpu", cpu_name()}, {"cores", cpu::usable_cores()}}}};
+  }
+
+  Status run(const std::set<std::string>& what) {
+    if (what.contains("limits")) {
+      if (Status s = keep("limits", "the machine's limits",
+                          [&] { return measure_machine(cpu::usable_cores()); });
+          !s.ok()) {
+        return s;
+      }
+    }
+    if (!options_.bundle.empty()) {
+      if (Status s = run_bundle(what); !s.ok()) return s;
+    }
+    return options_.server.empty() ? Status() : run_server(what);
+  }
+
+  const Json& figures() const { return out_; }
+
+ private:
+  // A config that has room for `rows` sequences.
+  Result<Subject> subject(int rows) const {
+    ServeFlags flags = {.config_file = {}, .models = {options_.bundle}, .words = options_.words};
+    const std::string count = std::to_string(rows);
+    for (const char* flag : {"--sessions", "--batch-rows", "--samples"}) flags.words[flag] = count;
+    flags.words["--batch-values"] =
+        std::to_string(std::max<int64_t>(rows, limits::kBatchValues.default_value));
+    Result<ServerConfig> config = config_of(flags);
+    if (!config.ok()) return config.status();
+    return Subject{std::move(*config), make_model_};
+  }
+
+  Status run_bundle(const std::set<std::string>& what) {
+    const Result<Subject> few = subject(3);  // two sessions, and a copy of one
+    if (!few.ok()) return few.status();
+    if (what.contains("engine")) {
+      if (Status s = run_engine(); !s.ok()) return s;
+    }
+    if (options_.what.empty() && !on_cpu()) return {};
+    if (what.contains("memory")) {
+      if (Status s = keep("memory", "memory", [&] { return measure_memory(*few); }); !s.ok()) {
+        return s;
+      }
+    }
+    for (size_t i = 0; what.contains("operations") && i < options_.batches.size(); ++i) {
+      const int batch = options_.batches[i];
+      announce("operations, batch " + with_commas(batch));
+      Result<Json> figures = measure_operations(*few, batch, options_.seconds);
+      if (!figures.ok()) return figures.status();
+      out_["operations"].push_back(std::move(*figures));
+    }
+    if (!what.contains("positions")) return {};
+    return keep("positions", "positions", [&] {
+      ProgressLine line = progress_line(console_, "values");
+      const int64_t last = *std::max_element(options_.positions.begin(), options_.positions.end());
+      Result<Json> figures = measure_positions(*few, options_.positions, kPositionValues,
+                                               [&](int64_t values) { line.update(values, last); });
+      line.clear();
+      return figures;
+    });
+  }
+
+  Status run_engine() {
+    const Clock clock;
+    const int most = *std::max_element(options_.batches.begin(), options_.batches.end());
+    const Result<Subject> subject = this->subject(most);
+    if (!subject.ok()) return subject.status();
+    const Result<ServedModel> model =
+        load_model(subject->config.models[0], subject->config, make_model_, clock);
+    if (!model.ok()) return model.status();
+    describe(model->info);
+    const RunWork run = [&](const Work& work, const OnValues& on_values) {
+      return run_on_engine(*model->engine, work, on_values);
+    };
+    const Pace pace = this->pace(model->info.max_length(), model->info.has_begin());
+    for (const int batch : options_.batches) {
+      if (Status s = throughput("engine", run, batch, 1, pace); !s.ok()) return s;
+    }
+    return {};
+  }
+
+  Status run_server(const std::set<std::string>& what) {
+    Client client(options_.server, Seconds(10));
+    v1::ListModelsResponse models;
+    grpc::Status reached = client.connect(Seconds(10));
+    if (reached.ok()) reached = client.list_models(models);
+    if (!reached.ok()) return {Code::kUnavailable, call_error(reached)};
+    const Result<ModelView> model = choose_model(models, options_.model);
+    if (!model.ok()) return model.status();
+    const int most = *std::max_element(options_.batches.begin(), options_.batches.end());
+    for (const v1::ModelInfo& info : models.models()) {
+      if (info.name() != model->name) continue;
+      describe(info);
+      if (info.sessions_free() < most) return too_few_sessions(info, most);
+    }
+    const Result<Stubs> stubs = connect_for(options_.server, most);
+    if (!stubs.ok()) return stubs.status();
+    const RunWork run = [&](const Work& work, const OnValues& on_values) {
+      return run_on_server(*stubs, *model, work, on_values);
+    };
+    const Pace pace = this->pace(model->max_length, model->has_begin);
+    for (const int batch : options_.batches) {
+      if (!what.contains("streams")) break;
+      if (Status s = throughput("streams", run, batch, 1, pace); !s.ok()) return s;
+    }
+    for (const int batch : options_.batches) {
+      if (!what.contains("samples")) break;
+      if (Status s = throughput("samples", run, 1, batch, pace); !s.ok()) return s;
+    }
+    return {};
+  }
+
+  static Status too_few_sessions(const v1::ModelInfo& info, int needed) {
+    const std::string count = std::to_string(needed);
+    return {Code::kResourceExhausted, "model '" + info.name() + "' has " +
+                                          std::to_string(info.sessions_free()) +
+                                          " free sessions, and --batch asks for " + count +
+                                          "; start the server with --sessions " + count +
+                                          " --batch-rows " + count + " --samples " + count};
+  }
+
+  Pace pace(int64_t max_length, bool has_begin) const {
+    int64_t values = options_.values > 0 ? options_.values : kEndlessValues;
+    if (max_length > 0 && (options_.values == 0 || options_.values > max_length)) {
+      values = max_length;
+    }
+    // Without a first value of its own the model gets one, and samples what is left.
+    if (!has_begin && values == max_length) --values;
+    return {.values = values,
+            .sampled = has_begin ? std::max<int64_t>(values - 1, 1) : values,
+            .seconds = options_.seconds};
+  }
+
+  Status throughput(const char* what, const RunWork& run, int calls, int samples,
+                    const Pace& pace) {
+    announce(std::string(what) + ", batch " + with_commas(int64_t{calls} * samples));
+    ProgressLine line = progress_line(console_, "values");
+    Result<Json> figures = measure_throughput(run, calls, samples, pace,
+                                              [&](int64_t values) { line.update(values, 0); });
+    line.clear();
+    if (!figures.ok()) return figures.status();
+    Json named = {{"what", what}};
+    named.update(*figures);
+    out_["throughput"].push_back(std::move(named));
+    return {};
+  }
+
+  template <typename F>
+  Status keep(const char* name, const char* title, const F& measure) {
+    announce(title);
+    Result<Json> figures = measure();
+    if (!figures.ok()) return figures.status();
+    out_[name] = std::move(*figures);
+    return {};
+  }
+
+  // The engine was the first thing measured.
+  bool on_cpu() const { return out_["numerics"].get<std::string>().starts_with("cpu/"); }
+
+  void describe(const v1::ModelInfo& info) {
+    out_["model"] = info.name();
+    out_["numerics"] = info.numerics();
+  }
+
+  void announce(const std::string& title) {
+    if (!options_.json) console_.err << title << std::endl;
+  }
+
+  const BenchOptions& options_;
+  const ModelFactory& make_model_;
+  Console& console_;
+  Json out_;
+};
+
+// The measurements asked for, or all that can be done without an hour's patience.
+Result<std::set<std::string>> choose(const BenchOptions& options) {
+  std::set<std::string> chosen(options.what.begin(), options.what.end());
+  if (options.bundle.empty() && options.server.empty() &&
+      chosen != std::set<std::string>{"limits"}) {
+    return invalid_argument(
+        "say what to measure: a bundle's directory, --server ADDRESS, or --what limits");
+  }
+  for (const auto& [name, needs, unasked] : kMeasurements) {
+    const bool possible =
+        needs == Needs::kNothing ||
+        (needs == Needs::kBundle ? !options.bundle.empty() : !options.server.empty());
+    if (chosen.contains(name) && !possible) {
+      return invalid_argument(
+          "--what " + std::string(name) + " needs " +
+          (needs == Needs::kBundle ? "a bundle's directory" : "--server ADDRESS"));
+    }
+    if (options.what.empty() && possible && unasked != Unasked::kNotDone) chosen.insert(name);
+  }
+  return chosen;
+}
+
+std::string padded(const std::string& text, size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+void print_table(const Json& figures, Console& console) {
+  for (const Json& one : figures.value("throughput", Json::array())) {
+    console.out << padded(one["what"], 10) << padded(with_commas(one["batch"]), 7)
+                << padded(with_commas(std::llround(one["values_per_s"].get<double>())), 10)
+                << " values/s\n";
+  }
+  for (const Json& one : figures.value("limits", Json::array())) console.out << one.dump() << '\n';
+  for (const Json& one : figures.value("operations", Json::array())) {
+    console.out << "a step of batch " << one["batch"] << ": " << one["step_us"] << " us\n";
+    for (const Json& part : one["operations"]) {
+      console.out << padded(part["name"], 10) << padded(fixed(part["us"], 1), 10) << " us\n";
+    }
+  }
+  if (figures.contains("memory")) {
+    console.out << "a session: " << with_commas(figures["memory"]["resident_bytes_per_session"])
+                << " bytes of memory, of which its state is "
+                << with_commas(figures["memory"]["state_bytes"]) << '\n';
+  }
+  if (!figures.contains("positions")) return;
+  for (const Json& one : figures["positions"]["points"]) {
+    console.out << padded(with_commas(one["position"]), 12)
+                << padded(fixed(one["us_per_value"], 1), 10) << " us a value, "
+                << fixed(one["ratio"], 3) << " of the first\n";
+  }
+}
+
+int tell(const BenchOptions& options, const Json& figures, Console& console) {
+  const std::string text = figures.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (!options.out.empty()) {
+    const std::vector<uint8_t> bytes(text.begin(), text.end());
+    if (Status written = write_file(options.out, bytes); !written.ok()) {
+      return fail(console, kExitFailed, written.message());
+    }
+  }
+  if (options.json) {
+    console.out << text;
+  } else {
+    print_table(figures, console);
+  }
+  console.out << std::flush;
+  return kExitOk;
+}
+
+void add_flags(CLI::App& command, BenchOptions& options) {
+  std::vector<std::string> names;
+  for (const Measurement& one : kMeasurements) names.emplace_back(one.name);
+  command.add_option("bundle", options.bundle, "Directory of a bundle to measure in this process");
+  command.add_option("--server", options.server, "Address of a server to measure, host:port");
+  command.add_option("--model", options.model, "Which model, where the server has several");
+  command
+      .add_option("--what", options.what,
+                  "Which measurements, separated by commas: engine, memory, operations, positions "
+                  "(of the bundle), streams, samples (of the server), limits (of the machine). "
+                  "Default: all that can be done but positions and limits, and on a GPU but memory "
+                  "and operations")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names))
+      ->type_name("");
+  command.add_option("--batch", options.batches, "Sequences side by side, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, limits::kBatchRows.max))
+      ->capture_default_str()
+      ->type_name("");
+  command
+      .add_option("--values", options.values,
+                  "Values of each sequence (default: to the model's last position, or 784)")
+      ->check(CLI::Range(int64_t{2}, limits::kMaxValues.default_value));
+  command
+      .add_option("--seconds", options.seconds,
+                  "Seconds that each batch is measured at least; of whole runs the median counts")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command
+      .add_option("--positions", options.positions,
+                  "Where to measure the cost of a value, separated by commas; each is held against "
+                  "the first")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->type_name("");
+  command.add_flag("--json", options.json, "Print one JSON object instead of text");
+  command.add_option("--out,-o", options.out, "File to write the JSON to");
+}
+
+}  // namespace
+
+int run_bench(const BenchOptions& options, const ModelFactory& make_model, Console& console) {
+  const Result<std::set<std::string>> what = choose(options);
+  if (!what.ok()) return fail(console, kExitUsage, what.status().message());
+  if (!options.out.empty()) {
+    if (Status s = check_writable(options.out); !s.ok()) {
+      return fail(console, kExitUsage, s.message());
+    }
+  }
+  Bench bench(options, make_model, console);
+  if (Status s = bench.run(*what); !s.ok()) return fail(console, kExitFailed, s.message());
+  return tell(options, bench.figures(), console);
+}
+
+void add_bench(CLI::App& app, int& exit_code, const ModelFactory& make_model) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command =
+      app.add_subcommand("bench", "How fast an engine or a server samples, and where time goes");
+  add_flags(*command, *options);
+  // How the model is put on the device, in the words of serve.
+  for (const Field& field : fields()) {
+    const std::set<std::string> of_the_device = {"--backend", "--isa", "--threads", "--precision"};
+    if (field.for_gpu || of_the_device.contains(field.flag))
+      add_setting(*command, field, options->words);
+  }
+  command->footer(kExamples);
+  command->callback([options, command, make_model, &exit_code] {
+    std::erase_if(options->words,
+                  [&](const auto& word) { return command->count(word.first) == 0; });
+    Console console = standard_console();
+    exit_code = run_bench(*options, make_model, console);
+  });
+}
+
+}  // namespace runnel

@@ -1,0 +1,37 @@
+// The command bench: how fast an engine or a server samples, and what the machine could do at most.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+#include "cli/serve.h"
+#include "server/load_model.h"
+
+namespace runnel {
+
+struct BenchOptions {
+  std::string bundle;         // measured in this process; empty: only what needs none
+  std::string server, model;  // measured through gRPC; empty: not
+  // Of "engine", "memory", "positions", "operations" (of the bundle), "streams", "samples" (of the
+  // server), "limits" (of the machine). Empty: what the rest of the options allows.
+  std::vector<std::string> what;
+  std::vector<int> batches = {1, 8, 32, 128, 512};
+  int64_t values = 0;  // of each sequence; 0: to the last position, 784 where there is none
+  double seconds = 2;  // of measuring at least, whole runs
+  std::vector<int64_t> positions = {1'000, 10'000, 100'000, 1'000'000};
+  std::map<std::string, std::string> words;  // settings as for serve, by flag
+  bool json = false;
+  std::string out;  // file for the JSON
+};
+
+// Runs the command to its end and gives the exit code (console.h).
+int run_bench(const BenchOptions& options, const ModelFactory& make_model, Console& console);
+
+// Adds the command to the program; see add_client_commands().
+void add_bench(CLI::App& app, int& exit_code, const ModelFactory& make_model);
+
+}  // namespace runnel

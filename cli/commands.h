@@ -1,0 +1,71 @@
+// The commands that talk to a server, or read a bundle: generate, score, info, health.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+
+namespace runnel {
+
+inline constexpr const char* kDefaultServer = "127.0.0.1:50051";
+
+struct GenerateOptions {
+  std::string server = kDefaultServer, model;
+  int count = 1;
+  std::optional<uint64_t> seed;
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<int> top_k;
+  bool greedy = false;
+  std::string out;  // empty: named after the model
+  std::string prompt_image;
+  std::optional<int64_t> rows;  // of prompt_image
+  std::string values;           // prompt as numbers
+  std::optional<std::string> prompt;
+  std::string prompt_file;        // holds the prompt
+  std::vector<std::string> stop;  // texts
+  std::optional<int64_t> max_values;
+  std::string session;
+  bool keep = false;
+  int top_log_probs = 0;
+  bool json = false;
+  double timeout = 3600;  // seconds
+};
+
+struct ScoreOptions {
+  std::string server = kDefaultServer, model;
+  std::string file;
+  std::optional<int64_t> first;
+  int jobs = 16;
+  bool json = false;
+  double timeout = 3600;  // seconds, of each sequence
+};
+
+struct InfoOptions {
+  std::optional<std::string> bundle;  // else the server
+  std::string server = kDefaultServer;
+  bool json = false;
+  double timeout = 10;
+};
+
+struct HealthOptions {
+  std::string server = kDefaultServer;
+  bool json = false;
+  double timeout = 5;
+  double wait = 0;  // seconds to wait until it serves
+};
+
+// Each runs one command to its end and gives the exit code (console.h).
+int run_generate(const GenerateOptions& options, Console& console);
+int run_score(const ScoreOptions& options, Console& console);
+int run_info(const InfoOptions& options, Console& console);
+int run_health(const HealthOptions& options, Console& console);
+
+// Adds the commands to the program. Parsing one of them runs it and leaves its exit code in
+// `exit_code`, which outlives the app. From here app.exit() tells wrong flags on one line.
+void add_client_commands(CLI::App& app, int& exit_code);
+
+}  // namespace runnel

@@ -1,0 +1,68 @@
+#include "cli/console.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace runnel {
+namespace {
+
+// The variable's value; empty when it is not set.
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string_view value = environment(name);
+    if (value.empty()) continue;
+    return value.find("UTF-8") != std::string_view::npos ||
+           value.find("utf8") != std::string_view::npos;
+  }
+  return false;
+}
+
+int columns_of_stderr() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+}  // namespace
+
+Console standard_console() {
+  const std::string_view terminal = environment("TERM");
+  const bool capable = !terminal.empty() && terminal != "dumb";
+  const bool err_terminal = isatty(STDERR_FILENO) == 1 && capable;
+  return Console{.out = std::cout,
+                 .err = std::cerr,
+                 .out_terminal = isatty(STDOUT_FILENO) == 1,
+                 .err_terminal = err_terminal,
+                 .colour = err_terminal && environment("NO_COLOR").empty(),
+                 .utf8 = locale_is_utf8(),
+                 .columns = columns_of_stderr};
+}
+
+int fail(Console& console, int code, const std::string& message) {
+  std::string line = tame(message);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  console.err << "runnel: " << line << std::endl;
+  return code;
+}
+
+ProgressLine progress_line(Console& console, const std::string& unit) {
+  return {console.err, console.clock, unit,
+          ProgressLine::Options{.terminal = console.err_terminal,
+                                .colour = console.colour,
+                                .utf8 = console.utf8,
+                                .columns = console.columns}};
+}
+
+}  // namespace runnel

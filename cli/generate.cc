@@ -1,0 +1,378 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+
+#include "base/file_bytes.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "cli/commands.h"
+#include "cli/image_sheet.h"
+#include "cli/interrupt.h"
+#include "cli/png_file.h"
+#include "cli/progress_bar.h"
+#include "cli/prompt.h"
+#include "cli/transcript.h"
+#include "cli/values_text.h"
+#include "client/client.h"
+#include "client/model_choice.h"
+
+namespace runnel {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr Seconds kConnect{10};
+constexpr uint8_t kNotDrawn = 0x80;  // a pixel that this call has neither given nor drawn
+
+// Everything that is settled before the call.
+struct Plan {
+  ModelView model;
+  v1::GenerateRequest request;
+  std::vector<int32_t> prompt;
+  std::string text;    // the prompt, where it is text
+  SheetLayout layout;  // of images
+  std::string out;     // of images: the file to write
+};
+
+// A model's name as the name of a file in the current directory.
+std::string default_file(const std::string& model) {
+  std::string name;
+  for (const char c : model) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_' || (c == '.' && !name.empty());
+    name += plain ? c : '_';
+  }
+  return (name.empty() ? "images" : name) + ".png";
+}
+
+Status check_flags(const GenerateOptions& options, const ModelView& model) {
+  const std::string name = "model " + quote(model.name);
+  if (!model.image && !options.prompt_image.empty()) {
+    return invalid_argument("--prompt-image is for models of images; " + name +
+                            " has symbols: give a prompt with --values");
+  }
+  if (!model.has_text &&
+      (options.prompt || !options.prompt_file.empty() || !options.stop.empty())) {
+    return invalid_argument("--prompt, --prompt-file and --stop are for models of text; " + name +
+                            " has no tokenizer: give a prompt with --values");
+  }
+  if (!model.image && !options.out.empty()) {
+    return invalid_argument("--out is for models of images; " + name +
+                            " prints text: send it to a file with > FILE");
+  }
+  if (options.keep && options.count != 1) {
+    return invalid_argument("--keep with --count " + std::to_string(options.count) +
+                            ": only one sequence can go on as a session; leave one of them out");
+  }
+  if (options.top_log_probs > 0 && !options.json) {
+    return invalid_argument("--top-log-probs is shown in JSON alone: add --json");
+  }
+  return {};
+}
+
+void fill_sampling(const GenerateOptions& options, v1::Sampling& sampling) {
+  if (options.seed) sampling.set_seed(*options.seed);
+  if (options.temperature) sampling.set_temperature(*options.temperature);
+  if (options.top_k) sampling.set_top_k(*options.top_k);
+  if (options.top_p) sampling.set_top_p(*options.top_p);
+  if (options.min_p) sampling.set_min_p(*options.min_p);
+  if (options.greedy) sampling.set_greedy(true);
+}
+
+void fill_request(const GenerateOptions& options, const Plan& plan, v1::GenerateRequest& request) {
+  request.set_model(plan.model.name);
+  if (!options.session.empty()) request.mutable_origin()->set_session(options.session);
+  if (plan.text.empty()) {
+    request.mutable_values()->mutable_values()->Add(plan.prompt.begin(), plan.prompt.end());
+  } else {
+    request.set_text(plan.text);
+  }
+  for (const std::string& text : options.stop) request.add_stop_text(text);
+  request.set_samples(options.count);
+  if (options.max_values) request.set_max_values(*options.max_values);
+  fill_sampling(options, *request.mutable_sampling());
+  if (options.top_log_probs > 0) request.set_top_log_probs(options.top_log_probs);
+  if (options.keep) request.set_keep(true);
+  if (plan.model.image) {
+    // Nobody reads pixel by pixel: fewer messages leave more of the machine to the model.
+    request.mutable_delivery()->set_max_values(1024);
+    request.mutable_delivery()->mutable_max_delay()->set_nanos(100'000'000);
+  }
+}
+
+// OK for what can be sent as text. `flag` names it.
+Status check_text(const std::string& text, const std::string& flag) {
+  const size_t valid = valid_utf8_prefix(text);
+  if (valid == text.size()) return {};
+  return invalid_argument(flag + " is not valid UTF-8 at byte " + std::to_string(valid) +
+                          ": give UTF-8, or values with --values");
+}
+
+// The prompt that is text; empty where there is none.
+Result<std::string> text_prompt(const GenerateOptions& options) {
+  std::string text = options.prompt.value_or("");
+  std::string flag = "--prompt";
+  if (!options.prompt_file.empty()) {
+    const Result<std::vector<uint8_t>> bytes =
+        read_file(options.prompt_file, limits::kTextBytes.max);
+    if (!bytes.ok()) return bytes.status();
+    text.assign(bytes->begin(), bytes->end());
+    flag = quote(options.prompt_file, 400);
+  }
+  if (Status s = check_text(text, flag); !s.ok()) return s;
+  for (const std::string& stop : options.stop) {
+    if (Status s = check_text(stop, "--stop"); !s.ok()) return s;
+  }
+  return text;
+}
+
+Result<Plan> make_plan(const GenerateOptions& options, ModelView model) {
+  Plan plan;
+  if (Status status = check_flags(options, model); !status.ok()) return status;
+  if (!options.prompt_image.empty()) {
+    auto prompt = image_prompt(options.prompt_image, *model.image, options.rows.value_or(0));
+    if (!prompt.ok()) return prompt.status();
+    plan.prompt = std::move(*prompt);
+  } else if (!options.values.empty()) {
+    auto prompt = parse_values(options.values, model.vocabulary, "--values");
+    if (!prompt.ok()) return prompt.status();
+    plan.prompt = std::move(*prompt);
+  }
+  auto text = text_prompt(options);
+  if (!text.ok()) return text.status();
+  plan.text = std::move(*text);
+  if (model.image) {
+    plan.out = options.out.empty() ? default_file(model.name) : options.out;
+    if (Status status = check_writable(plan.out); !status.ok()) return status;
+    auto layout = layout_sheet(options.count, *model.image);
+    if (!layout.ok()) return layout.status();
+    plan.layout = *layout;
+  }
+  plan.model = std::move(model);
+  fill_request(options, plan, plan.request);
+  return plan;
+}
+
+// Values that the call will bring, all samples together; 0 where that is not known beforehand.
+int64_t expected_values(const Plan& plan, int64_t position) {
+  const int64_t samples = plan.request.samples();
+  const bool may_stop = plan.request.stop_text_size() > 0;
+  if (may_stop || (!plan.text.empty() && !plan.request.has_max_values())) return 0;
+  const int64_t start = position + static_cast<int64_t>(plan.prompt.size());
+  const int64_t most =
+      plan.model.max_length == 0 ? INT64_MAX : std::max<int64_t>(plan.model.max_length - start, 0);
+  const int64_t each =
+      plan.request.has_max_values() ? std::min<int64_t>(most, plan.request.max_values()) : most;
+  return each > INT64_MAX / samples ? 0 : each * samples;
+}
+
+// Values as they are printed: `text` where the server writes it.
+std::string written(std::span<const int32_t> values, const std::string& text,
+                    const ModelView& model) {
+  return model.has_text ? tame(text) : values_to_text(values, model.symbols);
+}
+
+// Shows a call's values while they come.
+class Display {
+ public:
+  Display(const GenerateOptions& options, const Plan& plan, Console& console)
+      : plan_(plan),
+        console_(console),
+        // One text alone can be printed as it comes; a bar would be drawn over it.
+        streams_text_(!plan.model.image && options.count == 1 && !options.json),
+        shows_progress_(!(streams_text_ && console.out_terminal)),
+        progress_(progress_line(console, "values")) {}
+
+  void show(const v1::GenerateResponse& event, const Transcript& transcript) {
+    if (streams_text_ && event.has_values()) print(event.values());
+    if (!shows_progress_) return;
+    const int64_t position = transcript.started().position();
+    progress_.update(transcript.values(), expected_values(plan_, position));
+  }
+
+  // Call before anything else is written.
+  void end() {
+    progress_.clear();
+    if (streams_text_ && printed_ && !line_ended_) console_.out << std::endl;
+    printed_ = false;
+  }
+
+  bool streams_text() const { return streams_text_; }
+  double seconds() const { return progress_.seconds(); }
+
+ private:
+  void print(const v1::Values& values) {
+    for (const v1::ValueRun& run : values.runs()) {
+      const std::string text = written(
+          {run.values().data(), static_cast<size_t>(run.values_size())}, run.text(), plan_.model);
+      if (text.empty()) continue;
+      console_.out << text;
+      line_ended_ = text.back() == '\n';
+      printed_ = true;
+    }
+    console_.out.flush();
+  }
+
+  const Plan& plan_;
+  Console& console_;
+  const bool streams_text_, shows_progress_;
+  ProgressLine progress_;
+  bool printed_ = false, line_ended_ = false;
+};
+
+// The pixels of each sample: the prompt, what was drawn, and grey where neither is known.
+std::vector<std::vector<uint8_t>> images_of(const Plan& plan, const Transcript& transcript) {
+  const int64_t size = plan.model.image->bytes();
+  std::vector<std::vector<uint8_t>> images;
+  for (const SampleTranscript& sample : transcript.samples()) {
+    std::vector<uint8_t>& image = images.emplace_back(size, kNotDrawn);
+    const auto put = [&](int64_t position, const std::vector<int32_t>& values) {
+      for (const int32_t value : values) {
+        if (position >= 0 && position < size) image[position] = static_cast<uint8_t>(value);
+        ++position;
+      }
+    };
+    put(transcript.started().position(), plan.prompt);
+    put(sample.position, sample.values);
+  }
+  return images;
+}
+
+Status write_images(const Plan& plan, const Transcript& transcript) {
+  const Picture sheet = draw_sheet(plan.layout, *plan.model.image, images_of(plan, transcript));
+  const Result<std::vector<uint8_t>> bytes = encode_png(sheet);
+  if (!bytes.ok()) return bytes.status();
+  return write_file(plan.out, *bytes);
+}
+
+json sample_json(const SampleTranscript& sample, const ModelView& model) {
+  json values = {
+      {"position", sample.position}, {"values", sample.values}, {"log_probs", sample.log_probs}};
+  if (!model.image) {
+    values["text"] = model.has_text ? sample.text : values_to_text(sample.values, model.symbols);
+  }
+  if (sample.finished) {
+    values["reason"] = v1::Finished::Reason_Name(sample.finished->reason());
+    values["end_position"] = sample.finished->usage().position();
+  }
+  for (const v1::TopLogProbs& position : sample.top) {
+    json top = json::array();
+    for (const v1::TopLogProb& one : position.top()) {
+      top.push_back({{"value", one.value()}, {"log_prob", one.log_prob()}});
+    }
+    values["top_log_probs"].push_back(std::move(top));
+  }
+  return values;
+}
+
+void print_json(const Plan& plan, const Transcript& transcript, double seconds, Console& console) {
+  const v1::Started& started = transcript.started();
+  json out = {{"model", plan.model.name},
+              {"numerics", started.numerics()},
+              {"seed", started.seed()},
+              {"values", transcript.values()},
+              {"seconds", seconds},
+              {"values_per_second", transcript.values() / std::max(seconds, 1e-9)},
+              {"samples", json::array()}};
+  if (const auto bits = transcript.bits_per_dim()) out["bits_per_dim"] = *bits;
+  if (!started.session().empty()) out["session"] = started.session();
+  if (plan.model.image) {
+    out["file"] = plan.out;
+    out["images_per_second"] = transcript.samples().size() / std::max(seconds, 1e-9);
+  }
+  for (const SampleTranscript& sample : transcript.samples()) {
+    out["samples"].push_back(sample_json(sample, plan.model));
+  }
+  console.out << out.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+}
+
+// "in 3.42 s: 3,662 values/s, 4.7 images/s, 1.06 bits per dimension".
+std::string figures(const Plan& plan, const Transcript& transcript, double seconds) {
+  const double time = std::max(seconds, 1e-9);
+  std::string line = "in " + fixed(seconds, 2) +
+                     " s: " + with_commas(std::llround(transcript.values() / time)) + " values/s";
+  if (plan.model.image) {
+    line += ", " + fixed(transcript.samples().size() / time, 1) + " images/s";
+  }
+  if (const auto bits = transcript.bits_per_dim()) {
+    line += ", " + fixed(*bits, 3) + " bits per " + (plan.model.image ? "dimension" : "value");
+  }
+  return line;
+}
+
+void print_summary(const Plan& plan, const Transcript& transcript, const Display& display,
+                   double seconds, Console& console) {
+  const v1::Started& started = transcript.started();
+  if (plan.model.image) {
+    const ImageShape& shape = *plan.model.image;
+    console.out << tame(plan.out) << ": " << transcript.samples().size() << " image"
+                << (transcript.samples().size() == 1 ? "" : "s") << " of " << shape.height << " x "
+                << shape.width << ", seed " << started.seed() << ", "
+                << figures(plan, transcript, seconds) << std::endl;
+  } else {
+    for (size_t i = 0; !display.streams_text() && i < transcript.samples().size(); ++i) {
+      const SampleTranscript& sample = transcript.samples()[i];
+      console.out << "--- sample " << i << '\n'
+                  << written(sample.values, sample.text, plan.model) << std::endl;
+    }
+    console.err << with_commas(transcript.values()) << " values, seed " << started.seed() << ", "
+                << figures(plan, transcript, seconds) << std::endl;
+  }
+  if (!started.session().empty()) {
+    console.err << "session: " << tame(started.session()) << std::endl;
+  }
+}
+
+int draw(const GenerateOptions& options, const Plan& plan, Client& client,
+         const Interrupt& interrupt, Console& console) {
+  Transcript transcript(plan.model, options.count);
+  Display display(options, plan, console);
+  grpc::Status status = client.generate(plan.request, [&](const v1::GenerateResponse& event) {
+    Status taken = transcript.add(event);
+    if (taken.ok()) display.show(event, transcript);
+    return taken;
+  });
+  const double seconds = display.seconds();
+  display.end();
+  if (interrupt.fired()) {
+    return fail(console, kExitInterrupted,
+                plan.model.image ? "interrupted; no image was written" : "interrupted");
+  }
+  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (Status whole = transcript.complete(); !whole.ok()) {
+    return fail(console, kExitFailed, whole.to_string());
+  }
+  if (plan.model.image) {
+    if (Status written = write_images(plan, transcript); !written.ok()) {
+      return fail(console, kExitFailed, written.message());
+    }
+  }
+  if (options.json) {
+    print_json(plan, transcript, seconds, console);
+  } else {
+    print_summary(plan, transcript, display, seconds, console);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int run_generate(const GenerateOptions& options, Console& console) {
+  Client client(options.server, Seconds(options.timeout));
+  const Interrupt interrupt([&] { client.cancel(); });
+  grpc::Status status = client.connect(kConnect);
+  v1::ListModelsResponse models;
+  if (status.ok()) status = client.list_models(models);
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  Result<ModelView> model = choose_model(models, options.model);
+  if (!model.ok()) return fail(console, kExitUsage, model.status().message());
+  const Result<Plan> plan = make_plan(options, std::move(*model));
+  if (!plan.ok()) return fail(console, kExitUsage, plan.status().message());
+  return draw(options, *plan, client, interrupt, console);
+}
+
+}  // namespace runnel

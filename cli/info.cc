@@ -1,0 +1,173 @@
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "client/client.h"
+#include "models/bundle/bundle.h"
+
+namespace runnel {
+namespace {
+
+using json = nlohmann::ordered_json;
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+std::string dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+void print_lines(const Lines& lines, Console& console) {
+  size_t width = 0;
+  for (const auto& [name, text] : lines) width = std::max(width, name.size());
+  for (const auto& [name, text] : lines) {
+    console.out << name << std::string(width + 2 - name.size(), ' ') << tame(text) << '\n';
+  }
+  console.out.flush();
+}
+
+std::string exact_bytes(int64_t bytes) {
+  const std::string exact = with_commas(bytes) + " bytes";
+  return bytes < 1024 ? exact : exact + " (" + byte_count(bytes) + ")";
+}
+
+std::string head_name(const Head& head) {
+  return head.kind == HeadKind::kCategorical ? "categorical" : "mixture_of_logistics";
+}
+
+std::string position_name(PositionKind kind) {
+  switch (kind) {
+    case PositionKind::kNone:
+      return "no position encoding";
+    case PositionKind::kTable:
+      return "stored position table";
+    case PositionKind::kSinusoidal:
+      return "sinusoidal positions";
+  }
+  return "unknown";
+}
+
+// The rows that a spec fills, whether it comes from a directory or from a server.
+Lines spec_lines(const Spec& spec) {
+  Lines lines = {{"model", spec.name}};
+  if (spec.image) {
+    lines.emplace_back("draws", "images of " + std::to_string(spec.image->height) + " x " +
+                                    std::to_string(spec.image->width) + ", " +
+                                    (spec.image->channels == 1 ? "grey" : "red green blue"));
+  } else {
+    const std::string values = std::to_string(spec.vocabulary);
+    lines.emplace_back("draws", spec.text == TextKind::kNone ? "sequences of " + values + " symbols"
+                                                             : "text, over " + values + " values");
+  }
+  lines.emplace_back("size", std::to_string(spec.layers) + " layers, width " +
+                                 std::to_string(spec.width) + ", " + std::to_string(spec.heads) +
+                                 " heads (keys of " + std::to_string(spec.query_size) +
+                                 ", values of " + std::to_string(spec.value_size) +
+                                 "), feed-forward " + std::to_string(spec.ffn));
+  std::string attention = std::string("linear, feature map ") + feature_map_name(spec.feature_map);
+  if (is_random(spec.feature_map)) attention += " of " + std::to_string(spec.features.count);
+  lines.emplace_back("attention", attention + (spec.gate ? ", gated" : ""));
+  std::string head = head_name(spec.head);
+  if (spec.head.kind != HeadKind::kCategorical) {
+    head += " of " + std::to_string(spec.head.components);
+  }
+  lines.emplace_back("head", head);
+  lines.emplace_back("positions",
+                     (spec.positions == 0 ? "no last one" : with_commas(spec.positions)) + ", " +
+                         position_name(spec.position));
+  lines.emplace_back("parameters", with_commas(spec.parameters()));
+  lines.emplace_back("state", exact_bytes(spec.state_bytes()) + " per session");
+  return lines;
+}
+
+json spec_json(const std::string& text) { return json::parse(text, nullptr, false); }
+
+int info_of_bundle(const std::string& directory, const InfoOptions& options, Console& console) {
+  const Result<Bundle> bundle = load_bundle(directory);
+  if (!bundle.ok()) return fail(console, kExitUsage, bundle.status().message());
+  if (options.json) {
+    const json out = {{"directory", directory},
+                      {"name", bundle->spec.name},
+                      {"parameters", bundle->spec.parameters()},
+                      {"state_bytes", bundle->spec.state_bytes()},
+                      {"max_length", bundle->spec.max_length()},
+                      {"head", head_name(bundle->spec.head)},
+                      {"weight_digest", bundle->weight_digest},
+                      {"spec", spec_json(spec_to_json(bundle->spec))}};
+    console.out << dump(out) << std::endl;
+    return kExitOk;
+  }
+  Lines lines = spec_lines(bundle->spec);
+  lines.emplace_back("weights", "sha-256 " + bundle->weight_digest);
+  print_lines(lines, console);
+  return kExitOk;
+}
+
+json model_json(const v1::ModelInfo& model) {
+  json out = {{"name", model.name()},
+              {"parameters", model.parameters()},
+              {"state_bytes", model.state_bytes()},
+              {"sessions", model.sessions()},
+              {"sessions_free", model.sessions_free()},
+              {"backend", model.backend()},
+              {"numerics", model.numerics()},
+              {"weight_digest", model.weight_digest()},
+              {"vocabulary", model.vocabulary()},
+              {"max_length", model.max_length()},
+              {"head", model.head()}};
+  if (json spec = spec_json(model.spec_json()); !spec.is_discarded()) out["spec"] = std::move(spec);
+  return out;
+}
+
+Lines model_lines(const v1::ModelInfo& model) {
+  const Result<Spec> spec = parse_spec(model.spec_json(), "the server's description");
+  Lines lines;
+  if (spec.ok()) {
+    lines = spec_lines(*spec);
+  } else {
+    lines = {{"model", model.name()},
+             {"head", model.head()},
+             {"parameters", with_commas(model.parameters())},
+             {"state", exact_bytes(model.state_bytes()) + " per session"}};
+  }
+  lines.front().second = model.name();
+  lines.emplace_back("sessions", with_commas(model.sessions()) + " fit, " +
+                                     with_commas(model.sessions_free()) + " are free");
+  lines.emplace_back("backend", model.backend());
+  lines.emplace_back("numerics", model.numerics());
+  lines.emplace_back("weights", "sha-256 " + model.weight_digest());
+  return lines;
+}
+
+int info_of_server(const InfoOptions& options, Console& console) {
+  Client client(options.server, Seconds(options.timeout));
+  const Interrupt interrupt([&] { client.cancel(); });
+  grpc::Status status = client.connect(Seconds(options.timeout));
+  v1::ListModelsResponse models;
+  if (status.ok()) status = client.list_models(models);
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (options.json) {
+    json out = {{"server", options.server}, {"models", json::array()}};
+    for (const v1::ModelInfo& model : models.models()) out["models"].push_back(model_json(model));
+    console.out << dump(out) << std::endl;
+    return kExitOk;
+  }
+  if (models.models().empty()) console.out << "the server has no model" << std::endl;
+  bool first = true;
+  for (const v1::ModelInfo& model : models.models()) {
+    if (!std::exchange(first, false)) console.out << '\n';
+    print_lines(model_lines(model), console);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int run_info(const InfoOptions& options, Console& console) {
+  if (options.bundle) return info_of_bundle(*options.bundle, options, console);
+  return info_of_server(options, console);
+}
+
+}  // namespace runnel

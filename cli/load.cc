@@ -1,0 +1,383 @@
+#include "cli/load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/file_bytes.h"
+#include "base/text.h"
+#include "bench/cpu_name.h"
+#include "bench/load_figures.h"
+#include "bench/load_run.h"
+#include "cli/interrupt.h"
+#include "client/client.h"
+#include "client/model_choice.h"
+
+namespace runnel {
+namespace {
+
+using json = nlohmann::ordered_json;
+using Stubs = std::vector<std::unique_ptr<v1::Inference::Stub>>;
+
+constexpr Seconds kConnect{10};
+constexpr double kMostRate = 1e5;
+constexpr double kMostSeconds = 86400;
+
+Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(Seconds(seconds));
+}
+
+// Everything that is settled before the first call.
+struct Setup {
+  ModelView model;
+  int64_t sessions_free = 0;
+  LoadRunOptions run;
+};
+
+Status check_flags(const LoadOptions& options) {
+  const int ways = (options.rate > 0 ? 1 : 0) + (options.find_capacity ? 1 : 0) +
+                   (options.sweep.empty() ? 0 : 1);
+  if (ways != 1) {
+    return invalid_argument(
+        "say which load: one of --rate CALLS_PER_SECOND, --find-capacity and --sweep 0.5,1,2");
+  }
+  if (options.capacity > 0 && options.sweep.empty()) {
+    return invalid_argument("--capacity is what --sweep multiplies: add --sweep, or use --rate");
+  }
+  if (options.find_capacity && options.cancel_share + options.stall_share > 0) {
+    return invalid_argument(
+        "--find-capacity is for clients that read: leave out --cancel-share and --stall-share, or "
+        "use --rate");
+  }
+  if (options.cancel_share + options.stall_share > 1) {
+    return invalid_argument(
+        "--cancel-share and --stall-share are parts of all calls and make more "
+        "than 1 together");
+  }
+  if (options.concurrency > options.most_open) {
+    return invalid_argument("--concurrency " + std::to_string(options.concurrency) +
+                            " is more than --max-open " + std::to_string(options.most_open) +
+                            " lets be open: lower it, or raise --max-open");
+  }
+  if (!options.out.empty()) return check_writable(options.out);
+  return {};
+}
+
+Result<Setup> set_up(const LoadOptions& options, const v1::ListModelsResponse& models) {
+  Result<ModelView> model = choose_model(models, options.model);
+  if (!model.ok()) return model.status();
+  const auto prompt = Lengths::parse(options.prompt, "--prompt");
+  if (!prompt.ok()) return prompt.status();
+  const auto values = Lengths::parse(options.values, "--values");
+  if (!values.ok()) return values.status();
+  Setup setup;
+  for (const v1::ModelInfo& info : models.models()) {
+    if (info.name() == model->name) setup.sessions_free = info.sessions_free();
+  }
+  setup.run = {.model = model->name,
+               .vocabulary = model->vocabulary,
+               .traffic = {.prompt = *prompt,
+                           .values = *values,
+                           .cancel_share = options.cancel_share,
+                           .stall_share = options.stall_share,
+                           .seed = options.seed,
+                           .max_length = model->max_length,
+                           .least_prompt = model->has_begin ? 0 : 1},
+               .warm_up = duration_of(options.warm_up),
+               .duration = duration_of(options.duration),
+               .grace = duration_of(options.grace),
+               .stall = duration_of(options.stall_time),
+               .most_open = options.most_open,
+               .values_per_message = options.values_per_message};
+  setup.model = std::move(*model);
+  return setup;
+}
+
+// Connections of their own: calls on one connection share its window and its limit of streams.
+Result<Stubs> connect(const LoadOptions& options) {
+  Stubs stubs;
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < options.connections; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // it would be measured too
+    channels.push_back(
+        grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments));
+    channels.back()->GetState(true);
+    stubs.push_back(v1::Inference::NewStub(channels.back()));
+  }
+  const auto until = std::chrono::system_clock::now() +
+                     std::chrono::duration_cast<std::chrono::system_clock::duration>(kConnect);
+  for (size_t i = 0; i < channels.size(); ++i) {
+    if (!channels[i]->WaitForConnected(until)) {
+      return Status(Code::kUnavailable, "the server took only " + std::to_string(i) + " of " +
+                                            std::to_string(channels.size()) +
+                                            " connections; ask for fewer with --connections");
+    }
+  }
+  return stubs;
+}
+
+// One load after another, and what they came to.
+class Load {
+ public:
+  Load(const LoadOptions& options, Setup setup, Stubs stubs, const Interrupt& interrupt,
+       Console& console)
+      : options_(options),
+        setup_(std::move(setup)),
+        stubs_(std::move(stubs)),
+        interrupt_(interrupt),
+        console_(console) {}
+
+  // False when interrupted, or when no capacity could be found.
+  bool run() {
+    capacity_ = options_.capacity;
+    if (options_.rate > 0) return run_rate();
+    if (capacity_ == 0 && !find_capacity()) return false;
+    for (int round = 0; round < options_.repeat; ++round) {
+      for (const double multiple : options_.sweep) {
+        if (!run_once({.rate = capacity_ * multiple, .multiple = multiple, .round = round})) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  const std::vector<LoadFigures>& runs() const { return runs_; }
+  double capacity() const { return capacity_; }
+
+  json to_json() const {
+    json out = {{"model", setup_.model.name},
+                {"numerics", setup_.model.numerics},
+                {"server", options_.server},
+                {"machine", {{"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()}}},
+                {"prompt", options_.prompt},
+                {"values", options_.values},
+                {"cancel_share", options_.cancel_share},
+                {"stall_share", options_.stall_share},
+                {"stall_seconds", options_.stall_time},
+                {"warm_up_seconds", options_.warm_up},
+                {"grace_seconds", options_.grace},
+                {"connections", options_.connections},
+                {"seed", options_.seed}};
+    if (capacity_ > 0) out["capacity"] = std::round(capacity_ * 1000) / 1000;
+    out["runs"] = json::array();
+    for (const LoadFigures& run : runs_) out["runs"].push_back(figures_json(run));
+    return out;
+  }
+
+ private:
+  struct Point {
+    double rate = 0;
+    double multiple = 0;
+    int concurrency = 0;
+    int round = 0;
+  };
+
+  bool run_rate() {
+    for (int round = 0; round < options_.repeat; ++round) {
+      if (!run_once({.rate = options_.rate, .round = round})) return false;
+    }
+    return true;
+  }
+
+  // Calls per second that complete when as many as fit are open at any time: the median run.
+  bool find_capacity() {
+    const int64_t fit = std::clamp<int64_t>(setup_.sessions_free, 1, options_.most_open);
+    const int at_once = options_.concurrency > 0 ? options_.concurrency : static_cast<int>(fit);
+    std::vector<double> rates;
+    for (int round = 0; round < options_.repeat; ++round) {
+      if (!run_once({.concurrency = at_once, .round = round})) return false;
+      rates.push_back(runs_.back().good_calls / runs_.back().seconds);
+    }
+    const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+    std::nth_element(rates.begin(), middle, rates.end());
+    capacity_ = *middle;
+    return capacity_ > 0;
+  }
+
+  bool run_once(const Point& point) {
+    LoadRunOptions run = setup_.run;
+    run.rate = point.rate;
+    run.concurrency = point.concurrency;
+    run.traffic.seed += static_cast<uint64_t>(point.round);
+    if (point.concurrency > 0) {
+      // What a server can do, it can do for clients that read.
+      run.traffic.cancel_share = 0;
+      run.traffic.stall_share = 0;
+    }
+    announce(point);
+    ProgressLine line = progress_line(console_, "values");
+    LoadFigures figures = run_load_once(
+        stubs_, run,
+        {.stopped = [this] { return interrupt_.fired(); },
+         .progress =
+             [&](const LoadProgress& progress) {
+               // By time, not by values: how many will come is what is being measured.
+               const double part = progress.seconds / progress.total_seconds;
+               const auto total = std::llround(static_cast<double>(progress.values) / part);
+               line.update(progress.values, std::max<int64_t>(total, progress.values));
+             }});
+    line.clear();
+    if (interrupt_.fired()) return false;
+    figures.multiple = point.multiple;
+    runs_.push_back(std::move(figures));
+    return true;
+  }
+
+  void announce(const Point& point) {
+    if (options_.json) return;
+    std::string text = with_commas(point.concurrency) + " calls at once";
+    if (point.rate > 0) text = fixed(point.rate, 1) + " calls/s";
+    if (point.multiple > 0) text += " (" + fixed(point.multiple, 2) + "x)";
+    console_.err << text << " for " << fixed(options_.warm_up + options_.duration, 0) << " s"
+                 << std::endl;
+  }
+
+  const LoadOptions& options_;
+  const Setup setup_;
+  const Stubs stubs_;
+  const Interrupt& interrupt_;
+  Console& console_;
+  double capacity_ = 0;
+  std::vector<LoadFigures> runs_;
+};
+
+int tell(const LoadOptions& options, const Load& load, Console& console) {
+  const std::string text =
+      load.to_json().dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  if (!options.out.empty()) {
+    const std::vector<uint8_t> bytes(text.begin(), text.end());
+    if (Status written = write_file(options.out, bytes); !written.ok()) {
+      return fail(console, kExitFailed, written.message());
+    }
+  }
+  if (options.json) {
+    console.out << text << std::flush;
+    return kExitOk;
+  }
+  console.out << figures_table(load.runs());
+  if (load.capacity() > 0) {
+    console.out << "capacity: " << fixed(load.capacity(), 1) << " calls/s" << '\n';
+  }
+  console.out << std::flush;
+  return kExitOk;
+}
+
+void add_shape(CLI::App& command, LoadOptions& options) {
+  command
+      .add_option("--prompt", options.prompt,
+                  "Values given to each call: 64, 16-128, 16,64,512 or exp:64")
+      ->capture_default_str();
+  command.add_option("--values", options.values, "Values drawn by each call, in the same words")
+      ->capture_default_str();
+  command
+      .add_option("--cancel-share", options.cancel_share,
+                  "Part of the calls that are cancelled on the way, 0 to 1")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      .add_option("--stall-share", options.stall_share,
+                  "Part of the calls that are not read for a while, 0 to 1")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--stall-time", options.stall_time, "Seconds for which those are not read")
+      ->check(CLI::Range(0.0, kMostSeconds))
+      ->capture_default_str();
+  command
+      .add_option("--values-per-message", options.values_per_message,
+                  "Values in one message at most (default: as the server likes)")
+      ->check(CLI::Range(0, 4096));
+  command.add_option("--seed", options.seed, "The same seed makes the same calls")
+      ->capture_default_str();
+}
+
+void add_pace(CLI::App& command, LoadOptions& options) {
+  command
+      .add_option("--rate", options.rate,
+                  "Calls per second on average, at random times, whatever became of earlier ones")
+      ->check(CLI::Range(0.001, kMostRate));
+  command.add_flag("--find-capacity", options.find_capacity,
+                   "Calls per second that complete with every session in use");
+  command.add_option("--sweep", options.sweep, "Multiples of the capacity, one run each: 0.5,1,2")
+      ->delimiter(',')
+      ->check(CLI::Range(0.01, 100.0));
+  command
+      .add_option("--capacity", options.capacity,
+                  "For --sweep: calls per second (default: find it first)")
+      ->check(CLI::Range(0.001, kMostRate));
+  command
+      .add_option("--concurrency", options.concurrency,
+                  "Calls at once that find the capacity (default: the free sessions)")
+      ->check(CLI::Range(1, 65536));
+  command.add_option("--duration", options.duration, "Seconds that are measured")
+      ->check(CLI::Range(0.1, kMostSeconds))
+      ->capture_default_str();
+  command.add_option("--warm-up", options.warm_up, "Seconds before them that are not")
+      ->check(CLI::Range(0.0, kMostSeconds))
+      ->capture_default_str();
+  command.add_option("--grace", options.grace, "Seconds after them for calls to end")
+      ->check(CLI::Range(0.0, kMostSeconds))
+      ->capture_default_str();
+  command.add_option("--repeat", options.repeat, "Runs of each load; the table shows the median")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+int run_load(const LoadOptions& options, Console& console) {
+  if (Status status = check_flags(options); !status.ok()) {
+    return fail(console, kExitUsage, status.message());
+  }
+  Client client(options.server, kConnect);
+  const Interrupt interrupt([&] { client.cancel(); });
+  grpc::Status reached = client.connect(kConnect);
+  v1::ListModelsResponse models;
+  if (reached.ok()) reached = client.list_models(models);
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!reached.ok()) return fail(console, kExitFailed, call_error(reached));
+  Result<Setup> setup = set_up(options, models);
+  if (!setup.ok()) return fail(console, kExitUsage, setup.status().message());
+  Result<Stubs> stubs = connect(options);
+  if (!stubs.ok()) return fail(console, kExitFailed, stubs.status().message());
+  Load load(options, std::move(*setup), std::move(*stubs), interrupt, console);
+  const bool done = load.run();
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!done) {
+    return fail(console, kExitFailed,
+                "no call completed within --duration and --grace: there is no capacity to "
+                "measure; ask for fewer --values or a longer --duration");
+  }
+  return tell(options, load, console);
+}
+
+void add_load(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<LoadOptions>();
+  CLI::App* command =
+      app.add_subcommand("load", "Many calls at once: how fast, how steadily, and what is refused");
+  command->add_option("--server", options->server, "Address of the server, host:port")
+      ->capture_default_str();
+  command->add_option("--model", options->model, "Which model, where the server has several");
+  add_pace(*command, *options);
+  add_shape(*command, *options);
+  command->add_option("--connections", options->connections, "Connections that the calls share")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command
+      ->add_option("--max-open", options->most_open,
+                   "Calls open at most; what is due beyond is dropped, and counted")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--out", options->out, "JSON file to write, for bench/report/plot_load.py");
+  command->add_flag("--json", options->json, "Print the JSON instead of a table");
+  command->callback([options, &exit_code] {
+    Console console = standard_console();
+    exit_code = run_load(*options, console);
+  });
+}
+
+}  // namespace runnel

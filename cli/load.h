@@ -1,0 +1,41 @@
+// The command load: many calls at a server, and what became of them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+
+namespace runnel {
+
+struct LoadOptions {
+  std::string server = kDefaultServer, model;
+  // One of the three; a sweep finds the capacity first where it is not given.
+  double rate = 0;  // calls per second
+  bool find_capacity = false;
+  std::vector<double> sweep;                      // multiples of the capacity
+  double capacity = 0;                            // calls per second; 0: find it
+  double duration = 20, warm_up = 3, grace = 30;  // seconds
+  int repeat = 1;                                 // runs of each load
+  int concurrency =
+      0;  // calls at once that find the capacity; 0: as many as the model has sessions
+  std::string prompt = "0-64", values = "16-128";  // lengths (load_plan.h)
+  double cancel_share = 0, stall_share = 0;
+  double stall_time = 2;  // seconds
+  int connections = 4;
+  int most_open = 4096;
+  int values_per_message = 0;
+  uint64_t seed = 1;
+  bool json = false;
+  std::string out;  // file for the JSON
+};
+
+// Runs the command to its end and gives the exit code (console.h).
+int run_load(const LoadOptions& options, Console& console);
+
+// Adds the command to the program; see add_client_commands().
+void add_load(CLI::App& app, int& exit_code);
+
+}  // namespace runnel

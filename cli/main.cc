@@ -1,0 +1,90 @@
+// The program `runnel`: serve, and the commands that talk to a server. The one place that knows
+// which devices there are.
+#include <google/protobuf/stubs/logging.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <optional>
+
+#include "cli/bench.h"
+#include "cli/commands.h"
+#include "cli/serve.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "models/linear_transformer.h"
+#include "server/process/serve.h"
+
+namespace runnel {
+namespace {
+
+// auto is the GPU where there is one, and where something is asked for that only a GPU does.
+Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config) {
+  if (config.backend != "cpu") {
+    const CudaOptions options = {.library = config.kernels == "cublas",
+                                 .replay = config.state == "replay",
+                                 .chunks = config.prompts == "chunks"};
+    Result<std::unique_ptr<Backend>> gpu = make_cuda_backend(options);
+    const bool absent = !gpu.ok() && gpu.status().code() == Code::kFailedPrecondition;
+    const bool plain = !options.library && !options.replay && !options.chunks;
+    if (absent && !plain) {
+      return Status(gpu.status().code(),
+                    gpu.status().message() + ", with kernels own, state plain and prompts steps");
+    }
+    if (config.backend == "cuda" || !absent) return gpu;
+  }
+  CpuOptions options;
+  options.threads = static_cast<int>(config.threads);
+  if (config.isa != "auto") {
+    const Result<Isa> isa = parse_isa(config.isa);
+    if (!isa.ok()) return isa.status();
+    options.isa = *isa;
+  }
+  return make_cpu_backend(options);
+}
+
+Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
+                               const ModelLimits& limits) {
+  Result<std::unique_ptr<Backend>> backend = make_backend(config);
+  if (!backend.ok()) return backend.status();
+  LoadedModel loaded;
+  loaded.backend = std::move(*backend);
+  const Precision precision = config.precision == "auto"   ? loaded.backend->preferred()
+                              : config.precision == "bf16" ? Precision::kBf16
+                                                           : Precision::kFp32;
+  Result<std::unique_ptr<Model>> model =
+      make_linear_transformer(bundle, *loaded.backend, limits, precision);
+  if (!model.ok()) return model.status();
+  loaded.model = std::move(*model);
+  return loaded;
+}
+
+int run_serve(const ServerConfig& config) {
+  // A peer that hangs up is an error of its call; a log that nobody reads any more is none at all.
+  std::signal(SIGPIPE, SIG_IGN);
+  // What clients send wrong is told to them: the library's own lines would only fill the log.
+  google::protobuf::SetLogHandler(nullptr);
+  const EventLog log(config.log_level, config.log_json);
+  return serve(config, make_model, log, RUNNEL_VERSION);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Serves linear-attention transformers as the recurrent networks that they are",
+               "runnel");
+  app.set_version_flag("--version", std::string("runnel ") + RUNNEL_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  add_serve_command(app, exit_code, run_serve);
+  add_client_commands(app, exit_code);
+  add_bench(app, exit_code, make_model);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {  // how the library says that it is done
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace runnel
+
+int main(int argc, char** argv) { return runnel::run(argc, argv); }

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/progress_bar.h"
+#include "cli/score_input.h"
+#include "client/client.h"
+#include "client/model_choice.h"
+
+namespace runnel {
+namespace {
+
+using json = nlohmann::ordered_json;
+using Sequences = std::vector<std::vector<int32_t>>;
+
+constexpr Seconds kConnect{10};
+
+// Several calls at once, each worker taking the next sequence; the first failure ends all.
+class Scoring {
+ public:
+  Scoring(Client& client, std::string model, const Sequences& sequences)
+      : client_(client),
+        model_(std::move(model)),
+        sequences_(sequences),
+        totals_(sequences.size()) {}
+
+  void run(int jobs, ProgressLine& progress) {
+    std::vector<std::thread> workers;
+    const int count = static_cast<int>(std::min<size_t>(jobs, sequences_.size()));
+    workers.reserve(count);
+    for (int i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
+    const auto total = static_cast<int64_t>(sequences_.size());
+    std::unique_lock lock(mutex_);
+    while (ended_ < count) {
+      changed_.wait_for(lock, std::chrono::milliseconds(100));
+      progress.update(done_, total);
+    }
+    lock.unlock();
+    for (std::thread& worker : workers) worker.join();
+    progress.clear();
+  }
+
+  // OK, or the first failure and which sequence it was.
+  const grpc::Status& status() const { return status_; }
+  size_t failed() const { return failed_; }
+  const std::vector<v1::ScoreTotal>& totals() const { return totals_; }
+
+ private:
+  void work() {
+    while (true) {
+      const size_t index = next_.fetch_add(1);
+      if (index >= sequences_.size()) break;
+      Scored scored;
+      const grpc::Status status = client_.score(model_, sequences_[index], scored);
+      const std::lock_guard lock(mutex_);
+      if (!status.ok()) {
+        if (status_.ok()) {
+          status_ = status;
+          failed_ = index;
+        }
+        next_ = sequences_.size();
+        break;
+      }
+      totals_[index] = scored.total;
+      ++done_;
+      changed_.notify_one();
+    }
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    changed_.notify_one();
+  }
+
+  Client& client_;
+  const std::string model_;
+  const Sequences& sequences_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int ended_ = 0;  // workers
+  int64_t done_ = 0;
+  grpc::Status status_;
+  size_t failed_ = 0;
+  std::vector<v1::ScoreTotal> totals_;
+};
+
+struct Mean {
+  double mean = 0;
+  double error = 0;  // standard error of the mean; 0 for a single item
+};
+
+Mean mean_of(const std::vector<v1::ScoreTotal>& totals) {
+  const auto count = static_cast<double>(totals.size());
+  Mean result;
+  for (const v1::ScoreTotal& total : totals) result.mean += total.bits_per_dim() / count;
+  double squares = 0;
+  for (const v1::ScoreTotal& total : totals) {
+    squares += std::pow(total.bits_per_dim() - result.mean, 2);
+  }
+  if (count > 1) result.error = std::sqrt(squares / (count - 1) / count);
+  return result;
+}
+
+void print_json(const ModelView& model, const std::vector<v1::ScoreTotal>& totals, double seconds,
+                Console& console) {
+  const Mean mean = mean_of(totals);
+  json items = json::array();
+  for (const v1::ScoreTotal& total : totals) {
+    items.push_back({{"bits_per_dim", total.bits_per_dim()},
+                     {"log_prob", total.log_prob()},
+                     {"values", total.values()}});
+  }
+  const json out = {{"model", model.name},          {"numerics", totals.front().numerics()},
+                    {"items", std::move(items)},    {"mean_bits_per_dim", mean.mean},
+                    {"standard_error", mean.error}, {"seconds", seconds}};
+  console.out << out.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+}
+
+void print_text(const std::vector<v1::ScoreTotal>& totals, double seconds, Console& console) {
+  const Mean mean = mean_of(totals);
+  for (size_t i = 0; i < totals.size(); ++i) {
+    console.out << i << "  " << fixed(totals[i].bits_per_dim(), 4) << '\n';
+  }
+  console.out << "mean  " << fixed(mean.mean, 4);
+  if (totals.size() > 1) console.out << " +- " << fixed(mean.error, 4) << " (standard error)";
+  console.out << " bits per dimension, " << with_commas(static_cast<int64_t>(totals.size()))
+              << (totals.size() == 1 ? " item" : " items") << " in " << fixed(seconds, 2) << " s ("
+              << tame(totals.front().numerics()) << ")" << std::endl;
+}
+
+}  // namespace
+
+int run_score(const ScoreOptions& options, Console& console) {
+  Client client(options.server, Seconds(options.timeout));
+  const Interrupt interrupt([&] { client.cancel(); });
+  grpc::Status status = client.connect(kConnect);
+  v1::ListModelsResponse models;
+  if (status.ok()) status = client.list_models(models);
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  const Result<ModelView> model = choose_model(models, options.model);
+  if (!model.ok()) return fail(console, kExitUsage, model.status().message());
+  const Result<Sequences> sequences =
+      load_sequences(options.file, *model, options.first.value_or(INT64_MAX));
+  if (!sequences.ok()) return fail(console, kExitUsage, sequences.status().message());
+
+  Scoring scoring(client, model->name, *sequences);
+  ProgressLine progress = progress_line(console, "items");
+  scoring.run(options.jobs, progress);
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!scoring.status().ok()) {
+    return fail(console, kExitFailed,
+                "item " + std::to_string(scoring.failed()) + ": " + call_error(scoring.status()));
+  }
+  if (options.json) {
+    print_json(*model, scoring.totals(), progress.seconds(), console);
+  } else {
+    print_text(scoring.totals(), progress.seconds(), console);
+  }
+  return kExitOk;
+}
+
+}  // namespace runnel

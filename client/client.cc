@@ -1,0 +1,248 @@
+#include "client/client.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "base/limits.h"
+
+namespace runnel {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
+
+constexpr Seconds kShortCall{10};
+constexpr int64_t kScoreChunk = 4096;  // values of one message
+constexpr int kMaxMessageBytes = 64 << 20;
+constexpr const char* kPushback = "grpc-retry-pushback-ms";
+
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address.starts_with("localhost") ||
+         address.starts_with("[::1]");
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // One client that waits for one server may ask often.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  // A machine's own server is never behind a proxy.
+  if (is_loopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// How long the server asks to wait; 0 where it does not.
+milliseconds pushback_of(const grpc::ClientContext& context) {
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto found = metadata.find(kPushback);
+  if (found == metadata.end()) return milliseconds(0);
+  int64_t ms = 0;
+  const grpc::string_ref text = found->second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ms);
+  if (error != std::errc() || end != text.data() + text.size()) return milliseconds(0);
+  return milliseconds(std::clamp<int64_t>(ms, 1, 5000));
+}
+
+// Adds one message of the server to `scored`; false when it brings what it should not.
+bool take_scores(const v1::ScoreResponse& response, size_t at_most, Scored& scored, bool& total) {
+  if (total) return false;
+  if (response.has_total()) {
+    scored.total = response.total();
+    total = true;
+    return true;
+  }
+  const auto& log_probs = response.chunk().log_probs();
+  scored.log_probs.insert(scored.log_probs.end(), log_probs.begin(), log_probs.end());
+  return scored.log_probs.size() <= at_most;
+}
+
+}  // namespace
+
+// Known to the client while it lives, so that cancel() reaches it.
+class Client::Call {
+ public:
+  Call(Client& client, system_clock::time_point until) : client_(client) {
+    context_.set_deadline(until);
+    std::lock_guard lock(client_.mutex_);
+    if (client_.cancelled_) context_.TryCancel();
+    client_.calls_.insert(&context_);
+  }
+  ~Call() {
+    std::lock_guard lock(client_.mutex_);
+    client_.calls_.erase(&context_);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  grpc::ClientContext& context() { return context_; }
+
+ private:
+  Client& client_;
+  grpc::ClientContext context_;
+};
+
+Client::Client(std::string address, Seconds timeout)
+    : address_(std::move(address)), timeout_(timeout) {}
+
+Client::~Client() = default;
+
+system_clock::time_point Client::deadline(Seconds at_most) const {
+  return system_clock::now() +
+         std::chrono::duration_cast<system_clock::duration>(std::min(at_most, timeout_));
+}
+
+grpc::Status Client::connect(Seconds at_most) {
+  if (!channel_) {
+    channel_ = make_channel(address_);
+    inference_ = v1::Inference::NewStub(channel_);
+    models_ = v1::Models::NewStub(channel_);
+    health_ = grpc::health::v1::Health::NewStub(channel_);
+  }
+  const system_clock::time_point until = deadline(at_most);
+  grpc_connectivity_state state = channel_->GetState(true);
+  while (state != GRPC_CHANNEL_READY && state != GRPC_CHANNEL_TRANSIENT_FAILURE) {
+    // In pieces, so that an interrupt is heard.
+    const auto piece = std::min(until, system_clock::now() + milliseconds(100));
+    channel_->WaitForStateChange(state, piece);
+    state = channel_->GetState(true);
+    std::lock_guard lock(mutex_);
+    if (cancelled_) return {grpc::StatusCode::CANCELLED, "interrupted while connecting"};
+    if (system_clock::now() >= until) break;
+  }
+  if (state == GRPC_CHANNEL_READY) return grpc::Status::OK;
+  return {grpc::StatusCode::UNAVAILABLE,
+          "no server answers at " + address_ +
+              "; start one with 'runnel serve BUNDLE', or name another with "
+              "--server"};
+}
+
+grpc::Status Client::list_models(v1::ListModelsResponse& models) {
+  Call call(*this, deadline(kShortCall));
+  return models_->ListModels(&call.context(), {}, &models);
+}
+
+grpc::Status Client::check_health(grpc::health::v1::HealthCheckResponse& health) {
+  Call call(*this, deadline(kShortCall));
+  return health_->Check(&call.context(), {}, &health);
+}
+
+grpc::Status Client::generate(const v1::GenerateRequest& request, const OnEvent& on_event) {
+  Call call(*this, deadline(timeout_));
+  const auto reader = inference_->Generate(&call.context(), request);
+  v1::GenerateResponse response;
+  Status refused;
+  while (refused.ok() && reader->Read(&response)) refused = on_event(response);
+  if (!refused.ok()) {
+    call.context().TryCancel();
+    reader->Finish();
+    return {static_cast<grpc::StatusCode>(refused.code()), refused.message()};
+  }
+  return reader->Finish();
+}
+
+grpc::Status Client::score(const std::string& model, std::span<const int32_t> values,
+                           Scored& scored) {
+  const system_clock::time_point until = deadline(timeout_);
+  while (true) {
+    milliseconds pushback{0};
+    grpc::Status status = score_once(model, values, until, scored, pushback);
+    const bool full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+    if (!full || pushback == milliseconds(0) || system_clock::now() + pushback >= until) {
+      return status;
+    }
+    if (!pause(pushback)) return {grpc::StatusCode::CANCELLED, "interrupted"};
+  }
+}
+
+grpc::Status Client::score_once(const std::string& model, std::span<const int32_t> values,
+                                system_clock::time_point until, Scored& scored,
+                                milliseconds& pushback) {
+  Call call(*this, until);
+  scored = {};
+  const auto stream = inference_->Score(&call.context());
+  const auto write_all = [&] {
+    for (auto rest = values; !rest.empty();) {
+      const auto chunk = rest.first(std::min<size_t>(rest.size(), kScoreChunk));
+      rest = rest.subspan(chunk.size());
+      v1::ScoreRequest request;
+      if (chunk.data() == values.data()) request.set_model(model);
+      request.mutable_values()->mutable_values()->Add(chunk.begin(), chunk.end());
+      if (!stream->Write(request)) return;  // the call has failed: Finish() says why
+    }
+    stream->WritesDone();
+  };
+  // A long sequence is written while its answers are read, so that neither side waits for the other
+  // for ever.
+  std::thread writer;
+  if (values.size() > static_cast<size_t>(kScoreChunk)) {
+    writer = std::thread(write_all);
+  } else {
+    write_all();
+  }
+  v1::ScoreResponse response;
+  bool total = false;
+  bool sound = true;
+  while (sound && stream->Read(&response))
+    sound = take_scores(response, values.size(), scored, total);
+  if (!sound) call.context().TryCancel();
+  if (writer.joinable()) writer.join();
+  grpc::Status status = stream->Finish();
+  pushback = pushback_of(call.context());
+  if (sound && (!status.ok() || total)) return status;
+  return {grpc::StatusCode::INTERNAL,
+          "the server's answer to Score is not of the form that it "
+          "should have; is it another version of runnel?"};
+}
+
+bool Client::pause(milliseconds duration) {
+  std::unique_lock lock(mutex_);
+  return !wake_.wait_for(lock, duration, [&] { return cancelled_; });
+}
+
+void Client::cancel() {
+  std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
+  wake_.notify_all();
+}
+
+const char* grpc_code_name(grpc::StatusCode code) {
+  static constexpr std::array kNames = {"OK",
+                                        "CANCELLED",
+                                        "UNKNOWN",
+                                        "INVALID_ARGUMENT",
+                                        "DEADLINE_EXCEEDED",
+                                        "NOT_FOUND",
+                                        "ALREADY_EXISTS",
+                                        "PERMISSION_DENIED",
+                                        "RESOURCE_EXHAUSTED",
+                                        "FAILED_PRECONDITION",
+                                        "ABORTED",
+                                        "OUT_OF_RANGE",
+                                        "UNIMPLEMENTED",
+                                        "INTERNAL",
+                                        "UNAVAILABLE",
+                                        "DATA_LOSS",
+                                        "UNAUTHENTICATED"};
+  const auto index = static_cast<size_t>(code);
+  return index < kNames.size() ? kNames[index] : "UNKNOWN";
+}
+
+std::string call_error(const grpc::Status& status) {
+  std::string line =
+      std::string(grpc_code_name(status.error_code())) + ": " + status.error_message();
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    line += "; give it more time with --timeout";
+  }
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    line += "; is it a runnel server of this version?";
+  }
+  return line;
+}
+
+}  // namespace runnel

@@ -1,0 +1,38 @@
+// A bundle: a directory with config.json, model.safetensors and, where config.json asks for it,
+// tokenizer.json; loaded and checked as a whole.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "models/spec.h"
+#include "models/text/tokenizer.h"
+
+namespace runnel {
+
+// A tensor's name as fast-transformers has it, and the shape that the spec asks for.
+struct ExpectedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// Every tensor that a bundle of this spec holds, no more and no less.
+std::vector<ExpectedTensor> expected_tensors(const Spec& spec);
+
+struct Bundle {
+  std::string directory;
+  Spec spec;
+  std::map<std::string, std::vector<float>, std::less<>> tensors;  // fp32, by name, all finite
+  std::string weight_digest;                             // SHA-256 of model.safetensors, hex
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
+};
+
+// Reads and checks a bundle. NOT_FOUND when a file is missing, INVALID_ARGUMENT naming file, tensor
+// or key, expected and found for everything else that is wrong with it, RESOURCE_EXHAUSTED when the
+// memory is not there.
+Result<Bundle> load_bundle(const std::string& directory);
+
+}  // namespace runnel

@@ -1,0 +1,96 @@
+// Reads the members of JSON objects from outside and keeps the first fault, as one line that names
+// file, key, expected and found. Internal to models/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "base/status.h"
+#include "models/bundle/json_tree.h"
+
+namespace runnel {
+
+// A word that may stand in a file, and what it means.
+template <typename T>
+struct Choice {
+  const char* name;
+  T value;
+};
+
+template <typename T, size_t N>
+const char* name_of(const std::array<Choice<T>, N>& choices, T value) {
+  for (const Choice<T>& choice : choices) {
+    if (choice.value == value) return choice.name;
+  }
+  return "";
+}
+
+// Keeps the first fault of a file; reading goes on with harmless values, so that no caller has to
+// look.
+class Faults {
+ public:
+  explicit Faults(const std::string& file) : file_(file) {}
+
+  void add(const std::string& key, const std::string& what);
+  void add(const std::string& key, const std::string& expected, const std::string& found) {
+    add(key, "expected " + expected + ", found " + found);
+  }
+  const Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
+
+ private:
+  const std::string& file_;
+  Status status_;
+};
+
+// The members of one object of the file. All keys that may stand in it are named at the start.
+class Fields {
+ public:
+  // `node` null: there is no such object, which is a fault already.
+  Fields(Faults& faults, const nlohmann::json* node, std::string path,
+         std::initializer_list<const char*> keys);
+
+  std::string path(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
+
+  // Null when the key is absent.
+  const nlohmann::json* find(const char* key) const;
+  // Null, and a fault, when the key is absent.
+  const nlohmann::json* require(const char* key, const std::string& expected) const;
+
+  // Members that must be there. Where one is not, or is something else, the least value is given.
+  Fields object(const char* key, std::initializer_list<const char*> keys) const;
+  int64_t integer(const char* key, int64_t min, int64_t max) const;
+  int small(const char* key, int64_t min, int64_t max) const {
+    return static_cast<int>(integer(key, min, max));
+  }
+  template <typename T, size_t N>
+  T choice(const char* key, const std::array<Choice<T>, N>& choices) const {
+    std::string expected;
+    for (const Choice<T>& choice : choices) {
+      expected += (expected.empty() ? "'" : " or '") + std::string(choice.name) + "'";
+    }
+    const nlohmann::json* member = require(key, expected);
+    if (member == nullptr) return choices[0].value;
+    for (const Choice<T>& choice : choices) {
+      if (member->is_string() && member->get_ref<const std::string&>() == choice.name) {
+        return choice.value;
+      }
+    }
+    faults_.add(path(key), expected, describe(*member));
+    return choices[0].value;
+  }
+
+  // Members that may be absent: `fallback` then.
+  float number(const char* key, float fallback, float max) const;  // above 0
+  float eps(const char* key, float fallback) const { return number(key, fallback, 1.0F); }
+  bool boolean(const char* key, bool fallback) const;
+
+ private:
+  Faults& faults_;
+  const nlohmann::json* node_ = nullptr;  // null: absent or no object
+  std::string path_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,152 @@
+#include "models/bundle/json_tree.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+
+namespace runnel {
+namespace {
+
+using Json = nlohmann::json;
+
+// Builds the tree from the parser's events, so that it can stop at the first thing out of bounds.
+class TreeBuilder {
+ public:
+  TreeBuilder(const JsonLimits& limits, Json& root) : limits_(limits), root_(root) {}
+
+  const std::string& error() const { return error_; }
+
+  bool null() { return add(nullptr) != nullptr; }
+  bool boolean(bool value) { return add(value) != nullptr; }
+  bool number_integer(Json::number_integer_t value) { return add(value) != nullptr; }
+  bool number_unsigned(Json::number_unsigned_t value) { return add(value) != nullptr; }
+  bool number_float(Json::number_float_t value, const std::string&) {
+    return add(value) != nullptr;
+  }
+  bool string(std::string& value) { return add(std::move(value)) != nullptr; }
+  bool binary(Json::binary_t&) { return fail("binary data in JSON"); }  // never in text
+
+  bool start_object(size_t) { return open(Json::object()); }
+  bool end_object() { return close(); }
+  bool start_array(size_t) { return open(Json::array()); }
+  bool end_array() { return close(); }
+
+  bool key(std::string& name) {
+    Level& level = levels_.back();
+    if (level.node->contains(name)) {
+      return fail("key " + quote(path() + name, 200) + " stands twice; expected once");
+    }
+    level.key = std::move(name);
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const Json::exception& error) {
+    const std::string_view text = error.what();
+    const size_t id = text.find("] ");  // the library's own number of the error
+    return fail("not valid JSON: " +
+                printable(id == std::string_view::npos ? text : text.substr(id + 2), 240));
+  }
+
+ private:
+  struct Level {
+    Json* node;
+    std::string key;  // of the member being read
+  };
+
+  bool fail(std::string error) {
+    error_ = std::move(error);
+    return false;
+  }
+
+  // Where the object being read stands: "model.head.", "symbols[3].", "[0].", "" for the outermost.
+  std::string path() const {
+    std::string path;
+    for (size_t i = 0; i + 1 < levels_.size(); ++i) {
+      const Json& node = *levels_[i].node;
+      if (node.is_object()) {
+        path += levels_[i].key + ".";
+        continue;
+      }
+      if (!path.empty()) path.pop_back();  // "symbols." goes on as "symbols[3]."
+      path += '[';
+      path += std::to_string(node.size() - 1);
+      path += "].";
+    }
+    return path;
+  }
+
+  Json* add(Json value) {
+    if (++values_ > limits_.values) {
+      fail("more than " + std::to_string(limits_.values) + " JSON values; expected fewer");
+      return nullptr;
+    }
+    if (levels_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Level& level = levels_.back();
+    if (level.node->is_array()) {
+      level.node->push_back(std::move(value));
+      return &level.node->back();
+    }
+    Json& member = (*level.node)[level.key];
+    member = std::move(value);
+    return &member;
+  }
+
+  bool open(Json value) {
+    if (std::ssize(levels_) >= limits_.depth) {
+      return fail("nested deeper than " + std::to_string(limits_.depth) +
+                  " levels; expected fewer");
+    }
+    Json* node = add(std::move(value));
+    if (node == nullptr) return false;
+    levels_.push_back({node, ""});
+    return true;
+  }
+
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  const JsonLimits& limits_;
+  Json& root_;
+  std::vector<Level> levels_;
+  int64_t values_ = 0;
+  std::string error_;
+};
+
+}  // namespace
+
+Status parse_json(std::string_view text, const std::string& file, const JsonLimits& limits,
+                  Json& tree) {
+  if (std::ssize(text) > limits.bytes) {
+    return invalid_argument(file + ": " + std::to_string(text.size()) +
+                            " bytes of JSON; expected at most " + std::to_string(limits.bytes));
+  }
+  // The library takes a zero byte for the end of the text.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return invalid_argument(file + ": not valid JSON: a zero byte at offset " +
+                            std::to_string(zero) + "; expected UTF-8 text");
+  }
+  TreeBuilder builder(limits, tree);
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return {};
+  return invalid_argument(file + ": " + builder.error());
+}
+
+std::string describe(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::string:
+      return quote(value.get_ref<const std::string&>());
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array of " + std::to_string(value.size());
+    default:
+      return value.dump();
+  }
+}
+
+}  // namespace runnel

@@ -1,0 +1,1 @@
+"""runnel from Python: bundles, the conversion of checkpoints, and calls to a server."""

@@ -1,0 +1,131 @@
+"""Checkpoint files written by torch.save, read without running anything that they say."""
+
+import hashlib
+import os
+import pickle
+import re
+import types
+from collections import OrderedDict
+
+import torch
+
+from runnel_client.bundle_format import BundleError, check
+
+WRAPPERS = ("model_state", "model_state_dict", "state_dict", "model")
+
+
+class Checkpoint:
+    """One file: its tensors by name, and what the model card says of it."""
+
+    def __init__(self, path):
+        self.path = path
+        data = load(path)
+        iteration = data.get("iteration")
+        self.iteration = iteration if type(iteration) is int else None
+        self.tensors = strip_wrappers(find_state(path, data))
+        with open(path, "rb") as file:
+            self.digest = hashlib.sha256(file.read()).hexdigest()
+
+
+def load(path):
+    check(os.path.exists(path), f"{path}: no such file")
+    check(os.path.isfile(path), f"{path}: expected a file, found a directory or a device")
+    try:
+        data = load_weights_only(path)
+    except Exception as error:  # what a broken file makes torch raise is of a dozen kinds
+        raise BundleError(
+            f"{path}: expected a file of torch.save with tensors and plain values only, "
+            f"found: {reason(error)}"
+        ) from None
+    check(
+        isinstance(data, dict),
+        f"{path}: expected a dict, found {type(data).__name__}; save model.state_dict()",
+    )
+    return data
+
+
+def reason(error):
+    """One line of what torch says, without its advice to load unsafely."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (
+        re.sub(r"^Weights only load failed.*?(WeightsUnpickler error: |$)", "", text)[:200]
+        or "an unsafe pickle"
+    )
+
+
+def load_weights_only(path):
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # Torch 1.13 reads no floats this way, and every optimizer's state has some.
+        if "Unsupported operand 71" not in str(error):
+            raise
+    plain = types.SimpleNamespace(Unpickler=PlainUnpickler, load=load_plain)
+    return torch.load(path, map_location="cpu", pickle_module=plain)
+
+
+class PlainUnpickler(pickle._Unpickler):
+    """Builds what torch's own weights-only loading allows, and floats."""
+
+    dispatch = dict(pickle._Unpickler.dispatch)
+
+    def find_class(self, module, name):
+        from torch._weights_only_unpickler import _get_allowed_globals
+
+        allowed = _get_allowed_globals()
+        full = f"{module}.{name}"
+        if full not in allowed:
+            raise pickle.UnpicklingError(f"Unsupported class {full}")
+        return allowed[full]
+
+    def load_build(self):
+        if type(self.stack[-2]) not in (OrderedDict, torch.Tensor, torch.nn.Parameter):
+            raise pickle.UnpicklingError(f"Unsupported state of a {type(self.stack[-2]).__name__}")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
+
+
+def load_plain(file, **options):
+    return PlainUnpickler(file, **options).load()
+
+
+def find_state(path, data):
+    for key in WRAPPERS:
+        if isinstance(data.get(key), dict):
+            return find_state(f"{path}: {key}", data[key])
+    tensors = {}
+    for name, value in data.items():
+        if isinstance(value, torch.Tensor):
+            check(isinstance(name, str), f"{path}: expected tensor names, found {name!r}")
+            tensors[name] = value.detach()
+    found = ", ".join(repr(key) for key in list(data)[:5]) or "nothing"
+    check(
+        tensors,
+        f"{path}: expected tensors, or a dict of them as {', '.join(WRAPPERS[:-1])} or "
+        f"{WRAPPERS[-1]}, found {found}",
+    )
+    return tensors
+
+
+def strip_wrappers(tensors):
+    """Without what DataParallel and torch.compile put before every name."""
+    for prefix in ("_orig_mod.", "module.", "_orig_mod."):
+        if all(name.startswith(prefix) for name in tensors):
+            tensors = {name[len(prefix) :]: tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def merge(checkpoints):
+    """The tensors of all files; the same name twice is an error unless the values are the same."""
+    merged, origin = {}, {}
+    for checkpoint in checkpoints:
+        for name, tensor in checkpoint.tensors.items():
+            if name in merged:
+                check(
+                    torch.equal(merged[name], tensor),
+                    f"tensor '{name}' is in {origin[name]} and, with other values, "
+                    f"in {checkpoint.path}",
+                )
+            merged[name], origin[name] = tensor, checkpoint.path
+    return merged

@@ -1,0 +1,338 @@
+"""Write a bundle with random weights: any spec, for tests and benchmarks.
+
+A preset gives every size; flags replace single ones. The same seed and sizes give the same weights.
+They are scaled so that activations stay of order one however long the sequence runs, and so that
+sampled bytes spread over their range.
+"""
+
+import argparse
+import sys
+import zlib
+
+try:
+    import numpy as np
+
+    from runnel_client import bundle_format
+    from runnel_client.bundle_format import BundleError, check
+except ImportError as error:
+    print(
+        f"runnel-random-bundle: error: {error.name} is missing; on Debian: apt install python3-numpy",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+EXAMPLES = """examples:
+  runnel-random-bundle --preset mnist --out /tmp/mnist
+  runnel-random-bundle --preset lm --layers 2 --dtype f32 --out /tmp/lm
+  runnel-random-bundle --preset tiny --endless --symbols 01 --out /tmp/bits
+  runnel-random-bundle --preset tiny --endless --text --out /tmp/noise
+"""
+
+# The paper's image models, a language model of 1.4 billion parameters, and one for tests.
+PRESETS = {
+    "mnist": {
+        "layers": 8,
+        "width": 256,
+        "heads": 8,
+        "query_size": 32,
+        "value_size": 32,
+        "ffn": 1024,
+        "image": "28x28x1",
+        "head": "mixture",
+        "components": 10,
+    },
+    "cifar10": {
+        "layers": 16,
+        "width": 256,
+        "heads": 8,
+        "query_size": 32,
+        "value_size": 32,
+        "ffn": 1024,
+        "image": "32x32x3",
+        "head": "mixture",
+        "components": 10,
+    },
+    "lm": {
+        "layers": 24,
+        "width": 2048,
+        "heads": 16,
+        "query_size": 128,
+        "value_size": 128,
+        "ffn": 8192,
+        "values": 50000,
+        "head": "categorical",
+        "activation": "gelu",
+        "combine": "add",
+        "position_kind": "sinusoidal",
+        "dtype": "bf16",
+    },
+    "tiny": {
+        "layers": 2,
+        "width": 24,
+        "heads": 3,
+        "query_size": 8,
+        "value_size": 8,
+        "ffn": 40,
+        "image": "6x5x1",
+        "head": "mixture",
+        "components": 3,
+    },
+}
+DEFAULTS = {
+    "activation": "relu",
+    "combine": "concat",
+    "head": "mixture",
+    "components": 10,
+    "dtype": "f32",
+    "position_kind": "table",
+}
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="runnel-random-bundle",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def fail(message):
+        raise BundleError(f"{message} (see runnel-random-bundle --help)")
+
+    parser.error = fail
+    add_size_flags(parser.add_argument)
+    add_value_flags(parser.add_argument)
+    args = parser.parse_args(argv)
+    fill_in(args)
+    return args
+
+
+def add_size_flags(add):
+    add(
+        "--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced"
+    )
+    add(
+        "--preset",
+        choices=tuple(PRESETS),
+        default="tiny",
+        help="mnist, cifar10: the paper's sizes; lm: 1.4 billion parameters; tiny (default)",
+    )
+    add("--name", help="the model's name (default: random-PRESET)")
+    add("--seed", type=int, default=0, help="of the weights (default: 0)")
+    add("--layers", type=int)
+    add("--width", type=int, help="of the residual stream")
+    add("--heads", type=int)
+    add("--query-size", type=int, help="of each head's queries and keys")
+    add("--value-size", type=int, help="of each head's values")
+    add("--ffn", type=int, help="width of the feed-forward part")
+    add("--activation", choices=("relu", "gelu"))
+    add("--feature-map", choices=bundle_format.FEATURE_MAPS, default="elu", help="(default: elu)")
+    add("--features", type=int, help="of a random feature map (default: --query-size)")
+    add("--temperature", type=float, help="of a random feature map (default: as the server's)")
+    add("--smoothing", type=float, help="of smoothed Fourier features (default: 1)")
+    add("--kernel", choices=bundle_format.KERNELS, help="of generalized features (default: relu)")
+    add("--normalize", action="store_true", help="queries and keys of unit length, then scaled")
+    add("--gate", action="store_true", help="the state forgets")
+    add("--no-final-norm", action="store_true", help="no LayerNorm after the last layer")
+
+
+def add_value_flags(add):
+    add("--combine", choices=("concat", "add"), help="of the embeddings of value and position")
+    add(
+        "--value-width",
+        type=int,
+        help="of the value embedding, with concat (default: half of --width)",
+    )
+    add("--position-kind", choices=("table", "sinusoidal", "none"))
+    add(
+        "--length",
+        type=int,
+        metavar="N",
+        help="inputs that a sequence can have (default: the image's)",
+    )
+    add(
+        "--endless",
+        action="store_true",
+        help="no last position; a table becomes sinusoidal, an image goes",
+    )
+    add("--head", choices=("mixture", "categorical"))
+    add("--components", type=int, help="logistics in the mixture")
+    add("--values", type=int, help="how many values there are (default: one per symbol, else 256)")
+    add("--image", metavar="HxWxC", help="values are bytes of an image; 'none' drops the preset's")
+    add("--symbols", metavar="TEXT", help="how each value is written: one character per value")
+    add("--symbols-file", metavar="FILE", help="the same as a JSON array of strings")
+    add("--text", action="store_true", help="values are the bytes of text")
+    add(
+        "--begin",
+        metavar="VALUE",
+        default="0",
+        help="first value of a fresh sequence, or 'none' (default: 0)",
+    )
+    add("--dtype", choices=tuple(bundle_format.DTYPES), help="of the stored weights")
+
+
+def fill_in(args):
+    """The preset and the defaults, where no flag says otherwise."""
+    is_categorical = args.symbols or args.symbols_file or args.text
+    if args.head is None and (is_categorical or args.values not in (None, 256)):
+        args.head = "categorical"  # a mixture of logistics is over bytes
+    for key, value in {**DEFAULTS, **PRESETS[args.preset]}.items():
+        is_no_image = args.endless or args.symbols or args.symbols_file or args.length or args.text
+        if key == "image" and is_no_image:
+            continue
+        if getattr(args, key) is None:
+            setattr(args, key, value)
+    check(
+        args.image in (None, "none") or not args.endless,
+        "--endless and --image exclude each other: an image ends",
+    )
+    check(args.length is None or not args.endless, "--endless and --length exclude each other")
+    args.image = None if args.image in (None, "none") else bundle_format.parse_image(args.image)
+    if args.endless and args.position_kind == "table":
+        args.position_kind = "sinusoidal"
+
+
+def position_config(args):
+    length = args.length
+    if args.image is not None:
+        length = bundle_format.image_bytes(args.image) - 1 if length is None else length
+    check(
+        args.position_kind != "table" or length is not None,
+        "--length is needed: a position table ends; or say --endless",
+    )
+    position = {"kind": args.position_kind}
+    if length is not None:
+        position["length"] = length
+    return position
+
+
+def attention_config(args):
+    attention = {"feature_map": args.feature_map, "eps": 1e-6}
+    if args.feature_map in bundle_format.RANDOM_FEATURES:
+        attention["features"] = args.query_size if args.features is None else args.features
+    if args.feature_map == "generalized":
+        attention["kernel"] = args.kernel or "relu"
+    for key in ("features", "temperature", "smoothing", "kernel"):
+        if getattr(args, key) is not None:
+            attention[key] = getattr(args, key)
+    for key in ("normalize", "gate"):
+        if getattr(args, key):
+            attention[key] = True
+    return attention
+
+
+def build_config(args):
+    symbols = bundle_format.parse_symbols(args.symbols, args.symbols_file)
+    values = args.values if args.values is not None else len(symbols) if symbols else 256
+    alone = args.combine == "add" or args.position_kind == "none"
+    value_width = args.value_width
+    if value_width is None:
+        value_width = args.width if alone else args.width // 2
+    head = {"kind": "categorical"}
+    if args.head == "mixture":
+        head = {"kind": "mixture_of_logistics", "components": args.components}
+    config = {
+        "runnel_bundle": bundle_format.FORMAT,
+        "name": args.name if args.name is not None else f"random-{args.preset}",
+        "model": {
+            "layers": args.layers,
+            "width": args.width,
+            "heads": args.heads,
+            "query_size": args.query_size,
+            "value_size": args.value_size,
+            "ffn": args.ffn,
+            "attention": attention_config(args),
+            "norm": {
+                "kind": "layer",
+                "placement": "post",
+                "eps": 1e-5,
+                "final": not args.no_final_norm,
+            },
+            "activation": args.activation,
+            "embedding": {"combine": args.combine, "value_width": value_width},
+            "position": position_config(args),
+            "head": head,
+        },
+        "values": values,
+    }
+    if args.begin != "none":
+        check(
+            args.begin.isascii() and args.begin.isdigit() and len(args.begin) < 8,
+            f"--begin: expected a value or 'none', found '{args.begin}'",
+        )
+        config["begin"] = {"value": int(args.begin)}
+    if args.image is not None:
+        config["image"] = args.image
+    if symbols is not None:
+        config["symbols"] = symbols
+    if args.text:
+        config["text"] = "bytes"
+    return config
+
+
+def mixture_bias(rng, components):
+    """Equal weights, means over [-1, 1] and narrow scales, so that samples differ and spread."""
+    bias = np.empty(3 * components, np.float32)
+    bias[:components] = rng.normal(0, 0.5, components)
+    bias[components : 2 * components] = np.linspace(-0.9, 0.9, components) if components > 1 else 0
+    bias[2 * components :] = rng.normal(-3, 0.3, components)
+    return bias
+
+
+def random_tensor(config, shapes, seed, name):
+    """One tensor, from its own stream: it depends on the seed, its name and its shape alone.
+
+    Every layer ends in a LayerNorm and attention returns averages of values, so weights of unit
+    variance keep a run of any length of order one.
+    """
+    shape = shapes[name]
+    model = config["model"]
+    if name == bundle_format.POSITION_TABLE:
+        return bundle_format.sinusoids(shape[1], shape[2])
+    rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
+    if name == "predictor.bias" and model["head"]["kind"] == "mixture_of_logistics":
+        return mixture_bias(rng, model["head"]["components"])
+    tensor = rng.standard_normal(shape, dtype=np.float32)
+    is_mixture = name == "predictor.weight" and model["head"]["kind"] == "mixture_of_logistics"
+    if name.endswith(".omega"):
+        return tensor
+    if "norm" in name or name.endswith(".sigma"):
+        return tensor * np.float32(0.05) + np.float32(not name.endswith("bias"))
+    if len(shape) == 1:
+        return tensor * np.float32(0.05)
+    if name != "value_embedding.weight":
+        tensor *= np.float32((0.3 if is_mixture else 1.0) / np.sqrt(shape[1]))
+    return tensor
+
+
+def card_text(config, args):
+    return (
+        f"# {config['name']}\n\n"
+        f"Random weights (seed {args.seed}), for tests and benchmarks: it has learned nothing. "
+        "Written by `scripts/runnel-random-bundle`.\n\n" + bundle_format.card_table(config, args.dtype)
+    )
+
+
+def generate(argv):
+    args = parse_arguments(argv)
+    check(0 <= args.seed < 1 << 63, f"--seed: expected 0 to 2^63 - 1, found {args.seed}")
+    config = build_config(args)
+    bundle_format.check_config(config)
+    shapes = bundle_format.expected_tensors(config)
+    bundle_format.write_bundle(
+        args.out,
+        config,
+        lambda name: random_tensor(config, shapes, args.seed, name),
+        args.dtype,
+        card_text(config, args),
+    )
+    print(bundle_format.summary(args.out, config))
+
+
+def main(argv=None):
+    try:
+        generate(argv)
+    except BundleError as error:
+        print(f"runnel-random-bundle: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0

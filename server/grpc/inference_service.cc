@@ -1,0 +1,36 @@
+#include "runnel/v1/inference.grpc.pb.h"
+#include "server/grpc/generate_reactor.h"
+#include "server/grpc/score_reactor.h"
+#include "server/grpc/services.h"
+
+namespace runnel {
+namespace {
+
+using Base = v1::Inference::WithRawCallbackMethod_Generate<
+    v1::Inference::WithRawCallbackMethod_Score<v1::Inference::Service>>;
+
+class InferenceService final : public Base {
+ public:
+  explicit InferenceService(ServerState& state) : state_(state) {}
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override {
+    return start_generate(state_, *context, *request);
+  }
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Score(
+      grpc::CallbackServerContext* context) override {
+    return start_score(state_, *context);
+  }
+
+ private:
+  ServerState& state_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> make_inference_service(ServerState& state) {
+  return std::make_unique<InferenceService>(state);
+}
+
+}  // namespace runnel

@@ -1,0 +1,123 @@
+#include "server/grpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "server/grpc/services.h"
+
+namespace runnel {
+namespace {
+
+constexpr std::array kServiceNames = {"", "runnel.v1.Inference", "runnel.v1.Sessions",
+                                      "runnel.v1.Models"};
+constexpr int kMetadataBytes = 16 << 10;
+constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
+constexpr auto kQuiet = std::chrono::milliseconds(30);
+constexpr auto kLastCalls = std::chrono::milliseconds(300);
+constexpr auto kShutdown = std::chrono::milliseconds(500);  // before calls are cut off
+
+// A connection whose peer is gone is found and closed; one that only pings is not fed.
+void set_connection_arguments(grpc::ServerBuilder& builder, const ServerOptions& options) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
+  const auto set = [&](const char* name, int value) { builder.AddChannelArgument(name, value); };
+  set(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.streams_per_connection));
+  set(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytes);
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
+  set(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on a port is an error, not a lottery
+}
+
+void set_serving(grpc::Server& server, bool serving) {
+  grpc::HealthCheckServiceInterface* health = server.GetHealthCheckService();
+  check(health != nullptr, "the default health service is enabled");
+  for (const char* name : kServiceNames) health->SetServingStatus(name, serving);
+}
+
+// "127.0.0.1:0" and 5000: "127.0.0.1:5000".
+std::string with_port(const std::string& address, int port) {
+  if (address.starts_with("unix:")) return address;
+  return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
+}
+
+}  // namespace
+
+Server::Server(ServerOptions options, const EventLog& log)
+    : options_(std::move(options)), log_(log), state_(log) {
+  state_.delivery = options_.delivery;
+  state_.text_bytes = options_.text_bytes;
+  state_.stall_timeout = options_.stall_timeout;
+  services_.push_back(make_inference_service(state_));
+  services_.push_back(make_session_service(state_));
+  services_.push_back(make_model_service(state_));
+}
+
+Server::~Server() { drain(Duration(0)); }
+
+Status Server::start() {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  set_connection_arguments(builder, options_);
+  for (const auto& service : services_) builder.RegisterService(service.get());
+  int port = 0;
+  builder.AddListeningPort(options_.address, grpc::InsecureServerCredentials(), &port);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    server_.reset();
+    return {Code::kFailedPrecondition,
+            "cannot listen on " + options_.address +
+                ": another process has the port, or the address is not of this machine; choose "
+                "another one with --address"};
+  }
+  set_serving(*server_, false);
+  address_ = with_port(options_.address, port);
+  return {};
+}
+
+Status Server::add(ServedModel model) { return state_.models.add(std::move(model)); }
+
+void Server::ready() {
+  state_.models.open();
+  set_serving(*server_, true);
+}
+
+std::shared_ptr<grpc::Channel> Server::in_process_channel() {
+  return server_->InProcessChannel(grpc::ChannelArguments());
+}
+
+void Server::drain(Duration grace) {
+  if (server_ == nullptr) return;
+  log_.info("drain", {{"streams", int64_t{state_.calls.count()}},
+                      {"grace_ms", int64_t{grace / std::chrono::milliseconds(1)}}});
+  state_.draining.store(true, std::memory_order_release);
+  server_->GetHealthCheckService()->Shutdown();
+  for (const auto& [name, model] : state_.models.all()) model.engine->drain();
+  if (!state_.calls.wait_until_none(grace)) {
+    const Status status(Code::kUnavailable,
+                        "the server is shutting down and the call had not ended in time; go on "
+                        "with another server");
+    for (const auto& [name, model] : state_.models.all()) model.engine->end_all(status);
+    state_.calls.end_all(status);
+    state_.calls.wait_until_none(kEndedStreams);
+  }
+  // The library answers a call that comes during its shutdown with CANCELLED. Those that are on
+  // their way by now are still to hear UNAVAILABLE.
+  state_.calls.wait_until_quiet(kQuiet, kLastCalls);
+  server_->Shutdown(std::chrono::system_clock::now() + kShutdown);
+  server_->Wait();
+  server_.reset();
+  log_.info("drained", {});
+}
+
+}  // namespace runnel

@@ -1,0 +1,81 @@
+#include "server/process/serve.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "server/grpc/server.h"
+#include "server/process/stop_signal.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr auto kTendInterval = std::chrono::seconds(1);
+
+ServerOptions server_options(const ServerConfig& config) {
+  return {.address = config.address,
+          .message_bytes = config.limit(limits::kMessageBytes),
+          .streams_per_connection = config.limit(limits::kStreamsPerConnection),
+          .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
+                       .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
+          .text_bytes = config.limit(limits::kTextBytes),
+          .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs)};
+}
+
+void log_capacity(const Server& server, const EventLog& log) {
+  for (const auto& [name, model] : server.models().all()) {
+    const v1::ModelInfo& info = model.info;
+    log.info("model", {{"model", name},
+                       {"parameters", info.parameters()},
+                       {"state_bytes", info.state_bytes()},
+                       {"sessions", info.sessions()},
+                       {"states_bytes", info.state_bytes() * info.sessions()},
+                       {"numerics", info.numerics()},
+                       {"weights", info.weight_digest()}});
+  }
+}
+
+int failed(const EventLog& log, int code, const Status& status) {
+  log.error("failed",
+            {{"code", std::string(code_name(status.code()))}, {"message", status.message()}});
+  return code;
+}
+
+}  // namespace
+
+int serve(const ServerConfig& config, const ModelFactory& make_model, const EventLog& log,
+          const std::string& version) {
+  if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
+  StopSignal stop;
+  log.info("start", {{"version", version}, {"pid", int64_t{getpid()}}});
+  const Clock clock;
+  Server server(server_options(config), log);
+  // First the port: who asks while the models load hears that it is not ready.
+  if (Status s = server.start(); !s.ok()) return failed(log, kExitFailed, s);
+  for (const ModelConfig& model : config.models) {
+    if (stop.raised()) break;
+    log.info("load", {{"path", model.path}});
+    Result<ServedModel> loaded = load_model(model, config, make_model, clock);
+    if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
+    if (Status s = server.add(std::move(*loaded)); !s.ok()) return failed(log, kExitUsage, s);
+  }
+  if (!stop.raised()) {
+    server.ready();
+    log_capacity(server, log);
+    log.info("ready",
+             {{"models", int64_t(server.models().all().size())}, {"address", server.address()}});
+  }
+  int signal = 0;
+  while (signal == 0) {
+    signal = stop.wait(kTendInterval);
+    server.tend();
+  }
+  log.info("stop", {{"signal", int64_t{signal}}});
+  server.drain(milliseconds_of(config, limits::kGraceMs));
+  log.info("exit", {{"code", int64_t{0}}});
+  return 0;
+}
+
+}  // namespace runnel

@@ -1,0 +1,63 @@
+#include "server/process/stop_signal.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace runnel {
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::thread([this] { watch(); });
+}
+
+StopSignal::~StopSignal() {
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  pthread_kill(thread_.native_handle(), SIGTERM);  // wakes sigwait; blocked everywhere else
+  thread_.join();
+}
+
+void StopSignal::watch() {
+  const sigset_t set = stop_signals();
+  for (;;) {
+    int signal = 0;
+    if (sigwait(&set, &signal) != 0) continue;
+    {
+      std::lock_guard lock(mutex_);
+      if (over_) return;
+      if (signal_ != 0) _exit(128 + signal);
+      signal_ = signal;
+    }
+    came_.notify_all();
+  }
+}
+
+int StopSignal::wait(Duration at_most) {
+  std::unique_lock lock(mutex_);
+  came_.wait_for(lock, at_most, [&] { return signal_ != 0; });
+  return signal_;
+}
+
+bool StopSignal::raised() {
+  std::lock_guard lock(mutex_);
+  return signal_ != 0;
+}
+
+}  // namespace runnel

@@ -1,0 +1,261 @@
+#include "cli/bench.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "bench/measure.h"
+#include "bench/server_calls.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "models/linear_transformer.h"
+#include "tests/cli/fake_server.h"
+#include "tests/kernels/host_device.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
+                               const ModelLimits& limits) {
+  CpuOptions options;
+  options.threads = static_cast<int>(config.threads);
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(options);
+  if (!backend.ok()) return backend.status();
+  Result<std::unique_ptr<Model>> model = make_linear_transformer(
+      bundle, **backend, limits, config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32);
+  if (!model.ok()) return model.status();
+  return LoadedModel{std::move(*backend), std::move(*model)};
+}
+
+class BenchTest : public testing::Test {
+ protected:
+  BenchTest() {
+    options_.batches = {1, 3};
+    options_.seconds = 0;
+    options_.json = true;
+  }
+  void use_bundle(const Spec& spec) {
+    options_.bundle = directory_.path() + "/bundle";
+    write_bundle(options_.bundle, spec, random_tensors(spec, 5));
+  }
+  int run() { return run_bench(options_, make_model, captured_.console()); }
+  Json figures() {
+    EXPECT_EQ(run(), kExitOk) << captured_.err();
+    return Json::parse(captured_.out());
+  }
+
+  CapturedConsole captured_;
+  TempDir directory_;
+  BenchOptions options_;
+};
+
+void expect_throughput(const Json& one, const std::string& what, int batch, int64_t values) {
+  EXPECT_EQ(one["what"], what);
+  EXPECT_EQ(one["batch"], batch);
+  EXPECT_EQ(one["values"], values);
+  EXPECT_EQ(one["runs"].size(), 1);
+  EXPECT_EQ(one["values_per_s"], one["runs"][0]);
+  EXPECT_GT(one["values_per_s"], 0);
+}
+
+TEST_F(BenchTest, MeasuresAnEngineInThisProcess) {
+  use_bundle(small_image_spec());
+  const Json all = figures();
+  EXPECT_EQ(all["model"], small_image_spec().name);
+  EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("cpu/"));
+  EXPECT_GE(all["machine"]["cores"], 1);
+  ASSERT_EQ(all["throughput"].size(), 2);
+  expect_throughput(all["throughput"][0], "engine", 1, 19);  // 20 bytes, the first is given
+  expect_throughput(all["throughput"][1], "engine", 3, 19);
+  EXPECT_EQ(all["memory"]["state_bytes"], small_image_spec().state_bytes());
+  EXPECT_NEAR(all["memory"]["resident_bytes_per_session"].get<double>(),
+              static_cast<double>(small_image_spec().state_bytes()), 4096);
+  EXPECT_FALSE(all.contains("positions"));
+  EXPECT_FALSE(all.contains("limits"));
+}
+
+TEST_F(BenchTest, LeavesOutOnAGpuWhatOnlyTheCpuShows) {
+  use_bundle(small_image_spec());
+  const ModelFactory on_gpu = [](const Bundle& bundle, const ServerConfig&,
+                                 const ModelLimits& limits) -> Result<LoadedModel> {
+    auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
+        CudaOptions{}, cuda::ThreadOrder::kForward);
+    auto model = make_linear_transformer(bundle, *backend, limits);
+    return LoadedModel{std::move(backend), std::move(*model)};
+  };
+  EXPECT_EQ(run_bench(options_, on_gpu, captured_.console()), kExitOk) << captured_.err();
+  const Json all = Json::parse(captured_.out());
+  EXPECT_EQ(all["throughput"].size(), 2);
+  EXPECT_FALSE(all.contains("memory"));
+  EXPECT_FALSE(all.contains("operations"));
+  for (const std::string what : {"memory", "operations"}) {
+    options_.what = {what};
+    EXPECT_EQ(run_bench(options_, on_gpu, captured_.console()), kExitFailed);
+    EXPECT_THAT(captured_.err(), HasSubstr("--what " + what +
+                                           " measures the CPU alone, and the "
+                                           "model runs as cuda/host/fp32/step"));
+  }
+}
+
+TEST_F(BenchTest, SaysWhereTheTimeOfAStepGoes) {
+  use_bundle(small_image_spec());
+  options_.what = {"operations"};
+  options_.batches = {2};
+  options_.seconds = 0.05;
+  const Json operations = figures()["operations"];
+  ASSERT_EQ(operations.size(), 1);
+  EXPECT_EQ(operations[0]["batch"], 2);
+  std::vector<std::string> names;
+  double sum = 0;
+  for (const Json& one : operations[0]["operations"]) {
+    names.push_back(one["name"]);
+    sum += one["us"].get<double>();
+  }
+  EXPECT_THAT(
+      names, ElementsAre("embed", "qkv", "recur", "out", "norm", "ffn1", "ffn2", "head", "sample"));
+  EXPECT_LT(sum, operations[0]["step_us"].get<double>() * 1.01);
+}
+
+TEST_F(BenchTest, TimesTheOperationsOfThePrecisionAskedFor) {
+  use_bundle(small_image_spec());
+  options_.what = {"engine", "operations"};
+  options_.batches = {1};
+  options_.words = {{"--precision", "bf16"}, {"--threads", "1"}};
+  const Json all = figures();
+  EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("/bf16/"));
+  EXPECT_EQ(all["operations"][0]["threads"], 1.0);
+}
+
+TEST_F(BenchTest, MeasuresTheCostOfPositions) {
+  use_bundle(small_symbol_spec());
+  options_.what = {"positions"};
+  options_.positions = {300, 20};
+  const Json positions = figures()["positions"];
+  ASSERT_EQ(positions["points"].size(), 2);
+  EXPECT_EQ(positions["points"][0]["position"], 20);
+  EXPECT_EQ(positions["points"][1]["position"], 300);
+  for (const Json& point : positions["points"]) {
+    EXPECT_GT(point["us_per_value"], 0);
+    EXPECT_GT(point["ratio"], 0);
+  }
+  EXPECT_GT(positions["prompt_values_per_s"], 0);
+}
+
+TEST_F(BenchTest, PositionsNeedAModelWithoutAnEnd) {
+  use_bundle(small_image_spec());
+  options_.what = {"positions"};
+  options_.positions = {20};
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("the model ends at 20"));
+  EXPECT_THAT(captured_.err(), HasSubstr("--endless"));
+}
+
+TEST_F(BenchTest, MeasuresAServer) {
+  const TestServer server(served_bundle(small_image_spec(), 5));
+  options_.server = server.server.address();
+  const Json throughput = figures()["throughput"];
+  ASSERT_EQ(throughput.size(), 4);
+  expect_throughput(throughput[0], "streams", 1, 19);
+  expect_throughput(throughput[1], "streams", 3, 19);
+  expect_throughput(throughput[2], "samples", 1, 19);
+  expect_throughput(throughput[3], "samples", 3, 19);
+}
+
+TEST_F(BenchTest, GivesAValueToAModelWithoutOneOfItsOwn) {
+  Spec spec = small_image_spec();
+  spec.begin.reset();
+  const TestServer server(served_bundle(spec, 5));
+  options_.server = server.server.address();
+  options_.what = {"samples"};
+  options_.batches = {2};
+  expect_throughput(figures()["throughput"][0], "samples", 2, 19);
+}
+
+TEST_F(BenchTest, AServerWithoutRoomIsToldHowToGetIt) {
+  const TestServer server(served_bundle(small_image_spec(), 5));
+  options_.server = server.server.address();
+  options_.batches = {9};
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("has 8 free sessions"));
+  EXPECT_THAT(captured_.err(), HasSubstr("--sessions 9 --batch-rows 9 --samples 9"));
+}
+
+TEST_F(BenchTest, WritesAFileAndPrintsATable) {
+  use_bundle(small_image_spec());
+  options_.what = {"engine", "memory", "operations"};
+  options_.json = false;
+  options_.out = directory_.path() + "/out.json";
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.out(), HasSubstr("values/s"));
+  EXPECT_THAT(captured_.out(), HasSubstr("a step of batch 3"));
+  EXPECT_THAT(captured_.out(), HasSubstr("bytes of memory"));
+  EXPECT_TRUE(Json::parse(std::ifstream(options_.out)).contains("throughput"));
+}
+
+TEST_F(BenchTest, RefusesWhatCannotBeMeasured) {
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("say what to measure"));
+  use_bundle(small_image_spec());
+  options_.what = {"streams"};
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("--what streams needs --server ADDRESS"));
+  options_.what = {"engine"};
+  options_.bundle += "-of-another-name";
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("-of-another-name"));
+}
+
+TEST(BenchCommandTest, ReadsItsFlags) {
+  for (const auto& [words, error] :
+       std::vector<std::pair<std::string, std::string>>{{"bench --batch 0", "--batch"},
+                                                        {"bench --batch 1,x", "--batch"},
+                                                        {"bench --what everything", "--what"},
+                                                        {"bench --values 1", "--values"},
+                                                        {"bench --positions 0", "--positions"},
+                                                        {"bench a b", "b"}}) {
+    CLI::App app;
+    int exit_code = 0;
+    add_bench(app, exit_code, make_model);
+    try {
+      app.parse(words);
+      ADD_FAILURE() << words;
+    } catch (const CLI::ParseError& refused) {
+      EXPECT_THAT(refused.what(), HasSubstr(error)) << words;
+    }
+  }
+}
+
+TEST(MachineLimitsTest, AreAboveNothing) {
+  const Result<Json> limits = measure_machine(1);
+  ASSERT_TRUE(limits.ok());
+  ASSERT_EQ(limits->size(), 1);
+  for (const char* name : {"fp32_gflops", "l2_gbps", "l3_gbps", "dram_gbps", "dram_update_gbps"}) {
+    EXPECT_GT(limits->at(0)[name], 0.1) << name;
+  }
+}
+
+// The last to hold a channel must not be a thread of gRPC's. Each round is a chance to be seen.
+TEST(ServerCalls, HoldNoChannelBehindTheirEnd) {
+  TestServer test(served_fake("fake"));
+  ModelView model;
+  model.name = "fake";
+  const Work work = {.calls = 4, .samples = 1, .values = 2, .seed = 1};
+  for (int round = 0; round < 300; ++round) {
+    const auto channel =
+        grpc::CreateChannel(test.server.address(), grpc::InsecureChannelCredentials());
+    Stubs stubs;
+    stubs.push_back(v1::Inference::NewStub(channel));
+    const Result<double> seconds = run_on_server(stubs, model, work, [](int64_t) {});
+    stubs.clear();
+    ASSERT_EQ(channel.use_count(), 1) << "round " << round;
+    ASSERT_TRUE(seconds.ok()) << seconds.status().message();
+  }
+}
+
+}  // namespace
+}  // namespace runnel

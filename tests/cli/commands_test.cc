@@ -1,0 +1,236 @@
+#include "cli/commands.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client/client.h"
+#include "tests/base/test_files.h"
+#include "tests/cli/fake_server.h"
+#include "tests/models/bundle/bundle_writer.h"
+
+namespace runnel {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class CommandsTest : public testing::Test {
+ protected:
+  int health() {
+    HealthOptions options;
+    options.server = server_.address();
+    return run_health(options, captured_.console());
+  }
+  int info(const InfoOptions& options) { return run_info(options, captured_.console()); }
+  InfoOptions of_server() const {
+    InfoOptions options;
+    options.server = server_.address();
+    return options;
+  }
+  // Runs a command line as the program does; what it prints goes to the test's own output.
+  int parse(const std::vector<std::string>& words) {
+    CLI::App app("runnel");
+    app.require_subcommand(1);
+    int exit_code = -1;
+    add_client_commands(app, exit_code);
+    try {
+      app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    } catch (const CLI::ParseError& error) {
+      std::ostringstream out;
+      std::ostringstream err;
+      app.exit(error, out, err);
+      parse_error_ = err.str();
+      return error.get_exit_code() == 0 ? 0 : kExitUsage;
+    }
+    return exit_code;
+  }
+
+  CapturedConsole captured_;
+  FakeServer server_{{fake_image_model("small"), fake_symbol_model("text")}};
+  TestFolder folder_;
+  std::string parse_error_;
+};
+
+TEST_F(CommandsTest, HealthFollowsTheServer) {
+  EXPECT_EQ(health(), kExitOk);
+  EXPECT_EQ(captured_.out(), "SERVING\n");
+  server_.set_serving(false);
+  EXPECT_EQ(health(), kExitFailed);
+  EXPECT_EQ(captured_.err(), "runnel: " + server_.address() + " does not serve: NOT_SERVING\n");
+}
+
+TEST_F(CommandsTest, HealthWaitsUntilItServes) {
+  server_.set_serving(false);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    server_.set_serving(true);
+  });
+  HealthOptions options;
+  options.server = server_.address();
+  options.wait = 60;
+  EXPECT_EQ(run_health(options, captured_.console()), kExitOk);
+  later.join();
+}
+
+TEST_F(CommandsTest, HealthPrintsJson) {
+  HealthOptions options;
+  options.server = server_.address();
+  options.json = true;
+  EXPECT_EQ(run_health(options, captured_.console()), kExitOk);
+  const auto json = nlohmann::json::parse(captured_.out());
+  EXPECT_EQ(json["serving"], true);
+  EXPECT_EQ(json["status"], "SERVING");
+}
+
+TEST_F(CommandsTest, AMissingServerIsNamedAtOnce) {
+  const std::string nobody = "127.0.0.1:1";
+  HealthOptions health;
+  health.server = nobody;
+  health.timeout = 60;
+  InfoOptions info;
+  info.server = nobody;
+  info.timeout = 60;
+  GenerateOptions generate;
+  generate.server = nobody;
+  ScoreOptions score;
+  score.server = nobody;
+  const Clock clock;
+  const TimePoint start = clock.now();
+  EXPECT_EQ(run_health(health, captured_.console()), kExitFailed);
+  EXPECT_EQ(run_info(info, captured_.console()), kExitFailed);
+  EXPECT_EQ(run_generate(generate, captured_.console()), kExitFailed);
+  EXPECT_EQ(run_score(score, captured_.console()), kExitFailed);
+  EXPECT_LT(clock.now() - start, std::chrono::seconds(20));
+  EXPECT_THAT(captured_.err(),
+              AllOf(HasSubstr("no server answers at 127.0.0.1:1"), HasSubstr("runnel serve")));
+}
+
+TEST_F(CommandsTest, InfoOfAServerListsItsModels) {
+  EXPECT_EQ(info(of_server()), kExitOk);
+  EXPECT_THAT(captured_.out(), AllOf(StartsWith("model "), HasSubstr("1,234,567"),
+                                     HasSubstr("270,336 bytes (264 KiB) per session"),
+                                     HasSubstr("256 fit, 255 are free"), HasSubstr("fake-1")));
+  EXPECT_EQ(captured_.err(), "");
+}
+
+TEST_F(CommandsTest, InfoOfAServerAsJson) {
+  InfoOptions options = of_server();
+  options.json = true;
+  EXPECT_EQ(info(options), kExitOk);
+  const auto json = nlohmann::json::parse(captured_.out());
+  ASSERT_EQ(json["models"].size(), 2);
+  EXPECT_EQ(json["models"][1]["name"], "text");
+  EXPECT_EQ(json["models"][0]["sessions_free"], 255);
+}
+
+TEST_F(CommandsTest, InfoShowsAFailedCall) {
+  server_.list_status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining");
+  EXPECT_EQ(info(of_server()), kExitFailed);
+  EXPECT_EQ(captured_.err(), "runnel: UNAVAILABLE: draining\n");
+}
+
+TEST_F(CommandsTest, InfoOfABundleNeedsNoServer) {
+  const Spec spec = small_image_spec();
+  write_bundle(folder_.path(""), spec, random_tensors(spec, 1));
+  InfoOptions options;
+  options.server = "127.0.0.1:1";
+  options.bundle = folder_.path("");
+  EXPECT_EQ(info(options), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.out(), AllOf(HasSubstr("images of 5 x 4, grey"), HasSubstr("2 layers"),
+                                     HasSubstr("mixture_of_logistics of 3"), HasSubstr("sha-256 "),
+                                     HasSubstr("stored position table")));
+}
+
+TEST_F(CommandsTest, InfoOfABundleAsJson) {
+  const Spec spec = small_symbol_spec();
+  write_bundle(folder_.path(""), spec, random_tensors(spec, 1));
+  InfoOptions options;
+  options.bundle = folder_.path("");
+  options.json = true;
+  EXPECT_EQ(info(options), kExitOk) << captured_.err();
+  const auto json = nlohmann::json::parse(captured_.out());
+  EXPECT_EQ(json["state_bytes"], spec.state_bytes());
+  EXPECT_EQ(json["parameters"], spec.parameters());
+  EXPECT_EQ(json["weight_digest"].get<std::string>().size(), 64);
+  EXPECT_EQ(json["spec"]["name"], spec.name);
+}
+
+TEST_F(CommandsTest, InfoOfWhatIsNoBundleEndsWith2) {
+  InfoOptions options;
+  options.bundle = folder_.path("none");
+  EXPECT_EQ(info(options), kExitUsage);
+  EXPECT_THAT(captured_.err(), AllOf(StartsWith("runnel: "), HasSubstr("none")));
+}
+
+TEST_F(CommandsTest, TheCommandLineRunsCommands) {
+  EXPECT_EQ(parse({"health", "--server", server_.address()}), kExitOk);
+  EXPECT_EQ(parse({"info", "--server", server_.address(), "--json"}), kExitOk);
+  const std::string sheet = folder_.path("sheet.png");
+  EXPECT_EQ(parse({"generate", "--server", server_.address(), "--model", "small", "--count", "3",
+                   "--seed", "18446744073709551615", "--temperature", "0.7", "--out", sheet}),
+            kExitOk);
+  EXPECT_TRUE(std::filesystem::exists(sheet));
+  EXPECT_EQ(server_.last_request().sampling().seed(), UINT64_MAX);
+  EXPECT_EQ(server_.last_request().sampling().temperature(), 0.7F);
+  const std::string values = folder_.write("values", "1 2 3\n");
+  EXPECT_EQ(parse({"score", values, "--server", server_.address(), "--model", "text", "--first",
+                   "1", "--jobs", "2"}),
+            kExitOk);
+}
+
+TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"nonsense"},
+      {"generate", "--colour"},
+      {"generate", "--count", "0"},
+      {"generate", "--count", "many"},
+      {"generate", "--count", "4097"},
+      {"generate", "--seed", "-1"},
+      {"generate", "--seed", "18446744073709551616"},
+      {"generate", "--rows", "3"},
+      {"generate", "--prompt-image", "a.png"},
+      {"generate", "--prompt-image", "a.png", "--rows", "2", "--values", "1"},
+      {"generate", "--top-log-probs", "21"},
+      {"generate", "--timeout", "0"},
+      {"generate", "--timeout", "nan"},
+      {"score"},
+      {"score", "a", "--jobs", "0"},
+      {"score", "a", "--first", "0"},
+      {"info", "a", "--server", "b:1"},
+      {"health", "--timeout", "-1"},
+  };
+  for (const auto& words : wrong) {
+    EXPECT_EQ(parse(words), kExitUsage) << testing::PrintToString(words);
+    EXPECT_THAT(parse_error_, StartsWith("runnel: "));
+    EXPECT_EQ(parse_error_.find('\n'), parse_error_.size() - 1) << parse_error_;
+  }
+  parse({"generate", "--bogus"});
+  EXPECT_EQ(parse_error_,
+            "runnel: The following argument was not expected: --bogus; see 'runnel generate "
+            "--help'\n");
+}
+
+TEST(HealthContract, IsCompiledInBesideTheServersOwn) {
+  const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+      "grpc.health.v1.Health");
+  ASSERT_NE(service, nullptr);
+  EXPECT_NE(service->FindMethodByName("Check"), nullptr);
+  EXPECT_NE(service->FindMethodByName("Watch"), nullptr);
+}
+
+TEST(CodeNames, AreThoseOfGrpc) {
+  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::OK), "OK");
+  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::UNKNOWN), "UNKNOWN");
+  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::DEADLINE_EXCEEDED), "DEADLINE_EXCEEDED");
+  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::RESOURCE_EXHAUSTED), "RESOURCE_EXHAUSTED");
+  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::UNAVAILABLE), "UNAVAILABLE");
+  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::UNAUTHENTICATED), "UNAUTHENTICATED");
+  EXPECT_STREQ(grpc_code_name(static_cast<grpc::StatusCode>(99)), "UNKNOWN");
+}
+
+}  // namespace
+}  // namespace runnel

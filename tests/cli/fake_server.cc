@@ -1,0 +1,181 @@
+#include "tests/cli/fake_server.h"
+
+#include <grpcpp/health_check_service_interface.h>
+
+#include <algorithm>
+#include <numbers>
+#include <utility>
+
+namespace runnel {
+namespace {
+
+// Each value is scored as one of two equally likely ones, so that everything comes to one bit; a
+// value of 7 as one of four.
+float fake_log_prob(int32_t value) { return (value == 7 ? -2 : -1) * std::numbers::ln2_v<float>; }
+
+v1::ModelInfo common(const std::string& name) {
+  v1::ModelInfo model;
+  model.set_name(name);
+  model.set_parameters(1234567);
+  model.set_state_bytes(270336);
+  model.set_sessions(256);
+  model.set_sessions_free(255);
+  model.set_backend("cpu");
+  model.set_numerics("fake-1");
+  model.set_weight_digest("00ff");
+  return model;
+}
+
+}  // namespace
+
+v1::ModelInfo fake_image_model(const std::string& name) {
+  v1::ModelInfo model = common(name);
+  model.set_vocabulary(256);
+  model.set_max_length(12);
+  model.mutable_image()->set_height(4);
+  model.mutable_image()->set_width(3);
+  model.mutable_image()->set_channels(1);
+  model.set_has_begin(true);
+  model.set_head("mixture_of_logistics");
+  return model;
+}
+
+v1::ModelInfo fake_symbol_model(const std::string& name) {
+  v1::ModelInfo model = common(name);
+  model.set_vocabulary(10);
+  for (char c = 'a'; c <= 'j'; ++c) model.add_symbols(std::string(1, c));
+  model.set_head("categorical");
+  return model;
+}
+
+v1::ModelInfo fake_text_model(const std::string& name) {
+  v1::ModelInfo model = common(name);
+  model.set_vocabulary(256);
+  model.set_has_text(true);
+  model.set_head("categorical");
+  return model;
+}
+
+std::string fake_text(int64_t position) { return position % 2 == 0 ? "" : "\u00e9\x1b "; }
+
+int32_t fake_value(int sample, int64_t position, int64_t vocabulary) {
+  return static_cast<int32_t>((sample * 31 + position * 5 + 2) % vocabulary);
+}
+
+FakeServer::FakeServer(std::vector<v1::ModelInfo> models) : models_(std::move(models)) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterService(static_cast<v1::Inference::Service*>(this));
+  builder.RegisterService(static_cast<v1::Models::Service*>(this));
+  server_ = builder.BuildAndStart();
+}
+
+FakeServer::~FakeServer() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+void FakeServer::set_serving(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+v1::GenerateRequest FakeServer::last_request() const {
+  const std::vector<v1::GenerateRequest> all = requests();
+  return all.empty() ? v1::GenerateRequest() : all.back();
+}
+
+std::vector<v1::GenerateRequest> FakeServer::requests() const {
+  const std::lock_guard lock(mutex_);
+  return requests_;
+}
+
+const v1::ModelInfo& FakeServer::model(const std::string& name) const {
+  const auto found = std::find_if(models_.begin(), models_.end(),
+                                  [&](const auto& one) { return one.name() == name; });
+  return found == models_.end() ? models_.front() : *found;
+}
+
+grpc::Status FakeServer::ListModels(grpc::ServerContext* /*context*/,
+                                    const v1::ListModelsRequest* /*request*/,
+                                    v1::ListModelsResponse* response) {
+  for (const v1::ModelInfo& one : models_) *response->add_models() = one;
+  return list_status;
+}
+
+grpc::Status FakeServer::Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                                  grpc::ServerWriter<v1::GenerateResponse>* writer) {
+  {
+    const std::lock_guard lock(mutex_);
+    requests_.push_back(*request);
+  }
+  if (generate_instead) return generate_instead(context, writer);
+  const v1::ModelInfo& info = model(request->model());
+  v1::GenerateResponse event;
+  event.mutable_started()->set_seed(request->sampling().has_seed() ? request->sampling().seed()
+                                                                   : 42);
+  event.mutable_started()->set_numerics(info.numerics());
+  if (request->keep()) event.mutable_started()->set_session("kept-1");
+  const int64_t start = request->origin().has_session() ? 5 : 0;
+  event.mutable_started()->set_position(start);
+  writer->Write(event);
+  const int64_t first = start + request->values().values_size();
+  int64_t end = info.max_length() > 0 ? info.max_length() : INT64_MAX;
+  if (request->has_max_values()) end = std::min(end, first + request->max_values());
+  for (int64_t position = first; position < end; ++position) {
+    event.Clear();
+    for (int sample = request->samples() - 1; sample >= 0; --sample) {
+      v1::ValueRun& run = *event.mutable_values()->add_runs();
+      run.set_sample(sample);
+      run.set_position(position);
+      run.add_values(fake_value(sample, position, info.vocabulary()));
+      if (info.has_text()) run.set_text(fake_text(position));
+      run.add_log_probs(position == 0 && info.has_begin() ? 0 : -std::numbers::ln2_v<float>);
+      for (int i = 0; i < request->top_log_probs(); ++i) {
+        if (i == 0) run.add_top_log_probs();
+        run.mutable_top_log_probs(0)->add_top()->set_value(i);
+      }
+    }
+    writer->Write(event);
+  }
+  for (int sample = 0; sample < request->samples(); ++sample) {
+    event.Clear();
+    event.mutable_finished()->set_sample(sample);
+    event.mutable_finished()->set_reason(v1::Finished::END);
+    event.mutable_finished()->mutable_usage()->set_position(end);
+    writer->Write(event);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeServer::Score(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>* stream) {
+  const int now = scores_.fetch_add(1) + 1;
+  int most = most_scores_.load();
+  while (most < now && !most_scores_.compare_exchange_weak(most, now)) {
+  }
+  const grpc::Status told = score_instead ? score_instead(context) : grpc::Status::OK;
+  v1::ScoreRequest request;
+  v1::ScoreTotal total;
+  int64_t position = 0;
+  while (told.ok() && stream->Read(&request)) {
+    v1::ScoreResponse response;
+    for (const int32_t value : request.values().values()) {
+      if (position++ == 0) continue;
+      response.mutable_chunk()->add_log_probs(fake_log_prob(value));
+      total.set_log_prob(total.log_prob() + fake_log_prob(value));
+      total.set_values(total.values() + 1);
+    }
+    stream->Write(response);
+  }
+  if (told.ok()) {
+    total.set_bits_per_dim(-total.log_prob() / (total.values() * std::numbers::ln2));
+    total.set_numerics("fake-1");
+    v1::ScoreResponse response;
+    *response.mutable_total() = total;
+    stream->Write(response);
+  }
+  scores_.fetch_sub(1);
+  return told;
+}
+
+}  // namespace runnel

@@ -1,0 +1,93 @@
+// A server in the test's own process that answers as it is told to.
+#pragma once
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+#include "runnel/v1/inference.grpc.pb.h"
+#include "runnel/v1/models.grpc.pb.h"
+
+namespace runnel {
+
+// 4 x 3 grey images, with a first value of 0.
+v1::ModelInfo fake_image_model(const std::string& name);
+// The symbols "a" to "j", no last position.
+v1::ModelInfo fake_symbol_model(const std::string& name);
+
+// Text of bytes, no last position.
+v1::ModelInfo fake_text_model(const std::string& name);
+
+// The text that comes with the value at a position of a text: two values make a character.
+std::string fake_text(int64_t position);
+
+// The value that the fake server draws.
+int32_t fake_value(int sample, int64_t position, int64_t vocabulary);
+
+class FakeServer final : public v1::Inference::Service, public v1::Models::Service {
+ public:
+  explicit FakeServer(std::vector<v1::ModelInfo> models);
+  ~FakeServer() override;
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  void set_serving(bool serving);
+
+  // What Generate and Score do instead of answering well; set before the call.
+  std::function<grpc::Status(grpc::ServerContext*, grpc::ServerWriter<v1::GenerateResponse>*)>
+      generate_instead;
+  std::function<grpc::Status(grpc::ServerContext*)> score_instead;
+  grpc::Status list_status = grpc::Status::OK;
+
+  v1::GenerateRequest last_request() const;
+  std::vector<v1::GenerateRequest> requests() const;  // all, in the order in which they came
+  int most_scores_at_once() const { return most_scores_.load(); }
+
+  grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
+                          v1::ListModelsResponse* response) override;
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override;
+  grpc::Status Score(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>* stream) override;
+
+ private:
+  const v1::ModelInfo& model(const std::string& name) const;
+
+  const std::vector<v1::ModelInfo> models_;
+  mutable std::mutex mutex_;
+  std::vector<v1::GenerateRequest> requests_;
+  std::atomic<int> scores_{0}, most_scores_{0};
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// A console that keeps what is written. Signals are blocked before any thread starts, as in the
+// program.
+class CapturedConsole {
+ public:
+  CapturedConsole() : console_{.out = out_, .err = err_} {
+    sigset_t set{};
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  }
+  Console& console() { return console_; }
+  std::string out() const { return out_.str(); }
+  std::string err() const { return err_.str(); }
+
+ private:
+  std::ostringstream out_, err_;
+  Console console_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,323 @@
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/file_bytes.h"
+#include "cli/commands.h"
+#include "cli/image_sheet.h"
+#include "cli/png_file.h"
+#include "tests/base/test_files.h"
+#include "tests/cli/fake_server.h"
+
+namespace runnel {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr ImageShape kShape{.height = 4, .width = 3, .channels = 1};
+
+class GenerateTest : public testing::Test {
+ protected:
+  GenerateTest() {
+    options_.server = server_.address();
+    options_.model = "small";
+    options_.out = folder_.path("sheet.png");
+  }
+  int run() { return run_generate(options_, captured_.console()); }
+  void use_symbols() {
+    options_.model = "text";
+    options_.out.clear();
+  }
+  // The sheet that was written, checked against images of the values that are expected.
+  void expect_sheet(const std::vector<std::vector<uint8_t>>& images) {
+    const auto layout = layout_sheet(static_cast<int>(images.size()), kShape);
+    const Picture expected = draw_sheet(*layout, kShape, images);
+    const auto bytes = read_file(options_.out, 1 << 20);
+    ASSERT_TRUE(bytes.ok()) << bytes.status().message();
+    const auto found = decode_png(*bytes, expected.shape, "the sheet");
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(found->bytes, expected.bytes);
+  }
+  static std::vector<uint8_t> drawn(int sample) {
+    std::vector<uint8_t> image;
+    for (int i = 0; i < 12; ++i) image.push_back(static_cast<uint8_t>(fake_value(sample, i, 256)));
+    return image;
+  }
+
+  CapturedConsole captured_;
+  FakeServer server_{
+      {fake_image_model("small"), fake_symbol_model("text"), fake_text_model("prose")}};
+  TestFolder folder_;
+  GenerateOptions options_;
+};
+
+TEST_F(GenerateTest, DrawsASheetInOneCall) {
+  options_.count = 5;
+  options_.seed = 7;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  expect_sheet({drawn(0), drawn(1), drawn(2), drawn(3), drawn(4)});
+  EXPECT_THAT(captured_.out(), AllOf(StartsWith(options_.out + ": 5 images of 4 x 3, seed 7, in "),
+                                     HasSubstr("values/s"), HasSubstr("images/s"),
+                                     HasSubstr("1.000 bits per dimension")));
+  EXPECT_EQ(captured_.err(), "");
+  EXPECT_EQ(server_.last_request().samples(), 5);
+  EXPECT_EQ(server_.last_request().sampling().seed(), 7);
+  EXPECT_FALSE(server_.last_request().has_max_values());
+}
+
+TEST_F(GenerateTest, LeavesDefaultsToTheServer) {
+  ASSERT_EQ(run(), kExitOk);
+  const v1::GenerateRequest request = server_.last_request();
+  EXPECT_FALSE(request.sampling().has_seed() || request.sampling().has_temperature() ||
+               request.sampling().has_top_k() || request.sampling().has_greedy());
+  EXPECT_FALSE(request.has_keep() || request.has_origin() || request.has_top_log_probs());
+}
+
+TEST_F(GenerateTest, CompletesAPicture) {
+  const auto given = random_bytes(12, 4);
+  options_.prompt_image = folder_.write("given.png", *encode_png({kShape, given}));
+  options_.rows = 2;
+  options_.count = 2;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  std::vector<std::vector<uint8_t>> images = {drawn(0), drawn(1)};
+  for (auto& image : images) std::copy_n(given.begin(), 6, image.begin());
+  expect_sheet(images);
+  EXPECT_EQ(server_.last_request().values().values_size(), 6);
+}
+
+TEST_F(GenerateTest, ShowsWhatIsNotDrawnAsGrey) {
+  options_.max_values = 4;
+  ASSERT_EQ(run(), kExitOk);
+  std::vector<uint8_t> image = drawn(0);
+  std::fill(image.begin() + 4, image.end(), 0x80);
+  expect_sheet({image});
+}
+
+TEST_F(GenerateTest, GoesOnFromASession) {
+  options_.session = "mine";
+  ASSERT_EQ(run(), kExitOk);
+  std::vector<uint8_t> image = drawn(0);
+  std::fill(image.begin(), image.begin() + 5, 0x80);
+  expect_sheet({image});
+  EXPECT_EQ(server_.last_request().origin().session(), "mine");
+}
+
+TEST_F(GenerateTest, PrintsSymbolsAsTheyCome) {
+  use_symbols();
+  options_.values = "1, 2";
+  options_.max_values = 6;
+  options_.keep = true;
+  options_.temperature = 0.5F;
+  options_.top_k = 3;
+  options_.top_p = 0.9F;
+  options_.min_p = 0.1F;
+  options_.greedy = true;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(captured_.out(), "chchch\n");
+  EXPECT_THAT(captured_.err(),
+              AllOf(StartsWith("6 values, seed 42, in "), HasSubstr("1.000 bits per value"),
+                    HasSubstr("session: kept-1")));
+  const v1::GenerateRequest request = server_.last_request();
+  EXPECT_THAT(request.values().values(), ElementsAre(1, 2));
+  EXPECT_TRUE(request.keep() && request.sampling().greedy());
+  EXPECT_EQ(request.sampling().temperature(), 0.5F);
+  EXPECT_EQ(request.sampling().top_k(), 3);
+  EXPECT_EQ(request.sampling().top_p(), 0.9F);
+  EXPECT_EQ(request.sampling().min_p(), 0.1F);
+}
+
+TEST_F(GenerateTest, PrintsSeveralTextsOneAfterTheOther) {
+  use_symbols();
+  options_.count = 2;
+  options_.max_values = 3;
+  ASSERT_EQ(run(), kExitOk);
+  EXPECT_EQ(captured_.out(), "--- sample 0\nchc\n--- sample 1\ndid\n");
+}
+
+TEST_F(GenerateTest, TextGoesOutAndComesBack) {
+  use_symbols();
+  options_.model = "prose";
+  options_.prompt = "Wo ist\n";
+  options_.stop = {"\n\n", "."};
+  options_.max_values = 5;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(captured_.out(), "\u00e9\\x1b \u00e9\\x1b \n") << "no numbers for held back text";
+  const v1::GenerateRequest request = server_.last_request();
+  EXPECT_EQ(request.text(), "Wo ist\n");
+  EXPECT_THAT(request.stop_text(), ElementsAre("\n\n", "."));
+}
+
+TEST_F(GenerateTest, APromptComesFromAFile) {
+  use_symbols();
+  options_.model = "prose";
+  const std::string text = "line\n\u5ddd\n";
+  options_.prompt_file = folder_.write("prompt.txt", text);
+  options_.max_values = 3;
+  options_.count = 2;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(server_.last_request().text(), text);
+  EXPECT_EQ(captured_.out(), "--- sample 0\n\u00e9\\x1b \n--- sample 1\n\u00e9\\x1b \n");
+}
+
+TEST_F(GenerateTest, PrintsJson) {
+  use_symbols();
+  options_.count = 2;
+  options_.max_values = 3;
+  options_.json = true;
+  options_.top_log_probs = 2;
+  ASSERT_EQ(run(), kExitOk);
+  const auto json = nlohmann::json::parse(captured_.out());
+  EXPECT_EQ(json["model"], "text");
+  EXPECT_EQ(json["numerics"], "fake-1");
+  EXPECT_EQ(json["seed"], 42);
+  EXPECT_EQ(json["values"], 6);
+  EXPECT_NEAR(json["bits_per_dim"].get<double>(), 1, 1e-6);
+  EXPECT_EQ(json["samples"][1]["text"], "did");
+  EXPECT_EQ(json["samples"][1]["values"], (std::vector{3, 8, 3}));
+  EXPECT_EQ(json["samples"][0]["reason"], "END");
+  EXPECT_EQ(json["samples"][0]["top_log_probs"].size(), 3);
+  EXPECT_EQ(json["samples"][0]["top_log_probs"][0].size(), 2);
+}
+
+TEST_F(GenerateTest, PrintsJsonOfImages) {
+  options_.json = true;
+  options_.count = 3;
+  ASSERT_EQ(run(), kExitOk);
+  const auto json = nlohmann::json::parse(captured_.out());
+  EXPECT_EQ(json["file"], options_.out);
+  EXPECT_EQ(json["samples"].size(), 3);
+  EXPECT_GT(json["images_per_second"], 0);
+}
+
+TEST_F(GenerateTest, FlagsThatCannotBeUsedEndWith2) {
+  const auto error = [&](const std::function<void(GenerateOptions&)>& change) {
+    CapturedConsole captured;
+    GenerateOptions options = options_;
+    change(options);
+    EXPECT_EQ(run_generate(options, captured.console()), kExitUsage);
+    const std::string message = captured.err();
+    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1);
+    EXPECT_THAT(message, StartsWith("runnel: "));
+    return message;
+  };
+  EXPECT_THAT(error([](auto& o) { o.model = "none"; }),
+              HasSubstr("no model 'none'; it has 'small', 'text', 'prose'"));
+  EXPECT_THAT(error([](auto& o) { o.model = ""; }), HasSubstr("choose one with --model"));
+  EXPECT_THAT(error([](auto& o) { o.model = "text"; }), HasSubstr("--out is for models of images"));
+  EXPECT_THAT(error([](auto& o) { o.prompt_image = "none.png", o.rows = 1; }),
+              HasSubstr("there is no file 'none.png'"));
+  EXPECT_THAT(error([](auto& o) { o.model = "text", o.out = "", o.prompt_image = "a.png"; }),
+              HasSubstr("--prompt-image is for models of images"));
+  EXPECT_THAT(error([](auto& o) { o.model = "text", o.out = "", o.prompt = "a"; }),
+              HasSubstr("--prompt, --prompt-file and --stop are for models of text; model 'text'"));
+  EXPECT_THAT(error([](auto& o) { o.stop = {"a"}; }), HasSubstr("--stop are for models of text"));
+  EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.prompt = "ab\xff"; }),
+              HasSubstr("--prompt is not valid UTF-8 at byte 2"));
+  EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.stop = {"\xc3"}; }),
+              HasSubstr("--stop is not valid UTF-8 at byte 0"));
+  EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.prompt_file = "none.txt"; }),
+              HasSubstr("there is no file 'none.txt'"));
+  EXPECT_THAT(error([](auto& o) { o.keep = true, o.count = 2; }),
+              HasSubstr("--keep with --count 2"));
+  EXPECT_THAT(error([](auto& o) { o.top_log_probs = 2; }), HasSubstr("add --json"));
+  EXPECT_THAT(error([](auto& o) { o.values = "256"; }), HasSubstr("--values: value 0 is '256'"));
+  EXPECT_THAT(error([](auto& o) { o.out = "/no/such/place.png"; }), HasSubstr("no directory"));
+  EXPECT_EQ(server_.last_request().model(), "") << "nothing was asked of the server";
+}
+
+TEST_F(GenerateTest, AFailedCallEndsWith1AndItsStatus) {
+  server_.generate_instead = [](auto*, auto*) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "samples is 99\nat most 64\x1b[2J");
+  };
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_EQ(captured_.err(), "runnel: INVALID_ARGUMENT: samples is 99 at most 64\\x1b[2J\n");
+  EXPECT_TRUE(folder_.empty());
+}
+
+TEST_F(GenerateTest, AServerThatBreaksTheContractIsCaught) {
+  server_.generate_instead = [](auto*, auto* writer) {
+    v1::GenerateResponse event;
+    event.mutable_values()->add_runs();
+    while (writer->Write(event)) {
+    }
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("does not begin with Started"));
+}
+
+TEST_F(GenerateTest, AStreamThatEndsEarlyIsCaught) {
+  server_.generate_instead = [](auto*, auto* writer) {
+    v1::GenerateResponse event;
+    event.mutable_started();
+    writer->Write(event);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("ended while sample 0 ran"));
+  EXPECT_TRUE(folder_.empty());
+}
+
+TEST_F(GenerateTest, TheDeadlineEndsACall) {
+  std::atomic<bool> seen = false;
+  server_.generate_instead = [&](grpc::ServerContext* context, auto*) {
+    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    seen = true;
+    return grpc::Status::CANCELLED;
+  };
+  options_.timeout = 0.3;
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("--timeout")));
+}
+
+TEST_F(GenerateTest, AnInterruptCancelsTheCall) {
+  std::atomic<bool> cancelled = false;
+  server_.generate_instead = [&](grpc::ServerContext* context, auto* writer) {
+    v1::GenerateResponse event;
+    event.mutable_started();
+    writer->Write(event);
+    kill(getpid(), SIGINT);
+    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    cancelled = true;
+    return grpc::Status::CANCELLED;
+  };
+  EXPECT_EQ(run(), kExitInterrupted);
+  EXPECT_THAT(captured_.err(), HasSubstr("interrupted; no image was written"));
+  for (int i = 0; i < 1000 && !cancelled; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(cancelled);
+  EXPECT_TRUE(folder_.empty());
+}
+
+TEST_F(GenerateTest, DrawsAProgressBarOnATerminal) {
+  captured_.console().err_terminal = true;
+  captured_.console().columns = [] { return 70; };
+  server_.generate_instead = [](auto*, auto* writer) {
+    v1::GenerateResponse event;
+    event.mutable_started();
+    writer->Write(event);
+    for (int position = 0; position < 12; ++position) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      event.Clear();
+      v1::ValueRun& run = *event.mutable_values()->add_runs();
+      run.set_position(position);
+      run.add_values(1);
+      run.add_log_probs(-1);
+      writer->Write(event);
+    }
+    event.mutable_finished();
+    writer->Write(event);
+    return grpc::Status::OK;
+  };
+  ASSERT_EQ(run(), kExitOk);
+  EXPECT_THAT(captured_.err(), AllOf(HasSubstr("\r\x1b[K["), HasSubstr("% "), HasSubstr(" left"),
+                                     testing::EndsWith("\r\x1b[K")));
+}
+
+}  // namespace
+}  // namespace runnel

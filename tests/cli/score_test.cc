@@ -1,0 +1,129 @@
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/commands.h"
+#include "tests/base/test_files.h"
+#include "tests/cli/fake_server.h"
+
+namespace runnel {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ScoreTest : public testing::Test {
+ protected:
+  ScoreTest() {
+    options_.server = server_.address();
+    options_.model = "small";
+    std::vector<uint8_t> content(40 * 12, 1);
+    for (int i = 0; i < 40; ++i) {
+      // Item i has i % 12 values of two bits; the first value is not scored.
+      std::fill_n(content.begin() + i * 12 + 1, i % 12, 7);
+    }
+    options_.file = folder_.write("forty.idx", idx_bytes({40, 4, 3}, content));
+  }
+  static double expected(int item) { return (11.0 + item % 12) / 11; }
+  int run() { return run_score(options_, captured_.console()); }
+
+  CapturedConsole captured_;
+  FakeServer server_{{fake_image_model("small"), fake_symbol_model("text")}};
+  TestFolder folder_;
+  ScoreOptions options_;
+};
+
+TEST_F(ScoreTest, ScoresEveryItemInItsPlace) {
+  options_.json = true;
+  options_.jobs = 7;
+  server_.score_instead = [](auto*) {
+    std::this_thread::sleep_for(milliseconds(20));
+    return grpc::Status::OK;
+  };
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  const auto json = nlohmann::json::parse(captured_.out());
+  ASSERT_EQ(json["items"].size(), 40);
+  double sum = 0;
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_NEAR(json["items"][i]["bits_per_dim"].get<double>(), expected(i), 1e-6) << i;
+    EXPECT_EQ(json["items"][i]["values"], 11);
+    sum += expected(i);
+  }
+  EXPECT_NEAR(json["mean_bits_per_dim"].get<double>(), sum / 40, 1e-6);
+  EXPECT_EQ(json["model"], "small");
+  EXPECT_EQ(json["numerics"], "fake-1");
+  double squares = 0;
+  for (int i = 0; i < 40; ++i) squares += std::pow(expected(i) - sum / 40, 2);
+  EXPECT_NEAR(json["standard_error"].get<double>(), std::sqrt(squares / 39 / 40), 1e-6);
+  EXPECT_GT(server_.most_scores_at_once(), 1);
+  EXPECT_LE(server_.most_scores_at_once(), 7);
+}
+
+TEST_F(ScoreTest, PrintsItemsAndMean) {
+  options_.first = 3;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.out(),
+              AllOf(testing::StartsWith("0  1.0000\n1  1.0909\n2  1.1818\nmean  1.0909 +- 0.0525 "),
+                    HasSubstr("bits per dimension, 3 items in"), HasSubstr("(fake-1)")));
+  options_.first = 1;
+  ASSERT_EQ(run(), kExitOk);
+  EXPECT_THAT(captured_.out(), HasSubstr("mean  1.0000 bits per dimension, 1 item in"));
+}
+
+TEST_F(ScoreTest, ScoresLongSequencesInChunks) {
+  options_.model = "text";
+  options_.json = true;
+  std::string line;
+  for (int i = 0; i < 300'000; ++i) line += i % 2 == 0 ? "7 " : "1 ";
+  options_.file = folder_.write("long.txt", line + "\n1 7\n");
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  const auto json = nlohmann::json::parse(captured_.out());
+  EXPECT_EQ(json["items"][0]["values"], 299'999);
+  EXPECT_NEAR(json["items"][0]["bits_per_dim"].get<double>(), 1.5, 1e-4);
+  EXPECT_NEAR(json["items"][1]["bits_per_dim"].get<double>(), 2, 1e-6);
+}
+
+TEST_F(ScoreTest, WaitsWhileTheServerIsFullAndSaysWhenToComeBack) {
+  std::atomic<int> calls = 0;
+  server_.score_instead = [&](grpc::ServerContext* context) {
+    if (calls++ >= 2) return grpc::Status::OK;
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "20");
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "all sessions are taken");
+  };
+  options_.first = 1;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(ScoreTest, TheFirstFailureEndsAllAndIsNamed) {
+  server_.score_instead = [](auto*) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "all sessions are taken");
+  };
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(
+      captured_.err(),
+      testing::MatchesRegex("runnel: item [0-9]+: RESOURCE_EXHAUSTED: all sessions are taken\n"));
+}
+
+TEST_F(ScoreTest, FilesThatCannotBeUsedEndWith2) {
+  options_.file = folder_.path("none");
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("there is no file"));
+}
+
+TEST_F(ScoreTest, AnInterruptEndsEveryCall) {
+  std::atomic<int> calls = 0;
+  server_.score_instead = [&](grpc::ServerContext* context) {
+    if (++calls == 3) kill(getpid(), SIGINT);
+    while (!context->IsCancelled()) std::this_thread::sleep_for(milliseconds(5));
+    return grpc::Status::CANCELLED;
+  };
+  options_.jobs = 3;
+  EXPECT_EQ(run(), kExitInterrupted);
+  EXPECT_EQ(calls, 3);
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,100 @@
+#include "cli/serve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/models/bundle/bundle_writer.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Parsed {
+  int exit_code = 0;
+  std::optional<ServerConfig> config;
+  std::string error;  // on stderr
+};
+
+Parsed parse(std::vector<std::string> words) {
+  Parsed parsed;
+  CLI::App app("test", "runnel");
+  add_serve_command(app, parsed.exit_code, [&](const ServerConfig& config) {
+    parsed.config = config;
+    return 17;
+  });
+  words.insert(words.begin(), "serve");
+  std::reverse(words.begin(), words.end());  // as CLI11 wants a vector
+  testing::internal::CaptureStderr();
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_code = app.exit(error, std::cout, std::cerr);
+  }
+  parsed.error = testing::internal::GetCapturedStderr();
+  return parsed;
+}
+
+TEST(ServeCommand, ADirectoryIsEnough) {
+  const Parsed parsed = parse({"zoo/mnist"});
+  EXPECT_EQ(parsed.exit_code, 17);
+  ServerConfig expected;
+  expected.models = {{"", "zoo/mnist"}};
+  EXPECT_EQ(parsed.config, expected);
+}
+
+TEST(ServeCommand, FlagsOverrideTheFile) {
+  const TempDir directory;
+  const std::string file = directory.path() + "/a.json";
+  write_file(file, R"({"models": [{"path": "x"}], "address": "[::1]:1", "threads": 2,
+                       "log": {"json": true}, "limits": {"sessions": 5, "samples": 6}})");
+  Parsed parsed = parse({"--config", file});
+  ASSERT_TRUE(parsed.config) << parsed.error;
+  EXPECT_EQ(parsed.config->models[0].path, directory.path() + "/x");
+  EXPECT_TRUE(parsed.config->log_json);
+  parsed = parse({"-c", file, "m=other", "second", "--sessions", "7", "--threads=3",
+                  "--log-json=false", "--log-level", "debug"});
+  ASSERT_TRUE(parsed.config) << parsed.error;
+  const std::vector<ModelConfig> models = {{"m", "other"}, {"", "second"}};
+  EXPECT_EQ(parsed.config->models, models);
+  EXPECT_EQ(parsed.config->address, "[::1]:1");
+  EXPECT_EQ(parsed.config->threads, 3);
+  EXPECT_FALSE(parsed.config->log_json);
+  EXPECT_EQ(parsed.config->log_level, "debug");
+  EXPECT_EQ(parsed.config->limit(limits::kSessions), 7);
+  EXPECT_EQ(parsed.config->limit(limits::kSamples), 6);
+}
+
+TEST(ServeCommand, ASwitchTakesNoDirectory) {
+  const Parsed parsed = parse({"--log-json", "zoo/mnist"});
+  ASSERT_TRUE(parsed.config) << parsed.error;
+  EXPECT_TRUE(parsed.config->log_json);
+  EXPECT_EQ(parsed.config->models[0].path, "zoo/mnist");
+}
+
+TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
+  const auto expect = [](const std::vector<std::string>& words, const std::string& message) {
+    const Parsed parsed = parse(words);
+    EXPECT_EQ(parsed.exit_code, 2) << message;
+    EXPECT_FALSE(parsed.config);
+    EXPECT_EQ(parsed.error, "runnel serve: " + message + "\n");
+  };
+  expect({"x", "--sessions", "0"}, "--sessions is 0; it must be between 1 and 1048576");
+  expect({"x", "--sessions", "many"},
+         "--sessions is 'many'; it must be a whole number between 1 and 1048576");
+  expect({"x", "--isa", "neon"},
+         "--isa is 'neon'; it must be auto, portable, avx2, avx512 or avx512bf16");
+  expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");
+  expect({"x", "--backend", "gpu"}, "--backend is 'gpu'; it must be auto, cpu or cuda");
+  expect({"x", "--config", "/no/such"},
+         "/no/such: no such file; expected a config file (--config)");
+  expect({"=x"}, "a bundle is given as '=DIRECTORY'; expected DIRECTORY or NAME=DIRECTORY");
+  expect({"x", "--address", "here"},
+         "address is 'here'; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "
+         "[::]:50051 or unix:PATH");
+  EXPECT_THAT(parse({}).error, HasSubstr("there is nothing to serve"));
+  EXPECT_NE(parse({"x", "--no-such-flag"}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,273 @@
+#include "tests/models/bundle/bundle_writer.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <random>
+
+#include "base/check.h"
+
+namespace runnel {
+namespace {
+
+// Normal numbers by Box and Muller: the standard library leaves its own way open.
+class Normal {
+ public:
+  explicit Normal(uint64_t seed) : bits_(seed) {}
+
+  float operator()(double mean, double deviation) {
+    const double radius = std::sqrt(-2.0 * std::log(uniform()));
+    const double angle = 2.0 * std::numbers::pi * uniform();
+    return static_cast<float>(mean + deviation * radius * std::cos(angle));
+  }
+
+ private:
+  // In (0, 1).
+  double uniform() { return (static_cast<double>(bits_() >> 12) + 0.5) * 0x1p-52; }
+
+  std::mt19937_64 bits_;
+};
+
+std::vector<float> sinusoids(int64_t length, int width) {
+  std::vector<float> table;
+  table.reserve(length * width);
+  for (int64_t position = 0; position < length; ++position) {
+    for (int column = 0; column < width; ++column) {
+      const int pair = column / 2;
+      const double angle = static_cast<double>(position) * std::pow(10000.0, -2.0 * pair / width);
+      table.push_back(static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle)));
+    }
+  }
+  return table;
+}
+
+bool is_norm(const std::string& name) { return name.find("norm") != std::string::npos; }
+
+std::vector<float> random_tensor(const ExpectedTensor& tensor, Normal& normal) {
+  int64_t elements = 1;
+  for (const int64_t size : tensor.shape) elements *= size;
+  double mean = 0.0;
+  double deviation = 0.1;  // biases
+  if (tensor.name == "value_embedding.weight") {
+    deviation = 1.0;
+  } else if (tensor.name.ends_with(".sigma")) {
+    mean = 1.0;
+  } else if (tensor.name.ends_with(".omega")) {
+    deviation = 1.0;
+  } else if (tensor.shape.size() == 2) {
+    deviation = 1.0 / std::sqrt(static_cast<double>(tensor.shape[1]));
+  } else if (is_norm(tensor.name) && tensor.name.ends_with(".weight")) {
+    mean = 1.0;
+  }
+  std::vector<float> values(elements);
+  for (float& value : values) value = normal(mean, deviation);
+  return values;
+}
+
+// Rounds the low `drop` bits away, to the nearest, ties to even.
+uint32_t round_off(uint32_t bits, int drop) {
+  const uint32_t half = uint32_t{1} << (drop - 1);
+  const uint32_t odd = bits >> drop & 1;
+  return (bits + half - 1 + odd) >> drop;
+}
+
+uint16_t to_bf16(float value) {
+  return static_cast<uint16_t>(round_off(std::bit_cast<uint32_t>(value), 16));
+}
+
+uint16_t to_f16(float value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const float size = std::abs(value);
+  if (size < 0x1p-14F) {  // subnormal: a multiple of 2^-24; nearbyint rounds ties to even
+    return sign | static_cast<uint16_t>(std::nearbyint(size * 0x1p24F));
+  }
+  const uint32_t rounded = round_off(std::bit_cast<uint32_t>(size), 13);
+  const uint32_t half = rounded - (112U << 10);
+  return sign | static_cast<uint16_t>(half < 0x7c00 ? half : 0x7c00);  // beyond the range: infinity
+}
+
+uint16_t narrow(float value, StoredType type) {
+  return type == StoredType::kBF16 ? to_bf16(value) : to_f16(value);
+}
+
+const char* dtype_name(StoredType type) {
+  switch (type) {
+    case StoredType::kF32:
+      return "F32";
+    case StoredType::kF16:
+      return "F16";
+    case StoredType::kBF16:
+      return "BF16";
+  }
+  return "";
+}
+
+}  // namespace
+
+TempDir::TempDir() {
+  std::string name = (std::filesystem::temp_directory_path() / "runnel_test_XXXXXX").string();
+  check(::mkdtemp(name.data()) != nullptr, "the temporary directory can be written");
+  path_ = std::move(name);
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Spec small_image_spec() {
+  Spec spec;
+  spec.name = "small-image";
+  spec.layers = 2;
+  spec.width = 24;
+  spec.heads = 3;
+  spec.query_size = 8;
+  spec.value_size = 8;
+  spec.ffn = 40;
+  spec.vocabulary = 256;
+  spec.value_width = 12;
+  spec.position = PositionKind::kTable;
+  spec.positions = 19;
+  spec.head = {HeadKind::kMixtureOfLogistics, 256, 3};
+  spec.begin = Begin{};
+  spec.image = ImageShape{5, 4, 1};
+  return spec;
+}
+
+Spec small_symbol_spec() {
+  Spec spec;
+  spec.name = "small-symbols";
+  spec.layers = 2;
+  spec.width = 20;
+  spec.heads = 2;
+  spec.query_size = 6;
+  spec.value_size = 5;
+  spec.ffn = 33;
+  spec.activation = Activation::kGelu;
+  spec.vocabulary = 11;
+  spec.combine = Combine::kAdd;
+  spec.value_width = 20;
+  spec.position = PositionKind::kSinusoidal;
+  spec.head = {HeadKind::kCategorical, 11, 0};
+  spec.symbols = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "\n"};
+  spec.begin = Begin{0, {0.25F, 0.125F, 0.0F, 0.125F, 0.125F, 0.125F, 0.125F, 0.125F, 0, 0, 0}};
+  return spec;
+}
+
+Spec small_text_spec() {
+  Spec spec = small_symbol_spec();
+  spec.name = "small-text";
+  spec.vocabulary = 256;
+  spec.head = {HeadKind::kCategorical, 256, 0};
+  spec.symbols.clear();
+  spec.begin.reset();
+  spec.text = TextKind::kBytes;
+  return spec;
+}
+
+Spec small_gated_spec() {
+  Spec spec = small_symbol_spec();
+  spec.name = "small-gated";
+  spec.feature_map = FeatureMap::kSmoothedFourier;
+  spec.features.map = spec.feature_map;
+  spec.features.count = 12;
+  spec.features.temperature = 0.3F;
+  spec.features.smoothing = 0.5F;
+  spec.normalize = true;
+  spec.gate = true;
+  return spec;
+}
+
+TensorMap random_tensors(const Spec& spec, uint64_t seed) {
+  Normal normal(seed);
+  TensorMap tensors;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    tensors[tensor.name] = tensor.name == "pos_embedding.pe"
+                               ? sinusoids(spec.positions, spec.position_width())
+                               : random_tensor(tensor, normal);
+  }
+  return tensors;
+}
+
+Bundle random_bundle(const Spec& spec, uint64_t seed) {
+  return {"", spec, random_tensors(spec, seed), "random-" + std::to_string(seed),
+          spec.text == TextKind::kBytes ? Tokenizer::of_bytes() : nullptr};
+}
+
+float stored(float value, StoredType type) {
+  if (type == StoredType::kF32) return value;
+  const uint16_t half = narrow(value, type);
+  if (type == StoredType::kBF16) return std::bit_cast<float>(uint32_t{half} << 16);
+  const int exponent = half >> 10 & 31;
+  const int fraction = half & 1023;
+  double size =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 31) size = fraction == 0 ? INFINITY : NAN;
+  return static_cast<float>(half >> 15 == 0 ? size : -size);
+}
+
+std::string raw_values(const std::vector<float>& values, StoredType type) {
+  if (type == StoredType::kF32) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+  }
+  std::string bytes;
+  for (const float value : values) {
+    const uint16_t half = narrow(value, type);
+    bytes += {static_cast<char>(half & 255), static_cast<char>(half >> 8)};
+  }
+  return bytes;
+}
+
+std::string safetensors_file(std::string_view header, std::string_view data) {
+  const uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), sizeof(length));
+  file += header;
+  file += data;
+  return file;
+}
+
+std::string safetensors_file(const std::map<std::string, RawTensor>& tensors) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    const size_t begin = data.size();
+    data += tensor.data;
+    header[name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  return safetensors_file(header.dump(), data);
+}
+
+void write_file(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << bytes;
+  file.close();
+  check(file.good(), path.c_str());
+}
+
+std::map<std::string, RawTensor> raw_tensors(const Spec& spec, const TensorMap& tensors,
+                                             StoredType type) {
+  std::map<std::string, RawTensor> raw;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    const auto found = tensors.find(tensor.name);
+    check(found != tensors.end(), tensor.name.c_str());
+    raw[tensor.name] = {dtype_name(type), tensor.shape, raw_values(found->second, type)};
+  }
+  return raw;
+}
+
+void write_bundle(const std::string& directory, const Spec& spec, const TensorMap& tensors,
+                  StoredType type) {
+  const std::string config = spec_to_json(spec);
+  const Result<Spec> parsed = parse_spec(config, "the spec of a test");
+  check(parsed.ok(), parsed.status().message().c_str());
+  std::filesystem::create_directories(directory);
+  write_file(directory + "/config.json", config);
+  write_file(directory + "/model.safetensors", safetensors_file(raw_tensors(spec, tensors, type)));
+}
+
+}  // namespace runnel

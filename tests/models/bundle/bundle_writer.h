@@ -1,0 +1,89 @@
+// Bundles for tests: random weights for any spec, written to a directory of their own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/bundle/bundle.h"
+#include "models/bundle/safetensors.h"
+#include "models/spec.h"
+
+namespace runnel {
+
+using TensorMap = std::map<std::string, std::vector<float>, std::less<>>;
+
+// A directory of its own under the system's temporary one; removed, with all in it, at the end.
+class TempDir {
+ public:
+  TempDir();
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  ~TempDir();
+
+  // Without a trailing slash.
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A 5 x 4 grey image: 2 layers of width 24, 3 heads of 8, table positions beside the value
+// embedding, relu, a mixture of 3 logistics over 256 values, begin value 0.
+Spec small_image_spec();
+
+// 11 symbols "0" to "9" and "\n" without a last position: 2 layers of width 20, 2 heads with dk = 6
+// and dv = 5, sinusoidal positions added to the value embedding, gelu, categorical, begin drawn
+// from a histogram.
+Spec small_symbol_spec();
+
+// The bytes of text, without a last position or a first value: the sizes of small_symbol_spec().
+Spec small_text_spec();
+// Gated attention over smoothed Fourier features of unit vectors: every tensor that attention can
+// have. More features than a head has columns, and an odd number.
+Spec small_gated_spec();
+
+// Every tensor of the spec, the same for the same seed on every machine of one kind. Activations
+// stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1, embeddings ~ N(0,
+// 1), a position table of sinusoids.
+TensorMap random_tensors(const Spec& spec, uint64_t seed);
+
+// The bundle that load_bundle() would give for these, without a file; the digest tells the seed.
+Bundle random_bundle(const Spec& spec, uint64_t seed);
+
+// Rounds to the nearest fp16 or bf16 (ties to even), or not at all, and widens again: what a file
+// of that type keeps of a value.
+float stored(float value, StoredType type);
+
+// One tensor of a file to write. `data` holds the bytes as they stand in the file.
+struct RawTensor {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string data;
+};
+
+// The bytes of a value stored as `type`, little-endian.
+std::string raw_values(const std::vector<float>& values, StoredType type);
+
+// A whole safetensors file: 8 bytes of length, header, data in the order of names.
+std::string safetensors_file(const std::map<std::string, RawTensor>& tensors);
+
+// A file around any header, well-formed or not.
+std::string safetensors_file(std::string_view header, std::string_view data);
+
+// Writes bytes to a file, replacing it. Stops the test when it cannot.
+void write_file(const std::string& path, std::string_view bytes);
+
+// The tensors of a bundle as they go into its file.
+std::map<std::string, RawTensor> raw_tensors(const Spec& spec, const TensorMap& tensors,
+                                             StoredType type);
+
+// Writes config.json and model.safetensors to `directory`, which is made where it is missing. The
+// spec must be one that parse_spec() accepts and the tensors those of the spec.
+void write_bundle(const std::string& directory, const Spec& spec, const TensorMap& tensors,
+                  StoredType type = StoredType::kF32);
+
+}  // namespace runnel

@@ -1,0 +1,210 @@
+"""What the tests of the Python tools share.
+
+A test that lacks a package ends with 77, which ctest shows as skipped, and says what is missing.
+"""
+
+import contextlib
+import importlib
+import io
+import math
+import os
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SKIPPED = 77
+sys.path[:0] = [os.path.join(ROOT, folder) for folder in ("python", "training", "bench/report")]
+
+
+def require(*packages):
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            print(
+                f"skipped: {sys.executable} has no {package}; "
+                f"on Debian: apt install python3-{package}"
+            )
+            sys.exit(SKIPPED)
+
+
+require("numpy")
+
+import numpy as np
+
+from runnel_client import bundle_format
+
+
+class ToolTest(unittest.TestCase):
+    """Runs a tool's main() in a temporary directory, self.dir."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="runnel_tools_")
+        self.addCleanup(holder.cleanup)
+        self.dir = holder.name
+
+    def path(self, *parts):
+        return os.path.join(self.dir, *parts)
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return self.path(name)
+
+    def run_tool(self, tool, argv):
+        """Exit code, stdout and stderr of tool.main(argv)."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = tool.main(argv)
+        return code, out.getvalue(), err.getvalue()
+
+    def assert_refused(self, tool, argv, *parts):
+        """The tool ends with 2 and one line on stderr with every part, and leaves nothing."""
+        before = sorted(os.listdir(self.dir))
+        code, out, err = self.run_tool(tool, argv)
+        self.assertEqual(code, 2, f"argv {argv}: printed {out}")
+        self.assertEqual(err.count("\n"), 1, err)
+        self.assertIn(": error: ", err)
+        for part in parts:
+            self.assertIn(part, err)
+        self.assertEqual(sorted(os.listdir(self.dir)), before)
+
+
+# --- The model in numpy and fp64, written from the paper: a second opinion on the golden files ---
+
+erf = np.vectorize(math.erf)
+
+
+def gelu(x):
+    return x * (1 + erf(x / math.sqrt(2))) / 2
+
+
+def norm(x, tensors, name, eps):
+    centred = x - x.mean()
+    return (
+        centred / np.sqrt((centred**2).mean() + eps) * tensors[name + ".weight"]
+        + tensors[name + ".bias"]
+    )
+
+
+def linear(x, tensors, name):
+    return tensors[name + ".weight"] @ x + tensors[name + ".bias"]
+
+
+class Reference:
+    """One sequence through a bundle: step(value) returns the head's outputs."""
+
+    def __init__(self, config, tensors):
+        self.config, self.model = config, config["model"]
+        self.tensors = {name: values.astype(np.float64) for name, values in tensors.items()}
+        sizes = self.model["layers"], self.model["heads"], bundle_format.feature_size(self.model)
+        self.S, self.z, self.position = (
+            np.zeros((*sizes, self.model["value_size"])),
+            np.zeros(sizes),
+            0,
+        )
+
+    def embed(self, value):
+        x = self.tensors["value_embedding.weight"][value]
+        kind = self.model["position"]["kind"]
+        if kind == "none":
+            return x
+        if kind == "table":
+            position = self.tensors["pos_embedding.pe"][0, self.position]
+        else:
+            width = bundle_format.position_width(self.model)
+            angles = [self.position * 10000.0 ** (-2 * (i // 2) / width) for i in range(width)]
+            position = np.array(
+                [math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)]
+            )
+        return (
+            x + position
+            if self.model["embedding"]["combine"] == "add"
+            else np.concatenate([x, position])
+        )
+
+    def features(self, x, layer):
+        """Queries or keys [heads, query_size] as features [heads, feature_size]."""
+        attention = self.model["attention"]
+        kind = attention["feature_map"]
+        if kind == "elu":
+            return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+        if kind == "relu":
+            return np.maximum(x, 0)
+        inner = layer + bundle_format.INNER_MAP
+        if attention.get("normalize"):
+            x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+            x = x * self.tensors[inner + "sigma"]
+        usual = 1.0 if kind == "generalized" else 1 / math.sqrt(self.model["query_size"])
+        x = x * math.sqrt(attention.get("temperature", usual))
+        u = x @ self.tensors[inner + "omega"]
+        count = attention["features"]
+        if kind == "generalized":
+            return np.maximum(u, 0) if attention["kernel"] == "relu" else gelu(u)
+        if kind == "favor":
+            offset = (x * x).sum(1, keepdims=True) / 2 + math.log(count) / 2
+            return np.concatenate([np.exp(u - offset), np.exp(-u - offset)], axis=1)
+        smoothed = kind == "smoothed_fourier"
+        phi = np.concatenate([np.cos(u), np.sin(u)], axis=1) * math.sqrt(2 / (count - smoothed))
+        if not smoothed:
+            return phi
+        return np.concatenate([phi, np.full((len(x), 1), attention.get("smoothing", 1.0))], axis=1)
+
+    def attend(self, x, index, layer):
+        heads = self.model["heads"]
+
+        def project(what):
+            return linear(x, self.tensors, f"{layer}attention.{what}_projection").reshape(heads, -1)
+
+        q, k = (self.features(project(what), layer) for what in ("query", "key"))
+        v = project("value")
+        if self.model["attention"].get("gate"):
+            gate = 1 / (1 + np.exp(-linear(x, self.tensors, layer + "attention.gate")))[:, None]
+            self.S[index] *= gate[:, :, None]
+            self.z[index] *= gate
+            k = k * (1 - gate)
+        self.S[index] += k[:, :, None] * v[:, None, :]
+        self.z[index] += k
+        above = (q[:, :, None] * self.S[index]).sum(1)
+        below = (q * self.z[index]).sum(1, keepdims=True) + self.model["attention"]["eps"]
+        return linear((above / below).reshape(-1), self.tensors, layer + "attention.out_projection")
+
+    def step(self, value):
+        x, eps = self.embed(value), self.model["norm"]["eps"]
+        for index in range(self.model["layers"]):
+            layer = f"transformer.layers.{index}."
+            x = norm(x + self.attend(x, index, layer), self.tensors, layer + "norm1", eps)
+            y = linear(x, self.tensors, layer + "linear1")
+            y = np.maximum(y, 0) if self.model["activation"] == "relu" else gelu(y)
+            x = norm(
+                x + linear(y, self.tensors, layer + "linear2"), self.tensors, layer + "norm2", eps
+            )
+        if self.model["norm"]["final"]:
+            x = norm(x, self.tensors, "transformer.norm", eps)
+        self.position += 1
+        return linear(x, self.tensors, "predictor")
+
+    def log_prob(self, head, value):
+        if self.model["head"]["kind"] == "categorical":
+            return head[value] - np.logaddexp.reduce(head)
+        logits, means, raw = np.split(head, 3)
+        terms = [
+            logistic_log_prob(mean, max(scale, -7.0), value) for mean, scale in zip(means, raw)
+        ]
+        return np.logaddexp.reduce(logits + terms) - np.logaddexp.reduce(logits)
+
+
+def logistic_log_prob(mean, log_scale, value):
+    """The training form for one component."""
+    y = value / 127.5 - 1
+    plus, minus = ((y - mean + side / 255) / math.exp(log_scale) for side in (1, -1))
+    if value == 0:
+        return -np.logaddexp(0, -plus)
+    if value == 255:
+        return -np.logaddexp(0, minus)
+    mass = math.exp(-np.logaddexp(0, -plus)) - math.exp(-np.logaddexp(0, -minus))
+    if mass > 1e-5:
+        return math.log(mass)
+    mid = (y - mean) / math.exp(log_scale)
+    return mid - log_scale - 2 * np.logaddexp(0, mid) - math.log(127.5)

@@ -1,0 +1,185 @@
+"""scripts/runnel-random-bundle: presets, flags, errors, and weights that keep a long run of order one."""
+
+import json
+import unittest
+
+import support
+from support import Reference, ToolTest, bundle_format, np
+
+from runnel_client import random_bundle
+
+
+class RandomBundleTest(ToolTest):
+    def generate(self, *argv, name="bundle"):
+        code, _, err = self.run_tool(random_bundle, ["--out", self.path(name), *argv])
+        self.assertEqual((code, err), (0, ""))
+        with open(self.path(name, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        bundle_format.check_config(config)
+        return config, bundle_format.read_safetensors(self.path(name, "model.safetensors"))
+
+    def content(self, name):
+        with open(self.path(name, "model.safetensors"), "rb") as file:
+            return file.read()
+
+    def test_the_papers_sizes(self):
+        for preset, layers, parameters, state in (
+            ("mnist", 8, 6_359_070, 270_336),
+            ("cifar10", 16, 12_677_150, 540_672),
+        ):
+            config, _ = self.generate("--preset", preset, "--dtype", "bf16")
+            self.assertEqual(config["model"]["layers"], layers)
+            self.assertEqual(bundle_format.parameters(config), parameters)
+            self.assertEqual(bundle_format.state_bytes(config), state)
+            self.assertEqual(config["begin"], {"value": 0})
+
+    def test_the_language_models_sizes(self):
+        args = random_bundle.parse_arguments(["--preset", "lm", "--out", "x"])
+        config = random_bundle.build_config(args)
+        bundle_format.check_config(config)
+        embedding = config["values"] * config["model"]["width"]
+        self.assertAlmostEqual(
+            (bundle_format.parameters(config) - embedding) / 1.31e9, 1.0, places=2
+        )
+        self.assertAlmostEqual(bundle_format.state_bytes(config) / 25.4e6, 1.0, places=2)
+        self.assertEqual(config["model"]["position"], {"kind": "sinusoidal"})
+        self.assertEqual(args.dtype, "bf16")
+
+    def test_seeds(self):
+        for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+            self.generate("--seed", seed, name=name)
+        self.assertEqual(self.content("a"), self.content("b"))
+        self.assertNotEqual(self.content("a"), self.content("c"))
+
+    def test_feature_maps(self):
+        for flags, attention in (
+            ("--feature-map relu --gate", {"feature_map": "relu", "gate": True}),
+            ("--feature-map favor", {"feature_map": "favor", "features": 8}),
+            (
+                "--feature-map smoothed_fourier --features 12 --smoothing 0.5 --normalize",
+                {
+                    "feature_map": "smoothed_fourier",
+                    "features": 12,
+                    "smoothing": 0.5,
+                    "normalize": True,
+                },
+            ),
+            (
+                "--feature-map generalized --temperature 0.5 --kernel gelu",
+                {
+                    "feature_map": "generalized",
+                    "features": 8,
+                    "kernel": "gelu",
+                    "temperature": 0.5,
+                },
+            ),
+        ):
+            config, tensors = self.generate(*flags.split())
+            self.assertEqual(config["model"]["attention"], {"eps": 1e-6, **attention})
+            self.assertEqual(
+                {name: values.shape for name, values in tensors.items()},
+                bundle_format.expected_tensors(config),
+            )
+
+    def test_flags_replace_the_preset(self):
+        config, tensors = self.generate(
+            "--layers",
+            "1",
+            "--width",
+            "15",
+            "--heads",
+            "2",
+            "--query-size",
+            "3",
+            "--value-size",
+            "4",
+            "--ffn",
+            "5",
+            "--activation",
+            "gelu",
+            "--no-final-norm",
+            "--value-width",
+            "6",
+            "--image",
+            "2x2x3",
+            "--components",
+            "1",
+            "--begin",
+            "9",
+            "--name",
+            "odd",
+            "--dtype",
+            "f16",
+        )
+        self.assertEqual(config["model"]["position"], {"kind": "table", "length": 11})
+        self.assertEqual(config["model"]["head"], {"kind": "mixture_of_logistics", "components": 1})
+        self.assertEqual(tensors["pos_embedding.pe"].shape, (1, 11, 9))
+        self.assertNotIn("transformer.norm.weight", tensors)
+        self.assertEqual((config["name"], config["begin"]), ("odd", {"value": 9}))
+
+    def test_sequences_that_are_no_images(self):
+        config, _ = self.generate("--endless")
+        self.assertEqual(config["model"]["position"], {"kind": "sinusoidal"})
+        self.assertEqual(config["model"]["head"]["kind"], "mixture_of_logistics")
+        self.assertNotIn("image", config)
+        config, _ = self.generate("--symbols", "abc", "--length", "70", "--begin", "none")
+        self.assertEqual(config["model"]["head"], {"kind": "categorical"})
+        self.assertEqual((config["values"], config["symbols"]), (3, ["a", "b", "c"]))
+        self.assertEqual(config["model"]["position"], {"kind": "table", "length": 70})
+        self.assertNotIn("begin", config)
+        config, _ = self.generate("--text", "--endless")
+        self.assertEqual((config["values"], config["text"]), (256, "bytes"))
+        self.assertEqual(config["model"]["head"], {"kind": "categorical"})
+        path = self.write("s.json", json.dumps(["<end>", "\n"]))
+        config, _ = self.generate("--symbols-file", path, "--endless", "--combine", "add")
+        self.assertEqual(config["symbols"], ["<end>", "\n"])
+        config, _ = self.generate("--values", "40", "--position-kind", "none", "--image", "none")
+        self.assertEqual((config["values"], config["model"]["position"]), (40, {"kind": "none"}))
+
+    def test_a_long_run_stays_of_order_one(self):
+        for flags in ((), ("--symbols", "0123456789", "--combine", "add")):
+            config, tensors = self.generate("--endless", *flags)
+            reference = Reference(config, tensors)
+            rng = np.random.default_rng(1)
+            run = np.array([reference.step(rng.integers(config["values"])) for _ in range(5000)])
+            early, late = np.abs(run[100:1000]).mean(), np.abs(run[-900:]).mean()
+            self.assertTrue(0.1 < early < 5, early)
+            self.assertTrue(0.7 < late / early < 1.4, (early, late))
+            self.assertTrue((run[-900:].std(0) > 1e-3).all(), "the output still follows the input")
+
+    def test_refuses(self):
+        for argv, *parts in (
+            (["--endless", "--image", "4x4"], "--endless and --image"),
+            (["--endless", "--length", "4"], "--endless and --length"),
+            (["--symbols", "ab"], "--length is needed"),
+            (["--symbols", "ab", "--symbols-file", "x"], "--symbols and --symbols-file"),
+            (["--symbols", "aa", "--endless"], "symbols[1]", "second time"),
+            (["--symbols", "ab", "--endless", "--text"], "text and symbols", "exclude each other"),
+            (["--text", "--image", "4x4x1"], "text and image", "exclude each other"),
+            (["--symbols", "ab", "--head", "mixture", "--endless"], "values", "256 bytes"),
+            (
+                ["--image", "4x4", "--length", "9"],
+                "model.position.length",
+                "expected 15",
+                "found 9",
+            ),
+            (["--values", "0", "--endless"], "values", "found 0"),
+            (["--layers", "0"], "model.layers", "found 0"),
+            (["--width", "1"], "value_width", "found 0"),
+            (["--combine", "add", "--value-width", "3"], "value_width", "expected 24", "found 3"),
+            (["--seed", "-1"], "--seed", "-1"),
+            (["--seed", str(1 << 63)], "--seed"),
+            (["--begin", "256"], "begin.value", "found 256"),
+            (["--begin", "x"], "--begin", "'x'"),
+            (["--name", "A"], "name", "'A'"),
+            (["--preset", "huge"], "--preset", "huge"),
+            (["--layers", "many"], "--layers", "many"),
+            (["--image", "4"], "--image", "'4'"),
+        ):
+            with self.subTest(argv):
+                self.assert_refused(random_bundle, [*argv, "--out", self.path("bundle")], *parts)
+        self.assert_refused(random_bundle, [], "--out")
+
+
+if __name__ == "__main__":
+    unittest.main()

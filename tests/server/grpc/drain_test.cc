@@ -1,0 +1,166 @@
+// Draining: what runs gets its grace, what is left ends with UNAVAILABLE, and nothing hangs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock_ = std::chrono::steady_clock;
+
+void slowly() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+
+TEST(Drain, WhatRunsEndsWithinItsGraceAndNewCallsAreRefused) {
+  TestServer test(served_fake("fake", slowly));
+  grpc::ClientContext context;
+  const auto reader = test.inference->Generate(&context, generate_request({1}, 400, 3));
+  Generated out;
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  out.take(response);
+  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  Generated refused;
+  EXPECT_TRUE(eventually([&] {
+    refused = test.generate(generate_request({1}, 1));
+    return refused.status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  }));
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("the server is draining"));
+  EXPECT_EQ(test.score(std::vector<int32_t>{1, 2}).status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(test.create("a").error_code(), grpc::StatusCode::UNAVAILABLE);
+  while (reader->Read(&response)) out.take(response);
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(out.values.at(0), FakeModel::expected(fake_spec(), {1}, 3, 0, 400));
+  drainer.join();
+  EXPECT_THAT(test.log_text.str(), HasSubstr("info drain streams="));
+}
+
+TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
+  TestServer test(served_fake("fake", slowly));
+  grpc::ClientContext context;  // of a call that holds the server up until it is cancelled
+  const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  EXPECT_TRUE(eventually([&] {
+    return test.generate(generate_request({1}, 1)).status.error_code() ==
+           grpc::StatusCode::UNAVAILABLE;
+  }));
+  grpc::ClientContext idle_context;
+  const auto idle = test.inference->Score(&idle_context);
+  v1::ScoreResponse scored;
+  EXPECT_FALSE(idle->Read(&scored));  // nothing is sent: the server does not wait for it
+  const grpc::Status status = idle->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("the server is draining"));
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  drainer.join();
+}
+
+TEST(Drain, HealthSaysNotServingAtOnce) {
+  TestServer test(served_fake("fake", slowly));
+  grpc::ClientContext watching;
+  const auto watch = test.health->Watch(&watching, {});
+  grpc::health::v1::HealthCheckResponse health;
+  ASSERT_TRUE(watch->Read(&health));
+  EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  grpc::ClientContext context;
+  const auto reader = test.inference->Generate(&context, generate_request({1}, 300));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  ASSERT_TRUE(watch->Read(&health));
+  EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  while (reader->Read(&response)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  drainer.join();
+  (void)watch->Finish();
+}
+
+TEST(Drain, WhatDoesNotEndIsEndedWithUnavailable) {
+  TestServer test(served_fake("fake", slowly));
+  grpc::ClientContext generate_context;
+  const auto reader = test.inference->Generate(&generate_context, generate_request({1}, 1 << 20));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  // One that scores and waits for its caller, and one that has not begun.
+  grpc::ClientContext score_context;
+  const auto scoring = test.inference->Score(&score_context);
+  ASSERT_TRUE(scoring->Write(score_request({1, 2, 3})));
+  v1::ScoreResponse scored;
+  ASSERT_TRUE(scoring->Read(&scored));
+  grpc::ClientContext idle_context;
+  const auto idle = test.inference->Score(&idle_context);
+  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 3; }));
+
+  const auto began = Clock_::now();
+  std::thread drainer([&] { test.server.drain(std::chrono::milliseconds(100)); });
+  while (reader->Read(&response)) {
+  }
+  EXPECT_FALSE(scoring->Read(&scored));
+  EXPECT_FALSE(idle->Read(&scored));
+  for (const grpc::Status& status : {reader->Finish(), scoring->Finish(), idle->Finish()}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(status.error_message(), HasSubstr("the server is shutting down"));
+  }
+  drainer.join();
+  EXPECT_LT(Clock_::now() - began, std::chrono::seconds(5));
+}
+
+TEST(Drain, AReaderWhoNeverReadsHoldsNothingUp) {
+  EngineOptions options;
+  options.stream_room = 64;
+  TestServer test(served_fake("fake", {}, options));
+  grpc::ClientContext context;
+  const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
+  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto began = Clock_::now();
+  test.server.drain(std::chrono::milliseconds(50));
+  EXPECT_LT(Clock_::now() - began, std::chrono::seconds(5));
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
+TEST(Drain, InTheMiddleOfAStormEveryCallGetsAStatus) {
+  for (int round = 0; round < 3; ++round) {
+    TestServer test(served_bundle(small_symbol_spec(), 1));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 6; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 200; ++i) {
+          const grpc::Status status = t % 2 == 0 ? test.generate(generate_request({1}, 20)).status
+                                                 : test.score(std::vector<int32_t>{1, 2, 3}).status;
+          if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return;
+          // In the very instant of the shutdown the library itself answers.
+          if (status.error_code() == grpc::StatusCode::CANCELLED) return;
+          EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED)
+              << status.error_code() << status.error_message();
+        }
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 * round));
+    test.server.drain(std::chrono::milliseconds(30));
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(Drain, TwiceIsOnce) {
+  TestServer test(served_fake("fake"));
+  test.server.drain(Duration(0));
+  test.server.drain(std::chrono::seconds(100));
+}
+
+}  // namespace
+}  // namespace runnel

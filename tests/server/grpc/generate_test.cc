@@ -1,0 +1,327 @@
+// Generate over a real channel, on small models with random weights.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(Generate, AnImageComesAsStartedValuesFinished) {
+  TestServer test(served_bundle(small_image_spec(), 1));
+  v1::GenerateRequest request;
+  request.mutable_sampling()->set_seed(5);
+  const Generated image = test.generate(request);
+  ASSERT_TRUE(image.status.ok()) << image.status.error_message();
+  EXPECT_EQ(image.order.front(), "started");
+  EXPECT_EQ(image.order.back(), "finished");
+  EXPECT_EQ(image.started.seed(), 5U);
+  EXPECT_EQ(image.started.position(), 0);
+  EXPECT_EQ(image.started.session(), "");
+  EXPECT_THAT(image.started.numerics(), HasSubstr("cpu/"));
+  ASSERT_EQ(image.values.at(0).size(), 20U);
+  EXPECT_EQ(image.first_position.at(0), 0);
+  EXPECT_EQ(image.values.at(0)[0], 0);        // begin
+  EXPECT_EQ(image.log_probs.at(0)[0], 0.0F);  // which is not predicted
+  const v1::Finished& finished = image.finished.at(0);
+  EXPECT_EQ(finished.reason(), v1::Finished::END);
+  EXPECT_EQ(finished.usage().prompt_values(), 0);
+  EXPECT_EQ(finished.usage().sampled_values(), 20);
+  EXPECT_EQ(finished.usage().position(), 20);
+  test.expect_free(8);
+}
+
+TEST(Generate, TheFirstValueComesAtOnceAndTheRestInGroups) {
+  TestServer test(
+      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }));
+  v1::GenerateRequest request = generate_request({1}, 60);
+  request.mutable_delivery()->set_max_values(10);
+  request.mutable_delivery()->mutable_max_delay()->set_seconds(30);
+  const Generated out = test.generate(request);
+  ASSERT_TRUE(out.status.ok());
+  EXPECT_EQ(out.values.at(0).size(), 60U);
+  ASSERT_GE(out.message_values.size(), 2U);
+  EXPECT_LT(out.message_values[0], 10);
+  // A reader that was late gets more at once, never less.
+  for (size_t i = 1; i + 1 < out.message_values.size(); ++i) {
+    EXPECT_GE(out.message_values[i], 10);
+  }
+}
+
+TEST(Generate, AValueWaitsNoLongerThanAskedFor) {
+  TestServer test(
+      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }));
+  v1::GenerateRequest request = generate_request({1}, 20);
+  request.mutable_delivery()->set_max_values(4096);
+  request.mutable_delivery()->mutable_max_delay()->set_nanos(1);
+  EXPECT_GE(test.generate(request).message_values.size(), 5U);
+}
+
+TEST(Generate, TheSameSeedGivesTheSameAndEverySampleItsOwn) {
+  TestServer test(served_bundle(small_symbol_spec(), 2));
+  v1::GenerateRequest request = generate_request({3, 4}, 40, 9);
+  request.set_samples(4);
+  const Generated first = test.generate(request);
+  const Generated second = test.generate(request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  EXPECT_EQ(first.values, second.values);
+  EXPECT_EQ(first.log_probs, second.log_probs);
+  ASSERT_EQ(first.values.size(), 4U);
+  EXPECT_NE(first.values.at(0), first.values.at(1));
+  EXPECT_EQ(first.finished.size(), 4U);
+  for (const auto& [sample, position] : first.first_position) EXPECT_EQ(position, 2) << sample;
+  request.mutable_sampling()->set_seed(10);
+  EXPECT_NE(test.generate(request).values, first.values);
+  request.set_samples(1);
+  request.mutable_sampling()->set_seed(9);
+  EXPECT_EQ(test.generate(request).values.at(0), first.values.at(0));
+}
+
+TEST(Generate, ARequestIdIsASeed) {
+  TestServer test(served_bundle(small_symbol_spec(), 2));
+  v1::GenerateRequest request = generate_request({1}, 20);
+  request.clear_sampling();
+  request.set_request_id("again");
+  const Generated first = test.generate(request);
+  const Generated second = test.generate(request);
+  EXPECT_EQ(first.values, second.values);
+  EXPECT_EQ(first.started.seed(), second.started.seed());
+  request.clear_request_id();
+  EXPECT_NE(test.generate(request).started.seed(), test.generate(request).started.seed());
+}
+
+TEST(Generate, ASessionThatGoesOnIsOneCallToTheByte) {
+  TestServer test(served_bundle(small_symbol_spec(), 3));
+  const Generated whole = test.generate(generate_request({1, 2, 3}, 60, 4));
+  ASSERT_TRUE(whole.status.ok());
+
+  ASSERT_TRUE(test.create("s").ok());
+  v1::GenerateRequest part = generate_request({1, 2, 3}, 25, 4);
+  part.mutable_origin()->set_session("s");
+  const Generated first = test.generate(part);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  EXPECT_EQ(first.started.session(), "s");
+  part = generate_request({}, 35, 4);
+  part.mutable_origin()->set_session("s");
+  part.set_expected_position(28);
+  const Generated second = test.generate(part);
+  ASSERT_TRUE(second.status.ok()) << second.status.error_message();
+  EXPECT_EQ(second.started.position(), 28);
+  EXPECT_EQ(joined(first.values.at(0), second.values.at(0)), whole.values.at(0));
+  std::vector<float> log_probs = first.log_probs.at(0);
+  log_probs.insert(log_probs.end(), second.log_probs.at(0).begin(), second.log_probs.at(0).end());
+  EXPECT_EQ(log_probs, whole.log_probs.at(0));
+
+  v1::Session session;
+  ASSERT_TRUE(test.get("s", &session).ok());
+  EXPECT_EQ(session.position(), 63);
+  EXPECT_EQ(session.state(), v1::Session::IDLE);
+}
+
+TEST(Generate, KeepNamesASessionAndWithoutItTheSessionStays) {
+  TestServer test(served_bundle(small_symbol_spec(), 3));
+  v1::GenerateRequest request = generate_request({1, 2}, 5, 4);
+  request.set_keep(true);
+  const Generated kept = test.generate(request);
+  ASSERT_TRUE(kept.status.ok()) << kept.status.error_message();
+  const std::string name = kept.started.session();
+  ASSERT_FALSE(name.empty());
+  v1::Session session;
+  ASSERT_TRUE(test.get(name, &session).ok());
+  EXPECT_EQ(session.position(), 7);
+  // Several continuations from it, none of which changes it.
+  request = generate_request({}, 10, 6);
+  request.mutable_origin()->set_session(name);
+  request.set_samples(3);
+  EXPECT_EQ(test.generate(request).values.size(), 3U);
+  request.set_samples(1);
+  request.set_keep(false);
+  const Generated once = test.generate(request);
+  EXPECT_EQ(once.values, test.generate(request).values);
+  ASSERT_TRUE(test.get(name, &session).ok());
+  EXPECT_EQ(session.position(), 7);
+  test.expect_free(7);
+}
+
+TEST(Generate, MaxValuesZeroFeedsOnly) {
+  TestServer test(served_bundle(small_symbol_spec(), 3));
+  ASSERT_TRUE(test.create("s").ok());
+  v1::GenerateRequest request = generate_request({1, 2, 3}, 0, 4);
+  request.mutable_origin()->set_session("s");
+  const Generated fed = test.generate(request);
+  ASSERT_TRUE(fed.status.ok()) << fed.status.error_message();
+  EXPECT_TRUE(fed.values.empty());
+  EXPECT_EQ(fed.finished.at(0).reason(), v1::Finished::LENGTH);
+  EXPECT_EQ(fed.finished.at(0).usage().prompt_values(), 3);
+  request = generate_request({}, 12, 4);
+  request.mutable_origin()->set_session("s");
+  EXPECT_EQ(test.generate(request).values.at(0),
+            test.generate(generate_request({1, 2, 3}, 12, 4)).values.at(0));
+}
+
+TEST(Generate, StopEndsASampleWithTheSequence) {
+  TestServer test(served_bundle(small_symbol_spec(), 3));
+  const Generated whole = test.generate(generate_request({1}, 50, 8));
+  const auto& values = whole.values.at(0);
+  v1::GenerateRequest request = generate_request({1}, 50, 8);
+  request.add_stop()->mutable_values()->Add(values.begin() + 20, values.begin() + 24);
+  const Generated stopped = test.generate(request);
+  ASSERT_TRUE(stopped.status.ok());
+  EXPECT_EQ(stopped.finished.at(0).reason(), v1::Finished::STOP);
+  ASSERT_LE(stopped.values.at(0).size(), 24U);
+  EXPECT_TRUE(std::equal(stopped.values.at(0).begin(), stopped.values.at(0).end(), values.begin()));
+}
+
+TEST(Generate, TopLogProbsComeWithEachValueMostLikelyFirst) {
+  TestServer test(served_bundle(small_symbol_spec(), 3));
+  v1::GenerateRequest request = generate_request({1}, 30, 8);
+  request.set_top_log_probs(11);
+  const Generated out = test.generate(request);
+  ASSERT_TRUE(out.status.ok()) << out.status.error_message();
+  ASSERT_EQ(out.top.at(0).size(), 30U);
+  for (size_t i = 0; i < 30; ++i) {
+    const auto& top = out.top.at(0)[i].top();
+    ASSERT_EQ(top.size(), 11);
+    double sum = 0;
+    bool found = false;
+    for (int j = 0; j < 11; ++j) {
+      sum += std::exp(static_cast<double>(top[j].log_prob()));
+      if (j > 0) {
+        EXPECT_LE(top[j].log_prob(), top[j - 1].log_prob());
+      }
+      if (top[j].value() != out.values.at(0)[i]) continue;
+      found = true;
+      EXPECT_NEAR(top[j].log_prob(), out.log_probs.at(0)[i], 1e-5);
+    }
+    EXPECT_TRUE(found);
+    EXPECT_NEAR(sum, 1.0, 1e-4);
+  }
+}
+
+TEST(Generate, GreedyTakesTheMostLikely) {
+  TestServer test(served_bundle(small_symbol_spec(), 3));
+  v1::GenerateRequest request = generate_request({1}, 30, 8);
+  request.mutable_sampling()->set_greedy(true);
+  request.set_top_log_probs(1);
+  const Generated out = test.generate(request);
+  ASSERT_TRUE(out.status.ok());
+  for (size_t i = 0; i < 30; ++i) {
+    EXPECT_EQ(out.top.at(0)[i].top(0).value(), out.values.at(0)[i]);
+  }
+}
+
+TEST(Generate, MaxTimeEndsWithTime) {
+  TestServer test(
+      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }));
+  v1::GenerateRequest request = generate_request({1}, 1 << 20);
+  request.mutable_max_time()->set_nanos(100'000'000);
+  const Generated out = test.generate(request);
+  ASSERT_TRUE(out.status.ok()) << out.status.error_message();
+  EXPECT_EQ(out.finished.at(0).reason(), v1::Finished::TIME);
+  EXPECT_GE(out.finished.at(0).usage().elapsed().nanos(), 100'000'000);
+}
+
+TEST(Generate, CancellingFreesTheSlot) {
+  // Room for all: one that is cancelled may be admitted after the next has come.
+  TestServer test(served_fake("fake",
+                              [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }, {},
+                              {.slots = 256, .rows = 8, .values = 32, .steps = 1}));
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    v1::GenerateRequest request = generate_request({1}, 1 << 20);
+    request.set_samples(1 + i % 8);
+    const auto reader = test.inference->Generate(&context, request);
+    v1::GenerateResponse response;
+    for (int j = 0; j < i % 4; ++j) EXPECT_TRUE(reader->Read(&response));
+    context.TryCancel();
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+  test.expect_free(256);
+}
+
+TEST(Generate, AConnectionThatGoesAwayFreesTheSlot) {
+  TestServer test(
+      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }));
+  {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    auto channel = grpc::CreateCustomChannel(test.server.address(),
+                                             grpc::InsecureChannelCredentials(), arguments);
+    const auto stub = v1::Inference::NewStub(channel);
+    grpc::ClientContext context;
+    const auto reader = stub->Generate(&context, generate_request({1}, 1 << 20));
+    v1::GenerateResponse response;
+    EXPECT_TRUE(reader->Read(&response));
+    context.TryCancel();
+  }
+  test.expect_free(8);
+}
+
+TEST(Generate, ManyClientsAtOnceGetWhatTheyWouldGetAlone) {
+  EngineOptions options;
+  TestServer test(served_bundle(small_symbol_spec(), 3, options,
+                                {.slots = 32, .rows = 16, .values = 64, .steps = 1}));
+  std::vector<Generated> alone;
+  for (int i = 0; i < 12; ++i) alone.push_back(test.generate(generate_request({i % 11}, 80, i)));
+  std::vector<Generated> together(12);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 12; ++i) {
+    threads.emplace_back(
+        [&, i] { together[i] = test.generate(generate_request({i % 11}, 80, i)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_TRUE(together[i].status.ok()) << together[i].status.error_message();
+    EXPECT_EQ(together[i].values, alone[i].values);
+    EXPECT_EQ(together[i].log_probs, alone[i].log_probs);
+  }
+}
+
+TEST(Generate, ASlowReaderLosesNothing) {
+  EngineOptions options;
+  options.stream_room = 64;
+  TestServer test(served_fake("fake", {}, options));
+  grpc::ClientContext context;
+  v1::GenerateRequest request = generate_request({1}, 60000, 3);
+  request.set_top_log_probs(0);
+  const auto reader = test.inference->Generate(&context, request);
+  Generated out;
+  v1::GenerateResponse response;
+  int messages = 0;
+  while (reader->Read(&response)) {
+    out.take(response);
+    if (++messages % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(out.values.at(0), FakeModel::expected(fake_spec(), {1}, 3, 0, 60000));
+}
+
+TEST(Generate, TheLogHasEachCall) {
+  TestServer test(served_bundle(small_symbol_spec(), 3));
+  v1::GenerateRequest request = generate_request({1}, 3);
+  request.set_request_id("find me");
+  EXPECT_TRUE(test.generate(request).status.ok());
+  EXPECT_FALSE(test.generate(generate_request({99}, 3)).status.ok());
+  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+  EXPECT_THAT(test.log_text.str(), HasSubstr("debug call rpc=Generate peer="));
+  EXPECT_THAT(test.log_text.str(), HasSubstr("request_id=\"find me\""));
+  EXPECT_THAT(test.log_text.str(),
+              HasSubstr("info refused rpc=Generate model=small-symbols code=INVALID_ARGUMENT"));
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,254 @@
+// Whatever bytes come, every call gets a status, none of them INTERNAL or UNKNOWN, and the server
+// goes on.
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <random>
+#include <thread>
+
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+grpc::Status call(TestServer& test, const std::string& method, const std::string& bytes) {
+  return test.call_raw(method, bytes).status;
+}
+
+const std::vector<std::string>& methods() {
+  static const std::vector<std::string> kMethods = {
+      "/runnel.v1.Inference/Generate",     "/runnel.v1.Inference/Score",
+      "/runnel.v1.Sessions/CreateSession", "/runnel.v1.Sessions/GetSession",
+      "/runnel.v1.Sessions/ListSessions",  "/runnel.v1.Sessions/DeleteSession",
+      "/runnel.v1.Models/ListModels",      "/runnel.v1.Models/GetModel"};
+  return kMethods;
+}
+
+void expect_serving(TestServer& test) {
+  EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok());
+}
+
+TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  for (const std::string& method : methods()) {
+    // A length that goes beyond the end.
+    const grpc::Status status = call(test, method,
+                                     "\x0a\x7f"
+                                     "abc");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("do not parse")) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("the request is not a runnel.v1."));
+  }
+  expect_serving(test);
+}
+
+TEST(Hostile, AStringThatIsNoUtf8IsInvalidArgument) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  for (const std::string& method : methods()) {
+    if (method.ends_with("ListModels")) continue;  // has no field: any are skipped
+    EXPECT_EQ(call(test, method, "\x0a\x02\xff\xfe").error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << method;
+  }
+}
+
+TEST(Hostile, AChunkThatDoesNotParseIsNotTheEndOfAScore) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  grpc::GenericStub stub(test.channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto stream = stub.PrepareCall(&context, "/runnel.v1.Inference/Score", &queue);
+  const auto next = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    EXPECT_TRUE(queue.Next(&tag, &ok));
+    return ok;
+  };
+  stream->StartCall(nullptr);
+  next();
+  stream->Write(bytes_of(score_request({1, 2, 3}).SerializeAsString()), nullptr);
+  next();
+  grpc::ByteBuffer response;
+  stream->Read(&response, nullptr);
+  EXPECT_TRUE(next());
+  stream->WriteLast(bytes_of("\xff\xff"), grpc::WriteOptions(), nullptr);
+  next();
+  stream->Read(&response, nullptr);
+  EXPECT_FALSE(next()) << "no total";
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  next();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  queue.Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue.Next(&tag, &ok)) {
+  }
+  test.expect_free(8);
+}
+
+bool is_expected(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::OK:
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::NOT_FOUND:
+    case grpc::StatusCode::ALREADY_EXISTS:
+    case grpc::StatusCode::OUT_OF_RANGE:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string changed(std::string bytes, std::mt19937& random) {
+  for (int edits = 1 + static_cast<int>(random() % 4); edits > 0; --edits) {
+    const size_t at = bytes.empty() ? 0 : random() % bytes.size();
+    switch (random() % 3) {
+      case 0:
+        bytes.insert(at, 1, static_cast<char>(random()));
+        break;
+      case 1:
+        if (!bytes.empty()) bytes.erase(at, 1);
+        break;
+      default:
+        if (!bytes.empty()) bytes[at] = static_cast<char>(random());
+    }
+  }
+  return bytes;
+}
+
+TEST(Hostile, NoBytesGetAnUnexpectedStatus) {
+  EngineOptions options;
+  options.max_values = 64;  // so that what happens to be valid ends soon
+  options.samples = 4;
+  TestServer test(served_bundle(small_symbol_spec(), 1, options));
+  v1::GenerateRequest full = generate_request({1, 2}, 5);
+  full.mutable_origin()->set_session("s");
+  full.set_samples(2);
+  full.mutable_max_time()->set_nanos(1000);
+  full.mutable_sampling()->set_temperature(1);
+  full.mutable_sampling()->set_top_p(0.5F);
+  full.add_stop()->add_values(3);
+  full.set_top_log_probs(3);
+  full.set_request_id("r");
+  full.mutable_delivery()->set_max_values(3);
+  v1::ListSessionsRequest list;
+  list.set_page_size(3);
+  list.set_page_token("00112233445566");
+  const std::vector<std::string> seeds = {full.SerializeAsString(),
+                                          generate_request({1}, 3).SerializeAsString(),
+                                          score_request({1, 2, 3}).SerializeAsString(),
+                                          list.SerializeAsString(),
+                                          "\x0a\x0dsmall-symbols\x12\x01s",
+                                          ""};
+  std::mt19937 random(23);
+  for (int i = 0; i < 1500; ++i) {
+    const std::string& method = methods()[random() % methods().size()];
+    const grpc::Status status = call(test, method, changed(seeds[random() % seeds.size()], random));
+    EXPECT_TRUE(is_expected(status.error_code()))
+        << method << " " << status.error_code() << " " << status.error_message();
+    if (!status.ok()) {
+      EXPECT_FALSE(status.error_message().empty());
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+}
+
+TEST(Hostile, UnknownMethodsAreUnimplemented) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  EXPECT_EQ(call(test, "/runnel.v1.Inference/Fork", "").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call(test, "/x/y", "").error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  expect_serving(test);
+}
+
+// Sends bytes to the port itself and hangs up.
+void send_raw(int port, const std::string& bytes) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_GE(socket, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  (void)::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  close(socket);
+}
+
+TEST(Hostile, WhatIsNoHttp2IsHungUpOn) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  const std::string& address = test.server.address();
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  std::mt19937 random(29);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes;
+    if (i % 3 == 0) bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    if (i % 3 == 1) bytes = "GET / HTTP/1.1\r\n\r\n";
+    for (int n = static_cast<int>(random() % 400); n > 0; --n) bytes += static_cast<char>(random());
+    send_raw(port, bytes);
+  }
+  expect_serving(test);
+}
+
+TEST(Hostile, MetadataWithoutEndIsRefused) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.AddMetadata("x-long", std::string(200000, 'a'));
+  v1::ListModelsResponse response;
+  EXPECT_FALSE(test.models->ListModels(&context, {}, &response).ok());
+  // The connection may be closed with it; the next one is served.
+  EXPECT_TRUE(eventually([&] { return test.generate(generate_request({1}, 3)).status.ok(); }));
+}
+
+TEST(Hostile, AStormOfCallsThatComeAndGoLeavesNothingBehind) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < 60; ++i) {
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() +
+                             std::chrono::milliseconds(random() % 12));
+        if (random() % 2 == 0) {
+          v1::GenerateRequest request = generate_request({1}, 500);
+          request.set_samples(1 + static_cast<int>(random() % 3));
+          const auto reader = test.inference->Generate(&context, request);
+          v1::GenerateResponse response;
+          while (random() % 5 != 0 && reader->Read(&response)) {
+          }
+          if (random() % 2 == 0) context.TryCancel();
+          (void)reader->Finish();
+        } else {
+          const auto stream = test.inference->Score(&context);
+          stream->Write(score_request(std::vector<int32_t>(200, 1)));
+          v1::ScoreResponse response;
+          if (random() % 2 == 0) stream->Read(&response);
+          if (random() % 2 == 0) context.TryCancel();
+          stream->WritesDone();
+          (void)stream->Finish();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+  test.expect_free(8);
+  expect_serving(test);
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,156 @@
+// The Sessions and Models services.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(Sessions, LiveFromCreateToDelete) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  v1::Session session;
+  ASSERT_TRUE(test.create("mine", &session).ok());
+  EXPECT_EQ(session.id(), "mine");
+  EXPECT_EQ(session.model(), "small-symbols");
+  EXPECT_EQ(session.position(), 0);
+  EXPECT_EQ(session.state(), v1::Session::NEW);
+  EXPECT_EQ(session.state_bytes(), small_symbol_spec().state_bytes());
+  test.expect_free(7);
+  ASSERT_TRUE(test.get("mine", &session).ok());
+  EXPECT_EQ(session.id(), "mine");
+  ASSERT_TRUE(test.remove("mine").ok());
+  EXPECT_EQ(test.get("mine").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(test.remove("mine").error_code(), grpc::StatusCode::NOT_FOUND);
+  test.expect_free(8);
+}
+
+TEST(Sessions, TheServerChoosesANameWhereThereIsNone) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  v1::Session first;
+  v1::Session second;
+  ASSERT_TRUE(test.create("", &first).ok());
+  ASSERT_TRUE(test.create("", &second).ok());
+  EXPECT_THAT(first.id(), StartsWith("s-"));
+  EXPECT_NE(first.id(), second.id());
+}
+
+TEST(Sessions, NamesAreCheckedAndUnique) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  ASSERT_TRUE(test.create("a").ok());
+  EXPECT_EQ(test.create("a").error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  for (const std::string& bad :
+       {std::string("a b"), std::string("a/b"), std::string("\xc3\xa4"), std::string(129, 'a')}) {
+    EXPECT_EQ(test.create(bad).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << bad;
+  }
+  EXPECT_TRUE(test.create(std::string(128, 'a')).ok());
+}
+
+grpc::Status list(TestServer& test, int size, const std::string& token,
+                  v1::ListSessionsResponse& page) {
+  grpc::ClientContext context;
+  v1::ListSessionsRequest request;
+  request.set_page_size(size);
+  request.set_page_token(token);
+  return test.sessions->ListSessions(&context, request, &page);
+}
+
+TEST(Sessions, AreListedInPagesById) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  for (const char* id : {"c", "a", "e", "b", "d"}) ASSERT_TRUE(test.create(id).ok());
+  for (const int size : {1, 2, 3, 5, 1000, 0}) {
+    std::vector<std::string> ids;
+    std::string token;
+    do {
+      v1::ListSessionsResponse page;
+      ASSERT_TRUE(list(test, size, token, page).ok());
+      for (const v1::Session& session : page.sessions()) ids.push_back(session.id());
+      if (size > 0) {
+        EXPECT_LE(page.sessions_size(), size);
+      }
+      token = page.next_page_token();
+    } while (!token.empty());
+    EXPECT_THAT(ids, ElementsAre("a", "b", "c", "d", "e")) << size;
+  }
+}
+
+TEST(Sessions, APageOfTheWrongSizeOrWithAForeignTokenIsRefused) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  v1::ListSessionsResponse page;
+  for (const int size : {-1, 1001}) {
+    const grpc::Status status = list(test, size, "", page);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(status.error_message(),
+              "page_size is " + std::to_string(size) + "; it must be between 0 (for 100) and 1000");
+  }
+  const grpc::Status status = list(test, 1, "abcd", page);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("page_token is not one"));
+}
+
+TEST(Models, AreDescribedInFull) {
+  TestServer test(served_bundle(small_image_spec(), 1));
+  grpc::ClientContext context;
+  v1::ListModelsResponse all;
+  ASSERT_TRUE(test.models->ListModels(&context, {}, &all).ok());
+  ASSERT_EQ(all.models_size(), 1);
+  const v1::ModelInfo& info = all.models(0);
+  const Spec spec = small_image_spec();
+  EXPECT_EQ(info.name(), "small-image");
+  EXPECT_EQ(info.parameters(), spec.parameters());
+  EXPECT_EQ(info.state_bytes(), spec.state_bytes());
+  EXPECT_EQ(info.sessions(), 8);
+  EXPECT_EQ(info.sessions_free(), 8);
+  EXPECT_EQ(info.backend(), "cpu");
+  EXPECT_THAT(info.numerics(), StartsWith("cpu/"));
+  EXPECT_EQ(info.weight_digest(), random_bundle(spec, 1).weight_digest);
+  EXPECT_EQ(info.vocabulary(), 256);
+  EXPECT_EQ(info.max_length(), 20);
+  EXPECT_EQ(info.image().height(), 5);
+  EXPECT_EQ(info.image().width(), 4);
+  EXPECT_EQ(info.image().channels(), 1);
+  EXPECT_TRUE(info.has_begin());
+  EXPECT_EQ(info.head(), "mixture_of_logistics");
+  EXPECT_TRUE(parse_spec(info.spec_json(), "spec_json").ok());
+}
+
+TEST(Models, AreFoundByNameAndOneNeedsNone) {
+  TestServer test;
+  ASSERT_TRUE(test.server.add(served_bundle(small_image_spec(), 1)).ok());
+  ASSERT_TRUE(test.server.add(served_bundle(small_symbol_spec(), 1)).ok());
+  EXPECT_EQ(test.server.add(served_bundle(small_symbol_spec(), 2)).code(), Code::kAlreadyExists);
+  test.server.ready();
+  const auto get = [&](const std::string& name, v1::ModelInfo& info) {
+    grpc::ClientContext context;
+    v1::GetModelRequest request;
+    request.set_name(name);
+    return test.models->GetModel(&context, request, &info);
+  };
+  v1::ModelInfo info;
+  ASSERT_TRUE(get("small-symbols", info).ok());
+  EXPECT_EQ(info.symbols_size(), 11);
+  EXPECT_EQ(get("other", info).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(get("other", info).error_message(),
+            "no model 'other'; this server has 'small-image', 'small-symbols'");
+  EXPECT_EQ(get("", info).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  // Sessions of one model are not those of another.
+  v1::CreateSessionRequest create;
+  create.set_model("small-image");
+  create.set_id("s");
+  v1::Session session;
+  grpc::ClientContext first;
+  ASSERT_TRUE(test.sessions->CreateSession(&first, create, &session).ok());
+  create.set_model("small-symbols");
+  grpc::ClientContext second;
+  EXPECT_TRUE(test.sessions->CreateSession(&second, create, &session).ok());
+  EXPECT_EQ(session.model(), "small-symbols");
+}
+
+}  // namespace
+}  // namespace runnel

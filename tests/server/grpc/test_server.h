@@ -1,0 +1,113 @@
+// A server in this process with small models, and clients on a real socket.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "runnel/v1/inference.grpc.pb.h"
+#include "runnel/v1/models.grpc.pb.h"
+#include "runnel/v1/sessions.grpc.pb.h"
+#include "server/grpc/server.h"
+#include "tests/engine/fake_model.h"
+
+namespace runnel {
+
+// What a test's model may hold and do at once.
+inline constexpr ModelLimits kTestLimits = {.slots = 8, .rows = 8, .values = 32, .steps = 1};
+
+// Random weights on the CPU backend.
+ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& options = {},
+                          const ModelLimits& limits = kTestLimits);
+
+// A model without arithmetic, that calls `on_submit` before every step.
+ServedModel served_fake(const std::string& name, std::function<void()> on_submit = {},
+                        const EngineOptions& options = {}, const ModelLimits& limits = kTestLimits,
+                        const Spec& spec = fake_spec());
+
+// All that came of one Generate call, checked as it comes: Started first, positions without gaps,
+// nothing after Finished.
+struct Generated {
+  grpc::Status status;
+  std::multimap<std::string, std::string> trailing;
+  v1::Started started;
+  std::vector<std::string> order;  // "started", "values", "finished"
+  std::map<int, std::vector<int32_t>> values;
+  std::map<int, std::vector<float>> log_probs;
+  std::map<int, std::string> text;
+  std::map<int, std::vector<v1::TopLogProbs>> top;
+  std::map<int, int64_t> first_position;
+  std::map<int, v1::Finished> finished;
+  std::vector<int> message_values;  // of each Values message
+
+  void take(const v1::GenerateResponse& response);
+};
+
+// All that came of one Score call.
+struct ScoreOutcome {
+  grpc::Status status;
+  std::vector<float> log_probs;
+  std::vector<int64_t> positions;  // of each chunk
+  v1::ScoreTotal total;
+  bool has_total = false;
+};
+
+// What came of a call whose messages are any bytes.
+struct RawOutcome {
+  grpc::Status status;
+  std::vector<std::string> responses;
+};
+
+class TestServer {
+ public:
+  explicit TestServer(ServerOptions options = {});
+  // Started, with one model, ready.
+  explicit TestServer(ServedModel model, ServerOptions options = {});
+  ~TestServer();
+
+  // The parts of a call.
+  Generated generate(const v1::GenerateRequest& request, int timeout_ms = 30000);
+  ScoreOutcome score(const std::vector<v1::ScoreRequest>& chunks);
+  ScoreOutcome score(const std::vector<int32_t>& values);
+  grpc::Status create(const std::string& id, v1::Session* session = nullptr);
+  grpc::Status get(const std::string& id, v1::Session* session = nullptr);
+  grpc::Status remove(const std::string& id);
+  int64_t sessions_free();
+  // A call with one request, of whatever bytes.
+  RawOutcome call_raw(const std::string& method, const std::string& bytes);
+
+  // Waits until as many states are free, or fails the test.
+  void expect_free(int64_t states);
+
+  std::ostringstream log_text;
+  const Clock clock;
+  EventLog log{"debug", false, log_text};
+  Server server;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Inference::Stub> inference;
+  std::unique_ptr<v1::Sessions::Stub> sessions;
+  std::unique_ptr<v1::Models::Stub> models;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health;
+};
+
+// Waits, at most ten seconds, until `holds`.
+bool eventually(const std::function<bool()>& holds);
+
+grpc::ByteBuffer bytes_of(const std::string& text);
+
+// The value of a key in the metadata that came last.
+std::string trailing_of(const grpc::ClientContext& context, const std::string& key);
+
+// A request for `max_values` values after `prompt`.
+v1::GenerateRequest generate_request(const std::vector<int32_t>& prompt, int64_t max_values,
+                                     uint64_t seed = 1);
+v1::ScoreRequest score_request(const std::vector<int32_t>& values);
+
+}  // namespace runnel

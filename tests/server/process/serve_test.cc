@@ -1,0 +1,207 @@
+// The program as a process: what it logs, how signals end it, which exit codes it has.
+
+#include "server/process/serve.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+// `runnel` with some words; its stderr goes to a file.
+class Process {
+ public:
+  Process(const TempDir& directory, std::vector<std::string> words)
+      : log_path_(directory.path() + "/log") {
+    words.insert(words.begin(), RUNNEL_PROGRAM);
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const int log = open(log_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(log, STDERR_FILENO);
+      dup2(log, STDOUT_FILENO);
+      execv(RUNNEL_PROGRAM, arguments.data());
+      _exit(99);
+    }
+    close(log);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process() {
+    if (pid_ == 0) return;
+    kill(pid_, SIGKILL);
+    wait();
+  }
+
+  std::string log() const {
+    std::ifstream in(log_path_);
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+  // The address in the line `ready`, or "".
+  std::string wait_ready() const {
+    std::string address;
+    const bool ready = eventually([&] {
+      std::istringstream lines(log());
+      for (std::string line; std::getline(lines, line);) {
+        const size_t at = line.find(" address=");
+        if (line.find(" info ready ") == std::string::npos || at == std::string::npos) continue;
+        address = line.substr(at + 9);
+        return !lines.eof();  // the line is whole
+      }
+      return false;
+    });
+    EXPECT_TRUE(ready) << log();
+    return ready ? address : "";
+  }
+  void signal(int number) const { kill(pid_, number); }
+  // The exit code; 256 + number when a signal killed it.
+  int wait() {
+    int status = 0;
+    waitpid(std::exchange(pid_, 0), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+  }
+
+ private:
+  std::string log_path_;
+  pid_t pid_ = 0;
+};
+
+// A directory with a bundle in it.
+struct Workplace {
+  Workplace() : bundle(directory.path() + "/bundle") {
+    write_bundle(bundle, small_symbol_spec(), random_tensors(small_symbol_spec(), 1));
+  }
+  TempDir directory;
+  std::string bundle;
+};
+
+TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.bundle, "--address", "127.0.0.1:0", "--sessions", "5"});
+  const std::string address = process.wait_ready();
+  ASSERT_FALSE(address.empty());
+  const auto stub =
+      v1::Models::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(stub->ListModels(&context, {}, &models).ok());
+  EXPECT_EQ(models.models(0).name(), "small-symbols");
+  EXPECT_EQ(models.models(0).sessions_free(), 5);
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 0);
+  const std::string log = process.log();
+  const int64_t bytes = small_symbol_spec().state_bytes();
+  EXPECT_THAT(log, HasSubstr("info start version="));
+  EXPECT_THAT(log, HasSubstr("state_bytes=" + std::to_string(bytes) + " sessions=5 states_bytes=" +
+                             std::to_string(5 * bytes) + " numerics=cpu/"));
+  EXPECT_THAT(log, HasSubstr("info stop signal=15"));
+  EXPECT_THAT(log, HasSubstr("info drain streams=0"));
+  EXPECT_THAT(log, HasSubstr("info exit code=0"));
+}
+
+TEST(Serve, LogsJsonOnRequest) {
+  const Workplace place;
+  Process process(place.directory, {"serve", "other=" + place.bundle, "--address", "127.0.0.1:0",
+                                    "--log-json", "--isa", "portable", "--threads", "1"});
+  ASSERT_TRUE(eventually([&] { return process.log().find("\"ready\"") != std::string::npos; }))
+      << process.log();
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 0);
+  std::istringstream lines(process.log());
+  std::vector<std::string> events;
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = nlohmann::json::parse(line);
+    events.push_back(event["event"]);
+    if (events.back() != "model") continue;
+    EXPECT_EQ(event["model"], "other");
+    EXPECT_THAT(event["numerics"].get<std::string>(), HasSubstr("portable"));
+  }
+  EXPECT_THAT(events, ::testing::ElementsAre("start", "load", "model", "ready", "stop", "drain",
+                                             "drained", "exit"));
+}
+
+TEST(Serve, ASecondSignalEndsItAtOnce) {
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.bundle, "--address", "127.0.0.1:0", "--grace-ms", "3600000"});
+  const std::string address = process.wait_ready();
+  ASSERT_FALSE(address.empty());
+  // A call that does not end by itself within the grace.
+  const auto stub =
+      v1::Inference::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto stream = stub->Score(&context);
+  ASSERT_TRUE(stream->Write(score_request({1, 2})));
+  v1::ScoreResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  process.signal(SIGTERM);
+  ASSERT_TRUE(
+      eventually([&] { return process.log().find("drain streams=1") != std::string::npos; }));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 143);
+  (void)stream->Finish();
+}
+
+TEST(Serve, ABackendWithoutItsDeviceIsSaidInOneSentence) {
+  if (make_cuda_backend().ok()) GTEST_SKIP() << "this machine has a GPU";
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.bundle, "--address", "127.0.0.1:0", "--backend", "cuda"});
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.log(), HasSubstr("code=FAILED_PRECONDITION"));
+  EXPECT_THAT(process.log(), HasSubstr("use backend cpu"));
+}
+
+TEST(Serve, WhatOnlyAGpuDoesIsNotDoneByTheCpu) {
+  if (make_cuda_backend().ok()) GTEST_SKIP() << "this machine has a GPU";
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.bundle, "--address", "127.0.0.1:0", "--state", "replay"});
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.log(), HasSubstr("state plain"));
+}
+
+TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
+  const Workplace place;
+  const auto expect = [&](const std::vector<std::string>& words, int code,
+                          const std::string& message) {
+    Process process(place.directory, words);
+    EXPECT_EQ(process.wait(), code) << process.log();
+    EXPECT_THAT(process.log(), HasSubstr(message));
+  };
+  expect({"serve", "--sessions", "0", place.bundle}, 2, "--sessions is 0");
+  expect({"serve"}, 2, "there is nothing to serve");
+  expect({"serve", "--what"}, 2, "--what");
+  expect({}, 2, "subcommand is required");
+  expect({"serve", place.directory.path() + "/none", "--address", "127.0.0.1:0"}, 1,
+         "code=NOT_FOUND");
+  expect({"serve", "--address", "127.0.0.1:0", place.bundle, place.bundle}, 2,
+         "two models are named 'small-symbols'");
+  expect({"--version"}, 0, "runnel ");
+  expect({"serve", "--help"}, 0, "--streams-per-connection");
+  const TestServer taken;
+  expect({"serve", place.bundle, "--address", taken.server.address()}, 1, "cannot listen on");
+}
+
+}  // namespace
+}  // namespace runnel

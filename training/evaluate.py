@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Compute a model card's figures through a server: the mean of what the Score RPC says of data held out.
+
+The data are those that training/train.py holds out, read from --data. What is printed is what the card says, within
+what fp32 leaves open; a server that is named with --server has a precision of its own. For `copy` also how many sequences
+the model says again without a fault, when it goes on greedily from the first half.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
+
+try:
+    import numpy as np
+
+    import card
+    import datasets
+    from runnel_client import serving
+    from runnel_client.bundle_format import BundleError, check, read_json
+except ImportError as error:
+    print(
+        f"evaluate.py: error: {error.name} is missing; on Debian: apt install python3-numpy",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+EXAMPLES = """examples:
+  evaluate.py --runnel build/release/runnel --dataset mnist --data data --first 100 zoo/mnist-small
+  evaluate.py --server 127.0.0.1:50051 --dataset text --data data zoo/text
+"""
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="evaluate.py",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def fail(message):
+        raise BundleError(f"{message} (see evaluate.py --help)")
+
+    parser.error = fail
+    add = parser.add_argument
+    add("bundle", metavar="BUNDLE", help="the bundle's directory")
+    add("--dataset", required=True, choices=tuple(datasets.LOADERS))
+    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
+    add("--work", default="build/train", metavar="DIR", help="for decoded images (default: build/train)")
+    add("--first", type=int, default=1 << 30, metavar="N", help="sequences of each held-out set (default: all)")
+    add("--runnel", metavar="PROGRAM", help="serves the bundle while this runs")
+    add("--server", metavar="ADDRESS", help="in place of --runnel: a server that has the bundle")
+    add("--threads", type=int, default=0, metavar="N", help="of the server (default: one per core)")
+    add("--json", action="store_true", help="print figures as JSON, unrounded")
+    args = parser.parse_args(argv)
+    check(args.first >= 1, f"--first: expected at least 1, found {args.first}")
+    return args
+
+
+def evaluate(client, sequences):
+    """Bits and counted values of each sequence."""
+    ends = [np.flatnonzero(row)[-1] + 2 for row in sequences.counted]  # what comes later counts for nothing
+    scored = client.score(row[:end] for row, end in zip(sequences.values, ends))
+    bits, items = [], []
+    for log_probs, counted in zip(scored, sequences.counted):
+        check(len(log_probs) == np.flatnonzero(counted)[-1] + 1, "the server scored another number of values")
+        counted = counted[: len(log_probs)]
+        bits.append(-float(np.sum(np.asarray(log_probs, np.float64)[counted])) / math.log(2))
+        items.append(int(counted.sum()))
+    return bits, items
+
+
+def said_again(client, sequences):
+    """How many of the counted values, and of the sequences, follow greedily from what comes before."""
+    places = [np.flatnonzero(row) + 1 for row in sequences.counted]
+    prompts = [row[: place[0]] for row, place in zip(sequences.values, places)]
+    found = client.generate(prompts, sampling={"greedy": True})
+    same = [
+        np.asarray(samples[0])[: len(place)] == row[place]
+        for row, place, samples in zip(sequences.values, places, found)
+    ]
+    return float(np.concatenate(same).mean()), float(np.mean([row.all() for row in same]))
+
+
+def run(argv):
+    args = parse_arguments(argv)
+    config = read_json(os.path.join(args.bundle, "config.json"), "BUNDLE")
+    length = config["model"]["position"].get("length")
+    data = datasets.load(args.dataset, args.data, args.work, length)
+    flags = ("--threads", str(args.threads), "--precision", "fp32")  # the precision of the card
+    report = {}
+    with serving.connect(args.bundle, args.runnel, args.server, flags) as client:
+        for name, held_out in data.held_out.items():
+            sequences = held_out.first(args.first)
+            bits, items = evaluate(client, sequences)
+            report[name] = card.figure(len(held_out), bits, items, 0)
+            if args.dataset == "copy":
+                report[name]["said_again"], report[name]["without_fault"] = said_again(client, sequences)
+    if args.json:
+        print(json.dumps(report))
+        return
+    for name, found in report.items():
+        print(f"{config['name']}: {name}: {card.figure_text(found, data.unit)}")
+        if args.dataset == "copy":
+            print(
+                f"{config['name']}: {name}: going on greedily, {100 * found['said_again']:.2f}% of the symbols and "
+                f"{100 * found['without_fault']:.1f}% of the sequences are said again without a fault"
+            )
+
+
+def main(argv=None):
+    try:
+        run(argv)
+    except BundleError as error:
+        print(f"evaluate.py: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

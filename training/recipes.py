@@ -1,0 +1,60 @@
+"""The sizes of networks, and how each is trained: what a name such as `mnist paper` stands for."""
+
+from runnel_client import bundle_format
+
+# batch: sequences a step; lr: at its peak; warmup: steps to get there; steps: where no budget of time says otherwise.
+# mnist, cifar10 and copy at size `paper` are the networks of Katharopoulos et al. 2020. There is no text in the paper:
+# `paper` is as large as 5 MiB of bf16 weights allow. `small` is what two CPU cores can train.
+RECIPES = {
+    "mnist": {
+        "paper": {"layers": 8, "heads": 8, "batch": 128, "lr": 3e-4, "warmup": 1000, "steps": 30_000},
+        "small": {"layers": 4, "heads": 4, "batch": 16, "lr": 3e-4, "warmup": 200, "steps": 6_000},
+    },
+    "cifar10": {
+        "paper": {"layers": 16, "heads": 8, "batch": 48, "lr": 2e-4, "warmup": 1000, "steps": 20_000},
+        "small": {"layers": 4, "heads": 4, "batch": 4, "lr": 4e-4, "warmup": 200, "steps": 6_000},
+    },
+    "text": {
+        "paper": {"layers": 5, "heads": 6, "batch": 64, "lr": 1.5e-3, "warmup": 500, "steps": 20_000},
+        "small": {"layers": 4, "heads": 4, "batch": 16, "lr": 2e-3, "warmup": 100, "steps": 2_500, "length": 512},
+    },
+    "copy": {
+        "paper": {"layers": 4, "heads": 8, "batch": 64, "lr": 1e-3, "warmup": 100, "steps": 10_000},
+        "small": {"layers": 4, "heads": 3, "batch": 32, "lr": 2e-3, "warmup": 100, "steps": 6_000},
+    },
+}
+HEAD_SIZE = 32
+COMPONENTS = 10
+
+
+def spec(name, data, layers, heads):
+    """The config.json of a network for a data set."""
+    width = heads * HEAD_SIZE
+    config = {
+        "runnel_bundle": bundle_format.FORMAT,
+        "name": name,
+        "model": {
+            "layers": layers,
+            "width": width,
+            "heads": heads,
+            "query_size": HEAD_SIZE,
+            "value_size": HEAD_SIZE,
+            "ffn": 4 * width,
+            "attention": {"feature_map": "elu", "eps": 1e-6},
+            "norm": {"kind": "layer", "placement": "post", "eps": 1e-5, "final": True},
+            "activation": "relu" if data.image or data.unit == "symbol" else "gelu",
+            "embedding": {"combine": "concat", "value_width": width // 2},
+            # A text's positions are computed: a table would cost a tenth of its weights.
+            "position": {"kind": "sinusoidal" if data.unit == "byte" else "table", "length": data.length},
+            "head": {"kind": "categorical"},
+        },
+        "values": data.values,
+    }
+    if data.begin:
+        config["begin"] = data.begin
+    if data.image:
+        config["model"]["head"] = {"kind": "mixture_of_logistics", "components": COMPONENTS}
+        config["image"] = data.image
+    if data.unit == "byte":
+        config["text"] = "bytes"
+    return config
