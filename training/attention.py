@@ -4,8 +4,12 @@ Position by position, with phi(x) = elu(x) + 1:
 
     S += phi(k) v^T        z += phi(k)        y = phi(q)^T S / (phi(q)^T z + eps)
 
-Inside of a chunk the sums are one masked product of matrices; from chunk to chunk S and z are carried. Cost and
-memory are linear in the length, and nothing but plain PyTorch is needed.
+and with a gate g in (0, 1) per head and position, before these sums:
+
+    S *= g        z *= g        phi(k) *= 1 - g
+
+Inside a chunk the sums are one masked product of matrices; from chunk to chunk S and z are carried. Cost and memory
+grow linearly with the length (with a gate but for one small matrix over chunks), and plain PyTorch is all it needs.
 """
 
 import torch
@@ -17,21 +21,37 @@ def feature_map(x):
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
-def causal_linear_attention(q, k, v, eps=1e-6, chunk=64):
-    """Outputs [..., N, M] of queries and keys [..., N, D] and values [..., N, M]; every sum in fp32 (or fp64)."""
+def causal_linear_attention(q, k, v, eps=1e-6, chunk=64, gate=None):
+    """Outputs [..., N, M] of queries and keys [..., N, D] and values [..., N, M]; every sum in fp32 (or fp64).
+
+    `gate` holds the gate's logits [..., N], or is None.
+    """
     with torch.autocast(q.device.type, enabled=False):
         if q.dtype != torch.float64:
             q, k, v = q.float(), k.float(), v.float()
-        return chunked(feature_map(q), feature_map(k), v, eps, chunk)
+            gate = None if gate is None else gate.float()
+        return chunked(feature_map(q), feature_map(k), v, eps, chunk, gate)
 
 
-def chunked(q, k, v, eps, chunk):
+def chunked(q, k, v, eps, chunk, gate):
     length = q.shape[-2]
     padding = -length % chunk  # with zeros, which add nothing to any sum
     q, k, v = (functional.pad(x, (0, 0, 0, padding)).unflatten(-2, (-1, chunk)) for x in (q, k, v))
-    S = before(k.transpose(-1, -2) @ v)  # [..., chunks, D, M]
-    z = before(k.sum(-2, keepdim=True))  # [..., chunks, 1, D]
-    weights = (q @ k.transpose(-1, -2)).tril()  # [..., chunks, chunk, chunk]
+    if gate is None:
+        weights = (q @ k.transpose(-1, -2)).tril()  # [..., chunks, chunk, chunk]
+        S = before(k.transpose(-1, -2) @ v)  # [..., chunks, D, M]
+        z = before(k.sum(-2, keepdim=True))  # [..., chunks, 1, D]
+    else:
+        gate = functional.pad(gate, (0, padding)).unflatten(-1, (-1, chunk))
+        k = k * torch.sigmoid(-gate)[..., None]
+        kept = functional.logsigmoid(gate).cumsum(-1)  # logarithm of what is left of the chunk's first S: [..., chunks, chunk]
+        weights = (q @ k.transpose(-1, -2)) * decay(kept, kept)
+        k_left = k * (kept[..., -1:] - kept).exp()[..., None]  # as far as it is left at the chunk's end
+        total = kept[..., -1].cumsum(-1)
+        between = decay(functional.pad(total[..., :-1], (1, 0)), total, diagonal=-1)  # [..., chunks, chunks]
+        S = mix(between, k_left.transpose(-1, -2) @ v)
+        z = mix(between, k_left.sum(-2, keepdim=True))
+        q = q * kept.exp()[..., None]
     above = q @ S + weights @ v
     below = (q * z).sum(-1, keepdim=True) + weights.sum(-1, keepdim=True)
     return (above / (below + eps)).flatten(-3, -2)[..., :length, :]
@@ -40,3 +60,15 @@ def chunked(q, k, v, eps, chunk):
 def before(sums):
     """For each chunk the sum over all chunks before it."""
     return functional.pad(sums.cumsum(-3)[..., :-1, :, :], (0, 0, 0, 0, 1, 0))
+
+
+def decay(here, there, diagonal=0):
+    """exp(here_t - there_s) for s <= t + diagonal, 0 for the others: [..., t, s]."""
+    difference = here[..., :, None] - there[..., None, :]
+    past = torch.ones_like(difference, dtype=torch.bool).tril(diagonal)
+    return difference.masked_fill(~past, -torch.inf).exp()
+
+
+def mix(weights, sums):
+    """For each chunk t the sum over chunks s of weights [..., t, s] times sums [..., s, :, :]."""
+    return (weights @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])

@@ -74,7 +74,8 @@ def figures_table(report):
 def text(config, dtype, report):
     run = report["run"]
     start = f", from the weights of `{run['start_from'].split('/')[-1]}`" if run["start_from"] else ""
-    items = run["steps"] * run["batch"] * config["model"]["position"]["length"]
+    items = run["steps"] * run["batch"] * report["length"]
+    length = f" --length {report['length']}" if run["endless"] else ""
     return f"""\
 # {config['name']}
 
@@ -83,7 +84,7 @@ A linear transformer that {KINDS[run['dataset']]}, run as a recurrent network.
 {bundle_format.card_table(config, dtype)}
 ## Training
 
-{run['steps']:,} steps of {run['batch']} sequences{start}: {items / 1e6:,.1f} million values in
+{run['steps']:,} steps of {run['batch']} sequences of {report['length']:,}{start}: {items / 1e6:,.1f} million values in
 {report['seconds'] / 60:,.0f} minutes on {report['device']}, with products in {run['precision']}. AdamW, learning rate
 up to {run['lr']:g}, half a cosine; torch {report['torch']}. By `training/train.py`, with seed {run['seed']}.
 
@@ -94,7 +95,7 @@ Computed by the trainer in fp32 with the weights as they are stored. Through the
 (without `--first`: all):
 
 ```sh
-training/evaluate.py --runnel build/release/runnel --dataset {run['dataset']} --data DIR --first 100 zoo/{config['name']}
+training/evaluate.py --runnel build/release/runnel --dataset {run['dataset']}{length} --data DIR --first 100 zoo/{config['name']}
 ```
 
 ## Data

@@ -147,16 +147,22 @@ class Text:
     HELD_OUT = "time_machine"
 
     def __init__(self, books, length):
-        self.length = length
+        self.length, self.book = length, books[self.HELD_OUT]
         train = b"\n".join(text for name, text in sorted(books.items()) if name != self.HELD_OUT)
         self.train = np.frombuffer(b"\n" + train, np.uint8)
         starts = np.flatnonzero(self.train == 10)
         self.starts = starts[starts < len(self.train) - length]
-        self.held_out = {"a book held out": windows(books[self.HELD_OUT], length)}
+        self.held_out = {"a book held out": windows(self.book, length)}
 
     def batch(self, seed, step, size):
         starts = generator(seed, step).choice(self.starts, size)
         return Sequences(self.train[starts[:, None] + np.arange(self.length + 1)])
+
+    def after(self, count):
+        """The held-out book as one sequence that begins with `count` bytes of the others; only the book counts."""
+        check(count < len(self.train), f"--after: expected less than {len(self.train)}, found {count}")
+        values = np.concatenate([self.train[: count + 1], np.frombuffer(self.book, np.uint8)])
+        return Sequences(values[None], (np.arange(len(values) - 1) >= count)[None])
 
 
 def windows(text, length):

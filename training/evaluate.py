@@ -4,6 +4,9 @@
 The data are those that training/train.py holds out, read from --data. What is printed is what the card says, within
 what fp32 leaves open; a server that is named with --server has a precision of its own. For `copy` also how many sequences
 the model says again without a fault, when it goes on greedily from the first half.
+
+A model of text without a last position can also be measured far from the beginning: --after N scores the held-out book
+as one sequence, after N bytes of the other books.
 """
 
 import argparse
@@ -31,6 +34,7 @@ except ImportError as error:
 EXAMPLES = """examples:
   evaluate.py --runnel build/release/runnel --dataset mnist --data data --first 100 zoo/mnist-small
   evaluate.py --server 127.0.0.1:50051 --dataset text --data data zoo/text
+  evaluate.py --runnel build/release/runnel --dataset text --data data --after 1000000 zoo/text-endless-small
 """
 
 
@@ -52,13 +56,26 @@ def parse_arguments(argv):
     add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
     add("--work", default="build/train", metavar="DIR", help="for decoded images (default: build/train)")
     add("--first", type=int, default=1 << 30, metavar="N", help="sequences of each held-out set (default: all)")
+    add("--length", type=int, metavar="N", help="of held-out sequences, where the model sets none (default: 1024)")
+    add("--after", type=int, metavar="N", help="score a text as one sequence, after N bytes of others")
     add("--runnel", metavar="PROGRAM", help="serves the bundle while this runs")
     add("--server", metavar="ADDRESS", help="in place of --runnel: a server that has the bundle")
     add("--threads", type=int, default=0, metavar="N", help="of the server (default: one per core)")
     add("--json", action="store_true", help="print figures as JSON, unrounded")
     args = parser.parse_args(argv)
     check(args.first >= 1, f"--first: expected at least 1, found {args.first}")
+    check(args.length is None or args.length >= 1, f"--length: expected at least 1, found {args.length}")
+    check(args.after is None or args.after >= 0, f"--after: expected at least 0, found {args.after}")
+    check(args.after is None or args.dataset == "text", "--after goes with --dataset text")
     return args
+
+
+def sequence_length(config, args):
+    """Inputs of a held-out sequence, or None for the data set's own."""
+    length = config["model"]["position"].get("length")
+    for flag, value in (("--length", args.length), ("--after", args.after)):
+        check(length is None or value is None, f"{flag}: sequences of {config['name']} have {length} inputs at most")
+    return length or args.length
 
 
 def evaluate(client, sequences):
@@ -89,12 +106,14 @@ def said_again(client, sequences):
 def run(argv):
     args = parse_arguments(argv)
     config = read_json(os.path.join(args.bundle, "config.json"), "BUNDLE")
-    length = config["model"]["position"].get("length")
-    data = datasets.load(args.dataset, args.data, args.work, length)
+    data = datasets.load(args.dataset, args.data, args.work, sequence_length(config, args))
+    held_out_sets = data.held_out
+    if args.after is not None:
+        held_out_sets = {f"a book held out, after {args.after:,} bytes of others": data.after(args.after)}
     flags = ("--threads", str(args.threads), "--precision", "fp32")  # the precision of the card
     report = {}
     with serving.connect(args.bundle, args.runnel, args.server, flags) as client:
-        for name, held_out in data.held_out.items():
+        for name, held_out in held_out_sets.items():
             sequences = held_out.first(args.first)
             bits, items = evaluate(client, sequences)
             report[name] = card.figure(len(held_out), bits, items, 0)

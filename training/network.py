@@ -17,14 +17,25 @@ class Attention(nn.Module):
         self.key_projection = nn.Linear(model["width"], queries)
         self.value_projection = nn.Linear(model["width"], values)
         self.out_projection = nn.Linear(values, model["width"])
+        self.gate = None
+        if model["attention"].get("gate"):
+            self.gate = nn.Linear(model["width"], self.heads)
+            with torch.no_grad():
+                self.gate.bias.copy_(torch.logit(1 - 1 / memory_lengths(self.heads)))
 
     def forward(self, x):
         projections = (self.query_projection, self.key_projection, self.value_projection)
         q, k, v = (
             project(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for project in projections
         )
-        y = causal_linear_attention(q, k, v, self.eps)
+        gate = None if self.gate is None else self.gate(x).transpose(-1, -2)
+        y = causal_linear_attention(q, k, v, self.eps, gate=gate)
         return self.out_projection(y.transpose(-2, -3).flatten(-2))
+
+
+def memory_lengths(heads):
+    """How many values each head remembers at first: the last few, which stand in for positions, up to a hundred."""
+    return torch.logspace(1, 7, heads, base=2)
 
 
 class Layer(nn.Module):

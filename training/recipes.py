@@ -27,8 +27,12 @@ HEAD_SIZE = 32
 COMPONENTS = 10
 
 
-def spec(name, data, layers, heads):
-    """The config.json of a network for a data set."""
+def spec(name, data, layers, heads, endless=False):
+    """The config.json of a network for a data set.
+
+    An endless one has no last position: it has no positions at all, and a gate, by which it forgets. Its state keeps
+    its size in numbers however many values it has seen, and what it learns at one length holds at any other.
+    """
     width = heads * HEAD_SIZE
     config = {
         "runnel_bundle": bundle_format.FORMAT,
@@ -50,6 +54,10 @@ def spec(name, data, layers, heads):
         },
         "values": data.values,
     }
+    if endless:
+        config["model"]["attention"]["gate"] = True
+        config["model"]["embedding"]["value_width"] = width
+        config["model"]["position"] = {"kind": "none"}
     if data.begin:
         config["begin"] = data.begin
     if data.image:

@@ -95,6 +95,11 @@ def add_recipe_flags(add):
         default="paper",
         help="paper (default): the paper's network, for a GPU; small: what a CPU can train",
     )
+    add(
+        "--endless",
+        action="store_true",
+        help="without positions and with a gate: sequences have no last value (text alone)",
+    )
     add("--layers", type=int, metavar="N")
     add("--heads", type=int, metavar="N", help="of 32; the width follows")
     add("--length", type=int, metavar="N", help="inputs of a sequence (text and copy alone)")
@@ -157,6 +162,10 @@ def check_arguments(args):
         args.length is None or args.dataset in datasets.LENGTHS,
         f"--length: {args.dataset} has a length of its own; it goes with text and copy",
     )
+    check(
+        not args.endless or args.dataset == "text",
+        f"--endless: sequences of {args.dataset} have an end; it goes with text",
+    )
     if args.device is None:
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     check(
@@ -179,14 +188,14 @@ def make_run(args):
             run[key] = getattr(args, key)
     if args.minutes is not None:
         run["steps"] = None
-    for key in ("dataset", "seed", "precision", "start_from"):
+    for key in ("dataset", "seed", "precision", "start_from", "endless"):
         run[key] = getattr(args, key)
     return run
 
 
 def prepare(args, run, data):
     """The training where it stands: at its start, or where the last checkpoint left it."""
-    config = recipes.spec(args.name, data, run["layers"], run["heads"])
+    config = recipes.spec(args.name, data, run["layers"], run["heads"], run["endless"])
     bundle_format.check_config(config)
     training = Training(config, data, run, args.device)
     path = os.path.join(args.work, args.name + ".pth")
@@ -247,6 +256,7 @@ def train(argv):
         "device": torch.cuda.get_device_name() if args.device != "cpu" else "CPU",
         "seconds": round(training.seconds),
         "unit": data.unit,
+        "length": data.length,
         "figures": figures(training, args),
         "curve": training.curve,
     }

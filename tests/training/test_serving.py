@@ -46,9 +46,9 @@ class ServingTest(ToolTest):
         self.assertEqual((code, err), (0, ""), err)
         return out
 
-    def assert_served_as_trained(self, dataset, *flags):
+    def assert_served_as_trained(self, dataset, *flags, evaluated=()):
         trained = self.train(dataset, *flags)
-        served = json.loads(self.tool(evaluate, dataset, "--threads", "1", "--json", "--first", "500"))
+        served = json.loads(self.tool(evaluate, dataset, "--threads", "1", "--json", "--first", "500", *evaluated))
         self.assertEqual(served.keys(), trained.keys())
         for name, figure in trained.items():
             for key in ("available", "sequences", "items"):
@@ -83,7 +83,7 @@ class ServingTest(ToolTest):
         self.assertEqual(self.png_size("completions.png"), (8 * 30 + 2, 8 * 30 + 2))
         self.assertEqual(self.png_size("strip.png"), (4 * 30 + 2, 30 + 2))
 
-    def test_text(self):
+    def put_books(self):
         book = "*** START OF A BOOK ***\n" + "It was a dark night,\nand é.\n" * 30 + "*** END OF A BOOK ***\n"
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:xz") as tar:
@@ -92,9 +92,21 @@ class ServingTest(ToolTest):
                 member.size = len(book.encode())
                 tar.addfile(member, io.BytesIO(book.encode()))
         self.put("text/gutenberg-english.tar.xz", content.getvalue())
+
+    def test_text(self):
+        self.put_books()
         self.assert_served_as_trained("text", "--length", "60", "--dtype", "f32")
         self.tool(gallery, "text", "--out", self.path("pictures"), "--values", "40")
         self.assertTrue(1 <= os.path.getsize(self.path("pictures", "sample.txt")) <= 41)
+
+    def test_endless_text(self):
+        self.put_books()
+        length = ("--length", "60")
+        served = self.assert_served_as_trained("text", "--endless", *length, "--dtype", "f32", evaluated=length)
+        for after in (0, 500):
+            [far] = json.loads(self.tool(evaluate, "text", "--json", "--after", str(after))).values()
+            self.assertEqual((far["sequences"], far["items"]), (1, len(b"It was a dark night,\nand \xc3\xa9.\n") * 30))
+            self.assertAlmostEqual(far["bits"], served["a book held out"]["bits"], delta=0.2)
 
     def test_the_copy_task(self):
         served = self.assert_served_as_trained("copy", "--length", "31")["fresh sequences"]
@@ -121,6 +133,8 @@ class ServingTest(ToolTest):
             (["--runnel", self.path("none")], "--runnel", "No such file"),
             (["--server", "127.0.0.1:1"], "UNAVAILABLE"),
             (["--runnel", RUNNEL, "--first", "0"], "--first", "found 0"),
+            (["--runnel", RUNNEL, "--length", "9"], "--length", "31 inputs at most"),
+            (["--runnel", RUNNEL, "--after", "9"], "--after", "--dataset text"),
         ):
             with self.subTest(argv):
                 self.assert_refused(evaluate, [*common, *argv], *parts)

@@ -35,14 +35,17 @@ def quadratic(q, k, v, eps):
     return weights @ v / (weights.sum(-1, keepdim=True) + eps)
 
 
-def recurrent(q, k, v, eps):
+def recurrent(q, k, v, eps, gate=None):
     q, k = attention.feature_map(q), attention.feature_map(k)
+    kept = torch.ones_like(k[..., 0]) if gate is None else gate.sigmoid()
+    new = torch.ones_like(kept) if gate is None else 1 - kept
     S = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1], dtype=k.dtype)
     z = torch.zeros(*k.shape[:-2], k.shape[-1], dtype=k.dtype)
     outputs = []
     for i in range(q.shape[-2]):
-        S = S + k[..., i, :, None] * v[..., i, None, :]
-        z = z + k[..., i, :]
+        added = new[..., i, None] * k[..., i, :]
+        S = kept[..., i, None, None] * S + added[..., :, None] * v[..., i, None, :]
+        z = kept[..., i, None] * z + added
         above = (q[..., i, :, None] * S).sum(-2)
         outputs.append(above / ((q[..., i, :] * z).sum(-1, keepdim=True) + eps))
     return torch.stack(outputs, -2)
@@ -66,6 +69,24 @@ class AttentionTest(unittest.TestCase):
                 found = attention.causal_linear_attention(q, k, v, 1e-6, chunk)
                 self.assertEqual(found.dtype, torch.float64)
                 torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+    def test_a_gate_forgets_as_step_by_step(self):
+        for length in (1, 15, 16, 17, 100):
+            q, k, v = inputs(length)
+            gate = 6 * random(2, 3, length, seed=3)  # from almost everything forgotten to almost nothing
+            expected = recurrent(q, k, v, 1e-6, gate)
+            for chunk in (1, 3, 16, 64):
+                found = attention.causal_linear_attention(q, k, v, 1e-6, chunk, gate)
+                torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+    def test_gradients_of_a_gate(self):
+        q, k, v = (x[:1, :2].clone().requires_grad_() for x in inputs(7))
+        gate = (6 * random(1, 2, 7, seed=3)).requires_grad_()
+        self.assertTrue(
+            torch.autograd.gradcheck(
+                lambda *x: attention.causal_linear_attention(*x[:3], 1e-6, 3, x[3]), (q, k, v, gate)
+            )
+        )
 
     def test_sums_are_fp32_whatever_comes_in(self):
         q, k, v = (x.bfloat16() for x in inputs(200))
@@ -121,6 +142,7 @@ class NetworkTest(ToolTest):
         self.assert_as_the_reference("--activation", "gelu", "--no-final-norm", "--value-size", "5")
         self.assert_as_the_reference("--endless", "--symbols", "abcde", "--combine", "add")
         self.assert_as_the_reference("--endless", "--position-kind", "none", "--values", "9")
+        self.assert_as_the_reference("--endless", "--position-kind", "none", "--gate", "--text")
 
     def test_the_recipes_are_the_papers_networks(self):
         class Data:
@@ -131,6 +153,18 @@ class NetworkTest(ToolTest):
         self.assertEqual(bundle_format.parameters(config), 6_359_070)
         self.assertEqual(set(Network(config).state_dict()), set(bundle_format.expected_tensors(config)))
         self.assertEqual([recipes.RECIPES[d]["paper"]["layers"] for d in ("mnist", "cifar10")], [8, 16])
+
+    def test_an_endless_network_has_no_positions_and_forgets(self):
+        class Data:
+            image, values, begin, length, unit = None, 256, {"value": 10}, 60, "byte"
+
+        config = recipes.spec("t", Data, 2, 4, endless=True)
+        bundle_format.check_config(config)
+        self.assertEqual(config["model"]["position"], {"kind": "none"})
+        state = Network(config).state_dict()
+        self.assertEqual(set(state), set(bundle_format.expected_tensors(config)))
+        memory = 1 / torch.sigmoid(-state["transformer.layers.1.attention.gate.bias"])
+        torch.testing.assert_close(memory, torch.tensor([2.0, 8.0, 32.0, 128.0]))
 
 
 class HeadTest(unittest.TestCase):
@@ -221,6 +255,9 @@ class DataTest(ToolTest):
         files = {f"{name}.txt": frame.format(body).encode() for name in ("time_machine", "other")}
         archive(os.path.join(self.directory("text"), "gutenberg-english.tar.xz"), "w:xz", files)
         data = datasets.load("text", self.path("data"), None, 50)
+        [row], [counted] = data.after(70).values, data.after(70).counted
+        self.assertEqual(row[1:][counted].tobytes(), b'"It\'s here,"\nhe said--\n\nand left.\n' * 20)
+        self.assertEqual((row[0], int(np.argmax(counted))), (10, 70))
         held_out = data.held_out["a book held out"]
         book = b"".join(row[1:][counted].tobytes() for row, counted in zip(held_out.values, held_out.counted))
         self.assertEqual(book, b'"It\'s here,"\nhe said--\n\nand left.\n' * 20)
@@ -327,6 +364,7 @@ class RunTest(ToolTest):
             (["--fresh", "--start-from", self.path("none")], "no such file"),
             (["--fresh", "--start-from", self.path("work", "tiny.pth"), "--heads", "2"], "expected shape", "found"),
             (["--name", "A"], "name", "'A'"),
+            (["--endless"], "--endless", "copy", "goes with text"),
         ):
             with self.subTest(argv):
                 self.assert_refused(train, [*common, *argv], *parts)
