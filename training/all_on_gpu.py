@@ -24,7 +24,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "python")]
 
 import card
 import datasets
-from runnel_client.bundle_format import BundleError, check
+from runnel_client.bundle import BundleError, check
 
 # What is trained, at which size, and its share of the time. The largest last: it is what a short time cuts into.
 PLAN = (("copy", "small", 0.06), ("mnist", "paper", 0.28), ("text", "paper", 0.16), ("cifar10", "paper", 0.50))

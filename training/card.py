@@ -2,7 +2,7 @@
 
 import math
 
-from runnel_client import bundle_format
+from runnel_client import bundle
 
 KINDS = {
     "mnist": "generates handwritten digits, byte by byte",
@@ -81,7 +81,7 @@ def text(config, dtype, report):
 
 A linear transformer that {KINDS[run['dataset']]}, run as a recurrent network.
 
-{bundle_format.card_table(config, dtype)}
+{bundle.card_table(config, dtype)}
 ## Training
 
 {run['steps']:,} steps of {run['batch']} sequences of {report['length']:,}{start}: {items / 1e6:,.1f} million values in

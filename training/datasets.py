@@ -18,7 +18,7 @@ import tarfile
 
 import numpy as np
 
-from runnel_client.bundle_format import BundleError, check
+from runnel_client.bundle import BundleError, check
 
 
 class Sequences:

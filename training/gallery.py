@@ -22,7 +22,7 @@ try:
 
     import datasets
     from runnel_client import serving
-    from runnel_client.bundle_format import BundleError, check, read_json
+    from runnel_client.bundle import BundleError, check, read_json
 except ImportError as error:
     print(
         f"gallery.py: error: {error.name} is missing; on Debian: apt install python3-numpy",

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runnel_client import bundle_format
+from runnel_client import bundle
 from attention import causal_linear_attention
 
 
@@ -72,7 +72,7 @@ class Encoder(nn.Module):
 class PositionTable(nn.Module):
     def __init__(self, length, width):
         super().__init__()
-        self.register_buffer("pe", torch.from_numpy(bundle_format.sinusoids(length, width)))
+        self.register_buffer("pe", torch.from_numpy(bundle.sinusoids(length, width)))
 
 
 class Network(nn.Module):
@@ -83,11 +83,11 @@ class Network(nn.Module):
         self.config, model = config, config["model"]
         self.value_embedding = nn.Embedding(config["values"], model["embedding"]["value_width"])
         if model["position"]["kind"] == "table":
-            width = bundle_format.position_width(model)
+            width = bundle.position_width(model)
             self.pos_embedding = PositionTable(model["position"]["length"], width)
         self.computed = None  # sinusoidal positions, as far as they were needed
         self.transformer = Encoder(model)
-        self.predictor = nn.Linear(model["width"], bundle_format.head_width(config))
+        self.predictor = nn.Linear(model["width"], bundle.head_width(config))
 
     def forward(self, values):
         x = self.value_embedding(values)
@@ -108,6 +108,6 @@ class Network(nn.Module):
         if model["position"]["kind"] == "table":
             return self.pos_embedding.pe[:, :length]
         if self.computed is None or self.computed.shape[1] < length:
-            table = bundle_format.sinusoids(length, bundle_format.position_width(model))
+            table = bundle.sinusoids(length, bundle.position_width(model))
             self.computed = torch.from_numpy(table).to(like)
         return self.computed[:, :length].to(like)

@@ -1,6 +1,6 @@
 """The sizes of networks, and how each is trained: what a name such as `mnist paper` stands for."""
 
-from runnel_client import bundle_format
+from runnel_client import bundle
 
 # batch: sequences a step; lr: at its peak; warmup: steps to get there; steps: where no budget of time says otherwise.
 # mnist, cifar10 and copy at size `paper` are the networks of Katharopoulos et al. 2020. There is no text in the paper:
@@ -35,7 +35,7 @@ def spec(name, data, layers, heads, endless=False):
     """
     width = heads * HEAD_SIZE
     config = {
-        "runnel_bundle": bundle_format.FORMAT,
+        "runnel_bundle": bundle.FORMAT,
         "name": name,
         "model": {
             "layers": layers,

@@ -28,12 +28,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 try:
     import torch
 
-    from runnel_client import bundle_format
+    from runnel_client import bundle
     import card
-    from runnel_client import checkpoint_file
+    from runnel_client import checkpoint
     import datasets
     import recipes
-    from runnel_client.bundle_format import BundleError, check
+    from runnel_client.bundle import BundleError, check
     from trainer import Training, evaluate
 except ImportError as error:
     print(
@@ -143,7 +143,7 @@ def add_running_flags(add):
     )
     add(
         "--dtype",
-        choices=tuple(bundle_format.DTYPES),
+        choices=tuple(bundle.DTYPES),
         default="bf16",
         help="of the stored weights (default: bf16)",
     )
@@ -196,7 +196,7 @@ def make_run(args):
 def prepare(args, run, data):
     """The training where it stands: at its start, or where the last checkpoint left it."""
     config = recipes.spec(args.name, data, run["layers"], run["heads"], run["endless"])
-    bundle_format.check_config(config)
+    bundle.check_config(config)
     training = Training(config, data, run, args.device)
     path = os.path.join(args.work, args.name + ".pth")
     if os.path.exists(path) and not args.fresh:
@@ -211,13 +211,13 @@ def prepare(args, run, data):
 
 def start_from(training, path):
     state = training.network.state_dict()
-    tensors = checkpoint_file.Checkpoint(path).tensors
+    tensors = checkpoint.Checkpoint(path).tensors
     for name, tensor in state.items():
         check(name in tensors, f"{path}: tensor '{name}' is missing")
         check(
             tensors[name].shape == tensor.shape,
-            f"{path}: tensor '{name}': expected shape {bundle_format.shape_text(tensor.shape)}, "
-            f"found {bundle_format.shape_text(tensors[name].shape)}",
+            f"{path}: tensor '{name}': expected shape {bundle.shape_text(tensor.shape)}, "
+            f"found {bundle.shape_text(tensors[name].shape)}",
         )
     training.network.load_state_dict({name: tensors[name] for name in state})
 
@@ -262,11 +262,11 @@ def train(argv):
     }
     config = training.network.config
     text = card.text(config, args.dtype, report)
-    bundle_format.write_bundle(args.out, config, tensors.__getitem__, args.dtype, text)
+    bundle.write_bundle(args.out, config, tensors.__getitem__, args.dtype, text)
     with open(os.path.join(args.work, args.name + ".json"), "w", encoding="utf-8") as file:
         json.dump(report, file)
         file.write("\n")
-    print(bundle_format.summary(args.out, config))
+    print(bundle.summary(args.out, config))
     return 0
 
 

@@ -8,9 +8,9 @@ import time
 import torch
 from torch import nn
 
-from runnel_client import bundle_format
-from runnel_client import checkpoint_file
-from runnel_client.bundle_format import check
+from runnel_client import bundle
+from runnel_client import checkpoint
+from runnel_client.bundle import check
 from heads import log_probs
 from network import Network
 from progress import Progress
@@ -143,7 +143,7 @@ class Training:
 
     def resume(self, path):
         """Goes on from a checkpoint of the same run."""
-        saved = checkpoint_file.load(path)
+        saved = checkpoint.load(path)
         for key, value in self.run.items():
             found = saved.get("run", {}).get(key)
             check(
@@ -161,7 +161,7 @@ class Training:
         types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
         state = self.network.state_dict()
         for name, tensor in state.items():
-            tensor.copy_(tensor.to(types[bundle_format.stored_dtype(name, dtype)]))
+            tensor.copy_(tensor.to(types[bundle.stored_dtype(name, dtype)]))
         return {name: tensor.float().cpu().numpy() for name, tensor in state.items()}
 
 

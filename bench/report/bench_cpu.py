@@ -185,10 +185,10 @@ class Bench:
 
     def model(self):
         """The sizes that the bundle says."""
-        from runnel_client import bundle_format  # pylint: disable=import-outside-toplevel
+        from runnel_client import bundle  # pylint: disable=import-outside-toplevel
 
         config = json.loads((self.folder / "mnist" / "config.json").read_text(encoding="utf-8"))
-        return {**config["model"], "outputs": bundle_format.head_width(config)}
+        return {**config["model"], "outputs": bundle.head_width(config)}
 
     def throughput(self):
         """Medians over the rounds, and the runs that they are of."""

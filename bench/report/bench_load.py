@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 import plot_load
 from runnel_client import serving
-from runnel_client.bundle_format import BundleError
+from runnel_client.bundle import BundleError
 
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64

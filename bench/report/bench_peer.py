@@ -32,8 +32,8 @@ try:
     import torch
     import torch.nn.functional as F
 
-    from runnel_client import bundle_format
-    from runnel_client.bundle_format import BundleError, check
+    from runnel_client import bundle
+    from runnel_client.bundle import BundleError, check
 except ImportError as missing:
     print(f"bench_peer.py: error: {missing.name} is missing; on Debian: apt install python3-numpy python3-torch "
           "libopenblas0-openmp", file=sys.stderr)
@@ -107,24 +107,24 @@ class Peer(torch.nn.Module):
 
     def __init__(self, directory):
         super().__init__()
-        self.config = bundle_format.read_json(os.path.join(directory, "config.json"), "bundle")
+        self.config = bundle.read_json(os.path.join(directory, "config.json"), "bundle")
         model = self.config["model"]
         check(model["attention"]["feature_map"] == "elu",
               f"{directory}: expected the feature map 'elu', found '{model['attention']['feature_map']}'")
         self.combine, self.position = model["embedding"]["combine"], model["position"]["kind"]
         self.is_mixture = model["head"]["kind"] == "mixture_of_logistics"
         self.length = model["position"].get("length")
-        self.position_width = bundle_format.position_width(model)
+        self.position_width = bundle.position_width(model)
         self.value_embedding = torch.nn.Embedding(self.config["values"], model["embedding"]["value_width"])
         self.transformer = Transformer(model)
-        self.predictor = torch.nn.Linear(model["width"], bundle_format.head_width(self.config))
+        self.predictor = torch.nn.Linear(model["width"], bundle.head_width(self.config))
         self.load(os.path.join(directory, "model.safetensors"))
         self.eval()
 
     def load(self, path):
-        stored = bundle_format.read_safetensors(path)
+        stored = bundle.read_safetensors(path)
         tensors = {name: torch.from_numpy(values.copy()) for name, values in stored.items()}
-        table = tensors.pop(bundle_format.POSITION_TABLE, None)
+        table = tensors.pop(bundle.POSITION_TABLE, None)
         self.table = None if table is None else table[0]
         self.load_state_dict(tensors)
 

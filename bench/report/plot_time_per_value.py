@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
 from runnel_client import serving
-from runnel_client.bundle_format import BundleError
+from runnel_client.bundle import BundleError
 
 LAYERS, WIDTH, HEADS, FFN = 8, 256, 8, 1024
 HEAD_SIZE = WIDTH // HEADS

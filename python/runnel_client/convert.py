@@ -17,9 +17,9 @@ import sys
 try:
     import torch
 
-    from runnel_client import bundle_format
-    from runnel_client import checkpoint_file
-    from runnel_client.bundle_format import BundleError, check, shape_text
+    from runnel_client import bundle
+    from runnel_client import checkpoint
+    from runnel_client.bundle import BundleError, check, shape_text
 except ImportError as error:
     print(
         f"runnel-convert: error: {error.name} is missing; "
@@ -48,7 +48,7 @@ LAYER_MODULES = (
     "norm1",
     "norm2",
 )
-OMEGA = bundle_format.INNER_MAP + "omega"
+OMEGA = bundle.INNER_MAP + "omega"
 LAYER_TENSORS = tuple(f"{module}.{kind}" for module in LAYER_MODULES for kind in ("weight", "bias"))
 
 # What other attention leaves in a layer, and why it cannot be served.
@@ -131,7 +131,7 @@ def add_model_flags(add):
     add("--norm-eps", type=float, default=1e-5, metavar="X", help="of LayerNorm (default: 1e-5)")
     add(
         "--dtype",
-        choices=tuple(bundle_format.DTYPES),
+        choices=tuple(bundle.DTYPES),
         default="f32",
         help="of the stored weights (default: f32)",
     )
@@ -140,7 +140,7 @@ def add_model_flags(add):
 def add_feature_flags(add):
     add(
         "--feature-map",
-        choices=bundle_format.FEATURE_MAPS,
+        choices=bundle.FEATURE_MAPS,
         default="elu",
         help="of the attention (default: elu, which is elu(x) + 1)",
     )
@@ -160,7 +160,7 @@ def add_feature_flags(add):
     add("--smoothing", type=float, metavar="X", help="of smoothed_fourier (default: 1)")
     add(
         "--kernel",
-        choices=bundle_format.KERNELS,
+        choices=bundle.KERNELS,
         help="kernel_fn of generalized features (default: relu)",
     )
     add(
@@ -284,7 +284,7 @@ def refuse_other_attention(tensors, prefix, feature_map):
     for name in tensors:
         if not name.startswith(prefix + "layers."):
             continue
-        if feature_map in bundle_format.RANDOM_FEATURES and name.endswith(f".{OMEGA}"):
+        if feature_map in bundle.RANDOM_FEATURES and name.endswith(f".{OMEGA}"):
             continue
         for part, reason in REFUSED:
             check(f".{part}" not in name, f"tensor '{name}': {reason}")
@@ -356,8 +356,8 @@ def take_encoder(parts, prefix):
             layers.setdefault(int(match.group(1)), set()).add(match.group(2))
     count = max(layers) + 1
     check(
-        count <= bundle_format.MAX_LAYERS,
-        f"'{prefix}layers.{count - 1}': expected at most {bundle_format.MAX_LAYERS} layers",
+        count <= bundle.MAX_LAYERS,
+        f"'{prefix}layers.{count - 1}': expected at most {bundle.MAX_LAYERS} layers",
     )
     for index in range(count):
         for tensor in LAYER_TENSORS:
@@ -453,7 +453,7 @@ def take_position(parts, width, value_width, args):
         position = {"kind": args.position_kind}
         length = args.length
         if length is None and args.image is not None:
-            length = bundle_format.image_bytes(args.image) - 1
+            length = bundle.image_bytes(args.image) - 1
         if length is not None:
             position["length"] = length
         combine = "add" if args.position_kind == "sinusoidal" and value_width == width else "concat"
@@ -466,7 +466,7 @@ def take_position(parts, width, value_width, args):
     table = parts.all[name]
     if table.dim() == 2:
         parts.all[name] = table = table.unsqueeze(0)
-    table = parts.take(name, bundle_format.POSITION_TABLE, 3)
+    table = parts.take(name, bundle.POSITION_TABLE, 3)
     check(
         table.shape[0] == 1,
         f"tensor '{name}': expected [1, length, width], found {shape_text(table.shape)}",
@@ -544,16 +544,16 @@ def choose_attention(args, query_size, projections):
     for key in given:
         fits = {"smoothing": ("smoothed_fourier",), "kernel": ("generalized",)}
         check(
-            kind in fits.get(key, bundle_format.RANDOM_FEATURES),
+            kind in fits.get(key, bundle.RANDOM_FEATURES),
             f"--{key} says nothing about the feature map {kind}",
         )
-    if kind not in bundle_format.RANDOM_FEATURES:
+    if kind not in bundle.RANDOM_FEATURES:
         return attention
     usual = {"features": query_size}
     if kind == "generalized":
         usual = {"features": projections, "kernel": "relu"}
     attention |= usual | given
-    found = bundle_format.projections(attention)
+    found = bundle.projections(attention)
     possible = f"{projections}"
     if kind != "generalized":
         least = 2 * projections + (kind == "smoothed_fourier")
@@ -586,7 +586,7 @@ def choose_head(outputs, vocabulary, image):
 def check_image_length(image, embedding, position):
     """An impossible shape, with those that are possible."""
     length = position.get("length")
-    if image is None or length is None or length == bundle_format.image_bytes(image) - 1:
+    if image is None or length is None or length == bundle.image_bytes(image) - 1:
         return
     total = length + 1
     possible = [
@@ -598,7 +598,7 @@ def check_image_length(image, embedding, position):
     more = f", such as {' or '.join(possible)}" if possible else ""
     shape = "x".join(str(image[key]) for key in ("height", "width", "channels"))
     raise BundleError(
-        f"--image {shape} is impossible: it has {bundle_format.image_bytes(image)} bytes, and with "
+        f"--image {shape} is impossible: it has {bundle.image_bytes(image)} bytes, and with "
         f"{length} positions height * width * channels must be {total}{more}"
     )
 
@@ -610,7 +610,7 @@ def choose_begin(args, notes):
         "--begin and --begin-histogram exclude each other; give one",
     )
     if args.begin_histogram is not None:
-        histogram = bundle_format.read_json(args.begin_histogram, "--begin-histogram")
+        histogram = bundle.read_json(args.begin_histogram, "--begin-histogram")
         check(
             isinstance(histogram, list), f"{args.begin_histogram}: expected a JSON array of numbers"
         )
@@ -649,7 +649,7 @@ def build(tensors, args, notes):
     parts = Parts(tensors)
     layers, final_norm = take_encoder(parts, prefix)
     projections = None
-    if args.feature_map in bundle_format.RANDOM_FEATURES:
+    if args.feature_map in bundle.RANDOM_FEATURES:
         projections = take_omega(parts, prefix, layers)
     first = "transformer.layers.0."
     queries, width = parts.taken[first + "attention.query_projection.weight"].shape
@@ -665,7 +665,7 @@ def build(tensors, args, notes):
     heads = choose_heads(queries, values, args.heads)
     check_image_length(args.image, embedding, position)
     config = {
-        "runnel_bundle": bundle_format.FORMAT,
+        "runnel_bundle": bundle.FORMAT,
         "name": args.name if args.name is not None else default_name(args.out),
         "model": {
             "layers": layers,
@@ -693,7 +693,7 @@ def build(tensors, args, notes):
         config["begin"] = begin
     if args.image is not None:
         config["image"] = args.image
-    symbols = bundle_format.parse_symbols(args.symbols, args.symbols_file)
+    symbols = bundle.parse_symbols(args.symbols, args.symbols_file)
     if symbols is not None:
         config["symbols"] = symbols
     check(
@@ -723,7 +723,7 @@ def card_text(config, sources, args):
     kind = "images, byte by byte" if "image" in config else "sequences"
     lines.append(f"A linear transformer that generates {kind}, run as a recurrent network.\n")
     lines += [note.strip() + "\n" for note in args.card_note]
-    lines.append(bundle_format.card_table(config, args.dtype))
+    lines.append(bundle.card_table(config, args.dtype))
     lines.append("Converted from:\n")
     lines.append("| checkpoint | iteration | SHA-256 |\n| --- | --- | --- |")
     for source in sources:
@@ -737,18 +737,18 @@ def card_text(config, sources, args):
 
 def convert(argv):
     args = parse_arguments(argv)
-    args.image = bundle_format.parse_image(args.image) if args.image is not None else None
+    args.image = bundle.parse_image(args.image) if args.image is not None else None
     notes = []
-    sources = [checkpoint_file.Checkpoint(path) for path in args.checkpoint]
-    config, tensors = build(checkpoint_file.merge(sources), args, notes)
+    sources = [checkpoint.Checkpoint(path) for path in args.checkpoint]
+    config, tensors = build(checkpoint.merge(sources), args, notes)
     card = card_text(config, sources, args)
     tokenizer = None if args.tokenizer is None else read_text("--tokenizer", args.tokenizer)
 
     def make(name):
         return tensors[name].to(torch.float32).numpy()
 
-    bundle_format.write_bundle(args.out, config, make, args.dtype, card, tokenizer)
-    print(bundle_format.summary(args.out, config))
+    bundle.write_bundle(args.out, config, make, args.dtype, card, tokenizer)
+    print(bundle.summary(args.out, config))
     for note in notes:
         print(f"note: {note}")
 

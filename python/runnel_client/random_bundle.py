@@ -12,8 +12,8 @@ import zlib
 try:
     import numpy as np
 
-    from runnel_client import bundle_format
-    from runnel_client.bundle_format import BundleError, check
+    from runnel_client import bundle
+    from runnel_client.bundle import BundleError, check
 except ImportError as error:
     print(
         f"runnel-random-bundle: error: {error.name} is missing; on Debian: apt install python3-numpy",
@@ -126,11 +126,11 @@ def add_size_flags(add):
     add("--value-size", type=int, help="of each head's values")
     add("--ffn", type=int, help="width of the feed-forward part")
     add("--activation", choices=("relu", "gelu"))
-    add("--feature-map", choices=bundle_format.FEATURE_MAPS, default="elu", help="(default: elu)")
+    add("--feature-map", choices=bundle.FEATURE_MAPS, default="elu", help="(default: elu)")
     add("--features", type=int, help="of a random feature map (default: --query-size)")
     add("--temperature", type=float, help="of a random feature map (default: as the server's)")
     add("--smoothing", type=float, help="of smoothed Fourier features (default: 1)")
-    add("--kernel", choices=bundle_format.KERNELS, help="of generalized features (default: relu)")
+    add("--kernel", choices=bundle.KERNELS, help="of generalized features (default: relu)")
     add("--normalize", action="store_true", help="queries and keys of unit length, then scaled")
     add("--gate", action="store_true", help="the state forgets")
     add("--no-final-norm", action="store_true", help="no LayerNorm after the last layer")
@@ -168,7 +168,7 @@ def add_value_flags(add):
         default="0",
         help="first value of a fresh sequence, or 'none' (default: 0)",
     )
-    add("--dtype", choices=tuple(bundle_format.DTYPES), help="of the stored weights")
+    add("--dtype", choices=tuple(bundle.DTYPES), help="of the stored weights")
 
 
 def fill_in(args):
@@ -187,7 +187,7 @@ def fill_in(args):
         "--endless and --image exclude each other: an image ends",
     )
     check(args.length is None or not args.endless, "--endless and --length exclude each other")
-    args.image = None if args.image in (None, "none") else bundle_format.parse_image(args.image)
+    args.image = None if args.image in (None, "none") else bundle.parse_image(args.image)
     if args.endless and args.position_kind == "table":
         args.position_kind = "sinusoidal"
 
@@ -195,7 +195,7 @@ def fill_in(args):
 def position_config(args):
     length = args.length
     if args.image is not None:
-        length = bundle_format.image_bytes(args.image) - 1 if length is None else length
+        length = bundle.image_bytes(args.image) - 1 if length is None else length
     check(
         args.position_kind != "table" or length is not None,
         "--length is needed: a position table ends; or say --endless",
@@ -208,7 +208,7 @@ def position_config(args):
 
 def attention_config(args):
     attention = {"feature_map": args.feature_map, "eps": 1e-6}
-    if args.feature_map in bundle_format.RANDOM_FEATURES:
+    if args.feature_map in bundle.RANDOM_FEATURES:
         attention["features"] = args.query_size if args.features is None else args.features
     if args.feature_map == "generalized":
         attention["kernel"] = args.kernel or "relu"
@@ -222,7 +222,7 @@ def attention_config(args):
 
 
 def build_config(args):
-    symbols = bundle_format.parse_symbols(args.symbols, args.symbols_file)
+    symbols = bundle.parse_symbols(args.symbols, args.symbols_file)
     values = args.values if args.values is not None else len(symbols) if symbols else 256
     alone = args.combine == "add" or args.position_kind == "none"
     value_width = args.value_width
@@ -232,7 +232,7 @@ def build_config(args):
     if args.head == "mixture":
         head = {"kind": "mixture_of_logistics", "components": args.components}
     config = {
-        "runnel_bundle": bundle_format.FORMAT,
+        "runnel_bundle": bundle.FORMAT,
         "name": args.name if args.name is not None else f"random-{args.preset}",
         "model": {
             "layers": args.layers,
@@ -287,8 +287,8 @@ def random_tensor(config, shapes, seed, name):
     """
     shape = shapes[name]
     model = config["model"]
-    if name == bundle_format.POSITION_TABLE:
-        return bundle_format.sinusoids(shape[1], shape[2])
+    if name == bundle.POSITION_TABLE:
+        return bundle.sinusoids(shape[1], shape[2])
     rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     if name == "predictor.bias" and model["head"]["kind"] == "mixture_of_logistics":
         return mixture_bias(rng, model["head"]["components"])
@@ -309,7 +309,7 @@ def card_text(config, args):
     return (
         f"# {config['name']}\n\n"
         f"Random weights (seed {args.seed}), for tests and benchmarks: it has learned nothing. "
-        "Written by `scripts/runnel-random-bundle`.\n\n" + bundle_format.card_table(config, args.dtype)
+        "Written by `scripts/runnel-random-bundle`.\n\n" + bundle.card_table(config, args.dtype)
     )
 
 
@@ -317,16 +317,16 @@ def generate(argv):
     args = parse_arguments(argv)
     check(0 <= args.seed < 1 << 63, f"--seed: expected 0 to 2^63 - 1, found {args.seed}")
     config = build_config(args)
-    bundle_format.check_config(config)
-    shapes = bundle_format.expected_tensors(config)
-    bundle_format.write_bundle(
+    bundle.check_config(config)
+    shapes = bundle.expected_tensors(config)
+    bundle.write_bundle(
         args.out,
         config,
         lambda name: random_tensor(config, shapes, args.seed, name),
         args.dtype,
         card_text(config, args),
     )
-    print(bundle_format.summary(args.out, config))
+    print(bundle.summary(args.out, config))
 
 
 def main(argv=None):

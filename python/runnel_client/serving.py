@@ -12,7 +12,7 @@ import tempfile
 import time
 from concurrent import futures
 
-from runnel_client.bundle_format import BundleError, check, read_json
+from runnel_client.bundle import BundleError, check, read_json
 
 PROTO = os.path.join(os.path.abspath(__file__).rsplit(os.sep, 3)[0], "proto")
 CHUNK = 65536  # values in one message

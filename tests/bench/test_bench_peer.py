@@ -5,7 +5,7 @@ import os
 import unittest
 
 import support
-from support import ROOT, ToolTest, bundle_format
+from support import ROOT, ToolTest, bundle
 
 support.require("torch")
 
@@ -17,13 +17,13 @@ GOLDEN = os.path.join(ROOT, "tests", "golden")
 
 
 class BenchPeerTest(ToolTest):
-    def golden_difference(self, bundle, golden):
-        stored = bundle_format.read_safetensors(os.path.join(GOLDEN, golden, "golden.bin"))
+    def golden_difference(self, model, golden):
+        stored = bundle.read_safetensors(os.path.join(GOLDEN, golden, "golden.bin"))
         log_prob = torch.from_numpy(stored["log_prob"].copy())
         values = torch.from_numpy(stored["values"].copy()).long()
         if values.dim() == 1:
             values, log_prob = values.unsqueeze(0), log_prob.unsqueeze(0)
-        return bench_peer.differences(bench_peer.Peer(bundle), values, log_prob)[0]
+        return bench_peer.differences(bench_peer.Peer(model), values, log_prob)[0]
 
     def test_equals_fast_transformers_on_zoo_mnist(self):
         self.assertLess(self.golden_difference(os.path.join(ROOT, "zoo", "mnist-small"), "zoo_mnist"), 1e-3)
@@ -35,7 +35,7 @@ class BenchPeerTest(ToolTest):
 
     def generated(self, shift=0.0, precision="fp32"):
         """What runnel generate --json would say of the first bytes of two test images."""
-        stored = bundle_format.read_safetensors(os.path.join(GOLDEN, "zoo_mnist", "golden.bin"))
+        stored = bundle.read_safetensors(os.path.join(GOLDEN, "zoo_mnist", "golden.bin"))
         samples = []
         for values, log_prob in zip(stored["values"][:2, :50], stored["log_prob"][:2, :49]):
             samples.append({"position": 0, "values": [int(value) for value in values],
@@ -43,21 +43,21 @@ class BenchPeerTest(ToolTest):
         return json.dumps({"numerics": f"cpu/avx512/{precision}/step/state-fp32", "samples": samples})
 
     def test_checks_against_generated_sequences(self):
-        bundle = os.path.join(ROOT, "zoo", "mnist-small")
-        code, out, err = self.run_tool(bench_peer, [bundle, "--check", self.write("a.json", self.generated())])
+        model = os.path.join(ROOT, "zoo", "mnist-small")
+        code, out, err = self.run_tool(bench_peer, [model, "--check", self.write("a.json", self.generated())])
         self.assertEqual((code, err), (0, ""))
         self.assertEqual((json.loads(out)["sequences"], json.loads(out)["values"]), (2, 50))
-        self.assert_refused(bench_peer, [bundle, "--check", self.write("b.json", self.generated(0.01))],
+        self.assert_refused(bench_peer, [model, "--check", self.write("b.json", self.generated(0.01))],
                             "not the same model", "0.01")
-        self.assertEqual(self.run_tool(bench_peer, [bundle, "--check", self.write("d.json", self.generated(
+        self.assertEqual(self.run_tool(bench_peer, [model, "--check", self.write("d.json", self.generated(
             0.005, "bf16"))])[0], 0)
-        self.assert_refused(bench_peer, [bundle, "--check", self.write("e.json", self.generated(0.05, "bf16"))],
+        self.assert_refused(bench_peer, [model, "--check", self.write("e.json", self.generated(0.05, "bf16"))],
                             "bits per value", "0.072")
-        self.assert_refused(bench_peer, [bundle, "--check", self.write("c.json", "{}")], "runnel generate --json")
+        self.assert_refused(bench_peer, [model, "--check", self.write("c.json", "{}")], "runnel generate --json")
 
     def test_measures(self):
-        bundle = os.path.join(GOLDEN, "image_relu_table")
-        code, out, err = self.run_tool(bench_peer, [bundle, "--batch", "1,3", "--steps", "16", "--threads", "1,2"])
+        model = os.path.join(GOLDEN, "image_relu_table")
+        code, out, err = self.run_tool(bench_peer, [model, "--batch", "1,3", "--steps", "16", "--threads", "1,2"])
         self.assertEqual((code, err), (0, ""))
         first, second = json.loads(out)["peer"]
         self.assertEqual((first["batch"], second["batch"], first["steps"]), (1, 3, 16))
@@ -65,9 +65,9 @@ class BenchPeerTest(ToolTest):
         self.assertGreater(first["values_per_s"], 0)
 
     def test_refuses(self):
-        bundle = os.path.join(ROOT, "zoo", "mnist-small")
+        model = os.path.join(ROOT, "zoo", "mnist-small")
         self.assert_refused(bench_peer, [self.path("none")], "config.json")
-        self.assert_refused(bench_peer, [bundle, "--steps", "0"], "--steps", "found 0")
+        self.assert_refused(bench_peer, [model, "--steps", "0"], "--steps", "found 0")
 
 
 if __name__ == "__main__":

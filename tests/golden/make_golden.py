@@ -50,7 +50,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 
-from runnel_client import bundle_format
+from runnel_client import bundle
 from runnel_client import random_bundle
 
 STEPS = 200
@@ -196,13 +196,13 @@ class Recurrent(torch.nn.Module):
         super().__init__()
         with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
             self.config = json.load(file)
-        stored = bundle_format.read_safetensors(os.path.join(directory, "model.safetensors"))
+        stored = bundle.read_safetensors(os.path.join(directory, "model.safetensors"))
         tensors = {name: torch.from_numpy(values).to(dtype) for name, values in stored.items()}
         model = self.config["model"]
         self.combine, self.position = model["embedding"]["combine"], model["position"]["kind"]
         self.values = tensors["value_embedding.weight"]
-        self.table = tensors.get(bundle_format.POSITION_TABLE)
-        self.position_width = bundle_format.position_width(model)
+        self.table = tensors.get(bundle.POSITION_TABLE)
+        self.position_width = bundle.position_width(model)
         self.encoder = build_encoder(model).to(dtype)
         prefix = "transformer."
         self.encoder.load_state_dict(
@@ -311,11 +311,11 @@ class Output:
         arrays = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         if not self.compare:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            bundle_format.write_safetensors(
+            bundle.write_safetensors(
                 path, {name: array.shape for name, array in arrays.items()}, arrays.__getitem__
             )
             return
-        stored = bundle_format.read_safetensors(path)
+        stored = bundle.read_safetensors(path)
         assert stored.keys() == arrays.keys(), (
             f"{path}: {sorted(stored)} stored, {sorted(arrays)} computed"
         )

@@ -33,7 +33,7 @@ require("numpy")
 
 import numpy as np
 
-from runnel_client import bundle_format
+from runnel_client import bundle
 
 
 class ToolTest(unittest.TestCase):
@@ -98,7 +98,7 @@ class Reference:
     def __init__(self, config, tensors):
         self.config, self.model = config, config["model"]
         self.tensors = {name: values.astype(np.float64) for name, values in tensors.items()}
-        sizes = self.model["layers"], self.model["heads"], bundle_format.feature_size(self.model)
+        sizes = self.model["layers"], self.model["heads"], bundle.feature_size(self.model)
         self.S, self.z, self.position = (
             np.zeros((*sizes, self.model["value_size"])),
             np.zeros(sizes),
@@ -113,7 +113,7 @@ class Reference:
         if kind == "table":
             position = self.tensors["pos_embedding.pe"][0, self.position]
         else:
-            width = bundle_format.position_width(self.model)
+            width = bundle.position_width(self.model)
             angles = [self.position * 10000.0 ** (-2 * (i // 2) / width) for i in range(width)]
             position = np.array(
                 [math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)]
@@ -132,7 +132,7 @@ class Reference:
             return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
         if kind == "relu":
             return np.maximum(x, 0)
-        inner = layer + bundle_format.INNER_MAP
+        inner = layer + bundle.INNER_MAP
         if attention.get("normalize"):
             x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
             x = x * self.tensors[inner + "sigma"]

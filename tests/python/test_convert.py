@@ -11,13 +11,13 @@ import sys
 import unittest
 
 import support
-from support import ROOT, ToolTest, bundle_format, np
+from support import ROOT, ToolTest, bundle, np
 
 support.require("torch")
 
 import torch
 
-from runnel_client import checkpoint_file
+from runnel_client import checkpoint
 from runnel_client import convert
 
 HEADS, QUERY, VALUE, FFN, LAYERS = 3, 5, 4, 7, 2
@@ -100,10 +100,10 @@ class ConvertTest(ToolTest):
         self.assertIn(self.path("bundle"), out)
         with open(self.path("bundle", "config.json"), encoding="utf-8") as file:
             config = json.load(file)
-        tensors = bundle_format.read_safetensors(self.path("bundle", "model.safetensors"))
+        tensors = bundle.read_safetensors(self.path("bundle", "model.safetensors"))
         self.assertEqual(
             {name: values.shape for name, values in tensors.items()},
-            bundle_format.expected_tensors(config),
+            bundle.expected_tensors(config),
         )
         return config, tensors
 
@@ -216,7 +216,7 @@ class ReadsTest(ConvertTest):
         with open(path, "rb") as file:
             self.assertIn(hashlib.sha256(file.read()).hexdigest(), self.card())
         self.assertIn("1,234", self.card())
-        self.assertIn(f"{bundle_format.state_bytes(config):,} bytes", self.card())
+        self.assertIn(f"{bundle.state_bytes(config):,} bytes", self.card())
         self.assertNotIn("## ", self.card())
 
     def test_causal_copy_with_the_state_of_its_optimizer(self):
@@ -418,7 +418,7 @@ class ReadsTest(ConvertTest):
         shipped = os.path.join(ROOT, "zoo/mnist-small")
         with open(os.path.join(shipped, "config.json"), encoding="utf-8") as file:
             config = json.load(file)
-        tensors = bundle_format.read_safetensors(os.path.join(shipped, "model.safetensors"))
+        tensors = bundle.read_safetensors(os.path.join(shipped, "model.safetensors"))
         path = self.save(
             {
                 "model_state": {name: torch.from_numpy(v) for name, v in tensors.items()},
@@ -684,9 +684,9 @@ class RefusesTest(ConvertTest):
         class_with_state = b"ctorch\nTensor\n}X\x01\x00\x00\x00aK\x01sb."
         for content in (class_with_state, pickle.dumps(os.getcwd, 2), pickle.dumps(torch.load, 2)):
             with self.assertRaisesRegex(pickle.UnpicklingError, "Unsupported"):
-                checkpoint_file.load_plain(io.BytesIO(content))
+                checkpoint.load_plain(io.BytesIO(content))
         plain = {"lr": 0.5, "betas": (0.9, 0.999), "steps": [1, None, True]}
-        self.assertEqual(checkpoint_file.load_plain(io.BytesIO(pickle.dumps(plain, 2))), plain)
+        self.assertEqual(checkpoint.load_plain(io.BytesIO(pickle.dumps(plain, 2))), plain)
 
 
 class ProgramTest(ConvertTest):

@@ -5,7 +5,7 @@ import os
 import unittest
 
 import support
-from support import ROOT, Reference, bundle_format, np
+from support import ROOT, Reference, bundle, np
 
 GOLDEN = os.path.join(ROOT, "tests/golden")
 
@@ -13,11 +13,11 @@ GOLDEN = os.path.join(ROOT, "tests/golden")
 def load(directory):
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
-    return config, bundle_format.read_safetensors(os.path.join(directory, "model.safetensors"))
+    return config, bundle.read_safetensors(os.path.join(directory, "model.safetensors"))
 
 
 def golden(name):
-    return bundle_format.read_safetensors(os.path.join(GOLDEN, name, "golden.bin"))
+    return bundle.read_safetensors(os.path.join(GOLDEN, name, "golden.bin"))
 
 
 def read_idx(name):
@@ -51,10 +51,10 @@ class GoldenTest(unittest.TestCase):
         for name in sorted(names):
             with self.subTest(name):
                 config, tensors = load(os.path.join(GOLDEN, name))
-                bundle_format.check_config(config)
+                bundle.check_config(config)
                 stored = golden(name)
                 steps = 256 if name.startswith(("map_", "gated")) else 200
-                self.assertEqual(stored["head"].shape, (steps, bundle_format.head_width(config)))
+                self.assertEqual(stored["head"].shape, (steps, bundle.head_width(config)))
                 self.assertEqual(stored["values"].shape, (steps + 1,))
                 self.assert_same_run(
                     config, tensors, stored["values"], stored["head"], stored["log_prob"]
@@ -88,7 +88,7 @@ class GoldenTest(unittest.TestCase):
                 "none",
                 "categorical",
                 "mixture_of_logistics",
-                *bundle_format.FEATURE_MAPS,
+                *bundle.FEATURE_MAPS,
                 "gate",
                 "no gate",
                 True,

@@ -4,7 +4,7 @@ import json
 import unittest
 
 import support
-from support import Reference, ToolTest, bundle_format, np
+from support import Reference, ToolTest, bundle, np
 
 from runnel_client import random_bundle
 
@@ -15,8 +15,8 @@ class RandomBundleTest(ToolTest):
         self.assertEqual((code, err), (0, ""))
         with open(self.path(name, "config.json"), encoding="utf-8") as file:
             config = json.load(file)
-        bundle_format.check_config(config)
-        return config, bundle_format.read_safetensors(self.path(name, "model.safetensors"))
+        bundle.check_config(config)
+        return config, bundle.read_safetensors(self.path(name, "model.safetensors"))
 
     def content(self, name):
         with open(self.path(name, "model.safetensors"), "rb") as file:
@@ -29,19 +29,19 @@ class RandomBundleTest(ToolTest):
         ):
             config, _ = self.generate("--preset", preset, "--dtype", "bf16")
             self.assertEqual(config["model"]["layers"], layers)
-            self.assertEqual(bundle_format.parameters(config), parameters)
-            self.assertEqual(bundle_format.state_bytes(config), state)
+            self.assertEqual(bundle.parameters(config), parameters)
+            self.assertEqual(bundle.state_bytes(config), state)
             self.assertEqual(config["begin"], {"value": 0})
 
     def test_the_language_models_sizes(self):
         args = random_bundle.parse_arguments(["--preset", "lm", "--out", "x"])
         config = random_bundle.build_config(args)
-        bundle_format.check_config(config)
+        bundle.check_config(config)
         embedding = config["values"] * config["model"]["width"]
         self.assertAlmostEqual(
-            (bundle_format.parameters(config) - embedding) / 1.31e9, 1.0, places=2
+            (bundle.parameters(config) - embedding) / 1.31e9, 1.0, places=2
         )
-        self.assertAlmostEqual(bundle_format.state_bytes(config) / 25.4e6, 1.0, places=2)
+        self.assertAlmostEqual(bundle.state_bytes(config) / 25.4e6, 1.0, places=2)
         self.assertEqual(config["model"]["position"], {"kind": "sinusoidal"})
         self.assertEqual(args.dtype, "bf16")
 
@@ -78,7 +78,7 @@ class RandomBundleTest(ToolTest):
             self.assertEqual(config["model"]["attention"], {"eps": 1e-6, **attention})
             self.assertEqual(
                 {name: values.shape for name, values in tensors.items()},
-                bundle_format.expected_tensors(config),
+                bundle.expected_tensors(config),
             )
 
     def test_flags_replace_the_preset(self):

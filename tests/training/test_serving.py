@@ -12,7 +12,7 @@ import tarfile
 import unittest
 
 import support
-from support import ToolTest, bundle_format, np
+from support import ToolTest, bundle, np
 
 support.require("torch", "grpc", "google.protobuf")
 RUNNEL = os.environ.get("RUNNEL", "")
@@ -114,10 +114,10 @@ class ServingTest(ToolTest):
         self.assertIn("said again without a fault", self.tool(evaluate, "copy", "--first", "3"))
 
     def test_the_card_of_the_shipped_copy_says_what_is_served(self):
-        bundle = os.path.join(support.ROOT, "zoo", "copy")
-        with open(os.path.join(bundle, "README.md"), encoding="utf-8") as file:
+        folder = os.path.join(support.ROOT, "zoo", "copy")
+        with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
             row = re.search(r"\| fresh sequences \|(.*)\|", file.read()).group(1).split("|")
-        argv = ["--runnel", RUNNEL, "--dataset", "copy", "--first", "100", "--json", bundle]
+        argv = ["--runnel", RUNNEL, "--dataset", "copy", "--first", "100", "--json", folder]
         code, out, err = self.run_tool(evaluate, argv)
         self.assertEqual((code, err), (0, ""))
         figure = json.loads(out)["fresh sequences"]

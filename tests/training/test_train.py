@@ -11,7 +11,7 @@ import unittest
 import unittest.mock
 
 import support
-from support import ROOT, Reference, ToolTest, bundle_format, np
+from support import ROOT, Reference, ToolTest, bundle, np
 
 support.require("torch")
 
@@ -124,7 +124,7 @@ class NetworkTest(ToolTest):
         self.assertEqual((code, err), (0, ""))
         with open(self.path("bundle", "config.json"), encoding="utf-8") as file:
             config = json.load(file)
-        tensors = bundle_format.read_safetensors(self.path("bundle", "model.safetensors"))
+        tensors = bundle.read_safetensors(self.path("bundle", "model.safetensors"))
         network = Network(config).double()
         network.load_state_dict({name: torch.from_numpy(t.copy()).double() for name, t in tensors.items()})
         values = np.random.default_rng(3).integers(config["values"], size=25)
@@ -149,9 +149,9 @@ class NetworkTest(ToolTest):
             image, values, begin, length, unit = {"height": 28, "width": 28, "channels": 1}, 256, {"value": 0}, 783, ""
 
         config = recipes.spec("m", Data, 8, 8)
-        bundle_format.check_config(config)
-        self.assertEqual(bundle_format.parameters(config), 6_359_070)
-        self.assertEqual(set(Network(config).state_dict()), set(bundle_format.expected_tensors(config)))
+        bundle.check_config(config)
+        self.assertEqual(bundle.parameters(config), 6_359_070)
+        self.assertEqual(set(Network(config).state_dict()), set(bundle.expected_tensors(config)))
         self.assertEqual([recipes.RECIPES[d]["paper"]["layers"] for d in ("mnist", "cifar10")], [8, 16])
 
     def test_an_endless_network_has_no_positions_and_forgets(self):
@@ -159,10 +159,10 @@ class NetworkTest(ToolTest):
             image, values, begin, length, unit = None, 256, {"value": 10}, 60, "byte"
 
         config = recipes.spec("t", Data, 2, 4, endless=True)
-        bundle_format.check_config(config)
+        bundle.check_config(config)
         self.assertEqual(config["model"]["position"], {"kind": "none"})
         state = Network(config).state_dict()
-        self.assertEqual(set(state), set(bundle_format.expected_tensors(config)))
+        self.assertEqual(set(state), set(bundle.expected_tensors(config)))
         memory = 1 / torch.sigmoid(-state["transformer.layers.1.attention.gate.bias"])
         torch.testing.assert_close(memory, torch.tensor([2.0, 8.0, 32.0, 128.0]))
 
@@ -218,7 +218,7 @@ class DataTest(ToolTest):
         self.assertFalse((data.batch(5, 4, 7).values == epoch[:7]).all())
         with gzip.open(os.path.join(folder, "t10k-images-idx3-ubyte.gz"), "wb") as file:
             file.write(idx(images)[:-1])
-        with self.assertRaisesRegex(bundle_format.BundleError, "expected an idx file"):
+        with self.assertRaisesRegex(bundle.BundleError, "expected an idx file"):
             datasets.load("mnist", self.path("data"), None)
 
     def test_cifar10_leaves_out_what_is_measured_lossless(self):
@@ -280,7 +280,7 @@ class DataTest(ToolTest):
 
     def test_what_is_missing_is_named(self):
         for name, file in (("mnist", "train-images"), ("cifar10", "lossless"), ("text", "gutenberg")):
-            with self.assertRaisesRegex(bundle_format.BundleError, f"--data: expected the file .*{file}"):
+            with self.assertRaisesRegex(bundle.BundleError, f"--data: expected the file .*{file}"):
                 datasets.load(name, self.path("none"), None)
 
 
@@ -297,7 +297,7 @@ class RunTest(ToolTest):
         return out
 
     def weights(self):
-        return bundle_format.read_safetensors(self.path("tiny", "model.safetensors"))
+        return bundle.read_safetensors(self.path("tiny", "model.safetensors"))
 
     def report(self):
         with open(self.path("work", "tiny.json"), encoding="utf-8") as file:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 import torch
 
-from runnel_client.bundle_format import BundleError, check
+from runnel_client.bundle import BundleError, check
 
 WRAPPERS = ("model_state", "model_state_dict", "state_dict", "model")
 

@@ -1,4 +1,4 @@
-"""runnel_client.bundle_format: limits, the safetensors files that it writes, and what it refuses."""
+"""runnel_client.bundle: limits, the safetensors files that it writes, and what it refuses."""
 
 import copy
 import json
@@ -8,8 +8,8 @@ import re
 import unittest
 
 import support
-from support import ROOT, ToolTest, bundle_format, np
-from runnel_client.bundle_format import BundleError
+from support import ROOT, ToolTest, bundle, np
+from runnel_client.bundle import BundleError
 
 CONFIG = {
     "runnel_bundle": 1,
@@ -75,7 +75,7 @@ class LimitsTest(unittest.TestCase):
             ("MAX_SYMBOL_BYTES", "models/spec.cc", "kMaxSymbolBytes"),
             ("MAX_FEATURE_NUMBER", "models/spec.cc", "kMaxFeatureNumber"),
         ):
-            self.assertEqual(getattr(bundle_format, name), constant(path, theirs), name)
+            self.assertEqual(getattr(bundle, name), constant(path, theirs), name)
 
 
 class ConfigTest(unittest.TestCase):
@@ -100,7 +100,7 @@ class ConfigTest(unittest.TestCase):
             {"model__embedding": {"combine": "add", "value_width": 12}},
         ):
             with self.subTest(changes):
-                bundle_format.check_config(changed(**changes))
+                bundle.check_config(changed(**changes))
 
     def test_sizes_of_random_features(self):
         for attention, projections, size in (
@@ -111,18 +111,18 @@ class ConfigTest(unittest.TestCase):
             (favor(feature_map="generalized", features=9, kernel="gelu"), 9, 9),
         ):
             config = changed(model__attention={**attention, "normalize": True, "gate": True})
-            bundle_format.check_config(config)
-            shapes = bundle_format.expected_tensors(config)
+            bundle.check_config(config)
+            shapes = bundle.expected_tensors(config)
             layer = "transformer.layers.1."
-            self.assertEqual(shapes[layer + bundle_format.INNER_MAP + "omega"], (5, projections))
-            self.assertEqual(shapes[layer + bundle_format.INNER_MAP + "sigma"], (3, 5))
+            self.assertEqual(shapes[layer + bundle.INNER_MAP + "omega"], (5, projections))
+            self.assertEqual(shapes[layer + bundle.INNER_MAP + "sigma"], (3, 5))
             self.assertEqual(shapes[layer + "attention.gate.weight"], (3, 12))
-            self.assertEqual(bundle_format.state_bytes(config), 4 * 2 * 3 * size * 5)
+            self.assertEqual(bundle.state_bytes(config), 4 * 2 * 3 * size * 5)
 
     def test_accepts_text(self):
         text = {"image": None, "model__head": {"kind": "categorical"}}
-        bundle_format.check_config(changed(**text, text="bytes"))
-        bundle_format.check_config(changed(**text, text="tokenizer", values=50257))
+        bundle.check_config(changed(**text, text="bytes"))
+        bundle.check_config(changed(**text, text="tokenizer", values=50257))
 
     def test_refuses(self):
         symbols = {"image": None, "values": 2, "model__head": {"kind": "categorical"}}
@@ -187,45 +187,45 @@ class ConfigTest(unittest.TestCase):
             ({"values": 300, "model__head": {"kind": "categorical"}}, "at most 256", "found 300"),
         ):
             with self.subTest(changes), self.assertRaises(BundleError) as caught:
-                bundle_format.check_config(changed(**changes))
+                bundle.check_config(changed(**changes))
             for part in parts:
                 self.assertIn(part, str(caught.exception))
 
     def test_counts(self):
         config = changed()
-        shapes = bundle_format.expected_tensors(config)
+        shapes = bundle.expected_tensors(config)
         self.assertEqual(len(shapes), 2 + 2 * 16 + 2 + 2)
         self.assertEqual(shapes["pos_embedding.pe"], (1, 11, 7))
         self.assertEqual(shapes["transformer.layers.1.attention.out_projection.weight"], (12, 12))
         layer = 2 * (15 * 12 + 15) + (12 * 12 + 12) * 2 + (7 * 12 + 7) + (12 * 7 + 12) + 4 * 12
         self.assertEqual(
-            bundle_format.parameters(config), 2 * layer + 256 * 5 + 2 * 12 + 6 * 12 + 6
+            bundle.parameters(config), 2 * layer + 256 * 5 + 2 * 12 + 6 * 12 + 6
         )
-        self.assertEqual(bundle_format.state_bytes(config), 2 * 3 * (5 * 4 + 5) * 4)
+        self.assertEqual(bundle.state_bytes(config), 2 * 3 * (5 * 4 + 5) * 4)
 
     def test_image_flag(self):
         self.assertEqual(
-            bundle_format.parse_image("28x27"), {"height": 28, "width": 27, "channels": 1}
+            bundle.parse_image("28x27"), {"height": 28, "width": 27, "channels": 1}
         )
         self.assertEqual(
-            bundle_format.parse_image("2x3x3"), {"height": 2, "width": 3, "channels": 3}
+            bundle.parse_image("2x3x3"), {"height": 2, "width": 3, "channels": 3}
         )
         for text in ("", "28", "28x28x2", "0x4", "28x28x1x1", "-1x4", "16385x1", "٣x٣", "4 x 4"):
             with self.subTest(text), self.assertRaisesRegex(BundleError, "--image"):
-                bundle_format.parse_image(text)
+                bundle.parse_image(text)
 
 
 class SafetensorsTest(ToolTest):
     def write_and_read(self, tensors, dtype):
         path = self.path("t.safetensors")
-        bundle_format.write_safetensors(
+        bundle.write_safetensors(
             path,
             {name: values.shape for name, values in tensors.items()},
             tensors.__getitem__,
             dtype,
             {"format": "pt"},
         )
-        return path, bundle_format.read_safetensors(path)
+        return path, bundle.read_safetensors(path)
 
     def test_layout(self):
         tensors = {
@@ -290,28 +290,28 @@ class SafetensorsTest(ToolTest):
 
     def test_refuses_another_shape(self):
         with self.assertRaisesRegex(BundleError, r"'t': expected shape \[2\], found \[3\]"):
-            bundle_format.write_safetensors(self.path("t"), {"t": (2,)}, lambda name: np.zeros(3))
+            bundle.write_safetensors(self.path("t"), {"t": (2,)}, lambda name: np.zeros(3))
 
 
 class BundleTest(ToolTest):
     def test_a_failure_leaves_the_old_bundle_whole(self):
         def make(name):
-            return np.zeros(bundle_format.expected_tensors(CONFIG)[name], np.float32)
+            return np.zeros(bundle.expected_tensors(CONFIG)[name], np.float32)
 
         def fail(name):
             return make(name) + (np.nan if name == "predictor.bias" else 0)
 
-        bundle_format.write_bundle(self.dir, CONFIG, make, card="first")
+        bundle.write_bundle(self.dir, CONFIG, make, card="first")
         before = sorted(os.listdir(self.dir))
         with self.assertRaisesRegex(BundleError, "predictor.bias"):
-            bundle_format.write_bundle(self.dir, changed(name="second"), fail, card="second")
+            bundle.write_bundle(self.dir, changed(name="second"), fail, card="second")
         self.assertEqual(sorted(os.listdir(self.dir)), before)
         with open(self.path("config.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file)["name"], "small")
 
     def test_sinusoids(self):
         for width in (1, 6, 7):
-            table = bundle_format.sinusoids(5, width)
+            table = bundle.sinusoids(5, width)
             self.assertEqual(table.shape, (1, 5, width))
             for position in range(5):
                 for column in range(width):

@@ -13,7 +13,7 @@ import numpy as np
 
 FORMAT = 1
 
-# The same limits as base/limits.h and models/spec.cc; tests/tools keeps them equal.
+# The same limits as base/limits.h and models/spec.cc; tests/python keeps them equal.
 MAX_LAYERS = 256
 MAX_WIDTH = 16384
 MAX_VOCABULARY = 1 << 20
