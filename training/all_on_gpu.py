@@ -107,8 +107,10 @@ def show(args):
             with open(path, encoding="utf-8") as file:
                 report = json.load(file)
             for held_out, figure in report["figures"].items():
-                print(f"{name}: {report['seconds'] / 60:.1f} min, {report['run']['steps']:,} steps: "
-                      f"{held_out}: {card.figure_text(figure, report['unit'])}")
+                print(
+                    f"{name}: {report['seconds'] / 60:.1f} min, {report['run']['steps']:,} steps: "
+                    f"{held_out}: {card.figure_text(figure, report['unit'])}"
+                )
 
 
 def pack(args):

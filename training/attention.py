@@ -44,7 +44,9 @@ def chunked(q, k, v, eps, chunk, gate):
     else:
         gate = functional.pad(gate, (0, padding)).unflatten(-1, (-1, chunk))
         k = k * torch.sigmoid(-gate)[..., None]
-        kept = functional.logsigmoid(gate).cumsum(-1)  # logarithm of what is left of the chunk's first S: [..., chunks, chunk]
+        kept = functional.logsigmoid(gate).cumsum(
+            -1
+        )  # logarithm of what is left of the chunk's first S: [..., chunks, chunk]
         weights = (q @ k.transpose(-1, -2)) * decay(kept, kept)
         k_left = k * (kept[..., -1:] - kept).exp()[..., None]  # as far as it is left at the chunk's end
         total = kept[..., -1].cumsum(-1)

@@ -77,16 +77,16 @@ def text(config, dtype, report):
     items = run["steps"] * run["batch"] * report["length"]
     length = f" --length {report['length']}" if run["endless"] else ""
     return f"""\
-# {config['name']}
+# {config["name"]}
 
-A linear transformer that {KINDS[run['dataset']]}, run as a recurrent network.
+A linear transformer that {KINDS[run["dataset"]]}, run as a recurrent network.
 
 {bundle.card_table(config, dtype)}
 ## Training
 
-{run['steps']:,} steps of {run['batch']} sequences of {report['length']:,}{start}: {items / 1e6:,.1f} million values in
-{report['seconds'] / 60:,.0f} minutes on {report['device']}, with products in {run['precision']}. AdamW, learning rate
-up to {run['lr']:g}, half a cosine; torch {report['torch']}. By `training/train.py`, with seed {run['seed']}.
+{run["steps"]:,} steps of {run["batch"]} sequences of {report["length"]:,}{start}: {items / 1e6:,.1f} million values in
+{report["seconds"] / 60:,.0f} minutes on {report["device"]}, with products in {run["precision"]}. AdamW, learning rate
+up to {run["lr"]:g}, half a cosine; torch {report["torch"]}. By `training/train.py`, with seed {run["seed"]}.
 
 ## Figures
 
@@ -95,9 +95,9 @@ Computed by the trainer in fp32 with the weights as they are stored. Through the
 (without `--first`: all):
 
 ```sh
-training/evaluate.py --runnel build/release/runnel --dataset {run['dataset']}{length} --data DIR --first 100 zoo/{config['name']}
+training/evaluate.py --runnel build/release/runnel --dataset {run["dataset"]}{length} --data DIR --first 100 zoo/{config["name"]}
 ```
 
 ## Data
 
-{DATA[run['dataset']]}"""
+{DATA[run["dataset"]]}"""

@@ -60,9 +60,7 @@ class Images:
 
 def mnist(directory, cache, length):
     del cache, length
-    train, test = (
-        read_idx(find(directory, "mnist", f"{part}-images-idx3-ubyte.gz")) for part in ("train", "t10k")
-    )
+    train, test = (read_idx(find(directory, "mnist", f"{part}-images-idx3-ubyte.gz")) for part in ("train", "t10k"))
     return Images(train, {"test": Sequences(test)}, (28, 28, 1), {"value": 0})
 
 
@@ -182,8 +180,17 @@ def windows(text, length):
 
 
 # Typography that a byte-level model need not spend its bytes on.
-PLAIN = {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2014": "--", "\u2013": "-", "\u2026": "...",
-         "\ufeff": "", "\u00a0": " "}
+PLAIN = {
+    "\u2018": "'",
+    "\u2019": "'",
+    "\u201c": '"',
+    "\u201d": '"',
+    "\u2014": "--",
+    "\u2013": "-",
+    "\u2026": "...",
+    "\ufeff": "",
+    "\u00a0": " ",
+}
 
 
 def text(directory, cache, length):

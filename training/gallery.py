@@ -101,8 +101,9 @@ def draw_images(client, config, args, sampling):
     data = datasets.load(args.dataset, args.data, args.work)
     image = config["image"]
     samples = client.generate([[]], samples=64, sampling=sampling)[0]
-    write_png(os.path.join(args.out, "samples.png"), sheet([samples[i : i + 8] for i in range(0, 64, 8)], image,
-                                                           args.scale))
+    write_png(
+        os.path.join(args.out, "samples.png"), sheet([samples[i : i + 8] for i in range(0, 64, 8)], image, args.scale)
+    )
     originals = next(iter(data.held_out.values())).values[:8]
     half = originals.shape[1] // 2
     found = client.generate([row[:half] for row in originals], samples=6, sampling=sampling)

@@ -25,9 +25,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         projections = (self.query_projection, self.key_projection, self.value_projection)
-        q, k, v = (
-            project(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for project in projections
-        )
+        q, k, v = (project(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for project in projections)
         gate = None if self.gate is None else self.gate(x).transpose(-1, -2)
         y = causal_linear_attention(q, k, v, self.eps, gate=gate)
         return self.out_projection(y.transpose(-2, -3).flatten(-2))

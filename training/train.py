@@ -37,8 +37,7 @@ try:
     from trainer import Training, evaluate
 except ImportError as error:
     print(
-        f"train.py: error: {error.name} is missing; "
-        "on Debian: apt install python3-torch python3-numpy",
+        f"train.py: error: {error.name} is missing; on Debian: apt install python3-torch python3-numpy",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -66,9 +65,7 @@ def parse_arguments(argv):
 
     parser.error = fail
     add_place_flags(parser.add_argument)
-    add_recipe_flags(
-        parser.add_argument_group("what is trained (defaults come with --size)").add_argument
-    )
+    add_recipe_flags(parser.add_argument_group("what is trained (defaults come with --size)").add_argument)
     add_running_flags(parser.add_argument_group("how it runs").add_argument)
     args = parser.parse_args(argv)
     check_arguments(args)

@@ -71,9 +71,7 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr()
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(
-            self.data.batch(self.run["seed"], self.step, self.run["batch"]), self.run["precision"]
-        )
+        loss = self.loss(self.data.batch(self.run["seed"], self.step, self.run["batch"]), self.run["precision"])
         loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
         self.optimizer.step()

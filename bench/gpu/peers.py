@@ -20,8 +20,18 @@ import time
 import torch
 import torch.nn.functional as F
 
-LM = {"layers": 24, "width": 2048, "heads": 16, "query_size": 128, "value_size": 128, "ffn": 8192, "activation": "gelu",
-      "values": 50000, "position": {"length": 1024}, "head": {"kind": "categorical"}}  # of softmax: its cache
+LM = {
+    "layers": 24,
+    "width": 2048,
+    "heads": 16,
+    "query_size": 128,
+    "value_size": 128,
+    "ffn": 8192,
+    "activation": "gelu",
+    "values": 50000,
+    "position": {"length": 1024},
+    "head": {"kind": "categorical"},
+}  # of softmax: its cache
 STEPS_COMPARED = 4
 
 
@@ -142,8 +152,9 @@ def check_attention(sizes, device):
     """The recurrence against the sum it stands for, and the cache against softmax over the whole sequence."""
     for softmax in (False, True):
         network = Network({**sizes, "layers": 1}, 2, device, softmax)
-        q, k, v = (torch.randn(7, 2, network.heads, size, device=device)
-                   for size in (network.dk, network.dk, network.dv))
+        q, k, v = (
+            torch.randn(7, 2, network.heads, size, device=device) for size in (network.dk, network.dk, network.dv)
+        )
         for i in range(7):
             found = network.attend(0, q[i], k[i], v[i])
             network.position.add_(1)

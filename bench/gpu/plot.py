@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plot what bench/gpu/report.py gathered: sequences' values per second against the batch, beside what the memory allows.
 
-    plot.py GPU_JSON OUT.png
+plot.py GPU_JSON OUT.png
 """
 
 import json
@@ -25,10 +25,17 @@ def main():
     for axes, model in zip(all_axes[0], models):
         mine = [entry for entry in entries if entry["model"] == model]
         for what, numerics in sorted({(entry["what"], entry["numerics"]) for entry in mine}):
-            points = sorted((entry["batch"], entry["per_s"], entry["share_of_limit"]) for entry in mine
-                            if (entry["what"], entry["numerics"]) == (what, numerics))
-            line, = axes.loglog([p[0] for p in points], [p[1] for p in points], "o-" if what == "engine" else "s--",
-                                label=f"{what}: {numerics}")
+            points = sorted(
+                (entry["batch"], entry["per_s"], entry["share_of_limit"])
+                for entry in mine
+                if (entry["what"], entry["numerics"]) == (what, numerics)
+            )
+            (line,) = axes.loglog(
+                [p[0] for p in points],
+                [p[1] for p in points],
+                "o-" if what == "engine" else "s--",
+                label=f"{what}: {numerics}",
+            )
             limits = [(batch, per_s / share) for batch, per_s, share in points if share]
             if what == "engine" and limits:
                 axes.loglog(*zip(*limits), ":", color=line.get_color(), label="what the memory allows it")

@@ -77,13 +77,24 @@ class Report:
         each = step["image_values"] or 1
         per_s = values_per_s / each
         alone, best = PAPER.get(model, (None, None))
-        linear = [one["values_per_s"] for one in self.peers
-                  if one["peer"] != "softmax" and (one["model"], one["batch"]) == (model, batch)]
-        return {"what": what, "model": model, "numerics": step["numerics"], "batch": batch, "per_s": round(per_s, 3),
-                "unit": "images" if each > 1 else "values", "gpu": self.gpu, "driver": self.driver,
-                "ratio_to_paper": ratio(per_s, alone if batch == 1 else best),
-                "ratio_to_peer": ratio(values_per_s, max(linear, default=None)),
-                "share_of_limit": ratio(values_per_s, limit_of(step, self.ceilings))}
+        linear = [
+            one["values_per_s"]
+            for one in self.peers
+            if one["peer"] != "softmax" and (one["model"], one["batch"]) == (model, batch)
+        ]
+        return {
+            "what": what,
+            "model": model,
+            "numerics": step["numerics"],
+            "batch": batch,
+            "per_s": round(per_s, 3),
+            "unit": "images" if each > 1 else "values",
+            "gpu": self.gpu,
+            "driver": self.driver,
+            "ratio_to_paper": ratio(per_s, alone if batch == 1 else best),
+            "ratio_to_peer": ratio(values_per_s, max(linear, default=None)),
+            "share_of_limit": ratio(values_per_s, limit_of(step, self.ceilings)),
+        }
 
     def entries(self):
         found = [self.entry(step.get("what", "engine"), step, step["values_per_s"]) for step in self.steps]
@@ -100,16 +111,33 @@ class Report:
         if self.ceilings:
             yield f"Copies reach {self.ceilings['copy_gb_s']:.0f} GB/s.\n"
         if entries:
-            yield from table(("what", "model", "numerics", "batch", "per second", "unit", "x paper", "x peer", "of the limit"),
-                             [[e["what"], e["model"], e["numerics"], e["batch"], f"{e['per_s']:,.1f}", e["unit"],
-                               shown(e["ratio_to_paper"], "{:.1f}"), shown(e["ratio_to_peer"], "{:.1f}"),
-                               shown(e["share_of_limit"], "{:.0%}")] for e in entries])
+            yield from table(
+                ("what", "model", "numerics", "batch", "per second", "unit", "x paper", "x peer", "of the limit"),
+                [
+                    [
+                        e["what"],
+                        e["model"],
+                        e["numerics"],
+                        e["batch"],
+                        f"{e['per_s']:,.1f}",
+                        e["unit"],
+                        shown(e["ratio_to_paper"], "{:.1f}"),
+                        shown(e["ratio_to_peer"], "{:.1f}"),
+                        shown(e["share_of_limit"], "{:.0%}"),
+                    ]
+                    for e in entries
+                ],
+            )
         if self.prompts:
-            yield from table(("model", "numerics", "prompt", "values per second"),
-                             [[p["model"], p["numerics"], p["prompt"], f"{p['values_per_s']:,.0f}"] for p in self.prompts])
+            yield from table(
+                ("model", "numerics", "prompt", "values per second"),
+                [[p["model"], p["numerics"], p["prompt"], f"{p['values_per_s']:,.0f}"] for p in self.prompts],
+            )
         if self.peers:
-            yield from table(("peer", "model", "batch", "values per second"),
-                             [[p["peer"], p["model"], p["batch"], f"{p['values_per_s']:,.0f}"] for p in self.peers])
+            yield from table(
+                ("peer", "model", "batch", "values per second"),
+                [[p["peer"], p["model"], p["batch"], f"{p['values_per_s']:,.0f}"] for p in self.peers],
+            )
         for name in ("compare", "sessions", "churn"):
             for figures in lines(self.out / f"{name}.log"):
                 yield f"- {name}: " + ", ".join(f"{key} {value}" for key, value in figures.items())

@@ -29,8 +29,13 @@ sys.path.insert(0, str(ROOT / "python"))
 QUIET = 0.05  # a machine that is busier than this without us is not quiet
 LARGE = 512  # from this batch on sequences of 256 values stand for whole images
 
-FULL = {"rounds": 3, "batches": [1, 8, 32, 128, 512], "seconds": 1.0, "steps": 256,
-        "positions": [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]}
+FULL = {
+    "rounds": 3,
+    "batches": [1, 8, 32, 128, 512],
+    "seconds": 1.0,
+    "steps": 256,
+    "positions": [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000],
+}
 QUICK = {"rounds": 1, "batches": [1, 8, 32], "seconds": 0.2, "steps": 24, "positions": [500, 1_000, 5_000]}
 
 
@@ -40,8 +45,14 @@ class BenchError(Exception):
 
 def run(command, **options):
     """The stdout of a command."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          check=False, **options)
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        **options,
+    )
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise BenchError(f"{pathlib.Path(command[0]).name} {command[1]}: {lines[-1]}")
@@ -50,6 +61,7 @@ def run(command, **options):
 
 def busy_share(seconds=1.0):
     """The share of the machine's time that is not idle while we do nothing."""
+
     def read():
         with open("/proc/stat", encoding="ascii") as file:
             numbers = [int(word) for word in file.readline().split()[1:9]]
@@ -68,8 +80,13 @@ def machine():
     listed = dict(line.split(":", 1) for line in run(["lscpu", "--bytes"]).splitlines() if ":" in line)
     caches = {name: int(listed.get(f"{name} cache", "0").split()[0]) for name in ("L2", "L3")}
     flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16") if flag in listed.get("Flags", "").split()]
-    return {**about(), "flags": flags, "l2_bytes": caches["L2"], "l3_bytes": caches["L3"],
-            "load_average": os.getloadavg()[0]}
+    return {
+        **about(),
+        "flags": flags,
+        "l2_bytes": caches["L2"],
+        "l3_bytes": caches["L3"],
+        "load_average": os.getloadavg()[0],
+    }
 
 
 class Bench:
@@ -99,7 +116,17 @@ class Bench:
 
     def make_bundles(self):
         for name, flags in (("mnist", []), ("endless", ["--endless"])):
-            run([sys.executable, ROOT / "scripts/runnel-random-bundle", "--preset", "mnist", *flags, "--out", self.folder / name])
+            run(
+                [
+                    sys.executable,
+                    ROOT / "scripts/runnel-random-bundle",
+                    "--preset",
+                    "mnist",
+                    *flags,
+                    "--out",
+                    self.folder / name,
+                ]
+            )
 
     @contextlib.contextmanager
     def serving(self, *flags):
@@ -107,19 +134,35 @@ class Bench:
         from runnel_client import serving  # pylint: disable=import-outside-toplevel
 
         try:
-            with serving.running(self.runnel, self.folder / "mnist", self.folder / "serve.log",
-                                 ("--backend", "cpu", *flags)) as (_, address):
+            with serving.running(
+                self.runnel, self.folder / "mnist", self.folder / "serve.log", ("--backend", "cpu", *flags)
+            ) as (_, address):
                 yield address
         except serving.BundleError as error:
             raise BenchError(" ".join(str(error).split())) from None
 
     def prove_equal(self, address):
         """The peer gives every value that the server samples the probability that the server gave it."""
-        sampled = run([self.runnel, "generate", "--server", address, "--count", "4", "--seed", "7", "--json", "--out",
-                       self.folder / "sampled.png"])
+        sampled = run(
+            [
+                self.runnel,
+                "generate",
+                "--server",
+                address,
+                "--count",
+                "4",
+                "--seed",
+                "7",
+                "--json",
+                "--out",
+                self.folder / "sampled.png",
+            ]
+        )
         path = self.folder / "sampled.json"
         path.write_text(sampled, encoding="utf-8")
-        return json.loads(run([sys.executable, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--check", path]))
+        return json.loads(
+            run([sys.executable, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--check", path])
+        )
 
     def measure_runnel(self, what, batch, address):
         words = [self.folder / "mnist", "--backend", "cpu"] if what == "engine" else ["--server", address]
@@ -131,8 +174,20 @@ class Bench:
     def measure_peer(self, batch):
         threads = self.peer_threads.get(batch)
         words = ["--threads", threads] if threads else []
-        told = json.loads(run([sys.executable, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--batch", batch,
-                               "--steps", self.plan["steps"], *words]))
+        told = json.loads(
+            run(
+                [
+                    sys.executable,
+                    ROOT / "bench/report/bench_peer.py",
+                    self.folder / "mnist",
+                    "--batch",
+                    batch,
+                    "--steps",
+                    self.plan["steps"],
+                    *words,
+                ]
+            )
+        )
         self.torch, measured = told["torch"], told["peer"][0]
         self.peer_threads[batch] = measured["threads"]
         return measured["values_per_s"]
@@ -143,7 +198,7 @@ class Bench:
         numerics = ""
         ways = ["engine", "streams", "samples", "peer"]
         for batch in self.plan["batches"]:
-            for way in ways[number % 4:] + ways[:number % 4]:
+            for way in ways[number % 4 :] + ways[: number % 4]:
                 if way == "peer":
                     rate = self.measure_peer(batch)
                 else:
@@ -165,23 +220,43 @@ class Bench:
         rows = str(max(self.plan["batches"]))
         with self.serving("--sessions", rows, "--batch-rows", rows, "--samples", rows) as address:
             proof["bits_per_value_difference"] = self.prove_equal(address)["bits_per_value_difference"]
-            self.say(f"PyTorch and runnel agree on {proof['sequences']} sequences: in fp32 log-probabilities differ by "
-                     f"{proof['largest_difference']:.1g} at most")
+            self.say(
+                f"PyTorch and runnel agree on {proof['sequences']} sequences: in fp32 log-probabilities differ by "
+                f"{proof['largest_difference']:.1g} at most"
+            )
             for number in range(self.plan["rounds"]):
                 numerics = self.measure_round(number, address)
                 self.measure_limits()
         self.say("where the time of a step goes, and memory")
         batches = ",".join(str(batch) for batch in self.plan["batches"])
-        inside = self.bench(self.folder / "mnist", "--backend", "cpu", "--what", "operations,memory", "--batch",
-                            batches)
+        inside = self.bench(
+            self.folder / "mnist", "--backend", "cpu", "--what", "operations,memory", "--batch", batches
+        )
         self.say(f"positions up to {max(self.plan['positions']):,}")
-        positions = self.bench(self.folder / "endless", "--backend", "cpu", "--what", "positions", "--positions",
-                               ",".join(str(position) for position in self.plan["positions"]))["positions"]
+        positions = self.bench(
+            self.folder / "endless",
+            "--backend",
+            "cpu",
+            "--what",
+            "positions",
+            "--positions",
+            ",".join(str(position) for position in self.plan["positions"]),
+        )["positions"]
         self.busy.append(busy_share())
-        return {"machine": {**about, "busy": max(self.busy)}, "model": self.model(), "numerics": numerics,
-                "torch": self.torch, "equal": proof, "rounds": self.plan["rounds"],
-                "peer_steps": self.plan["steps"], "limits": list(self.limits.values()), "throughput": self.throughput(),
-                "operations": inside["operations"], "memory": inside["memory"], "positions": positions}
+        return {
+            "machine": {**about, "busy": max(self.busy)},
+            "model": self.model(),
+            "numerics": numerics,
+            "torch": self.torch,
+            "equal": proof,
+            "rounds": self.plan["rounds"],
+            "peer_steps": self.plan["steps"],
+            "limits": list(self.limits.values()),
+            "throughput": self.throughput(),
+            "operations": inside["operations"],
+            "memory": inside["memory"],
+            "positions": positions,
+        }
 
     def model(self):
         """The sizes that the bundle says."""
@@ -192,23 +267,32 @@ class Bench:
 
     def throughput(self):
         """Medians over the rounds, and the runs that they are of."""
-        return [{"what": what, "batch": batch, "values_per_s": round(statistics.median(rates), 1), "runs": rates,
-                 **({"threads": self.peer_threads[batch]} if what == "peer" else {})}
-                for (what, batch), rates in sorted(self.runs.items())]
+        return [
+            {
+                "what": what,
+                "batch": batch,
+                "values_per_s": round(statistics.median(rates), 1),
+                "runs": rates,
+                **({"threads": self.peer_threads[batch]} if what == "peer" else {}),
+            }
+            for (what, batch), rates in sorted(self.runs.items())
+        ]
 
 
 def check_needs(runnel):
     missing = [name for name in ("numpy", "torch", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
-        raise BenchError(f"{sys.executable} has no {', '.join(missing)}: run scripts/setup bench, and use Debian's own "
-                         "python3")
+        raise BenchError(
+            f"{sys.executable} has no {', '.join(missing)}: run scripts/setup bench, and use Debian's own python3"
+        )
     if not os.access(runnel, os.X_OK):
         raise BenchError(f"there is no program {runnel}: run make build, or name it with --runnel")
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(prog="bench_cpu.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench_cpu.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench", help="for cpu.json and bundles")
     parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for table and pictures")

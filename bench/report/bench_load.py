@@ -58,8 +58,9 @@ def is_idle(process):
 def check_stalled(runnel, process, address):
     """The stream still has its state, and the server does nothing: neither is it read nor has it ended."""
     idle = is_idle(process)
-    told = json.loads(subprocess.run([runnel, "info", "--server", address, "--json"], stdout=subprocess.PIPE,
-                                     check=True).stdout)
+    told = json.loads(
+        subprocess.run([runnel, "info", "--server", address, "--json"], stdout=subprocess.PIPE, check=True).stdout
+    )
     free = told.get("models", [told])[0]["sessions_free"]
     if free != SESSIONS - 1 or not idle:
         raise SystemExit(f"bench_load.py: the stream that is not read has not stalled: {free} sessions are free")
@@ -72,9 +73,11 @@ def stalled_stream(runnel, process, address, messages):
 
     options = [("grpc.enable_http_proxy", 0), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
     with grpc.insecure_channel(address, options=options) as channel:
-        generate = channel.unary_stream("/runnel.v1.Inference/Generate",
-                                        request_serializer=messages.GenerateRequest.SerializeToString,
-                                        response_deserializer=messages.GenerateResponse.FromString)
+        generate = channel.unary_stream(
+            "/runnel.v1.Inference/Generate",
+            request_serializer=messages.GenerateRequest.SerializeToString,
+            response_deserializer=messages.GenerateResponse.FromString,
+        )
         request = messages.GenerateRequest(max_values=1 << 20, top_log_probs=16)  # they fill the window
         request.values.values.append(1)
         call = generate(request, timeout=600)
@@ -90,8 +93,21 @@ def stalled_stream(runnel, process, address, messages):
 
 def measure_stall(runnel, process, address, rounds, seconds):
     """The p99 of the gaps between values, in ms, of each round: alone, and beside a stalled stream."""
-    neighbours = ("--find-capacity", "--concurrency", str(NEIGHBOURS), "--prompt", "1", "--values", "400",
-                  "--values-per-message", "1", "--warm-up", "1", "--duration", str(seconds))
+    neighbours = (
+        "--find-capacity",
+        "--concurrency",
+        str(NEIGHBOURS),
+        "--prompt",
+        "1",
+        "--values",
+        "400",
+        "--values-per-message",
+        "1",
+        "--warm-up",
+        "1",
+        "--duration",
+        str(seconds),
+    )
 
     def gap():
         return load(runnel, address, *neighbours)["runs"][0]["gap_ms"]["p99"]
@@ -116,19 +132,29 @@ def median_of(runs, figure):
 
 
 def table_of_loads(runs, best):
-    lines = ["| load | calls/s | completed | refused | goodput, values/s | of the best | first value p50 / p99 | "
-             "gap p50 / p99 | refusal p50 / p99 |", "| --- " * 9 + "|"]
+    lines = [
+        "| load | calls/s | completed | refused | goodput, values/s | of the best | first value p50 / p99 | "
+        "gap p50 / p99 | refusal p50 / p99 |",
+        "| --- " * 9 + "|",
+    ]
     for multiple, alike in runs.items():
         goodput = median_of(alike, lambda run: run["goodput"])
-        quantiles = [" / ".join(f"{median_of(alike, lambda run: run[figure][q]):.1f} ms" for q in ("p50", "p99"))
-                     for figure in ("first_value_ms", "gap_ms")]
+        quantiles = [
+            " / ".join(f"{median_of(alike, lambda run: run[figure][q]):.1f} ms" for q in ("p50", "p99"))
+            for figure in ("first_value_ms", "gap_ms")
+        ]
         some = [run for run in alike if run["refused"]]
-        refusal = " / ".join(f"{median_of(some, lambda run: plot_load.refusal(run, q)):.1f}"
-                             for q in ("p50", "p99")) + " ms" if some else "-"
+        refusal = (
+            " / ".join(f"{median_of(some, lambda run: plot_load.refusal(run, q)):.1f}" for q in ("p50", "p99")) + " ms"
+            if some
+            else "-"
+        )
         count = median_of(alike, lambda run: sum(entry["count"] for entry in run["refused"].values()))
-        lines.append(f"| {multiple}x | {alike[0]['rate']:.1f} | {median_of(alike, lambda run: run['completed']):.0f} | "
-                     f"{count:.0f} | {goodput:,.0f} | {percent(goodput, best)} | {quantiles[0]} | {quantiles[1]} | "
-                     f"{refusal} |")
+        lines.append(
+            f"| {multiple}x | {alike[0]['rate']:.1f} | {median_of(alike, lambda run: run['completed']):.0f} | "
+            f"{count:.0f} | {goodput:,.0f} | {percent(goodput, best)} | {quantiles[0]} | {quantiles[1]} | "
+            f"{refusal} |"
+        )
     return lines
 
 
@@ -136,30 +162,33 @@ def report(figures, runs, uptime):
     machine = figures["machine"]
     best = plot_load.best_goodput(figures)
     alone, beside = (statistics.median(figures["stall_gap_p99_ms"][kind]) for kind in ("alone", "beside"))
-    return "\n".join([
-        "# Under load",
-        "",
-        "![goodput, time to the first value and latency of refusals against the load](load.png)",
-        "",
-        f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's MNIST "
-        f"size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come at random (Poisson), "
-        f"give {figures['prompt']} values and ask for {figures['values']}; latencies count from when a call was due. "
-        f"Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} calls/s. Medians of "
-        f"{len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
-        "",
-        *table_of_loads(runs, best),
-        "",
-        f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too. A full pool refuses; "
-        "nothing waits in a queue whose length nobody knows.",
-        "",
-        "## Beside a reader that has stopped",
-        "",
-        f"{NEIGHBOURS} streams that are read, one value in a message; then the same beside a ninth that is not read. The "
-        f"p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it ({beside / alone:.3f} of it; "
-        f"medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
-        "",
-        "Reproduce with `make bench-load` on a machine that does nothing else.",
-        ""])
+    return "\n".join(
+        [
+            "# Under load",
+            "",
+            "![goodput, time to the first value and latency of refusals against the load](load.png)",
+            "",
+            f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's MNIST "
+            f"size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come at random (Poisson), "
+            f"give {figures['prompt']} values and ask for {figures['values']}; latencies count from when a call was due. "
+            f"Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} calls/s. Medians of "
+            f"{len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
+            "",
+            *table_of_loads(runs, best),
+            "",
+            f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too. A full pool refuses; "
+            "nothing waits in a queue whose length nobody knows.",
+            "",
+            "## Beside a reader that has stopped",
+            "",
+            f"{NEIGHBOURS} streams that are read, one value in a message; then the same beside a ninth that is not read. The "
+            f"p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it ({beside / alone:.3f} of it; "
+            f"medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
+            "",
+            "Reproduce with `make bench-load` on a machine that does nothing else.",
+            "",
+        ]
+    )
 
 
 def main(argv=None):
@@ -172,12 +201,23 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
     uptime = f"load average {os.getloadavg()[0]:.2f} at the start"
     flags = ("--backend", "cpu", "--sessions", str(SESSIONS), "--stall-timeout-ms", "600000", "--stream-room", "64")
-    with tempfile.TemporaryDirectory() as folder, serving.running(
-            arguments.runnel, arguments.bundle, os.path.join(folder, "log"), flags) as (process, address):
-        figures = load(arguments.runnel, address, "--sweep", ",".join(map(str, SWEEP)), "--duration",
-                       str(arguments.seconds), "--repeat", str(arguments.rounds))
-        figures["stall_gap_p99_ms"] = measure_stall(arguments.runnel, process, address, arguments.rounds,
-                                                    arguments.seconds)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving.running(arguments.runnel, arguments.bundle, os.path.join(folder, "log"), flags) as (process, address),
+    ):
+        figures = load(
+            arguments.runnel,
+            address,
+            "--sweep",
+            ",".join(map(str, SWEEP)),
+            "--duration",
+            str(arguments.seconds),
+            "--repeat",
+            str(arguments.rounds),
+        )
+        figures["stall_gap_p99_ms"] = measure_stall(
+            arguments.runnel, process, address, arguments.rounds, arguments.seconds
+        )
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "load.json"
     path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -35,8 +35,11 @@ try:
     from runnel_client import bundle
     from runnel_client.bundle import BundleError, check
 except ImportError as missing:
-    print(f"bench_peer.py: error: {missing.name} is missing; on Debian: apt install python3-numpy python3-torch "
-          "libopenblas0-openmp", file=sys.stderr)
+    print(
+        f"bench_peer.py: error: {missing.name} is missing; on Debian: apt install python3-numpy python3-torch "
+        "libopenblas0-openmp",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 TOLERANCE = 1e-3  # of every log-probability, natural, where runnel computes in fp32
@@ -109,8 +112,10 @@ class Peer(torch.nn.Module):
         super().__init__()
         self.config = bundle.read_json(os.path.join(directory, "config.json"), "bundle")
         model = self.config["model"]
-        check(model["attention"]["feature_map"] == "elu",
-              f"{directory}: expected the feature map 'elu', found '{model['attention']['feature_map']}'")
+        check(
+            model["attention"]["feature_map"] == "elu",
+            f"{directory}: expected the feature map 'elu', found '{model['attention']['feature_map']}'",
+        )
         self.combine, self.position = model["embedding"]["combine"], model["position"]["kind"]
         self.is_mixture = model["head"]["kind"] == "mixture_of_logistics"
         self.length = model["position"].get("length")
@@ -206,6 +211,7 @@ def seconds_of_steps(peer, batch, steps):
 
 def measure(peer, batch, steps, threads):
     """Values per second with the best of `threads`, each tried over an eighth of the steps if there are several."""
+
     def rate(count, over):
         torch.set_num_threads(count)
         return batch * over / seconds_of_steps(peer, batch, over)
@@ -236,13 +242,24 @@ def check_equal(peer, path):
     values, log_probs, numerics = read_sequences(path)
     largest, bits = differences(peer, values, log_probs)
     if "/bf16/" in numerics:
-        check(bits <= BF16_TOLERANCE, f"--check: {path}: not the same model: a sequence differs by {bits:.2g} bits per "
-              f"value; expected at most {BF16_TOLERANCE:g}")
+        check(
+            bits <= BF16_TOLERANCE,
+            f"--check: {path}: not the same model: a sequence differs by {bits:.2g} bits per "
+            f"value; expected at most {BF16_TOLERANCE:g}",
+        )
     else:
-        check(largest <= TOLERANCE, f"--check: {path}: not the same model: a log-probability differs by {largest:.2g}; "
-              f"expected at most {TOLERANCE:g}")
-    return {"sequences": values.shape[0], "values": values.shape[1], "numerics": numerics,
-            "largest_difference": largest, "bits_per_value_difference": bits}
+        check(
+            largest <= TOLERANCE,
+            f"--check: {path}: not the same model: a log-probability differs by {largest:.2g}; "
+            f"expected at most {TOLERANCE:g}",
+        )
+    return {
+        "sequences": values.shape[0],
+        "values": values.shape[1],
+        "numerics": numerics,
+        "largest_difference": largest,
+        "bits_per_value_difference": bits,
+    }
 
 
 def numbers(text):
@@ -256,15 +273,26 @@ def numbers(text):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(prog="bench_peer.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench_peer.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("bundle", help="its directory")
-    parser.add_argument("--batch", type=numbers, default=[1, 8, 32, 128, 512], metavar="N,...",
-                        help="sequences side by side (default: 1,8,32,128,512)")
+    parser.add_argument(
+        "--batch",
+        type=numbers,
+        default=[1, 8, 32, 128, 512],
+        metavar="N,...",
+        help="sequences side by side (default: 1,8,32,128,512)",
+    )
     parser.add_argument("--steps", type=int, default=256, help="that are timed (default: %(default)s)")
     cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=numbers, default=sorted({1, cores}), metavar="N,...",
-                        help=f"of which the best counts for each batch (default: 1 and one per core, {cores})")
+    parser.add_argument(
+        "--threads",
+        type=numbers,
+        default=sorted({1, cores}),
+        metavar="N,...",
+        help=f"of which the best counts for each batch (default: 1 and one per core, {cores})",
+    )
     parser.add_argument("--check", metavar="FILE", help="instead: compare with sequences of runnel generate --json")
     arguments = parser.parse_args(argv)
     check(arguments.steps > 0, f"--steps: expected a number above 0, found {arguments.steps}")
@@ -278,8 +306,10 @@ def main(argv=None):
         if arguments.check:
             result = check_equal(peer, arguments.check)
         else:
-            result = {"torch": torch.__version__,
-                      "peer": [measure(peer, batch, arguments.steps, arguments.threads) for batch in arguments.batch]}
+            result = {
+                "torch": torch.__version__,
+                "peer": [measure(peer, batch, arguments.steps, arguments.threads) for batch in arguments.batch],
+            }
     except (BundleError, OSError) as error:
         print(f"bench_peer.py: error: {error}", file=sys.stderr)
         return 2

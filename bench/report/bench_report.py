@@ -13,11 +13,26 @@ import json
 import pathlib
 import sys
 
-NAMES = {"engine": "engine alone", "streams": "gRPC, a stream each", "samples": "gRPC, one stream",
-         "peer": "PyTorch, the authors' loop"}
+NAMES = {
+    "engine": "engine alone",
+    "streams": "gRPC, a stream each",
+    "samples": "gRPC, one stream",
+    "peer": "PyTorch, the authors' loop",
+}
 COLOURS = {"engine": "#1f5fa8", "streams": "#3a9188", "samples": "#8cb84a", "peer": "#c44e52"}
-PARTS = {"embed": "#b8b8b8", "qkv": "#1f5fa8", "features": "#e3b778", "recur": "#d98c2b", "out": "#4f86c6",
-         "norm": "#7a5ea8", "ffn1": "#2f7f79", "ffn2": "#56aaa2", "head": "#8c8c8c", "sample": "#c44e52", "other": "#dddddd"}
+PARTS = {
+    "embed": "#b8b8b8",
+    "qkv": "#1f5fa8",
+    "features": "#e3b778",
+    "recur": "#d98c2b",
+    "out": "#4f86c6",
+    "norm": "#7a5ea8",
+    "ffn1": "#2f7f79",
+    "ffn2": "#56aaa2",
+    "head": "#8c8c8c",
+    "sample": "#c44e52",
+    "other": "#dddddd",
+}
 
 
 class Limits:
@@ -31,9 +46,13 @@ class Limits:
         model = self.model
         queries, values = model["heads"] * model["query_size"], model["heads"] * model["value_size"]
         width, ffn, layers = model["width"], model["ffn"], model["layers"]
-        self.products = {"qkv": layers * width * (2 * queries + values), "out": layers * values * width,
-                         "ffn1": layers * width * ffn, "ffn2": layers * ffn * width,
-                         "head": width * model["outputs"]}
+        self.products = {
+            "qkv": layers * width * (2 * queries + values),
+            "out": layers * values * width,
+            "ffn1": layers * width * ffn,
+            "ffn2": layers * ffn * width,
+            "head": width * model["outputs"],
+        }
         self.state_elements = layers * queries * (model["value_size"] + 1)
 
     def state_bytes(self):
@@ -60,13 +79,17 @@ class Limits:
             elements = self.products[part]
             weights = elements * (2 if self.is_bf16 else 4)
             home = self.home(self.weight_bytes())
-            return {"arithmetic": 2 * batch * elements / self.product_gflops() / 1e9,
-                    home: weights / self.limits[f"{home.lower()}_gbps"] / 1e9}
+            return {
+                "arithmetic": 2 * batch * elements / self.product_gflops() / 1e9,
+                home: weights / self.limits[f"{home.lower()}_gbps"] / 1e9,
+            }
         if part == "recur":
             home = self.home(batch * self.state_bytes())
             rate = self.limits["dram_update_gbps" if home == "DRAM" else f"{home.lower()}_gbps"]
-            return {"arithmetic": 4 * batch * self.state_elements / self.limits["fp32_gflops"] / 1e9,
-                    home: 2 * batch * self.state_bytes() / rate / 1e9}
+            return {
+                "arithmetic": 4 * batch * self.state_elements / self.limits["fp32_gflops"] / 1e9,
+                home: 2 * batch * self.state_bytes() / rate / 1e9,
+            }
         return {}
 
     def step(self, batch):
@@ -88,15 +111,24 @@ def rates(figures, what):
 
 
 def entry(what, batch, rate, peer, limit):
-    return {"what": what, "batch": batch, "values_per_s": rate, "peer_values_per_s": peer,
-            "ratio_to_peer": round(rate / peer, 2) if peer else None, "share_of_limit": round(rate / limit, 3)}
+    return {
+        "what": what,
+        "batch": batch,
+        "values_per_s": rate,
+        "peer_values_per_s": peer,
+        "ratio_to_peer": round(rate / peer, 2) if peer else None,
+        "share_of_limit": round(rate / limit, 3),
+    }
 
 
 def entries(figures):
     """What cpu.json lists."""
     limits, peer = Limits(figures), rates(figures, "peer")
-    listed = [entry(NAMES[what], batch, rate, peer.get(batch), limits.values_per_s(batch))
-              for what in ("engine", "streams", "samples") for batch, rate in rates(figures, what).items()]
+    listed = [
+        entry(NAMES[what], batch, rate, peer.get(batch), limits.values_per_s(batch))
+        for what in ("engine", "streams", "samples")
+        for batch, rate in rates(figures, what).items()
+    ]
     for point in figures["positions"]["points"]:
         rate = round(1e6 / point["us_per_value"], 1)
         listed.append(entry(f"position {point['position']}", 1, rate, peer.get(1), limits.values_per_s(1)))
@@ -118,12 +150,28 @@ def throughput_table(figures):
     for batch, engine in by_way["engine"].items():
         peer = by_way["peer"][batch]
         seconds, resource = limits.step(batch)
-        rows.append([f"{batch}", f"**{engine:,.0f}**",
-                     *(f"{by_way[way][batch]:,.0f} ({by_way[way][batch] / engine:.0%})" for way in ("streams", "samples")),
-                     f"{peer:,.0f} ({threads[batch]})", f"**{engine / peer:.1f}x**",
-                     f"{engine * seconds / batch:.0%} of {batch / seconds:,.0f} ({resource})"])
-    return table(["sequences", "engine, values/s", "gRPC, a stream each", "gRPC, one stream", "PyTorch (threads)",
-                  "engine to PyTorch", "share of the limit"], rows)
+        rows.append(
+            [
+                f"{batch}",
+                f"**{engine:,.0f}**",
+                *(f"{by_way[way][batch]:,.0f} ({by_way[way][batch] / engine:.0%})" for way in ("streams", "samples")),
+                f"{peer:,.0f} ({threads[batch]})",
+                f"**{engine / peer:.1f}x**",
+                f"{engine * seconds / batch:.0%} of {batch / seconds:,.0f} ({resource})",
+            ]
+        )
+    return table(
+        [
+            "sequences",
+            "engine, values/s",
+            "gRPC, a stream each",
+            "gRPC, one stream",
+            "PyTorch (threads)",
+            "engine to PyTorch",
+            "share of the limit",
+        ],
+        rows,
+    )
 
 
 def operations_table(figures):
@@ -139,23 +187,34 @@ def operations_table(figures):
             cells.append(f"{found['us']:,.1f}{share}" if found else "-")
         if any(cell != "-" for cell in cells):
             rows.append([part, *cells])
-    rows.append(["between them", *(f"{step['step_us'] - sum(one['us'] for one in step['operations']):,.1f}"
-                                   for step in steps)])
+    rows.append(
+        ["between them", *(f"{step['step_us'] - sum(one['us'] for one in step['operations']):,.1f}" for step in steps)]
+    )
     rows.append(["**a step**", *(f"**{step['step_us']:,.1f}**" for step in steps)])
     return table(["microseconds of a step of", *(f"batch {step['batch']}" for step in steps)], rows)
 
 
 def limits_table(figures):
-    rows = [[f"{one['threads']}", *(f"{one[key]:,.0f}" for key in ("fp32_gflops", "bf16_gflops", "l2_gbps", "l3_gbps",
-                                                                 "dram_gbps", "dram_update_gbps"))]
-            for one in figures["limits"]]
-    return table(["threads", "fp32 GFLOP/s", "bf16 GFLOP/s", "L2 GB/s", "L3 GB/s", "DRAM GB/s", "DRAM in place GB/s"],
-                 rows)
+    rows = [
+        [
+            f"{one['threads']}",
+            *(
+                f"{one[key]:,.0f}"
+                for key in ("fp32_gflops", "bf16_gflops", "l2_gbps", "l3_gbps", "dram_gbps", "dram_update_gbps")
+            ),
+        ]
+        for one in figures["limits"]
+    ]
+    return table(
+        ["threads", "fp32 GFLOP/s", "bf16 GFLOP/s", "L2 GB/s", "L3 GB/s", "DRAM GB/s", "DRAM in place GB/s"], rows
+    )
 
 
 def positions_table(figures):
-    rows = [[f"{one['position']:,}", f"{one['us_per_value']:,.1f}", f"{one['ratio']:.3f}"]
-            for one in figures["positions"]["points"]]
+    rows = [
+        [f"{one['position']:,}", f"{one['us_per_value']:,.1f}", f"{one['ratio']:.3f}"]
+        for one in figures["positions"]["points"]
+    ]
     return table(["position", "microseconds a value", "against the first"], rows)
 
 
@@ -169,12 +228,12 @@ def page(figures):
 
 Written by `make bench`; [performance.md](../performance.md) says how it is measured and what it means.
 
-{about['cores']} cores of {about['cpu']} with {', '.join(about['flags']) or 'no vectors'}; load average at start
-{about['load_average']:.2f}.{busy} Model: the paper's MNIST size with random weights, {figures['numerics']}. Medians of
-{figures['rounds']} rounds in turns; PyTorch {figures['torch']} over {figures['peer_steps']} steps, with the better of
-one thread and one per core. Before, PyTorch gave every one of {equal['sequences']} x {equal['values']} values that runnel had
-sampled in fp32 the same log-probability, to {equal['largest_difference']:.1g}; as measured here runnel differs from it by
-{equal['bits_per_value_difference']:.1g} bits per value of a sequence at most.
+{about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}; load average at start
+{about["load_average"]:.2f}.{busy} Model: the paper's MNIST size with random weights, {figures["numerics"]}. Medians of
+{figures["rounds"]} rounds in turns; PyTorch {figures["torch"]} over {figures["peer_steps"]} steps, with the better of
+one thread and one per core. Before, PyTorch gave every one of {equal["sequences"]} x {equal["values"]} values that runnel had
+sampled in fp32 the same log-probability, to {equal["largest_difference"]:.1g}; as measured here runnel differs from it by
+{equal["bits_per_value_difference"]:.1g} bits per value of a sequence at most.
 
 ![Values per second against the number of sequences, and where the time of a step goes](cpu.png)
 
@@ -198,13 +257,13 @@ In brackets: how much of it the machine's own limit explains.
 ![Time of a value against its position](position.png)
 
 {positions_table(figures)}
-A given prompt is read at {prompt:,.0f} values/s{f', {prompt / alone:.1f} times as fast as values are sampled' if alone else ''}.
-The process grew by {max(0, positions['resident_growth_bytes']) / 1e6:.1f} MB between the first position and the last.
+A given prompt is read at {prompt:,.0f} values/s{f", {prompt / alone:.1f} times as fast as values are sampled" if alone else ""}.
+The process grew by {max(0, positions["resident_growth_bytes"]) / 1e6:.1f} MB between the first position and the last.
 
 ## Memory
 
-A session takes {figures['memory']['resident_bytes_per_session']:,} bytes, measured over {figures['memory']['sessions']:,}
-of them; its state is {figures['memory']['state_bytes']:,}.
+A session takes {figures["memory"]["resident_bytes_per_session"]:,} bytes, measured over {figures["memory"]["sessions"]:,}
+of them; its state is {figures["memory"]["state_bytes"]:,}.
 """
 
 
@@ -214,15 +273,35 @@ of them; its state is {figures['memory']['state_bytes']:,}.
 def draw_throughput(axes, figures):
     limits, engine, peer = Limits(figures), rates(figures, "engine"), rates(figures, "peer")
     batches = list(engine)
-    axes.plot(batches, [limits.values_per_s(batch) for batch in batches], "--", color="#8c8c8c", linewidth=1.5,
-              label="the machine's limit")
+    axes.plot(
+        batches,
+        [limits.values_per_s(batch) for batch in batches],
+        "--",
+        color="#8c8c8c",
+        linewidth=1.5,
+        label="the machine's limit",
+    )
     for what, name in NAMES.items():
         found = rates(figures, what)
-        axes.plot(list(found), list(found.values()), "-o", color=COLOURS[what], label=name, markersize=5,
-                  linewidth=2.5 if what in ("engine", "peer") else 1.5, zorder=3 if what == "engine" else 2)
+        axes.plot(
+            list(found),
+            list(found.values()),
+            "-o",
+            color=COLOURS[what],
+            label=name,
+            markersize=5,
+            linewidth=2.5 if what in ("engine", "peer") else 1.5,
+            zorder=3 if what == "engine" else 2,
+        )
     for batch in batches:
-        axes.annotate(f"{engine[batch] / peer[batch]:.1f}x", (batch, (engine[batch] * peer[batch]) ** 0.5),
-                      ha="center", va="center", fontsize=9, color="#555555")
+        axes.annotate(
+            f"{engine[batch] / peer[batch]:.1f}x",
+            (batch, (engine[batch] * peer[batch]) ** 0.5),
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="#555555",
+        )
         axes.plot([batch, batch], [peer[batch] * 1.1, engine[batch] / 1.1], color="#dddddd", linewidth=1, zorder=0)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -247,7 +326,9 @@ def draw_operations(axes, figures):
             axes.barh(row, share, left=left, color=colour, alpha=0.35, height=0.62)
             axes.barh(row, share * min(1, least), left=left, color=colour, height=0.62)
             if share > 0.055:
-                axes.text(left + share / 2, row - 0.34, one["name"], ha="center", va="bottom", fontsize=8, color="#444444")
+                axes.text(
+                    left + share / 2, row - 0.34, one["name"], ha="center", va="bottom", fontsize=8, color="#444444"
+                )
             left += share
     axes.set_yticks(range(len(steps)), [f"{step['batch']}" for step in steps])
     axes.set_ylim(len(steps) - 0.4, -0.8)
@@ -266,8 +347,15 @@ def draw_positions(axes, figures):
     axes.axhline(1, color="#8c8c8c", linewidth=1)
     axes.plot(positions, ratios, "-o", color="#1f5fa8", linewidth=2.5, markersize=6)
     for one in points:
-        axes.annotate(f"{one['us_per_value']:,.0f} us", (one["position"], one["ratio"]), xytext=(0, 9),
-                      textcoords="offset points", ha="center", fontsize=8, color="#444444")
+        axes.annotate(
+            f"{one['us_per_value']:,.0f} us",
+            (one["position"], one["ratio"]),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color="#444444",
+        )
     spread = max(0.105, *(abs(ratio - 1) * 1.3 for ratio in ratios))
     axes.set_ylim(1 - spread, 1 + spread)
     axes.yaxis.set_major_locator(ticker.MultipleLocator(0.02 if spread < 0.15 else 0.1))
@@ -296,8 +384,12 @@ def draw(figures, docs):
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 4.8), dpi=120)
     draw_throughput(left, figures)
     draw_operations(right, figures)
-    figure.suptitle(f"8 layers of width 256, {figures['numerics']}, {figures['machine']['cores']} cores of "
-                    f"{figures['machine']['cpu']}", fontsize=10, color="#444444")
+    figure.suptitle(
+        f"8 layers of width 256, {figures['numerics']}, {figures['machine']['cores']} cores of "
+        f"{figures['machine']['cpu']}",
+        fontsize=10,
+        color="#444444",
+    )
     save(figure, docs / "cpu.png")
     figure, axes = pyplot.subplots(figsize=(8, 3.6), dpi=120)
     draw_positions(axes, figures)
@@ -314,8 +406,9 @@ def write(figures, listed, docs):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="bench_report.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench_report.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("figures", type=pathlib.Path, help="cpu_figures.json of an earlier run")
     parser.add_argument("--docs", type=pathlib.Path, required=True, help="folder for the page and the pictures")
     arguments = parser.parse_args(argv)

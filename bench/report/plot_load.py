@@ -86,8 +86,11 @@ def draw(figures, runs, path):
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
     machine = figures["machine"]
-    figure.suptitle(f"model {figures['model']}, capacity {figures['capacity']:,.0f} calls/s, server and clients on "
-                    f"{machine['cores']} cores of {machine['cpu']}", fontsize=10)
+    figure.suptitle(
+        f"model {figures['model']}, capacity {figures['capacity']:,.0f} calls/s, server and clients on "
+        f"{machine['cores']} cores of {machine['cpu']}",
+        fontsize=10,
+    )
     figure.tight_layout()
     figure.savefig(path)
 

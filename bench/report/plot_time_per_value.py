@@ -58,9 +58,11 @@ def stream_times(messages, address, values):
     request.delivery.max_delay.seconds = 10
     points, numerics = [], ""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        call = channel.unary_stream("/runnel.v1.Inference/Generate",
-                                    request_serializer=messages.GenerateRequest.SerializeToString,
-                                    response_deserializer=messages.GenerateResponse.FromString)
+        call = channel.unary_stream(
+            "/runnel.v1.Inference/Generate",
+            request_serializer=messages.GenerateRequest.SerializeToString,
+            response_deserializer=messages.GenerateResponse.FromString,
+        )
         began = time.perf_counter()
         for response in call(request, timeout=3600):
             numerics = response.started.numerics or numerics
@@ -87,8 +89,19 @@ def endless_model(runnel):
     """The messages of the contract, and the address of a server of the endless model."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = pathlib.Path(folder) / "bundle"
-        subprocess.run([sys.executable, str(ROOT / "scripts/runnel-random-bundle"), "--preset", "mnist", "--endless",
-                        "--out", str(bundle)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [
+                sys.executable,
+                str(ROOT / "scripts/runnel-random-bundle"),
+                "--preset",
+                "mnist",
+                "--endless",
+                "--out",
+                str(bundle),
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         messages = serving.load_messages(folder)
         with serving.running(runnel, str(bundle), pathlib.Path(folder) / "log") as (_, address):
             stream_times(messages, address, 2000)  # warms up
@@ -108,8 +121,15 @@ class PlainModel:
         def weight(rows, columns):
             return torch.randn(rows, columns, generator=generator) / columns**0.5
 
-        self.layers = [{"qkv": weight(3 * WIDTH, WIDTH), "out": weight(WIDTH, WIDTH), "up": weight(FFN, WIDTH),
-                        "down": weight(WIDTH, FFN)} for _ in range(LAYERS)]
+        self.layers = [
+            {
+                "qkv": weight(3 * WIDTH, WIDTH),
+                "out": weight(WIDTH, WIDTH),
+                "up": weight(FFN, WIDTH),
+                "down": weight(WIDTH, FFN),
+            }
+            for _ in range(LAYERS)
+        ]
         self.zeros = {size: torch.zeros(size) for size in (3 * WIDTH, WIDTH, FFN)}
         self.input = torch.randn(1, WIDTH, generator=generator)
         self.by_head = False  # one product per head instead of one batched product; faster for long caches
@@ -142,7 +162,7 @@ class PlainModel:
         torch, x = self.torch, self.input
         for index, layer in enumerate(self.layers):
             qkv = torch.addmm(self.zeros[3 * WIDTH], x, layer["qkv"].t()).view(3, HEADS, 1, HEAD_SIZE)
-            y = (self.softmax(index, position, *qkv) if self.attention == "softmax" else self.linear(index, *qkv))
+            y = self.softmax(index, position, *qkv) if self.attention == "softmax" else self.linear(index, *qkv)
             y = torch.addmm(self.zeros[WIDTH], y.reshape(1, WIDTH), layer["out"].t())
             x = torch.layer_norm(x + y, (WIDTH,))
             up = torch.relu(torch.addmm(self.zeros[FFN], x, layer["up"].t()))
@@ -197,8 +217,11 @@ def measure(arguments, cores):
             lines["runnel"].append(binned(points, arguments.bins))
             for name, model in models.items():
                 lines[name] += measure_pytorch(model, positions, steps[name], cores)
-    about = {"runnel": {"numerics": numerics}, "linear": {"torch": torch.__version__},
-             "softmax": {"torch": torch.__version__}}
+    about = {
+        "runnel": {"numerics": numerics},
+        "linear": {"torch": torch.__version__},
+        "softmax": {"torch": torch.__version__},
+    }
     return {name: {**about[name], "points": best_of(measured)} for name, measured in lines.items()}
 
 
@@ -216,22 +239,28 @@ def draw(figures, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
 
-    lines = [("softmax", "softmax attention with a cache, PyTorch", "#c44e52", "o"),
-             ("linear", "linear attention as a recurrence, PyTorch", "#8c8c8c", "s"),
-             ("runnel", "runnel, through its server", "#1f5fa8", "")]
+    lines = [
+        ("softmax", "softmax attention with a cache, PyTorch", "#c44e52", "o"),
+        ("linear", "linear attention as a recurrence, PyTorch", "#8c8c8c", "s"),
+        ("runnel", "runnel, through its server", "#1f5fa8", ""),
+    ]
     figure, axes = pyplot.subplots(figsize=(8, 4.2), dpi=120)
     for name, label, colour, marker in lines:
         x, y = zip(*figures[name]["points"])
-        axes.plot(x, [micros / 1000 for micros in y], color=colour, marker=marker, markersize=4, label=label,
-                  linewidth=2)
+        axes.plot(
+            x, [micros / 1000 for micros in y], color=colour, marker=marker, markersize=4, label=label, linewidth=2
+        )
     axes.set_yscale("log")
     axes.set_xlim(left=0)
     axes.set_xlabel("position of the value in its sequence")
     axes.set_ylabel("time per value, ms (log scale)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_title(f"One sequence, 8 layers of width 256, {precision(figures)}; "
-                   f"{figures['machine']['cores']} cores of {figures['machine']['cpu']}", fontsize=9)
+    axes.set_title(
+        f"One sequence, 8 layers of width 256, {precision(figures)}; "
+        f"{figures['machine']['cores']} cores of {figures['machine']['cpu']}",
+        fontsize=9,
+    )
     axes.grid(True, which="both", alpha=0.25)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -267,11 +296,14 @@ def main():
     points = [micros for _, micros in figures["runnel"]["points"]]
     fifth = max(1, len(points) // 5)
     figures["runnel_last_fifth_over_first"] = round(
-        statistics.median(points[-fifth:]) / statistics.median(points[:fifth]), 3)
+        statistics.median(points[-fifth:]) / statistics.median(points[:fifth]), 3
+    )
     draw(figures, arguments.out)
     arguments.out.with_suffix(".json").write_text(as_lines(figures), encoding="utf-8")
-    print(f"{arguments.out}: the last fifth of the values costs {figures['runnel_last_fifth_over_first']:.3f} of the "
-          "first fifth")
+    print(
+        f"{arguments.out}: the last fifth of the values costs {figures['runnel_last_fifth_over_first']:.3f} of the "
+        "first fifth"
+    )
 
 
 if __name__ == "__main__":

@@ -109,9 +109,7 @@ def check_config(config):
         check_range(f"model.heads * model.{key}", model["heads"] * model[key], 1, MAX_WIDTH)
     for group in ("attention", "norm"):
         eps = np.float32(model[group]["eps"])
-        check(
-            0 < eps <= 1, f"model.{group}.eps: expected a number above 0 and at most 1, found {eps}"
-        )
+        check(0 < eps <= 1, f"model.{group}.eps: expected a number above 0 and at most 1, found {eps}")
     check_attention(model)
     check_range("values", config["values"], 1, MAX_VOCABULARY)
     check_embedding(model)
@@ -132,9 +130,7 @@ def check_attention(model):
     allowed = {"feature_map", "eps", "gate"}
     if kind in RANDOM_FEATURES:
         allowed |= {"features", "temperature", "normalize"}
-        check_range(
-            "model.attention.features", attention["features"], RANDOM_FEATURES[kind], MAX_WIDTH
-        )
+        check_range("model.attention.features", attention["features"], RANDOM_FEATURES[kind], MAX_WIDTH)
         check_range("model.heads * features", model["heads"] * feature_size(model), 1, MAX_WIDTH)
     if kind == "smoothed_fourier":
         allowed.add("smoothing")
@@ -149,8 +145,7 @@ def check_attention(model):
     for key in allowed & {"temperature", "smoothing"} & attention.keys():
         check(
             0 < np.float32(attention[key]) <= MAX_FEATURE_NUMBER,
-            f"model.attention.{key}: expected a number above 0 and at most 1000000, "
-            f"found {attention[key]}",
+            f"model.attention.{key}: expected a number above 0 and at most 1000000, found {attention[key]}",
         )
 
 
@@ -188,9 +183,7 @@ def check_embedding(model):
         )
     length = model["position"].get("length")
     if model["position"]["kind"] == "table" or length is not None:
-        check(
-            length is not None, "model.position.length: a position table has a length, found none"
-        )
+        check(length is not None, "model.position.length: a position table has a length, found none")
         check_range(
             "model.position.length",
             length,
@@ -250,8 +243,7 @@ def check_image(config):
     expected = image_bytes(image) - 1
     check(
         length == expected,
-        f"model.position.length: expected {expected} (image height * width * channels - 1), "
-        f"found {length}",
+        f"model.position.length: expected {expected} (image height * width * channels - 1), found {length}",
     )
 
 
@@ -259,9 +251,7 @@ def check_symbols(config):
     symbols, values = config.get("symbols"), config["values"]
     if symbols is None:
         return
-    check(
-        len(symbols) == values, f"symbols: expected {values}, one per value, found {len(symbols)}"
-    )
+    check(len(symbols) == values, f"symbols: expected {values}, one per value, found {len(symbols)}")
     seen = set()
     for index, symbol in enumerate(symbols):
         size = len(symbol.encode("utf-8", "surrogatepass"))
@@ -347,11 +337,7 @@ def expected_tensors(config):
 
 def parameters(config):
     """Trained numbers: every tensor but the position table and omega, which are no parameters."""
-    return sum(
-        math.prod(shape)
-        for name, shape in expected_tensors(config).items()
-        if not is_buffer(name)
-    )
+    return sum(math.prod(shape) for name, shape in expected_tensors(config).items() if not is_buffer(name))
 
 
 def is_buffer(name):
@@ -380,10 +366,7 @@ def to_stored(name, values, dtype):
     finite = np.isfinite(values)
     if not finite.all():
         index = np.unravel_index(int(np.argmin(finite)), values.shape)
-        raise BundleError(
-            f"tensor '{name}': expected finite numbers, "
-            f"found {values[index]} at {shape_text(index)}"
-        )
+        raise BundleError(f"tensor '{name}': expected finite numbers, found {values[index]} at {shape_text(index)}")
     if dtype == "f32":
         return values.tobytes()
     if dtype == "f16":
@@ -397,8 +380,7 @@ def to_stored(name, values, dtype):
     if overflow.any():
         index = np.unravel_index(int(np.argmax(overflow)), values.shape)
         raise BundleError(
-            f"tensor '{name}': {values[index]} at {shape_text(index)} does not fit {dtype}; "
-            "use --dtype f32"
+            f"tensor '{name}': {values[index]} at {shape_text(index)} does not fit {dtype}; use --dtype f32"
         )
     return stored.tobytes()
 
@@ -433,8 +415,7 @@ def write_safetensors(path, shapes, make, dtype="f32", metadata=None):
             values = make(name)
             check(
                 tuple(values.shape) == tuple(shapes[name]),
-                f"tensor '{name}': expected shape {shape_text(shapes[name])}, "
-                f"found {shape_text(values.shape)}",
+                f"tensor '{name}': expected shape {shape_text(shapes[name])}, found {shape_text(values.shape)}",
             )
             file.write(to_stored(name, values, stored_dtype(name, dtype)))
 
@@ -457,9 +438,7 @@ def read_safetensors(path):
         if entry["dtype"] == "BF16":
             values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
         else:
-            values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[entry["dtype"]]).astype(
-                np.float32
-            )
+            values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[entry["dtype"]]).astype(np.float32)
         tensors[name] = values.reshape(entry["shape"])
     return tensors
 
@@ -504,14 +483,17 @@ def begin_text(config):
 
 def attention_text(attention):
     kind = attention["feature_map"]
-    text = "linear, feature map " + {
-        "elu": "elu(x) + 1",
-        "relu": "relu(x)",
-        "favor": "FAVOR+",
-        "fourier": "random Fourier features",
-        "smoothed_fourier": "smoothed random Fourier features",
-        "generalized": f"generalized random features ({attention.get('kernel')})",
-    }[kind]
+    text = (
+        "linear, feature map "
+        + {
+            "elu": "elu(x) + 1",
+            "relu": "relu(x)",
+            "favor": "FAVOR+",
+            "fourier": "random Fourier features",
+            "smoothed_fourier": "smoothed random Fourier features",
+            "generalized": f"generalized random features ({attention.get('kernel')})",
+        }[kind]
+    )
     if kind in RANDOM_FEATURES:
         text += f", {attention['features']} features"
     if attention.get("normalize"):

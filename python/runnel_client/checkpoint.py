@@ -34,8 +34,7 @@ def load(path):
         data = load_weights_only(path)
     except Exception as error:  # what a broken file makes torch raise is of a dozen kinds
         raise BundleError(
-            f"{path}: expected a file of torch.save with tensors and plain values only, "
-            f"found: {reason(error)}"
+            f"{path}: expected a file of torch.save with tensors and plain values only, found: {reason(error)}"
         ) from None
     check(
         isinstance(data, dict),
@@ -47,10 +46,7 @@ def load(path):
 def reason(error):
     """One line of what torch says, without its advice to load unsafely."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return (
-        re.sub(r"^Weights only load failed.*?(WeightsUnpickler error: |$)", "", text)[:200]
-        or "an unsafe pickle"
-    )
+    return re.sub(r"^Weights only load failed.*?(WeightsUnpickler error: |$)", "", text)[:200] or "an unsafe pickle"
 
 
 def load_weights_only(path):
@@ -102,8 +98,7 @@ def find_state(path, data):
     found = ", ".join(repr(key) for key in list(data)[:5]) or "nothing"
     check(
         tensors,
-        f"{path}: expected tensors, or a dict of them as {', '.join(WRAPPERS[:-1])} or "
-        f"{WRAPPERS[-1]}, found {found}",
+        f"{path}: expected tensors, or a dict of them as {', '.join(WRAPPERS[:-1])} or {WRAPPERS[-1]}, found {found}",
     )
     return tensors
 
@@ -124,8 +119,7 @@ def merge(checkpoints):
             if name in merged:
                 check(
                     torch.equal(merged[name], tensor),
-                    f"tensor '{name}' is in {origin[name]} and, with other values, "
-                    f"in {checkpoint.path}",
+                    f"tensor '{name}' is in {origin[name]} and, with other values, in {checkpoint.path}",
                 )
             merged[name], origin[name] = tensor, checkpoint.path
     return merged

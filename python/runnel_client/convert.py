@@ -22,8 +22,7 @@ try:
     from runnel_client.bundle import BundleError, check, shape_text
 except ImportError as error:
     print(
-        f"runnel-convert: error: {error.name} is missing; "
-        "on Debian: apt install python3-torch python3-numpy",
+        f"runnel-convert: error: {error.name} is missing; on Debian: apt install python3-torch python3-numpy",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -55,8 +54,7 @@ LAYER_TENSORS = tuple(f"{module}.{kind}" for module in LAYER_MODULES for kind in
 REFUSED = (
     (
         "feature_map.omega",
-        "a random feature map; say which with --feature-map favor, fourier, smoothed_fourier or "
-        "generalized",
+        "a random feature map; say which with --feature-map favor, fourier, smoothed_fourier or generalized",
     ),
     (
         "attention.inner_attention",
@@ -87,11 +85,7 @@ def parse_arguments(argv):
     parser.error = fail
     add_model_flags(parser.add_argument)
     add_value_flags(parser.add_argument)
-    add_name_flags(
-        parser.add_argument_group(
-            "names, where they are not those of the authors' code"
-        ).add_argument
-    )
+    add_name_flags(parser.add_argument_group("names, where they are not those of the authors' code").add_argument)
     add_card_flags(parser.add_argument_group("model card (README.md)").add_argument)
     return parser.parse_args(argv)
 
@@ -104,9 +98,7 @@ def add_model_flags(add):
         help="file written by torch.save: a dict of tensors, or one that holds it as model_state; "
         "the tensors of several files are taken together",
     )
-    add(
-        "--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced"
-    )
+    add("--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced")
     add(
         "--heads",
         type=int,
@@ -275,9 +267,7 @@ def find_encoder(tensors, asked):
 
 def sample(names, count=4):
     names = list(names)
-    return ", ".join(f"'{name}'" for name in names[:count]) + (
-        ", ..." if len(names) > count else ""
-    )
+    return ", ".join(f"'{name}'" for name in names[:count]) + (", ..." if len(names) > count else "")
 
 
 def refuse_other_attention(tensors, prefix, feature_map):
@@ -308,24 +298,18 @@ class Parts:
         )
         check(
             plain,
-            f"tensor '{name}': expected floating-point numbers, "
-            f"found {tensor.dtype} ({tensor.layout})",
+            f"tensor '{name}': expected floating-point numbers, found {tensor.dtype} ({tensor.layout})",
         )
         check(
             tensor.dim() == dims,
-            f"tensor '{name}': expected {dims} dimension{'s' * (dims > 1)}, "
-            f"found {shape_text(tensor.shape)}",
+            f"tensor '{name}': expected {dims} dimension{'s' * (dims > 1)}, found {shape_text(tensor.shape)}",
         )
         self.left.pop(name, None)
         self.taken[as_name] = tensor
         return tensor
 
     def candidates(self, fits):
-        found = [
-            f"'{name}' {shape_text(tensor.shape)}"
-            for name, tensor in self.left.items()
-            if fits(tensor)
-        ]
+        found = [f"'{name}' {shape_text(tensor.shape)}" for name, tensor in self.left.items() if fits(tensor)]
         return "; it could be " + " or ".join(found[:4]) if found else ""
 
 
@@ -386,19 +370,11 @@ def find_named(parts, asked, flag, default, what, fits, kind="weight"):
         if name in parts.all:
             return name
     if asked is None:
-        found = [
-            name
-            for name in parts.left
-            if name.endswith("." + default) or name.endswith(f".{default}.{kind}")
-        ]
+        found = [name for name in parts.left if name.endswith("." + default) or name.endswith(f".{default}.{kind}")]
         check(len(found) < 2, f"expected one {what}, found {sample(found)}; choose one with {flag}")
         if found:
             return found[0]
-    problem = (
-        f"{flag}: expected a tensor's name, found '{asked}'"
-        if asked
-        else f"no {what}: there is no '{default}'"
-    )
+    problem = f"{flag}: expected a tensor's name, found '{asked}'" if asked else f"no {what}: there is no '{default}'"
     raise BundleError(
         f"{problem}{parts.candidates(fits)}; name it with {flag}, and give the file that holds it "
         "as a further CHECKPOINT if it is elsewhere"
@@ -495,15 +471,11 @@ def find_table(parts, width, value_width, args):
             "--position",
             "pos_embedding",
             "position table",
-            lambda tensor: (
-                tensor.dim() in (2, 3) and tensor.shape[-1] in (width, width - value_width)
-            ),
+            lambda tensor: tensor.dim() in (2, 3) and tensor.shape[-1] in (width, width - value_width),
             kind="pe",
         )
     except BundleError as error:
-        raise BundleError(
-            f"{error}; or say --position-kind sinusoidal or none, if it has no table"
-        ) from None
+        raise BundleError(f"{error}; or say --position-kind sinusoidal or none, if it has no table") from None
 
 
 # --- The config ---
@@ -515,10 +487,7 @@ def divisors(*numbers):
 
 def choose_heads(queries, values, asked):
     possible = ", ".join(str(n) for n in divisors(queries, values))
-    fact = (
-        f"it must divide {queries} (query_projection) and {values} (value_projection), "
-        f"so one of {possible}"
-    )
+    fact = f"it must divide {queries} (query_projection) and {values} (value_projection), so one of {possible}"
     check(asked is not None, f"--heads is needed, as tensors do not tell it: {fact}")
     check(
         asked >= 1 and queries % asked == 0 and values % asked == 0,
@@ -578,8 +547,7 @@ def choose_head(outputs, vocabulary, image):
     elif image:
         hint = "; a mixture of logistics has 3 outputs per component and 256 values"
     raise BundleError(
-        f"the output layer has {outputs} outputs and there are {vocabulary} values: "
-        f"expected one per value{hint}"
+        f"the output layer has {outputs} outputs and there are {vocabulary} values: expected one per value{hint}"
     )
 
 
@@ -590,10 +558,7 @@ def check_image_length(image, embedding, position):
         return
     total = length + 1
     possible = [
-        f"{side}x{side}x{channels}"
-        for channels in (1, 3)
-        for side in range(1, 4096)
-        if side * side * channels == total
+        f"{side}x{side}x{channels}" for channels in (1, 3) for side in range(1, 4096) if side * side * channels == total
     ]
     more = f", such as {' or '.join(possible)}" if possible else ""
     shape = "x".join(str(image[key]) for key in ("height", "width", "channels"))
@@ -611,9 +576,7 @@ def choose_begin(args, notes):
     )
     if args.begin_histogram is not None:
         histogram = bundle.read_json(args.begin_histogram, "--begin-histogram")
-        check(
-            isinstance(histogram, list), f"{args.begin_histogram}: expected a JSON array of numbers"
-        )
+        check(isinstance(histogram, list), f"{args.begin_histogram}: expected a JSON array of numbers")
         return {"histogram": histogram}
     if args.begin == "none":
         return None
@@ -626,9 +589,7 @@ def choose_begin(args, notes):
     if args.image and args.image["channels"] == 1:
         notes.append("fresh images begin with 0; --begin says otherwise")
         return {"value": 0}
-    notes.append(
-        "fresh sequences need a prompt; --begin or --begin-histogram gives them a first value"
-    )
+    notes.append("fresh sequences need a prompt; --begin or --begin-histogram gives them a first value")
     return None
 
 
@@ -638,11 +599,7 @@ def default_name(out):
 
 def build(tensors, args, notes):
     """The config and the bundle's tensors."""
-    ignored = [
-        name
-        for name in tensors
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in args.ignore)
-    ]
+    ignored = [name for name in tensors if any(fnmatch.fnmatchcase(name, pattern) for pattern in args.ignore)]
     tensors = {name: tensor for name, tensor in tensors.items() if name not in ignored}
     prefix = find_encoder(tensors, args.encoder)
     refuse_other_attention(tensors, prefix, args.feature_map)

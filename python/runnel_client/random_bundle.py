@@ -108,9 +108,7 @@ def parse_arguments(argv):
 
 
 def add_size_flags(add):
-    add(
-        "--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced"
-    )
+    add("--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced")
     add(
         "--preset",
         choices=tuple(PRESETS),

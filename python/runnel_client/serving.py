@@ -24,9 +24,7 @@ def load_messages(directory):
         import google.protobuf  # noqa: F401
         import grpc  # noqa: F401
     except ImportError as error:
-        raise BundleError(
-            f"{error.name} is missing; on Debian: apt install python3-grpcio python3-protobuf"
-        ) from None
+        raise BundleError(f"{error.name} is missing; on Debian: apt install python3-grpcio python3-protobuf") from None
     command = ["protoc", f"-I{PROTO}", f"--python_out={directory}"]
     try:
         subprocess.run([*command, os.path.join(PROTO, "runnel/v1/inference.proto")], check=True)

@@ -38,8 +38,13 @@ class BenchPeerTest(ToolTest):
         stored = bundle.read_safetensors(os.path.join(GOLDEN, "zoo_mnist", "golden.bin"))
         samples = []
         for values, log_prob in zip(stored["values"][:2, :50], stored["log_prob"][:2, :49]):
-            samples.append({"position": 0, "values": [int(value) for value in values],
-                            "log_probs": [0.0, *(float(one) + shift for one in log_prob)]})
+            samples.append(
+                {
+                    "position": 0,
+                    "values": [int(value) for value in values],
+                    "log_probs": [0.0, *(float(one) + shift for one in log_prob)],
+                }
+            )
         return json.dumps({"numerics": f"cpu/avx512/{precision}/step/state-fp32", "samples": samples})
 
     def test_checks_against_generated_sequences(self):
@@ -47,12 +52,18 @@ class BenchPeerTest(ToolTest):
         code, out, err = self.run_tool(bench_peer, [model, "--check", self.write("a.json", self.generated())])
         self.assertEqual((code, err), (0, ""))
         self.assertEqual((json.loads(out)["sequences"], json.loads(out)["values"]), (2, 50))
-        self.assert_refused(bench_peer, [model, "--check", self.write("b.json", self.generated(0.01))],
-                            "not the same model", "0.01")
-        self.assertEqual(self.run_tool(bench_peer, [model, "--check", self.write("d.json", self.generated(
-            0.005, "bf16"))])[0], 0)
-        self.assert_refused(bench_peer, [model, "--check", self.write("e.json", self.generated(0.05, "bf16"))],
-                            "bits per value", "0.072")
+        self.assert_refused(
+            bench_peer, [model, "--check", self.write("b.json", self.generated(0.01))], "not the same model", "0.01"
+        )
+        self.assertEqual(
+            self.run_tool(bench_peer, [model, "--check", self.write("d.json", self.generated(0.005, "bf16"))])[0], 0
+        )
+        self.assert_refused(
+            bench_peer,
+            [model, "--check", self.write("e.json", self.generated(0.05, "bf16"))],
+            "bits per value",
+            "0.072",
+        )
         self.assert_refused(bench_peer, [model, "--check", self.write("c.json", "{}")], "runnel generate --json")
 
     def test_measures(self):

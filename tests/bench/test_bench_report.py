@@ -11,27 +11,70 @@ from support import ToolTest
 import bench_cpu
 import bench_report
 
-LIMITS = {"threads": 2, "fp32_gflops": 200.0, "bf16_gflops": 400.0, "l2_gbps": 200.0, "l3_gbps": 100.0,
-          "dram_gbps": 30.0, "dram_update_gbps": 40.0}
+LIMITS = {
+    "threads": 2,
+    "fp32_gflops": 200.0,
+    "bf16_gflops": 400.0,
+    "l2_gbps": 200.0,
+    "l3_gbps": 100.0,
+    "dram_gbps": 30.0,
+    "dram_update_gbps": 40.0,
+}
 MODEL = {"layers": 8, "width": 256, "heads": 8, "query_size": 32, "value_size": 32, "ffn": 1024, "outputs": 30}
-RATES = {("engine", 1): 4000.0, ("engine", 128): 20000.0, ("streams", 1): 3900.0, ("streams", 128): 19000.0,
-         ("samples", 1): 3950.0, ("samples", 128): 19500.0, ("peer", 1): 200.0, ("peer", 128): 4000.0}
+RATES = {
+    ("engine", 1): 4000.0,
+    ("engine", 128): 20000.0,
+    ("streams", 1): 3900.0,
+    ("streams", 128): 19000.0,
+    ("samples", 1): 3950.0,
+    ("samples", 128): 19500.0,
+    ("peer", 1): 200.0,
+    ("peer", 128): 4000.0,
+}
 FIGURES = {
-    "machine": {"cpu": "a processor", "cores": 2, "flags": ["avx512f"], "l2_bytes": 2 << 20, "l3_bytes": 32 << 20,
-                "load_average": 0.1, "busy": 0.01},
-    "model": MODEL, "numerics": "cpu/avx512/bf16/step/state-fp32", "torch": "1.13.1", "rounds": 3, "peer_steps": 256,
+    "machine": {
+        "cpu": "a processor",
+        "cores": 2,
+        "flags": ["avx512f"],
+        "l2_bytes": 2 << 20,
+        "l3_bytes": 32 << 20,
+        "load_average": 0.1,
+        "busy": 0.01,
+    },
+    "model": MODEL,
+    "numerics": "cpu/avx512/bf16/step/state-fp32",
+    "torch": "1.13.1",
+    "rounds": 3,
+    "peer_steps": 256,
     "equal": {"sequences": 4, "values": 784, "largest_difference": 2e-5, "bits_per_value_difference": 3e-4},
     "limits": [{**LIMITS, "threads": 1}, LIMITS],
-    "throughput": [{"what": what, "batch": batch, "values_per_s": rate, "runs": [rate], "threads": 1}
-                   for (what, batch), rate in RATES.items()],
-    "operations": [{"batch": batch, "steps": 9, "threads": 2.0, "step_us": 1000.0 * batch,
-                    "operations": [{"name": name, "us": 100.0 * batch}
-                                   for name in ("embed", "qkv", "recur", "out", "norm", "ffn1", "ffn2", "head",
-                                                "sample")]} for batch in (1, 128)],
+    "throughput": [
+        {"what": what, "batch": batch, "values_per_s": rate, "runs": [rate], "threads": 1}
+        for (what, batch), rate in RATES.items()
+    ],
+    "operations": [
+        {
+            "batch": batch,
+            "steps": 9,
+            "threads": 2.0,
+            "step_us": 1000.0 * batch,
+            "operations": [
+                {"name": name, "us": 100.0 * batch}
+                for name in ("embed", "qkv", "recur", "out", "norm", "ffn1", "ffn2", "head", "sample")
+            ],
+        }
+        for batch in (1, 128)
+    ],
     "memory": {"state_bytes": 270336, "sessions": 1024, "resident_bytes_per_session": 271000},
-    "positions": {"values": 256, "prompt_values_per_s": 40000.0, "resident_growth_bytes": 4096,
-                  "points": [{"position": 1000, "us_per_value": 250.0, "ratio": 1.0},
-                             {"position": 1000000, "us_per_value": 251.0, "ratio": 1.004}]},
+    "positions": {
+        "values": 256,
+        "prompt_values_per_s": 40000.0,
+        "resident_growth_bytes": 4096,
+        "points": [
+            {"position": 1000, "us_per_value": 250.0, "ratio": 1.0},
+            {"position": 1000000, "us_per_value": 251.0, "ratio": 1.004},
+        ],
+    },
 }
 
 
@@ -70,8 +113,19 @@ class BenchReportTest(ToolTest):
 
     def test_the_page_has_every_figure(self):
         page = bench_report.page(FIGURES)
-        for text in ("**20,000**", "19,000 (95%)", "4,000 (1)", "**5.0x**", "| recur |", "| between them |", "271,000",
-                     "1,000,000", "1.004", "10.0 times as fast", "| 2 | 200 | 400 |"):
+        for text in (
+            "**20,000**",
+            "19,000 (95%)",
+            "4,000 (1)",
+            "**5.0x**",
+            "| recur |",
+            "| between them |",
+            "271,000",
+            "1,000,000",
+            "1.004",
+            "10.0 times as fast",
+            "| 2 | 200 | 400 |",
+        ):
             self.assertIn(text, page)
         self.assertNotIn("measure again", page)
         noisy = copy.deepcopy(FIGURES)
@@ -83,8 +137,9 @@ class BenchReportTest(ToolTest):
         figures = self.write("cpu_figures.json", json.dumps(FIGURES))
         code, _, err = self.run_tool(bench_report, [figures, "--docs", self.path("docs")])
         self.assertEqual((code, err), (0, ""))
-        self.assertEqual(sorted(os.listdir(self.path("docs"))),
-                         ["cpu.json", "cpu.md", "cpu.png", "cpu_figures.json", "position.png"])
+        self.assertEqual(
+            sorted(os.listdir(self.path("docs"))), ["cpu.json", "cpu.md", "cpu.png", "cpu_figures.json", "position.png"]
+        )
         with open(self.path("docs", "cpu.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file), bench_report.entries(FIGURES))
         self.assertEqual(self.run_tool(bench_report, [self.write("x", "{}"), "--docs", self.path("docs")])[0], 2)
@@ -101,8 +156,7 @@ class BenchReportTest(ToolTest):
             told = [{"threads": 1, "l3_gbps": first}, {"threads": 2, "l3_gbps": second}]
             bench.bench = lambda *_words, told=told: {"limits": told}
             bench.measure_limits()
-        self.assertEqual(list(bench.limits.values()),
-                         [{"threads": 1, "l3_gbps": 3.0}, {"threads": 2, "l3_gbps": 9.0}])
+        self.assertEqual(list(bench.limits.values()), [{"threads": 1, "l3_gbps": 3.0}, {"threads": 2, "l3_gbps": 9.0}])
 
     def test_a_failing_command_is_told_by_its_last_line(self):
         with self.assertRaisesRegex(bench_cpu.BenchError, "sh -c: it is broken"):

@@ -12,16 +12,20 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = "[  PASSED  ] 5 tests."
-STEP = ('{"model": "random-mnist", "numerics": "cuda/sm90/bf16/step/state-fp32", "batch": 1024, "values_per_s": 1566000.0, '
-        '"step_us": 653.9, "p50_us": 650, "p99_us": 660, "state_gb_s": 846.7, "state_bytes": 270336, '
-        '"parameters": 6360000, "image_values": 783}')
+STEP = (
+    '{"model": "random-mnist", "numerics": "cuda/sm90/bf16/step/state-fp32", "batch": 1024, "values_per_s": 1566000.0, '
+    '"step_us": 653.9, "p50_us": 650, "p99_us": 660, "state_gb_s": 846.7, "state_bytes": 270336, '
+    '"parameters": 6360000, "image_values": 783}'
+)
 PEERS = """{"torch": "2.6", "checked_on": "cuda"}
 {"peer": "eager", "model": "random-mnist", "batch": 1024, "values_per_s": 100000.0}
 {"peer": "graph", "model": "random-mnist", "batch": 1024, "values_per_s": 522000.0}
 {"peer": "softmax", "model": "random-mnist", "batch": 1024, "values_per_s": 9000000.0}
 {"peer": "compiled", "model": "random-mnist", "skipped": "RuntimeError: no compiler"}"""
-SERVED = ('{"model": "random-mnist", "numerics": "cuda/sm90/bf16/step/state-fp32", "throughput": '
-          '[{"what": "streams", "batch": 64, "values_per_s": 78300.0}]}')
+SERVED = (
+    '{"model": "random-mnist", "numerics": "cuda/sm90/bf16/step/state-fp32", "throughput": '
+    '[{"what": "streams", "batch": 64, "values_per_s": 78300.0}]}'
+)
 SAYS = {
     "nvidia-smi": "A GPU, 580.1, 143771 MiB, 1980 MHz",
     "test_kernels": TESTS,
@@ -45,8 +49,11 @@ class GpuCheck(unittest.TestCase):
         for name, text in SAYS.items():
             self.program(name, f"cat <<'END'\n{text}\nEND")
         # The server of the demo, and its client.
-        self.program("runnel", 'case $1 in serve) trap "kill $!; exit 0" TERM; echo "ready address=127.0.0.1:1" >&2; '
-                               f"sleep 60 & wait ;; bench) echo '{SERVED}' ;; esac")
+        self.program(
+            "runnel",
+            'case $1 in serve) trap "kill $!; exit 0" TERM; echo "ready address=127.0.0.1:1" >&2; '
+            f"sleep 60 & wait ;; bench) echo '{SERVED}' ;; esac",
+        )
         for absent in ("compute-sanitizer", "python3"):
             self.program(absent, "exit 1")
         os.remove(self.programs / "compute-sanitizer")
@@ -58,8 +65,15 @@ class GpuCheck(unittest.TestCase):
 
     def check(self, *parts):
         environment = dict(os.environ, PATH=f"{self.programs}:/usr/bin:/bin")
-        return subprocess.run([ROOT / "bench" / "gpu" / "gpu_check", self.programs, self.out, *parts], env=environment, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        return subprocess.run(
+            [ROOT / "bench" / "gpu" / "gpu_check", self.programs, self.out, *parts],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=False,
+        )
 
     def figures(self):
         return json.loads((self.out / "gpu.json").read_text())
@@ -72,14 +86,31 @@ class GpuCheck(unittest.TestCase):
         result = self.check()
         self.assertEqual(result.returncode, 0, result.stdout)
         parts = self.parts()
-        for name in ("kernels", "models", "golden", "library", "library_models", "demo", "ceilings", "steps_mnist", "steps_mnist_replay",
-                     "steps_mnist_operations",
-                     "steps_mnist_cublas", "steps_mnist_chunks", "steps_lm", "compare", "serving", "sessions"):
+        for name in (
+            "kernels",
+            "models",
+            "golden",
+            "library",
+            "library_models",
+            "demo",
+            "ceilings",
+            "steps_mnist",
+            "steps_mnist_replay",
+            "steps_mnist_operations",
+            "steps_mnist_cublas",
+            "steps_mnist_chunks",
+            "steps_lm",
+            "compare",
+            "serving",
+            "sessions",
+        ):
             self.assertEqual(parts[name]["exit"], 0, name)
         self.assertIn("no PyTorch", parts["peers"]["skipped"])
         self.assertNotIn("churn", parts)
         self.assertIn("Copies reach 4300 GB/s", result.stdout)
-        self.assertRegex((self.out / "gpu.md").read_text(), r"(?m)^\| engine \| random-mnist \|.*\| 1024 \| 2,000.0 \| images")
+        self.assertRegex(
+            (self.out / "gpu.md").read_text(), r"(?m)^\| engine \| random-mnist \|.*\| 1024 \| 2,000.0 \| images"
+        )
 
     def test_its_limits_are_under_nine_minutes(self):
         script = (ROOT / "bench" / "gpu" / "gpu_check").read_text()
@@ -94,9 +125,12 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(set(self.parts()), {"ceilings", "steps_mnist"})
 
     def test_what_is_not_there_is_skipped_with_the_reason(self):
-        self.program("gpu_steps", f"""case "$*" in
+        self.program(
+            "gpu_steps",
+            f"""case "$*" in
             *cublas) echo "--kernels cublas needs NVIDIA's cuBLASLt, of which none is here (x)"; exit 1 ;; esac
-            echo '{STEP}'""")
+            echo '{STEP}'""",
+        )
         result = self.check("steps_mnist", "steps_mnist_cublas")
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertIn("none is here", self.parts()["steps_mnist_cublas"]["skipped"])
@@ -104,7 +138,9 @@ class GpuCheck(unittest.TestCase):
     def test_figures_stand_beside_paper_peer_and_limit(self):
         self.check("ceilings", "steps_mnist", "serving")
         (self.out / "peers.log").write_text(PEERS)
-        subprocess.run(["/usr/bin/python3", ROOT / "bench" / "gpu" / "report.py", self.out], stdout=subprocess.PIPE, check=True)
+        subprocess.run(
+            ["/usr/bin/python3", ROOT / "bench" / "gpu" / "report.py", self.out], stdout=subprocess.PIPE, check=True
+        )
         engine, served, *_ = self.figures()
         self.assertEqual((engine["what"], engine["unit"], engine["per_s"]), ("engine", "images", 2000.0))
         self.assertEqual((engine["gpu"], engine["driver"]), ("A GPU", "580.1"))
@@ -115,14 +151,21 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual((served["what"], served["batch"], served["per_s"]), ("grpc", 64, 100.0))
         self.assertIsNone(served["ratio_to_peer"])
         plot = self.out / "gpu.png"
-        if subprocess.run(["/usr/bin/python3", "-c", "import matplotlib"], stderr=subprocess.PIPE, check=False).returncode == 0:
-            subprocess.run(["/usr/bin/python3", ROOT / "bench" / "gpu" / "plot.py", self.out / "gpu.json", plot], check=True)
+        if (
+            subprocess.run(
+                ["/usr/bin/python3", "-c", "import matplotlib"], stderr=subprocess.PIPE, check=False
+            ).returncode
+            == 0
+        ):
+            subprocess.run(
+                ["/usr/bin/python3", ROOT / "bench" / "gpu" / "plot.py", self.out / "gpu.json", plot], check=True
+            )
             self.assertEqual(plot.read_bytes()[:4], b"\x89PNG")
         cached = 2 * 6360000 + 2 * 64 * 270336  # all of it lies within 30 MB, where reads reach 6 TB/s
         self.assertAlmostEqual(served["share_of_limit"], 78300 / (64 * 6e12 / cached), 3)
 
     def test_a_run_that_is_cut_short_leaves_its_report(self):
-        self.program("gpu_compare", 'kill -9 $(ps -o ppid= -p $PPID)')  # what waits for what waits for it
+        self.program("gpu_compare", "kill -9 $(ps -o ppid= -p $PPID)")  # what waits for what waits for it
         self.assertNotEqual(self.check("ceilings", "steps_mnist", "compare").returncode, 0)
         self.assertEqual(len(self.figures()), 1)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What can break in docker/ without anyone building the image: `make image` does that, and takes minutes.
 
-    tests/docker/image_test.py build/release/runnel
+tests/docker/image_test.py build/release/runnel
 """
 
 import json
@@ -64,8 +64,18 @@ class Context(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             copy_context(folder / "source")
-            output("cmake", "-G", "Ninja", "-S", folder / "source", "-B", folder / "build",
-                   "-DCMAKE_BUILD_TYPE=Release", "-DRUNNEL_STATIC=ON", "-DRUNNEL_TESTS=OFF")
+            output(
+                "cmake",
+                "-G",
+                "Ninja",
+                "-S",
+                folder / "source",
+                "-B",
+                folder / "build",
+                "-DCMAKE_BUILD_TYPE=Release",
+                "-DRUNNEL_STATIC=ON",
+                "-DRUNNEL_TESTS=OFF",
+            )
             link = (folder / "build" / "build.ninja").read_text()
         libraries = re.search(r"build runnel: .*?LINK_LIBRARIES = (.*?)\n", link, re.DOTALL).group(1)
         self.assertEqual([word for word in libraries.split() if ".so" in word], [])
@@ -94,8 +104,10 @@ class RootFileSystem(unittest.TestCase):
         folders = ":".join(sorted({str(p.parent) for p in self.root.rglob("*.so*")}))
         command = [loader, "--inhibit-cache", "--library-path", folders, self.root / "usr/bin/runnel"]
         self.assertIn("813", output(*command, "info", self.root / "zoo" / "mnist-small"))
-        used = re.findall(r"=> (/\S+)", output(loader, "--inhibit-cache", "--library-path", folders, "--list",
-                                               self.root / "usr/bin/runnel"))
+        used = re.findall(
+            r"=> (/\S+)",
+            output(loader, "--inhibit-cache", "--library-path", folders, "--list", self.root / "usr/bin/runnel"),
+        )
         self.assertEqual([path for path in used if not path.startswith(str(self.root))], [])
 
     def test_any_user_can_read_it_and_only_root_can_write(self):
@@ -141,8 +153,12 @@ class Promises(unittest.TestCase):
         words = arguments(re.search(r"command: (\[.*\])", COMPOSE).group(1))
         info = json.loads(output(RUNNEL, "info", ROOT / "zoo" / "mnist-small", "--json"))
         # The formula of docs/deploy.md.
-        needed = (64 << 20) + 4 * int(info["parameters"]) + setting(words, "--sessions", 256) * (
-            int(info["state_bytes"]) + 24 * setting(words, "--stream-room", 1024))
+        needed = (
+            (64 << 20)
+            + 4 * int(info["parameters"])
+            + setting(words, "--sessions", 256)
+            * (int(info["state_bytes"]) + 24 * setting(words, "--stream-room", 1024))
+        )
         limit = int(re.search(r"mem_limit: (\d+)m", COMPOSE).group(1)) << 20
         self.assertGreaterEqual(limit, needed)
 

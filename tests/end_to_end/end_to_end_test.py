@@ -26,8 +26,7 @@ RUNNEL = ""
 
 
 def run(*arguments, timeout=300):
-    return subprocess.run([RUNNEL, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
-                          check=False)
+    return subprocess.run([RUNNEL, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def run_json(*arguments):
@@ -42,8 +41,9 @@ class Server:
 
     def __init__(self, *flags):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen([RUNNEL, "serve", str(BUNDLE), "--address", "127.0.0.1:0", *flags],
-                                        stderr=self.log, stdout=self.log)
+        self.process = subprocess.Popen(
+            [RUNNEL, "serve", str(BUNDLE), "--address", "127.0.0.1:0", *flags], stderr=self.log, stdout=self.log
+        )
         self.address = None
         for _ in range(600):
             found = re.search(r"ready.*address=(\S+)", self.text())
@@ -69,8 +69,8 @@ def read_png(path):
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed, header = 8, b"", None
     while at < len(data):
-        length, kind = struct.unpack(">I4s", data[at:at + 8])
-        body = data[at + 8:at + 8 + length]
+        length, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + length]
         if kind == b"IHDR":
             header = struct.unpack(">IIBBBBB", body)
         if kind == b"IDAT":
@@ -127,9 +127,10 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(one["samples"][0]["log_probs"], many["samples"][0]["log_probs"])
 
     def test_a_half_given_picture_is_completed(self):
-        given = IMAGES.read_bytes()[16:16 + 14 * 28]
-        result = self.call("generate", "--prompt-image", f"{IMAGES}#0", "--rows", 14, "--seed", 1,
-                           "--out", self.dir / "completed.png")
+        given = IMAGES.read_bytes()[16 : 16 + 14 * 28]
+        result = self.call(
+            "generate", "--prompt-image", f"{IMAGES}#0", "--rows", 14, "--seed", 1, "--out", self.dir / "completed.png"
+        )
         sample = result["samples"][0]
         self.assertEqual(sample["position"], 14 * 28)
         self.assertEqual(len(sample["values"]), 784 - len(given))
@@ -158,9 +159,12 @@ class EndToEnd(unittest.TestCase):
 
     def test_sigterm_ends_a_call_that_outlasts_the_grace_period(self):
         server = Server("--grace-ms", "0", "--threads", "1")
-        call = subprocess.Popen([RUNNEL, "generate", "--server", server.address, "--count", "64", "--out",
-                                 str(self.dir / "never.png")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True)
+        call = subprocess.Popen(
+            [RUNNEL, "generate", "--server", server.address, "--count", "64", "--out", str(self.dir / "never.png")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         time.sleep(0.3)  # 64 pictures take more than twice that
         self.assertEqual(server.stop(), 0)
         _, errors = call.communicate(timeout=30)

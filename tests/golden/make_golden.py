@@ -60,8 +60,7 @@ STORED_SAMPLES = 64
 
 # One model per way in which sizes or choices can break; no size is a power of two without need.
 MODELS = {
-    "image_relu_table": "--width 24 --heads 3 --query-size 8 --value-size 8 --ffn 40 "
-    "--components 3 --image 19x11x1",
+    "image_relu_table": "--width 24 --heads 3 --query-size 8 --value-size 8 --ffn 40 --components 3 --image 19x11x1",
     "image_gelu_rgb": "--width 22 --heads 3 --query-size 5 --value-size 7 --ffn 37 --components 2 "
     "--image 9x8x3 --value-width 10 --activation gelu --dtype bf16",
     "symbols_gelu_sinusoidal": "--width 20 --heads 2 --query-size 6 --value-size 5 --ffn 33 "
@@ -72,10 +71,8 @@ MODELS = {
     "--combine add --length 200",
     "values_add_sinusoidal": "--layers 3 --width 26 --heads 2 --query-size 17 --value-size 13 "
     "--ffn 30 --values 40 --combine add --endless --begin none",
-    "map_relu": "--width 15 --heads 3 --query-size 7 --value-size 5 --ffn 18 --activation gelu "
-    "--feature-map relu",
-    "map_favor": "--width 14 --heads 2 --query-size 6 --value-size 5 --ffn 17 "
-    "--feature-map favor --features 22",
+    "map_relu": "--width 15 --heads 3 --query-size 7 --value-size 5 --ffn 18 --activation gelu --feature-map relu",
+    "map_favor": "--width 14 --heads 2 --query-size 6 --value-size 5 --ffn 17 --feature-map favor --features 22",
     "map_favor_odd": "--width 13 --heads 1 --query-size 9 --value-size 7 --ffn 14 "
     "--feature-map favor --features 13 --temperature 0.2 --activation gelu",
     "map_fourier": "--width 14 --heads 2 --query-size 5 --value-size 6 --ffn 15 --activation gelu "
@@ -90,8 +87,7 @@ MODELS = {
     "--feature-map generalized --features 17 --kernel gelu --temperature 2.5",
     "gated": "--width 14 --heads 2 --query-size 5 --value-size 6 --ffn 15 --gate "
     "--feature-map fourier --features 40 --temperature 0.5 --normalize",
-    "gated_elu": "--width 13 --heads 3 --query-size 6 --value-size 3 --ffn 15 --activation gelu "
-    "--gate",
+    "gated_elu": "--width 13 --heads 3 --query-size 6 --value-size 3 --ffn 15 --activation gelu --gate",
 }
 FEATURE_FLAGS = " --values 11 --endless --combine add"
 
@@ -110,9 +106,7 @@ def feature_map(model):
     if kind == "smoothed_fourier":
         options["smoothing"] = attention.get("smoothing", 1.0)
     if kind == "generalized":
-        options["kernel_fn"] = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}[
-            attention["kernel"]
-        ]
+        options["kernel_fn"] = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}[attention["kernel"]]
     classes = {
         "favor": Favor,
         "fourier": RandomFourierFeatures,
@@ -140,9 +134,7 @@ class RandomFeatureAttention(torch.nn.Module):
         self.inner_attention.feature_map = feature_map(model)(model["query_size"])
         self.normalize = model["attention"].get("normalize", False)
         if self.normalize:
-            self.inner_attention.feature_map.sigma = torch.nn.Parameter(
-                torch.zeros(self.heads, model["query_size"])
-            )
+            self.inner_attention.feature_map.sigma = torch.nn.Parameter(torch.zeros(self.heads, model["query_size"]))
 
     def features(self, x):
         x = x.view(len(x), self.heads, -1)
@@ -159,9 +151,7 @@ class RandomFeatureAttention(torch.nn.Module):
         gate = torch.sigmoid(self.gate(query)).unsqueeze(-1)
         z = gate * z + (1 - gate) * k
         s = gate.unsqueeze(-1) * s + (1 - gate).unsqueeze(-1) * torch.einsum("nhd,nhm->nhdm", k, v)
-        y = torch.einsum("nhd,nhdm->nhm", q, s) / (
-            torch.einsum("nhd,nhd->nh", q, z) + self.eps
-        ).unsqueeze(-1)
+        y = torch.einsum("nhd,nhdm->nhm", q, s) / (torch.einsum("nhd,nhd->nh", q, z) + self.eps).unsqueeze(-1)
         return self.out_projection(y.reshape(len(y), -1)), [s, z]
 
 
@@ -206,11 +196,7 @@ class Recurrent(torch.nn.Module):
         self.encoder = build_encoder(model).to(dtype)
         prefix = "transformer."
         self.encoder.load_state_dict(
-            {
-                name[len(prefix) :]: tensor
-                for name, tensor in tensors.items()
-                if name.startswith(prefix)
-            }
+            {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         )
         self.weight, self.bias = tensors["predictor.weight"], tensors["predictor.bias"]
         self.eval()
@@ -220,12 +206,8 @@ class Recurrent(torch.nn.Module):
         if self.position == "table":
             return self.table[0, index]
         columns = torch.arange(self.position_width, dtype=torch.float64)
-        angle = index * 10000.0 ** (
-            -2.0 * torch.div(columns, 2, rounding_mode="floor") / self.position_width
-        )
-        return torch.where(columns % 2 == 0, torch.sin(angle), torch.cos(angle)).to(
-            self.weight.dtype
-        )
+        angle = index * 10000.0 ** (-2.0 * torch.div(columns, 2, rounding_mode="floor") / self.position_width)
+        return torch.where(columns % 2 == 0, torch.sin(angle), torch.cos(angle)).to(self.weight.dtype)
 
     def forward(self, values, index, state):
         """values [N] int64 -> head [N, outputs] and the new state."""
@@ -252,9 +234,7 @@ def mixture_log_prob(head, values):
     bin_mass = torch.sigmoid(plus) - torch.sigmoid(minus)
     density = mid - log_scale - 2 * softplus(mid)
     inner = torch.where(bin_mass > 1e-5, bin_mass.clamp(min=1e-12).log(), density - math.log(127.5))
-    log_prob = torch.where(
-        y < -0.999, plus - softplus(plus), torch.where(y > 0.999, -softplus(minus), inner)
-    )
+    log_prob = torch.where(y < -0.999, plus - softplus(plus), torch.where(y > 0.999, -softplus(minus), inner))
     return torch.logsumexp(log_prob + torch.log_softmax(logits, dim=-1), dim=-1)
 
 
@@ -263,9 +243,7 @@ def threshold_distance(head, values):
     _, means, raw = head.chunk(3, dim=-1)
     y = (values.to(head.dtype) / 255 * 2 - 1).unsqueeze(-1)
     scale = raw.clamp(min=-7.0).exp()
-    mass = torch.sigmoid((y - means + 1 / 255) / scale) - torch.sigmoid(
-        (y - means - 1 / 255) / scale
-    )
+    mass = torch.sigmoid((y - means + 1 / 255) / scale) - torch.sigmoid((y - means - 1 / 255) / scale)
     return float(((mass - 1e-5).abs() / 1e-5).min())
 
 
@@ -294,9 +272,7 @@ def run(model, values, keep):
             if model.is_mixture():
                 log_probs.append(mixture_log_prob(head, target))
             else:
-                log_probs.append(
-                    torch.log_softmax(head, dim=-1).gather(1, target.unsqueeze(1)).squeeze(1)
-                )
+                log_probs.append(torch.log_softmax(head, dim=-1).gather(1, target.unsqueeze(1)).squeeze(1))
     return torch.stack(heads, dim=1), torch.stack(log_probs, dim=1)
 
 
@@ -311,14 +287,10 @@ class Output:
         arrays = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         if not self.compare:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            bundle.write_safetensors(
-                path, {name: array.shape for name, array in arrays.items()}, arrays.__getitem__
-            )
+            bundle.write_safetensors(path, {name: array.shape for name, array in arrays.items()}, arrays.__getitem__)
             return
         stored = bundle.read_safetensors(path)
-        assert stored.keys() == arrays.keys(), (
-            f"{path}: {sorted(stored)} stored, {sorted(arrays)} computed"
-        )
+        assert stored.keys() == arrays.keys(), f"{path}: {sorted(stored)} stored, {sorted(arrays)} computed"
         for name, array in arrays.items():
             worst = np.max(np.abs(stored[name] - array) / (1 + np.abs(array)))
             assert worst < 1e-6, f"{path}: '{name}' differs by {worst}"
@@ -370,20 +342,14 @@ def make_models(output):
         if model.is_mixture():
             distance = threshold_distance(head, values[:, 1:])
             print(f"{name}: nearest bin mass {distance:.1e} from its threshold")
-            assert distance > 1e-4, (
-                f"{name}: a bin mass is so near its threshold that fp32 may fall on the other side"
-            )
-        output.tensors(
-            f"{name}/golden.bin", {"values": values[0], "head": head[0], "log_prob": log_prob[0]}
-        )
+            assert distance > 1e-4, f"{name}: a bin mass is so near its threshold that fp32 may fall on the other side"
+        output.tensors(f"{name}/golden.bin", {"values": values[0], "head": head[0], "log_prob": log_prob[0]})
 
 
 def read_idx(content):
     assert content[:4] == b"\0\0\x08\x03", "expected an idx file of bytes with three dimensions"
     count, height, width = (int.from_bytes(content[i : i + 4], "big") for i in (4, 8, 12))
-    return np.frombuffer(content, np.uint8, count * height * width, 16).reshape(
-        count, height * width
-    )
+    return np.frombuffer(content, np.uint8, count * height * width, 16).reshape(count, height * width)
 
 
 def idx_bytes(images):
@@ -436,10 +402,7 @@ def make_samples(output, count, batch=256):
         digits = sample_digits(plain, batch, seed)
         first = digits[:STORED_SAMPLES] if first is None else first
         bits.append(bits_per_dim(run(exact, digits, 1)[1]))
-        print(
-            f"samples: {(seed + 1) * batch} digits, "
-            f"mean {np.concatenate(bits).mean():.5f} bits per dimension"
-        )
+        print(f"samples: {(seed + 1) * batch} digits, mean {np.concatenate(bits).mean():.5f} bits per dimension")
     bits = np.concatenate(bits)
     output.bytes("zoo_mnist/samples.idx3-ubyte", idx_bytes(first))
     deviation = float(bits.std(ddof=1))
@@ -456,14 +419,10 @@ def make_samples(output, count, batch=256):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mnist", metavar="FILE", help="t10k-images-idx3-ubyte.gz")
     parser.add_argument("--only", choices=("models", "mnist", "samples"))
-    parser.add_argument(
-        "--digits", type=int, default=4096, help="to sample; a multiple of 256 (default: 4096)"
-    )
+    parser.add_argument("--digits", type=int, default=4096, help="to sample; a multiple of 256 (default: 4096)")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -209,9 +209,7 @@ def old_form(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     args = parser.parse_args()
     for name, tokenizer in make_all().items():
@@ -219,10 +217,7 @@ def main():
         path = os.path.join(directory, "tokenizer.json")
         if args.check:
             tokenizer = Tokenizer.from_file(path)
-        encodings = [
-            {"text": text, "values": tokenizer.encode(text, add_special_tokens=False).ids}
-            for text in HARD
-        ]
+        encodings = [{"text": text, "values": tokenizer.encode(text, add_special_tokens=False).ids} for text in HARD]
         lines = [json.dumps(one, ensure_ascii=True) for one in encodings]
         stored = "[\n" + ",\n".join(lines) + "\n]\n"
         if args.check:

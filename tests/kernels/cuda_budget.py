@@ -25,7 +25,9 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 def demangled(names):
     """`entry<runnel::cuda::MatmulBf16<1, 1> >(...)` as "MatmulBf16<1, 1>"."""
     told = subprocess.run(["c++filt"], input="\n".join(names), text=True, stdout=subprocess.PIPE, check=True).stdout
-    plain = [re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "") for line in told.splitlines()]
+    plain = [
+        re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "") for line in told.splitlines()
+    ]
     return dict(zip(names, plain))
 
 
@@ -81,8 +83,12 @@ def main():
     if not kernels:
         sys.exit(f"{sys.argv[1]} has no *.resources for sm_80 or sm_90a: build it with CUDA")
     if sys.argv[2:]:
-        budget = {kernel: {architecture: -(-registers // DEALT) * DEALT for architecture, (registers, _) in sorted(on.items())}
-                  for kernel, on in sorted(kernels.items())}
+        budget = {
+            kernel: {
+                architecture: -(-registers // DEALT) * DEALT for architecture, (registers, _) in sorted(on.items())
+            }
+            for kernel, on in sorted(kernels.items())
+        }
         BUDGET.write_text(json.dumps(budget, indent=1) + "\n", encoding="utf-8")
         return
     wrong = list(faults(kernels, json.loads(BUDGET.read_text(encoding="utf-8"))))

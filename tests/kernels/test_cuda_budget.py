@@ -12,14 +12,18 @@ sys.path.insert(0, str(ROOT / "tests" / "kernels"))
 
 import cuda_budget
 
-ENTRY = "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_10MatmulBf16ILi1ELi4EEEEEvNT_4ArgsE"
+ENTRY = (
+    "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_10MatmulBf16ILi1ELi4EEEEEvNT_4ArgsE"
+)
 
 
 def told(registers, spilled=0, architecture="80"):
-    return (f"ptxas info    : 0 bytes gmem\nptxas info    : Compiling entry function '{ENTRY}' for 'sm_{architecture}'\n"
-            f"ptxas info    : Function properties for {ENTRY}\n"
-            f"    40 bytes stack frame, {spilled} bytes spill stores, {spilled} bytes spill loads\n"
-            f"ptxas info    : Used {registers} registers, used 1 barriers, 80 bytes smem\n")
+    return (
+        f"ptxas info    : 0 bytes gmem\nptxas info    : Compiling entry function '{ENTRY}' for 'sm_{architecture}'\n"
+        f"ptxas info    : Function properties for {ENTRY}\n"
+        f"    40 bytes stack frame, {spilled} bytes spill stores, {spilled} bytes spill loads\n"
+        f"ptxas info    : Used {registers} registers, used 1 barriers, 80 bytes smem\n"
+    )
 
 
 class CudaBudget(unittest.TestCase):
@@ -37,21 +41,27 @@ class CudaBudget(unittest.TestCase):
         return list(cuda_budget.faults(self.kernels(*texts), budget))
 
     def test_kernels_are_known_by_their_names_in_the_code(self):
-        self.assertEqual(self.kernels(told(66), told(70, architecture="90a"), told(90, architecture="120")),
-                         {"MatmulBf16<1, 4>": {"80": (66, 0), "90a": (70, 0)}})
+        self.assertEqual(
+            self.kernels(told(66), told(70, architecture="90a"), told(90, architecture="120")),
+            {"MatmulBf16<1, 4>": {"80": (66, 0), "90a": (70, 0)}},
+        )
 
     def test_says_which_kernel_is_over_which_limit_by_how_much(self):
         self.assertEqual(self.faults({"MatmulBf16<1, 4>": {"80": 72}}, told(72)), [])
-        self.assertEqual(self.faults({"MatmulBf16<1, 4>": {"80": 64}}, told(66)),
-                         ["MatmulBf16<1, 4> on sm_80 uses 66 registers, 2 more than its budget of 64"])
+        self.assertEqual(
+            self.faults({"MatmulBf16<1, 4>": {"80": 64}}, told(66)),
+            ["MatmulBf16<1, 4> on sm_80 uses 66 registers, 2 more than its budget of 64"],
+        )
 
     def test_no_kernel_spills(self):
         self.assertIn("on sm_80 spills 16 bytes", self.faults({"MatmulBf16<1, 4>": {"80": 72}}, told(72, 16))[0])
 
     def test_budget_and_kernels_are_the_same(self):
         self.assertIn("MatmulBf16<1, 4> on sm_80 uses 66 registers and has no budget", self.faults({}, told(66))[0])
-        self.assertIn("Gone has a budget and is no kernel",
-                      self.faults({"MatmulBf16<1, 4>": {"80": 72}, "Gone": {"80": 8}}, told(66))[0])
+        self.assertIn(
+            "Gone has a budget and is no kernel",
+            self.faults({"MatmulBf16<1, 4>": {"80": 72}, "Gone": {"80": 8}}, told(66))[0],
+        )
 
     def test_the_launcher_keeps_them_and_tells_the_rest(self):
         compiler = self.place / "compiler"

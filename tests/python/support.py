@@ -22,10 +22,7 @@ def require(*packages):
         try:
             importlib.import_module(package)
         except ImportError:
-            print(
-                f"skipped: {sys.executable} has no {package}; "
-                f"on Debian: apt install python3-{package}"
-            )
+            print(f"skipped: {sys.executable} has no {package}; on Debian: apt install python3-{package}")
             sys.exit(SKIPPED)
 
 
@@ -82,10 +79,7 @@ def gelu(x):
 
 def norm(x, tensors, name, eps):
     centred = x - x.mean()
-    return (
-        centred / np.sqrt((centred**2).mean() + eps) * tensors[name + ".weight"]
-        + tensors[name + ".bias"]
-    )
+    return centred / np.sqrt((centred**2).mean() + eps) * tensors[name + ".weight"] + tensors[name + ".bias"]
 
 
 def linear(x, tensors, name):
@@ -115,14 +109,8 @@ class Reference:
         else:
             width = bundle.position_width(self.model)
             angles = [self.position * 10000.0 ** (-2 * (i // 2) / width) for i in range(width)]
-            position = np.array(
-                [math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)]
-            )
-        return (
-            x + position
-            if self.model["embedding"]["combine"] == "add"
-            else np.concatenate([x, position])
-        )
+            position = np.array([math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)])
+        return x + position if self.model["embedding"]["combine"] == "add" else np.concatenate([x, position])
 
     def features(self, x, layer):
         """Queries or keys [heads, query_size] as features [heads, feature_size]."""
@@ -177,9 +165,7 @@ class Reference:
             x = norm(x + self.attend(x, index, layer), self.tensors, layer + "norm1", eps)
             y = linear(x, self.tensors, layer + "linear1")
             y = np.maximum(y, 0) if self.model["activation"] == "relu" else gelu(y)
-            x = norm(
-                x + linear(y, self.tensors, layer + "linear2"), self.tensors, layer + "norm2", eps
-            )
+            x = norm(x + linear(y, self.tensors, layer + "linear2"), self.tensors, layer + "norm2", eps)
         if self.model["norm"]["final"]:
             x = norm(x, self.tensors, "transformer.norm", eps)
         self.position += 1
@@ -189,9 +175,7 @@ class Reference:
         if self.model["head"]["kind"] == "categorical":
             return head[value] - np.logaddexp.reduce(head)
         logits, means, raw = np.split(head, 3)
-        terms = [
-            logistic_log_prob(mean, max(scale, -7.0), value) for mean, scale in zip(means, raw)
-        ]
+        terms = [logistic_log_prob(mean, max(scale, -7.0), value) for mean, scale in zip(means, raw)]
         return np.logaddexp.reduce(logits + terms) - np.logaddexp.reduce(logits)
 
 

@@ -198,18 +198,12 @@ class ConfigTest(unittest.TestCase):
         self.assertEqual(shapes["pos_embedding.pe"], (1, 11, 7))
         self.assertEqual(shapes["transformer.layers.1.attention.out_projection.weight"], (12, 12))
         layer = 2 * (15 * 12 + 15) + (12 * 12 + 12) * 2 + (7 * 12 + 7) + (12 * 7 + 12) + 4 * 12
-        self.assertEqual(
-            bundle.parameters(config), 2 * layer + 256 * 5 + 2 * 12 + 6 * 12 + 6
-        )
+        self.assertEqual(bundle.parameters(config), 2 * layer + 256 * 5 + 2 * 12 + 6 * 12 + 6)
         self.assertEqual(bundle.state_bytes(config), 2 * 3 * (5 * 4 + 5) * 4)
 
     def test_image_flag(self):
-        self.assertEqual(
-            bundle.parse_image("28x27"), {"height": 28, "width": 27, "channels": 1}
-        )
-        self.assertEqual(
-            bundle.parse_image("2x3x3"), {"height": 2, "width": 3, "channels": 3}
-        )
+        self.assertEqual(bundle.parse_image("28x27"), {"height": 28, "width": 27, "channels": 1})
+        self.assertEqual(bundle.parse_image("2x3x3"), {"height": 2, "width": 3, "channels": 3})
         for text in ("", "28", "28x28x2", "0x4", "28x28x1x1", "-1x4", "16385x1", "٣x٣", "4 x 4"):
             with self.subTest(text), self.assertRaisesRegex(BundleError, "--image"):
                 bundle.parse_image(text)
@@ -253,9 +247,7 @@ class SafetensorsTest(ToolTest):
 
     def test_round_trip(self):
         rng = np.random.default_rng(1)
-        values = (rng.standard_normal((37, 5)) * 10.0 ** rng.integers(-6, 4, (37, 5))).astype(
-            np.float32
-        )
+        values = (rng.standard_normal((37, 5)) * 10.0 ** rng.integers(-6, 4, (37, 5))).astype(np.float32)
         values[0] = [0.0, -0.0, 1.0, 65504.0, -1e-7]
         for dtype, relative, absolute in (
             ("f32", 0, 0),
@@ -270,9 +262,7 @@ class SafetensorsTest(ToolTest):
     def test_bf16_rounds_to_the_nearest_even(self):
         bits = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF], np.uint32)
         _, read = self.write_and_read({"t": bits.view(np.float32)}, "bf16")
-        np.testing.assert_array_equal(
-            read["t"].view(np.uint32), [0x3F800000, 0x3F820000, 0x3F810000, 0x3F800000]
-        )
+        np.testing.assert_array_equal(read["t"].view(np.uint32), [0x3F800000, 0x3F820000, 0x3F810000, 0x3F800000])
 
     def test_refuses(self):
         for value, dtype, *parts in (

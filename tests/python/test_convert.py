@@ -66,9 +66,7 @@ def model(values=256, outputs=6, value_width=6, table=(1, POSITIONS, 4), **sizes
 
 
 def without(state, *names):
-    return collections.OrderedDict(
-        (name, tensor) for name, tensor in state.items() if name not in names
-    )
+    return collections.OrderedDict((name, tensor) for name, tensor in state.items() if name not in names)
 
 
 def renamed(state, **names):
@@ -225,9 +223,7 @@ class ReadsTest(ConvertTest):
         optimizer = torch.optim.Adam(weights)
         sum(weight.sum() for weight in weights).backward()
         optimizer.step()
-        path = self.save(
-            {"model_state": state, "optimizer_state": optimizer.state_dict(), "iteration": 3}
-        )
+        path = self.save({"model_state": state, "optimizer_state": optimizer.state_dict(), "iteration": 3})
         config, tensors = self.convert(path, "--heads", "3", "--symbols", "_0123456789")
         self.assert_same(tensors, state)
         self.assertEqual(config["model"]["head"], {"kind": "categorical"})
@@ -261,9 +257,7 @@ class ReadsTest(ConvertTest):
         rest = without(state, *encoder())
         for prefix in ("", "encoder.", "a.b.c."):
             bare = renamed(without(state, *rest), transformer__=prefix)
-            config, tensors = self.convert(
-                self.save(bare), self.save(rest, "rest.pth"), "--heads", "1"
-            )
+            config, tensors = self.convert(self.save(bare), self.save(rest, "rest.pth"), "--heads", "1")
             self.assert_same(tensors, state)
             self.assertEqual((config["model"]["heads"], config["model"]["query_size"]), (1, 15))
             self.assertIn("rest.pth", self.card())
@@ -291,15 +285,9 @@ class ReadsTest(ConvertTest):
         self.assertEqual(len(self.convert(self.save(nested), "--heads", "3")[1]), 38)
 
     def test_a_tied_output_layer_without_bias(self):
-        state = without(
-            model(values=9, value_width=10, table=(1, 11, 10)), "predictor.weight", "predictor.bias"
-        )
-        config, tensors = self.convert(
-            self.save(state), "--heads", "3", "--predictor", "value_embedding"
-        )
-        np.testing.assert_array_equal(
-            tensors["predictor.weight"], state["value_embedding.weight"].numpy()
-        )
+        state = without(model(values=9, value_width=10, table=(1, 11, 10)), "predictor.weight", "predictor.bias")
+        config, tensors = self.convert(self.save(state), "--heads", "3", "--predictor", "value_embedding")
+        np.testing.assert_array_equal(tensors["predictor.weight"], state["value_embedding.weight"].numpy())
         self.assertFalse(tensors["predictor.bias"].any())
         self.assertEqual(config["model"]["embedding"], {"combine": "add", "value_width": 10})
 
@@ -321,9 +309,7 @@ class ReadsTest(ConvertTest):
         )
         self.assertEqual(position(wide, "--position-kind", "none")[0], {"kind": "none"})
         image = without(model(), "pos_embedding.pe")
-        self.assertEqual(
-            position(image, *sinusoidal, "--image", "4x3")[0], {"kind": "sinusoidal", "length": 11}
-        )
+        self.assertEqual(position(image, *sinusoidal, "--image", "4x3")[0], {"kind": "sinusoidal", "length": 11})
 
     def test_choices(self):
         state = model(final_norm=False)
@@ -352,25 +338,15 @@ class ReadsTest(ConvertTest):
             {"kind": "layer", "placement": "post", "eps": 1e-3, "final": False},
         )
         self.assertEqual(config["begin"], {"histogram": [1] * 256})
-        np.testing.assert_array_equal(
-            tensors["predictor.weight"], state["predictor.weight"].bfloat16().float().numpy()
-        )
-        np.testing.assert_array_equal(
-            tensors["pos_embedding.pe"], state["pos_embedding.pe"].numpy()
-        )
-        config, tensors = self.convert(
-            self.save(state), *self.flags, "--dtype", "f16", "--begin", "7"
-        )
-        np.testing.assert_array_equal(
-            tensors["predictor.weight"], state["predictor.weight"].half().float().numpy()
-        )
+        np.testing.assert_array_equal(tensors["predictor.weight"], state["predictor.weight"].bfloat16().float().numpy())
+        np.testing.assert_array_equal(tensors["pos_embedding.pe"], state["pos_embedding.pe"].numpy())
+        config, tensors = self.convert(self.save(state), *self.flags, "--dtype", "f16", "--begin", "7")
+        np.testing.assert_array_equal(tensors["predictor.weight"], state["predictor.weight"].half().float().numpy())
         self.assertEqual(config["begin"], {"value": 7})
 
     def test_begin_by_default(self):
         path = self.save(model())
-        self.assertEqual(
-            self.convert(path, "--heads", "3", "--image", "4x3")[0]["begin"], {"value": 0}
-        )
+        self.assertEqual(self.convert(path, "--heads", "3", "--image", "4x3")[0]["begin"], {"value": 0})
         self.assertNotIn("begin", self.convert(path, "--heads", "3", "--image", "2x2x3")[0])
         self.assertNotIn("begin", self.convert(path, *self.flags, "--begin", "none")[0])
 
@@ -380,19 +356,13 @@ class ReadsTest(ConvertTest):
         state["predictor.bias"] = state["predictor.bias"].half()
         state["classifier.weight"] = torch.randn(2, 2)
         state["steps"] = torch.tensor(5)
-        _, tensors = self.convert(
-            self.save(state), *self.flags, "--ignore", "classifier.*", "--ignore", "steps"
-        )
-        np.testing.assert_array_equal(
-            tensors["predictor.bias"], state["predictor.bias"].float().numpy()
-        )
+        _, tensors = self.convert(self.save(state), *self.flags, "--ignore", "classifier.*", "--ignore", "steps")
+        np.testing.assert_array_equal(tensors["predictor.bias"], state["predictor.bias"].float().numpy())
 
     def test_several_encoders(self):
         state = model()
         state.update(encoder("other."))
-        config, _ = self.convert(
-            self.save(state), *self.flags, "--encoder", "transformer", "--ignore", "other.*"
-        )
+        config, _ = self.convert(self.save(state), *self.flags, "--encoder", "transformer", "--ignore", "other.*")
         self.assertEqual(config["model"]["layers"], 2)
 
     def test_card(self):
@@ -503,9 +473,7 @@ class RefusesTest(ConvertTest):
 
     def test_out_is_a_file(self):
         out = self.write("file", "")
-        self.assert_refused(
-            convert, [self.save(model()), *self.flags, "--out", out], "--out", "file"
-        )
+        self.assert_refused(convert, [self.save(model()), *self.flags, "--out", out], "--out", "file")
 
     def test_no_arguments(self):
         self.assert_refused(convert, [], "CHECKPOINT", "--out", "--help")

@@ -33,20 +33,12 @@ class GoldenTest(unittest.TestCase):
         reference = Reference(config, tensors)
         for index, expected in enumerate(head):
             outputs = reference.step(values[index])
-            np.testing.assert_allclose(
-                outputs, expected, rtol=2e-6, atol=2e-6, err_msg=f"position {index}"
-            )
+            np.testing.assert_allclose(outputs, expected, rtol=2e-6, atol=2e-6, err_msg=f"position {index}")
             found = reference.log_prob(outputs, values[index + 1])
-            np.testing.assert_allclose(
-                found, log_prob[index], rtol=2e-6, atol=2e-6, err_msg=f"position {index}"
-            )
+            np.testing.assert_allclose(found, log_prob[index], rtol=2e-6, atol=2e-6, err_msg=f"position {index}")
 
     def test_every_small_model(self):
-        names = [
-            name
-            for name in os.listdir(GOLDEN)
-            if os.path.exists(os.path.join(GOLDEN, name, "config.json"))
-        ]
+        names = [name for name in os.listdir(GOLDEN) if os.path.exists(os.path.join(GOLDEN, name, "config.json"))]
         self.assertGreaterEqual(len(names), 6)
         for name in sorted(names):
             with self.subTest(name):
@@ -56,9 +48,7 @@ class GoldenTest(unittest.TestCase):
                 steps = 256 if name.startswith(("map_", "gated")) else 200
                 self.assertEqual(stored["head"].shape, (steps, bundle.head_width(config)))
                 self.assertEqual(stored["values"].shape, (steps + 1,))
-                self.assert_same_run(
-                    config, tensors, stored["values"], stored["head"], stored["log_prob"]
-                )
+                self.assert_same_run(config, tensors, stored["values"], stored["head"], stored["log_prob"])
 
     def test_the_models_cover_every_choice_of_the_format(self):
         seen = set()
@@ -101,9 +91,7 @@ class GoldenTest(unittest.TestCase):
     def test_one_digit_of_the_shipped_model(self):
         config, tensors = load(os.path.join(ROOT, "zoo/mnist-small"))
         stored = golden("zoo_mnist")
-        self.assert_same_run(
-            config, tensors, stored["values"][0], stored["head"][0], stored["log_prob"][0]
-        )
+        self.assert_same_run(config, tensors, stored["values"][0], stored["head"][0], stored["log_prob"][0])
 
     def test_figures_of_the_shipped_model_fit_one_another(self):
         stored = golden("zoo_mnist")
@@ -124,19 +112,12 @@ class GoldenTest(unittest.TestCase):
         self.assertEqual(digits.shape, (64, 784))
         self.assertTrue((digits[:, 0] == 0).all())
         self.assertLess(figures["standard_error"], 0.01)
-        self.assertAlmostEqual(
-            figures["standard_error"], figures["deviation"] / figures["digits"] ** 0.5, places=5
-        )
+        self.assertAlmostEqual(figures["standard_error"], figures["deviation"] / figures["digits"] ** 0.5, places=5)
         few = np.array(figures["bits_per_dim"])
-        self.assertLess(
-            abs(few.mean() - figures["mean"]), 4 * figures["deviation"] / len(few) ** 0.5
-        )
+        self.assertLess(abs(few.mean() - figures["mean"]), 4 * figures["deviation"] / len(few) ** 0.5)
         config, tensors = load(os.path.join(ROOT, "zoo/mnist-small"))
         reference = Reference(config, tensors)
-        total = sum(
-            reference.log_prob(reference.step(value), after)
-            for value, after in zip(digits[0], digits[0][1:])
-        )
+        total = sum(reference.log_prob(reference.step(value), after) for value, after in zip(digits[0], digits[0][1:]))
         self.assertAlmostEqual(-total / 783 / np.log(2), few[0], places=6)
 
 

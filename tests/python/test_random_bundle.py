@@ -38,9 +38,7 @@ class RandomBundleTest(ToolTest):
         config = random_bundle.build_config(args)
         bundle.check_config(config)
         embedding = config["values"] * config["model"]["width"]
-        self.assertAlmostEqual(
-            (bundle.parameters(config) - embedding) / 1.31e9, 1.0, places=2
-        )
+        self.assertAlmostEqual((bundle.parameters(config) - embedding) / 1.31e9, 1.0, places=2)
         self.assertAlmostEqual(bundle.state_bytes(config) / 25.4e6, 1.0, places=2)
         self.assertEqual(config["model"]["position"], {"kind": "sinusoidal"})
         self.assertEqual(args.dtype, "bf16")

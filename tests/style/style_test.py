@@ -37,14 +37,21 @@ ABOVE = {"server": ("server/grpc/", "server/process/"), "server/grpc": ("server/
 # The share of the code, tests apart, that one room may hold.
 MAX_SHARE = 0.30
 # fmt and grpc bring headers of their own; these prefixes are ours.
-OURS = re.compile(r'#include "((?:base|kernels|models|engine|server|config|client|bench|cli|tests|proto|runnel)/[^"]+)"')
+OURS = re.compile(
+    r'#include "((?:base|kernels|models|engine|server|config|client|bench|cli|tests|proto|runnel)/[^"]+)"'
+)
 # Names of a person's machine or of files outside of the project.
 FOREIGN = re.compile(r"(?<![\w.$}])/(?:root|home|work)/\w")
 
 
 def files(*patterns):
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *patterns], cwd=ROOT,
-                            capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return sorted(ROOT / line for line in listed.splitlines() if (ROOT / line).is_file())
 
 
@@ -58,8 +65,10 @@ def code_files():
 
 def functions(text):
     """Yields (line, length) of functions, as Google style lays them out: a body closes at its head's column."""
-    other = re.compile(r"(namespace|class|struct|enum|union|extern|template <[^>]*> *(class|struct)|if|for|while|switch|"
-                       r"else|do|case|return|public|private|using)\b")
+    other = re.compile(
+        r"(namespace|class|struct|enum|union|extern|template <[^>]*> *(class|struct)|if|for|while|switch|"
+        r"else|do|case|return|public|private|using)\b"
+    )
     lines = text.split("\n")
     for end_of_head, line in enumerate(lines):
         if not line.endswith("{"):
@@ -67,7 +76,7 @@ def functions(text):
         start = end_of_head  # of the declaration: it may stand on several lines
         while start > 0 and lines[start - 1] and not re.search(r"([;{}:]|//.*)$", lines[start - 1]):
             start -= 1
-        head = " ".join(lines[start:end_of_head + 1])
+        head = " ".join(lines[start : end_of_head + 1])
         indent = len(head) - len(head.lstrip())
         if indent > 2 or other.match(head.lstrip()) or "(" not in head.split("=")[0]:
             continue
@@ -99,20 +108,28 @@ class Style(unittest.TestCase):
             parts = relative(path).split("/")
             if parts[0] not in ("tests", "docs"):
                 lines["/".join(parts[:2]) if parts[0] == "kernels" and len(parts) > 2 else parts[0]] += len(
-                    path.read_text().splitlines())
+                    path.read_text().splitlines()
+                )
         shares = {room: count / lines.total() for room, count in lines.items()}
         self.assertEqual({room: round(share, 2) for room, share in shares.items() if share > MAX_SHARE}, {})
 
     def test_only_server_proto_and_clients_know_grpc(self):
         below = ("base/", "kernels/", "models/", "engine/", "config/")
-        faults = [relative(p) for p in code_files()
-                  if relative(p).startswith(below) and re.search(r"#include [<\"](grpc|google)", p.read_text())]
+        faults = [
+            relative(p)
+            for p in code_files()
+            if relative(p).startswith(below) and re.search(r"#include [<\"](grpc|google)", p.read_text())
+        ]
         self.assertEqual(faults, [])
 
     def test_functions_fit_on_a_screen(self):
-        faults = [f"{relative(path)}:{line} has {length} lines"
-                  for path in code_files() if not relative(path).startswith("tests/")
-                  for line, length in functions(path.read_text()) if length > MAX_FUNCTION_LINES]
+        faults = [
+            f"{relative(path)}:{line} has {length} lines"
+            for path in code_files()
+            if not relative(path).startswith("tests/")
+            for line, length in functions(path.read_text())
+            if length > MAX_FUNCTION_LINES
+        ]
         self.assertEqual(faults, [])
 
     def test_the_measure_of_functions_works(self):
@@ -134,8 +151,12 @@ class Style(unittest.TestCase):
 
     def test_headers_begin_with_what_they_are_for(self):
         # *_inl.h is included several times on purpose.
-        faults = [relative(p) for p in files("*.h", "*.cuh") if not p.read_text().startswith("//")
-                  or ("#pragma once" not in p.read_text() and not p.name.endswith("_inl.h"))]
+        faults = [
+            relative(p)
+            for p in files("*.h", "*.cuh")
+            if not p.read_text().startswith("//")
+            or ("#pragma once" not in p.read_text() and not p.name.endswith("_inl.h"))
+        ]
         self.assertEqual(faults, [])
 
     def test_text_names_no_machine(self):
@@ -152,8 +173,9 @@ class Style(unittest.TestCase):
         tool = shutil.which("clang-format-19")
         if tool is None:
             self.skipTest("clang-format-19 is not installed")
-        result = subprocess.run([tool, "--dry-run", "-Werror", *code_files()], cwd=ROOT,
-                                capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            [tool, "--dry-run", "-Werror", *code_files()], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         self.assertEqual(result.returncode, 0, result.stderr[:2000])
 
 

@@ -104,11 +104,7 @@ class AttentionTest(unittest.TestCase):
 
     def test_gradients(self):
         q, k, v = (x[:1, :2].clone().requires_grad_() for x in inputs(7))
-        self.assertTrue(
-            torch.autograd.gradcheck(
-                lambda *x: attention.causal_linear_attention(*x, 1e-6, 3), (q, k, v)
-            )
-        )
+        self.assertTrue(torch.autograd.gradcheck(lambda *x: attention.causal_linear_attention(*x, 1e-6, 3), (q, k, v)))
         weights = random(1, 2, 7, 7)
 
         def gradients(form):
@@ -175,7 +171,9 @@ class HeadTest(unittest.TestCase):
         log_probs = heads.log_probs(head, outputs[:, None].expand(-1, 256, -1), values.expand(40, -1))
         self.assertTrue((log_probs <= 1e-9).all())
         wide = outputs[:, 6:].min(-1).values > -3  # narrower ones lose what the form of the tails cuts off
-        torch.testing.assert_close(log_probs.exp().sum(-1)[wide], torch.ones(int(wide.sum())).double(), rtol=2e-3, atol=0)
+        torch.testing.assert_close(
+            log_probs.exp().sum(-1)[wide], torch.ones(int(wide.sum())).double(), rtol=2e-3, atol=0
+        )
         far = torch.tensor([[0.0, 50.0, -20.0], [0.0, -50.0, 5.0], [0.0, 0.0, -7.0]]).requires_grad_()
         for value in (0, 1, 127, 254, 255):
             loss = heads.log_probs({"kind": "mixture_of_logistics"}, far, torch.full((3,), value)).sum()
@@ -286,7 +284,21 @@ class DataTest(ToolTest):
 
 # --- Runs ---
 
-TINY = ["copy", "--size", "small", "--layers", "1", "--heads", "1", "--length", "15", "--batch", "16", "--device", "cpu"]
+TINY = [
+    "copy",
+    "--size",
+    "small",
+    "--layers",
+    "1",
+    "--heads",
+    "1",
+    "--length",
+    "15",
+    "--batch",
+    "16",
+    "--device",
+    "cpu",
+]
 
 
 class RunTest(ToolTest):
@@ -346,7 +358,10 @@ class RunTest(ToolTest):
         code, _, err = self.run_tool(convert, [*argv, "--out", self.path("converted", "tiny")])
         self.assertEqual((code, err), (0, ""))
         for name in ("config.json", "model.safetensors"):
-            with open(self.path("tiny", name), "rb") as ours, open(self.path("converted", "tiny", name), "rb") as theirs:
+            with (
+                open(self.path("tiny", name), "rb") as ours,
+                open(self.path("converted", "tiny", name), "rb") as theirs,
+            ):
                 self.assertEqual(ours.read(), theirs.read(), name)
 
     def test_refuses(self):
