@@ -19,13 +19,13 @@ import sys
 import tarfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "python")]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
 import card
 import datasets
 from runnel_client.bundle import BundleError, check
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 # What is trained, at which size, and its share of the time. The largest last: it is what a short time cuts into.
 PLAN = (("copy", "small", 0.06), ("mnist", "paper", 0.28), ("text", "paper", 0.16), ("cifar10", "paper", 0.50))
 FAILED, MORE_TO_DO = 1, 3  # exit statuses; the latter of train.py too

@@ -75,7 +75,7 @@ def text(config, dtype, report):
     run = report["run"]
     start = f", from the weights of `{run['start_from'].split('/')[-1]}`" if run["start_from"] else ""
     items = run["steps"] * run["batch"] * report["length"]
-    length = f" --length {report['length']}" if run["endless"] else ""
+    flags = f"--dataset {run['dataset']}" + (f" --length {report['length']}" if run["endless"] else "")
     return f"""\
 # {config["name"]}
 
@@ -95,7 +95,7 @@ Computed by the trainer in fp32 with the weights as they are stored. Through the
 (without `--first`: all):
 
 ```sh
-training/evaluate.py --runnel build/release/runnel --dataset {run["dataset"]}{length} --data DIR --first 100 zoo/{config["name"]}
+training/evaluate.py --runnel build/release/runnel {flags} --data DIR --first 100 zoo/{config["name"]}
 ```
 
 ## Data

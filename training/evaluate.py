@@ -2,8 +2,8 @@
 """Compute a model card's figures through a server: the mean of what the Score RPC says of data held out.
 
 The data are those that training/train.py holds out, read from --data. What is printed is what the card says, within
-what fp32 leaves open; a server that is named with --server has a precision of its own. For `copy` also how many sequences
-the model says again without a fault, when it goes on greedily from the first half.
+what fp32 leaves open; a server that is named with --server has a precision of its own. For `copy` also how many
+sequences the model says again without a fault, when it goes on greedily from the first half.
 
 A model of text without a last position can also be measured far from the beginning: --after N scores the held-out book
 as one sequence, after N bytes of the other books.

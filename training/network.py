@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runnel_client import bundle
 from attention import causal_linear_attention
+from runnel_client import bundle
 
 
 class Attention(nn.Module):

@@ -21,18 +21,16 @@ import json
 import math
 import os
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
 try:
     import torch
 
-    from runnel_client import bundle
     import card
-    from runnel_client import checkpoint
     import datasets
     import recipes
+    from runnel_client import bundle, checkpoint
     from runnel_client.bundle import BundleError, check
     from trainer import Training, evaluate
 except ImportError as error:

@@ -8,12 +8,11 @@ import time
 import torch
 from torch import nn
 
-from runnel_client import bundle
-from runnel_client import checkpoint
-from runnel_client.bundle import check
 from heads import log_probs
 from network import Network
 from progress import Progress
+from runnel_client import bundle, checkpoint
+from runnel_client.bundle import check
 
 CLIP = 1.0
 WEIGHT_DECAY = 0.01

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plot what bench/gpu/report.py gathered: sequences' values per second against the batch, beside what the memory allows.
+"""Plot what bench/gpu/report.py gathered: values per second against the batch, beside what the memory allows.
 
 plot.py GPU_JSON OUT.png
 """

@@ -4,12 +4,13 @@
     report.py OUT
 
 gpu.json is a list of {what, model, numerics, batch, per_s, unit, gpu, driver, ratio_to_paper,
-ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against. `what` is engine, grpc,
-or for comparison the engine held to one way of stepping: operations, clusters of N.
+ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against. `what` is engine,
+grpc, or for comparison the engine held to one way of stepping: operations, clusters of N.
 
 The limit of a step is the bytes that it must move (the weights once; each state read and written, or with replay read
-with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it fits there, else of
-copies. It counts neither launches nor arithmetic. The peer is the fastest of the linear loops in PyTorch at that batch.
+with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it
+fits there, else of copies. It counts neither launches nor arithmetic. The peer is the fastest of the linear
+loops in PyTorch at that batch.
 """
 
 import json

@@ -2,10 +2,10 @@
 """Measures everything about sampling on this machine's CPU, side by side with PyTorch, and writes it down.
 
 First what the machine can do at most. Then, round after round and batch after batch, in turns: runnel's engine alone;
-its server, asked from another process for a stream per sequence, and for all sequences in one stream; and the recurrent
-loop of the paper's authors in PyTorch (bench/report/bench_peer.py), with the same random weights of the paper's MNIST size,
-proven equal before. Then where the time of a step goes, what a value costs at position 1,000,000, and how much memory
-a session takes.
+its server, asked from another process for a stream per sequence, and for all sequences in one stream; and the
+recurrent loop of the paper's authors in PyTorch (bench/report/bench_peer.py), with the same random weights of the
+paper's MNIST size, proven equal before. Then where the time of a step goes, what a value costs at position 1,000,000,
+and how much memory a session takes.
 
     bench/report/bench_cpu.py                  # make bench: ten minutes, writes build/bench and docs/benchmarks
     bench/report/bench_cpu.py --quick          # one minute, to see that it works; writes build/bench alone
@@ -47,8 +47,7 @@ def run(command, **options):
     """The stdout of a command."""
     done = subprocess.run(
         [str(word) for word in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
         **options,

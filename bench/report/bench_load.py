@@ -7,8 +7,8 @@ Two things, on one server with its clients on the same machine:
   load   calls at 0.5, 1 and 2 times what the server can complete: goodput, latencies, refusals
   stall  the gaps between the values of 8 streams, with and without a ninth that is never read
 
-BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, medians are
-reported. Have the machine to yourself: `uptime` should say 0.
+BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, medians
+are reported. Have the machine to yourself: `uptime` should say 0.
 
 Needs protoc, and Python with grpcio, protobuf and matplotlib; on Debian: scripts/setup bench
 """
@@ -140,15 +140,14 @@ def table_of_loads(runs, best):
     for multiple, alike in runs.items():
         goodput = median_of(alike, lambda run: run["goodput"])
         quantiles = [
-            " / ".join(f"{median_of(alike, lambda run: run[figure][q]):.1f} ms" for q in ("p50", "p99"))
+            " / ".join(f"{statistics.median(run[figure][q] for run in alike):.1f} ms" for q in ("p50", "p99"))
             for figure in ("first_value_ms", "gap_ms")
         ]
         some = [run for run in alike if run["refused"]]
-        refusal = (
-            " / ".join(f"{median_of(some, lambda run: plot_load.refusal(run, q)):.1f}" for q in ("p50", "p99")) + " ms"
-            if some
-            else "-"
-        )
+        refusals = [
+            f"{statistics.median(plot_load.refusal(run, q) for run in some):.1f}" for q in ("p50", "p99") if some
+        ]
+        refusal = " / ".join(refusals) + " ms" if some else "-"
         count = median_of(alike, lambda run: sum(entry["count"] for entry in run["refused"].values()))
         lines.append(
             f"| {multiple}x | {alike[0]['rate']:.1f} | {median_of(alike, lambda run: run['completed']):.0f} | "
@@ -168,22 +167,22 @@ def report(figures, runs, uptime):
             "",
             "![goodput, time to the first value and latency of refusals against the load](load.png)",
             "",
-            f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's MNIST "
-            f"size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come at random (Poisson), "
-            f"give {figures['prompt']} values and ask for {figures['values']}; latencies count from when a call was due. "
-            f"Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} calls/s. Medians of "
-            f"{len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
+            f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's "
+            f"MNIST size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come at "
+            f"random (Poisson), give {figures['prompt']} values and ask for {figures['values']}; latencies count from when "
+            f"a call was due. Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} calls/s. "
+            f"Medians of {len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
             "",
             *table_of_loads(runs, best),
             "",
-            f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too. A full pool refuses; "
-            "nothing waits in a queue whose length nobody knows.",
+            f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too. A full pool "
+            "refuses; nothing waits in a queue whose length nobody knows.",
             "",
             "## Beside a reader that has stopped",
             "",
-            f"{NEIGHBOURS} streams that are read, one value in a message; then the same beside a ninth that is not read. The "
-            f"p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it ({beside / alone:.3f} of it; "
-            f"medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
+            f"{NEIGHBOURS} streams that are read, one value in a message; then the same beside a ninth that is not "
+            f"read. The p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it "
+            f"({beside / alone:.3f} of it; medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
             "",
             "Reproduce with `make bench-load` on a machine that does nothing else.",
             "",

@@ -222,7 +222,8 @@ def page(figures):
     about, limits, positions = figures["machine"], Limits(figures), figures["positions"]
     prompt = positions["prompt_values_per_s"]
     alone = rates(figures, "engine").get(1)
-    equal = figures["equal"]
+    equal, memory = figures["equal"], figures["memory"]
+    faster = f", {prompt / alone:.1f} times as fast as values are sampled" if alone else ""
     busy = "" if about["busy"] <= 0.05 else f" **Something else kept it {about['busy']:.0%} busy: measure again.**"
     return f"""# The CPU
 
@@ -231,18 +232,18 @@ Written by `make bench`; [performance.md](../performance.md) says how it is meas
 {about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}; load average at start
 {about["load_average"]:.2f}.{busy} Model: the paper's MNIST size with random weights, {figures["numerics"]}. Medians of
 {figures["rounds"]} rounds in turns; PyTorch {figures["torch"]} over {figures["peer_steps"]} steps, with the better of
-one thread and one per core. Before, PyTorch gave every one of {equal["sequences"]} x {equal["values"]} values that runnel had
-sampled in fp32 the same log-probability, to {equal["largest_difference"]:.1g}; as measured here runnel differs from it by
-{equal["bits_per_value_difference"]:.1g} bits per value of a sequence at most.
+one thread and one per core. Before, PyTorch gave every one of {equal["sequences"]} x {equal["values"]} values that
+runnel had sampled in fp32 the same log-probability, to {equal["largest_difference"]:.1g}; as measured here runnel
+differs from it by {equal["bits_per_value_difference"]:.1g} bits per value of a sequence at most.
 
 ![Values per second against the number of sequences, and where the time of a step goes](cpu.png)
 
 ## Values per second
 
 {throughput_table(figures)}
-A value costs {limits.operations_per_value() / 1e6:.1f} MFLOP; a step reads {limits.weight_bytes() / 1e6:.1f} MB of weights,
-and reads and writes {limits.state_bytes():,} bytes of state for each sequence. In brackets: the part of the engine's
-speed that is left through gRPC, and what sets the limit.
+A value costs {limits.operations_per_value() / 1e6:.1f} MFLOP; a step reads {limits.weight_bytes() / 1e6:.1f} MB of
+weights, and reads and writes {limits.state_bytes():,} bytes of state for each sequence. In brackets: the part of
+the engine's speed that is left through gRPC, and what sets the limit.
 
 ## Where the time of a step goes
 
@@ -257,13 +258,13 @@ In brackets: how much of it the machine's own limit explains.
 ![Time of a value against its position](position.png)
 
 {positions_table(figures)}
-A given prompt is read at {prompt:,.0f} values/s{f", {prompt / alone:.1f} times as fast as values are sampled" if alone else ""}.
+A given prompt is read at {prompt:,.0f} values/s{faster}.
 The process grew by {max(0, positions["resident_growth_bytes"]) / 1e6:.1f} MB between the first position and the last.
 
 ## Memory
 
-A session takes {figures["memory"]["resident_bytes_per_session"]:,} bytes, measured over {figures["memory"]["sessions"]:,}
-of them; its state is {figures["memory"]["state_bytes"]:,}.
+A session takes {memory["resident_bytes_per_session"]:,} bytes, measured over {memory["sessions"]:,}
+of them; its state is {memory["state_bytes"]:,}.
 """
 
 

@@ -16,6 +16,7 @@ apt install protobuf-compiler python3-grpcio python3-protobuf python3-numpy pyth
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -26,12 +27,12 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 from runnel_client import serving
 from runnel_client.bundle import BundleError
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS, WIDTH, HEADS, FFN = 8, 256, 8, 1024
 HEAD_SIZE = WIDTH // HEADS
 MESSAGE_VALUES = 100
@@ -74,7 +75,7 @@ def stream_times(messages, address, values):
 def binned(points, bins):
     """The median time per value in each of `bins` equal stretches, as (middle, microseconds)."""
     last = points[-1][0]
-    rates = [((a[0] + b[0]) / 2, (b[1] - a[1]) / (b[0] - a[0]) * 1e6) for a, b in zip(points, points[1:])]
+    rates = [((a[0] + b[0]) / 2, (b[1] - a[1]) / (b[0] - a[0]) * 1e6) for a, b in itertools.pairwise(points)]
     result = []
     for index in range(bins):
         low, high = last * index / bins, last * (index + 1) / bins
@@ -187,7 +188,8 @@ def measure_pytorch(model, positions, steps, threads):
     with model.torch.inference_mode():
         for count in sorted({1, threads}):
             model.torch.set_num_threads(count)
-            for model.by_head in (False, True) if model.attention == "softmax" else (False,):
+            for by_head in (False, True) if model.attention == "softmax" else (False,):
+                model.by_head = by_head
                 time_steps(model, 0, 5)  # warms up
                 lines.append([(position, time_steps(model, position, steps)) for position in positions])
     return lines

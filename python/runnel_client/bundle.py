@@ -97,7 +97,7 @@ def read_json(path, flag):
 def check_config(config):
     """Refuses what the server would: sizes beyond the limits or that do not fit one another."""
     check(
-        re.fullmatch(r"[a-z0-9._-]{1,%d}" % MAX_NAME_LENGTH, config["name"]),
+        re.fullmatch(rf"[a-z0-9._-]{{1,{MAX_NAME_LENGTH}}}", config["name"]),
         f"name: expected 1 to {MAX_NAME_LENGTH} characters of a-z, 0-9, '.', '_' and '-', "
         f"found '{config['name']}'; give another with --name",
     )

@@ -17,8 +17,7 @@ import sys
 try:
     import torch
 
-    from runnel_client import bundle
-    from runnel_client import checkpoint
+    from runnel_client import bundle, checkpoint
     from runnel_client.bundle import BundleError, check, shape_text
 except ImportError as error:
     print(
@@ -370,7 +369,7 @@ def find_named(parts, asked, flag, default, what, fits, kind="weight"):
         if name in parts.all:
             return name
     if asked is None:
-        found = [name for name in parts.left if name.endswith("." + default) or name.endswith(f".{default}.{kind}")]
+        found = [name for name in parts.left if name.endswith((f".{default}", f".{default}.{kind}"))]
         check(len(found) < 2, f"expected one {what}, found {sample(found)}; choose one with {flag}")
         if found:
             return found[0]

@@ -1,4 +1,4 @@
-"""bench/report/bench_report.py and bench/report/bench_cpu.py: what is listed, the limits behind it, the page and the pictures."""
+"""bench_report.py and bench_cpu.py of bench/report: the figures listed, the limits they imply, the page, the plots."""
 
 import copy
 import importlib.util
@@ -6,10 +6,9 @@ import json
 import os
 import unittest
 
-from support import ToolTest
-
 import bench_cpu
 import bench_report
+from support import ToolTest
 
 LIMITS = {
     "threads": 2,

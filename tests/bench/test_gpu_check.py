@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu/gpu_check with programs that only pretend: what it runs, what it takes for a failure, what it leaves behind."""
+"""bench/gpu/gpu_check with programs that pretend: what it runs, what it takes for a failure, what it leaves behind."""
 
 import json
 import os
@@ -31,7 +31,8 @@ SAYS = {
     "test_kernels": TESTS,
     "test_models": TESTS,
     "test_golden": TESTS,
-    "gpu_ceilings": '{"device": "A GPU", "l2_bytes": 62914560, "copy_gb_s": 4300.0, "read_gb_s": {"8": 9000, "48": 6000}}',
+    "gpu_ceilings": '{"device": "A GPU", "l2_bytes": 62914560, "copy_gb_s": 4300.0, '
+    '"read_gb_s": {"8": 9000, "48": 6000}}',
     "gpu_steps": STEP,
     "gpu_compare": '{"images": 100, "worst_from_cpu": 8e-4}',
     "gpu_sessions": '{"sessions": 511000}',

@@ -40,7 +40,7 @@ class Server:
     """`runnel serve` on a free port."""
 
     def __init__(self, *flags):
-        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 - closed with the server
         self.process = subprocess.Popen(
             [RUNNEL, "serve", str(BUNDLE), "--address", "127.0.0.1:0", *flags], stderr=self.log, stdout=self.log
         )

@@ -50,8 +50,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 
-from runnel_client import bundle
-from runnel_client import random_bundle
+from runnel_client import bundle, random_bundle
 
 STEPS = 200
 FEATURE_STEPS = 256  # of models with another feature map than elu(x) + 1

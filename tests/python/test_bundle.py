@@ -7,9 +7,8 @@ import os
 import re
 import unittest
 
-import support
-from support import ROOT, ToolTest, bundle, np
 from runnel_client.bundle import BundleError
+from support import ROOT, ToolTest, bundle, np
 
 CONFIG = {
     "runnel_bundle": 1,

@@ -17,8 +17,7 @@ support.require("torch")
 
 import torch
 
-from runnel_client import checkpoint
-from runnel_client import convert
+from runnel_client import checkpoint, convert
 
 HEADS, QUERY, VALUE, FFN, LAYERS = 3, 5, 4, 7, 2
 WIDTH, POSITIONS = 10, 11

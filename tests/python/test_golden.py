@@ -4,7 +4,6 @@ import json
 import os
 import unittest
 
-import support
 from support import ROOT, Reference, bundle, np
 
 GOLDEN = os.path.join(ROOT, "tests/golden")

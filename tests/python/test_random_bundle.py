@@ -3,10 +3,8 @@
 import json
 import unittest
 
-import support
-from support import Reference, ToolTest, bundle, np
-
 from runnel_client import random_bundle
+from support import Reference, ToolTest, bundle, np
 
 
 class RandomBundleTest(ToolTest):

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import lzma
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ import tarfile
 import unittest
 
 import support
-from support import ToolTest, bundle, np
+from support import ToolTest, np
 
 support.require("torch", "grpc", "google.protobuf")
 RUNNEL = os.environ.get("RUNNEL", "")

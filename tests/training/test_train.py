@@ -5,13 +5,12 @@ import io
 import json
 import lzma
 import os
-import sys
 import tarfile
 import unittest
 import unittest.mock
 
 import support
-from support import ROOT, Reference, ToolTest, bundle, np
+from support import Reference, ToolTest, bundle, np
 
 support.require("torch")
 
@@ -19,14 +18,12 @@ import torch
 
 import all_on_gpu
 import attention
-from runnel_client import convert
 import datasets
 import heads
-from runnel_client import random_bundle
 import recipes
 import train
 from network import Network
-from trainer import Training, evaluate
+from runnel_client import convert, random_bundle
 
 
 def quadratic(q, k, v, eps):
