@@ -10,7 +10,6 @@ Nothing but torch and numpy is needed; PIL decodes the JPEGs of cifar10, once. W
 bring cifar10_train.npy and cifar10_test.npy to --work (`all_on_gpu.py --decode-only`; 184 MB).
 """
 
-import argparse
 import io
 import json
 import os
@@ -21,9 +20,14 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
-import card
-import datasets
-from runnel_client.bundle import BundleError, check
+from runnel_client import command
+from runnel_client.errors import check
+
+try:
+    import card
+    import datasets
+except ImportError as error:
+    command.exit_missing("all_on_gpu.py", error, "train")
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # What is trained, at which size, and its share of the time. The largest last: it is what a short time cuts into.
@@ -38,17 +42,7 @@ EXAMPLES = """examples:
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="all_on_gpu.py",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def fail(message):
-        raise BundleError(f"{message} (see all_on_gpu.py --help)")
-
-    parser.error = fail
+    parser = command.Parser("all_on_gpu.py", __doc__, EXAMPLES)
     add = parser.add_argument
     add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
     add("--out", required=True, metavar="DIR", help="for the bundles, a directory each")
@@ -123,11 +117,11 @@ def pack(args):
                 tar.add(os.path.join(args.out, name), name)
                 tar.add(report, f"{name}.json")
     os.makedirs(args.pack, exist_ok=True)
-    content = content.getbuffer()
-    for index, offset in enumerate(range(0, len(content), PIECE_BYTES)):
+    archive = content.getbuffer()
+    for index, offset in enumerate(range(0, len(archive), PIECE_BYTES)):
         path = os.path.join(args.pack, f"zoo.tar.{index:02}")
         with open(path, "wb") as file:
-            file.write(content[offset : offset + PIECE_BYTES])
+            file.write(archive[offset : offset + PIECE_BYTES])
         print(f"wrote {path}")
 
 
@@ -144,11 +138,7 @@ def run(argv):
 
 
 def main(argv=None):
-    try:
-        return run(argv)
-    except BundleError as error:
-        print(f"all_on_gpu.py: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    return command.run("all_on_gpu.py", run, argv)
 
 
 if __name__ == "__main__":

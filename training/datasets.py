@@ -18,7 +18,8 @@ import tarfile
 
 import numpy as np
 
-from runnel_client.bundle import BundleError, check
+from runnel_client import command
+from runnel_client.errors import BundleError, check
 
 
 class Sequences:
@@ -48,7 +49,7 @@ class Images:
         self.train, self.held_out, self.begin = train, held_out, begin
         self.image = dict(zip(("height", "width", "channels"), image))
         self.values, self.length = 256, train.shape[1] - 1
-        self.order = (None, None)
+        self.order: tuple = (None, None)  # (seed, epoch) and the permutation of it
 
     def batch(self, seed, step, size):
         check(size <= len(self.train), f"--batch: expected at most {len(self.train)}, found {size}")
@@ -99,16 +100,16 @@ def read_jpegs(archive, part):
     """Every image of a part, in the order of the names, decoded: [count, 3072]."""
     try:
         from PIL import Image
-    except ImportError:
+    except ImportError as error:
         raise BundleError(
-            "PIL is missing, which decodes JPEGs; on Debian: apt install python3-pil; or decode where it is there: "
-            "the decoded images are --work/cifar10_train.npy and cifar10_test.npy"
+            f"{command.missing(error, 'train')}; or decode the JPEGs on another machine: the decoded images are "
+            "--work/cifar10_train.npy and cifar10_test.npy"
         ) from None
     images = {}
     with tarfile.open(archive) as tar:
         for member in tar:
             if re.fullmatch(rf"(\./)?{part}/\w+/\w+\.jpg", member.name):
-                image = Image.open(io.BytesIO(tar.extractfile(member).read())).convert("RGB")
+                image = Image.open(io.BytesIO(member_bytes(tar, member))).convert("RGB")
                 images[member.name] = np.asarray(image).reshape(-1)
     check(images, f"{archive}: expected images such as {part}/bird/0001.jpg, found none")
     order = sorted(images, key=lambda name: name.split("/")[::-1])  # classes take turns
@@ -125,6 +126,13 @@ def nearest(images, others):
     squares = (ours**2).sum(1)
     parts = np.array_split(theirs, max(1, len(theirs) // 500))
     return np.concatenate([(squares - 2 * part @ ours.T).argmin(1) for part in parts])
+
+
+def member_bytes(archive, member):
+    """The content of an archive's file."""
+    file = archive.extractfile(member)
+    assert file is not None, f"{member.name} is no file"
+    return file.read()
 
 
 def cached(cache, name, make, *arguments):
@@ -201,7 +209,7 @@ def text(directory, cache, length):
         for member in tar:
             if member.name.endswith(".txt"):
                 name = os.path.basename(member.name)[: -len(".txt")]
-                books[name] = prepare(tar.extractfile(member).read().decode())
+                books[name] = prepare(member_bytes(tar, member).decode())
     check(Text.HELD_OUT in books, f"{path}: expected {Text.HELD_OUT}.txt, found {', '.join(books) or 'nothing'}")
     return Text(books, length)
 

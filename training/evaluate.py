@@ -9,7 +9,6 @@ A model of text without a last position can also be measured far from the beginn
 as one sequence, after N bytes of the other books.
 """
 
-import argparse
 import json
 import math
 import os
@@ -17,19 +16,18 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
+from runnel_client import command
+from runnel_client.errors import check
+
 try:
     import numpy as np
 
     import card
     import datasets
     from runnel_client import serving
-    from runnel_client.bundle import BundleError, check, read_json
+    from runnel_client.bundle import read_json
 except ImportError as error:
-    print(
-        f"evaluate.py: error: {error.name} is missing; on Debian: apt install python3-numpy",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+    command.exit_missing("evaluate.py", error, "")
 
 EXAMPLES = """examples:
   evaluate.py --runnel build/release/runnel --dataset mnist --data data --first 100 zoo/mnist-small
@@ -39,17 +37,7 @@ EXAMPLES = """examples:
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="evaluate.py",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def fail(message):
-        raise BundleError(f"{message} (see evaluate.py --help)")
-
-    parser.error = fail
+    parser = command.Parser("evaluate.py", __doc__, EXAMPLES)
     add = parser.add_argument
     add("bundle", metavar="BUNDLE", help="the bundle's directory")
     add("--dataset", required=True, choices=tuple(datasets.LOADERS))
@@ -132,12 +120,7 @@ def run(argv):
 
 
 def main(argv=None):
-    try:
-        run(argv)
-    except BundleError as error:
-        print(f"evaluate.py: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    return command.run("evaluate.py", run, argv)
 
 
 if __name__ == "__main__":

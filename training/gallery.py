@@ -9,7 +9,6 @@ For a model of bytes of text:
   sample.txt       one text, sampled
 """
 
-import argparse
 import os
 import struct
 import sys
@@ -17,18 +16,17 @@ import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
+from runnel_client import command
+from runnel_client.errors import check
+
 try:
     import numpy as np
 
     import datasets
     from runnel_client import serving
-    from runnel_client.bundle import BundleError, check, read_json
+    from runnel_client.bundle import read_json
 except ImportError as error:
-    print(
-        f"gallery.py: error: {error.name} is missing; on Debian: apt install python3-numpy",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+    command.exit_missing("gallery.py", error, "")
 
 EXAMPLES = """examples:
   gallery.py --runnel build/release/runnel --dataset mnist --data data --out docs/images/mnist zoo/mnist-small
@@ -39,17 +37,7 @@ GAP = 2
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="gallery.py",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def fail(message):
-        raise BundleError(f"{message} (see gallery.py --help)")
-
-    parser.error = fail
+    parser = command.Parser("gallery.py", __doc__, EXAMPLES)
     add = parser.add_argument
     add("bundle", metavar="BUNDLE", help="the bundle's directory")
     add("--dataset", required=True, choices=("mnist", "cifar10", "text"))
@@ -137,12 +125,7 @@ def run(argv):
 
 
 def main(argv=None):
-    try:
-        run(argv)
-    except BundleError as error:
-        print(f"gallery.py: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    return command.run("gallery.py", run, argv)
 
 
 if __name__ == "__main__":

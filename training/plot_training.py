@@ -23,10 +23,10 @@ def load(paths):
 
 
 def draw(reports, path):
-    import matplotlib  # pylint: disable=import-outside-toplevel
+    import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+    from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(reports), figsize=(4.6 * len(reports), 3.4), squeeze=False)
     for axis, report in zip(axes[0], reports):

@@ -16,13 +16,16 @@ Runs on torch 1.13 or later: a GPU is used where there is one, with products in 
 OMP_WAIT_POLICY=PASSIVE, which is 1.4 times faster on two cores.
 """
 
-import argparse
 import json
 import math
 import os
 import sys
+from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
+
+from runnel_client import command
+from runnel_client.errors import check
 
 try:
     import torch
@@ -31,14 +34,9 @@ try:
     import datasets
     import recipes
     from runnel_client import bundle, checkpoint
-    from runnel_client.bundle import BundleError, check
     from trainer import Training, evaluate
 except ImportError as error:
-    print(
-        f"train.py: error: {error.name} is missing; on Debian: apt install python3-torch python3-numpy",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+    command.exit_missing("train.py", error, "train")
 
 EXAMPLES = """examples:
   the paper's MNIST model, on a GPU in 10 minutes:
@@ -51,17 +49,7 @@ EXAMPLES = """examples:
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="train.py",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def fail(message):
-        raise BundleError(f"{message} (see train.py --help)")
-
-    parser.error = fail
+    parser = command.Parser("train.py", __doc__, EXAMPLES)
     add_place_flags(parser.add_argument)
     add_recipe_flags(parser.add_argument_group("what is trained (defaults come with --size)").add_argument)
     add_running_flags(parser.add_argument_group("how it runs").add_argument)
@@ -176,7 +164,7 @@ def check_arguments(args):
 
 def make_run(args):
     """What decides the weights, as plain values."""
-    run = dict(recipes.RECIPES[args.dataset][args.size])
+    run: dict[str, Any] = dict(recipes.RECIPES[args.dataset][args.size])
     run.setdefault("length", datasets.LENGTHS.get(args.dataset))
     for key in run:
         if getattr(args, key) is not None:
@@ -267,10 +255,7 @@ def train(argv):
 
 def main(argv=None):
     try:
-        return train(argv)
-    except BundleError as error:
-        print(f"train.py: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return command.run("train.py", train, argv)
     except KeyboardInterrupt:
         print("\ntrain.py: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130

@@ -12,7 +12,7 @@ from heads import log_probs
 from network import Network
 from progress import Progress
 from runnel_client import bundle, checkpoint
-from runnel_client.bundle import check
+from runnel_client.errors import check
 
 CLIP = 1.0
 WEIGHT_DECAY = 0.01

@@ -67,8 +67,10 @@ class Report:
     def __init__(self, out):
         self.out = out
         device = (out / "device.txt").read_text(encoding="utf-8").splitlines() if (out / "device.txt").exists() else []
-        self.gpu, self.driver = (device[0].split(", ") + ["", ""])[:2] if device else ("", "")
-        self.ceilings = next(iter(lines(out / "ceilings.log")), {})
+        self.gpu: str
+        self.driver: str
+        self.gpu, self.driver = [*device[0].split(", "), "", ""][:2] if device else ["", ""]
+        self.ceilings: dict = next(iter(lines(out / "ceilings.log")), {})
         self.peers = [one for path in sorted(out.glob("peers*.log")) for one in lines(path) if "values_per_s" in one]
         self.steps = [one for path in sorted(out.glob("steps_*.log")) for one in lines(path) if "batch" in one]
         self.prompts = [one for path in sorted(out.glob("steps_*.log")) for one in lines(path) if "prompt" in one]

@@ -74,7 +74,7 @@ def busy_share(seconds=1.0):
 
 def machine():
     """What lscpu says, and how busy the machine is without us."""
-    from plot_time_per_value import machine as about  # pylint: disable=import-outside-toplevel
+    from plot_time_per_value import machine as about
 
     listed = dict(line.split(":", 1) for line in run(["lscpu", "--bytes"]).splitlines() if ":" in line)
     caches = {name: int(listed.get(f"{name} cache", "0").split()[0]) for name in ("L2", "L3")}
@@ -130,14 +130,15 @@ class Bench:
     @contextlib.contextmanager
     def serving(self, *flags):
         """The address of a server of the model."""
-        from runnel_client import serving  # pylint: disable=import-outside-toplevel
+        from runnel_client import serving
+        from runnel_client.errors import BundleError
 
         try:
             with serving.running(
                 self.runnel, self.folder / "mnist", self.folder / "serve.log", ("--backend", "cpu", *flags)
             ) as (_, address):
                 yield address
-        except serving.BundleError as error:
+        except BundleError as error:
             raise BenchError(" ".join(str(error).split())) from None
 
     def prove_equal(self, address):
@@ -259,7 +260,7 @@ class Bench:
 
     def model(self):
         """The sizes that the bundle says."""
-        from runnel_client import bundle  # pylint: disable=import-outside-toplevel
+        from runnel_client import bundle
 
         config = json.loads((self.folder / "mnist" / "config.json").read_text(encoding="utf-8"))
         return {**config["model"], "outputs": bundle.head_width(config)}
@@ -304,7 +305,7 @@ def main(argv=None):
     arguments = parse_arguments(argv)
     try:
         check_needs(arguments.runnel)
-        import bench_report  # pylint: disable=import-outside-toplevel
+        import bench_report
 
         arguments.folder.mkdir(parents=True, exist_ok=True)
         plan = QUICK if arguments.quick else {**FULL, "rounds": max(1, arguments.rounds)}

@@ -27,8 +27,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 import plot_load
-from runnel_client import serving
-from runnel_client.bundle import BundleError
+from runnel_client import messages, serving
+from runnel_client.errors import BundleError
 
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64
@@ -67,18 +67,20 @@ def check_stalled(runnel, process, address):
 
 
 @contextlib.contextmanager
-def stalled_stream(runnel, process, address, messages):
+def stalled_stream(runnel, process, address):
     """A stream that is read once and never again; its window and its room at the server are full."""
-    import grpc  # pylint: disable=import-outside-toplevel
+    import grpc
+
+    contract = messages.inference()
 
     options = [("grpc.enable_http_proxy", 0), ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
     with grpc.insecure_channel(address, options=options) as channel:
         generate = channel.unary_stream(
             "/runnel.v1.Inference/Generate",
-            request_serializer=messages.GenerateRequest.SerializeToString,
-            response_deserializer=messages.GenerateResponse.FromString,
+            request_serializer=contract.GenerateRequest.SerializeToString,
+            response_deserializer=contract.GenerateResponse.FromString,
         )
-        request = messages.GenerateRequest(max_values=1 << 20, top_log_probs=16)  # they fill the window
+        request = contract.GenerateRequest(max_values=1 << 20, top_log_probs=16)  # they fill the window
         request.values.values.append(1)
         call = generate(request, timeout=600)
         next(call)
@@ -112,12 +114,10 @@ def measure_stall(runnel, process, address, rounds, seconds):
     def gap():
         return load(runnel, address, *neighbours)["runs"][0]["gap_ms"]["p99"]
 
-    gaps = {"alone": [], "beside": []}
-    with tempfile.TemporaryDirectory() as folder:
-        messages = serving.load_messages(folder)
+    gaps: dict[str, list[float]] = {"alone": [], "beside": []}
     for _ in range(rounds):
         gaps["alone"].append(gap())
-        with stalled_stream(runnel, process, address, messages):
+        with stalled_stream(runnel, process, address):
             gaps["beside"].append(gap())
         time.sleep(1)  # its state becomes free
     return gaps
@@ -168,10 +168,10 @@ def report(figures, runs, uptime):
             "![goodput, time to the first value and latency of refusals against the load](load.png)",
             "",
             f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's "
-            f"MNIST size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come at "
-            f"random (Poisson), give {figures['prompt']} values and ask for {figures['values']}; latencies count from when "
-            f"a call was due. Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} calls/s. "
-            f"Medians of {len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
+            f"MNIST size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come "
+            f"at random (Poisson), give {figures['prompt']} values and ask for {figures['values']}; latencies count "
+            f"from when a call was due. Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} "
+            f"calls/s. Medians of {len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
             "",
             *table_of_loads(runs, best),
             "",

@@ -25,6 +25,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
+from runnel_client import command
+from runnel_client.errors import BundleError, check
+
 # An OpenMP team that spins between two small products makes them several times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -33,14 +36,8 @@ try:
     import torch.nn.functional as F
 
     from runnel_client import bundle
-    from runnel_client.bundle import BundleError, check
-except ImportError as missing:
-    print(
-        f"bench_peer.py: error: {missing.name} is missing; on Debian: apt install python3-numpy python3-torch "
-        "libopenblas0-openmp",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+except ImportError as error:
+    command.exit_missing("bench_peer.py", error, "bench")
 
 TOLERANCE = 1e-3  # of every log-probability, natural, where runnel computes in fp32
 BF16_TOLERANCE = 1e-2  # bits per value of every sequence, where its products are in bf16
@@ -197,7 +194,7 @@ def differences(peer, values, log_probs):
 def seconds_of_steps(peer, batch, steps):
     """Of the loop, from fresh states on, sampling included; sequences that reach their end start again."""
     values, states = torch.zeros(batch, dtype=torch.long), None
-    began = None
+    began = 0.0
     for step in range(-WARM_UP, steps):
         if step == 0:
             began = time.perf_counter()

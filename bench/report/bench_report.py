@@ -94,11 +94,11 @@ class Limits:
 
     def step(self, batch):
         """The least time of a step and the resource that sets it."""
-        sums = {}
+        sums: dict[str, float] = {}
         for part in (*self.products, "recur"):
             for resource, seconds in self.seconds(part, batch).items():
                 sums[resource] = sums.get(resource, 0) + seconds
-        resource = max(sums, key=sums.get)
+        resource = max(sums, key=lambda one: sums[one])
         return sums[resource], resource
 
     def values_per_s(self, batch):
@@ -340,7 +340,7 @@ def draw_operations(axes, figures):
 
 
 def draw_positions(axes, figures):
-    from matplotlib import ticker  # pylint: disable=import-outside-toplevel
+    from matplotlib import ticker
 
     points = figures["positions"]["points"]
     positions, ratios = [one["position"] for one in points], [one["ratio"] for one in points]
@@ -377,10 +377,10 @@ def save(figure, path):
 
 
 def draw(figures, docs):
-    import matplotlib  # pylint: disable=import-outside-toplevel
+    import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+    from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 4.8), dpi=120)
     draw_throughput(left, figures)

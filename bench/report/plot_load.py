@@ -18,7 +18,7 @@ def load_runs(path):
     """The JSON, and its runs by multiple of the capacity."""
     try:
         figures = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        runs = {}
+        runs: dict = {}
         for run in figures["runs"]:
             if "multiple" in run:
                 runs.setdefault(run["multiple"], []).append(run)
@@ -49,17 +49,17 @@ def draw_line(axes, runs, figure, label, colour):
 
 def best_goodput(figures):
     """The best median of all loads, those that found the capacity included."""
-    by_load = {}
+    by_load: dict = {}
     for run in figures["runs"]:
         by_load.setdefault(run.get("multiple", "closed"), []).append(run["goodput"])
     return max(statistics.median(values) for values in by_load.values())
 
 
 def draw(figures, runs, path):
-    import matplotlib  # pylint: disable=import-outside-toplevel
+    import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+    from matplotlib import pyplot
 
     blue, red = "#1f5fa8", "#c44e52"
     figure, (good, first, refused) = pyplot.subplots(1, 3, figsize=(11, 3.6), dpi=120)

@@ -29,8 +29,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
-from runnel_client import serving
-from runnel_client.bundle import BundleError
+from runnel_client import messages, serving
+from runnel_client.errors import BundleError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS, WIDTH, HEADS, FFN = 8, 256, 8, 1024
@@ -49,11 +49,12 @@ def machine():
 # --- runnel ---
 
 
-def stream_times(messages, address, values):
+def stream_times(address, values):
     """(position, seconds since the start) of every message of one generation, and the numerics id."""
-    import grpc  # pylint: disable=import-outside-toplevel
+    import grpc
 
-    request = messages.GenerateRequest(max_values=values)
+    contract = messages.inference()
+    request = contract.GenerateRequest(max_values=values)
     request.sampling.seed = 1
     request.delivery.max_values = MESSAGE_VALUES
     request.delivery.max_delay.seconds = 10
@@ -61,8 +62,8 @@ def stream_times(messages, address, values):
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         call = channel.unary_stream(
             "/runnel.v1.Inference/Generate",
-            request_serializer=messages.GenerateRequest.SerializeToString,
-            response_deserializer=messages.GenerateResponse.FromString,
+            request_serializer=contract.GenerateRequest.SerializeToString,
+            response_deserializer=contract.GenerateResponse.FromString,
         )
         began = time.perf_counter()
         for response in call(request, timeout=3600):
@@ -87,7 +88,7 @@ def binned(points, bins):
 
 @contextlib.contextmanager
 def endless_model(runnel):
-    """The messages of the contract, and the address of a server of the endless model."""
+    """The address of a server of the endless model."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = pathlib.Path(folder) / "bundle"
         subprocess.run(
@@ -103,10 +104,9 @@ def endless_model(runnel):
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        messages = serving.load_messages(folder)
         with serving.running(runnel, str(bundle), pathlib.Path(folder) / "log") as (_, address):
-            stream_times(messages, address, 2000)  # warms up
-            yield messages, address
+            stream_times(address, 2000)  # warms up
+            yield address
 
 
 # --- PyTorch ---
@@ -205,17 +205,17 @@ def best_of(lines):
 
 def measure(arguments, cores):
     """Each of the three in turn, several rounds, so that no one has the machine at its best or its worst alone."""
-    import torch  # pylint: disable=import-outside-toplevel
+    import torch
 
     parts = (0, 0.02, 0.05, *(part / 10 for part in range(1, 11)))
     positions = [max(1, round(arguments.values * part)) - 1 for part in parts]
     models = {name: PlainModel(torch, name, max(positions) + 1) for name in ("linear", "softmax")}
     steps = {"linear": 50, "softmax": arguments.steps}
-    lines = {"runnel": [], "linear": [], "softmax": []}
+    lines: dict[str, list] = {"runnel": [], "linear": [], "softmax": []}
     numerics = ""
-    with endless_model(arguments.runnel) as (messages, address):
+    with endless_model(arguments.runnel) as address:
         for _ in range(arguments.rounds):
-            points, numerics = stream_times(messages, address, arguments.values)
+            points, numerics = stream_times(address, arguments.values)
             lines["runnel"].append(binned(points, arguments.bins))
             for name, model in models.items():
                 lines[name] += measure_pytorch(model, positions, steps[name], cores)
@@ -236,10 +236,10 @@ def precision(figures):
 
 
 def draw(figures, path):
-    import matplotlib  # pylint: disable=import-outside-toplevel
+    import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+    from matplotlib import pyplot
 
     lines = [
         ("softmax", "softmax attention with a cache, PyTorch", "#c44e52", "o"),

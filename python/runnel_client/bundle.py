@@ -4,12 +4,19 @@ A bundle is a directory with config.json, model.safetensors and README.md; docs/
 each key means. Everything here needs numpy alone.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, SupportsInt
 
 import numpy as np
+import numpy.typing as npt
+
+from runnel_client.errors import BundleError, check
 
 FORMAT = 1
 
@@ -35,28 +42,25 @@ FEATURE_MAPS = ("elu", "relu", *RANDOM_FEATURES)
 KERNELS = ("relu", "gelu")
 INNER_MAP = "attention.inner_attention.feature_map."
 
-
-class BundleError(Exception):
-    """What is wrong with an input, in one line for the person who gave it."""
-
-
-def check(condition, message):
-    if not condition:
-        raise BundleError(message)
+# A config.json, or an object within, as json reads it; check_config() says what is wrong with one.
+Config = dict[str, Any]
+Floats = npt.NDArray[np.float32]
+Shapes = dict[str, tuple[int, ...]]
 
 
-def shape_text(shape):
+def shape_text(shape: Iterable[SupportsInt]) -> str:
     return "[" + ", ".join(str(size) for size in shape) + "]"
 
 
-def check_range(key, value, low, high):
+def check_range(key: str, value: int, low: int, high: int) -> None:
     check(low <= value <= high, f"{key}: expected an integer from {low} to {high}, found {value}")
 
 
-def parse_image(text):
+def parse_image(text: str) -> Config:
     """The shape in '28x28x1' or '28x28' (one channel)."""
     match = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})(?:x([0-9]{1,6}))?", text)
-    check(match, f"--image: expected HEIGHTxWIDTHxCHANNELS such as 28x28x1, found '{text}'")
+    if match is None:
+        raise BundleError(f"--image: expected HEIGHTxWIDTHxCHANNELS such as 28x28x1, found '{text}'")
     height, width, channels = (int(size or 1) for size in match.groups())
     check_range("--image height", height, 1, MAX_IMAGE_SIDE)
     check_range("--image width", width, 1, MAX_IMAGE_SIDE)
@@ -67,11 +71,11 @@ def parse_image(text):
     return {"height": height, "width": width, "channels": channels}
 
 
-def image_bytes(image):
-    return image["height"] * image["width"] * image["channels"]
+def image_bytes(image: Config) -> int:
+    return int(image["height"] * image["width"] * image["channels"])
 
 
-def parse_symbols(text, path):
+def parse_symbols(text: str | None, path: str | None) -> list[str] | None:
     """The symbols of a text (a character each) or of a JSON file (an array of strings), or None."""
     check(text is None or path is None, "--symbols and --symbols-file exclude each other; give one")
     if path is not None:
@@ -84,7 +88,7 @@ def parse_symbols(text, path):
     return None if text is None else list(text)
 
 
-def read_json(path, flag):
+def read_json(path: str, flag: str) -> Any:
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -94,7 +98,7 @@ def read_json(path, flag):
         raise BundleError(f"{path}: expected JSON in UTF-8: {error}") from None
 
 
-def check_config(config):
+def check_config(config: Config) -> None:
     """Refuses what the server would: sizes beyond the limits or that do not fit one another."""
     check(
         re.fullmatch(rf"[a-z0-9._-]{{1,{MAX_NAME_LENGTH}}}", config["name"]),
@@ -120,7 +124,7 @@ def check_config(config):
     check_text(config)
 
 
-def check_attention(model):
+def check_attention(model: Config) -> None:
     attention = model["attention"]
     kind = attention["feature_map"]
     check(
@@ -149,25 +153,25 @@ def check_attention(model):
         )
 
 
-def projections(attention):
+def projections(attention: Config) -> int:
     """Columns of omega: cosines and sines, and FAVOR+'s two exponentials, come in pairs."""
-    count = attention["features"]
+    count = int(attention["features"])
     if attention["feature_map"] == "generalized":
         return count
     return (count - (attention["feature_map"] == "smoothed_fourier")) // 2
 
 
-def feature_size(model):
+def feature_size(model: Config) -> int:
     """Features of a query or key of one head."""
     attention = model["attention"]
     kind = attention["feature_map"]
     if kind not in RANDOM_FEATURES:
-        return model["query_size"]
+        return int(model["query_size"])
     pairs = 1 if kind == "generalized" else 2
     return pairs * projections(attention) + (kind == "smoothed_fourier")
 
 
-def check_embedding(model):
+def check_embedding(model: Config) -> None:
     width, value_width = model["width"], model["embedding"]["value_width"]
     alone = model["embedding"]["combine"] == "add" or model["position"]["kind"] == "none"
     key = "model.embedding.value_width"
@@ -192,7 +196,7 @@ def check_embedding(model):
         )
 
 
-def check_head(config):
+def check_head(config: Config) -> None:
     head = config["model"]["head"]
     if head["kind"] != "mixture_of_logistics":
         return
@@ -203,7 +207,7 @@ def check_head(config):
     )
 
 
-def check_begin(config):
+def check_begin(config: Config) -> None:
     begin, values = config.get("begin"), config["values"]
     if begin is None:
         return
@@ -227,7 +231,7 @@ def check_begin(config):
     )
 
 
-def check_image(config):
+def check_image(config: Config) -> None:
     image = config.get("image")
     if image is None:
         return
@@ -247,7 +251,7 @@ def check_image(config):
     )
 
 
-def check_symbols(config):
+def check_symbols(config: Config) -> None:
     symbols, values = config.get("symbols"), config["values"]
     if symbols is None:
         return
@@ -270,7 +274,7 @@ def check_symbols(config):
         seen.add(symbol)
 
 
-def check_text(config):
+def check_text(config: Config) -> None:
     text = config.get("text")
     if text is None:
         return
@@ -285,30 +289,30 @@ def check_text(config):
     )
 
 
-def head_width(config):
+def head_width(config: Config) -> int:
     head = config["model"]["head"]
-    return 3 * head["components"] if head["kind"] == "mixture_of_logistics" else config["values"]
+    return int(3 * head["components"] if head["kind"] == "mixture_of_logistics" else config["values"])
 
 
-def position_width(model):
+def position_width(model: Config) -> int:
     value_width = model["embedding"]["value_width"]
-    return value_width if model["embedding"]["combine"] == "add" else model["width"] - value_width
+    return int(value_width if model["embedding"]["combine"] == "add" else model["width"] - value_width)
 
 
-def expected_tensors(config):
+def expected_tensors(config: Config) -> Shapes:
     """Every tensor of a bundle, by name with its shape: fast-transformers' names."""
     model = config["model"]
     width, ffn = model["width"], model["ffn"]
     queries, values = model["heads"] * model["query_size"], model["heads"] * model["value_size"]
-    tensors = {"value_embedding.weight": (config["values"], model["embedding"]["value_width"])}
+    tensors: Shapes = {"value_embedding.weight": (config["values"], model["embedding"]["value_width"])}
     if model["position"]["kind"] == "table":
         tensors[POSITION_TABLE] = (1, model["position"]["length"], position_width(model))
 
-    def linear(name, out, inputs):
+    def linear(name: str, out: int, inputs: int) -> None:
         tensors[name + ".weight"] = (out, inputs)
         tensors[name + ".bias"] = (out,)
 
-    def norm(name):
+    def norm(name: str) -> None:
         tensors[name + ".weight"] = (width,)
         tensors[name + ".bias"] = (width,)
 
@@ -335,22 +339,22 @@ def expected_tensors(config):
     return tensors
 
 
-def parameters(config):
+def parameters(config: Config) -> int:
     """Trained numbers: every tensor but the position table and omega, which are no parameters."""
     return sum(math.prod(shape) for name, shape in expected_tensors(config).items() if not is_buffer(name))
 
 
-def is_buffer(name):
+def is_buffer(name: str) -> bool:
     return name == POSITION_TABLE or name.endswith(".omega")
 
 
-def state_bytes(config):
+def state_bytes(config: Config) -> int:
     """Bytes of one session: S and z of every layer and head in fp32."""
     model = config["model"]
-    return 4 * model["layers"] * model["heads"] * feature_size(model) * (model["value_size"] + 1)
+    return int(4 * model["layers"] * model["heads"] * feature_size(model) * (model["value_size"] + 1))
 
 
-def sinusoids(length, width):
+def sinusoids(length: int, width: int) -> Floats:
     """The usual position table [1, length, width]: sines on even columns, cosines on odd ones."""
     position = np.arange(length, dtype=np.float64)[:, None]
     angle = position * 10000.0 ** (-2.0 * np.arange((width + 1) // 2) / width)
@@ -360,7 +364,7 @@ def sinusoids(length, width):
     return table
 
 
-def to_stored(name, values, dtype):
+def to_stored(name: str, values: npt.ArrayLike, dtype: str) -> bytes:
     """The little-endian bytes of finite fp32 `values` as `dtype`, rounded to the nearest even."""
     values = np.ascontiguousarray(values, dtype="<f4")
     finite = np.isfinite(values)
@@ -385,22 +389,29 @@ def to_stored(name, values, dtype):
     return stored.tobytes()
 
 
-def stored_dtype(name, dtype):
+def stored_dtype(name: str, dtype: str) -> str:
     """Buffers stay fp32: rounding a table would move every position, and omega every feature."""
     return "f32" if is_buffer(name) else dtype
 
 
-def write_safetensors(path, shapes, make, dtype="f32", metadata=None):
+def write_safetensors(
+    path: str,
+    shapes: Mapping[str, Sequence[int]],
+    make: Callable[[str], Floats],
+    dtype: str = "f32",
+    metadata: dict[str, str] | None = None,
+) -> None:
     """Writes tensors of `shapes` (by name), which make(name) returns one by one to save memory.
 
     The widest types come first, so that every tensor is aligned to its own size.
     """
 
-    def order(name):
+    def order(name: str) -> tuple[int, str]:
         return (-DTYPES[stored_dtype(name, dtype)][1], name)
 
     names = sorted(shapes, key=order)
-    header, offset = {"__metadata__": metadata} if metadata else {}, 0
+    offset = 0
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for name in names:
         kind, size = DTYPES[stored_dtype(name, dtype)]
         end = offset + size * math.prod(shapes[name])
@@ -420,7 +431,7 @@ def write_safetensors(path, shapes, make, dtype="f32", metadata=None):
             file.write(to_stored(name, values, stored_dtype(name, dtype)))
 
 
-def read_safetensors(path):
+def read_safetensors(path: str) -> dict[str, Floats]:
     """All tensors of a file as fp32 arrays, by name. For files that these tools wrote."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -443,7 +454,7 @@ def read_safetensors(path):
     return tensors
 
 
-def config_text(config):
+def config_text(config: Config) -> str:
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     size = len(text.encode())
     check(
@@ -453,14 +464,14 @@ def config_text(config):
     return text
 
 
-def head_text(config):
+def head_text(config: Config) -> str:
     head = config["model"]["head"]
     if head["kind"] == "mixture_of_logistics":
         return f"mixture of {head['components']} logistics over bytes"
     return f"categorical over {config['values']} values"
 
 
-def position_text(config):
+def position_text(config: Config) -> str:
     position = config["model"]["position"]
     if position["kind"] == "none":
         text = "none"
@@ -474,14 +485,14 @@ def position_text(config):
     return text + (f"; {length:,} inputs at most" if length else "; no last position")
 
 
-def begin_text(config):
+def begin_text(config: Config) -> str:
     begin = config.get("begin")
     if begin is None:
         return "none: a fresh sequence needs a prompt"
     return f"value {begin['value']}" if "value" in begin else "drawn from a histogram"
 
 
-def attention_text(attention):
+def attention_text(attention: Config) -> str:
     kind = attention["feature_map"]
     text = (
         "linear, feature map "
@@ -501,7 +512,7 @@ def attention_text(attention):
     return text + (", with a gate that forgets" if attention.get("gate") else "")
 
 
-def card_table(config, dtype):
+def card_table(config: Config, dtype: str) -> str:
     """The facts of a model card that follow from its config, as rows of a Markdown table."""
     model = config["model"]
     rows = [
@@ -528,7 +539,14 @@ def card_table(config, dtype):
     return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
 
 
-def write_bundle(directory, config, make, dtype="f32", card="", tokenizer=None):
+def write_bundle(
+    directory: str,
+    config: Config,
+    make: Callable[[str], Floats],
+    dtype: str = "f32",
+    card: str = "",
+    tokenizer: str | None = None,
+) -> None:
     """Writes config.json, model.safetensors, README.md and, where there is one, tokenizer.json, each
     whole or not at all."""
     check_config(config)
@@ -561,7 +579,7 @@ def write_bundle(directory, config, make, dtype="f32", card="", tokenizer=None):
             os.rmdir(directory)
 
 
-def summary(directory, config):
+def summary(directory: str, config: Config) -> str:
     """One line for the terminal."""
     model = config["model"]
     size = os.path.getsize(os.path.join(directory, "model.safetensors"))

@@ -1,15 +1,21 @@
 """Checkpoint files written by torch.save, read without running anything that they say."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import pickle
 import re
 import types
 from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, BinaryIO
 
 import torch
 
-from runnel_client.bundle import BundleError, check
+from runnel_client.errors import BundleError, check
+
+Tensors = dict[str, torch.Tensor]
 
 WRAPPERS = ("model_state", "model_state_dict", "state_dict", "model")
 
@@ -17,7 +23,7 @@ WRAPPERS = ("model_state", "model_state_dict", "state_dict", "model")
 class Checkpoint:
     """One file: its tensors by name, and what the model card says of it."""
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self.path = path
         data = load(path)
         iteration = data.get("iteration")
@@ -27,7 +33,8 @@ class Checkpoint:
             self.digest = hashlib.sha256(file.read()).hexdigest()
 
 
-def load(path):
+def load(path: str) -> dict[str, Any]:
+    """The dict that torch.save wrote, of tensors and plain values; anything else is refused."""
     check(os.path.exists(path), f"{path}: no such file")
     check(os.path.isfile(path), f"{path}: expected a file, found a directory or a device")
     try:
@@ -43,13 +50,13 @@ def load(path):
     return data
 
 
-def reason(error):
+def reason(error: Exception) -> str:
     """One line of what torch says, without its advice to load unsafely."""
     text = " ".join(str(error).split()) or type(error).__name__
     return re.sub(r"^Weights only load failed.*?(WeightsUnpickler error: |$)", "", text)[:200] or "an unsafe pickle"
 
 
-def load_weights_only(path):
+def load_weights_only(path: str) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -65,7 +72,9 @@ class PlainUnpickler(pickle._Unpickler):
 
     dispatch = dict(pickle._Unpickler.dispatch)
 
-    def find_class(self, module, name):
+    stack: list[Any]  # of pickle's own unpickler in Python
+
+    def find_class(self, module: str, name: str) -> Any:
         from torch._weights_only_unpickler import _get_allowed_globals
 
         allowed = _get_allowed_globals()
@@ -74,23 +83,23 @@ class PlainUnpickler(pickle._Unpickler):
             raise pickle.UnpicklingError(f"Unsupported class {full}")
         return allowed[full]
 
-    def load_build(self):
+    def load_build(self) -> None:
         if type(self.stack[-2]) not in (OrderedDict, torch.Tensor, torch.nn.Parameter):
             raise pickle.UnpicklingError(f"Unsupported state of a {type(self.stack[-2]).__name__}")
-        super().load_build()
+        super().load_build()  # type: ignore[misc]
 
-    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]
 
 
-def load_plain(file, **options):
+def load_plain(file: BinaryIO, **options: Any) -> Any:
     return PlainUnpickler(file, **options).load()
 
 
-def find_state(path, data):
+def find_state(path: str, data: dict[str, Any]) -> Tensors:
     for key in WRAPPERS:
         if isinstance(data.get(key), dict):
             return find_state(f"{path}: {key}", data[key])
-    tensors = {}
+    tensors: Tensors = {}
     for name, value in data.items():
         if isinstance(value, torch.Tensor):
             check(isinstance(name, str), f"{path}: expected tensor names, found {name!r}")
@@ -103,7 +112,7 @@ def find_state(path, data):
     return tensors
 
 
-def strip_wrappers(tensors):
+def strip_wrappers(tensors: Tensors) -> Tensors:
     """Without what DataParallel and torch.compile put before every name."""
     for prefix in ("_orig_mod.", "module.", "_orig_mod."):
         if all(name.startswith(prefix) for name in tensors):
@@ -111,9 +120,10 @@ def strip_wrappers(tensors):
     return tensors
 
 
-def merge(checkpoints):
+def merge(checkpoints: Sequence[Checkpoint]) -> Tensors:
     """The tensors of all files; the same name twice is an error unless the values are the same."""
-    merged, origin = {}, {}
+    merged: Tensors = {}
+    origin: dict[str, str] = {}
     for checkpoint in checkpoints:
         for name, tensor in checkpoint.tensors.items():
             if name in merged:

@@ -5,21 +5,25 @@ They are scaled so that activations stay of order one however long the sequence 
 sampled bytes spread over their range.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 import zlib
+from collections.abc import Callable, Sequence
+
+from runnel_client import command
+from runnel_client.errors import check
 
 try:
     import numpy as np
 
     from runnel_client import bundle
-    from runnel_client.bundle import BundleError, check
+    from runnel_client.bundle import Config, Floats, Shapes
 except ImportError as error:
-    print(
-        f"runnel-random-bundle: error: {error.name} is missing; on Debian: apt install python3-numpy",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+    command.exit_missing("runnel-random-bundle", error)
+
+Add = Callable[..., object]
 
 EXAMPLES = """examples:
   runnel-random-bundle --preset mnist --out /tmp/mnist
@@ -88,18 +92,8 @@ DEFAULTS = {
 }
 
 
-def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="runnel-random-bundle",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def fail(message):
-        raise BundleError(f"{message} (see runnel-random-bundle --help)")
-
-    parser.error = fail
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = command.Parser("runnel-random-bundle", __doc__, EXAMPLES)
     add_size_flags(parser.add_argument)
     add_value_flags(parser.add_argument)
     args = parser.parse_args(argv)
@@ -107,7 +101,7 @@ def parse_arguments(argv):
     return args
 
 
-def add_size_flags(add):
+def add_size_flags(add: Add) -> None:
     add("--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced")
     add(
         "--preset",
@@ -134,7 +128,7 @@ def add_size_flags(add):
     add("--no-final-norm", action="store_true", help="no LayerNorm after the last layer")
 
 
-def add_value_flags(add):
+def add_value_flags(add: Add) -> None:
     add("--combine", choices=("concat", "add"), help="of the embeddings of value and position")
     add(
         "--value-width",
@@ -169,7 +163,7 @@ def add_value_flags(add):
     add("--dtype", choices=tuple(bundle.DTYPES), help="of the stored weights")
 
 
-def fill_in(args):
+def fill_in(args: argparse.Namespace) -> None:
     """The preset and the defaults, where no flag says otherwise."""
     is_categorical = args.symbols or args.symbols_file or args.text
     if args.head is None and (is_categorical or args.values not in (None, 256)):
@@ -190,7 +184,7 @@ def fill_in(args):
         args.position_kind = "sinusoidal"
 
 
-def position_config(args):
+def position_config(args: argparse.Namespace) -> Config:
     length = args.length
     if args.image is not None:
         length = bundle.image_bytes(args.image) - 1 if length is None else length
@@ -198,14 +192,14 @@ def position_config(args):
         args.position_kind != "table" or length is not None,
         "--length is needed: a position table ends; or say --endless",
     )
-    position = {"kind": args.position_kind}
+    position: Config = {"kind": args.position_kind}
     if length is not None:
         position["length"] = length
     return position
 
 
-def attention_config(args):
-    attention = {"feature_map": args.feature_map, "eps": 1e-6}
+def attention_config(args: argparse.Namespace) -> Config:
+    attention: Config = {"feature_map": args.feature_map, "eps": 1e-6}
     if args.feature_map in bundle.RANDOM_FEATURES:
         attention["features"] = args.query_size if args.features is None else args.features
     if args.feature_map == "generalized":
@@ -219,17 +213,17 @@ def attention_config(args):
     return attention
 
 
-def build_config(args):
+def build_config(args: argparse.Namespace) -> Config:
     symbols = bundle.parse_symbols(args.symbols, args.symbols_file)
     values = args.values if args.values is not None else len(symbols) if symbols else 256
     alone = args.combine == "add" or args.position_kind == "none"
     value_width = args.value_width
     if value_width is None:
         value_width = args.width if alone else args.width // 2
-    head = {"kind": "categorical"}
+    head: Config = {"kind": "categorical"}
     if args.head == "mixture":
         head = {"kind": "mixture_of_logistics", "components": args.components}
-    config = {
+    config: Config = {
         "runnel_bundle": bundle.FORMAT,
         "name": args.name if args.name is not None else f"random-{args.preset}",
         "model": {
@@ -268,7 +262,7 @@ def build_config(args):
     return config
 
 
-def mixture_bias(rng, components):
+def mixture_bias(rng: np.random.Generator, components: int) -> Floats:
     """Equal weights, means over [-1, 1] and narrow scales, so that samples differ and spread."""
     bias = np.empty(3 * components, np.float32)
     bias[:components] = rng.normal(0, 0.5, components)
@@ -277,7 +271,7 @@ def mixture_bias(rng, components):
     return bias
 
 
-def random_tensor(config, shapes, seed, name):
+def random_tensor(config: Config, shapes: Shapes, seed: int, name: str) -> Floats:
     """One tensor, from its own stream: it depends on the seed, its name and its shape alone.
 
     Every layer ends in a LayerNorm and attention returns averages of values, so weights of unit
@@ -303,7 +297,7 @@ def random_tensor(config, shapes, seed, name):
     return tensor
 
 
-def card_text(config, args):
+def card_text(config: Config, args: argparse.Namespace) -> str:
     return (
         f"# {config['name']}\n\n"
         f"Random weights (seed {args.seed}), for tests and benchmarks: it has learned nothing. "
@@ -311,7 +305,7 @@ def card_text(config, args):
     )
 
 
-def generate(argv):
+def generate(argv: Sequence[str] | None) -> None:
     args = parse_arguments(argv)
     check(0 <= args.seed < 1 << 63, f"--seed: expected 0 to 2^63 - 1, found {args.seed}")
     config = build_config(args)
@@ -327,10 +321,9 @@ def generate(argv):
     print(bundle.summary(args.out, config))
 
 
-def main(argv=None):
-    try:
-        generate(argv)
-    except BundleError as error:
-        print(f"runnel-random-bundle: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+def main(argv: Sequence[str] | None = None) -> int:
+    return command.run("runnel-random-bundle", generate, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

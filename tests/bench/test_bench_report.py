@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import unittest
+import unittest.mock
+from typing import Any
 
 import bench_cpu
 import bench_report
@@ -30,7 +32,7 @@ RATES = {
     ("peer", 1): 200.0,
     ("peer", 128): 4000.0,
 }
-FIGURES = {
+FIGURES: dict[str, Any] = {
     "machine": {
         "cpu": "a processor",
         "cores": 2,
@@ -153,8 +155,8 @@ class BenchReportTest(ToolTest):
         bench = bench_cpu.Bench(None, None, None)
         for first, second in ((1.0, 9.0), (3.0, 4.0)):
             told = [{"threads": 1, "l3_gbps": first}, {"threads": 2, "l3_gbps": second}]
-            bench.bench = lambda *_words, told=told: {"limits": told}
-            bench.measure_limits()
+            with unittest.mock.patch.object(bench, "bench", return_value={"limits": told}):
+                bench.measure_limits()
         self.assertEqual(list(bench.limits.values()), [{"threads": 1, "l3_gbps": 3.0}, {"threads": 2, "l3_gbps": 9.0}])
 
     def test_a_failing_command_is_told_by_its_last_line(self):

@@ -61,8 +61,8 @@ def flags_of_serve():
 class Context(unittest.TestCase):
     def test_what_is_sent_to_the_engine_can_be_built(self):
         # CMake misses every folder and file that its lists name and the context lacks.
-        with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
+        with tempfile.TemporaryDirectory() as directory:
+            folder = pathlib.Path(directory)
             copy_context(folder / "source")
             output(
                 "cmake",
@@ -92,6 +92,8 @@ class Context(unittest.TestCase):
 
 
 class RootFileSystem(unittest.TestCase):
+    root: pathlib.Path
+
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()

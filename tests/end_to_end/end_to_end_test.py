@@ -44,7 +44,7 @@ class Server:
         self.process = subprocess.Popen(
             [RUNNEL, "serve", str(BUNDLE), "--address", "127.0.0.1:0", *flags], stderr=self.log, stdout=self.log
         )
-        self.address = None
+        self.address = ""
         for _ in range(600):
             found = re.search(r"ready.*address=(\S+)", self.text())
             if found:
@@ -80,6 +80,10 @@ def read_png(path):
 
 
 class EndToEnd(unittest.TestCase):
+    server: Server
+    directory: tempfile.TemporaryDirectory
+    dir: pathlib.Path
+
     @classmethod
     def setUpClass(cls):
         cls.server = Server()

@@ -190,7 +190,7 @@ class Recurrent(torch.nn.Module):
         model = self.config["model"]
         self.combine, self.position = model["embedding"]["combine"], model["position"]["kind"]
         self.values = tensors["value_embedding.weight"]
-        self.table = tensors.get(bundle.POSITION_TABLE)
+        self.table: torch.Tensor = tensors.get(bundle.POSITION_TABLE)
         self.position_width = bundle.position_width(model)
         self.encoder = build_encoder(model).to(dtype)
         prefix = "transformer."
@@ -396,13 +396,13 @@ def sample_digits(model, count, seed):
 def make_samples(output, count, batch=256):
     directory = os.path.join(ROOT, "zoo/mnist-small")
     plain, exact = Recurrent(directory, torch.float32), Recurrent(directory, torch.float64)
-    first, bits = None, []
+    first, batches = None, []
     for seed in range(count // batch):
         digits = sample_digits(plain, batch, seed)
         first = digits[:STORED_SAMPLES] if first is None else first
-        bits.append(bits_per_dim(run(exact, digits, 1)[1]))
-        print(f"samples: {(seed + 1) * batch} digits, mean {np.concatenate(bits).mean():.5f} bits per dimension")
-    bits = np.concatenate(bits)
+        batches.append(bits_per_dim(run(exact, digits, 1)[1]))
+        print(f"samples: {(seed + 1) * batch} digits, mean {np.concatenate(batches).mean():.5f} bits per dimension")
+    bits = np.concatenate(batches)
     output.bytes("zoo_mnist/samples.idx3-ubyte", idx_bytes(first))
     deviation = float(bits.std(ddof=1))
     output.json(

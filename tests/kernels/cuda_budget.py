@@ -51,7 +51,7 @@ def used(build):
     for path in sorted(pathlib.Path(build).rglob("*.resources")):
         found.update(read(path.read_text(encoding="utf-8")))
     names = demangled(sorted({name for name, _ in found}))
-    kernels = {}
+    kernels: dict[str, dict[str, dict[str, int]]] = {}
     for (name, architecture), figures in found.items():
         if architecture in ARCHITECTURES:
             kernels.setdefault(names[name], {})[architecture] = figures

@@ -67,7 +67,14 @@ class CudaBudget(unittest.TestCase):
         compiler = self.place / "compiler"
         compiler.write_text(f"#!/bin/sh\ncat <<'END' >&2\na warning\n{told(66)}END\nexit 3\n")
         compiler.chmod(0o755)
-        command = [ROOT / "kernels" / "cuda" / "keep_resources", compiler, "-c", "x.cu", "-o", self.place / "x.o"]
+        command: list[str | pathlib.Path] = [
+            ROOT / "kernels" / "cuda" / "keep_resources",
+            compiler,
+            "-c",
+            "x.cu",
+            "-o",
+            self.place / "x.o",
+        ]
         done = subprocess.run(command, text=True, stderr=subprocess.PIPE, check=False)
         self.assertEqual((done.returncode, done.stderr), (3, "a warning\n"))
         self.assertEqual((self.place / "x.o.resources").read_text(), told(66))

@@ -14,7 +14,6 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SKIPPED = 77
-sys.path[:0] = [os.path.join(ROOT, folder) for folder in ("python", "training", "bench/report")]
 
 
 def require(*packages):

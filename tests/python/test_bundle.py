@@ -6,8 +6,9 @@ import math
 import os
 import re
 import unittest
+from typing import Any
 
-from runnel_client.bundle import BundleError
+from runnel_client.errors import BundleError
 from support import ROOT, ToolTest, bundle, np
 
 CONFIG = {
@@ -42,7 +43,7 @@ def constant(path, name):
 
 def changed(**changes):
     """CONFIG with keys replaced: model__heads=4 is model.heads; None removes."""
-    config = copy.deepcopy(CONFIG)
+    config: dict[str, Any] = copy.deepcopy(CONFIG)
     for path, value in changes.items():
         *parents, key = path.split("__")
         node = config
@@ -279,7 +280,7 @@ class SafetensorsTest(ToolTest):
 
     def test_refuses_another_shape(self):
         with self.assertRaisesRegex(BundleError, r"'t': expected shape \[2\], found \[3\]"):
-            bundle.write_safetensors(self.path("t"), {"t": (2,)}, lambda name: np.zeros(3))
+            bundle.write_safetensors(self.path("t"), {"t": (2,)}, lambda name: np.zeros(3, np.float32))
 
 
 class BundleTest(ToolTest):

@@ -17,7 +17,7 @@ support.require("torch")
 
 import torch
 
-from runnel_client import checkpoint, convert
+from runnel_client import assemble, checkpoint, convert
 
 HEADS, QUERY, VALUE, FFN, LAYERS = 3, 5, 4, 7, 2
 WIDTH, POSITIONS = 10, 11
@@ -120,7 +120,7 @@ class ConvertTest(ToolTest):
 def with_omega(state, projections, query=QUERY):
     state = state.copy()
     for index in range(LAYERS):
-        name = f"transformer.layers.{index}.{convert.OMEGA}"
+        name = f"transformer.layers.{index}.{assemble.OMEGA}"
         state[name] = torch.randn(query, projections)
     return state
 
@@ -162,7 +162,7 @@ class FeatureMapTest(ConvertTest):
     def test_refuses(self):
         state = with_omega(model(), 9)
         zero = with_omega(model(), 9)
-        zero[f"transformer.layers.1.{convert.OMEGA}"].zero_()
+        zero[f"transformer.layers.1.{assemble.OMEGA}"].zero_()
         for given, flags, *parts in (
             (state, "--feature-map favor", "--features 5", "9 columns", "18 or 19 features"),
             (state, "--feature-map smoothed_fourier --features 18", "9 columns", "19 or 20"),

@@ -3,8 +3,12 @@
 import json
 import unittest
 
-from runnel_client import random_bundle
+import support
 from support import Reference, ToolTest, bundle, np
+
+support.require("numpy")
+
+from runnel_client import random_bundle
 
 
 class RandomBundleTest(ToolTest):

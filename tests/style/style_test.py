@@ -103,7 +103,7 @@ class Style(unittest.TestCase):
         self.assertEqual(faults, [])
 
     def test_no_room_holds_too_much(self):
-        lines = collections.Counter()
+        lines: collections.Counter[str] = collections.Counter()
         for path in files(*CODE, "*.py", "scripts/*", "docker/*"):
             parts = relative(path).split("/")
             if parts[0] not in ("tests", "docs"):

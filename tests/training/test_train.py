@@ -24,6 +24,7 @@ import recipes
 import train
 from network import Network
 from runnel_client import convert, random_bundle
+from runnel_client.errors import BundleError
 
 
 def quadratic(q, k, v, eps):
@@ -81,7 +82,7 @@ class AttentionTest(unittest.TestCase):
         gate = (6 * random(1, 2, 7, seed=3)).requires_grad_()
         self.assertTrue(
             torch.autograd.gradcheck(
-                lambda *x: attention.causal_linear_attention(*x[:3], 1e-6, 3, x[3]), (q, k, v, gate)
+                lambda *x: attention.causal_linear_attention(x[0], x[1], x[2], 1e-6, 3, x[3]), (q, k, v, gate)
             )
         )
 
@@ -101,7 +102,9 @@ class AttentionTest(unittest.TestCase):
 
     def test_gradients(self):
         q, k, v = (x[:1, :2].clone().requires_grad_() for x in inputs(7))
-        self.assertTrue(torch.autograd.gradcheck(lambda *x: attention.causal_linear_attention(*x, 1e-6, 3), (q, k, v)))
+        self.assertTrue(
+            torch.autograd.gradcheck(lambda q, k, v: attention.causal_linear_attention(q, k, v, 1e-6, 3), (q, k, v))
+        )
         weights = random(1, 2, 7, 7)
 
         def gradients(form):
@@ -213,7 +216,7 @@ class DataTest(ToolTest):
         self.assertFalse((data.batch(5, 4, 7).values == epoch[:7]).all())
         with gzip.open(os.path.join(folder, "t10k-images-idx3-ubyte.gz"), "wb") as file:
             file.write(idx(images)[:-1])
-        with self.assertRaisesRegex(bundle.BundleError, "expected an idx file"):
+        with self.assertRaisesRegex(BundleError, "expected an idx file"):
             datasets.load("mnist", self.path("data"), None)
 
     def test_cifar10_leaves_out_what_is_measured_lossless(self):
@@ -275,7 +278,7 @@ class DataTest(ToolTest):
 
     def test_what_is_missing_is_named(self):
         for name, file in (("mnist", "train-images"), ("cifar10", "lossless"), ("text", "gutenberg")):
-            with self.assertRaisesRegex(bundle.BundleError, f"--data: expected the file .*{file}"):
+            with self.assertRaisesRegex(BundleError, f"--data: expected the file .*{file}"):
                 datasets.load(name, self.path("none"), None)
 
 

@@ -1,0 +1,18 @@
+"""Where the tests find the Python tools that scripts/setup test installs: ruff, mypy and build."""
+
+import pathlib
+import shutil
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "python" / "bin"
+SKIPPED = 77
+
+
+def tool(name):
+    """The path of a tool, in build/python or else on PATH; ends the test as skipped where there is none."""
+    found = shutil.which(name, path=str(FOLDER)) or shutil.which(name)
+    if found is None:
+        print(f"skipped: there is no {name}; scripts/setup test installs it, where PyPI can be reached")
+        sys.exit(SKIPPED)
+    return found
