@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "kernels/control.h"
+#include "kernels/device.h"
 #include "kernels/feature_map.h"
 #include "kernels/view.h"
 
@@ -104,7 +105,9 @@ struct Head {
   HeadKind kind = HeadKind::kCategorical;
   int values = 0;
   int components = 0;
-  int width() const { return kind == HeadKind::kCategorical ? values : 3 * components; }
+  RUNNEL_DEVICE int width() const {
+    return kind == HeadKind::kCategorical ? values : 3 * components;
+  }
 };
 
 // What each row of a batch wants of the step: exactly one of the two is not -1.

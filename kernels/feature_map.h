@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "kernels/device.h"
 #include "kernels/scalar_math.h"
 #include "kernels/view.h"
 
@@ -25,7 +26,7 @@ enum class FeatureMap : uint8_t {
   kGeneralized
 };
 
-constexpr bool is_random(FeatureMap map) { return map >= FeatureMap::kFavor; }
+RUNNEL_DEVICE constexpr bool is_random(FeatureMap map) { return map >= FeatureMap::kFavor; }
 
 // A map by random projections. Of x [dk], one head's query or key, with u = x' omega:
 //   x'                sqrt(temperature) x; with sigma sqrt(temperature) sigma x / max(|x|, 1e-12)
@@ -44,12 +45,14 @@ struct RandomFeatures {
   View sigma;  // fp32 [heads, dk], data null: none
 
   // Cosines and sines come in pairs: an odd one is left out, but counts in the scale.
-  constexpr int pairs() const {
+  RUNNEL_DEVICE constexpr int pairs() const {
     return (map == FeatureMap::kSmoothedFourier ? count - 1 : count) / 2;
   }
-  constexpr int projections() const { return map == FeatureMap::kGeneralized ? count : pairs(); }
+  RUNNEL_DEVICE constexpr int projections() const {
+    return map == FeatureMap::kGeneralized ? count : pairs();
+  }
   // Features of one head.
-  constexpr int size() const {
+  RUNNEL_DEVICE constexpr int size() const {
     if (map == FeatureMap::kGeneralized) return count;
     return 2 * pairs() + (map == FeatureMap::kSmoothedFourier ? 1 : 0);
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/control.h"
+#include "kernels/device.h"
 #include "kernels/scalar_math.h"
 #include "kernels/top_list.h"
 
@@ -30,14 +31,15 @@ class Mixture {
   };
 
   // `row` [3 * components]: logits, means, raw log-scales.
-  constexpr Mixture(const float* row, int components) : row_(row), components_(components) {
+  RUNNEL_DEVICE constexpr Mixture(const float* row, int components)
+      : row_(row), components_(components) {
     most_ = finite(row[0]);
     for (int i = 1; i < components; ++i) most_ = finite(row[i]) > most_ ? finite(row[i]) : most_;
   }
 
-  constexpr int components() const { return components_; }
+  RUNNEL_DEVICE constexpr int components() const { return components_; }
 
-  constexpr Component component(int index) const {
+  RUNNEL_DEVICE constexpr Component component(int index) const {
     const double raw = finite(row_[2 * components_ + index]);
     const double log_scale = raw > -7.0 ? raw : -7.0;
     return {exp_of(finite(row_[index]) - most_), finite(row_[components_ + index]), log_scale,
@@ -45,13 +47,13 @@ class Mixture {
   }
 
   // A component's weight in softmax(logits / temperature), but for the common factor.
-  constexpr double tempered_weight(int index, float temperature) const {
+  RUNNEL_DEVICE constexpr double tempered_weight(int index, float temperature) const {
     return exp_of((finite(row_[index]) - most_) / temperature);
   }
 
   // The component that `u` chooses, given tempered_weight() of each as `weight(index)`.
   template <typename Weights>
-  constexpr int32_t choose(double u, const Weights& weight) const {
+  RUNNEL_DEVICE constexpr int32_t choose(double u, const Weights& weight) const {
     double total = 0.0;
     for (int i = 0; i < components_; ++i) total += weight(i);
     double sum = 0.0;
@@ -67,7 +69,7 @@ class Mixture {
 
   // mean + s * temperature * (log u - log(1 - u)), s = elu(raw) + 1.0001, of one component, rounded
   // to a value.
-  constexpr int32_t draw(int component, float temperature, double noise) const {
+  RUNNEL_DEVICE constexpr int32_t draw(int component, float temperature, double noise) const {
     const double mean = finite(row_[components_ + component]);
     const double raw = finite(row_[2 * components_ + component]);
     const double scale = (raw > 0.0 ? raw : exp_of(raw) - 1.0) + 1.0001;
@@ -76,7 +78,7 @@ class Mixture {
   }
 
   // A component of softmax(logits / temperature) by `uniforms.choice`, then draw().
-  constexpr int32_t sample(float temperature, Uniforms uniforms) const {
+  RUNNEL_DEVICE constexpr int32_t sample(float temperature, Uniforms uniforms) const {
     const int32_t chosen =
         choose(uniforms.choice, [&](int i) { return tempered_weight(i, temperature); });
     return draw(chosen, temperature, uniforms.noise);
@@ -84,7 +86,7 @@ class Mixture {
 
   // The component's mass in the value's bin by the training form: s = exp(max(raw, -7)), the outer
   // bins open; where the mass is 1e-5 or less, the density at the bin's middle over 127.5.
-  static constexpr double mass(const Component& component, int32_t value) {
+  RUNNEL_DEVICE static constexpr double mass(const Component& component, int32_t value) {
     const double upper = component.inverse_scale * (edge(value) - component.mean);
     const double lower = component.inverse_scale * (edge(value - 1) - component.mean);
     if (value == 0) return sigmoid(upper);
@@ -93,12 +95,12 @@ class Mixture {
   }
 
   // log p(value), natural, given the sums over components of weight times mass, and of weights.
-  constexpr float log_prob_of(int32_t value, double mass, double weights) const {
+  RUNNEL_DEVICE constexpr float log_prob_of(int32_t value, double mass, double weights) const {
     const double share = mass / weights;
     return static_cast<float>(share > 1e-290 ? log_of(share) : log_prob_far(value));
   }
 
-  constexpr float log_prob(int32_t value) const {
+  RUNNEL_DEVICE constexpr float log_prob(int32_t value) const {
     double sum = 0.0;
     double weights = 0.0;
     for (int i = 0; i < components_; ++i) {
@@ -143,15 +145,17 @@ class Mixture {
 
  private:
   // As a finite number, whatever the head gave.
-  static constexpr double finite(float x) {
+  RUNNEL_DEVICE static constexpr double finite(float x) {
     if (!(x > -1e30F)) return -1e30;
     return x < 1e30F ? x : 1e30;
   }
-  static constexpr double middle(int32_t value) { return 2.0 * value / 255.0 - 1.0; }
+  RUNNEL_DEVICE static constexpr double middle(int32_t value) { return 2.0 * value / 255.0 - 1.0; }
   // Where the bin of `value` ends and that of value + 1 begins.
-  static constexpr double edge(int32_t value) { return (2.0 * value + 1.0) / 255.0 - 1.0; }
+  RUNNEL_DEVICE static constexpr double edge(int32_t value) {
+    return (2.0 * value + 1.0) / 255.0 - 1.0;
+  }
   // (x + 1) / 2 * 255, rounded half to even, within 0..255.
-  static constexpr int32_t to_value(double x) {
+  RUNNEL_DEVICE static constexpr int32_t to_value(double x) {
     const double scaled = (x + 1.0) / 2.0 * 255.0;
     if (!(scaled > 0.0)) return 0;
     if (scaled > 255.0) return 255;
@@ -160,15 +164,15 @@ class Mixture {
   }
 
   // The mass of an inner bin between the cumulative values at its two edges.
-  static constexpr double inner_mass(const Component& component, int32_t value, double below,
-                                     double upto) {
+  RUNNEL_DEVICE static constexpr double inner_mass(const Component& component, int32_t value,
+                                                   double below, double upto) {
     const double difference = upto - below;
     if (difference > kThinBin) return difference;
     const double x = component.inverse_scale * (middle(value) - component.mean);
     const double e = exp_of(x > 0.0 ? -x : x);
     return component.inverse_scale * e / ((1.0 + e) * (1.0 + e)) / 127.5;
   }
-  static constexpr double log_mass(const Component& component, int32_t value) {
+  RUNNEL_DEVICE static constexpr double log_mass(const Component& component, int32_t value) {
     const double upper = component.inverse_scale * (edge(value) - component.mean);
     const double lower = component.inverse_scale * (edge(value - 1) - component.mean);
     if (value == 0) return -softplus(-upper);
@@ -179,7 +183,7 @@ class Mixture {
     return x - component.log_scale - 2.0 * softplus(x) - kLog127_5;
   }
   // log p(value) where the probabilities themselves are too small for a double.
-  constexpr double log_prob_far(int32_t value) const {
+  RUNNEL_DEVICE constexpr double log_prob_far(int32_t value) const {
     double largest = -1e300;
     double weights = 0.0;
     for (int i = 0; i < components_; ++i) {

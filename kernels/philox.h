@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/device.h"
+
 namespace runnel {
 
 struct PhiloxCounter {
@@ -17,7 +19,7 @@ struct PhiloxKey {
 };
 
 // Ten rounds of Philox4x32 over `counter` under `key`: four independent uniform words.
-constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
+RUNNEL_DEVICE constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
   constexpr uint64_t kMultiplier0 = 0xD2511F53;
   constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9;
@@ -37,8 +39,8 @@ constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
 
 // The words that choose the value at `position`: key = seed, counter = (position: 64 bits, stream:
 // 32, block: 32).
-constexpr PhiloxCounter philox_words(uint64_t seed, int64_t position, uint32_t stream,
-                                     uint32_t block) {
+RUNNEL_DEVICE constexpr PhiloxCounter philox_words(uint64_t seed, int64_t position, uint32_t stream,
+                                                   uint32_t block) {
   const uint64_t at = static_cast<uint64_t>(position);
   return philox4x32_10(
       {{static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), stream, block}},
@@ -47,7 +49,7 @@ constexpr PhiloxCounter philox_words(uint64_t seed, int64_t position, uint32_t s
 
 // A word as ((word >> 9) + 0.5) * 2^-23: uniform in (0, 1), never 0 or 1, exact in fp32, and so is
 // 1 - u.
-constexpr float philox_uniform(uint32_t word) {
+RUNNEL_DEVICE constexpr float philox_uniform(uint32_t word) {
   return (static_cast<float>(word >> 9) + 0.5F) * 0x1p-23F;
 }
 

@@ -2,7 +2,6 @@
 // the exact gelu (the library's is an approximation by tanh).
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -10,13 +9,14 @@
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
 inline constexpr int kRoundTogether = 8;  // elements of a thread: 16 bytes of bf16
 
 // Elements from row to row of a weight, and of inputs in bf16: whole runs of 16 bytes.
-constexpr int plain_stride(int in, Precision precision) {
+RUNNEL_DEVICE constexpr int plain_stride(int in, Precision precision) {
   const int run = precision == Precision::kBf16 ? kRoundTogether : 4;
   return (in + run - 1) / run * run;
 }
@@ -30,7 +30,7 @@ inline std::vector<uint32_t> plain_rows(HostTensor weight, Precision precision) 
     for (int in = 0; in < weight.cols; ++in) {
       const float w = weight.data[int64_t{out} * weight.cols + in];
       rows[out * stride + (pairs ? in / 2 : in)] |=
-          pairs ? bf16_bits(w) << in % 2 * 16 : std::bit_cast<uint32_t>(w);
+          pairs ? bf16_bits(w) << in % 2 * 16 : bit_cast<uint32_t>(w);
     }
   }
   return rows;
@@ -55,7 +55,7 @@ struct RoundKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int runs = plain_stride(args.in, Precision::kBf16) / kRoundTogether;  // of a row
     block.each([&](int t) {
       const int64_t index = block.index() * kThreads + t;
@@ -94,7 +94,7 @@ struct GeluKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     block.each([&](int t) {
       const int64_t index = block.index() * kThreads + t;
       if (index >= int64_t{args.rows} * args.out) return;

@@ -7,14 +7,15 @@
 // whose additions do not round to nearest.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/recur.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -27,10 +28,9 @@ struct SplitB {
 };
 
 template <typename Block>
-constexpr void split(Block& block, float x, float y, uint32_t& high, uint32_t& low) {
+RUNNEL_DEVICE void split(Block& block, float x, float y, uint32_t& high, uint32_t& low) {
   high = block.pack(x, y);
-  low = block.pack(x - std::bit_cast<float>(high << 16),
-                   y - std::bit_cast<float>(high & 0xffff0000U));
+  low = block.pack(x - bit_cast<float>(high << 16), y - bit_cast<float>(high & 0xffff0000U));
 }
 
 struct alignas(8) NeighbourPair {
@@ -39,23 +39,26 @@ struct alignas(8) NeighbourPair {
 
 // A fragment of the pairs that pair(i) gives.
 template <typename Split, typename Block, typename Pairs>
-constexpr Split split_pairs(Block& block, const Pairs& pair) {
+RUNNEL_DEVICE Split split_pairs(Block& block, const Pairs& pair) {
   Split parts;
-  for (int i = 0; i < static_cast<int>(std::size(parts.high.pair)); ++i) {
+  constexpr int kPairs = std::extent_v<decltype(parts.high.pair)>;
+  for (int i = 0; i < kPairs; ++i) {
     const NeighbourPair x = pair(i);
     split(block, x.at[0], x.at[1], parts.high.pair[i], parts.low.pair[i]);
   }
   return parts;
 }
 // Two elements side by side, at an even place; and two of one column.
-constexpr NeighbourPair across(const float* x) {
+RUNNEL_DEVICE constexpr NeighbourPair across(const float* x) {
   return *reinterpret_cast<const NeighbourPair*>(x);
 }
-constexpr NeighbourPair down(const float* x, int stride) { return {{x[0], x[stride]}}; }
+RUNNEL_DEVICE constexpr NeighbourPair down(const float* x, int stride) {
+  return {{x[0], x[stride]}};
+}
 
 // Element (row, k) of A stands at from[row * stride + k], stride and `from` even.
 template <typename Block>
-constexpr SplitA split_a(Block& block, const float* from, int stride, int lane) {
+RUNNEL_DEVICE SplitA split_a(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitA>(block, [&](int i) {
     const Element at = element_a(lane, i);
     return across(from + at.row * stride + at.col);
@@ -63,7 +66,7 @@ constexpr SplitA split_a(Block& block, const float* from, int stride, int lane) 
 }
 // Element (row, k) of A stands at from[k * stride + row].
 template <typename Block>
-constexpr SplitA split_a_turned(Block& block, const float* from, int stride, int lane) {
+RUNNEL_DEVICE SplitA split_a_turned(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitA>(block, [&](int i) {
     const Element at = element_a(lane, i);
     return down(from + at.col * stride + at.row, stride);
@@ -71,7 +74,7 @@ constexpr SplitA split_a_turned(Block& block, const float* from, int stride, int
 }
 // Element (k, column) of B stands at from[k * stride + column].
 template <typename Block>
-constexpr SplitB split_b(Block& block, const float* from, int stride, int lane) {
+RUNNEL_DEVICE SplitB split_b(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitB>(block, [&](int i) {
     const Element at = element_b(lane, i);
     return down(from + at.row * stride + at.col, stride);
@@ -79,7 +82,7 @@ constexpr SplitB split_b(Block& block, const float* from, int stride, int lane) 
 }
 // Element (k, column) of B stands at from[column * stride + k], stride and `from` even.
 template <typename Block>
-constexpr SplitB split_b_turned(Block& block, const float* from, int stride, int lane) {
+RUNNEL_DEVICE SplitB split_b_turned(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitB>(block, [&](int i) {
     const Element at = element_b(lane, i);
     return across(from + at.col * stride + at.row);
@@ -88,7 +91,7 @@ constexpr SplitB split_b_turned(Block& block, const float* from, int stride, int
 
 // c += a b, of every warp. a(t), b(t), c(t): of thread t.
 template <typename Block, typename C, typename A, typename B>
-constexpr void multiply(Block& block, const C& c, const A& a, const B& b) {
+RUNNEL_DEVICE void multiply(Block& block, const C& c, const A& a, const B& b) {
   const auto a_high = [&](int t) -> const FragmentA& { return a(t).high; };
   const auto b_high = [&](int t) -> const FragmentB& { return b(t).high; };
   block.mma(c, [&](int t) -> const FragmentA& { return a(t).low; }, b_high);
@@ -106,7 +109,7 @@ struct ChunkKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int head = static_cast<int>(block.index() % args.heads);
     const RowPart part = part_of(args.rows, args.control,
                                  static_cast<int>(block.index() / args.heads), Part::kChunks);
@@ -137,13 +140,13 @@ struct ChunkKernel {
     int padded;  // dk, up to whole tiles
     int stride;  // even, and again so that lanes meet in no bank
   };
-  static constexpr int padded(int dk) { return (dk + kTileK - 1) / kTileK * kTileK; }
-  static constexpr int64_t shared_floats(int dk) {
+  RUNNEL_DEVICE static constexpr int padded(int dk) { return (dk + kTileK - 1) / kTileK * kTileK; }
+  RUNNEL_DEVICE static constexpr int64_t shared_floats(int dk) {
     const int64_t size = padded(dk);
     return 2 * kChunk * (size + 8) + (kChunk + size) * kColumnStride + size + 4 * kChunk;
   }
   template <typename Block>
-  static constexpr Shared shared(Block& block, int dk) {
+  RUNNEL_DEVICE static Shared shared(Block& block, int dk) {
     Shared here{};
     here.padded = padded(dk);
     here.stride = here.padded + 8;
@@ -168,7 +171,8 @@ struct ChunkKernel {
   };
 
   template <typename Block>
-  static constexpr void chunk(Block& block, const Args& args, int head, int input, float* state) {
+  RUNNEL_DEVICE static void chunk(Block& block, const Args& args, int head, int input,
+                                  float* state) {
     const Shared here = shared(block, args.dk);
     float* z = state + int64_t{args.dk} * args.dv;
     gather(block, args, head, input, z, here);
@@ -183,8 +187,8 @@ struct ChunkKernel {
 
   // phi(q), phi(k) and z.
   template <typename Block>
-  static constexpr void gather(Block& block, const Args& args, int head, int input, const float* z,
-                               const Shared& here) {
+  RUNNEL_DEVICE static void gather(Block& block, const Args& args, int head, int input,
+                                   const float* z, const Shared& here) {
     const float* q = args.q + input * args.q_stride + int64_t{head} * args.dk;
     const float* k = args.k + input * args.k_stride + int64_t{head} * args.dk;
     block.phase([&](int t) {
@@ -203,8 +207,9 @@ struct ChunkKernel {
 
   // tril(Q K^T), split, and the parts of its sums by rows and of Q z; z goes on to the chunk's end.
   template <typename Block>
-  static constexpr void find_scores(Block& block, const Args& args, const Shared& here,
-                                    typename Block::template Each<SplitScores>& scores, float* z) {
+  RUNNEL_DEVICE static void find_scores(Block& block, const Args& args, const Shared& here,
+                                        typename Block::template Each<SplitScores>& scores,
+                                        float* z) {
     typename Block::template Each<Scores> c;
     for (int k = 0; k < here.padded; k += kTileK) {
       typename Block::template Each<SplitA> a;
@@ -236,7 +241,8 @@ struct ChunkKernel {
 
   // A lane has two rows; four lanes share one.
   template <typename Block>
-  static constexpr SplitScores below_diagonal(Block& block, const Shared& here, int t, Scores& c) {
+  RUNNEL_DEVICE static SplitScores below_diagonal(Block& block, const Shared& here, int t,
+                                                  Scores& c) {
     const int lane = t % kWarp;
     const int first = t / kWarp * kTileM;
     float sum[2] = {0.0F, 0.0F};
@@ -269,8 +275,8 @@ struct ChunkKernel {
 
   // Columns [column, column + kColumns) of v and S.
   template <typename Block>
-  static constexpr void gather_columns(Block& block, const Args& args, int head, int input,
-                                       int column, const float* state, const Shared& here) {
+  RUNNEL_DEVICE static void gather_columns(Block& block, const Args& args, int head, int input,
+                                           int column, const float* state, const Shared& here) {
     const float* v = args.v + input * args.v_stride + int64_t{head} * args.dv + column;
     const float* s = state + column;
     block.phase([&](int t) {
@@ -291,8 +297,8 @@ struct ChunkKernel {
 
   // S += K^T V in these columns: a warp to a tile of them.
   template <typename Block>
-  static constexpr void advance_state(Block& block, const Args& args, int column,
-                                      const Shared& here, float* state) {
+  RUNNEL_DEVICE static void advance_state(Block& block, const Args& args, int column,
+                                          const Shared& here, float* state) {
     for (int m = 0; m < here.padded; m += kTileM) {
       typename Block::template Each<FragmentC> c;
       for (int k = 0; k < kChunk; k += kTileK) {
@@ -323,9 +329,9 @@ struct ChunkKernel {
 
   // y in these columns.
   template <typename Block>
-  static constexpr void find_outputs(Block& block, const Args& args, int head, int input,
-                                     int column, const Shared& here,
-                                     typename Block::template Each<SplitScores>& scores) {
+  RUNNEL_DEVICE static void find_outputs(Block& block, const Args& args, int head, int input,
+                                         int column, const Shared& here,
+                                         typename Block::template Each<SplitScores>& scores) {
     typename Block::template Each<Columns> y;
     const auto add = [&](const float* from, const auto& a) {
       for (int n = 0; n < kTiles; ++n) {

@@ -53,7 +53,7 @@ class CudaBlock {
   template <typename Body>
   __host__ __device__ void each([[maybe_unused]] const Body& body) {
 #ifdef __CUDA_ARCH__
-    body(static_cast<int>(threadIdx.x));
+    body(thread());
     __syncwarp();  // what comes next may be the warp's as one
 #endif
   }
@@ -61,7 +61,7 @@ class CudaBlock {
   template <typename Body>
   __host__ __device__ void phase([[maybe_unused]] const Body& body) {
 #ifdef __CUDA_ARCH__
-    body(static_cast<int>(threadIdx.x));
+    body(thread());
     __syncthreads();
 #endif
   }
@@ -110,9 +110,9 @@ class CudaBlock {
   __host__ __device__ void mma([[maybe_unused]] const C& c, [[maybe_unused]] const A& a,
                                [[maybe_unused]] const B& b) {
 #ifdef __CUDA_ARCH__
-    FragmentC& sum = c(static_cast<int>(threadIdx.x));
-    const FragmentA& left = a(static_cast<int>(threadIdx.x));
-    const FragmentB& right = b(static_cast<int>(threadIdx.x));
+    FragmentC& sum = c(thread());
+    const FragmentA& left = a(thread());
+    const FragmentB& right = b(thread());
     asm volatile(  // stays where all of a warp come by
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -125,7 +125,7 @@ class CudaBlock {
   template <typename X>
   __host__ __device__ void fold([[maybe_unused]] const X& x, [[maybe_unused]] int mask) {
 #ifdef __CUDA_ARCH__
-    float& mine = x(static_cast<int>(threadIdx.x));
+    float& mine = x(thread());
     mine += __shfl_xor_sync(~0U, mine, mask);
 #endif
   }
@@ -177,11 +177,11 @@ class CudaBlock {
   __host__ __device__ void meet([[maybe_unused]] const Body& body) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    body(static_cast<int>(threadIdx.x));
+    body(thread());
     __syncwarp();
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #elif defined(__CUDA_ARCH__)
-    body(static_cast<int>(threadIdx.x));
+    body(thread());
     __syncthreads();
 #endif
   }
@@ -194,6 +194,13 @@ class CudaBlock {
   }
 
  private:
+  // Which thread this is; the compiler knows the range, and so divides by shifts.
+  __device__ static int thread() {
+    const auto thread = static_cast<int>(threadIdx.x);
+    __builtin_assume(thread >= 0 && thread < kThreads);
+    return thread;
+  }
+
   // The warps' results, in the order of warps, for all threads.
   template <typename T, typename Join>
   __device__ static T join(T mine, const Join& join) {
@@ -209,7 +216,7 @@ class CudaBlock {
 
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResident)
-    entry(const typename Kernel::Args args) {
+    entry(const __grid_constant__ typename Kernel::Args args) {
   CudaBlock<Kernel::kThreads> block;
   Kernel::run(block, args);
 }

@@ -3,18 +3,19 @@
 // device.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/device.h"
+#include "kernels/scalar_math.h"
 
 namespace runnel::cuda {
 
 // exp(x) for x <= most <= 88 (larger x counts as `most`), 0 below -87. Within 1 ulp. Cody-Waite: x
 // = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is
 // 5e-9.
-constexpr float exp_up_to(float most, float x) {
+RUNNEL_DEVICE constexpr float exp_up_to(float most, float x) {
   if (!(x >= -87.0F)) return 0.0F;
   constexpr float kShift = 0x1.8p23F;
   const float clamped = x < most ? x : most;
@@ -30,17 +31,17 @@ constexpr float exp_up_to(float most, float x) {
   p = std::fma(p, r, 0.5F);
   p = std::fma(p, r, 1.0F);
   p = std::fma(p, r, 1.0F);
-  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
+  const uint32_t exponent = bit_cast<uint32_t>(shifted) << 23;
+  return bit_cast<float>(bit_cast<uint32_t>(p) + exponent);
 }
 
-constexpr float exp_nonpositive(float x) { return exp_up_to(0.0F, x); }
+RUNNEL_DEVICE constexpr float exp_nonpositive(float x) { return exp_up_to(0.0F, x); }
 
 // elu(x) + 1.
-constexpr float phi(float x) { return x > 0.0F ? x + 1.0F : exp_nonpositive(x); }
+RUNNEL_DEVICE constexpr float phi(float x) { return x > 0.0F ? x + 1.0F : exp_nonpositive(x); }
 
 // Of a feature map that takes each number by itself.
-constexpr float phi(FeatureMap map, float x) {
+RUNNEL_DEVICE constexpr float phi(FeatureMap map, float x) {
   if (map == FeatureMap::kElu) return phi(x);
   return map == FeatureMap::kRelu && 0.0F > x ? 0.0F : x;
 }
@@ -49,7 +50,7 @@ constexpr float phi(FeatureMap map, float x) {
 struct Gate {
   float keep = 1.0F, take = 1.0F;
 };
-constexpr Gate gate_of(float x) {
+RUNNEL_DEVICE constexpr Gate gate_of(float x) {
   const float e = exp_nonpositive(x > 0.0F ? 0.0F - x : x);
   const float more = 1.0F / (1.0F + e);
   const float less = e / (1.0F + e);
@@ -62,7 +63,7 @@ constexpr Gate gate_of(float x) {
 struct Angle {
   float cosine, sine;
 };
-constexpr Angle angle_of(float x) {
+RUNNEL_DEVICE constexpr Angle angle_of(float x) {
   constexpr float kShift = 0x1.8p23F;
   const float clamped = x > 8192.0F ? 8192.0F : x < -8192.0F ? -8192.0F : x;
   const float shifted = clamped * 0x1.45f306p-2F + kShift;
@@ -84,14 +85,37 @@ constexpr Angle angle_of(float x) {
   cosine = std::fma(cosine, square, 1.0F / 24.0F);
   cosine = std::fma(cosine, square, -0.5F);
   cosine = std::fma(cosine, square, 1.0F);
-  const uint32_t sign = std::bit_cast<uint32_t>(shifted) << 31;
-  return {std::bit_cast<float>(std::bit_cast<uint32_t>(cosine) ^ sign),
-          std::bit_cast<float>(std::bit_cast<uint32_t>(sine) ^ sign)};
+  const uint32_t sign = bit_cast<uint32_t>(shifted) << 31;
+  return {bit_cast<float>(bit_cast<uint32_t>(cosine) ^ sign),
+          bit_cast<float>(bit_cast<uint32_t>(sine) ^ sign)};
+}
+
+// Column `column` of a position's sinusoids: sin, or cos where it is odd, of position * 10000^(-2
+// floor(column / 2) / width), as Embedding says. Before rounding within 1e-13, and what 4 ulp of
+// the frequency make of the angle. n is the nearest number of quarter turns, whose rest r is taken
+// through fma, with pi / 2 in two parts; then the Taylor polynomials.
+RUNNEL_DEVICE constexpr float sinusoid(int64_t position, int column, int width) {
+  constexpr double kLog10000 = 9.210340371976184;
+  constexpr double kShift = 0x1.8p52;
+  const double frequency = exp_of(-2.0 * (column / 2) / width * kLog10000);
+  const double angle = static_cast<double>(position) * frequency;
+  const double shifted = angle * 0x1.45f306dc9c883p-1 + kShift;
+  const double n = shifted - kShift;
+  const double r = std::fma(-n, 0x1.1a62633145c07p-54, std::fma(-n, 0x1.921fb54442d18p+0, angle));
+  const double square = r * r;
+  const uint64_t quarter = bit_cast<uint64_t>(shifted) + static_cast<uint64_t>(column % 2);
+  const bool odd = quarter % 2 == 0;  // of the sine's terms; else the cosine's
+  double terms = 0.0;
+  for (int i = 14; i > 0; i -= 2) {
+    terms = (1.0 - terms) * square * (odd ? 1.0 / (i * (i + 1)) : 1.0 / (i * (i - 1)));
+  }
+  const double at = odd ? r - r * terms : 1.0 - terms;
+  return static_cast<float>(quarter % 4 < 2 ? at : -at);
 }
 
 // x * (1 + erf(x / sqrt 2)) / 2, within 2.5e-7. erfc(a) = t P(t) exp(-a^2) with t = 1 / (1 + a /
 // 2); P is fitted to a relative error of 4e-8 on [0, 10].
-constexpr float gelu(float x) {
+RUNNEL_DEVICE constexpr float gelu(float x) {
   const float half = 0.5F * x;
   const float a = (x > 0.0F ? x : 0.0F - x) * 0x1.6a09e6p-1F;
   const float t = 1.0F / std::fma(0.5F, a, 1.0F);
@@ -109,19 +133,19 @@ constexpr float gelu(float x) {
 }
 
 // What is no number stays none.
-constexpr float activate(Activation activation, float x) {
+RUNNEL_DEVICE constexpr float activate(Activation activation, float x) {
   if (activation == Activation::kRelu) return 0.0F > x ? 0.0F : x;
   return activation == Activation::kGelu ? gelu(x) : x;
 }
 
 // An unsigned number in the order of x; the two zeros are one.
-constexpr uint32_t order_key(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x + 0.0F);
+RUNNEL_DEVICE constexpr uint32_t order_key(float x) {
+  const uint32_t bits = bit_cast<uint32_t>(x + 0.0F);
   return (bits >> 31) != 0 ? ~bits : bits | (1U << 31);
 }
 
 // x within [-1e30, 1e30]; -1e30 where it is not a number.
-constexpr float finite(float x) {
+RUNNEL_DEVICE constexpr float finite(float x) {
   if (!(x > -1e30F)) return -1e30F;
   return x < 1e30F ? x : 1e30F;
 }

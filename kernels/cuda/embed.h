@@ -1,18 +1,19 @@
 // The input layer: a block to an input.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
 // The row that input `input`, counted from first[0], belongs to: the last one that begins at or
 // before it and is not empty. Rows that step have one input each and stand first, so the first
 // guess is mostly right.
-constexpr int row_of(const int32_t* first, int rows, int input) {
+RUNNEL_DEVICE constexpr int row_of(const int32_t* first, int rows, int input) {
   const int at = first[0] + input;
   if (input < rows && first[input] == at && first[input + 1] == at + 1) return input;
   int low = 0;
@@ -28,18 +29,18 @@ constexpr int row_of(const int32_t* first, int rows, int input) {
   return low;
 }
 
-constexpr float position_column(const Embedding& embedding, int64_t position, int column) {
+RUNNEL_DEVICE constexpr float position_column(const Embedding& embedding, int64_t position,
+                                              int column) {
   if (embedding.position == PositionKind::kTable) {
     return static_cast<const float*>(
         embedding.positions.data)[position * embedding.positions.stride + column];
   }
-  const double frequency = std::pow(10000.0, -2.0 * (column / 2) / embedding.position_width);
-  const double angle = static_cast<double>(position) * frequency;
-  return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+  return sinusoid(position, column, embedding.position_width);
 }
 
 // Column `c` of what goes into the network for a value at a position.
-constexpr float embedded(const Embedding& embedding, int32_t value, int64_t position, int c) {
+RUNNEL_DEVICE constexpr float embedded(const Embedding& embedding, int32_t value, int64_t position,
+                                       int c) {
   const int width = embedding.values.cols;
   const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
   const bool add = embedding.combine == Combine::kAdd;
@@ -53,8 +54,8 @@ constexpr float embedded(const Embedding& embedding, int32_t value, int64_t posi
 }
 
 template <typename Block>
-constexpr void require_known(Block& block, const Embedding& embedding, int32_t value,
-                             int64_t position) {
+RUNNEL_DEVICE void require_known(Block& block, const Embedding& embedding, int32_t value,
+                                 int64_t position) {
   block.require(value >= 0 && value < embedding.values.rows,
                 "embed: a value is one of the vocabulary");
   block.require(embedding.position != PositionKind::kTable ||
@@ -80,7 +81,7 @@ struct EmbedKernel {
   static constexpr Launch launch(int64_t inputs) { return {.blocks = inputs, .shared_bytes = 0}; }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int input = static_cast<int>(block.index());
     const int row = row_of(args.rows.first, args.rows.count, input);
     const int32_t slot = args.rows.slot[row];

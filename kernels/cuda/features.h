@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -30,7 +31,7 @@ struct FeaturesKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const RandomFeatures& features = args.features;
     const int64_t input = block.index() / args.blocks;
     const int64_t head = block.index() % args.blocks;
@@ -68,13 +69,13 @@ struct FeaturesKernel {
 
  private:
   // Thread t's part of |x|^2.
-  static constexpr float square(const float* x, int t, int dk) {
+  RUNNEL_DEVICE static float square(const float* x, int t, int dk) {
     float sum = 0.0F;
     for (int i = t; i < dk; i += kThreads) sum = std::fma(x[i], x[i], sum);
     return sum;
   }
 
-  static constexpr float project(const View& omega, const float* x, int column) {
+  RUNNEL_DEVICE static float project(const View& omega, const float* x, int column) {
     const float* at = static_cast<const float*>(omega.data) + column;
     float u = 0.0F;
     for (int i = 0; i < omega.rows; ++i, at += omega.cols) u = std::fma(x[i], *at, u);
@@ -82,7 +83,7 @@ struct FeaturesKernel {
   }
 
   // The one or two features of projection j.
-  static constexpr void put(const Args& args, float offset, float u, float* out, int j) {
+  RUNNEL_DEVICE static void put(const Args& args, float offset, float u, float* out, int j) {
     const RandomFeatures& features = args.features;
     const int width = features.projections();
     if (features.map == FeatureMap::kFavor) {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/device.h"
+
 namespace runnel::cuda {
 
 inline constexpr int kTileM = 16;
@@ -28,15 +30,17 @@ struct Element {
 };
 
 // The first element (row m, column k) of register `index` of A; the second is one column on.
-constexpr Element element_a(int lane, int index) {
+RUNNEL_DEVICE constexpr Element element_a(int lane, int index) {
   return {lane / 4 + index % 2 * 8, lane % 4 * 2 + index / 2 * 8};
 }
 
 // The first element (row k, column n) of register `index` of B; the second is one row on.
-constexpr Element element_b(int lane, int index) { return {lane % 4 * 2 + index * 8, lane / 4}; }
+RUNNEL_DEVICE constexpr Element element_b(int lane, int index) {
+  return {lane % 4 * 2 + index * 8, lane / 4};
+}
 
 // The element (row m, column n) in register `index` of C and D.
-constexpr Element element_c(int lane, int index) {
+RUNNEL_DEVICE constexpr Element element_c(int lane, int index) {
   return {lane / 4 + index / 2 * 8, lane % 4 * 2 + index % 2};
 }
 

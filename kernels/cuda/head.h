@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/device.h"
 #include "kernels/mixture.h"
 #include "kernels/philox.h"
 
@@ -16,17 +17,17 @@ namespace runnel::cuda {
 // ---- the most likely values ---------------------------------------------------------------------
 
 // Orders values by how likely they are, ties by the lower value; never 0.
-constexpr uint64_t rank_key(float likelihood, int32_t value) {
+RUNNEL_DEVICE constexpr uint64_t rank_key(float likelihood, int32_t value) {
   return (uint64_t{order_key(likelihood)} << 32) | ~static_cast<uint32_t>(value);
 }
-constexpr int32_t ranked_value(uint64_t key) {
+RUNNEL_DEVICE constexpr int32_t ranked_value(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
 // The largest of rank_key(likelihood(value), value) below `limit` over all values.
 template <typename Block, typename Likelihood>
-constexpr uint64_t next_rank(Block& block, int values, uint64_t limit,
-                             const Likelihood& likelihood) {
+RUNNEL_DEVICE uint64_t next_rank(Block& block, int values, uint64_t limit,
+                                 const Likelihood& likelihood) {
   typename Block::template Each<uint64_t> best;
   block.each([&](int t) {
     uint64_t largest = 0;
@@ -41,8 +42,8 @@ constexpr uint64_t next_rank(Block& block, int values, uint64_t limit,
 
 // The `count` most likely values into `top`, most likely first; returns how many there are.
 template <typename Block, typename Likelihood, typename LogProb>
-constexpr int top_values(Block& block, int values, int count, const Likelihood& likelihood,
-                         const LogProb& log_prob, TopLogProb* top) {
+RUNNEL_DEVICE int top_values(Block& block, int values, int count, const Likelihood& likelihood,
+                             const LogProb& log_prob, TopLogProb* top) {
   uint64_t key = UINT64_MAX;
   const int found = count < values ? count : values;
   for (int i = 0; i < found; ++i) {
@@ -58,7 +59,7 @@ constexpr int top_values(Block& block, int values, int count, const Likelihood& 
 // ---- mixture of logistics -----------------------------------------------------------------------
 
 // Shared memory: a term and a weight of each component, one result, and all values' likelihoods.
-constexpr int64_t mixture_shared_bytes(int components) {
+RUNNEL_DEVICE constexpr int64_t mixture_shared_bytes(int components) {
   return (2 * int64_t{components} + 1) * 8 + Mixture::kValues * 4;
 }
 
@@ -67,7 +68,7 @@ template <typename Block>
 class MixtureRow {
  public:
   // `all_values`: mode or top values will be asked for.
-  constexpr MixtureRow(Block& block, const float* row, int components, bool all_values)
+  RUNNEL_DEVICE MixtureRow(Block& block, const float* row, int components, bool all_values)
       : block_(block),
         mixture_(row, components),
         all_values_(all_values),
@@ -81,7 +82,7 @@ class MixtureRow {
     });
   }
 
-  constexpr float log_prob(int32_t value) {
+  RUNNEL_DEVICE float log_prob(int32_t value) {
     if (all_values_) return likelihoods_[value];
     double* weights = terms_ + mixture_.components();
     block_.phase([&](int t) {
@@ -104,7 +105,7 @@ class MixtureRow {
     return take<float>();
   }
 
-  constexpr int32_t sample(const Sampling& sampling, Uniforms uniforms) {
+  RUNNEL_DEVICE int32_t sample(const Sampling& sampling, Uniforms uniforms) {
     if (sampling.greedy) {
       return ranked_value(next_rank(block_, Mixture::kValues, UINT64_MAX, likelihood()));
     }
@@ -121,22 +122,22 @@ class MixtureRow {
     return take<int32_t>();
   }
 
-  constexpr int top(int count, TopLogProb* top) {
+  RUNNEL_DEVICE int top(int count, TopLogProb* top) {
     return top_values(block_, Mixture::kValues, count, likelihood(), likelihood(), top);
   }
 
  private:
-  constexpr auto likelihood() const {
+  RUNNEL_DEVICE auto likelihood() const {
     return [this](int32_t value) { return likelihoods_[value]; };
   }
   // One number that a thread leaves behind for all the others.
   template <typename T>
-  constexpr T* result() const {
+  RUNNEL_DEVICE T* result() const {
     return reinterpret_cast<T*>(terms_ + 2 * mixture_.components());
   }
   // The result, once all threads have read it: the next one may then take its place.
   template <typename T>
-  constexpr T take() {
+  RUNNEL_DEVICE T take() {
     const T value = *result<T>();
     block_.phase([](int) {});
     return value;
@@ -159,7 +160,7 @@ inline constexpr int64_t kCategoricalSharedBytes = (kDigits + 2) * 8;
 template <typename Block>
 class CategoricalRow {
  public:
-  constexpr CategoricalRow(Block& block, const float* logits, int values)
+  RUNNEL_DEVICE CategoricalRow(Block& block, const float* logits, int values)
       : block_(block), logits_(logits), values_(values), table_(block.template shared<uint64_t>()) {
     most_ = logit(mode());
     typename Block::template Each<double> part;
@@ -171,22 +172,22 @@ class CategoricalRow {
     log_sum_ = log_of(block_.sum(part));
   }
 
-  constexpr float log_prob(int32_t value) const {
+  RUNNEL_DEVICE float log_prob(int32_t value) const {
     return static_cast<float>(static_cast<double>(logit(value)) - most_ - log_sum_);
   }
 
-  constexpr int32_t mode() {
+  RUNNEL_DEVICE int32_t mode() {
     return ranked_value(next_rank(block_, values_, UINT64_MAX, likelihoods()));
   }
 
-  constexpr int top(int count, TopLogProb* top) {
+  RUNNEL_DEVICE int top(int count, TopLogProb* top) {
     return top_values(
         block_, values_, count, likelihoods(), [this](int32_t value) { return log_prob(value); },
         top);
   }
 
   // The first value whose cumulative share, in the order of values, exceeds u.
-  constexpr int32_t sample(const Sampling& sampling, Uniforms uniforms) {
+  RUNNEL_DEVICE int32_t sample(const Sampling& sampling, Uniforms uniforms) {
     if (sampling.greedy) return mode();
     const float inverse = 1.0F / sampling.temperature;
     scale_ = inverse < 1e30F ? inverse : 1e30F;
@@ -214,26 +215,26 @@ class CategoricalRow {
     float least = 0.0F;
   };
 
-  constexpr auto likelihoods() const {
+  RUNNEL_DEVICE auto likelihoods() const {
     return [this](int32_t value) { return logit(value); };
   }
-  constexpr float logit(int32_t value) const { return finite(logits_[value]); }
-  constexpr float weight(int32_t value) const {
+  RUNNEL_DEVICE float logit(int32_t value) const { return finite(logits_[value]); }
+  RUNNEL_DEVICE float weight(int32_t value) const {
     return exp_nonpositive((logit(value) - most_) * scale_);
   }
-  static constexpr uint64_t mass(float weight) {
+  RUNNEL_DEVICE static uint64_t mass(float weight) {
     return static_cast<uint64_t>(static_cast<double>(weight) * 0x1p40 + 0.5);
   }
-  constexpr bool keeps(Kept kept, int32_t value) const {
+  RUNNEL_DEVICE bool keeps(Kept kept, int32_t value) const {
     const uint32_t key = order_key(logit(value));
     if (key < kept.key || (key == kept.key && value > kept.last_tie)) return false;
     return weight(value) >= kept.least;
   }
-  constexpr uint64_t mass_of(Kept kept, int32_t value) const {
+  RUNNEL_DEVICE uint64_t mass_of(Kept kept, int32_t value) const {
     return keeps(kept, value) ? mass(weight(value)) : 0;
   }
 
-  constexpr uint64_t sum_of_share(Kept kept, int64_t index, int64_t share) const {
+  RUNNEL_DEVICE uint64_t sum_of_share(Kept kept, int64_t index, int64_t share) const {
     uint64_t sum = 0;
     for (int64_t i = index * share; i < (index + 1) * share && i < values_; ++i) {
       sum += mass_of(kept, static_cast<int32_t>(i));
@@ -243,7 +244,7 @@ class CategoricalRow {
 
   // Walks the sums of shares, in the table, and then the values of one share. The most likely value
   // is always kept and weighs 1, so the total is not zero.
-  constexpr uint64_t locate(Kept kept, int64_t share, double target) const {
+  RUNNEL_DEVICE uint64_t locate(Kept kept, int64_t share, double target) const {
     const uint64_t* sums = table_;
     uint64_t before = 0;
     int at = 0;
@@ -271,7 +272,7 @@ class CategoricalRow {
   // passes adds up the amounts by the next eight bits of the key and goes into the digit that
   // reaches it.
   template <typename Amount>
-  constexpr Kept narrow(Kept kept, double target, const Amount& amount) {
+  RUNNEL_DEVICE Kept narrow(Kept kept, double target, const Amount& amount) {
     uint32_t prefix = 0;
     uint64_t above = 0;  // the amounts of likelier logits than the prefix stands for
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -295,7 +296,7 @@ class CategoricalRow {
 
   // Leaves in the table the highest digit at which `above` plus the sums from the top down reaches
   // the target, or the lowest one that holds anything, and the sum over the digits above it.
-  constexpr void descend(double target, uint64_t above) {
+  RUNNEL_DEVICE void descend(double target, uint64_t above) {
     int found = 0;
     uint64_t before = above;
     uint64_t sum = above;
@@ -312,8 +313,8 @@ class CategoricalRow {
 
   // Of the values at the last key, the first so many as the target asks for.
   template <typename Amount>
-  constexpr Kept cut_ties(Kept kept, uint32_t key, double target, uint64_t above,
-                          const Amount& amount) {
+  RUNNEL_DEVICE Kept cut_ties(Kept kept, uint32_t key, double target, uint64_t above,
+                              const Amount& amount) {
     block_.phase([&](int t) {
       if (t != 0) return;
       int32_t last = kept.last_tie;
@@ -331,7 +332,7 @@ class CategoricalRow {
     return {.key = key, .last_tie = last, .least = kept.least};
   }
 
-  constexpr Kept filter(const Sampling& sampling) {
+  RUNNEL_DEVICE Kept filter(const Sampling& sampling) {
     Kept kept;
     if (sampling.top_k > 0 && sampling.top_k < values_) {
       kept = narrow(kept, sampling.top_k, [](int32_t) { return uint64_t{1}; });
@@ -365,8 +366,8 @@ class CategoricalRow {
 // Calls body(row) with what works on one row of the head's output.
 // `all_values`: mode or top values will be asked for.
 template <typename Block, typename Body>
-constexpr void with_head_row(Block& block, const Head& kind, const float* row, bool all_values,
-                             const Body& body) {
+RUNNEL_DEVICE void with_head_row(Block& block, const Head& kind, const float* row, bool all_values,
+                                 const Body& body) {
   if (kind.kind == HeadKind::kCategorical) {
     CategoricalRow<Block> categorical(block, row, kind.values);
     body(categorical);
@@ -378,7 +379,7 @@ constexpr void with_head_row(Block& block, const Head& kind, const float* row, b
 
 inline constexpr int kHeadThreads = 256;
 
-constexpr int64_t head_shared_bytes(const Head& kind) {
+RUNNEL_DEVICE constexpr int64_t head_shared_bytes(const Head& kind) {
   return kind.kind == HeadKind::kCategorical ? kCategoricalSharedBytes
                                              : mixture_shared_bytes(kind.components);
 }
@@ -393,8 +394,8 @@ struct Sampled {
 // Chooses the next value of a slot that has consumed `inputs` more, from its row of the head's
 // output, and writes it down: into `out` as row `row`'s, and in the slot's control.
 template <typename Block>
-constexpr Sampled sample_row(Block& block, const Head& kind, const float* head, int row, int inputs,
-                             Control& control, Emitted* out) {
+RUNNEL_DEVICE Sampled sample_row(Block& block, const Head& kind, const float* head, int row,
+                                 int inputs, Control& control, Emitted* out) {
   const Control held = control;
   const int64_t position = held.position + inputs;
   const PhiloxCounter words = philox_words(held.seed, position, held.stream, 0);
@@ -447,7 +448,7 @@ struct SampleKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int row = static_cast<int>(block.index());
     const int32_t slot = args.rows.slot[row];
     const int32_t head_row = args.outputs.head_row[row];
@@ -493,7 +494,7 @@ struct ScoreKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int64_t row = block.index();
     const int32_t target = args.targets[row];
     block.require(target >= 0 && target < args.kind.values, "score: a target is one of the values");

@@ -3,7 +3,6 @@
 // order, and the four sums join as ((0 + 1) + (2 + 3)) + b.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -29,15 +29,15 @@ struct MatmulArgs {
 inline constexpr int kMatmulWarps = 4;
 
 // Joins the warps' sums of one output, `stride` apart.
-constexpr float join_warps(const float* sums, int stride) {
+RUNNEL_DEVICE constexpr float join_warps(const float* sums, int stride) {
   return (sums[0] + sums[stride]) + (sums[2 * stride] + sums[3 * stride]);
 }
 
 // Joins the warps' sums, [warp][rows][cols] in shared memory, into y. `row` and `col`: where the
 // tile stands.
 template <typename Block>
-constexpr void join_sums(Block& block, const MatmulArgs& args, int row, int col, int rows,
-                         int cols) {
+RUNNEL_DEVICE void join_sums(Block& block, const MatmulArgs& args, int row, int col, int rows,
+                             int cols) {
   const float* sums = block.template shared<float>();
   const int size = rows * cols;
   block.each([&](int t) {
@@ -57,10 +57,10 @@ inline constexpr int kPanelCols = 32;  // a lane to a column
 inline constexpr int kChunkFp32 = 8;   // inputs of a chunk
 
 // Where element (out, in) of a weight lies: panels of 32 outputs, [panel][in][32].
-constexpr int64_t fp32_index(int in_size, int out, int in) {
+RUNNEL_DEVICE constexpr int64_t fp32_index(int in_size, int out, int in) {
   return (int64_t{out / kPanelCols} * in_size + in) * kPanelCols + out % kPanelCols;
 }
-constexpr int64_t fp32_elements(int in_size, int out_size) {
+RUNNEL_DEVICE constexpr int64_t fp32_elements(int in_size, int out_size) {
   return int64_t{(out_size + kPanelCols - 1) / kPanelCols} * kPanelCols * in_size;
 }
 
@@ -70,7 +70,7 @@ inline std::vector<uint32_t> fp32_panels(HostTensor weight) {
   for (int out = 0; out < weight.rows; ++out) {
     const float* from = weight.data + int64_t{out} * weight.cols;
     for (int in = 0; in < weight.cols; ++in) {
-      panels[fp32_index(weight.cols, out, in)] = std::bit_cast<uint32_t>(from[in]);
+      panels[fp32_index(weight.cols, out, in)] = bit_cast<uint32_t>(from[in]);
     }
   }
   return panels;
@@ -90,7 +90,7 @@ struct MatmulFp32 {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int panels = (args.out + kPanelCols - 1) / kPanelCols;
     const int panel = static_cast<int>(block.index() % panels);
     const int row = static_cast<int>(block.index() / panels) * kRows;
@@ -123,21 +123,21 @@ inline constexpr int kChunkBf16 = 2 * kTileK;  // inputs of a chunk: 16 bytes of
 
 // Where the pair of elements (out, in) and (out, in + 1), in even, of a weight lies: [tile of 8
 // outputs][chunk of 32 inputs][lane][4 pairs], the fragments B of two steps of 16 inputs.
-constexpr int64_t bf16_pair_index(int in_size, int out, int in) {
+RUNNEL_DEVICE constexpr int64_t bf16_pair_index(int in_size, int out, int in) {
   const int chunks = (in_size + kChunkBf16 - 1) / kChunkBf16;
   const int k = in % kTileK;
   const int lane = out % kTileN * 4 + k % 8 / 2;
   const int pair = in % kChunkBf16 / kTileK * 2 + k / 8;
   return ((int64_t{out / kTileN} * chunks + in / kChunkBf16) * kWarp + lane) * 4 + pair;
 }
-constexpr int64_t bf16_pairs(int in_size, int out_size) {
+RUNNEL_DEVICE constexpr int64_t bf16_pairs(int in_size, int out_size) {
   const int64_t chunks = (in_size + kChunkBf16 - 1) / kChunkBf16;
   return (out_size + kTileN - 1) / kTileN * chunks * kWarp * 4;
 }
 
 // fp32 to bf16, to nearest even, as the high half of the bits.
-constexpr uint32_t bf16_bits(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
+RUNNEL_DEVICE constexpr uint32_t bf16_bits(float x) {
+  const uint32_t bits = bit_cast<uint32_t>(x);
   if (x != x) return 0x7fff;
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
@@ -179,7 +179,7 @@ struct MatmulBf16 {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int columns = (args.out + kCols - 1) / kCols;
     const int tile = static_cast<int>(block.index() % columns) * kN;
     const int row = static_cast<int>(block.index() / columns) * kRows;
@@ -226,8 +226,8 @@ struct MatmulBf16 {
     Fragment at[kRowTiles][kColTiles];
   };
 
-  static constexpr void load_weights(const Args& args, int tile, int chunk, int chunks, int lane,
-                                     Tiles<FragmentB, 2, kN>& b) {
+  RUNNEL_DEVICE static void load_weights(const Args& args, int tile, int chunk, int chunks,
+                                         int lane, Tiles<FragmentB, 2, kN>& b) {
     const Pairs* panels = static_cast<const Pairs*>(args.panels);
     const int tiles = (args.out + kTileN - 1) / kTileN;
     for (int n = 0; n < kN; ++n) {
@@ -238,8 +238,8 @@ struct MatmulBf16 {
   }
 
   template <typename Block>
-  static constexpr void load_inputs(Block& block, const Args& args, int row, int chunk, int lane,
-                                    Tiles<FragmentA, 2, kM>& a) {
+  RUNNEL_DEVICE static void load_inputs(Block& block, const Args& args, int row, int chunk,
+                                        int lane, Tiles<FragmentA, 2, kM>& a) {
     // Neighbours come in one load where the matrix allows it.
     const bool even = args.x_stride % 2 == 0 && args.in % 2 == 0 &&
                       reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;

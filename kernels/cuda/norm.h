@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -22,7 +23,8 @@ struct NormArgs {
 };
 
 // An element of the output, given the row's mean and standard deviation.
-constexpr float normalized(float x, float mean, float deviation, float scale, float shift) {
+RUNNEL_DEVICE constexpr float normalized(float x, float mean, float deviation, float scale,
+                                         float shift) {
   return std::fma((x - mean) / deviation, scale, shift);
 }
 
@@ -36,7 +38,7 @@ struct NormKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int64_t row = block.index();
     const float* x = args.x + row * args.x_stride;
     const float* residual =

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -24,14 +25,15 @@ struct Chunks {
   int begin = 0;
   int inputs = 0;
 };
-constexpr Chunks chunks_of(int64_t position, int inputs) {
+RUNNEL_DEVICE constexpr Chunks chunks_of(int64_t position, int inputs) {
   const int before = static_cast<int>((kChunk - position % kChunk) % kChunk);
   if (inputs < before + kChunk) return {inputs, 0};
   return {before, (inputs - before) / kChunk * kChunk};
 }
 
 // Nothing of a row that is frozen.
-constexpr RowPart part_of(const Rows& rows, const Control* control, int row, Part part) {
+RUNNEL_DEVICE constexpr RowPart part_of(const Rows& rows, const Control* control, int row,
+                                        Part part) {
   const int32_t slot = rows.slot[row];
   if (slot < 0) return {};
   const int first = rows.first[row] - rows.first[0];

@@ -10,6 +10,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/replay.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -35,7 +36,7 @@ struct RecurArgs {
 
 // Where a head's state is, `offset` floats from the start of its layer's.
 template <typename Args>
-constexpr float* head_state(const Args& args, int32_t slot, int64_t offset) {
+RUNNEL_DEVICE float* head_state(const Args& args, int32_t slot, int64_t offset) {
   return reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
                                   args.states.offset) +
          offset;
@@ -61,7 +62,7 @@ struct StateShare {
 // Threads stand side by side along a row of S, and the rows go around the groups of threads. What
 // is left over of the threads has group >= groups and owns nothing.
 template <typename Columns>
-constexpr StateShare state_share(int thread, int threads, int dv) {
+RUNNEL_DEVICE StateShare state_share(int thread, int threads, int dv) {
   const int across = (dv + Columns::kWidth - 1) / Columns::kWidth;
   const int groups = across < threads ? threads / across : 1;
   return {.group = thread / across, .groups = groups, .column = thread % across * Columns::kWidth};
@@ -76,7 +77,7 @@ struct RecurKernel {
   static constexpr bool kReplays = kForm == StateForm::kReplay;
   static constexpr int kResident = kRows >= 16 ? 1 : kRows >= 8 ? 4 : kReplays ? 6 : 8;
 
-  static constexpr bool fits(int dk, int dv) {
+  RUNNEL_DEVICE static bool fits(int dk, int dv) {
     const int across = dv / Columns::kWidth;
     return kRows > 0 && dv % Columns::kWidth == 0 && across <= kThreads && kThreads % across == 0 &&
            dk <= kThreads / across * kRows;
@@ -89,7 +90,7 @@ struct RecurKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int row = static_cast<int>(block.index() / args.heads);
     const int head = static_cast<int>(block.index() % args.heads);
     const RowPart part = part_of(args.rows, args.control, row, args.part);
@@ -128,15 +129,15 @@ struct RecurKernel {
 
   // Shared memory: phi(q) [dk], phi(k) [dk], their products with z [dk], the groups' sums [groups]
   // [dv]; with replay, z [dk] and the log.
-  static constexpr int64_t log_offset(const Args& args) {
+  RUNNEL_DEVICE static int64_t log_offset(const Args& args) {
     const int64_t groups = state_share<Columns>(0, kThreads, args.dv).groups;
     return 3 * int64_t{args.dk} + groups * args.dv;
   }
 
-  static constexpr Columns* columns_at(float* state, int dv, int row, int column) {
+  RUNNEL_DEVICE static Columns* columns_at(float* state, int dv, int row, int column) {
     return reinterpret_cast<Columns*>(state + int64_t{row} * dv + column);
   }
-  static constexpr Held load(StateShare share, const Args& args, float* state) {
+  RUNNEL_DEVICE static Held load(StateShare share, const Args& args, float* state) {
     Held held{};
     for (int i = 0; i < kRows; ++i) {
       const int row = share.group + i * share.groups;
@@ -144,7 +145,8 @@ struct RecurKernel {
     }
     return held;
   }
-  static constexpr void store(StateShare share, const Args& args, const Held& held, float* state) {
+  RUNNEL_DEVICE static void store(StateShare share, const Args& args, const Held& held,
+                                  float* state) {
     for (int i = 0; i < kRows; ++i) {
       const int row = share.group + i * share.groups;
       if (row < args.dk) *columns_at(state, args.dv, row, share.column) = held.row[i];
@@ -152,13 +154,13 @@ struct RecurKernel {
   }
 
   // The gate of one head at one input.
-  static constexpr Gate gate_at(const Args& args, int head, int input) {
+  RUNNEL_DEVICE static Gate gate_at(const Args& args, int head, int input) {
     return args.gate == nullptr ? Gate{} : gate_of(args.gate[input * args.gate_stride + head]);
   }
 
   // S = keep S + phi(k) v^T on one row of a share, and sum += phi(q) S. keep = 1 changes no bit.
-  static constexpr void advance(Columns& row, float keep, float key, float query,
-                                const Columns& value, Columns& sum) {
+  RUNNEL_DEVICE static void advance(Columns& row, float keep, float key, float query,
+                                    const Columns& value, Columns& sum) {
     for (int j = 0; j < Columns::kWidth; ++j) {
       row.at[j] = std::fma(key, value.at[j], keep * row.at[j]);
       sum.at[j] = std::fma(query, row.at[j], sum.at[j]);
@@ -166,13 +168,14 @@ struct RecurKernel {
   }
 
   // S += phi(k) v^T on one row of a share, as one entry of the log has it.
-  static constexpr void redo(Columns& row, float key, const Columns& value) {
+  RUNNEL_DEVICE static void redo(Columns& row, float key, const Columns& value) {
     for (int j = 0; j < Columns::kWidth; ++j) row.at[j] = std::fma(key, value.at[j], row.at[j]);
   }
 
   // The log goes to shared memory, and S, where it is held, and z come up to date.
   template <typename Block, typename States>
-  static constexpr void catch_up(Block& block, const Args& args, const HeadRun& at, States& held) {
+  RUNNEL_DEVICE static void catch_up(Block& block, const Args& args, const HeadRun& at,
+                                     States& held) {
     const int entry = args.dk + args.dv;
     const float* z_flushed = at.state + int64_t{args.dk} * args.dv;
     float* z = block.template shared<float>() + log_offset(args);
@@ -205,8 +208,8 @@ struct RecurKernel {
   // What thread t has of phi(k) and v goes to the log; at a flush, what it has of z to the state.
   // Where S is held, only what stays: the last flush, and entries that no later input takes.
   template <typename Block>
-  static constexpr void record(Block& block, const Args& args, const HeadRun& at, int input,
-                               int t) {
+  RUNNEL_DEVICE static void record(Block& block, const Args& args, const HeadRun& at, int input,
+                                   int t) {
     const bool last = input + 1 == at.last_flush(kForm);
     const bool flushes = kRows > 0 ? last : at.entry(input) == kReplay - 1;
     float* z_flushed = at.state + int64_t{args.dk} * args.dv;
@@ -228,7 +231,7 @@ struct RecurKernel {
   // phi(q), take phi(k) and the parts of phi(q) . z go to shared memory, z = keep z + take phi(k)
   // in place.
   template <typename Block>
-  static constexpr void features(Block& block, const Args& args, const HeadRun& at, int input) {
+  RUNNEL_DEVICE static void features(Block& block, const Args& args, const HeadRun& at, int input) {
     const float* q = args.q + input * args.q_stride + int64_t{at.head} * args.dk;
     const float* k = args.k + input * args.k_stride + int64_t{at.head} * args.dk;
     float* z = kReplays ? block.template shared<float>() + log_offset(args)
@@ -251,8 +254,8 @@ struct RecurKernel {
   // One input: y = phi(q)^T S / (phi(q)^T z + eps). The sums over rows of S go by groups and then
   // over the groups, those of the normalizer by four, whatever else is in the batch.
   template <typename Block, typename States>
-  static constexpr void step(Block& block, const Args& args, const HeadRun& at, int input,
-                             States& held) {
+  RUNNEL_DEVICE static void step(Block& block, const Args& args, const HeadRun& at, int input,
+                                 States& held) {
     features(block, args, at, input);
     const float* v = args.v + input * args.v_stride + int64_t{at.head} * args.dv;
     const float* query = block.template shared<float>();
@@ -295,9 +298,9 @@ struct RecurKernel {
 
   // The same as advance() on a share of a row of S that is in memory.
   template <typename Block>
-  static constexpr void in_memory(Block& block, const Args& args, const HeadRun& at, int input,
-                                  float keep, int row, int column, const Columns& value,
-                                  Columns& sum) {
+  RUNNEL_DEVICE static void in_memory(Block& block, const Args& args, const HeadRun& at, int input,
+                                      float keep, int row, int column, const Columns& value,
+                                      Columns& sum) {
     const float* query = block.template shared<float>();
     const float* key = query + args.dk;
     Columns* there = columns_at(at.state, args.dv, row, column);
@@ -313,7 +316,7 @@ struct RecurKernel {
   }
 
   // x[0] + x[stride] + ..., as four sums side by side.
-  static constexpr float sum_by_four(const float* x, int count, int stride) {
+  RUNNEL_DEVICE static float sum_by_four(const float* x, int count, int stride) {
     float part[4] = {0.0F, 0.0F, 0.0F, 0.0F};
     for (int i = 0; i < count; i += 4) {
       for (int j = 0; j < 4; ++j) {

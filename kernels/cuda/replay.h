@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/device.h"
+
 namespace runnel::cuda {
 
 enum class StateForm : uint8_t { kPlain, kReplay };
@@ -17,10 +19,12 @@ inline constexpr int kReplay = 8;
 
 // An entry stays until an input comes for its place, so that a state is the same however a sequence
 // came to it. The input that flushes has none.
-constexpr int64_t log_floats(int dk, int dv) { return int64_t{kReplay - 1} * (dk + dv); }
+RUNNEL_DEVICE constexpr int64_t log_floats(int dk, int dv) {
+  return int64_t{kReplay - 1} * (dk + dv);
+}
 
 // Of one head.
-constexpr int64_t state_floats(StateForm form, int dk, int dv) {
+RUNNEL_DEVICE constexpr int64_t state_floats(StateForm form, int dk, int dv) {
   return int64_t{dk} * dv + dk + (form == StateForm::kReplay ? log_floats(dk, dv) : 0);
 }
 
@@ -32,9 +36,9 @@ struct HeadRun {
   int logged;      // inputs in the log when the first one comes
 
   // With replay: which entry of the log an input is, kReplay - 1 for the one that flushes.
-  constexpr int entry(int input) const { return (logged + input - begin) % kReplay; }
+  RUNNEL_DEVICE int entry(int input) const { return (logged + input - begin) % kReplay; }
   // The input before which (S, z) is written for the last time.
-  constexpr int last_flush(StateForm form) const {
+  RUNNEL_DEVICE int last_flush(StateForm form) const {
     return form == StateForm::kPlain ? end : end - (logged + end - begin) % kReplay;
   }
 };

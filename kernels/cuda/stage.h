@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -25,7 +26,7 @@ struct StageKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
     const int64_t begin = block.index() * kThreads;
     block.each([&](int t) {
       const int64_t i = begin + t;

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -22,7 +23,7 @@ inline constexpr int32_t kFrozen = INT32_MIN;
 
 // Where the pair of elements (row, k) and (row, k + 1), k even, of a product's inputs in bf16 lies:
 // [step of 16 inputs][lane][4 pairs], the fragments A.
-constexpr int tile_pair_index(int row, int k) {
+RUNNEL_DEVICE constexpr int tile_pair_index(int row, int k) {
   const int lane = row % 8 * 4 + k % 8 / 2;
   return (k / kTileK * kWarp + lane) * 4 + k % kTileK / 8 * 2 + row / 8;
 }

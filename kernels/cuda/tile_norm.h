@@ -8,28 +8,28 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/tile.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
 template <typename Block>
 class TileNorm {
  public:
-  constexpr TileNorm(Block& block, Tile& tile, int rows, int width, float eps)
+  RUNNEL_DEVICE TileNorm(Block& block, Tile& tile, int rows, int width, float eps)
       : block_(block), tile_(tile), rows_(rows), width_(width), eps_(eps) {}
 
   // Thread t's part of scale and shift sets out.
-  constexpr void fetch(const float* scale, const float* shift, int t) {
+  RUNNEL_DEVICE void fetch(const float* scale, const float* shift, int t) {
     for (int i = 0; i < kEach; ++i) {
       const int column = t % kWarp + i * kWarp;
-      if (column >= width_) continue;
-      affine_[t].scale[i] = scale[column];
-      affine_[t].shift[i] = shift[column];
+      affine_[t].scale[i] = column < width_ ? scale[column] : 0.0F;
+      affine_[t].shift[i] = column < width_ ? shift[column] : 0.0F;
     }
   }
 
   // x = LayerNorm(x + projected), or of x alone, with what has been fetched; x_pairs is the same in
   // bf16. All threads see both.
-  constexpr void run(bool with_projected) {
+  RUNNEL_DEVICE void run(bool with_projected) {
     for (int first = 0; first < rows_; first += kTileWarps) run_rows(first, with_projected);
     block_.phase([](int) {});
   }
@@ -47,7 +47,7 @@ class TileNorm {
 
   // The sum over a row's columns of what part(t, column, sum) adds to `sum`.
   template <typename Part>
-  constexpr void sum(typename Block::template Each<float>& total, int first, const Part& part) {
+  RUNNEL_DEVICE void sum(typename Block::template Each<float>& total, int first, const Part& part) {
     typename Block::template Each<Parts> parts;
     block_.each([&](int t) {
       if (first + t / kWarp >= rows_) return;
@@ -68,7 +68,7 @@ class TileNorm {
   }
 
   // A row to each warp.
-  constexpr void run_rows(int first, bool with_projected) {
+  RUNNEL_DEVICE void run_rows(int first, bool with_projected) {
     const float width = static_cast<float>(width_);
     const auto row = [&](int t) { return tile_.x + (first + t / kWarp) * width_; };
     typename Block::template Each<float> mean;

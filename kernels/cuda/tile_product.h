@@ -4,7 +4,6 @@
 // is 32 registers of a thread, whatever the product.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -14,6 +13,7 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/recur.h"
 #include "kernels/cuda/tile.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -35,20 +35,20 @@ struct Share {
   int first_head = 0;
 
   // Where the weight has tile `j` of the block's counting.
-  constexpr int tile(int j) const {
+  RUNNEL_DEVICE int tile(int j) const {
     constexpr int kTiles = kTileHeadSize / kTileN;
     if (heads == 0) return j;
     return (j / kTiles % 3 * heads + first_head + j / (3 * kTiles)) * kTiles + j % kTiles;
   }
 };
 
-constexpr int product_columns(ProductForm form) {
+RUNNEL_DEVICE constexpr int product_columns(ProductForm form) {
   return form == ProductForm::kFp32 ? 2 * kTileN : kTileN;
 }
 
 // Block `rank`'s part of a product, as a run of neighbouring tiles.
-constexpr Share share_of(ProductForm form, const void* panels, const float* bias, int in, int out,
-                         int rank, int ranks) {
+RUNNEL_DEVICE constexpr Share share_of(ProductForm form, const void* panels, const float* bias,
+                                       int in, int out, int rank, int ranks) {
   const int columns = product_columns(form);
   const int tiles = (out + columns - 1) / columns;
   return {.form = form,
@@ -61,8 +61,8 @@ constexpr Share share_of(ProductForm form, const void* panels, const float* bias
 }
 
 // Of queries, keys and values: those of the block's heads.
-constexpr Share share_of_heads(const void* panels, const float* bias, int in, int heads, int rank,
-                               int ranks) {
+RUNNEL_DEVICE constexpr Share share_of_heads(const void* panels, const float* bias, int in,
+                                             int heads, int rank, int ranks) {
   const int first = heads * rank / ranks;
   const int own = heads * (rank + 1) / ranks - first;
   return {.form = ProductForm::kNarrow,
@@ -79,11 +79,11 @@ constexpr Share share_of_heads(const void* panels, const float* bias, int in, in
 template <typename Block>
 class TileProducts {
  public:
-  constexpr TileProducts(Block& block, Tile& tile, int rows)
+  RUNNEL_DEVICE TileProducts(Block& block, Tile& tile, int rows)
       : block_(block), tile_(tile), rows_(rows) {}
 
   // Thread t's part of the first batch sets out. Reads weights alone.
-  constexpr void fetch(const Share& share, int t) {
+  RUNNEL_DEVICE void fetch(const Share& share, int t) {
     if (share.form == ProductForm::kFp32) {
       load_fp32(share, 0, t, ahead_[t]);
     } else if (share.form == ProductForm::kDeep) {
@@ -97,8 +97,8 @@ class TileProducts {
   // live row and two neighbouring columns, as the block counts them. Nothing is said about when
   // other threads see what out() wrote. kPer: chunks of a warp.
   template <int kPer, typename Out>
-  constexpr void run(const Share& share, const uint32_t* pairs, Activation activation,
-                     const Out& out) {
+  RUNNEL_DEVICE void run(const Share& share, const uint32_t* pairs, Activation activation,
+                         const Out& out) {
     constexpr int kTiles = kAhead / kPer;
     const int chunks = share.in / kChunkBf16;
     const int batches = (share.end - share.begin + 2 * kTiles - 1) / (2 * kTiles);
@@ -129,8 +129,8 @@ class TileProducts {
 
   // The same in fp32, from `columns` [in][16 rows].
   template <typename Out>
-  constexpr void run_fp32(const Share& share, const float* columns, Activation activation,
-                          const Out& out) {
+  RUNNEL_DEVICE void run_fp32(const Share& share, const float* columns, Activation activation,
+                              const Out& out) {
     const int rounds = rounds_fp32(share);
     const int batches = (share.end - share.begin) * rounds;
     for (int batch = 0; batch < batches;) {
@@ -158,7 +158,7 @@ class TileProducts {
     FragmentB at[kAhead][2];
     Two bias[2];
 
-    constexpr uint32_t& bits(int i) { return at[i / 4][i / 2 % 2].pair[i % 2]; }
+    RUNNEL_DEVICE uint32_t& bits(int i) { return at[i / 4][i / 2 % 2].pair[i % 2]; }
   };
   struct Inputs {
     FragmentA at[2];
@@ -168,7 +168,7 @@ class TileProducts {
     FragmentC at[kTiles];
   };
 
-  static constexpr Inputs inputs(const uint32_t* pairs, int chunk, int lane) {
+  RUNNEL_DEVICE static Inputs inputs(const uint32_t* pairs, int chunk, int lane) {
     Inputs inputs;
     for (int half = 0; half < 2; ++half) {
       const Pairs four = reinterpret_cast<const Pairs*>(pairs)[(chunk * 2 + half) * kWarp + lane];
@@ -177,19 +177,19 @@ class TileProducts {
     return inputs;
   }
 
-  static constexpr Two bias_of(const Share& share, int column) {
+  RUNNEL_DEVICE static Two bias_of(const Share& share, int column) {
     return {{column < share.out ? share.bias[column] : 0.0F,
              column + 1 < share.out ? share.bias[column + 1] : 0.0F}};
   }
 
   // Tile `i` of those that four warps have in a batch.
   template <int kTiles>
-  static constexpr int tile_of(const Share& share, int batch, int i, int four) {
+  RUNNEL_DEVICE static int tile_of(const Share& share, int batch, int i, int four) {
     return share.begin + (batch * kTiles + i) * 2 + four;
   }
 
   template <int kPer>
-  constexpr void load(const Share& share, int batch, int t, Ahead& to) const {
+  RUNNEL_DEVICE void load(const Share& share, int batch, int t, Ahead& to) const {
     constexpr int kTiles = kAhead / kPer;
     const int chunks = share.in / kChunkBf16;
     const int warp = t / kWarp;
@@ -206,9 +206,9 @@ class TileProducts {
     for (int n = 0; n < 2; ++n) {  // of what the thread will join
       const Joined at = joined<kTiles>(t + n * kTileThreads);
       const int j = tile_of<kTiles>(share, batch, at.tile % kTiles, at.tile / kTiles);
-      if (at.tile < 2 * kTiles && j < share.end) {
-        to.bias[n] = bias_of(share, share.tile(j) * kTileN + at.column);
-      }
+      to.bias[n] = at.tile < 2 * kTiles && j < share.end
+                       ? bias_of(share, share.tile(j) * kTileN + at.column)
+                       : Two{};
     }
   }
 
@@ -217,7 +217,7 @@ class TileProducts {
     int tile, row, column;
   };
   template <int kTiles>
-  static constexpr Joined joined(int index) {
+  RUNNEL_DEVICE static Joined joined(int index) {
     return {index / (kTileM * kTileN / 2), index % (kTileM * kTileN / 2) / (kTileN / 2),
             index % (kTileN / 2) * 2};
   }
@@ -225,8 +225,8 @@ class TileProducts {
   // The four warps' sums meet in scratch, and go out. Scratch is in two halves, of which this batch
   // and the next one take one each, so that one barrier a batch is enough.
   template <int kTiles, typename Now, typename Sum, typename Out>
-  constexpr void finish(const Share& share, int batch, Activation activation, Now& now, Sum& sums,
-                        const Out& out) {
+  RUNNEL_DEVICE void finish(const Share& share, int batch, Activation activation, Now& now,
+                            Sum& sums, const Out& out) {
     constexpr int kSize = kTileM * kTileN;
     float* scratch = next_scratch();
     block_.phase([&](int t) {
@@ -253,7 +253,8 @@ class TileProducts {
   }
 
   template <typename Now, typename Sum, typename Out>
-  constexpr void finish_fp32(int tile, Activation activation, Now& now, Sum& sums, const Out& out) {
+  RUNNEL_DEVICE void finish_fp32(int tile, Activation activation, Now& now, Sum& sums,
+                                 const Out& out) {
     constexpr int kCols = 2 * kTileN;
     float* scratch = next_scratch();  // [warp of four][row][column]
     block_.phase([&](int t) {
@@ -271,12 +272,12 @@ class TileProducts {
     });
   }
 
-  static constexpr Two join(const float* sums, int stride, Two bias, Activation activation) {
+  RUNNEL_DEVICE static Two join(const float* sums, int stride, Two bias, Activation activation) {
     return {{activate(activation, join_warps(sums, stride) + bias.at[0]),
              activate(activation, join_warps(sums + 1, stride) + bias.at[1])}};
   }
 
-  constexpr float* next_scratch() {
+  RUNNEL_DEVICE float* next_scratch() {
     half_ = 1 - half_;
     return tile_.scratch + half_ * (kTileScratch / 2);
   }
@@ -285,17 +286,18 @@ class TileProducts {
 
   static constexpr int kChunksFp32 = 4 * kAhead / kChunkFp32;  // of a batch
 
-  static constexpr int rounds_fp32(const Share& share) {
+  RUNNEL_DEVICE static int rounds_fp32(const Share& share) {
     constexpr int kInputs = kMatmulWarps * kChunksFp32 * kChunkFp32;
     return (share.in + kInputs - 1) / kInputs;
   }
   // The first input of a warp's chunk `c` of a round.
-  static constexpr int chunk_fp32(int round, int warp, int c) {
+  RUNNEL_DEVICE static int chunk_fp32(int round, int warp, int c) {
     return ((round * kChunksFp32 + c) * kMatmulWarps + warp) * kChunkFp32;
   }
-  constexpr void load_fp32(const Share& share, int batch, int t, Ahead& to) const {
+  RUNNEL_DEVICE void load_fp32(const Share& share, int batch, int t, Ahead& to) const {
     const int rounds = rounds_fp32(share);
     const int tile = share.begin + batch / rounds;
+    to = {};  // or what was on its way would go on taking registers
     if (tile >= share.end) return;
     const int64_t panel = tile * 2 * kTileN / kPanelCols;
     const uint32_t* weights = static_cast<const uint32_t*>(share.panels) +
@@ -311,10 +313,10 @@ class TileProducts {
     to.bias[0] = bias_of(share, tile * 2 * kTileN + t % kTileN * 2);
   }
   // `x`: four rows of the chunk's inputs.
-  static constexpr void add_chunk(const float* x, Ahead& weights, int c, Quad& sums) {
+  RUNNEL_DEVICE static void add_chunk(const float* x, Ahead& weights, int c, Quad& sums) {
     for (int i = 0; i < kChunkFp32; ++i) {
       const Quad four = *reinterpret_cast<const Quad*>(x + i * kTileRows);
-      const auto weight = std::bit_cast<float>(weights.bits(c * kChunkFp32 + i));
+      const auto weight = bit_cast<float>(weights.bits(c * kChunkFp32 + i));
       for (int r = 0; r < Quad::kWidth; ++r) {
         sums.at[r] = std::fma(four.at[r], weight, sums.at[r]);
       }

@@ -10,6 +10,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/recur.h"
 #include "kernels/cuda/tile.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -18,9 +19,9 @@ struct LaneShare {
   int group;   // the first: 0 to 3
   int column;  // the first
   // Row `i` of eight.
-  constexpr int row(int i) const { return group + i / 2 * 4 + i % 2 * 16; }
+  RUNNEL_DEVICE int row(int i) const { return group + i / 2 * 4 + i % 2 * 16; }
 };
-constexpr LaneShare lane_share(int lane) { return {lane / 8, lane % 8 * 4}; }
+RUNNEL_DEVICE constexpr LaneShare lane_share(int lane) { return {lane / 8, lane % 8 * 4}; }
 
 template <typename Block>
 class TileRecurrence {
@@ -28,8 +29,8 @@ class TileRecurrence {
   static constexpr int64_t kHeadFloats = kTileHeadSize * kTileHeadSize + kTileHeadSize;
 
   // The block's heads are [first_head, first_head + heads).
-  constexpr TileRecurrence(Block& block, Tile& tile, int rows, int first_head, int heads, float eps,
-                           States states)
+  RUNNEL_DEVICE TileRecurrence(Block& block, Tile& tile, int rows, int first_head, int heads,
+                               float eps, States states)
       : block_(block),
         tile_(tile),
         items_(rows * heads),
@@ -39,12 +40,12 @@ class TileRecurrence {
         states_(states) {}
 
   // Thread t's part of the first states of a layer, which are at `offset` of each slot, sets out.
-  constexpr void fetch(int64_t offset, int t) { load(offset, t / kWarp, t % kWarp, held_[t]); }
+  RUNNEL_DEVICE void fetch(int64_t offset, int t) { load(offset, t / kWarp, t % kWarp, held_[t]); }
 
   // Advances what has been fetched over one input of each live row, and gives out(row, column,
   // part, y), y the outputs at `column` and its three neighbours, to each of four lanes, `part`.
   template <typename Out>
-  constexpr void run(int64_t offset, const Out& out) {
+  RUNNEL_DEVICE void run(int64_t offset, const Out& out) {
     for (int first = 0; first < items_; first += kTileWarps) {
       typename Block::template Each<Quad> sums;
       typename Block::template Each<float> normalizer;
@@ -87,24 +88,25 @@ class TileRecurrence {
     float z = 0.0F;  // of the lane's row
   };
 
-  constexpr int row_of(int item) const { return item / heads_; }
-  constexpr bool live(int item) const {
+  RUNNEL_DEVICE int row_of(int item) const { return item / heads_; }
+  RUNNEL_DEVICE bool live(int item) const {
     return item < items_ && tile_.value[row_of(item)] != kFrozen;
   }
-  constexpr float* state(int64_t offset, int item) const {
+  RUNNEL_DEVICE float* state(int64_t offset, int item) const {
     return reinterpret_cast<float*>(states_.base + states_.offset + offset +
                                     tile_.slot[row_of(item)] * states_.slot_bytes) +
            (first_head_ + item % heads_) * kHeadFloats;
   }
   // Of a warp: phi(q), phi(k), and their parts of phi(q) . z.
-  constexpr float* scratch(int item) const {
+  RUNNEL_DEVICE float* scratch(int item) const {
     return tile_.scratch + item % kTileWarps * 3 * kTileHeadSize;
   }
-  constexpr const float* given(int item) const {
+  RUNNEL_DEVICE const float* given(int item) const {
     return tile_.wide + item * 3 * kTileHeadSize;  // [row][head][q, k, v]
   }
 
-  constexpr void load(int64_t offset, int item, int lane, Held& to) const {
+  RUNNEL_DEVICE void load(int64_t offset, int item, int lane, Held& to) const {
+    to = {};  // or what was held would go on taking registers
     if (item >= items_ || tile_.slot[row_of(item)] < 0) return;
     const float* from = state(offset, item);
     const LaneShare share = lane_share(lane);
@@ -114,7 +116,7 @@ class TileRecurrence {
     }
     to.z = from[kTileHeadSize * kTileHeadSize + lane];
   }
-  constexpr void store(int64_t offset, int item, int lane, const Held& held) const {
+  RUNNEL_DEVICE void store(int64_t offset, int item, int lane, const Held& held) const {
     float* to = state(offset, item);
     const LaneShare share = lane_share(lane);
     for (int i = 0; i < 8; ++i) {
@@ -123,7 +125,7 @@ class TileRecurrence {
     to[kTileHeadSize * kTileHeadSize + lane] = held.z;
   }
 
-  constexpr void features(int item, int lane, float& z) const {
+  RUNNEL_DEVICE void features(int item, int lane, float& z) const {
     const float* q = given(item);
     const float* k = q + kTileHeadSize;
     float* query = scratch(item);
@@ -136,7 +138,7 @@ class TileRecurrence {
   }
 
   // S += phi(k) v^T on the lane's share, and its part of phi(q)^T S.
-  constexpr Quad advance(int item, int lane, Held& held) const {
+  RUNNEL_DEVICE Quad advance(int item, int lane, Held& held) const {
     const float* query = scratch(item);
     const float* key = query + kTileHeadSize;
     const LaneShare share = lane_share(lane);
@@ -158,7 +160,7 @@ class TileRecurrence {
   }
 
   // One of the four sums that RecurSmall's normalizer is made of.
-  constexpr float part_of_normalizer(int item, int lane) const {
+  RUNNEL_DEVICE float part_of_normalizer(int item, int lane) const {
     const float* dot = scratch(item) + 2 * kTileHeadSize;
     float part = 0.0F;
     for (int i = lane % 4; i < kTileHeadSize; i += 4) part += dot[i];

@@ -14,6 +14,7 @@
 #include "kernels/cuda/tile_norm.h"
 #include "kernels/cuda/tile_product.h"
 #include "kernels/cuda/tile_recur.h"
+#include "kernels/device.h"
 
 namespace runnel::cuda {
 
@@ -56,7 +57,7 @@ struct WholeArgs {
 template <typename Block>
 class WholeRun {
  public:
-  constexpr WholeRun(Block& block, const WholeArgs& args)
+  RUNNEL_DEVICE WholeRun(Block& block, const WholeArgs& args)
       : block_(block),
         args_(args),
         tile_(*block.template shared<Tile>()),
@@ -70,7 +71,7 @@ class WholeRun {
         recurrence_(block, tile_, rows_, first_head_, heads_, args.attention_eps, args.states),
         norm_(block, tile_, rows_, args.width, args.norm_eps) {}
 
-  constexpr void run() {
+  RUNNEL_DEVICE RUNNEL_INLINE void run() {
     begin();
     for (int step = 0; step < args_.steps; ++step) {
       block_.meet([](int) {});
@@ -87,41 +88,41 @@ class WholeRun {
  private:
   // ---- the parts of the network that are this block's
 
-  constexpr Share qkv(int layer) const {
+  RUNNEL_DEVICE Share qkv(int layer) const {
     const WholeWeight& weight = args_.layer[layer].qkv;
     return share_of_heads(weight.panels, weight.bias, args_.width, args_.heads, rank_, ranks_);
   }
-  constexpr Share out(int layer) const {
+  RUNNEL_DEVICE Share out(int layer) const {
     return share(ProductForm::kNarrow, args_.layer[layer].out, args_.heads * kTileHeadSize,
                  args_.width);
   }
-  constexpr Share linear1(int layer) const {
+  RUNNEL_DEVICE Share linear1(int layer) const {
     return share(ProductForm::kNarrow, args_.layer[layer].linear1, args_.width, args_.ffn);
   }
-  constexpr Share linear2(int layer) const {
+  RUNNEL_DEVICE Share linear2(int layer) const {
     return share(fp32(layer) ? ProductForm::kFp32 : ProductForm::kDeep, args_.layer[layer].linear2,
                  args_.ffn, args_.width);
   }
-  constexpr Share predictor() const {
+  RUNNEL_DEVICE Share predictor() const {
     return share(args_.fp32_end ? ProductForm::kFp32 : ProductForm::kNarrow, args_.predictor,
                  args_.width, args_.head.width());
   }
-  constexpr Share share(ProductForm form, const WholeWeight& weight, int in, int out) const {
+  RUNNEL_DEVICE Share share(ProductForm form, const WholeWeight& weight, int in, int out) const {
     return share_of(form, weight.panels, weight.bias, in, out, rank_, ranks_);
   }
-  constexpr bool fp32(int layer) const { return args_.fp32_end && layer + 1 == args_.layers; }
+  RUNNEL_DEVICE bool fp32(int layer) const { return args_.fp32_end && layer + 1 == args_.layers; }
 
   // What a layer begins with sets out: weights, and the states of the block's heads.
-  constexpr void fetch_layer(int layer, int t) {
+  RUNNEL_DEVICE void fetch_layer(int layer, int t) {
     products_.fetch(qkv(layer), t);
     recurrence_.fetch(layer * args_.layer_bytes, t);
   }
 
   // ---- a step
 
-  constexpr bool live(int row) const { return tile_.value[row] != kFrozen; }
+  RUNNEL_DEVICE bool live(int row) const { return tile_.value[row] != kFrozen; }
 
-  constexpr void begin() {
+  RUNNEL_DEVICE void begin() {
     block_.phase([&](int t) {
       if (t >= kTileRows) return;
       const int32_t slot = t < rows_ ? args_.slot[first_ + t] : -1;
@@ -131,7 +132,7 @@ class WholeRun {
     });
   }
 
-  constexpr void embed(int step) {
+  RUNNEL_DEVICE void embed(int step) {
     block_.phase([&](int t) {
       constexpr int kAcross = kTileWidth / 2;  // threads of a row
       const int k = t % kAcross * 2;
@@ -151,7 +152,7 @@ class WholeRun {
     });
   }
 
-  constexpr void attention(int layer) {
+  RUNNEL_DEVICE void attention(int layer) {
     products_.template run<2>(qkv(layer), tile_.x_pairs, Activation::kNone,
                               [&](int row, int column, Two two) {
                                 const int stride = heads_ * 3 * kTileHeadSize;
@@ -175,7 +176,7 @@ class WholeRun {
     norm_.run(true);
   }
 
-  constexpr void feed_forward(int layer) {
+  RUNNEL_DEVICE void feed_forward(int layer) {
     const bool in_fp32 = fp32(layer);
     products_.template run<2>(
         linear1(layer), tile_.x_pairs, args_.activation, [&](int row, int column, Two two) {
@@ -206,20 +207,20 @@ class WholeRun {
     norm_.run(true);
   }
 
-  constexpr uint32_t* hidden_pairs() const { return reinterpret_cast<uint32_t*>(tile_.wide); }
+  RUNNEL_DEVICE uint32_t* hidden_pairs() const { return reinterpret_cast<uint32_t*>(tile_.wide); }
 
   template <typename T>
-  constexpr void send_to_all(T* at, T value) {
+  RUNNEL_DEVICE void send_to_all(T* at, T value) {
     for (int to = 0; to < ranks_; ++to) block_.send(to, at, value);
   }
-  constexpr auto send_projected() {
+  RUNNEL_DEVICE auto send_projected() {
     return [this](int row, int column, Two two) {
       send_to_all(reinterpret_cast<Two*>(tile_.projected + row * args_.width + column), two);
     };
   }
 
   // A row's output goes to the block that samples it.
-  constexpr void predict() {
+  RUNNEL_DEVICE void predict() {
     if (args_.final_norm.scale != nullptr) {
       block_.each([&](int t) { norm_.fetch(args_.final_norm.scale, args_.final_norm.shift, t); });
       norm_.run(false);
@@ -243,7 +244,7 @@ class WholeRun {
     block_.meet([](int) {});
   }
 
-  constexpr void sample(int step) {
+  RUNNEL_DEVICE void sample(int step) {
     for (int row = rank_; row < rows_; row += ranks_) {
       Emitted* emitted = args_.emitted + step * args_.emitted_stride + first_ + row;
       if (!live(row)) {
@@ -284,7 +285,7 @@ struct WholeKernel {
   }
 
   template <typename Block>
-  static constexpr void run(Block& block, const Args& args) {
+  RUNNEL_DEVICE RUNNEL_INLINE static void run(Block& block, const Args& args) {
     WholeRun<Block> whole(block, args);
     whole.run();
   }
