@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Reads the machine code of every CUDA kernel, of every architecture in a build, and says what is wrong with it.
+
+    cuda_code.py BUILD CUOBJDUMP NVDISASM            the test
+    cuda_code.py BUILD CUOBJDUMP NVDISASM --write    makes what is built the budget, tests/kernels/cuda_budget.json
+
+A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has local
+memory, a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in the code
+(launch.h) has instructions; and registers and instructions are those of the budget, by kernel and architecture. BUILD
+holds the objects, compiled with -lineinfo. CUOBJDUMP and NVDISASM are the toolkit's programs, or PyPI's.
+"""
+
+import collections
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "kernels" / "cuda"
+BUDGET = pathlib.Path(__file__).resolve().with_name("cuda_budget.json")
+REGISTERS_DEALT = 8  # at once, by a multiprocessor
+INSTRUCTIONS_DEALT = 64  # compilers differ by a few
+FEWEST = 0.75  # of its instructions' budget: with fewer a kernel has lost something, or deserves a new budget
+
+# Philox's multipliers, as nvdisasm writes them.
+PHILOX = {"0xd2511f53": "-0x2daee0ad", "0xcd9e8d57": "-0x326172a9"}
+SAMPLING = ("SampleKernel", "WholeKernel")
+
+USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+)")
+SECTION = re.compile(r"^\.text\.(\S+):$")
+LABEL = re.compile(r"^(\.L_x_\d+):$")
+LINE = re.compile(r'//## File "([^"]+)", line (\d+)')
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]+)\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)\s*(.*?) *;")
+BRANCH_TARGET = re.compile(r"`\((.*?)\)")
+# A call of what a block offers, which begins a phase or stands in one.
+PHASE = re.compile(r"\bblock_?\.(?:each|phase|meet|sum|largest|add|mma|fold|send)\(")
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    address: int
+    opcode: str
+    operands: str
+    target: int | None = None  # of a branch
+
+
+@dataclasses.dataclass
+class Code:
+    """One kernel's, or a function's that has not been put into its caller."""
+    registers: int = 0
+    stack: int = 0  # bytes
+    instructions: list[Instruction] = dataclasses.field(default_factory=list)
+    lines: set[tuple[str, int]] = dataclasses.field(default_factory=set)  # (file, line) that these instructions do
+
+    def having(self, *operations):
+        return [one for one in self.instructions if one.opcode.split(".")[0] in operations]
+
+
+def demangled(names):
+    """`entry<runnel::cuda::MatmulBf16<1, 1> >(...)` as "MatmulBf16<1, 1>"; what is no kernel in full."""
+    told = subprocess.run(["c++filt"], input="\n".join(names), text=True, stdout=subprocess.PIPE, check=True).stdout
+    plain = [re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "") for line in told.splitlines()]
+    return dict(zip(names, plain))
+
+
+def parse_usage(text):
+    """name -> (registers, bytes of stack)."""
+    return {name: (int(registers), int(stack)) for name, registers, stack in USAGE.findall(text)}
+
+
+def parse_code(text):
+    """name -> Code, of what nvdisasm -gi -c prints."""
+    found, code, labels, lines = {}, None, {}, False
+    for line in text.splitlines():
+        if match := SECTION.match(line):
+            code = found[match.group(1)] = Code()
+            labels = {}
+        elif code is None:
+            continue
+        elif match := LABEL.match(line):
+            labels[match.group(1)] = code.instructions[-1].address + 16 if code.instructions else 0
+        elif match := LINE.search(line):
+            code.lines.add((pathlib.PurePath(match.group(1)).name, int(match.group(2))))
+        elif match := INSTRUCTION.match(line):
+            address, opcode, operands = match.groups()
+            to = BRANCH_TARGET.search(operands)
+            # A label behind the branch is not known yet: only branches backwards have a target.
+            target = labels.get(to.group(1)) if to and opcode.startswith("BRA") else None
+            code.instructions.append(Instruction(int(address, 16), opcode, operands, target))
+    return found
+
+
+def read(build, cuobjdump, nvdisasm):
+    """architecture -> kernel -> Code, of all objects of a build."""
+    built = collections.defaultdict(dict)
+    for path in sorted(build.rglob("*.cu.o")):
+        with tempfile.TemporaryDirectory() as place:
+            subprocess.run([cuobjdump, "-xelf", "all", path], cwd=place, check=True, stdout=subprocess.DEVNULL)
+            for cubin in sorted(pathlib.Path(place).iterdir()):
+                architecture = cubin.name.split(".sm_")[-1].removesuffix(".cubin")
+                told = [subprocess.run(command + [cubin], text=True, stdout=subprocess.PIPE, check=True).stdout
+                        for command in ([cuobjdump, "-res-usage"], [nvdisasm, "-gi", "-c"])]
+                usage, codes = parse_usage(told[0]), parse_code(told[1])
+                for name, plain in demangled(sorted(codes)).items():
+                    codes[name].registers, codes[name].stack = usage.get(name, (0, 0))
+                    built[architecture][plain] = codes[name]
+    return dict(built)
+
+
+def memory_faults(code):
+    """What a kernel does with memory that it should not."""
+    if code.stack or code.having("LDL", "STL"):
+        yield (f"has {code.stack} bytes of stack, {len(code.having('LDL'))} loads from local memory and "
+               f"{len(code.having('STL'))} stores to it")
+    if generic := code.having("LD", "ATOM", "QSPC"):
+        yield f"has {len(generic)} loads by pointers of which the compiler does not know where they point"
+    # What goes to another block of the cluster is written so.
+    if (generic := code.having("ST")) and not code.having("UCGABAR_ARV"):
+        yield f"has {len(generic)} stores by pointers of which the compiler does not know where they point"
+    for one in code.having("CALL"):
+        to = BRANCH_TARGET.search(one.operands)
+        if to and not to.group(1).startswith((".L_x_", "$__internal")):
+            yield f"calls {to.group(1)}, which should be part of it"
+
+
+def steps(code):
+    """Whether a loop goes around products and sampling."""
+    products = [one.address for one in code.having("HMMA")]
+    draws = [one.address for one in code.instructions if PHILOX["0xd2511f53"] in one.operands]
+    return any(one.target is not None and any(one.target <= at <= one.address for at in draws)
+               and any(one.target <= at <= one.address for at in products) for one in code.instructions)
+
+
+def kernel_faults(kernel, architecture, code, meetings):
+    """What is wrong with the code of one kernel; `meetings`: how many its source has."""
+    yield from memory_faults(code)
+    if kernel in SAMPLING:
+        for constant, written in PHILOX.items():
+            if not any(written in one.operands or constant in one.operands for one in code.instructions):
+                yield f"lacks Philox's multiplier {constant}: it draws nothing"
+    if kernel == "WholeKernel":
+        if not steps(code):
+            yield "has no loop over steps, from the first product to the value that is drawn"
+        arrivals = len(code.having("UCGABAR_ARV"))
+        if int(re.match(r"\d+", architecture).group()) >= 90 and arrivals < meetings:
+            yield f"has {arrivals} meetings of the cluster, and its source {meetings}"
+
+
+def phases(folder=KERNELS):
+    """(file, line) of every phase in the kernels' sources."""
+    return {(path.name, number): line.strip() for path in sorted(folder.glob("*.h")) if path.name != "launch.h"
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            if PHASE.search(line.split("//")[0])}
+
+
+def budget_faults(kernel, code, budget):
+    if budget is None:
+        yield "has no budget: --write gives it one"
+        return
+    for what, used in (("registers", code.registers), ("instructions", len(code.instructions))):
+        if used > budget[what]:
+            yield f"has {used} {what}, {used - budget[what]} more than its budget"
+    if len(code.instructions) < FEWEST * (budget["instructions"] - INSTRUCTIONS_DEALT):
+        yield (f"has {len(code.instructions)} instructions of a budget of {budget['instructions']}: something is missing, or "
+               "--write gives it a new one")
+
+
+def faults(built, budget, sources):
+    """What is wrong, a line each. `sources`: phases()."""
+    meetings = sum(name == "whole.h" and ".meet(" in line for (name, _), line in sources.items())
+    for architecture, codes in sorted(built.items()):
+        for kernel, code in sorted(codes.items()):
+            allowed = budget.get(kernel, {}).get(architecture)
+            for fault in (*kernel_faults(kernel, architecture, code, meetings), *budget_faults(kernel, code, allowed)):
+                yield f"{kernel} on sm_{architecture} {fault}"
+        done = set().union(*(code.lines for code in codes.values()))
+        for (name, number), line in sorted(sources.items()):
+            if (name, number) not in done:
+                yield f"sm_{architecture} has no instructions for {name}:{number}: {line}"
+    for kernel, on in sorted(budget.items()):
+        for architecture in sorted(set(on) & set(built)):
+            if kernel not in built[architecture]:
+                yield f"{kernel} on sm_{architecture} has a budget and is no kernel: --write drops it"
+
+
+def budget_of(built):
+    budget = collections.defaultdict(dict)
+    for architecture, codes in sorted(built.items()):
+        for kernel, code in codes.items():
+            budget[kernel][architecture] = {"registers": -(-code.registers // REGISTERS_DEALT) * REGISTERS_DEALT,
+                                            "instructions": -(-len(code.instructions) // INSTRUCTIONS_DEALT) *
+                                            INSTRUCTIONS_DEALT}
+    return dict(sorted(budget.items()))
+
+
+def write_budget(budget):
+    rows = [f' {json.dumps(kernel)}: {{\n' + ",\n".join(f"  {json.dumps(a)}: {json.dumps(on[a])}" for a in on) + "\n }"
+            for kernel, on in budget.items()]
+    BUDGET.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+
+
+def main():
+    if len(sys.argv) not in (4, 5) or sys.argv[4:] not in ([], ["--write"]):
+        sys.exit("usage: cuda_code.py BUILD CUOBJDUMP NVDISASM [--write]")
+    build, cuobjdump, nvdisasm = (pathlib.Path(at).resolve() for at in sys.argv[1:4])
+    for program in (cuobjdump, nvdisasm):
+        if not program.is_file():
+            sys.exit("cuobjdump and nvdisasm are missing: scripts/setup test installs them, then configure again")
+    built = read(build, cuobjdump, nvdisasm)
+    if not built:
+        sys.exit(f"{build} has no object with CUDA kernels")
+    if sys.argv[4:]:
+        write_budget(budget_of(built))
+        return
+    wrong = list(faults(built, json.loads(BUDGET.read_text(encoding="utf-8")), phases()))
+    kernels = sum(map(len, built.values()))
+    print("\n".join(wrong) or f"{kernels} kernels of {len(built)} architectures are whole and keep to their budgets")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""What cuda_code.py says of machine code: of a kernel that is whole, and of each thing that can be wrong with one."""
+
+import pathlib
+import re
+import unittest
+
+import cuda_code
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WHOLE = "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_11WholeKernelEEEvNT_4ArgsE"
+MATMUL = "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_10MatmulBf16ILi1ELi4EEEEEvNT_4ArgsE"
+
+# A loop around a meeting, a product and what is drawn.
+BODY = """.L_x_0:
+	//## File "/a/kernels/cuda/whole.h", line 71 inlined at "/a/kernels/cuda/whole.h", line 200
+        {0}                   UCGABAR_ARV ;
+        {1}                   HMMA.16816.F32.BF16 R4, R8, R2, R4 ;
+	//## File "/a/kernels/cuda/head.h", line 7
+        {2}                   IMAD.WIDE.U32 R12, R96, -0x2daee0ad, RZ ;
+        {3}                   IMAD.WIDE.U32 R14, R14, -0x326172a9, RZ ;
+        {4}              @!P0 BRA `(.L_x_0) ;
+        {5}                   EXIT ;
+"""
+SOURCES = {("whole.h", 71): "block_.meet([](int) {});", ("head.h", 7): "block.each([&](int t) {"}
+
+
+def listing(name=WHOLE, body=BODY):
+    numbered = body.format(*(f"/*{16 * i:04x}*/" for i in range(body.count("{"))))
+    return f"\t.section\t.text.{name}\n.text.{name}:\n{numbered}"
+
+
+def numbered(*instructions):
+    return "".join(f"        {{{i}}}                   {one} ;\n" for i, one in enumerate(instructions))
+
+
+class CudaCode(unittest.TestCase):
+    def faults(self, body=BODY, name=WHOLE, architecture="90a", sources=(), budget=(128, 64), registers=100, stack=0):
+        codes = cuda_code.parse_code(listing(name, body))
+        plain = cuda_code.demangled(sorted(codes))
+        built = {architecture: {plain[n]: code for n, code in codes.items()}}
+        for code in codes.values():
+            code.registers, code.stack = registers, stack
+        allowed = {kernel: {architecture: dict(zip(("registers", "instructions"), budget))} for kernel in built[architecture]}
+        return list(cuda_code.faults(built, allowed, dict(sources)))
+
+    def test_a_whole_kernel_is_found_whole(self):
+        self.assertEqual(self.faults(sources=SOURCES), [])
+
+    def test_reads_instructions_lines_and_branches(self):
+        code = cuda_code.parse_code(listing())[WHOLE]
+        self.assertEqual([one.opcode for one in code.instructions][:2], ["UCGABAR_ARV", "HMMA.16816.F32.BF16"])
+        self.assertEqual([one.target for one in code.instructions], [None, None, None, None, 0, None])
+        self.assertEqual(code.lines, {("whole.h", 71), ("head.h", 7)})
+        self.assertEqual(cuda_code.parse_usage(" Function k:\n  REG:44 STACK:16 SHARED:0 LOCAL:0\n"), {"k": (44, 16)})
+
+    def test_a_kernel_has_its_end(self):
+        [fault] = self.faults(BODY.replace("BRA", "NOP"))
+        self.assertIn("WholeKernel on sm_90a has no loop over steps", fault)
+        [first, second] = self.faults(re.sub(r"-0x2daee0ad", "3", BODY))
+        self.assertIn("lacks Philox's multiplier 0xd2511f53", first)
+        self.assertIn("no loop over steps", second)
+
+    def test_every_meeting_and_every_phase_is_there(self):
+        more = SOURCES | {("whole.h", 90): "block_.meet([&](int t) {"}
+        self.assertEqual(self.faults(sources=more),
+                         ["WholeKernel on sm_90a has 1 meetings of the cluster, and its source 2",
+                          "sm_90a has no instructions for whole.h:90: block_.meet([&](int t) {"])
+        self.assertEqual(len(self.faults(sources=more, architecture="80")), 1)  # no clusters: only the line
+
+    def test_nothing_goes_through_local_memory(self):
+        [fault] = self.faults(numbered("STL [R1], R5", "LDL.64 R4, [R1]"), MATMUL, stack=8)
+        self.assertEqual(fault, "MatmulBf16<1, 4> on sm_90a has 8 bytes of stack, 1 loads from local memory and 1 stores to it")
+
+    def test_pointers_are_known(self):
+        self.assertEqual(self.faults(numbered("LDG.E R4, desc[UR36][R4.64]", "LDS R2, [R3]", "STS [R2], R1"), MATMUL), [])
+        self.assertIn("has 1 loads by pointers", self.faults(numbered("LD.E R4, desc[UR36][R4.64]"), MATMUL)[0])
+        self.assertIn("has 1 stores by pointers", self.faults(numbered("ST.E [R6], R51"), MATMUL)[0])
+        self.assertEqual(self.faults(numbered("ST.E [R6], R51", "UCGABAR_ARV"), MATMUL), [])
+
+    def test_only_arithmetic_is_called(self):
+        own = numbered("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_rn_f64_full)", "CALL.REL.NOINC `(.L_x_3)")
+        self.assertEqual(self.faults(own, MATMUL), [])
+        self.assertIn("calls _Z3run, which should be part of it",
+                      self.faults(numbered("CALL.REL.NOINC `(_Z3run)"), MATMUL)[0])
+
+    def test_kernels_keep_to_their_budgets(self):
+        self.assertIn("has 100 registers, 4 more than its budget", self.faults(budget=(96, 64))[0])
+        self.assertIn("has 6 instructions, 2 more than its budget", self.faults(budget=(128, 4))[0])
+        self.assertIn("has 6 instructions of a budget of 640: something is missing", self.faults(budget=(128, 640))[0])
+
+    def test_budget_and_kernels_are_the_same(self):
+        built = {"80": {"New": cuda_code.Code()}}
+        self.assertEqual(list(cuda_code.faults(built, {"Gone": {"80": {}}}, {})),
+                         ["New on sm_80 has no budget: --write gives it one",
+                          "Gone on sm_80 has a budget and is no kernel: --write drops it"])
+
+    def test_finds_the_phases_of_the_kernels(self):
+        lines = cuda_code.phases().values()
+        self.assertGreater(len(lines), 100)
+        self.assertEqual(sum(".meet(" in line for line in lines), 6)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
