@@ -2,12 +2,12 @@
 """Reads the machine code of every CUDA kernel, of every architecture in a build, and says what is wrong with it.
 
     cuda_code.py BUILD CUOBJDUMP NVDISASM            the test
-    cuda_code.py BUILD CUOBJDUMP NVDISASM --write    makes what is built the budget, tests/kernels/cuda_budget.json
+    cuda_code.py BUILD CUOBJDUMP NVDISASM --write    makes what is built the budget, cuda_budget.json
 
-A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has local
-memory, a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in the code
-(launch.h) has instructions; and registers and instructions are those of the budget, by kernel and architecture. BUILD
-holds the objects, compiled with -lineinfo. CUOBJDUMP and NVDISASM are the toolkit's programs, or PyPI's.
+A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has
+local memory, a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in
+the code (launch.h) has instructions; and registers and instructions are those of the budget, by kernel and architecture.
+BUILD holds the objects, compiled with -lineinfo. CUOBJDUMP and NVDISASM are the toolkit's programs, or PyPI's.
 """
 
 import collections
@@ -51,6 +51,7 @@ class Instruction:
 @dataclasses.dataclass
 class Code:
     """One kernel's, or a function's that has not been put into its caller."""
+
     registers: int = 0
     stack: int = 0  # bytes
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
@@ -63,7 +64,9 @@ class Code:
 def demangled(names):
     """`entry<runnel::cuda::MatmulBf16<1, 1> >(...)` as "MatmulBf16<1, 1>"; what is no kernel in full."""
     told = subprocess.run(["c++filt"], input="\n".join(names), text=True, stdout=subprocess.PIPE, check=True).stdout
-    plain = [re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "") for line in told.splitlines()]
+    plain = [
+        re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "") for line in told.splitlines()
+    ]
     return dict(zip(names, plain))
 
 
@@ -74,7 +77,9 @@ def parse_usage(text):
 
 def parse_code(text):
     """name -> Code, of what nvdisasm -gi -c prints."""
-    found, code, labels, lines = {}, None, {}, False
+    found: dict[str, Code] = {}
+    labels: dict[str, int] = {}
+    code = None
     for line in text.splitlines():
         if match := SECTION.match(line):
             code = found[match.group(1)] = Code()
@@ -96,14 +101,16 @@ def parse_code(text):
 
 def read(build, cuobjdump, nvdisasm):
     """architecture -> kernel -> Code, of all objects of a build."""
-    built = collections.defaultdict(dict)
+    built: dict[str, dict[str, Code]] = collections.defaultdict(dict)
     for path in sorted(build.rglob("*.cu.o")):
         with tempfile.TemporaryDirectory() as place:
             subprocess.run([cuobjdump, "-xelf", "all", path], cwd=place, check=True, stdout=subprocess.DEVNULL)
             for cubin in sorted(pathlib.Path(place).iterdir()):
                 architecture = cubin.name.split(".sm_")[-1].removesuffix(".cubin")
-                told = [subprocess.run(command + [cubin], text=True, stdout=subprocess.PIPE, check=True).stdout
-                        for command in ([cuobjdump, "-res-usage"], [nvdisasm, "-gi", "-c"])]
+                told = [
+                    subprocess.run(command + [cubin], text=True, stdout=subprocess.PIPE, check=True).stdout
+                    for command in ([cuobjdump, "-res-usage"], [nvdisasm, "-gi", "-c"])
+                ]
                 usage, codes = parse_usage(told[0]), parse_code(told[1])
                 for name, plain in demangled(sorted(codes)).items():
                     codes[name].registers, codes[name].stack = usage.get(name, (0, 0))
@@ -114,8 +121,10 @@ def read(build, cuobjdump, nvdisasm):
 def memory_faults(code):
     """What a kernel does with memory that it should not."""
     if code.stack or code.having("LDL", "STL"):
-        yield (f"has {code.stack} bytes of stack, {len(code.having('LDL'))} loads from local memory and "
-               f"{len(code.having('STL'))} stores to it")
+        yield (
+            f"has {code.stack} bytes of stack, {len(code.having('LDL'))} loads from local memory and "
+            f"{len(code.having('STL'))} stores to it"
+        )
     if generic := code.having("LD", "ATOM", "QSPC"):
         yield f"has {len(generic)} loads by pointers of which the compiler does not know where they point"
     # What goes to another block of the cluster is written so.
@@ -131,8 +140,12 @@ def steps(code):
     """Whether a loop goes around products and sampling."""
     products = [one.address for one in code.having("HMMA")]
     draws = [one.address for one in code.instructions if PHILOX["0xd2511f53"] in one.operands]
-    return any(one.target is not None and any(one.target <= at <= one.address for at in draws)
-               and any(one.target <= at <= one.address for at in products) for one in code.instructions)
+    return any(
+        one.target is not None
+        and any(one.target <= at <= one.address for at in draws)
+        and any(one.target <= at <= one.address for at in products)
+        for one in code.instructions
+    )
 
 
 def kernel_faults(kernel, architecture, code, meetings):
@@ -152,9 +165,13 @@ def kernel_faults(kernel, architecture, code, meetings):
 
 def phases(folder=KERNELS):
     """(file, line) of every phase in the kernels' sources."""
-    return {(path.name, number): line.strip() for path in sorted(folder.glob("*.h")) if path.name != "launch.h"
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-            if PHASE.search(line.split("//")[0])}
+    return {
+        (path.name, number): line.strip()
+        for path in sorted(folder.glob("*.h"))
+        if path.name != "launch.h"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if PHASE.search(line.split("//")[0])
+    }
 
 
 def budget_faults(kernel, code, budget):
@@ -165,8 +182,10 @@ def budget_faults(kernel, code, budget):
         if used > budget[what]:
             yield f"has {used} {what}, {used - budget[what]} more than its budget"
     if len(code.instructions) < FEWEST * (budget["instructions"] - INSTRUCTIONS_DEALT):
-        yield (f"has {len(code.instructions)} instructions of a budget of {budget['instructions']}: something is missing, or "
-               "--write gives it a new one")
+        yield (
+            f"has {len(code.instructions)} instructions of a budget of {budget['instructions']}: something is missing, "
+            "or --write gives it a new one"
+        )
 
 
 def faults(built, budget, sources):
@@ -188,18 +207,21 @@ def faults(built, budget, sources):
 
 
 def budget_of(built):
-    budget = collections.defaultdict(dict)
+    budget: dict[str, dict[str, dict[str, int]]] = collections.defaultdict(dict)
     for architecture, codes in sorted(built.items()):
         for kernel, code in codes.items():
-            budget[kernel][architecture] = {"registers": -(-code.registers // REGISTERS_DEALT) * REGISTERS_DEALT,
-                                            "instructions": -(-len(code.instructions) // INSTRUCTIONS_DEALT) *
-                                            INSTRUCTIONS_DEALT}
+            budget[kernel][architecture] = {
+                "registers": -(-code.registers // REGISTERS_DEALT) * REGISTERS_DEALT,
+                "instructions": -(-len(code.instructions) // INSTRUCTIONS_DEALT) * INSTRUCTIONS_DEALT,
+            }
     return dict(sorted(budget.items()))
 
 
 def write_budget(budget):
-    rows = [f' {json.dumps(kernel)}: {{\n' + ",\n".join(f"  {json.dumps(a)}: {json.dumps(on[a])}" for a in on) + "\n }"
-            for kernel, on in budget.items()]
+    rows = [
+        f" {json.dumps(kernel)}: {{\n" + ",\n".join(f"  {json.dumps(a)}: {json.dumps(on[a])}" for a in on) + "\n }"
+        for kernel, on in budget.items()
+    ]
     BUDGET.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
 
 

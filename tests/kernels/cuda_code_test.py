@@ -9,7 +9,9 @@ import cuda_code
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WHOLE = "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_11WholeKernelEEEvNT_4ArgsE"
-MATMUL = "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_10MatmulBf16ILi1ELi4EEEEEvNT_4ArgsE"
+MATMUL = (
+    "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_10MatmulBf16ILi1ELi4EEEEEvNT_4ArgsE"
+)
 
 # A loop around a meeting, a product and what is drawn.
 BODY = """.L_x_0:
@@ -41,7 +43,9 @@ class CudaCode(unittest.TestCase):
         built = {architecture: {plain[n]: code for n, code in codes.items()}}
         for code in codes.values():
             code.registers, code.stack = registers, stack
-        allowed = {kernel: {architecture: dict(zip(("registers", "instructions"), budget))} for kernel in built[architecture]}
+        allowed = {
+            kernel: {architecture: dict(zip(("registers", "instructions"), budget))} for kernel in built[architecture]
+        }
         return list(cuda_code.faults(built, allowed, dict(sources)))
 
     def test_a_whole_kernel_is_found_whole(self):
@@ -63,17 +67,25 @@ class CudaCode(unittest.TestCase):
 
     def test_every_meeting_and_every_phase_is_there(self):
         more = SOURCES | {("whole.h", 90): "block_.meet([&](int t) {"}
-        self.assertEqual(self.faults(sources=more),
-                         ["WholeKernel on sm_90a has 1 meetings of the cluster, and its source 2",
-                          "sm_90a has no instructions for whole.h:90: block_.meet([&](int t) {"])
+        self.assertEqual(
+            self.faults(sources=more),
+            [
+                "WholeKernel on sm_90a has 1 meetings of the cluster, and its source 2",
+                "sm_90a has no instructions for whole.h:90: block_.meet([&](int t) {",
+            ],
+        )
         self.assertEqual(len(self.faults(sources=more, architecture="80")), 1)  # no clusters: only the line
 
     def test_nothing_goes_through_local_memory(self):
         [fault] = self.faults(numbered("STL [R1], R5", "LDL.64 R4, [R1]"), MATMUL, stack=8)
-        self.assertEqual(fault, "MatmulBf16<1, 4> on sm_90a has 8 bytes of stack, 1 loads from local memory and 1 stores to it")
+        self.assertEqual(
+            fault, "MatmulBf16<1, 4> on sm_90a has 8 bytes of stack, 1 loads from local memory and 1 stores to it"
+        )
 
     def test_pointers_are_known(self):
-        self.assertEqual(self.faults(numbered("LDG.E R4, desc[UR36][R4.64]", "LDS R2, [R3]", "STS [R2], R1"), MATMUL), [])
+        self.assertEqual(
+            self.faults(numbered("LDG.E R4, desc[UR36][R4.64]", "LDS R2, [R3]", "STS [R2], R1"), MATMUL), []
+        )
         self.assertIn("has 1 loads by pointers", self.faults(numbered("LD.E R4, desc[UR36][R4.64]"), MATMUL)[0])
         self.assertIn("has 1 stores by pointers", self.faults(numbered("ST.E [R6], R51"), MATMUL)[0])
         self.assertEqual(self.faults(numbered("ST.E [R6], R51", "UCGABAR_ARV"), MATMUL), [])
@@ -81,8 +93,9 @@ class CudaCode(unittest.TestCase):
     def test_only_arithmetic_is_called(self):
         own = numbered("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_rn_f64_full)", "CALL.REL.NOINC `(.L_x_3)")
         self.assertEqual(self.faults(own, MATMUL), [])
-        self.assertIn("calls _Z3run, which should be part of it",
-                      self.faults(numbered("CALL.REL.NOINC `(_Z3run)"), MATMUL)[0])
+        self.assertIn(
+            "calls _Z3run, which should be part of it", self.faults(numbered("CALL.REL.NOINC `(_Z3run)"), MATMUL)[0]
+        )
 
     def test_kernels_keep_to_their_budgets(self):
         self.assertIn("has 100 registers, 4 more than its budget", self.faults(budget=(96, 64))[0])
@@ -91,9 +104,13 @@ class CudaCode(unittest.TestCase):
 
     def test_budget_and_kernels_are_the_same(self):
         built = {"80": {"New": cuda_code.Code()}}
-        self.assertEqual(list(cuda_code.faults(built, {"Gone": {"80": {}}}, {})),
-                         ["New on sm_80 has no budget: --write gives it one",
-                          "Gone on sm_80 has a budget and is no kernel: --write drops it"])
+        self.assertEqual(
+            list(cuda_code.faults(built, {"Gone": {"80": {}}}, {})),
+            [
+                "New on sm_80 has no budget: --write gives it one",
+                "Gone on sm_80 has a budget and is no kernel: --write drops it",
+            ],
+        )
 
     def test_finds_the_phases_of_the_kernels(self):
         lines = cuda_code.phases().values()
