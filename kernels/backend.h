@@ -4,8 +4,9 @@
 // is computed by the same operations in the same order. That, and nothing that looks at the batch,
 // is what makes a generation's bits independent of what runs beside it.
 //
-// Shapes are programming contracts: a mismatch stops the process. After loading, every operation
-// only enqueues; on the CPU it runs at once. One thread calls a backend, but inside run().
+// Shapes are programming contracts (checks.h): a mismatch stops the process. After loading, every
+// operation only enqueues; on the CPU it runs at once. One thread calls a backend, but inside
+// run().
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/check.h"
 #include "kernels/device.h"
 #include "kernels/scalar_math.h"
 #include "kernels/view.h"
@@ -66,20 +65,5 @@ struct RandomFeatures {
         std::sqrt(2.0 / (map == FeatureMap::kSmoothedFourier ? count - 1 : count)));
   }
 };
-
-// Stops the process unless x [n, blocks * dk] and out [n, blocks * size()] are those of `features`.
-inline void check_features(View x, const RandomFeatures& features, View out) {
-  const View omega = features.omega;
-  check(x.type == DType::kF32 && out.type == DType::kF32 && x.rows == out.rows,
-        "features: x and out are matrices of fp32, a row per input");
-  check(is_random(features.map) && omega.rows > 0 && omega.cols == features.projections() &&
-            omega.cols > 0 && omega.stride == omega.cols,
-        "features: omega is [dk, projections], without gaps");
-  check(x.cols % omega.rows == 0 && out.cols == x.cols / omega.rows * features.size(),
-        "features: x [n, blocks * dk], out [n, blocks * size]");
-  check(features.sigma.data == nullptr ||
-            (features.sigma.rows > 0 && features.sigma.cols == omega.rows),
-        "features: sigma is [heads, dk]");
-}
 
 }  // namespace runnel

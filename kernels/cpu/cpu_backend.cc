@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/cpu/memory.h"
@@ -59,10 +60,9 @@ int part(int count, int index, int parts) {
   return static_cast<int>(int64_t{count} * index / parts);
 }
 
-void check_matrix(View view, DType type, const char* what) {
-  check(view.type == type && view.rows >= 0 && view.cols >= 0, what);
-  check(view.rows == 0 || view.data != nullptr, what);
-  check(view.rows <= 1 || view.stride >= view.cols, what);
+// On top of an operation's own contract: what the rows take is what there is a row of `out` for.
+void check_inputs(Rows rows, View out, const char* what) {
+  check(rows.count == 0 || rows.inputs() == out.rows, what);
 }
 
 std::string shown(std::string_view text) {
@@ -237,9 +237,7 @@ Buffer CpuBackend::allocate(int64_t bytes, Memory) {
 }
 
 Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
-  check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0, "a weight has elements");
-  check(bias.data == nullptr || (bias.rows == 1 && bias.cols == weight.rows),
-        "a bias has one element per output");
+  check_pack(weight, bias);
   const int64_t panel = kernels_.panel;
   const int64_t panels = divide_up(weight.rows, panel);
   const bool pairs = precision == Precision::kBf16;
@@ -270,12 +268,12 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
 }
 
 void CpuBackend::copy(Span from, Span to) {
-  check(from.bytes == to.bytes && from.bytes >= 0, "a copy's two ranges are of one size");
+  check_copy(from, to);
   if (from.bytes > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes));
 }
 
 void CpuBackend::zero(Span bytes) {
-  check(bytes.bytes >= 0, "a range's size is not negative");
+  check_zero(bytes);
   if (bytes.bytes > 0) std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes));
 }
 
@@ -315,18 +313,11 @@ void embed_input(const Embedding& embedding, int32_t value, int64_t position, fl
 
 void CpuBackend::embed(Rows rows, View values, const Control* control, const Embedding& embedding,
                        View out) {
-  check_matrix(out, DType::kF32, "embed: out is a matrix of fp32");
-  check(values.type == DType::kI32 && values.cols == out.rows, "embed: one row of out per value");
-  check(rows.count == 0 || rows.inputs() == out.rows, "embed: the rows' inputs are out's");
-  const int width = embedding.values.cols;
-  const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
-  const bool add = embedding.combine == Combine::kAdd;
-  check(out.cols == (add ? width : width + positions) &&
-            (!add || positions == 0 || positions == width),
-        "embed: out is as wide as values and positions make it");
-  check(embedding.position != PositionKind::kTable || embedding.positions.cols == positions,
-        "embed: the position table is as wide as said");
-  const int64_t each = embedding.position == PositionKind::kSinusoidal ? positions * 25 : width / 8;
+  check_embed(rows, values, embedding, out);
+  check_inputs(rows, out, "embed: the rows' inputs are out's");
+  const int64_t each = embedding.position == PositionKind::kSinusoidal
+                           ? embedding.position_width * 25
+                           : embedding.values.cols / 8;
   split(rows.count, out.rows * (each + 20), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
       const int32_t slot = rows.slot[row];
@@ -347,10 +338,7 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
 // ---- layers -------------------------------------------------------------------------------------
 
 void CpuBackend::matmul(View x, const Weight& weight, Activation activation, View out) {
-  check_matrix(x, DType::kF32, "matmul: x is a matrix of fp32");
-  check_matrix(out, DType::kF32, "matmul: out is a matrix of fp32");
-  check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
-        "matmul: x [n, in], out [n, out]");
+  check_matmul(x, weight, out);
   const int panels = divide_up(weight.out, kernels_.panel);
   // 50 multiply-adds a nanosecond, half of that for a single row.
   const int64_t work = int64_t{x.rows + 1} * weight.in * panels * kernels_.panel / 50;
@@ -398,18 +386,10 @@ void CpuBackend::multiply(View x, const Weight& weight, Activation activation, V
 }
 
 void CpuBackend::norm(View x, View residual, const Norm& norm, View out) {
-  check_matrix(x, DType::kF32, "norm: x is a matrix of fp32");
-  check_matrix(out, DType::kF32, "norm: out is a matrix of fp32");
-  check(x.rows == out.rows && x.cols == out.cols && x.cols > 0, "norm: x and out of one shape");
-  check(norm.scale.cols == x.cols && norm.shift.cols == x.cols,
-        "norm: a scale and shift per column");
-  const bool adds = residual.data != nullptr;
-  check(
-      !adds || (residual.type == DType::kF32 && residual.rows >= x.rows && residual.cols == x.cols),
-      "norm: the residual has x's shape");
+  check_norm(x, residual, norm, out);
   const cpu::NormArgs args = {.x = x.f32(),
                               .x_stride = x.stride,
-                              .residual = adds ? residual.f32() : nullptr,
+                              .residual = residual.f32(),
                               .residual_stride = residual.stride,
                               .scale = norm.scale.f32(),
                               .shift = norm.shift.f32(),
@@ -448,21 +428,11 @@ void CpuBackend::features(View x, const RandomFeatures& features, View out) {
 
 void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
                        const RecurrenceInputs& inputs, States states, View out) {
+  check_recur(recurrence, inputs, out);
+  check_inputs(rows, out, "recur: the rows' inputs are out's");
   const int heads = recurrence.heads;
   const int64_t dk = recurrence.dk;
   const int64_t dv = recurrence.dv;
-  check_matrix(out, DType::kF32, "recur: out is a matrix of fp32");
-  check(heads > 0 && dk > 0 && dv > 0, "recur: heads have sizes");
-  check(!is_random(recurrence.map), "recur: random features are made before");
-  check(!recurrence.gated || (inputs.gate.data != nullptr && inputs.gate.cols == heads &&
-                              inputs.gate.rows == out.rows),
-        "recur: a gate per input and head");
-  check(inputs.q.cols == heads * dk && inputs.k.cols == heads * dk && inputs.v.cols == heads * dv &&
-            out.cols == heads * dv,
-        "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
-  check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows &&
-            (rows.count == 0 || rows.inputs() == out.rows),
-        "recur: the rows' inputs are those of q, k, v and out");
   const auto state_of = [&](int item) {
     const int64_t slot = std::max(rows.slot[item / heads], 0);
     return reinterpret_cast<float*>(states.base + slot * states.slot_bytes + states.offset) +
@@ -501,13 +471,6 @@ void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
 
 void CpuBackend::grow_scratch(int64_t floats) {
   if (scratch_.bytes() < floats * 4) scratch_ = allocate(floats * 4, Memory::kDevice);
-}
-
-void check_head(const Head& kind, View head) {
-  check_matrix(head, DType::kF32, "head: a matrix of fp32");
-  check(head.cols == kind.width() && head.cols > 0, "head: as wide as its kind says");
-  check(kind.kind == HeadKind::kCategorical || kind.values == 256,
-        "head: a mixture is over 256 values");
 }
 
 // About what one row takes, in nanoseconds.
@@ -552,10 +515,7 @@ void CpuBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head,
 }
 
 void CpuBackend::score(const Head& kind, View head, View targets, View log_probs) {
-  check_head(kind, head);
-  check(targets.type == DType::kI32 && targets.cols == head.rows && log_probs.type == DType::kF32 &&
-            log_probs.cols == head.rows,
-        "score: a target and a log-probability per row of the head");
+  check_score(kind, head, targets, log_probs);
   grow_scratch(cpu::scratch_floats(kind));
   split(head.rows, head.rows * head_work(kind), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {

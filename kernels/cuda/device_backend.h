@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "kernels/backend.h"
+#include "kernels/checks.h"
 #include "kernels/cuda/around_product.h"
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -95,11 +96,11 @@ class DeviceBackend final : public Backend {
   void generate(Rows rows, const Network& network, Control* control, Emitted* emitted,
                 int64_t stride, int steps) override;
   void copy(Span from, Span to) override {
-    check(from.bytes == to.bytes && from.bytes >= 0, "a copy's two ranges are of one size");
+    check_copy(from, to);
     if (from.bytes > 0) device_.copy(from, to);
   }
   void zero(Span bytes) override {
-    check(bytes.bytes >= 0, "a range's size is not negative");
+    check_zero(bytes);
     if (bytes.bytes > 0) device_.zero(bytes);
   }
   Result<bool> done() override {
@@ -211,17 +212,6 @@ class DeviceBackend final : public Backend {
     copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
     return buffer;
   }
-  static void check_matrix(View view, const char* what) {
-    check(view.type == DType::kF32 && view.rows >= 0 && view.cols >= 0, what);
-    check(view.rows == 0 || view.data != nullptr, what);
-    check(view.rows <= 1 || view.stride >= view.cols, what);
-  }
-  static void check_head(const Head& kind, View head) {
-    check_matrix(head, "head: a matrix of fp32");
-    check(head.cols == kind.width() && head.cols > 0, "head: as wide as its kind says");
-    check(kind.kind == HeadKind::kCategorical || kind.values == Mixture::kValues,
-          "head: a mixture is over 256 values");
-  }
 
   static constexpr int64_t kStageBytes = 64 << 10;  // a server has at most 4,096 rows
 
@@ -239,9 +229,7 @@ class DeviceBackend final : public Backend {
 
 template <typename Device>
 Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision precision) {
-  check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0, "a weight has elements");
-  check(bias.data == nullptr || (bias.rows == 1 && bias.cols == weight.rows),
-        "a bias has one element per output");
+  check_pack(weight, bias);
   const bool in_rows = library_ != nullptr;
   const std::vector<uint32_t> panels = in_rows ? plain_rows(weight, precision)
                                        : precision == Precision::kBf16 ? bf16_panels(weight)
@@ -313,17 +301,7 @@ void DeviceBackend<Device>::matmul_by_library(View x, const Weight& weight, Acti
 template <typename Device>
 void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control,
                                   const Embedding& embedding, View out) {
-  check_matrix(out, "embed: out is a matrix of fp32");
-  check(values.type == DType::kI32 && values.cols == out.rows, "embed: one row of out per value");
-  check(rows.count > 0 || out.rows == 0, "embed: the rows' inputs are out's");
-  const int width = embedding.values.cols;
-  const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
-  const bool add = embedding.combine == Combine::kAdd;
-  check(out.cols == (add ? width : width + positions) &&
-            (!add || positions == 0 || positions == width),
-        "embed: out is as wide as values and positions make it");
-  check(embedding.position != PositionKind::kTable || embedding.positions.cols == positions,
-        "embed: the position table is as wide as said");
+  check_embed(rows, values, embedding, out);
   launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = here(rows),
                                                       .values = values.i32(),
                                                       .control = control,
@@ -335,10 +313,7 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
 
 template <typename Device>
 void DeviceBackend<Device>::matmul(View x, const Weight& weight, Activation activation, View out) {
-  check_matrix(x, "matmul: x is a matrix of fp32");
-  check_matrix(out, "matmul: out is a matrix of fp32");
-  check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
-        "matmul: x [n, in], out [n, out]");
+  check_matmul(x, weight, out);
   if (library_ != nullptr) {
     matmul_by_library(x, weight, activation, out);
     return;
@@ -371,26 +346,17 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, Activation acti
 
 template <typename Device>
 void DeviceBackend<Device>::norm(View x, View residual, const Norm& norm, View out) {
-  check_matrix(x, "norm: x is a matrix of fp32");
-  check_matrix(out, "norm: out is a matrix of fp32");
-  check(x.rows == out.rows && x.cols == out.cols && x.cols > 0, "norm: x and out of one shape");
-  check(norm.scale.cols == x.cols && norm.shift.cols == x.cols,
-        "norm: a scale and shift per column");
-  const bool adds = residual.data != nullptr;
-  check(
-      !adds || (residual.type == DType::kF32 && residual.rows >= x.rows && residual.cols == x.cols),
-      "norm: the residual has x's shape");
-  launch<NormKernel>(NormKernel::launch(x.rows, x.cols),
-                     {.x = x.f32(),
-                      .x_stride = x.stride,
-                      .residual = adds ? residual.f32() : nullptr,
-                      .residual_stride = residual.stride,
-                      .scale = norm.scale.f32(),
-                      .shift = norm.shift.f32(),
-                      .eps = norm.eps,
-                      .width = x.cols,
-                      .out = out.f32(),
-                      .out_stride = out.stride});
+  check_norm(x, residual, norm, out);
+  launch<NormKernel>(NormKernel::launch(x.rows, x.cols), {.x = x.f32(),
+                                                          .x_stride = x.stride,
+                                                          .residual = residual.f32(),
+                                                          .residual_stride = residual.stride,
+                                                          .scale = norm.scale.f32(),
+                                                          .shift = norm.shift.f32(),
+                                                          .eps = norm.eps,
+                                                          .width = x.cols,
+                                                          .out = out.f32(),
+                                                          .out_stride = out.stride});
 }
 
 template <typename Device>
@@ -410,20 +376,7 @@ void DeviceBackend<Device>::features(View x, const RandomFeatures& features, Vie
 template <typename Device>
 void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recurrence& recurrence,
                                   const RecurrenceInputs& inputs, States states, View out) {
-  const int heads = recurrence.heads;
-  const int64_t dk = recurrence.dk;
-  const int64_t dv = recurrence.dv;
-  check_matrix(out, "recur: out is a matrix of fp32");
-  check(heads > 0 && dk > 0 && dv > 0, "recur: heads have sizes");
-  check(!is_random(recurrence.map), "recur: random features are made before");
-  check(!recurrence.gated || (inputs.gate.data != nullptr && inputs.gate.cols == heads &&
-                              inputs.gate.rows == out.rows),
-        "recur: a gate per input and head");
-  check(inputs.q.cols == heads * dk && inputs.k.cols == heads * dk && inputs.v.cols == heads * dv &&
-            out.cols == heads * dv,
-        "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
-  check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
-        "recur: the rows' inputs are those of q, k, v and out");
+  check_recur(recurrence, inputs, out);
   // What a gate forgets is not in a log, nor in a chunk's sums.
   if (recurrence.gated && (options_.replay || options_.chunks)) {
     note({Code::kFailedPrecondition,
@@ -445,7 +398,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .gate = recurrence.gated ? inputs.gate.f32() : nullptr,
                     .gate_stride = inputs.gate.stride,
                     .map = recurrence.map,
-                    .heads = heads,
+                    .heads = recurrence.heads,
                     .dk = recurrence.dk,
                     .dv = recurrence.dv,
                     .eps = recurrence.eps,
@@ -483,10 +436,7 @@ void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind,
 
 template <typename Device>
 void DeviceBackend<Device>::score(const Head& kind, View head, View targets, View log_probs) {
-  check_head(kind, head);
-  check(targets.type == DType::kI32 && targets.cols == head.rows && log_probs.type == DType::kF32 &&
-            log_probs.cols == head.rows,
-        "score: a target and a log-probability per row of the head");
+  check_score(kind, head, targets, log_probs);
   const ScoreArgs args = {.kind = kind,
                           .head = head.f32(),
                           .head_stride = head.stride,

@@ -1,0 +1,27 @@
+// The contracts of operations (backend.h), said once for every backend. Each function stops the
+// process and names the operation and the shape that it wants, unless it gets that shape.
+//
+// They look at shapes alone and read nothing that a view points to: it may be a device's memory.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace runnel {
+
+// A matrix of this type, with data and without rows that overlap. `what` says whose it is.
+void check_matrix(View view, DType type, const char* what);
+
+void check_pack(HostTensor weight, HostTensor bias);
+void check_copy(Span from, Span to);
+void check_zero(Span bytes);
+
+void check_embed(Rows rows, View values, const Embedding& embedding, View out);
+void check_matmul(View x, const Weight& weight, View out);
+void check_norm(View x, View residual, const Norm& norm, View out);
+void check_features(View x, const RandomFeatures& features, View out);
+void check_recur(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out);
+
+void check_head(const Head& kind, View head);
+void check_score(const Head& kind, View head, View targets, View log_probs);
+
+}  // namespace runnel

@@ -1,0 +1,115 @@
+#include "kernels/checks.h"
+
+#include <gtest/gtest.h>
+
+namespace runnel {
+namespace {
+
+// A view of memory that nobody reads: the checks look at shapes alone.
+View shaped(int rows, int cols, DType type = DType::kF32) {
+  static float unread[1];
+  return {unread, type, rows, cols, cols};
+}
+
+TEST(ChecksDeathTest, AMatrixHasDataAndRowsThatDoNotOverlap) {
+  check_matrix(shaped(2, 3), DType::kF32, "m");
+  check_matrix(View{}, DType::kF32, "m");  // of no rows
+  EXPECT_DEATH(check_matrix(shaped(2, 3), DType::kI32, "m"), "m");
+  EXPECT_DEATH(check_matrix({nullptr, DType::kF32, 1, 3, 3}, DType::kF32, "m"), "m");
+  View narrow = shaped(2, 3);
+  narrow.stride = 2;
+  EXPECT_DEATH(check_matrix(narrow, DType::kF32, "m"), "m");
+}
+
+TEST(ChecksDeathTest, MemoryIsOfTheSizesSaid) {
+  const float one = 1.0F;
+  check_pack({&one, 2, 3}, {&one, 1, 2});
+  check_pack({&one, 2, 3}, {});
+  EXPECT_DEATH(check_pack({nullptr, 2, 3}, {}), "a weight has elements");
+  EXPECT_DEATH(check_pack({&one, 0, 3}, {}), "a weight has elements");
+  EXPECT_DEATH(check_pack({&one, 2, 3}, {&one, 1, 3}), "one element per output");
+  check_copy({nullptr, 4}, {nullptr, 4});
+  EXPECT_DEATH(check_copy({nullptr, 4}, {nullptr, 5}), "copy");
+  EXPECT_DEATH(check_zero({nullptr, -1}), "zero");
+}
+
+TEST(ChecksDeathTest, AnEmbeddingIsAsWideAsItsParts) {
+  int32_t slot[] = {0};
+  const int32_t first[] = {0, 2};
+  const Rows rows = {slot, first, 1};
+  Embedding embedding = {.values = shaped(10, 4), .positions = shaped(8, 3)};
+  embedding.position = PositionKind::kTable;
+  embedding.position_width = 3;
+  const View values = shaped(1, 2, DType::kI32);
+  check_embed(rows, values, embedding, shaped(2, 7));
+  EXPECT_DEATH(check_embed(rows, values, embedding, shaped(2, 6)), "as wide as values and");
+  EXPECT_DEATH(check_embed(rows, values, embedding, shaped(3, 7)), "one row of out per value");
+  EXPECT_DEATH(check_embed(rows.slice(0, 0), values, embedding, shaped(2, 7)), "rows' inputs");
+  embedding.combine = Combine::kAdd;
+  EXPECT_DEATH(check_embed(rows, values, embedding, shaped(2, 4)), "as wide as values and");
+  embedding.combine = Combine::kConcat;
+  embedding.position_width = 2;
+  EXPECT_DEATH(check_embed(rows, values, embedding, shaped(2, 6)), "position table");
+}
+
+TEST(ChecksDeathTest, LayersTakeWhatTheyWereMadeFor) {
+  Weight weight;
+  weight.in = 5;
+  weight.out = 4;
+  check_matmul(shaped(2, 5), weight, shaped(2, 4));
+  EXPECT_DEATH(check_matmul(shaped(2, 6), weight, shaped(2, 4)), "matmul: x .n, in.");
+  EXPECT_DEATH(check_matmul(shaped(2, 5), weight, shaped(2, 3)), "matmul: x .n, in.");
+  EXPECT_DEATH(check_matmul(shaped(2, 5), weight, shaped(3, 4)), "matmul: x .n, in.");
+  const Norm norm = {shaped(1, 4), shaped(1, 4), 1e-5F};
+  check_norm(shaped(2, 4), View{}, norm, shaped(2, 4));
+  check_norm(shaped(2, 4), shaped(3, 4), norm, shaped(2, 4));
+  EXPECT_DEATH(check_norm(shaped(2, 4), shaped(1, 4), norm, shaped(2, 4)), "residual");
+  EXPECT_DEATH(check_norm(shaped(2, 4), View{}, norm, shaped(2, 5)), "one shape");
+  EXPECT_DEATH(check_norm(shaped(2, 5), View{}, norm, shaped(2, 5)), "per column");
+}
+
+TEST(ChecksDeathTest, FeaturesComeInBlocks) {
+  RandomFeatures features;
+  features.map = FeatureMap::kGeneralized;
+  features.count = 6;
+  features.omega = shaped(4, 6);
+  check_features(shaped(3, 8), features, shaped(3, 12));
+  EXPECT_DEATH(check_features(shaped(3, 9), features, shaped(3, 12)), "blocks . dk");
+  EXPECT_DEATH(check_features(shaped(3, 8), features, shaped(3, 13)), "blocks . dk");
+  EXPECT_DEATH(check_features(shaped(3, 8), features, shaped(2, 12)), "a row per input");
+  features.sigma = shaped(2, 3);
+  EXPECT_DEATH(check_features(shaped(3, 8), features, shaped(3, 12)), "sigma");
+  features.count = 5;
+  EXPECT_DEATH(check_features(shaped(3, 8), features, shaped(3, 12)), "omega");
+}
+
+TEST(ChecksDeathTest, ARecurrenceGetsItsHeads) {
+  Recurrence recurrence = {.heads = 2, .dk = 3, .dv = 5};
+  RecurrenceInputs inputs = {.q = shaped(4, 6), .k = shaped(4, 6), .v = shaped(4, 10)};
+  check_recur(recurrence, inputs, shaped(4, 10));
+  EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 11)), "heads . dv");
+  EXPECT_DEATH(check_recur(recurrence, inputs, shaped(3, 10)), "a row per input");
+  recurrence.gated = true;
+  EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "a gate per input and head");
+  inputs.gate = shaped(4, 2);
+  check_recur(recurrence, inputs, shaped(4, 10));
+  recurrence.map = FeatureMap::kFavor;
+  EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "random features");
+  recurrence.heads = 0;
+  EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "sizes");
+}
+
+TEST(ChecksDeathTest, AHeadIsAsWideAsItsKind) {
+  const Head categorical = {.values = 7};
+  check_head(categorical, shaped(2, 7));
+  EXPECT_DEATH(check_head(categorical, shaped(2, 6)), "as wide as its kind");
+  const Head mixture = {HeadKind::kMixtureOfLogistics, 200, 5};
+  EXPECT_DEATH(check_head(mixture, shaped(2, 15)), "256 values");
+  check_score(categorical, shaped(2, 7), shaped(1, 2, DType::kI32), shaped(1, 2));
+  EXPECT_DEATH(check_score(categorical, shaped(2, 7), shaped(1, 2), shaped(1, 2)), "a target");
+  EXPECT_DEATH(check_score(categorical, shaped(2, 7), shaped(1, 3, DType::kI32), shaped(1, 3)),
+               "a target");
+}
+
+}  // namespace
+}  // namespace runnel
