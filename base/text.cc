@@ -4,14 +4,13 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/hex.h"
+
 namespace runnel {
 namespace {
 
 // \xNN.
-void append_escaped(unsigned char byte, std::string& out) {
-  static constexpr std::string_view kDigits = "0123456789abcdef";
-  for (const char c : {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]}) out += c;
-}
+std::string escaped(char c) { return "\\x" + hex(std::string_view(&c, 1)); }
 
 }  // namespace
 
@@ -22,7 +21,7 @@ std::string printable(std::string_view text, size_t most) {
     if (byte >= 0x20 && byte < 0x7f) {
       out += c;
     } else {
-      append_escaped(byte, out);
+      out += escaped(c);
     }
   }
   if (text.size() > most) out += "...";
@@ -55,9 +54,9 @@ std::string tame(std::string_view text) {
     const bool second =
         byte >= 0x80 && byte < 0xA0 && i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xC2;
     if (second) out.pop_back();
-    if (second) append_escaped(0xC2, out);
+    if (second) out += escaped(text[i - 1]);
     if (control || second) {
-      append_escaped(byte, out);
+      out += escaped(text[i]);
     } else {
       out += text[i];
     }

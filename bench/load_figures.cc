@@ -12,14 +12,12 @@
 namespace runnel {
 namespace {
 
-using json = nlohmann::ordered_json;
-
 double rounded(double number, double unit) { return std::round(number / unit) * unit; }
 
 // In milliseconds, to the microsecond.
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
-json durations_json(const Histogram& durations) {
+OrderedJson durations_json(const Histogram& durations) {
   return {{"count", durations.count()},
           {"p50", milliseconds(durations.quantile(0.5))},
           {"p90", milliseconds(durations.quantile(0.9))},
@@ -103,31 +101,31 @@ double LoadFigures::refusal_p99() const {
   return longest;
 }
 
-json figures_json(const LoadFigures& figures) {
-  json refused = json::object();
+OrderedJson figures_json(const LoadFigures& figures) {
+  OrderedJson refused = OrderedJson::object();
   for (const auto& [code, refusals] : figures.refused) {
     refused[code] = {{"count", refusals.count}, {"latency_ms", durations_json(refusals.latency)}};
   }
-  json out = {{"seconds", rounded(figures.seconds, 1e-3)}};
+  OrderedJson out = {{"seconds", rounded(figures.seconds, 1e-3)}};
   if (figures.multiple > 0) out["multiple"] = figures.multiple;
   if (figures.rate > 0) out["rate"] = rounded(figures.rate, 1e-3);
   if (figures.rate == 0) out["concurrency"] = figures.concurrency;
-  const json counts = {{"due", figures.due},
-                       {"completed", figures.completed},
-                       {"cancelled", figures.cancelled},
-                       {"stalled", figures.stalled},
-                       {"unfinished", figures.unfinished},
-                       {"dropped", figures.dropped},
-                       {"refused", std::move(refused)},
-                       {"failed", figures.failed},
-                       {"values", figures.values},
-                       {"messages", figures.messages},
-                       {"good_values", figures.good_values},
-                       {"goodput", rounded(figures.goodput(), 0.1)},
-                       {"first_value_ms", durations_json(figures.first_value)},
-                       {"gap_ms", durations_json(figures.gap)},
-                       {"call_ms", durations_json(figures.call)},
-                       {"late_ms", durations_json(figures.late)}};
+  const OrderedJson counts = {{"due", figures.due},
+                              {"completed", figures.completed},
+                              {"cancelled", figures.cancelled},
+                              {"stalled", figures.stalled},
+                              {"unfinished", figures.unfinished},
+                              {"dropped", figures.dropped},
+                              {"refused", std::move(refused)},
+                              {"failed", figures.failed},
+                              {"values", figures.values},
+                              {"messages", figures.messages},
+                              {"good_values", figures.good_values},
+                              {"goodput", rounded(figures.goodput(), 0.1)},
+                              {"first_value_ms", durations_json(figures.first_value)},
+                              {"gap_ms", durations_json(figures.gap)},
+                              {"call_ms", durations_json(figures.call)},
+                              {"late_ms", durations_json(figures.late)}};
   out.update(counts);
   return out;
 }

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "bench/histogram.h"
 
 namespace runnel {
@@ -51,7 +51,7 @@ struct LoadFigures {
 };
 
 // Every figure; durations in milliseconds.
-nlohmann::ordered_json figures_json(const LoadFigures& figures);
+OrderedJson figures_json(const LoadFigures& figures);
 
 // One line for each run under a heading; of runs at the same load only the median by goodput.
 std::string figures_table(const std::vector<LoadFigures>& runs);

@@ -78,7 +78,7 @@ class PositionWalk {
   }
 
   // The median of microseconds per value at the session and of its ratio to the reference.
-  Result<Json> compare(int64_t position) {
+  Result<OrderedJson> compare(int64_t position) {
     std::vector<double> micros;
     std::vector<double> ratios;
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -92,9 +92,9 @@ class PositionWalk {
       micros.push_back(here / static_cast<double>(values_) * 1e6);
       ratios.push_back(here / (here_first ? *second : *first));
     }
-    return Json{{"position", position},
-                {"us_per_value", rounded(median(micros), 2)},
-                {"ratio", rounded(median(ratios), 4)}};
+    return OrderedJson{{"position", position},
+                       {"us_per_value", rounded(median(micros), 2)},
+                       {"ratio", rounded(median(ratios), 4)}};
   }
 
   double prompt_values_per_s() const { return static_cast<double>(fed_) / feed_seconds_; }
@@ -160,9 +160,9 @@ Status only_on_cpu(const LoadedModel& loaded, const std::string& what) {
                                          ": add --backend cpu, or leave it out"};
 }
 
-Json operations_json(const TimedBackend& backend, int64_t steps) {
+OrderedJson operations_json(const TimedBackend& backend, int64_t steps) {
   const double shares = backend.threads() * static_cast<double>(steps);
-  Json operations = Json::array();
+  OrderedJson operations = OrderedJson::array();
   for (int i = 0; i < kStepParts; ++i) {
     const auto part = static_cast<StepPart>(i);
     const Spent& spent = backend.spent(part);
@@ -173,7 +173,7 @@ Json operations_json(const TimedBackend& backend, int64_t steps) {
   return operations;
 }
 
-Json limits_json(const MachineLimits& limits) {
+OrderedJson limits_json(const MachineLimits& limits) {
   return {{"threads", limits.threads},
           {"fp32_gflops", rounded(limits.fp32_gflops, 1)},
           {"bf16_gflops", rounded(limits.bf16_gflops, 1)},
@@ -185,8 +185,8 @@ Json limits_json(const MachineLimits& limits) {
 
 }  // namespace
 
-Result<Json> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
-                                const OnValues& on_values) {
+Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
+                                       const OnValues& on_values) {
   Work work = {.calls = calls, .samples = samples, .values = std::min(pace.values, kWarmUpValues)};
   if (const Result<double> warm = run(work, {}); !warm.ok()) return warm.status();
   work.values = pace.values;
@@ -201,13 +201,13 @@ Result<Json> measure_throughput(const RunWork& run, int calls, int samples, cons
     done += work.all_values();
     rates.push_back(rounded(sampled / *seconds, 1));
   }
-  return Json{{"batch", work.sequences()},
-              {"values", pace.sampled},
-              {"runs", rates},
-              {"values_per_s", rounded(median(rates), 1)}};
+  return OrderedJson{{"batch", work.sequences()},
+                     {"values", pace.sampled},
+                     {"runs", rates},
+                     {"values_per_s", rounded(median(rates), 1)}};
 }
 
-Result<Json> measure_memory(const Subject& subject) {
+Result<OrderedJson> measure_memory(const Subject& subject) {
   Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
   if (!bundle.ok()) return bundle.status();
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
@@ -219,13 +219,13 @@ Result<Json> measure_memory(const Subject& subject) {
     bytes = resident_bytes();
     limits.slots += kMemorySessions;
   }
-  return Json{{"state_bytes", bundle->spec.state_bytes()},
-              {"sessions", kMemorySessions},
-              {"resident_bytes_per_session", (resident[1] - resident[0]) / kMemorySessions}};
+  return OrderedJson{{"state_bytes", bundle->spec.state_bytes()},
+                     {"sessions", kMemorySessions},
+                     {"resident_bytes_per_session", (resident[1] - resident[0]) / kMemorySessions}};
 }
 
-Result<Json> measure_positions(const Subject& subject, const std::vector<int64_t>& positions,
-                               int64_t values, const OnValues& on_values) {
+Result<OrderedJson> measure_positions(const Subject& subject, const std::vector<int64_t>& positions,
+                                      int64_t values, const OnValues& on_values) {
   const Clock clock;
   Result<ServedModel> model =
       load_model(subject.config.models[0], subject.config, subject.make_model, clock);
@@ -241,24 +241,24 @@ Result<Json> measure_positions(const Subject& subject, const std::vector<int64_t
   }
   PositionWalk walk(*model->engine, values);
   if (Status s = walk.walk(kReference, 0, *sorted.begin(), {}); !s.ok()) return s;
-  Json points = Json::array();
+  OrderedJson points = OrderedJson::array();
   int64_t resident = 0;
   int64_t at = 0;
   for (const int64_t position : sorted) {
     if (Status s = walk.walk(kSession, at, position, on_values); !s.ok()) return s;
-    Result<Json> point = walk.compare(position);
+    Result<OrderedJson> point = walk.compare(position);
     if (!point.ok()) return point.status();
     points.push_back(std::move(*point));
     if (at == 0) resident = resident_bytes();
     at = position;
   }
-  return Json{{"values", values},
-              {"points", std::move(points)},
-              {"prompt_values_per_s", rounded(walk.prompt_values_per_s(), 1)},
-              {"resident_growth_bytes", resident_bytes() - resident}};
+  return OrderedJson{{"values", values},
+                     {"points", std::move(points)},
+                     {"prompt_values_per_s", rounded(walk.prompt_values_per_s(), 1)},
+                     {"resident_growth_bytes", resident_bytes() - resident}};
 }
 
-Result<Json> measure_operations(const Subject& subject, int batch, double seconds) {
+Result<OrderedJson> measure_operations(const Subject& subject, int batch, double seconds) {
   Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
   if (!bundle.ok()) return bundle.status();
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
@@ -275,15 +275,15 @@ Result<Json> measure_operations(const Subject& subject, int batch, double second
   const Result<std::pair<int64_t, double>> stepped = step_for(**model, batch, seconds);
   if (!stepped.ok()) return stepped.status();
   const auto [steps, spent] = *stepped;
-  return Json{{"batch", batch},
-              {"steps", steps},
-              {"threads", rounded(backend.threads(), 2)},
-              {"step_us", rounded(spent / static_cast<double>(steps) * 1e6, 2)},
-              {"operations", operations_json(backend, steps)}};
+  return OrderedJson{{"batch", batch},
+                     {"steps", steps},
+                     {"threads", rounded(backend.threads(), 2)},
+                     {"step_us", rounded(spent / static_cast<double>(steps) * 1e6, 2)},
+                     {"operations", operations_json(backend, steps)}};
 }
 
-Result<Json> measure_machine(int threads) {
-  Json all = Json::array();
+Result<OrderedJson> measure_machine(int threads) {
+  OrderedJson all = OrderedJson::array();
   for (const int count : std::set{1, threads}) {
     const Result<MachineLimits> limits = measure_limits(count);
     if (!limits.ok()) return limits.status();

@@ -3,17 +3,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "bench/tally.h"
 #include "server/load_model.h"
 
 namespace runnel {
-
-using Json = nlohmann::ordered_json;
 
 // A bundle and the settings under which it is measured.
 struct Subject {
@@ -33,24 +31,24 @@ struct Pace {
 
 // Values per second of `calls` calls of `samples` sequences each, after a short run to warm up:
 // {batch, values, runs: [values per second], values_per_s: their median}.
-Result<Json> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
-                                const OnValues& on_values);
+Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
+                                       const OnValues& on_values);
 
 // Resident bytes per session: with many of them less with one. {state_bytes, sessions,
 // resident_bytes_per_session}.
-Result<Json> measure_memory(const Subject& subject);
+Result<OrderedJson> measure_memory(const Subject& subject);
 
 // The cost of a value at each position against that at the first of them, measured in turns:
 // {values, points: [{position, us_per_value, ratio}], prompt_values_per_s,
 // resident_growth_bytes}. Told how many values the session has consumed.
-Result<Json> measure_positions(const Subject& subject, const std::vector<int64_t>& positions,
-                               int64_t values, const OnValues& on_values);
+Result<OrderedJson> measure_positions(const Subject& subject, const std::vector<int64_t>& positions,
+                                      int64_t values, const OnValues& on_values);
 
 // Where the time of a step goes: {batch, steps, threads, step_us, operations: [{name, us}]}, in
 // microseconds of one step; where several threads took part, of each of them on average.
-Result<Json> measure_operations(const Subject& subject, int batch, double seconds);
+Result<OrderedJson> measure_operations(const Subject& subject, int batch, double seconds);
 
 // What the machine can do, with one thread and with `threads`.
-Result<Json> measure_machine(int threads);
+Result<OrderedJson> measure_machine(int threads);
 
 }  // namespace runnel

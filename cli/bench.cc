@@ -6,7 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "base/file_bytes.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "bench/cpu_name.h"
 #include "bench/engine_calls.h"
@@ -72,7 +73,7 @@ class Bench {
     return options_.server.empty() ? Status() : run_server(what);
   }
 
-  const Json& figures() const { return out_; }
+  const OrderedJson& figures() const { return out_; }
 
  private:
   // A config that has room for `rows` sequences.
@@ -102,7 +103,7 @@ class Bench {
     for (size_t i = 0; what.contains("operations") && i < options_.batches.size(); ++i) {
       const int batch = options_.batches[i];
       announce("operations, batch " + with_commas(batch));
-      Result<Json> figures = measure_operations(*few, batch, options_.seconds);
+      Result<OrderedJson> figures = measure_operations(*few, batch, options_.seconds);
       if (!figures.ok()) return figures.status();
       out_["operations"].push_back(std::move(*figures));
     }
@@ -110,8 +111,9 @@ class Bench {
     return keep("positions", "positions", [&] {
       ProgressLine line = progress_line(console_, "values");
       const int64_t last = *std::max_element(options_.positions.begin(), options_.positions.end());
-      Result<Json> figures = measure_positions(*few, options_.positions, kPositionValues,
-                                               [&](int64_t values) { line.update(values, last); });
+      Result<OrderedJson> figures =
+          measure_positions(*few, options_.positions, kPositionValues,
+                            [&](int64_t values) { line.update(values, last); });
       line.clear();
       return figures;
     });
@@ -192,11 +194,11 @@ class Bench {
                     const Pace& pace) {
     announce(std::string(what) + ", batch " + with_commas(int64_t{calls} * samples));
     ProgressLine line = progress_line(console_, "values");
-    Result<Json> figures = measure_throughput(run, calls, samples, pace,
-                                              [&](int64_t values) { line.update(values, 0); });
+    Result<OrderedJson> figures = measure_throughput(
+        run, calls, samples, pace, [&](int64_t values) { line.update(values, 0); });
     line.clear();
     if (!figures.ok()) return figures.status();
-    Json named = {{"what", what}};
+    OrderedJson named = {{"what", what}};
     named.update(*figures);
     out_["throughput"].push_back(std::move(named));
     return {};
@@ -205,7 +207,7 @@ class Bench {
   template <typename F>
   Status keep(const char* name, const char* title, const F& measure) {
     announce(title);
-    Result<Json> figures = measure();
+    Result<OrderedJson> figures = measure();
     if (!figures.ok()) return figures.status();
     out_[name] = std::move(*figures);
     return {};
@@ -226,7 +228,7 @@ class Bench {
   const BenchOptions& options_;
   const ModelFactory& make_model_;
   Console& console_;
-  Json out_;
+  OrderedJson out_;
 };
 
 // The measurements asked for, or all that can be done without an hour's patience.
@@ -255,16 +257,17 @@ std::string padded(const std::string& text, size_t width) {
   return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
-void print_table(const Json& figures, Console& console) {
-  for (const Json& one : figures.value("throughput", Json::array())) {
+void print_table(const OrderedJson& figures, Console& console) {
+  for (const OrderedJson& one : figures.value("throughput", OrderedJson::array())) {
     console.out << padded(one["what"], 10) << padded(with_commas(one["batch"]), 7)
                 << padded(with_commas(std::llround(one["values_per_s"].get<double>())), 10)
                 << " values/s\n";
   }
-  for (const Json& one : figures.value("limits", Json::array())) console.out << one.dump() << '\n';
-  for (const Json& one : figures.value("operations", Json::array())) {
+  for (const OrderedJson& one : figures.value("limits", OrderedJson::array()))
+    console.out << one.dump() << '\n';
+  for (const OrderedJson& one : figures.value("operations", OrderedJson::array())) {
     console.out << "a step of batch " << one["batch"] << ": " << one["step_us"] << " us\n";
-    for (const Json& part : one["operations"]) {
+    for (const OrderedJson& part : one["operations"]) {
       console.out << padded(part["name"], 10) << padded(fixed(part["us"], 1), 10) << " us\n";
     }
   }
@@ -274,18 +277,17 @@ void print_table(const Json& figures, Console& console) {
                 << with_commas(figures["memory"]["state_bytes"]) << '\n';
   }
   if (!figures.contains("positions")) return;
-  for (const Json& one : figures["positions"]["points"]) {
+  for (const OrderedJson& one : figures["positions"]["points"]) {
     console.out << padded(with_commas(one["position"]), 12)
                 << padded(fixed(one["us_per_value"], 1), 10) << " us a value, "
                 << fixed(one["ratio"], 3) << " of the first\n";
   }
 }
 
-int tell(const BenchOptions& options, const Json& figures, Console& console) {
-  const std::string text = figures.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+int tell(const BenchOptions& options, const OrderedJson& figures, Console& console) {
+  const std::string text = json_text(figures, 1) + "\n";
   if (!options.out.empty()) {
-    const std::vector<uint8_t> bytes(text.begin(), text.end());
-    if (Status written = write_file(options.out, bytes); !written.ok()) {
+    if (Status written = replace_file(options.out, text); !written.ok()) {
       return fail(console, kExitFailed, written.message());
     }
   }

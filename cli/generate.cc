@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 
-#include "base/file_bytes.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -21,8 +21,6 @@
 
 namespace runnel {
 namespace {
-
-using json = nlohmann::ordered_json;
 
 constexpr Seconds kConnect{10};
 constexpr uint8_t kNotDrawn = 0x80;  // a pixel that this call has neither given nor drawn
@@ -116,10 +114,9 @@ Result<std::string> text_prompt(const GenerateOptions& options) {
   std::string text = options.prompt.value_or("");
   std::string flag = "--prompt";
   if (!options.prompt_file.empty()) {
-    const Result<std::vector<uint8_t>> bytes =
-        read_file(options.prompt_file, limits::kTextBytes.max);
-    if (!bytes.ok()) return bytes.status();
-    text.assign(bytes->begin(), bytes->end());
+    Result<std::string> file = read_file(options.prompt_file, limits::kTextBytes.max);
+    if (!file.ok()) return file.status();
+    text = std::move(*file);
     flag = quote(options.prompt_file, 400);
   }
   if (Status s = check_text(text, flag); !s.ok()) return s;
@@ -245,11 +242,11 @@ Status write_images(const Plan& plan, const Transcript& transcript) {
   const Picture sheet = draw_sheet(plan.layout, *plan.model.image, images_of(plan, transcript));
   const Result<std::vector<uint8_t>> bytes = encode_png(sheet);
   if (!bytes.ok()) return bytes.status();
-  return write_file(plan.out, *bytes);
+  return replace_file(plan.out, as_text(*bytes));
 }
 
-json sample_json(const SampleTranscript& sample, const ModelView& model) {
-  json values = {
+OrderedJson sample_json(const SampleTranscript& sample, const ModelView& model) {
+  OrderedJson values = {
       {"position", sample.position}, {"values", sample.values}, {"log_probs", sample.log_probs}};
   if (!model.image) {
     values["text"] = model.has_text ? sample.text : values_to_text(sample.values, model.symbols);
@@ -259,7 +256,7 @@ json sample_json(const SampleTranscript& sample, const ModelView& model) {
     values["end_position"] = sample.finished->usage().position();
   }
   for (const v1::TopLogProbs& position : sample.top) {
-    json top = json::array();
+    OrderedJson top = OrderedJson::array();
     for (const v1::TopLogProb& one : position.top()) {
       top.push_back({{"value", one.value()}, {"log_prob", one.log_prob()}});
     }
@@ -270,13 +267,13 @@ json sample_json(const SampleTranscript& sample, const ModelView& model) {
 
 void print_json(const Plan& plan, const Transcript& transcript, double seconds, Console& console) {
   const v1::Started& started = transcript.started();
-  json out = {{"model", plan.model.name},
-              {"numerics", started.numerics()},
-              {"seed", started.seed()},
-              {"values", transcript.values()},
-              {"seconds", seconds},
-              {"values_per_second", transcript.values() / std::max(seconds, 1e-9)},
-              {"samples", json::array()}};
+  OrderedJson out = {{"model", plan.model.name},
+                     {"numerics", started.numerics()},
+                     {"seed", started.seed()},
+                     {"values", transcript.values()},
+                     {"seconds", seconds},
+                     {"values_per_second", transcript.values() / std::max(seconds, 1e-9)},
+                     {"samples", OrderedJson::array()}};
   if (const auto bits = transcript.bits_per_dim()) out["bits_per_dim"] = *bits;
   if (!started.session().empty()) out["session"] = started.session();
   if (plan.model.image) {
@@ -286,7 +283,7 @@ void print_json(const Plan& plan, const Transcript& transcript, double seconds, 
   for (const SampleTranscript& sample : transcript.samples()) {
     out["samples"].push_back(sample_json(sample, plan.model));
   }
-  console.out << out.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+  console.out << json_text(out) << std::endl;
 }
 
 // "in 3.42 s: 3,662 values/s, 4.7 images/s, 1.06 bits per dimension".

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -11,7 +11,6 @@
 namespace runnel {
 namespace {
 
-using json = nlohmann::ordered_json;
 using HealthResponse = grpc::health::v1::HealthCheckResponse;
 
 constexpr Seconds kAskAgain{0.1};
@@ -47,9 +46,9 @@ int run_health(const HealthOptions& options, Console& console) {
   }
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (options.json) {
-    const json out = {
+    const OrderedJson out = {
         {"server", options.server}, {"serving", answer.serving}, {"status", answer.status}};
-    console.out << out.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+    console.out << json_text(out) << std::endl;
   } else if (answer.serving) {
     console.out << answer.status << std::endl;
   }

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <filesystem>
-#include <system_error>
 
+#include "base/file.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -46,21 +44,13 @@ bool looks_like_idx(std::span<const uint8_t> bytes) {
 void IdxFile::Close::operator()(void* file) const { gzclose_r(handle(file)); }
 
 Result<IdxFile> IdxFile::open(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    return not_found("there is no file " + quote(path, 400) + ": check its name");
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    return invalid_argument(quote(path, 400) + " is not a regular file: name one");
-  }
+  Result<RegularFile> file = RegularFile::open(path);
+  if (!file.ok()) return file.status();
   IdxFile idx;
   idx.path_ = quote(path, 400);
-  idx.file_.reset(gzopen(path.c_str(), "rb"));
-  if (!idx.file_) {
-    return invalid_argument("cannot open " + idx.path_ + ": " +
-                            std::generic_category().message(errno));
-  }
+  idx.file_.reset(gzdopen(file->descriptor(), "rb"));
+  if (!idx.file_) return Status(Code::kResourceExhausted, idx.path_ + ": no memory to read it");
+  file->release();  // zlib closes it
   if (Status header = idx.read_header(); !header.ok()) return header;
   return idx;
 }

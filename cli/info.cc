@@ -1,7 +1,8 @@
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -11,12 +12,7 @@
 namespace runnel {
 namespace {
 
-using json = nlohmann::ordered_json;
 using Lines = std::vector<std::pair<std::string, std::string>>;
-
-std::string dump(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 void print_lines(const Lines& lines, Console& console) {
   size_t width = 0;
@@ -81,21 +77,24 @@ Lines spec_lines(const Spec& spec) {
   return lines;
 }
 
-json spec_json(const std::string& text) { return json::parse(text, nullptr, false); }
+// The text of a spec, from a bundle or a server of any version, as JSON.
+Result<Json> spec_json(const std::string& text) {
+  return parse_json(text, "the spec", {kMaxConfigBytes, kMaxConfigBytes, 16});
+}
 
 int info_of_bundle(const std::string& directory, const InfoOptions& options, Console& console) {
   const Result<Bundle> bundle = load_bundle(directory);
   if (!bundle.ok()) return fail(console, kExitUsage, bundle.status().message());
   if (options.json) {
-    const json out = {{"directory", directory},
-                      {"name", bundle->spec.name},
-                      {"parameters", bundle->spec.parameters()},
-                      {"state_bytes", bundle->spec.state_bytes()},
-                      {"max_length", bundle->spec.max_length()},
-                      {"head", head_name(bundle->spec.head)},
-                      {"weight_digest", bundle->weight_digest},
-                      {"spec", spec_json(spec_to_json(bundle->spec))}};
-    console.out << dump(out) << std::endl;
+    const OrderedJson out = {{"directory", directory},
+                             {"name", bundle->spec.name},
+                             {"parameters", bundle->spec.parameters()},
+                             {"state_bytes", bundle->spec.state_bytes()},
+                             {"max_length", bundle->spec.max_length()},
+                             {"head", head_name(bundle->spec.head)},
+                             {"weight_digest", bundle->weight_digest},
+                             {"spec", *spec_json(spec_to_json(bundle->spec))}};
+    console.out << json_text(out) << std::endl;
     return kExitOk;
   }
   Lines lines = spec_lines(bundle->spec);
@@ -104,19 +103,19 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
   return kExitOk;
 }
 
-json model_json(const v1::ModelInfo& model) {
-  json out = {{"name", model.name()},
-              {"parameters", model.parameters()},
-              {"state_bytes", model.state_bytes()},
-              {"sessions", model.sessions()},
-              {"sessions_free", model.sessions_free()},
-              {"backend", model.backend()},
-              {"numerics", model.numerics()},
-              {"weight_digest", model.weight_digest()},
-              {"vocabulary", model.vocabulary()},
-              {"max_length", model.max_length()},
-              {"head", model.head()}};
-  if (json spec = spec_json(model.spec_json()); !spec.is_discarded()) out["spec"] = std::move(spec);
+OrderedJson model_json(const v1::ModelInfo& model) {
+  OrderedJson out = {{"name", model.name()},
+                     {"parameters", model.parameters()},
+                     {"state_bytes", model.state_bytes()},
+                     {"sessions", model.sessions()},
+                     {"sessions_free", model.sessions_free()},
+                     {"backend", model.backend()},
+                     {"numerics", model.numerics()},
+                     {"weight_digest", model.weight_digest()},
+                     {"vocabulary", model.vocabulary()},
+                     {"max_length", model.max_length()},
+                     {"head", model.head()}};
+  if (const auto spec = spec_json(model.spec_json()); spec.ok()) out["spec"] = *spec;
   return out;
 }
 
@@ -149,9 +148,9 @@ int info_of_server(const InfoOptions& options, Console& console) {
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!status.ok()) return fail(console, kExitFailed, call_error(status));
   if (options.json) {
-    json out = {{"server", options.server}, {"models", json::array()}};
+    OrderedJson out = {{"server", options.server}, {"models", OrderedJson::array()}};
     for (const v1::ModelInfo& model : models.models()) out["models"].push_back(model_json(model));
-    console.out << dump(out) << std::endl;
+    console.out << json_text(out) << std::endl;
     return kExitOk;
   }
   if (models.models().empty()) console.out << "the server has no model" << std::endl;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
-#include "base/file_bytes.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "bench/cpu_name.h"
 #include "bench/load_figures.h"
@@ -18,7 +18,6 @@
 namespace runnel {
 namespace {
 
-using json = nlohmann::ordered_json;
 using Stubs = std::vector<std::unique_ptr<v1::Inference::Stub>>;
 
 constexpr Seconds kConnect{10};
@@ -149,22 +148,23 @@ class Load {
   const std::vector<LoadFigures>& runs() const { return runs_; }
   double capacity() const { return capacity_; }
 
-  json to_json() const {
-    json out = {{"model", setup_.model.name},
-                {"numerics", setup_.model.numerics},
-                {"server", options_.server},
-                {"machine", {{"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()}}},
-                {"prompt", options_.prompt},
-                {"values", options_.values},
-                {"cancel_share", options_.cancel_share},
-                {"stall_share", options_.stall_share},
-                {"stall_seconds", options_.stall_time},
-                {"warm_up_seconds", options_.warm_up},
-                {"grace_seconds", options_.grace},
-                {"connections", options_.connections},
-                {"seed", options_.seed}};
+  OrderedJson to_json() const {
+    OrderedJson out = {
+        {"model", setup_.model.name},
+        {"numerics", setup_.model.numerics},
+        {"server", options_.server},
+        {"machine", {{"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()}}},
+        {"prompt", options_.prompt},
+        {"values", options_.values},
+        {"cancel_share", options_.cancel_share},
+        {"stall_share", options_.stall_share},
+        {"stall_seconds", options_.stall_time},
+        {"warm_up_seconds", options_.warm_up},
+        {"grace_seconds", options_.grace},
+        {"connections", options_.connections},
+        {"seed", options_.seed}};
     if (capacity_ > 0) out["capacity"] = std::round(capacity_ * 1000) / 1000;
-    out["runs"] = json::array();
+    out["runs"] = OrderedJson::array();
     for (const LoadFigures& run : runs_) out["runs"].push_back(figures_json(run));
     return out;
   }
@@ -247,11 +247,9 @@ class Load {
 };
 
 int tell(const LoadOptions& options, const Load& load, Console& console) {
-  const std::string text =
-      load.to_json().dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string text = json_text(load.to_json(), 1) + "\n";
   if (!options.out.empty()) {
-    const std::vector<uint8_t> bytes(text.begin(), text.end());
-    if (Status written = write_file(options.out, bytes); !written.ok()) {
+    if (Status written = replace_file(options.out, text); !written.ok()) {
       return fail(console, kExitFailed, written.message());
     }
   }

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "base/file_bytes.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "cli/png_file.h"
 
@@ -61,19 +61,19 @@ Result<std::vector<uint8_t>> load_image(const std::string& name, const ImageShap
   const Result<ItemName> item = parse_item_name(name);
   if (!item.ok()) return item.status();
   const std::string file = quote(item->path, 400);
-  Result<std::vector<uint8_t>> head = read_head(item->path, 8);
+  const Result<std::string> head = read_head(item->path, 8);
   if (!head.ok()) return head.status();
-  if (looks_like_idx(*head)) return idx_image(*item, shape);
-  if (!looks_like_png(*head)) {
+  if (looks_like_idx(as_bytes(*head))) return idx_image(*item, shape);
+  if (!looks_like_png(as_bytes(*head))) {
     return invalid_argument(file + " is neither a PNG nor an idx file; expected an image");
   }
   if (item->has_index) {
     return invalid_argument(file + " is a PNG file, which holds one image: leave out '#" +
                             std::to_string(item->index) + "'");
   }
-  const Result<std::vector<uint8_t>> bytes = read_file(item->path, kMaxPngFileBytes);
+  const Result<std::string> bytes = read_file(item->path, kMaxPngFileBytes);
   if (!bytes.ok()) return bytes.status();
-  Result<Picture> picture = decode_png(*bytes, shape, file);
+  Result<Picture> picture = decode_png(as_bytes(*bytes), shape, file);
   if (!picture.ok()) return picture.status();
   return std::move(picture->bytes);
 }

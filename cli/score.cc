@@ -3,9 +3,9 @@
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -17,7 +17,6 @@
 namespace runnel {
 namespace {
 
-using json = nlohmann::ordered_json;
 using Sequences = std::vector<std::vector<int32_t>>;
 
 constexpr Seconds kConnect{10};
@@ -110,16 +109,16 @@ Mean mean_of(const std::vector<v1::ScoreTotal>& totals) {
 void print_json(const ModelView& model, const std::vector<v1::ScoreTotal>& totals, double seconds,
                 Console& console) {
   const Mean mean = mean_of(totals);
-  json items = json::array();
+  OrderedJson items = OrderedJson::array();
   for (const v1::ScoreTotal& total : totals) {
     items.push_back({{"bits_per_dim", total.bits_per_dim()},
                      {"log_prob", total.log_prob()},
                      {"values", total.values()}});
   }
-  const json out = {{"model", model.name},          {"numerics", totals.front().numerics()},
-                    {"items", std::move(items)},    {"mean_bits_per_dim", mean.mean},
-                    {"standard_error", mean.error}, {"seconds", seconds}};
-  console.out << out.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+  const OrderedJson out = {{"model", model.name},          {"numerics", totals.front().numerics()},
+                           {"items", std::move(items)},    {"mean_bits_per_dim", mean.mean},
+                           {"standard_error", mean.error}, {"seconds", seconds}};
+  console.out << json_text(out) << std::endl;
 }
 
 void print_text(const std::vector<v1::ScoreTotal>& totals, double seconds, Console& console) {

@@ -1,9 +1,8 @@
 #include "cli/score_input.h"
 
 #include <algorithm>
-#include <string_view>
 
-#include "base/file_bytes.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "cli/idx_file.h"
 #include "cli/png_file.h"
@@ -43,10 +42,9 @@ Result<Sequences> load_idx(const std::string& path, const ModelView& model, int6
 
 Result<Sequences> load_text(const std::string& path, const ModelView& model, int64_t first) {
   const std::string file = quote(path, 400);
-  const Result<std::vector<uint8_t>> bytes = read_file(path, kMaxTextBytes);
-  if (!bytes.ok()) return bytes.status();
-  const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
-  Result<Sequences> sequences = parse_value_lines(text, model.vocabulary, file, first);
+  const Result<std::string> text = read_file(path, kMaxTextBytes);
+  if (!text.ok()) return text.status();
+  Result<Sequences> sequences = parse_value_lines(*text, model.vocabulary, file, first);
   if (sequences.ok() && sequences->empty()) {
     return invalid_argument(file + " holds no value; expected an idx or PNG file, or numbers");
   }
@@ -78,10 +76,10 @@ Result<Sequences> load_sequences(const std::string& name, const ModelView& model
   const Result<ItemName> item = parse_item_name(name);
   if (!item.ok()) return item.status();
   const std::string file = quote(item->path, 400);
-  const Result<std::vector<uint8_t>> head = read_head(item->path, 8);
+  const Result<std::string> head = read_head(item->path, 8);
   if (!head.ok()) return head.status();
-  const bool idx = looks_like_idx(*head);
-  const bool pictures = idx || looks_like_png(*head);
+  const bool idx = looks_like_idx(as_bytes(*head));
+  const bool pictures = idx || looks_like_png(as_bytes(*head));
   if (pictures && !model.image) {
     return invalid_argument(file + " holds images; model " + quote(model.name) +
                             " takes symbols: give values as text, one sequence per line");

@@ -2,80 +2,33 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "base/check.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "config/edit_distance.h"
 #include "config/field.h"
 
 namespace runnel {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr int kMaxDepth = 8;
+constexpr JsonLimits kJsonLimits{kMaxConfigFileBytes, kMaxConfigFileBytes, 8};
 constexpr int64_t kMaxStreamValues = 1 << 24;
 
-// What a value is, in an error message.
-std::string described(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::string:
-      return "'" + value.get_ref<const std::string&>().substr(0, 80) + "'";
-    case Json::value_t::object:
-      return "an object";
-    case Json::value_t::array:
-      return "an array";
-    default:
-      return value.dump();
-  }
-}
-
 Status wrong_type(const std::string& where, const char* expected, const Json& found) {
-  return invalid_argument(where + " is " + described(found) + "; expected " + expected);
+  return invalid_argument(where + " is " + describe(found) + "; expected " + expected);
 }
 
 Status unknown_key(const std::string& where, const std::string& key,
                    std::span<const std::string> known) {
-  std::string message = where + " has an unknown key '" + key.substr(0, 80) + "'";
+  std::string message = where + " has an unknown key " + quote(key);
   const std::string meant = nearest(key, known);
   if (!meant.empty()) return invalid_argument(message + "; did you mean '" + meant + "'?");
   message += "; known are ";
   for (size_t i = 0; i < known.size(); ++i) message += (i == 0 ? "" : ", ") + known[i];
   return invalid_argument(std::move(message));
-}
-
-// Reads JSON, and refuses what the library lets pass: keys that stand twice, and depth without end.
-Result<Json> parse_strictly(std::string_view text, const std::string& file) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  std::string fault;
-  const Json::parser_callback_t look = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && fault.empty()) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) fault = "key '" + key.substr(0, 80) + "' stands twice";
-    }
-    if (depth > kMaxDepth && fault.empty()) {
-      fault = "nested deeper than " + std::to_string(kMaxDepth) + " levels";
-    }
-    return depth <= kMaxDepth;
-  };
-  if (text.find('\0') != std::string_view::npos) {
-    return invalid_argument(file + ": not valid JSON: it has a zero byte");
-  }
-  try {
-    Json json = Json::parse(text.begin(), text.end(), look);
-    if (!fault.empty()) return invalid_argument(file + ": " + fault);
-    return json;
-  } catch (const Json::exception& error) {  // the library has no other way to say where
-    const std::string what = error.what();
-    const size_t id = what.find("] ");
-    return invalid_argument(
-        file + ": not valid JSON: " + (id == std::string::npos ? what : what.substr(id + 2)));
-  }
 }
 
 class FileReader {
@@ -192,7 +145,7 @@ Status check_name(const std::string& name) {
   });
   if (plain && static_cast<int64_t>(name.size()) <= kMaxNameLength) return {};
   return invalid_argument("a model's name must be 1 to " + std::to_string(kMaxNameLength) +
-                          " characters of A-Z a-z 0-9 . _ : -; found '" + name.substr(0, 80) + "'");
+                          " characters of A-Z a-z 0-9 . _ : -; found " + quote(name));
 }
 
 // "host:port", "[::1]:port" or "unix:PATH".
@@ -203,8 +156,8 @@ Status check_address(const std::string& address) {
   const bool digits = !port.empty() && port.size() <= 5 &&
                       std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
   if (colon != std::string::npos && colon > 0 && digits && std::stoi(port) <= 65535) return {};
-  return invalid_argument("address is '" + address.substr(0, 80) +
-                          "'; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "
+  return invalid_argument("address is " + quote(address) +
+                          "; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "
                           "[::]:50051 or unix:PATH");
 }
 
@@ -253,26 +206,18 @@ int64_t ServerConfig::limit(const Limit& limit) const {
 }
 
 Status parse_config(std::string_view text, const std::string& file, ServerConfig& config) {
-  if (static_cast<int64_t>(text.size()) > kMaxConfigFileBytes) {
-    return invalid_argument(file + ": more than " + std::to_string(kMaxConfigFileBytes) +
-                            " bytes; expected a config file");
-  }
-  const Result<Json> json = parse_strictly(text, file);
+  const Result<Json> json = parse_json(text, file, kJsonLimits);
   if (!json.ok()) return json.status();
   return FileReader(file, config).read(*json);
 }
 
 Status read_config_file(const std::string& path, ServerConfig& config) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    return not_found(path + ": no such file; expected a config file (--config)");
+  const Result<std::string> text = read_file(path, kMaxConfigFileBytes);
+  if (text.status().code() == Code::kNotFound) {
+    return not_found(text.status().message() + "; expected a config file (--config)");
   }
-  std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<size_t>(kMaxConfigFileBytes) + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!in.is_open() || in.bad()) return not_found(path + ": cannot be read");
-  text.resize(static_cast<size_t>(in.gcount()));
-  return parse_config(text, path, config);
+  if (!text.ok()) return text.status();
+  return parse_config(*text, path, config);
 }
 
 Result<ModelConfig> parse_model(std::string_view text) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/hex.h"
 
 namespace runnel {
 namespace {

@@ -8,14 +8,12 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/json_fields.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "models/bundle/json_fields.h"
 
 namespace runnel {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int64_t kFormat = 1;
 constexpr int64_t kMaxConfigValues = 1 << 22;  // more than two per value of the largest vocabulary
@@ -312,8 +310,8 @@ double shortest(float value) {
   return wide;
 }
 
-nlohmann::ordered_json attention_to_json(const Spec& spec) {
-  nlohmann::ordered_json attention;
+OrderedJson attention_to_json(const Spec& spec) {
+  OrderedJson attention;
   attention["feature_map"] = name_of(kFeatureMaps, spec.feature_map);
   attention["eps"] = shortest(spec.attention_eps);
   if (is_random(spec.feature_map)) {
@@ -331,8 +329,8 @@ nlohmann::ordered_json attention_to_json(const Spec& spec) {
   return attention;
 }
 
-nlohmann::ordered_json model_to_json(const Spec& spec) {
-  nlohmann::ordered_json model;
+OrderedJson model_to_json(const Spec& spec) {
+  OrderedJson model;
   model["layers"] = spec.layers;
   model["width"] = spec.width;
   model["heads"] = spec.heads;
@@ -373,12 +371,12 @@ int64_t Spec::parameters() const {
 const char* feature_map_name(FeatureMap map) { return name_of(kFeatureMaps, map); }
 
 Result<Spec> parse_spec(std::string_view json, const std::string& file) {
-  Json tree;
-  const JsonLimits limits{kMaxConfigBytes, kMaxConfigValues, kConfigDepth};
-  if (Status status = parse_json(json, file, limits, tree); !status.ok()) return status;
+  const Result<Json> tree =
+      parse_json(json, file, {kMaxConfigBytes, kMaxConfigValues, kConfigDepth});
+  if (!tree.ok()) return tree.status();
   Faults faults(file);
   const Fields root(
-      faults, &tree, "",
+      faults, &*tree, "",
       {"runnel_bundle", "name", "model", "values", "begin", "image", "symbols", "text"});
   Spec spec;
   root.integer("runnel_bundle", kFormat, kFormat);
@@ -395,7 +393,7 @@ Result<Spec> parse_spec(std::string_view json, const std::string& file) {
 }
 
 std::string spec_to_json(const Spec& spec) {
-  nlohmann::ordered_json root;
+  OrderedJson root;
   root["runnel_bundle"] = kFormat;
   root["name"] = spec.name;
   root["model"] = model_to_json(spec);
@@ -403,7 +401,7 @@ std::string spec_to_json(const Spec& spec) {
   if (spec.begin.has_value() && spec.begin->histogram.empty()) {
     root["begin"]["value"] = spec.begin->value;
   } else if (spec.begin.has_value()) {
-    auto& histogram = root["begin"]["histogram"] = nlohmann::ordered_json::array();
+    auto& histogram = root["begin"]["histogram"] = OrderedJson::array();
     for (const float weight : spec.begin->histogram) histogram.push_back(shortest(weight));
   }
   if (spec.image.has_value()) {
@@ -413,7 +411,7 @@ std::string spec_to_json(const Spec& spec) {
   }
   if (!spec.symbols.empty()) root["symbols"] = spec.symbols;
   if (spec.text != TextKind::kNone) root["text"] = name_of(kTexts, spec.text);
-  return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(root, 2) + "\n";
 }
 
 }  // namespace runnel

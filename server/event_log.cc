@@ -4,15 +4,11 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace runnel {
 namespace {
-
-// As a JSON string, in ASCII; bytes that are no UTF-8 are replaced.
-std::string json_string(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
 
 bool is_plain(std::string_view text) {
   constexpr std::string_view kOthers = "._:/-+@";
@@ -28,7 +24,7 @@ struct ToText {
     return !json && is_plain(text) ? text : json_string(text);
   }
   std::string operator()(int64_t number) const { return std::to_string(number); }
-  std::string operator()(double number) const { return nlohmann::json(number).dump(); }
+  std::string operator()(double number) const { return Json(number).dump(); }
   std::string operator()(bool on) const { return on ? "true" : "false"; }
 };
 

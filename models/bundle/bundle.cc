@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "base/file.h"
 #include "base/limits.h"
-#include "base/regular_file.h"
 #include "base/text.h"
 #include "models/bundle/safetensors.h"
 
@@ -80,13 +80,11 @@ Status check_names(const std::vector<ExpectedTensor>& expected, const Safetensor
 }
 
 Result<Spec> load_spec(const std::string& path) {
-  Result<RegularFile> file = RegularFile::open(path);
-  if (!file.ok()) {
-    if (file.status().code() != Code::kNotFound) return file.status();
-    return not_found(file.status().message() +
+  const Result<std::string> text = read_file(path, kMaxConfigBytes);
+  if (text.status().code() == Code::kNotFound) {
+    return not_found(text.status().message() +
                      "; a bundle is a directory with config.json and model.safetensors");
   }
-  Result<std::string> text = file->read_all(kMaxConfigBytes);
   if (!text.ok()) return text.status();
   return parse_spec(*text, path);
 }
@@ -95,12 +93,10 @@ Result<Spec> load_spec(const std::string& path) {
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path, const Spec& spec) {
   if (spec.text == TextKind::kNone) return std::shared_ptr<const Tokenizer>();
   if (spec.text == TextKind::kBytes) return Tokenizer::of_bytes();
-  Result<RegularFile> file = RegularFile::open(path);
-  if (!file.ok()) {
-    if (file.status().code() != Code::kNotFound) return file.status();
-    return not_found(file.status().message() + "; config.json says \"text\": \"tokenizer\"");
+  const Result<std::string> json = read_file(path, kMaxTokenizerBytes);
+  if (json.status().code() == Code::kNotFound) {
+    return not_found(json.status().message() + "; config.json says \"text\": \"tokenizer\"");
   }
-  Result<std::string> json = file->read_all(kMaxTokenizerBytes);
   if (!json.ok()) return json.status();
   auto tokenizer = Tokenizer::parse(*json, path);
   if (tokenizer.ok() && (*tokenizer)->size() > spec.vocabulary) {

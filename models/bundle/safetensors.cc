@@ -14,15 +14,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/file.h"
+#include "base/hex.h"
+#include "base/json.h"
 #include "base/limits.h"
-#include "base/regular_file.h"
 #include "base/text.h"
-#include "models/bundle/json_tree.h"
 
 namespace runnel {
 namespace {
 
-using Json = nlohmann::json;
 using Tensors = std::map<std::string, StoredTensor, std::less<>>;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
@@ -219,11 +219,11 @@ Result<Tensors> parse_safetensors_header(std::string_view json, int64_t data_byt
     return invalid_argument(file + ": the header starts with " + quote(json.substr(0, 1)) +
                             "; expected '{', as in every safetensors file");
   }
-  Json tree;
-  const JsonLimits limits{kMaxSafetensorsHeaderBytes, kMaxHeaderValues, kHeaderDepth};
-  if (Status status = parse_json(json, file, limits, tree); !status.ok()) return status;
+  const Result<Json> tree =
+      parse_json(json, file, {kMaxSafetensorsHeaderBytes, kMaxHeaderValues, kHeaderDepth});
+  if (!tree.ok()) return tree.status();
   Tensors tensors;
-  for (const auto& [name, entry] : tree.items()) {
+  for (const auto& [name, entry] : tree->items()) {
     if (name == "__metadata__") {
       if (Status status = check_metadata(entry, file); !status.ok()) return status;
       continue;
@@ -337,11 +337,7 @@ std::string SafetensorsFile::digest() const {
   const int done = EVP_Digest(map_, static_cast<size_t>(map_bytes_), hash.data(), &hash_bytes,
                               EVP_sha256(), nullptr);
   check(done == 1, "SHA-256 of mapped memory cannot fail in a working library");
-  std::string hex;
-  for (const unsigned char byte : std::span(hash).first(hash_bytes)) {
-    hex += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
-  }
-  return hex;
+  return hex(as_text(std::span(hash).first(hash_bytes)));
 }
 
 }  // namespace runnel

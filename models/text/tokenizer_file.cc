@@ -5,15 +5,13 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/json_fields.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "models/bundle/json_fields.h"
 #include "models/text/tokenizer.h"
 
 namespace runnel {
 namespace {
-
-using Json = nlohmann::json;
 
 // A vocabulary of the largest size, with its merges as pairs, has fewer JSON values.
 constexpr JsonLimits kJsonLimits{kMaxTokenizerBytes, int64_t{1} << 23, 8};
@@ -353,9 +351,9 @@ class TokenizerFile {
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json,
                                                           const std::string& file) {
-  Json tree;
-  if (Status s = parse_json(json, file, kJsonLimits, tree); !s.ok()) return s;
-  return TokenizerFile(tree, file).read();
+  const Result<Json> tree = parse_json(json, file, kJsonLimits);
+  if (!tree.ok()) return tree.status();
+  return TokenizerFile(*tree, file).read();
 }
 
 }  // namespace runnel

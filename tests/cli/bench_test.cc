@@ -44,9 +44,9 @@ class BenchTest : public testing::Test {
     write_bundle(options_.bundle, spec, random_tensors(spec, 5));
   }
   int run() { return run_bench(options_, make_model, captured_.console()); }
-  Json figures() {
+  OrderedJson figures() {
     EXPECT_EQ(run(), kExitOk) << captured_.err();
-    return Json::parse(captured_.out());
+    return OrderedJson::parse(captured_.out());
   }
 
   CapturedConsole captured_;
@@ -54,7 +54,7 @@ class BenchTest : public testing::Test {
   BenchOptions options_;
 };
 
-void expect_throughput(const Json& one, const std::string& what, int batch, int64_t values) {
+void expect_throughput(const OrderedJson& one, const std::string& what, int batch, int64_t values) {
   EXPECT_EQ(one["what"], what);
   EXPECT_EQ(one["batch"], batch);
   EXPECT_EQ(one["values"], values);
@@ -65,7 +65,7 @@ void expect_throughput(const Json& one, const std::string& what, int batch, int6
 
 TEST_F(BenchTest, MeasuresAnEngineInThisProcess) {
   use_bundle(small_image_spec());
-  const Json all = figures();
+  const OrderedJson all = figures();
   EXPECT_EQ(all["model"], small_image_spec().name);
   EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("cpu/"));
   EXPECT_GE(all["machine"]["cores"], 1);
@@ -89,7 +89,7 @@ TEST_F(BenchTest, LeavesOutOnAGpuWhatOnlyTheCpuShows) {
     return LoadedModel{std::move(backend), std::move(*model)};
   };
   EXPECT_EQ(run_bench(options_, on_gpu, captured_.console()), kExitOk) << captured_.err();
-  const Json all = Json::parse(captured_.out());
+  const OrderedJson all = OrderedJson::parse(captured_.out());
   EXPECT_EQ(all["throughput"].size(), 2);
   EXPECT_FALSE(all.contains("memory"));
   EXPECT_FALSE(all.contains("operations"));
@@ -107,12 +107,12 @@ TEST_F(BenchTest, SaysWhereTheTimeOfAStepGoes) {
   options_.what = {"operations"};
   options_.batches = {2};
   options_.seconds = 0.05;
-  const Json operations = figures()["operations"];
+  const OrderedJson operations = figures()["operations"];
   ASSERT_EQ(operations.size(), 1);
   EXPECT_EQ(operations[0]["batch"], 2);
   std::vector<std::string> names;
   double sum = 0;
-  for (const Json& one : operations[0]["operations"]) {
+  for (const OrderedJson& one : operations[0]["operations"]) {
     names.push_back(one["name"]);
     sum += one["us"].get<double>();
   }
@@ -126,7 +126,7 @@ TEST_F(BenchTest, TimesTheOperationsOfThePrecisionAskedFor) {
   options_.what = {"engine", "operations"};
   options_.batches = {1};
   options_.words = {{"--precision", "bf16"}, {"--threads", "1"}};
-  const Json all = figures();
+  const OrderedJson all = figures();
   EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("/bf16/"));
   EXPECT_EQ(all["operations"][0]["threads"], 1.0);
 }
@@ -135,11 +135,11 @@ TEST_F(BenchTest, MeasuresTheCostOfPositions) {
   use_bundle(small_symbol_spec());
   options_.what = {"positions"};
   options_.positions = {300, 20};
-  const Json positions = figures()["positions"];
+  const OrderedJson positions = figures()["positions"];
   ASSERT_EQ(positions["points"].size(), 2);
   EXPECT_EQ(positions["points"][0]["position"], 20);
   EXPECT_EQ(positions["points"][1]["position"], 300);
-  for (const Json& point : positions["points"]) {
+  for (const OrderedJson& point : positions["points"]) {
     EXPECT_GT(point["us_per_value"], 0);
     EXPECT_GT(point["ratio"], 0);
   }
@@ -158,7 +158,7 @@ TEST_F(BenchTest, PositionsNeedAModelWithoutAnEnd) {
 TEST_F(BenchTest, MeasuresAServer) {
   const TestServer server(served_bundle(small_image_spec(), 5));
   options_.server = server.server.address();
-  const Json throughput = figures()["throughput"];
+  const OrderedJson throughput = figures()["throughput"];
   ASSERT_EQ(throughput.size(), 4);
   expect_throughput(throughput[0], "streams", 1, 19);
   expect_throughput(throughput[1], "streams", 3, 19);
@@ -194,7 +194,7 @@ TEST_F(BenchTest, WritesAFileAndPrintsATable) {
   EXPECT_THAT(captured_.out(), HasSubstr("values/s"));
   EXPECT_THAT(captured_.out(), HasSubstr("a step of batch 3"));
   EXPECT_THAT(captured_.out(), HasSubstr("bytes of memory"));
-  EXPECT_TRUE(Json::parse(std::ifstream(options_.out)).contains("throughput"));
+  EXPECT_TRUE(OrderedJson::parse(std::ifstream(options_.out)).contains("throughput"));
 }
 
 TEST_F(BenchTest, RefusesWhatCannotBeMeasured) {
@@ -231,7 +231,7 @@ TEST(BenchCommandTest, ReadsItsFlags) {
 }
 
 TEST(MachineLimitsTest, AreAboveNothing) {
-  const Result<Json> limits = measure_machine(1);
+  const Result<OrderedJson> limits = measure_machine(1);
   ASSERT_TRUE(limits.ok());
   ASSERT_EQ(limits->size(), 1);
   for (const char* name : {"fp32_gflops", "l2_gbps", "l3_gbps", "dram_gbps", "dram_update_gbps"}) {

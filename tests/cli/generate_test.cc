@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/file_bytes.h"
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/image_sheet.h"
 #include "cli/png_file.h"
@@ -38,7 +38,7 @@ class GenerateTest : public testing::Test {
     const Picture expected = draw_sheet(*layout, kShape, images);
     const auto bytes = read_file(options_.out, 1 << 20);
     ASSERT_TRUE(bytes.ok()) << bytes.status().message();
-    const auto found = decode_png(*bytes, expected.shape, "the sheet");
+    const auto found = decode_png(as_bytes(*bytes), expected.shape, "the sheet");
     ASSERT_TRUE(found.ok()) << found.status().message();
     EXPECT_EQ(found->bytes, expected.bytes);
   }
@@ -209,7 +209,7 @@ TEST_F(GenerateTest, FlagsThatCannotBeUsedEndWith2) {
   EXPECT_THAT(error([](auto& o) { o.model = ""; }), HasSubstr("choose one with --model"));
   EXPECT_THAT(error([](auto& o) { o.model = "text"; }), HasSubstr("--out is for models of images"));
   EXPECT_THAT(error([](auto& o) { o.prompt_image = "none.png", o.rows = 1; }),
-              HasSubstr("there is no file 'none.png'"));
+              HasSubstr("none.png: cannot be opened: No such file"));
   EXPECT_THAT(error([](auto& o) { o.model = "text", o.out = "", o.prompt_image = "a.png"; }),
               HasSubstr("--prompt-image is for models of images"));
   EXPECT_THAT(error([](auto& o) { o.model = "text", o.out = "", o.prompt = "a"; }),
@@ -220,7 +220,7 @@ TEST_F(GenerateTest, FlagsThatCannotBeUsedEndWith2) {
   EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.stop = {"\xc3"}; }),
               HasSubstr("--stop is not valid UTF-8 at byte 0"));
   EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.prompt_file = "none.txt"; }),
-              HasSubstr("there is no file 'none.txt'"));
+              HasSubstr("none.txt: cannot be opened: No such file"));
   EXPECT_THAT(error([](auto& o) { o.keep = true, o.count = 2; }),
               HasSubstr("--keep with --count 2"));
   EXPECT_THAT(error([](auto& o) { o.top_log_probs = 2; }), HasSubstr("add --json"));

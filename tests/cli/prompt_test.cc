@@ -70,7 +70,7 @@ TEST_F(PromptTest, NamesWhatIsWrongWithAnImage) {
   EXPECT_THAT(load_error("five.idx#-1"), HasSubstr("expected the number of an item"));
   EXPECT_THAT(load_error("five.idx#99999999999999999999"), HasSubstr("expected the number"));
   EXPECT_THAT(load_error("one.png#1"), HasSubstr("holds one image"));
-  EXPECT_THAT(load_error("none.png"), HasSubstr("there is no file"));
+  EXPECT_THAT(load_error("none.png"), HasSubstr("cannot be opened"));
   folder_.write("text", "1 2 3");
   EXPECT_THAT(load_error("text"), HasSubstr("neither a PNG nor an idx file"));
   folder_.write("large.png",

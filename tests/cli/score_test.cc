@@ -110,7 +110,7 @@ TEST_F(ScoreTest, TheFirstFailureEndsAllAndIsNamed) {
 TEST_F(ScoreTest, FilesThatCannotBeUsedEndWith2) {
   options_.file = folder_.path("none");
   EXPECT_EQ(run(), kExitUsage);
-  EXPECT_THAT(captured_.err(), HasSubstr("there is no file"));
+  EXPECT_THAT(captured_.err(), HasSubstr("cannot be opened"));
 }
 
 TEST_F(ScoreTest, AnInterruptEndsEveryCall) {

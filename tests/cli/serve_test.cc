@@ -86,8 +86,9 @@ TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
          "--isa is 'neon'; it must be auto, portable, avx2, avx512 or avx512bf16");
   expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");
   expect({"x", "--backend", "gpu"}, "--backend is 'gpu'; it must be auto, cpu or cuda");
-  expect({"x", "--config", "/no/such"},
-         "/no/such: no such file; expected a config file (--config)");
+  expect(
+      {"x", "--config", "/no/such"},
+      "/no/such: cannot be opened: No such file or directory; expected a config file (--config)");
   expect({"=x"}, "a bundle is given as '=DIRECTORY'; expected DIRECTORY or NAME=DIRECTORY");
   expect({"x", "--address", "here"},
          "address is 'here'; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstdio>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/utf8.h"
 #include "models/bundle/bundle.h"
@@ -30,6 +30,21 @@ void check_refusal(const Status& status, const std::string& file) {
   check(status.message().size() < 2000, "an error is one short line");
   check(std::ranges::all_of(status.message(), [](char c) { return c >= 0x20 && c < 0x7f; }),
         "an error is printable");
+}
+
+int64_t values_in(const Json& tree) {
+  int64_t values = 1;
+  if (tree.is_structured()) {
+    for (const Json& child : tree) values += values_in(child);
+  }
+  return values;
+}
+
+int depth_of(const Json& tree) {
+  if (!tree.is_structured()) return 0;
+  int depth = 0;
+  for (const Json& child : tree) depth = std::max(depth, depth_of(child));
+  return depth + 1;
 }
 
 void check_sizes(const Spec& spec) {
@@ -139,7 +154,7 @@ void check_tiling(const Tensors& tensors, int64_t data_bytes) {
 }
 
 std::string written_header(const Tensors& tensors) {
-  nlohmann::json header = nlohmann::json::object();
+  Json header = Json::object();
   for (const auto& [name, tensor] : tensors) {
     const char* const types[] = {"F32", "F16", "BF16"};
     header[name] = {{"dtype", types[static_cast<int>(tensor.type)]},
@@ -216,6 +231,22 @@ void check_encoding(const Tokenizer& tokenizer, std::string_view text) {
 
 }  // namespace
 
+bool check_json(std::string_view text) {
+  constexpr JsonLimits kLimits{.bytes = 2000, .values = 64, .depth = 6};
+  const std::string file = "fuzz.json";
+  const Result<Json> tree = parse_json(text, file, kLimits);
+  if (!tree.ok()) {
+    check_refusal(tree.status(), file);
+    return false;
+  }
+  check(std::ssize(text) <= kLimits.bytes, "the text is within its limit");
+  check(values_in(*tree) <= kLimits.values, "the number of values is within its limit");
+  check(depth_of(*tree) <= kLimits.depth, "the depth is within its limit");
+  const Result<Json> back = parse_json(tree->dump(), file, {INT64_MAX, INT64_MAX, kLimits.depth});
+  check(back.ok() && *back == *tree, "what is written reads back as the same tree");
+  return true;
+}
+
 bool check_spec(std::string_view text) {
   const Result<Spec> spec = parse_spec(text, "config.json");
   if (!spec.ok()) {
@@ -269,6 +300,14 @@ bool check_tokenizer(std::string_view text) {
   return true;
 }
 
+std::vector<std::string> json_seeds() {
+  std::vector<std::string> seeds = spec_seeds();
+  seeds.push_back(R"({"a": [1, -2, 0.5e-3, true, null], "b": {"a": "\u00e9\ud83d\ude00\n"}})");
+  seeds.push_back("[[[[[[]]]]]]");
+  seeds.push_back(" 18446744073709551615 ");
+  return seeds;
+}
+
 std::vector<std::string> spec_seeds() {
   Spec plain = small_symbol_spec();
   plain.position = PositionKind::kNone;
@@ -281,7 +320,7 @@ std::vector<std::string> spec_seeds() {
   std::vector<std::string> seeds;
   for (const Spec& spec : {small_image_spec(), small_symbol_spec(), small_text_spec(),
                            small_gated_spec(), plain, endless}) {
-    seeds.push_back(nlohmann::json::parse(spec_to_json(spec)).dump());  // without spaces
+    seeds.push_back(Json::parse(spec_to_json(spec)).dump());  // without spaces
   }
   return seeds;
 }

@@ -10,6 +10,10 @@
 
 namespace runnel {
 
+// Parses JSON. Refused: as below. Accepted: the tree is within the limits, and what is written of
+// it reads back as the same tree. True when it was accepted.
+bool check_json(std::string_view text);
+
 // Parses a config.json. Refused: INVALID_ARGUMENT with one short printable line that starts with
 // the file's name. Accepted: every size is within its limit, derived sizes do not overflow and
 // agree with the tensors, and what spec_to_json() writes reads back as the same spec. True when it
@@ -27,6 +31,7 @@ bool check_safetensors(std::string_view file);
 bool check_tokenizer(std::string_view text);
 
 // Small well-formed inputs to start from.
+std::vector<std::string> json_seeds();
 std::vector<std::string> spec_seeds();
 std::vector<std::string> safetensors_seeds();
 std::vector<std::string> tokenizer_seeds();

@@ -89,6 +89,12 @@ int walk(std::vector<std::string> pool, Mutator mutate, Check check, int inputs 
   return accepted;
 }
 
+TEST(ParsersFuzz, JsonProperties) {
+  const int accepted = walk(json_seeds(), Mutator(5, spec_words()), check_json);
+  EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kInputs);
+}
+
 TEST(ParsersFuzz, SpecProperties) {
   const int accepted = walk(spec_seeds(), Mutator(1, spec_words()), check_spec);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";

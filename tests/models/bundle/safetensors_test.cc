@@ -169,7 +169,7 @@ std::vector<Fault> layout_faults() {
       {"NameTwice",
        R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{}})",
        4,
-       {"key 'a' stands twice"}},
+       {"key 'a' appears twice"}},
       {"MetadataIsText",
        R"({"__metadata__":"pt"})",
        0,

@@ -680,14 +680,14 @@ TEST(Spec, RefusesTextThatIsNoProperJson) {
       {"half a surrogate", R"({"name": "\ud800"})", {"not valid JSON", "surrogate"}},
       {"zero byte", image + std::string(1, '\0') + "more", {"zero byte at offset", "UTF-8 text"}},
       {"deep", "{\"name\": " + deep, {"nested deeper than 8 levels"}},
-      {"key twice", R"({"values": 1, "name": "a", "values": 2})", {"key 'values' stands twice"}},
+      {"key twice", R"({"values": 1, "name": "a", "values": 2})", {"key 'values' appears twice"}},
       {"inner key twice",
        R"({"model": {"head": {"kind": 1, "kind": 1}}})",
-       {"key 'model.head.kind' stands twice"}},
-      {"key in outermost array twice", R"([{"a": 1, "a": 1}])", {"key '[0].a' stands twice"}},
+       {"key 'model.head.kind' appears twice"}},
+      {"key in outermost array twice", R"([{"a": 1, "a": 1}])", {"key '[0].a' appears twice"}},
       {"key in array twice",
        R"({"symbols": [1, [{}, {"a": 1, "a": 1}]]})",
-       {"key 'symbols[1][1].a' stands twice"}},
+       {"key 'symbols[1][1].a' appears twice"}},
   };
   for (const BadText& bad : cases) {
     SCOPED_TRACE(bad.name);

@@ -1,4 +1,4 @@
-#include "models/bundle/json_fields.h"
+#include "base/json_fields.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,6 @@
 #include "base/text.h"
 
 namespace runnel {
-
-using Json = nlohmann::json;
 
 void Faults::add(const std::string& key, const std::string& what) {
   if (!status_.ok()) return;

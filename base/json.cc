@@ -1,4 +1,4 @@
-#include "models/bundle/json_tree.h"
+#include "base/json.h"
 
 #include <utility>
 #include <vector>
@@ -7,8 +7,6 @@
 
 namespace runnel {
 namespace {
-
-using Json = nlohmann::json;
 
 // Builds the tree from the parser's events, so that it can stop at the first thing out of bounds.
 class TreeBuilder {
@@ -35,7 +33,7 @@ class TreeBuilder {
   bool key(std::string& name) {
     Level& level = levels_.back();
     if (level.node->contains(name)) {
-      return fail("key " + quote(path() + name, 200) + " stands twice; expected once");
+      return fail("key " + quote(path() + name, 200) + " appears twice; expected once");
     }
     level.key = std::move(name);
     return true;
@@ -59,7 +57,7 @@ class TreeBuilder {
     return false;
   }
 
-  // Where the object being read stands: "model.head.", "symbols[3].", "[0].", "" for the outermost.
+  // The path of the object being read: "model.head.", "symbols[3].", "[0].", "" for the outermost.
   std::string path() const {
     std::string path;
     for (size_t i = 0; i + 1 < levels_.size(); ++i) {
@@ -120,20 +118,23 @@ class TreeBuilder {
 
 }  // namespace
 
-Status parse_json(std::string_view text, const std::string& file, const JsonLimits& limits,
-                  Json& tree) {
+Result<Json> parse_json(std::string_view text, const std::string& source,
+                        const JsonLimits& limits) {
   if (std::ssize(text) > limits.bytes) {
-    return invalid_argument(file + ": " + std::to_string(text.size()) +
+    return invalid_argument(source + ": " + std::to_string(text.size()) +
                             " bytes of JSON; expected at most " + std::to_string(limits.bytes));
   }
   // The library takes a zero byte for the end of the text.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    return invalid_argument(file + ": not valid JSON: a zero byte at offset " +
+    return invalid_argument(source + ": not valid JSON: a zero byte at offset " +
                             std::to_string(zero) + "; expected UTF-8 text");
   }
+  Json tree;
   TreeBuilder builder(limits, tree);
-  if (Json::sax_parse(text.begin(), text.end(), &builder)) return {};
-  return invalid_argument(file + ": " + builder.error());
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
+    return invalid_argument(source + ": " + builder.error());
+  }
+  return tree;
 }
 
 std::string describe(const Json& value) {
@@ -147,6 +148,14 @@ std::string describe(const Json& value) {
     default:
       return value.dump();
   }
+}
+
+std::string json_string(std::string_view text) {
+  return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::string json_text(const OrderedJson& value, int indent) {
+  return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace runnel

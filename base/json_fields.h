@@ -1,5 +1,5 @@
 // Reads the members of JSON objects from outside and keeps the first fault, as one line that names
-// file, key, expected and found. Internal to models/.
+// file, key, expected and found.
 #pragma once
 
 #include <array>
@@ -7,8 +7,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "base/json.h"
 #include "base/status.h"
-#include "models/bundle/json_tree.h"
 
 namespace runnel {
 
@@ -49,15 +49,15 @@ class Faults {
 class Fields {
  public:
   // `node` null: there is no such object, which is a fault already.
-  Fields(Faults& faults, const nlohmann::json* node, std::string path,
+  Fields(Faults& faults, const Json* node, std::string path,
          std::initializer_list<const char*> keys);
 
   std::string path(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
 
   // Null when the key is absent.
-  const nlohmann::json* find(const char* key) const;
+  const Json* find(const char* key) const;
   // Null, and a fault, when the key is absent.
-  const nlohmann::json* require(const char* key, const std::string& expected) const;
+  const Json* require(const char* key, const std::string& expected) const;
 
   // Members that must be there. Where one is not, or is something else, the least value is given.
   Fields object(const char* key, std::initializer_list<const char*> keys) const;
@@ -71,7 +71,7 @@ class Fields {
     for (const Choice<T>& choice : choices) {
       expected += (expected.empty() ? "'" : " or '") + std::string(choice.name) + "'";
     }
-    const nlohmann::json* member = require(key, expected);
+    const Json* member = require(key, expected);
     if (member == nullptr) return choices[0].value;
     for (const Choice<T>& choice : choices) {
       if (member->is_string() && member->get_ref<const std::string&>() == choice.name) {
@@ -89,7 +89,7 @@ class Fields {
 
  private:
   Faults& faults_;
-  const nlohmann::json* node_ = nullptr;  // null: absent or no object
+  const Json* node_ = nullptr;  // null: absent or no object
   std::string path_;
 };
 

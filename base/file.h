@@ -1,0 +1,64 @@
+// Files in and out: regular files only, within bounds, and errors that name the file.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace runnel {
+
+// A file opened for reading that is known to be a regular one: no pipe to hang on, no device.
+class RegularFile {
+ public:
+  // NOT_FOUND when there is no such file, INVALID_ARGUMENT when it cannot be opened or is not a
+  // regular file.
+  static Result<RegularFile> open(const std::string& path);
+
+  RegularFile(RegularFile&& other) noexcept;
+  RegularFile& operator=(RegularFile&& other) noexcept;
+  ~RegularFile();
+
+  int descriptor() const { return descriptor_; }
+  // Gives the descriptor away: the caller closes it.
+  int release();
+
+  // The size when the file was opened.
+  int64_t bytes() const { return bytes_; }
+
+  // The first `count` bytes, or all where there are fewer. INVALID_ARGUMENT when they cannot be
+  // read.
+  Result<std::string> read_head(int64_t count) const;
+
+ private:
+  RegularFile(const std::string& path, int descriptor);
+
+  std::string name_;  // the path as messages show it
+  int descriptor_ = -1;
+  int64_t bytes_ = 0;
+};
+
+// The whole file. Errors as of RegularFile::open(), and INVALID_ARGUMENT when it has more than
+// `at_most` bytes.
+Result<std::string> read_file(const std::string& path, int64_t at_most);
+
+// The first `count` bytes of a file, or all where there are fewer.
+Result<std::string> read_head(const std::string& path, int64_t count);
+
+// OK when replace_file() can be expected to succeed; asked before minutes of work, not after.
+Status check_writable(const std::string& path);
+
+// Replaces the file as a whole: readers see the old bytes or the new ones, never a part.
+Status replace_file(const std::string& path, std::string_view bytes);
+
+// The same bytes, as decoders of binary formats take them and encoders give them.
+inline std::span<const uint8_t> as_bytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+inline std::string_view as_text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace runnel

@@ -1,0 +1,20 @@
+// Hexadecimal digits, in lower case.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace runnel {
+
+// 16 digits, the most significant first.
+std::string hex(uint64_t number);
+
+// Two digits for each byte, in their order.
+std::string hex(std::string_view bytes);
+
+// The bytes that hex(bytes) wrote; none when `digits` are not pairs of 0-9 and a-f.
+std::optional<std::string> bytes_of_hex(std::string_view digits);
+
+}  // namespace runnel

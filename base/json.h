@@ -1,0 +1,39 @@
+// The one reader of JSON from outside, with bounds, and what is written of it: strings and text.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace runnel {
+
+// JSON that was read. A tree from parse_json() has no key twice and no string that is not UTF-8.
+using Json = nlohmann::json;
+// JSON to be written: members keep the order in which they are added.
+using OrderedJson = nlohmann::ordered_json;
+
+struct JsonLimits {
+  int64_t bytes;   // of the text
+  int64_t values;  // in the whole tree; bounds the memory, whatever the text
+  int depth;       // of objects and arrays
+};
+
+// Reads one JSON value that fills `text`. INVALID_ARGUMENT when the text is beyond the limits, is
+// not JSON (RFC 8259, no comments), has a key twice in an object, or goes on after the value. The
+// message names `source` (a file), then line and column or the key's path ("model.head.kind").
+Result<Json> parse_json(std::string_view text, const std::string& source, const JsonLimits& limits);
+
+// A value as an error message shows it: "12", "'relu'", "an object", "an array of 3".
+std::string describe(const Json& value);
+
+// `text` as a JSON string in ASCII, quotes included; bytes that are not UTF-8 become U+FFFD.
+std::string json_string(std::string_view text);
+
+// `value` as UTF-8 text, in one line without spaces, or with `indent` spaces a level on lines of
+// its own; bytes that are not UTF-8 become U+FFFD.
+std::string json_text(const OrderedJson& value, int indent = -1);
+
+}  // namespace runnel

@@ -1,0 +1,68 @@
+#include "base/file.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include "tests/base/test_files.h"
+
+namespace runnel {
+namespace {
+
+using testing::HasSubstr;
+
+std::string random_text(int64_t count) { return std::string(as_text(random_bytes(count, 1))); }
+
+TEST(File, ReadsWhatWasWritten) {
+  const TestFolder folder;
+  const std::string path = folder.path("a");
+  const std::string bytes = random_text(2'500'000);
+  ASSERT_TRUE(replace_file(path, bytes).ok());
+  EXPECT_EQ(*read_file(path, 1 << 30), bytes);
+  EXPECT_EQ(*read_file(path, 2'500'000), bytes);
+  EXPECT_EQ(*read_head(path, 8), bytes.substr(0, 8));
+  EXPECT_EQ(read_head(path, 1 << 30)->size(), bytes.size());
+  ASSERT_TRUE(replace_file(path, "").ok());
+  EXPECT_TRUE(read_file(path, 10)->empty());
+}
+
+TEST(File, LeavesNothingButTheFile) {
+  const TestFolder folder;
+  ASSERT_TRUE(replace_file(folder.path("a"), random_text(10)).ok());
+  const std::filesystem::directory_iterator files(folder.path(""));
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+TEST(File, NamesWhatIsWrong) {
+  const TestFolder folder;
+  const Status none = read_file(folder.path("none"), 10).status();
+  EXPECT_EQ(none.code(), Code::kNotFound);
+  EXPECT_EQ(none.message(), folder.path("none") + ": cannot be opened: No such file or directory");
+  folder.write("long", random_bytes(11, 1));
+  EXPECT_EQ(read_file(folder.path("long"), 10).status().message(),
+            folder.path("long") + ": expected at most 10 bytes, found more");
+  EXPECT_EQ(read_file(folder.path("long/in"), 10).status().code(), Code::kNotFound);
+  EXPECT_THAT(read_file("a\nb", 10).status().message(), HasSubstr("a\\x0ab: cannot be opened"));
+  EXPECT_THAT(check_writable(folder.path("no/where.png")).message(), HasSubstr("no directory"));
+  EXPECT_THAT(check_writable(folder.path(".")).message(), HasSubstr("is a directory"));
+  EXPECT_THAT(check_writable("").message(), HasSubstr("is empty"));
+  EXPECT_TRUE(check_writable("somewhere.png").ok());
+}
+
+TEST(File, RefusesWhatIsNotARegularFileWithoutWaitingForIt) {
+  const TestFolder folder;
+  const Status directory = read_file(folder.path("."), 10).status();
+  EXPECT_EQ(directory.code(), Code::kInvalidArgument);
+  EXPECT_THAT(directory.message(), HasSubstr("not a regular file; expected a file, found a dir"));
+  ASSERT_EQ(mkfifo(folder.path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(read_head(folder.path("pipe"), 1).status().message(), HasSubstr("found a pipe"));
+}
+
+TEST(File, WritesIntoADeviceInsteadOfReplacingIt) {
+  ASSERT_TRUE(replace_file("/dev/null", random_text(10)).ok());
+  struct stat info{};
+  ASSERT_EQ(stat("/dev/null", &info), 0);
+  EXPECT_TRUE(S_ISCHR(info.st_mode));
+}
+
+}  // namespace
+}  // namespace runnel
