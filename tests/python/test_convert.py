@@ -80,6 +80,10 @@ def renamed(state, **names):
     return out
 
 
+def changed(name, tensor):
+    return collections.OrderedDict(model(), **{name: tensor})
+
+
 class ConvertTest(ToolTest):
     def setUp(self):
         super().setUp()
@@ -477,14 +481,14 @@ class RefusesTest(ConvertTest):
     def test_no_arguments(self):
         self.assert_refused(convert, [], "CHECKPOINT", "--out", "--help")
 
-    def test_tensors(self):
-        def change(name, tensor):
-            return collections.OrderedDict(model(), **{name: tensor})
+    def refuse_each(self, *cases):
+        for state, *parts in cases:
+            with self.subTest(parts):
+                self.refuse([self.save(state), *self.flags], *parts)
 
-        nan = torch.zeros(6)
-        nan[4] = float("nan")
+    def test_missing_tensors(self):
         layer = "transformer.layers.1."
-        for state, *parts in (
+        self.refuse_each(
             (without(model(), layer + "norm2.bias"), f"'{layer}norm2.bias' is missing"),
             (without(model(), *encoder()), "expected an encoder", "'pos_embedding.pe'"),
             (
@@ -516,41 +520,53 @@ class RefusesTest(ConvertTest):
                 "no output layer",
                 "it could be 'to_logits.weight' [6, 10]",
             ),
-            (change("predictor.weight", torch.randn(7, 10)), "7 outputs", "256 values"),
+        )
+
+    def test_shapes_and_types_of_tensors(self):
+        nan = torch.zeros(6)
+        nan[4] = float("nan")
+        layer = "transformer.layers.1."
+        self.refuse_each(
+            (changed("predictor.weight", torch.randn(7, 10)), "7 outputs", "256 values"),
             (
-                change("predictor.weight", torch.randn(6, 9)),
+                changed("predictor.weight", torch.randn(6, 9)),
                 "'predictor.weight'",
                 "[outputs, 10]",
                 "[6, 9]",
             ),
-            (change("predictor.bias", torch.randn(5)), "'predictor.bias'", "[6]", "[5]"),
-            (change("predictor.bias", nan), "'predictor.bias'", "nan", "[4]"),
+            (changed("predictor.bias", torch.randn(5)), "'predictor.bias'", "[6]", "[5]"),
+            (changed("predictor.bias", nan), "'predictor.bias'", "nan", "[4]"),
             (
-                change("predictor.bias", torch.zeros(6, dtype=torch.int64)),
+                changed("predictor.bias", torch.zeros(6, dtype=torch.int64)),
                 "floating-point",
                 "torch.int64",
             ),
-            (change("predictor.bias", torch.zeros(6).to_sparse()), "floating-point", "sparse"),
-            (change("predictor.bias", torch.tensor(1.0)), "1 dimension", "[]"),
-            (change("value_embedding.weight", torch.randn(256, 11)), "11 wide", "at most 10"),
-            (change("value_embedding.weight", torch.randn(255, 6)), "6 outputs", "255 values"),
-            (change("value_embedding.weight", torch.randn(256)), "2 dimensions", "[256]"),
+            (changed("predictor.bias", torch.zeros(6).to_sparse()), "floating-point", "sparse"),
+            (changed("predictor.bias", torch.tensor(1.0)), "1 dimension", "[]"),
+            (changed("value_embedding.weight", torch.randn(256, 11)), "11 wide", "at most 10"),
+            (changed("value_embedding.weight", torch.randn(255, 6)), "6 outputs", "255 values"),
+            (changed("value_embedding.weight", torch.randn(256)), "2 dimensions", "[256]"),
             (
-                change("pos_embedding.pe", torch.randn(1, 11, 5)),
+                changed("pos_embedding.pe", torch.randn(1, 11, 5)),
                 "'pos_embedding.pe'",
                 "width of 4",
                 "found 5",
             ),
-            (change("pos_embedding.pe", torch.randn(2, 11, 4)), "[1, length, width]", "[2, 11, 4]"),
-            (change("pos_embedding.pe", torch.randn(4)), "3 dimensions", "[4]"),
+            (changed("pos_embedding.pe", torch.randn(2, 11, 4)), "[1, length, width]", "[2, 11, 4]"),
+            (changed("pos_embedding.pe", torch.randn(4)), "3 dimensions", "[4]"),
             (
-                change(layer + "linear1.weight", torch.randn(8, 10)),
+                changed(layer + "linear1.weight", torch.randn(8, 10)),
                 "linear1.weight",
                 "[7, 10]",
                 "[8, 10]",
             ),
+        )
+
+    def test_tensors_out_of_place(self):
+        layer = "transformer.layers.1."
+        self.refuse_each(
             (
-                change("extra.weight", torch.randn(1)),
+                changed("extra.weight", torch.randn(1)),
                 "no place in a bundle",
                 "'extra.weight'",
                 "--ignore",
@@ -574,20 +590,18 @@ class RefusesTest(ConvertTest):
                 "--predictor",
             ),
             (
-                change(layer + "attention.inner_attention.feature_map.omega", torch.randn(5, 5)),
+                changed(layer + "attention.inner_attention.feature_map.omega", torch.randn(5, 5)),
                 "omega",
                 "random feature map",
             ),
             (
-                change(layer + "attention.inner_attention.u", torch.randn(5)),
+                changed(layer + "attention.inner_attention.u", torch.randn(5)),
                 "an attention other than linear",
             ),
-            (change(layer + "attention.softmax_temp", torch.randn(1)), "softmax attention"),
-            (change(layer + "self_attn.in_proj_weight", torch.randn(5)), "torch.nn"),
-            (change(layer + "cross_attention.query_projection.weight", torch.randn(5)), "decoder"),
-        ):
-            with self.subTest(parts):
-                self.refuse([self.save(state), *self.flags], *parts)
+            (changed(layer + "attention.softmax_temp", torch.randn(1)), "softmax attention"),
+            (changed(layer + "self_attn.in_proj_weight", torch.randn(5)), "torch.nn"),
+            (changed(layer + "cross_attention.query_projection.weight", torch.randn(5)), "decoder"),
+        )
 
     def test_unusable_dtype(self):
         state = model()

@@ -4,6 +4,7 @@
 Run by ctest (test_style), or by hand: tests/style/style_test.py
 """
 
+import ast
 import collections
 import pathlib
 import re
@@ -80,6 +81,8 @@ def functions(text):
         indent = len(head) - len(head.lstrip())
         if indent > 2 or other.match(head.lstrip()) or "(" not in head.split("=")[0]:
             continue
+        if head.count("(") != head.count(")"):  # a lambda or a table within a call
+            continue
         for end in range(end_of_head + 1, len(lines)):
             if lines[end].startswith(" " * indent + "}"):
                 yield start + 1, end - start + 1
@@ -122,20 +125,34 @@ class Style(unittest.TestCase):
         ]
         self.assertEqual(faults, [])
 
+    def test_json_and_hexadecimal_digits_are_read_in_base(self):
+        faults = [
+            relative(path)
+            for path in code_files()
+            if not relative(path).startswith(("base/json.", "base/hex.", "tests/"))
+            and re.search(r"<nlohmann/|\bsax_parse\b|[jJ]son::parse\(|0123456789abcdef", path.read_text())
+        ]
+        self.assertEqual(faults, [])
+
     def test_functions_fit_on_a_screen(self):
         faults = [
             f"{relative(path)}:{line} has {length} lines"
             for path in code_files()
-            if not relative(path).startswith("tests/")
             for line, length in functions(path.read_text())
             if length > MAX_FUNCTION_LINES
         ]
+        for path in files("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES:
+                    faults.append(f"{relative(path)}:{node.lineno} has {node.end_lineno - node.lineno + 1} lines")
         self.assertEqual(faults, [])
 
     def test_the_measure_of_functions_works(self):
         body = "\n".join(f"  step({i});" for i in range(80))
         self.assertEqual([n for _, n in functions("void f() {\n" + body + "\n}\n")], [82])
         self.assertEqual([n for _, n in functions("int A::f(int x,\n         int y) {\n  g();\n}\n")], [4])
+        lambda_within = "TEST(A, B) {\n  f(1,\n    {[] {\n" + body + "\n  }});\n}\n"
+        self.assertEqual([n for _, n in functions(lambda_within)], [85])
         self.assertEqual(list(functions("const std::array kTable = {{\n    {f(1)},\n}};\n")), [])
 
     def test_every_source_file_is_built_and_every_header_is_included(self):
