@@ -1,6 +1,7 @@
 #include "base/json_fields.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/text.h"
@@ -78,6 +79,14 @@ bool Fields::boolean(const char* key, bool fallback) const {
   if (member->is_boolean()) return member->get<bool>();
   faults_.add(path(key), "true or false", describe(*member));
   return fallback;
+}
+
+double shortest(float value) {
+  std::array<char, 32> text{};
+  const auto written = std::to_chars(text.data(), text.data() + text.size(), value);
+  double wide = 0.0;
+  std::from_chars(text.data(), written.ptr, wide);
+  return wide;
 }
 
 }  // namespace runnel

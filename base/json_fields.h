@@ -93,4 +93,7 @@ class Fields {
   std::string path_;
 };
 
+// The double that prints as the shortest decimal that reads back as this float.
+double shortest(float value);
+
 }  // namespace runnel

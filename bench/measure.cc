@@ -13,7 +13,7 @@
 #include "bench/machine_limits.h"
 #include "bench/timed_backend.h"
 #include "models/bundle/bundle.h"
-#include "models/linear_transformer.h"
+#include "models/make_model.h"
 
 namespace runnel {
 namespace {
@@ -268,7 +268,7 @@ Result<OrderedJson> measure_operations(const Subject& subject, int batch, double
   TimedBackend backend(*plain->backend, bundle->spec);
   limits = {.slots = batch, .rows = batch, .values = batch, .steps = 1};
   const Result<std::unique_ptr<Model>> model =
-      make_linear_transformer(*bundle, backend, limits, precision_of(*plain));
+      make_model(*bundle, backend, limits, precision_of(*plain));
   if (!model.ok()) return model.status();
   if (const auto warm = step_for(**model, batch, seconds / 10); !warm.ok()) return warm.status();
   backend.reset();

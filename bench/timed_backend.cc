@@ -49,14 +49,15 @@ void TimedBackend::timed(StepPart part, const F& operation) {
 }
 
 StepPart TimedBackend::part_of(const Weight& weight) const {
-  const int values = spec_.heads * spec_.value_size;
+  const int values = sizes_.heads * sizes_.value_size;
   const auto is = [&](int in, int out) { return weight.in == in && weight.out == out; };
-  const int gates = spec_.gate ? spec_.heads : 0;
-  if (is(spec_.width, 2 * spec_.heads * spec_.query_size + values + gates)) return StepPart::kQkv;
-  if (is(spec_.width, spec_.ffn)) return StepPart::kFfn1;
-  if (is(spec_.ffn, spec_.width)) return StepPart::kFfn2;
-  if (is(values, spec_.width)) return StepPart::kOut;
-  return is(spec_.width, spec_.head.width()) ? StepPart::kHead : StepPart::kOther;
+  const int gates = sizes_.gate ? sizes_.heads : 0;
+  if (is(sizes_.width, 2 * sizes_.heads * sizes_.query_size + values + gates))
+    return StepPart::kQkv;
+  if (is(sizes_.width, sizes_.ffn)) return StepPart::kFfn1;
+  if (is(sizes_.ffn, sizes_.width)) return StepPart::kFfn2;
+  if (is(values, sizes_.width)) return StepPart::kOut;
+  return is(sizes_.width, spec_.head.width()) ? StepPart::kHead : StepPart::kOther;
 }
 
 void TimedBackend::embed(Rows rows, View values, const Control* control, const Embedding& embedding,

@@ -40,8 +40,9 @@ using StepTimes = std::array<Spent, kStepParts>;
 
 class TimedBackend final : public Backend {
  public:
-  // Both outlive the object.
-  TimedBackend(Backend& to, const Spec& spec) : to_(to), spec_(spec) {}
+  // Of a linear transformer. Both outlive the object.
+  TimedBackend(Backend& to, const Spec& spec)
+      : to_(to), spec_(spec), sizes_(std::get<LinearTransformerSpec>(spec.model)) {}
 
   // Of all steps since the last reset().
   const Spent& spent(StepPart part) const { return spent_[static_cast<size_t>(part)]; }
@@ -81,6 +82,7 @@ class TimedBackend final : public Backend {
 
   Backend& to_;
   const Spec& spec_;
+  const LinearTransformerSpec& sizes_;
   StepTimes spent_{};
   std::mutex mutex_;  // of what the threads of run() add to
   int64_t runs_ = 0, participants_ = 0;

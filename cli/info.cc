@@ -8,6 +8,7 @@
 #include "cli/interrupt.h"
 #include "client/client.h"
 #include "models/bundle/bundle.h"
+#include "models/bundle/config.h"
 
 namespace runnel {
 namespace {
@@ -28,22 +29,6 @@ std::string exact_bytes(int64_t bytes) {
   return bytes < 1024 ? exact : exact + " (" + byte_count(bytes) + ")";
 }
 
-std::string head_name(const Head& head) {
-  return head.kind == HeadKind::kCategorical ? "categorical" : "mixture_of_logistics";
-}
-
-std::string position_name(PositionKind kind) {
-  switch (kind) {
-    case PositionKind::kNone:
-      return "no position encoding";
-    case PositionKind::kTable:
-      return "stored position table";
-    case PositionKind::kSinusoidal:
-      return "sinusoidal positions";
-  }
-  return "unknown";
-}
-
 // The rows that a spec fills, whether it comes from a directory or from a server.
 Lines spec_lines(const Spec& spec) {
   Lines lines = {{"model", spec.name}};
@@ -56,22 +41,7 @@ Lines spec_lines(const Spec& spec) {
     lines.emplace_back("draws", spec.text == TextKind::kNone ? "sequences of " + values + " symbols"
                                                              : "text, over " + values + " values");
   }
-  lines.emplace_back("size", std::to_string(spec.layers) + " layers, width " +
-                                 std::to_string(spec.width) + ", " + std::to_string(spec.heads) +
-                                 " heads (keys of " + std::to_string(spec.query_size) +
-                                 ", values of " + std::to_string(spec.value_size) +
-                                 "), feed-forward " + std::to_string(spec.ffn));
-  std::string attention = std::string("linear, feature map ") + feature_map_name(spec.feature_map);
-  if (is_random(spec.feature_map)) attention += " of " + std::to_string(spec.features.count);
-  lines.emplace_back("attention", attention + (spec.gate ? ", gated" : ""));
-  std::string head = head_name(spec.head);
-  if (spec.head.kind != HeadKind::kCategorical) {
-    head += " of " + std::to_string(spec.head.components);
-  }
-  lines.emplace_back("head", head);
-  lines.emplace_back("positions",
-                     (spec.positions == 0 ? "no last one" : with_commas(spec.positions)) + ", " +
-                         position_name(spec.position));
+  for (auto& row : description_of(spec)) lines.push_back(std::move(row));
   lines.emplace_back("parameters", with_commas(spec.parameters()));
   lines.emplace_back("state", exact_bytes(spec.state_bytes()) + " per session");
   return lines;
@@ -91,7 +61,7 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
                              {"parameters", bundle->spec.parameters()},
                              {"state_bytes", bundle->spec.state_bytes()},
                              {"max_length", bundle->spec.max_length()},
-                             {"head", head_name(bundle->spec.head)},
+                             {"head", head_kind_name(bundle->spec.head.kind)},
                              {"weight_digest", bundle->weight_digest},
                              {"spec", *spec_json(spec_to_json(bundle->spec))}};
     console.out << json_text(out) << std::endl;

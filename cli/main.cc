@@ -11,7 +11,7 @@
 #include "cli/serve.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "models/linear_transformer.h"
+#include "models/make_model.h"
 #include "server/process/serve.h"
 
 namespace runnel {
@@ -42,8 +42,8 @@ Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config) {
   return make_cpu_backend(options);
 }
 
-Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
-                               const ModelLimits& limits) {
+Result<LoadedModel> load_on_device(const Bundle& bundle, const ServerConfig& config,
+                                   const ModelLimits& limits) {
   Result<std::unique_ptr<Backend>> backend = make_backend(config);
   if (!backend.ok()) return backend.status();
   LoadedModel loaded;
@@ -51,8 +51,7 @@ Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
   const Precision precision = config.precision == "auto"   ? loaded.backend->preferred()
                               : config.precision == "bf16" ? Precision::kBf16
                                                            : Precision::kFp32;
-  Result<std::unique_ptr<Model>> model =
-      make_linear_transformer(bundle, *loaded.backend, limits, precision);
+  Result<std::unique_ptr<Model>> model = make_model(bundle, *loaded.backend, limits, precision);
   if (!model.ok()) return model.status();
   loaded.model = std::move(*model);
   return loaded;
@@ -64,7 +63,7 @@ int run_serve(const ServerConfig& config) {
   // What clients send wrong is told to them: the library's own lines would only fill the log.
   google::protobuf::SetLogHandler(nullptr);
   const EventLog log(config.log_level, config.log_json);
-  return serve(config, make_model, log, RUNNEL_VERSION);
+  return serve(config, load_on_device, log, RUNNEL_VERSION);
 }
 
 int run(int argc, char** argv) {
@@ -75,7 +74,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   add_serve_command(app, exit_code, run_serve);
   add_client_commands(app, exit_code);
-  add_bench(app, exit_code, make_model);
+  add_bench(app, exit_code, load_on_device);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {  // how the library says that it is done

@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -117,28 +116,7 @@ struct Outputs {
   const int32_t* pending;   // [rows]: where nothing is sampled, the value that becomes pending
 };
 
-// A whole network of these operations, as the forward pass goes through it. Weights are where the
-// model has them.
-struct Network {
-  struct Layer {
-    const Weight* qkv;  // the three projections side by side: columns q, k, v
-    const Weight* out;
-    Norm norm1;
-    const Weight* linear1;
-    const Weight* linear2;
-    Norm norm2;
-  };
-  Embedding embedding;
-  int width = 0;
-  std::vector<Layer> layers;
-  Recurrence recurrence;
-  Activation activation = Activation::kNone;
-  Norm final_norm{};  // scale.data null: none
-  const Weight* predictor = nullptr;
-  Head head;
-  States states{};          // of the first layer
-  int64_t layer_bytes = 0;  // from one layer's states to the next one's
-};
+class FusedSteps;
 
 class Backend {
  public:
@@ -221,16 +199,8 @@ class Backend {
   // targets i32 [1, n], log_probs fp32 [1, n].
   virtual void score(const Head& kind, View head, View targets, View log_probs) = 0;
 
-  // Whether generate() takes this network; asked once, when it is loaded.
-  virtual bool generates(const Network&) const { return false; }
-
-  // Takes rows that have one input each, their slot's pending value, through `steps` steps of a
-  // network that generates() takes: what its operations would do one by one, sample() at the end of
-  // each, with the same bits. Step s writes row r's value to emitted[s * stride + r].
-  virtual void generate(Rows, const Network&, Control*, Emitted*, int64_t /*stride*/,
-                        int /*steps*/) {
-    check(false, "generate: the backend has said that it does not");
-  }
+  // A kernel for whole networks of some shapes (kernels/fused_network.h); null: there is none.
+  virtual FusedSteps* fused() { return nullptr; }
 
   // Copies bytes, within the backend or between it and the host. Ranges do not overlap.
   virtual void copy(Span from, Span to) = 0;

@@ -1,6 +1,7 @@
 #include "server/served_models.h"
 
 #include "base/text.h"
+#include "models/bundle/config.h"
 
 namespace runnel {
 
@@ -24,7 +25,7 @@ v1::ModelInfo describe_model(const std::string& name, const Bundle& bundle, cons
   }
   for (const std::string& symbol : spec.symbols) info.add_symbols(symbol);
   info.set_has_begin(spec.begin.has_value());
-  info.set_head(spec.head.kind == HeadKind::kCategorical ? "categorical" : "mixture_of_logistics");
+  info.set_head(head_kind_name(spec.head.kind));
   info.set_has_text(bundle.tokenizer != nullptr);
   return info;
 }

@@ -38,17 +38,19 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& word) {
 Spec language_model(int layers) {
   Spec spec;
   spec.name = "lm";
-  spec.layers = layers;
-  spec.width = spec.value_width = 2048;
-  spec.heads = 16;
-  spec.query_size = spec.value_size = 128;
-  spec.ffn = 8192;
-  spec.activation = Activation::kGelu;
+  LinearTransformerSpec sizes;
+  sizes.layers = layers;
+  sizes.width = sizes.value_width = 2048;
+  sizes.heads = 16;
+  sizes.query_size = sizes.value_size = 128;
+  sizes.ffn = 8192;
+  sizes.activation = Activation::kGelu;
   spec.vocabulary = 50'000;
-  spec.combine = Combine::kAdd;
-  spec.position = PositionKind::kSinusoidal;
+  sizes.combine = Combine::kAdd;
+  sizes.position = PositionKind::kSinusoidal;
   spec.head = {HeadKind::kCategorical, spec.vocabulary, 0};
   spec.begin = Begin{};
+  spec.model = sizes;
   return spec;
 }
 
@@ -130,7 +132,7 @@ std::unique_ptr<Backend> gpu_of(const Settings& settings) {
 
 std::unique_ptr<Model> model_of(const Bundle& bundle, Backend& backend, const ModelLimits& limits,
                                 Precision precision) {
-  auto model = make_linear_transformer(bundle, backend, limits, precision);
+  auto model = make_model(bundle, backend, limits, precision);
   if (!model.ok()) give_up(model.status().message());
   return std::move(*model);
 }

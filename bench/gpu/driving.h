@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "models/bundle/bundle.h"
-#include "models/linear_transformer.h"
+#include "models/make_model.h"
 
 namespace runnel {
 

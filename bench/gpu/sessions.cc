@@ -17,7 +17,7 @@ int run(const Settings& settings) {
   int64_t state_bytes = 0;
   const auto fits = [&](int sessions) {
     const ModelLimits limits = {.slots = sessions, .rows = 1, .values = 512, .steps = 1};
-    const auto model = make_linear_transformer(bundle, *gpu, limits, settings.precision);
+    const auto model = make_model(bundle, *gpu, limits, settings.precision);
     if (!model.ok() && model.status().code() != Code::kResourceExhausted) {
       give_up(model.status().message());
     }

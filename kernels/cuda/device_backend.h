@@ -33,11 +33,12 @@
 #include "kernels/cuda/stage.h"
 #include "kernels/cuda/whole.h"
 #include "kernels/cuda/whole_launch.h"
+#include "kernels/fused_network.h"
 
 namespace runnel::cuda {
 
 template <typename Device>
-class DeviceBackend final : public Backend {
+class DeviceBackend final : public Backend, public FusedSteps {
  public:
   template <typename... Arguments>
   explicit DeviceBackend(const CudaOptions& options, Arguments&&... arguments)
@@ -89,12 +90,13 @@ class DeviceBackend final : public Backend {
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
-  bool generates(const Network& network) const override {
+  FusedSteps* fused() override { return this; }
+  bool takes(const FusedNetwork& network) const override {
     return options_.whole && !options_.library && !options_.replay && whole_fits(network) &&
            rooms_[0] > 0;
   }
-  void generate(Rows rows, const Network& network, Control* control, Emitted* emitted,
-                int64_t stride, int steps) override;
+  void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
+                Emitted* emitted, int64_t stride, int steps) override;
   void copy(Span from, Span to) override {
     check_copy(from, to);
     if (from.bytes > 0) device_.copy(from, to);
@@ -446,14 +448,17 @@ void DeviceBackend<Device>::score(const Head& kind, View head, View targets, Vie
 }
 
 template <typename Device>
-void DeviceBackend<Device>::generate(Rows rows, const Network& network, Control* control,
-                                     Emitted* emitted, int64_t stride, int steps) {
+void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, States states,
+                                     Control* control, Emitted* emitted, int64_t stride,
+                                     int steps) {
+  check(states.slot_bytes % 16 == 0 && states.offset % 16 == 0, "generate: states in steps of 16");
   const WholeShape shape = whole_shape(rows.count, options_.cluster, rooms_);
   WholeArgs args = whole_args(network);
   args.slot = here(rows).slot;
   args.rows = rows.count;
   args.tile_rows = shape.tile_rows;
   args.steps = steps;
+  args.states = states;
   args.control = control;
   args.emitted = emitted;
   args.emitted_stride = stride;

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/backend.h"
 #include "kernels/cuda/head.h"
 #include "kernels/cuda/whole.h"
+#include "kernels/fused_network.h"
 
 namespace runnel::cuda {
 
@@ -46,7 +46,7 @@ inline bool whole_fits(const Weight& weight, Precision precision, int in, int ou
 }
 
 // The paper's sizes and what is smaller, in bf16, with the last products in either precision.
-inline bool whole_fits(const Network& network) {
+inline bool whole_fits(const FusedNetwork& network) {
   const Recurrence& recurrence = network.recurrence;
   const auto layers = static_cast<int>(network.layers.size());
   const int heads = recurrence.heads * kTileHeadSize;
@@ -65,7 +65,7 @@ inline bool whole_fits(const Network& network) {
   }
   const Precision end = network.predictor->precision;
   for (int i = 0; i < layers; ++i) {
-    const Network::Layer& layer = network.layers[i];
+    const FusedNetwork::Layer& layer = network.layers[i];
     if (!whole_fits(*layer.qkv, Precision::kBf16, width, 3 * heads) ||
         !whole_fits(*layer.out, Precision::kBf16, heads, width) ||
         !whole_fits(*layer.linear1, Precision::kBf16, width, ffn) ||
@@ -73,12 +73,11 @@ inline bool whole_fits(const Network& network) {
       return false;
     }
   }
-  return network.states.slot_bytes % 16 == 0 && network.states.offset % 16 == 0 &&
-         network.layer_bytes % 16 == 0;
+  return network.layer_bytes % 16 == 0;
 }
 
 // All but what differs from batch to batch.
-inline WholeArgs whole_args(const Network& network) {
+inline WholeArgs whole_args(const FusedNetwork& network) {
   const auto weight = [](const Weight& weight) {
     return WholeWeight{weight.panels.data(), weight.bias.as<float>()};
   };
@@ -98,10 +97,9 @@ inline WholeArgs whole_args(const Network& network) {
   args.head = network.head;
   args.predictor = weight(*network.predictor);
   args.final_norm = norm(network.final_norm);
-  args.states = network.states;
   args.layer_bytes = network.layer_bytes;
   for (int i = 0; i < args.layers; ++i) {
-    const Network::Layer& layer = network.layers[i];
+    const FusedNetwork::Layer& layer = network.layers[i];
     args.layer[i] = {weight(*layer.qkv),     weight(*layer.out), weight(*layer.linear1),
                      weight(*layer.linear2), norm(layer.norm1),  norm(layer.norm2)};
   }

@@ -8,41 +8,11 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "models/bundle/config.h"
 #include "models/bundle/safetensors.h"
 
 namespace runnel {
 namespace {
-
-// A linear layer's weight [out, in] and bias [out].
-void add_linear(std::vector<ExpectedTensor>& tensors, const std::string& name, int64_t out,
-                int64_t in) {
-  tensors.push_back({name + ".weight", {out, in}});
-  tensors.push_back({name + ".bias", {out}});
-}
-
-void add_norm(std::vector<ExpectedTensor>& tensors, const std::string& name, int64_t width) {
-  tensors.push_back({name + ".weight", {width}});
-  tensors.push_back({name + ".bias", {width}});
-}
-
-void add_layer(std::vector<ExpectedTensor>& tensors, const std::string& layer, const Spec& spec) {
-  const int64_t queries = int64_t{spec.heads} * spec.query_size;
-  const int64_t values = int64_t{spec.heads} * spec.value_size;
-  add_linear(tensors, layer + ".attention.query_projection", queries, spec.width);
-  add_linear(tensors, layer + ".attention.key_projection", queries, spec.width);
-  add_linear(tensors, layer + ".attention.value_projection", values, spec.width);
-  add_linear(tensors, layer + ".attention.out_projection", spec.width, values);
-  const std::string map = layer + ".attention.inner_attention.feature_map";
-  if (is_random(spec.feature_map)) {
-    tensors.push_back({map + ".omega", {spec.query_size, spec.features.projections()}});
-  }
-  if (spec.normalize) tensors.push_back({map + ".sigma", {spec.heads, spec.query_size}});
-  if (spec.gate) add_linear(tensors, layer + ".attention.gate", spec.heads, spec.width);
-  add_linear(tensors, layer + ".linear1", spec.ffn, spec.width);
-  add_linear(tensors, layer + ".linear2", spec.width, spec.ffn);
-  add_norm(tensors, layer + ".norm1", spec.width);
-  add_norm(tensors, layer + ".norm2", spec.width);
-}
 
 // "3 tensors are missing: 'a' [2], 'b' [3, 4], ..."; "" when there are none.
 std::string list(const char* what, std::span<const ExpectedTensor> tensors) {
@@ -110,20 +80,6 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
 }
 
 }  // namespace
-
-std::vector<ExpectedTensor> expected_tensors(const Spec& spec) {
-  std::vector<ExpectedTensor> tensors;
-  tensors.push_back({"value_embedding.weight", {spec.vocabulary, spec.value_width}});
-  if (spec.position == PositionKind::kTable) {
-    tensors.push_back({"pos_embedding.pe", {1, spec.positions, spec.position_width()}});
-  }
-  for (int layer = 0; layer < spec.layers; ++layer) {
-    add_layer(tensors, "transformer.layers." + std::to_string(layer), spec);
-  }
-  if (spec.final_norm) add_norm(tensors, "transformer.norm", spec.width);
-  add_linear(tensors, "predictor", spec.head.width(), spec.width);
-  return tensors;
-}
 
 Result<Bundle> load_bundle(const std::string& directory) {
   Result<Spec> spec = load_spec(directory + "/config.json");

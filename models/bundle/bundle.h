@@ -13,15 +13,6 @@
 
 namespace runnel {
 
-// A tensor's name as fast-transformers has it, and the shape that the spec asks for.
-struct ExpectedTensor {
-  std::string name;
-  std::vector<int64_t> shape;
-};
-
-// Every tensor that a bundle of this spec holds, no more and no less.
-std::vector<ExpectedTensor> expected_tensors(const Spec& spec);
-
 struct Bundle {
   std::string directory;
   Spec spec;

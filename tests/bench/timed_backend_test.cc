@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "models/linear_transformer.h"
+#include "models/make_model.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -15,8 +15,7 @@ int64_t calls(const TimedBackend& backend, StepPart part) { return backend.spent
 
 // The values of a sequence that begins with 1.
 std::vector<int32_t> sampled(const Bundle& bundle, Backend& backend) {
-  const auto model =
-      make_linear_transformer(bundle, backend, {.slots = 1, .rows = 1, .values = 1, .steps = 1});
+  const auto model = make_model(bundle, backend, {.slots = 1, .rows = 1, .values = 1, .steps = 1});
   if (!model.ok()) return {};
   Control control;
   control.pending = 1;
@@ -47,7 +46,7 @@ TEST(TimedBackendTest, CountsEveryOperationOfAStepAndChangesNone) {
     const int64_t threads = calls(backend, StepPart::kEmbed) / kValues;
     EXPECT_GE(threads, 1);
     EXPECT_NEAR(backend.threads(), static_cast<double>(threads), 0.01);
-    const int64_t in_layers = threads * kValues * spec.layers;
+    const int64_t in_layers = threads * kValues * sizes_of(spec).layers;
     for (const StepPart part :
          {StepPart::kQkv, StepPart::kRecur, StepPart::kOut, StepPart::kFfn1, StepPart::kFfn2}) {
       EXPECT_EQ(calls(backend, part), in_layers) << step_part_name(part);
@@ -57,7 +56,7 @@ TEST(TimedBackendTest, CountsEveryOperationOfAStepAndChangesNone) {
       EXPECT_EQ(calls(backend, part), threads * kValues) << step_part_name(part);
     }
     EXPECT_EQ(calls(backend, StepPart::kNorm),
-              2 * in_layers + (spec.final_norm ? threads * kValues : 0));
+              2 * in_layers + (sizes_of(spec).final_norm ? threads * kValues : 0));
     EXPECT_EQ(calls(backend, StepPart::kOther), 0);
     backend.reset();
     EXPECT_EQ(calls(backend, StepPart::kQkv), 0);

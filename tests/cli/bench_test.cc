@@ -8,7 +8,7 @@
 #include "bench/measure.h"
 #include "bench/server_calls.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "models/linear_transformer.h"
+#include "models/make_model.h"
 #include "tests/cli/fake_server.h"
 #include "tests/kernels/host_device.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -26,7 +26,7 @@ Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
   options.threads = static_cast<int>(config.threads);
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(options);
   if (!backend.ok()) return backend.status();
-  Result<std::unique_ptr<Model>> model = make_linear_transformer(
+  Result<std::unique_ptr<Model>> model = make_model(
       bundle, **backend, limits, config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32);
   if (!model.ok()) return model.status();
   return LoadedModel{std::move(*backend), std::move(*model)};
@@ -85,7 +85,7 @@ TEST_F(BenchTest, LeavesOutOnAGpuWhatOnlyTheCpuShows) {
                                  const ModelLimits& limits) -> Result<LoadedModel> {
     auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
         CudaOptions{}, cuda::ThreadOrder::kForward);
-    auto model = make_linear_transformer(bundle, *backend, limits);
+    auto model = make_model(bundle, *backend, limits);
     return LoadedModel{std::move(backend), std::move(*model)};
   };
   EXPECT_EQ(run_bench(options_, on_gpu, captured_.console()), kExitOk) << captured_.err();

@@ -142,7 +142,7 @@ TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
   const auto run = [](int batch_values, int others) {
     cuda::DeviceBackend<cuda::HostDevice> backend({.chunks = true}, cuda::ThreadOrder::kForward);
     const ModelLimits limits = {.slots = 6, .rows = 6, .values = batch_values, .steps = 2};
-    auto made = make_linear_transformer(random_bundle(small_symbol_spec(), 3), backend, limits);
+    auto made = make_model(random_bundle(small_symbol_spec(), 3), backend, limits);
     Model& model = **made;
     EngineOptions options;
     options.batch_values = batch_values;

@@ -29,10 +29,8 @@ float log_prob_of(uint64_t hash, int32_t value) {
 Spec fake_spec(int64_t positions, bool begins) {
   Spec spec;
   spec.name = "fake";
-  spec.layers = spec.heads = spec.query_size = spec.value_size = spec.width = 1;
   spec.vocabulary = 100;
   spec.positions = positions;
-  spec.position = positions == 0 ? PositionKind::kNone : PositionKind::kTable;
   spec.head = {HeadKind::kCategorical, 100, 0};
   if (begins) spec.begin = Begin{.value = 7, .histogram = {}};
   return spec;

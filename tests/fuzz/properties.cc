@@ -14,8 +14,8 @@
 #include "base/limits.h"
 #include "base/utf8.h"
 #include "models/bundle/bundle.h"
+#include "models/bundle/config.h"
 #include "models/bundle/safetensors.h"
-#include "models/spec.h"
 #include "models/text/tokenizer.h"
 #include "tests/models/bundle/bundle_writer.h"
 
@@ -48,29 +48,30 @@ int depth_of(const Json& tree) {
 }
 
 void check_sizes(const Spec& spec) {
+  const auto& sizes = sizes_of(spec);
   const auto within = [](int64_t size, int64_t most) { return size >= 1 && size <= most; };
-  check(within(spec.layers, kMaxLayers) && within(spec.width, kMaxWidth), "layers, width");
-  check(within(spec.ffn, kMaxWidth), "ffn");
-  check(within(spec.heads, kMaxWidth) && within(spec.query_size, kMaxWidth) &&
-            within(spec.value_size, kMaxWidth),
+  check(within(sizes.layers, kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
+  check(within(sizes.ffn, kMaxWidth), "ffn");
+  check(within(sizes.heads, kMaxWidth) && within(sizes.query_size, kMaxWidth) &&
+            within(sizes.value_size, kMaxWidth),
         "heads");
-  check(within(int64_t{spec.heads} * spec.query_size, kMaxWidth), "heads * query_size");
-  check(within(int64_t{spec.heads} * spec.value_size, kMaxWidth), "heads * value_size");
-  check(within(int64_t{spec.heads} * spec.feature_size(), kMaxWidth), "heads * feature_size");
-  check(!is_random(spec.feature_map) ||
-            (spec.features.map == spec.feature_map && spec.features.projections() > 0 &&
-             spec.features.temperature > 0 && spec.features.smoothing > 0),
+  check(within(int64_t{sizes.heads} * sizes.query_size, kMaxWidth), "heads * query_size");
+  check(within(int64_t{sizes.heads} * sizes.value_size, kMaxWidth), "heads * value_size");
+  check(within(int64_t{sizes.heads} * sizes.feature_size(), kMaxWidth), "heads * feature_size");
+  check(!is_random(sizes.feature_map) ||
+            (sizes.features.map == sizes.feature_map && sizes.features.projections() > 0 &&
+             sizes.features.temperature > 0 && sizes.features.smoothing > 0),
         "features");
-  check(is_random(spec.feature_map) || !spec.normalize, "normalize is of random features");
+  check(is_random(sizes.feature_map) || !sizes.normalize, "normalize is of random features");
   check(within(spec.vocabulary, kMaxVocabulary), "values");
-  check(spec.attention_eps > 0 && spec.attention_eps <= 1, "attention.eps");
-  check(spec.norm_eps > 0 && spec.norm_eps <= 1, "norm.eps");
+  check(sizes.attention_eps > 0 && sizes.attention_eps <= 1, "attention.eps");
+  check(sizes.norm_eps > 0 && sizes.norm_eps <= 1, "norm.eps");
   check(spec.positions >= 0 && spec.positions <= kMaxPositions, "positions");
-  check(spec.positions > 0 || spec.position != PositionKind::kTable, "a table has a length");
-  check(spec.value_width >= 1, "value_width");
-  const int beside = spec.combine == Combine::kAdd ? 0 : spec.position_width();
-  check(spec.value_width + beside == spec.width, "the input fills the width");
-  check(spec.position == PositionKind::kNone || spec.position_width() >= 1, "position_width");
+  check(spec.positions > 0 || sizes.position != PositionKind::kTable, "a table has a length");
+  check(sizes.value_width >= 1, "value_width");
+  const int beside = sizes.combine == Combine::kAdd ? 0 : sizes.position_width();
+  check(sizes.value_width + beside == sizes.width, "the input fills the width");
+  check(sizes.position == PositionKind::kNone || sizes.position_width() >= 1, "position_width");
   check(spec.head.values == spec.vocabulary, "head.values");
   const bool mixture = spec.head.kind == HeadKind::kMixtureOfLogistics;
   check(mixture ? within(spec.head.components, 256) && spec.vocabulary == 256
@@ -118,8 +119,9 @@ void check_derived(const Spec& spec) {
     if (tensor.name != "pos_embedding.pe" && !tensor.name.ends_with(".omega")) trained += elements;
   }
   check(trained == spec.parameters(), "parameters() counts the trained tensors");
-  const __int128 head = static_cast<__int128>(spec.feature_size()) * (spec.value_size + 1) * 4;
-  check(head * spec.layers * spec.heads == spec.state_bytes(), "state_bytes() does not overflow");
+  const auto& sizes = sizes_of(spec);
+  const __int128 head = static_cast<__int128>(sizes.feature_size()) * (sizes.value_size + 1) * 4;
+  check(head * sizes.layers * sizes.heads == spec.state_bytes(), "state_bytes() does not overflow");
 }
 
 void check_round_trip(const Spec& spec) {
@@ -127,7 +129,9 @@ void check_round_trip(const Spec& spec) {
   const Result<Spec> back = parse_spec(written, "back");
   check(back.ok(), "what spec_to_json() writes is a spec");
   check(spec_to_json(*back) == written, "reading and writing again changes nothing");
-  check(back->attention_eps == spec.attention_eps && back->norm_eps == spec.norm_eps, "eps");
+  const auto& sizes = sizes_of(spec);
+  const auto& again = sizes_of(*back);
+  check(again.attention_eps == sizes.attention_eps && again.norm_eps == sizes.norm_eps, "eps");
   check(back->symbols == spec.symbols, "symbols");
   check(back->text == spec.text, "text");
   check(back->begin.has_value() == spec.begin.has_value(), "begin");
@@ -310,12 +314,12 @@ std::vector<std::string> json_seeds() {
 
 std::vector<std::string> spec_seeds() {
   Spec plain = small_symbol_spec();
-  plain.position = PositionKind::kNone;
+  sizes_of(plain).position = PositionKind::kNone;
   plain.symbols.clear();
-  plain.final_norm = false;
+  sizes_of(plain).final_norm = false;
   Spec endless = small_image_spec();
   endless.image.reset();
-  endless.position = PositionKind::kSinusoidal;
+  sizes_of(endless).position = PositionKind::kSinusoidal;
   endless.positions = 0;
   std::vector<std::string> seeds;
   for (const Spec& spec : {small_image_spec(), small_symbol_spec(), small_text_spec(),

@@ -131,7 +131,7 @@ Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
 
 Golden run_model(const Bundle& bundle, Backend& backend, const std::vector<int32_t>& values) {
   RecordingBackend recorder(backend);
-  auto model = make_linear_transformer(bundle, recorder, kLimits);
+  auto model = make_model(bundle, recorder, kLimits);
   EXPECT_TRUE(model.ok());
   begin_sequence(*model.value(), 0, values[0]);
   Golden found;
@@ -210,7 +210,7 @@ TEST(Golden, TheGpuAgrees) {
   ASSERT_TRUE(backend.ok()) << backend.status().to_string();
   const auto agree = [&](const std::string& directory, const std::string& name, int count) {
     const Bundle bundle = load(directory);
-    const auto model = make_linear_transformer(bundle, **backend, kLimits);
+    const auto model = make_model(bundle, **backend, kLimits);
     ASSERT_TRUE(model.ok());
     for (const Golden& golden : load_golden(name, count)) {
       begin_sequence(**model, 0, golden.values[0]);
@@ -300,7 +300,7 @@ void expect_bits_per_dim(std::optional<Isa> isa, Precision precision, size_t cou
 }
 
 void expect_bits_per_dim(Backend& backend, Precision precision, size_t count, double tolerance) {
-  const auto model = make_linear_transformer(load("zoo/mnist-small"), backend, kLimits, precision);
+  const auto model = make_model(load("zoo/mnist-small"), backend, kLimits, precision);
   ASSERT_TRUE(model.ok());
   expect_bits_per_dim(**model, count, tolerance);
 }

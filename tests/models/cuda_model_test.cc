@@ -66,7 +66,7 @@ class CudaModelTest : public testing::TestWithParam<Case> {
   void expect_equals_the_cpu();
   std::unique_ptr<Model> make() { return make_on(*backend_); }
   std::unique_ptr<Model> make_on(Backend& backend) {
-    auto model = make_linear_transformer(bundle(), backend, kLimits, GetParam().precision);
+    auto model = make_model(bundle(), backend, kLimits, GetParam().precision);
     EXPECT_TRUE(model.ok());
     return std::move(*model);
   }
@@ -188,8 +188,8 @@ TEST(CudaModelChunks, EqualSteppingWhereverTheyAreCut) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * i % 251);
   const auto scored = [&](const CudaOptions& options, int cut) {
     const auto backend = make_on_host(options);
-    const auto model = make_linear_transformer(random_bundle(spec_of(true), 5), *backend,
-                                               {.slots = 4, .rows = 4, .values = 256, .steps = 1});
+    const auto model = make_model(random_bundle(spec_of(true), 5), *backend,
+                                  {.slots = 4, .rows = 4, .values = 256, .steps = 1});
     EXPECT_EQ((*model)->limits().chunk, options.chunks ? 64 : 1);
     begin_sequence(**model, 3, 1);
     std::vector<float> found = feed(**model, 3, values, cut, Want::kScores);
@@ -210,8 +210,8 @@ TEST(CudaModelChunks, EqualSteppingWhereverTheyAreCut) {
 
 TEST(CudaModelChunks, NeedRoomBehindTheDecodingRows) {
   const auto backend = make_on_host({.chunks = true});
-  const auto model = make_linear_transformer(random_bundle(spec_of(true), 5), *backend,
-                                             {.slots = 4, .rows = 4, .values = 67, .steps = 1});
+  const auto model = make_model(random_bundle(spec_of(true), 5), *backend,
+                                {.slots = 4, .rows = 4, .values = 67, .steps = 1});
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.status().code(), Code::kInvalidArgument);
   EXPECT_EQ(model.status().message(),
@@ -226,7 +226,7 @@ TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
       const auto generated = [&](const CudaOptions& options) {
         const auto backend = make_on_host(options);
         const auto model =
-            make_linear_transformer(random_bundle(spec_of(image), 5), *backend, kLimits, precision);
+            make_model(random_bundle(spec_of(image), 5), *backend, kLimits, precision);
         EXPECT_EQ((*model)->layout().numerics,
                   std::string("cuda/host/") + (precision == Precision::kFp32 ? "fp32" : "bf16") +
                       (options.replay ? "/step+replay8" : "/step") + "/state-fp32");
@@ -244,11 +244,11 @@ TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
 // Heads whose queries alone are more than a block's shared memory.
 TEST(CudaModelLimits, SizesTooLargeForTheGpuAreToldAtTheFirstStepAndStopNothing) {
   Spec spec = small_symbol_spec();
-  spec.heads = 1;
-  spec.query_size = 20'000;
+  sizes_of(spec).heads = 1;
+  sizes_of(spec).query_size = 20'000;
   const Bundle bundle = random_bundle(spec, 5);
   const std::unique_ptr<Backend> backend = make_on_host({});
-  auto model = make_linear_transformer(bundle, *backend, kLimits);
+  auto model = make_model(bundle, *backend, kLimits);
   ASSERT_TRUE(model.ok());
   begin_sequence(**model, 0, 1);
   const Row row = {0, {}, Want::kNext};

@@ -12,7 +12,7 @@ CpuModel make_cpu_model(const Bundle& bundle, const CpuOptions& options, const M
   auto backend = make_cpu_backend(options);
   check(backend.ok(), "the backend can be made");
   CpuModel made{std::move(backend).value(), nullptr};
-  auto model = make_linear_transformer(bundle, *made.backend, limits, precision);
+  auto model = make_model(bundle, *made.backend, limits, precision);
   check(model.ok(), "the model can be made");
   made.model = std::move(model).value();
   return made;

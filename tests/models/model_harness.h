@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "models/linear_transformer.h"
+#include "models/make_model.h"
 
 namespace runnel {
 

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/fused_network.h"
 
 namespace runnel {
 
-class RecordingBackend final : public Backend {
+class RecordingBackend final : public Backend, public FusedSteps {
  public:
   explicit RecordingBackend(Backend& to) : to_(to) {}
 
@@ -50,11 +51,12 @@ class RecordingBackend final : public Backend {
     }
     to_.score(kind, head, targets, log_probs);
   }
-  bool generates(const Network& network) const override { return to_.generates(network); }
-  void generate(Rows rows, const Network& network, Control* control, Emitted* emitted,
-                int64_t stride, int steps) override {
+  FusedSteps* fused() override { return to_.fused() == nullptr ? nullptr : this; }
+  bool takes(const FusedNetwork& network) const override { return to_.fused()->takes(network); }
+  void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
+                Emitted* emitted, int64_t stride, int steps) override {
     ++whole_batches;
-    to_.generate(rows, network, control, emitted, stride, steps);
+    to_.fused()->generate(rows, network, states, control, emitted, stride, steps);
   }
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }

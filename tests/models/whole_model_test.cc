@@ -26,47 +26,51 @@ constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps =
 // Widths that leave chunks and tiles over, and more blocks than heads.
 Spec image_spec() {
   Spec spec = small_image_spec();
+  LinearTransformerSpec& sizes = sizes_of(spec);
   spec.image.reset();
   spec.positions = 400;
-  spec.width = 96;
-  spec.value_width = 40;
-  spec.heads = 3;
-  spec.query_size = spec.value_size = 32;
-  spec.ffn = 160;
+  sizes.width = 96;
+  sizes.value_width = 40;
+  sizes.heads = 3;
+  sizes.query_size = sizes.value_size = 32;
+  sizes.ffn = 160;
   return spec;
 }
 Spec symbol_spec() {
   Spec spec = small_symbol_spec();
-  spec.layers = 3;
-  spec.width = spec.value_width = 32;
-  spec.heads = 5;
-  spec.query_size = spec.value_size = 32;
-  spec.ffn = 288;
-  spec.final_norm = false;
+  LinearTransformerSpec& sizes = sizes_of(spec);
+  sizes.layers = 3;
+  sizes.width = sizes.value_width = 32;
+  sizes.heads = 5;
+  sizes.query_size = sizes.value_size = 32;
+  sizes.ffn = 288;
+  sizes.final_norm = false;
   return spec;
 }
 Spec plain_spec() {
   Spec spec = symbol_spec();
-  spec.layers = 1;
-  spec.position = PositionKind::kNone;
-  spec.activation = Activation::kRelu;
-  spec.final_norm = true;
+  LinearTransformerSpec& sizes = sizes_of(spec);
+  sizes.layers = 1;
+  sizes.position = PositionKind::kNone;
+  sizes.activation = Activation::kRelu;
+  sizes.final_norm = true;
   return spec;
 }
 // The paper's, but for the number of layers.
 Spec paper_spec() {
   Spec spec = image_spec();
-  spec.layers = 1;
-  spec.width = 256;
-  spec.value_width = 128;
-  spec.heads = 8;
-  spec.ffn = 1024;
+  LinearTransformerSpec& sizes = sizes_of(spec);
+  sizes.layers = 1;
+  sizes.width = 256;
+  sizes.value_width = 128;
+  sizes.heads = 8;
+  sizes.ffn = 1024;
   spec.head.components = 10;
   return spec;
 }
 
 std::unique_ptr<Model> model_on(Backend& backend, const Spec& spec) {
-  auto made = make_linear_transformer(random_bundle(spec, 5), backend, kLimits, Precision::kBf16);
+  auto made = make_model(random_bundle(spec, 5), backend, kLimits, Precision::kBf16);
   EXPECT_TRUE(made.ok());
   return std::move(made).value();
 }
@@ -187,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
 int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions& options) {
   cuda::DeviceBackend<HostDevice> device(options, ThreadOrder::kForward);
   RecordingBackend backend(device);
-  auto model = make_linear_transformer(random_bundle(spec, 5), backend, kLimits, precision);
+  auto model = make_model(random_bundle(spec, 5), backend, kLimits, precision);
   run(**model, {3}, 1, 1);
   return backend.whole_batches;
 }
@@ -200,7 +204,7 @@ TEST(WholeModel, IsForSizesThatFit) {
   EXPECT_EQ(batches_taken_whole(image_spec(), Precision::kBf16, {.whole = false}), 0);
   EXPECT_EQ(batches_taken_whole(small_symbol_spec(), Precision::kBf16, {}), 0);
   Spec wide = plain_spec();
-  wide.width = wide.value_width = 288;
+  sizes_of(wide).width = sizes_of(wide).value_width = 288;
   EXPECT_EQ(batches_taken_whole(wide, Precision::kBf16, {}), 0);
 }
 

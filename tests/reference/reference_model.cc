@@ -112,13 +112,17 @@ double sinusoid(int64_t position, int column, int width) {
   return column % 2 == 0 ? std::sin(angle) : std::cos(angle);
 }
 
-Model::Model(Spec spec, Tensors tensors) : spec_(std::move(spec)), tensors_(std::move(tensors)) {}
+Model::Model(Spec spec, Tensors tensors)
+    : spec_(std::move(spec)),
+      sizes_(std::get<LinearTransformerSpec>(spec_.model)),
+      tensors_(std::move(tensors)) {}
 
 State Model::fresh() const {
-  const HeadState head = {Vector(static_cast<size_t>(spec_.feature_size()) * spec_.value_size, 0.0),
-                          Vector(spec_.feature_size(), 0.0)};
+  const HeadState head = {
+      Vector(static_cast<size_t>(sizes_.feature_size()) * sizes_.value_size, 0.0),
+      Vector(sizes_.feature_size(), 0.0)};
   State state;
-  state.layers.assign(spec_.layers, std::vector<HeadState>(spec_.heads, head));
+  state.layers.assign(sizes_.layers, std::vector<HeadState>(sizes_.heads, head));
   return state;
 }
 
@@ -133,18 +137,18 @@ Vector Model::project(const std::string& name, const Vector& x) const {
 }
 
 Vector Model::norm(const std::string& name, const Vector& x) const {
-  return layer_norm(x, tensor(name + ".weight"), tensor(name + ".bias"), spec_.norm_eps);
+  return layer_norm(x, tensor(name + ".weight"), tensor(name + ".bias"), sizes_.norm_eps);
 }
 
 Vector Model::embed(int32_t value, int64_t position) const {
   const auto& values = tensor("value_embedding.weight");
-  const auto begin = values.begin() + int64_t{value} * spec_.value_width;
-  Vector x(begin, begin + spec_.value_width);
-  for (int c = 0; c < spec_.position_width(); ++c) {
-    const double at = spec_.position == PositionKind::kTable
-                          ? tensor("pos_embedding.pe").at(position * spec_.position_width() + c)
-                          : sinusoid(position, c, spec_.position_width());
-    if (spec_.combine == Combine::kAdd) {
+  const auto begin = values.begin() + int64_t{value} * sizes_.value_width;
+  Vector x(begin, begin + sizes_.value_width);
+  for (int c = 0; c < sizes_.position_width(); ++c) {
+    const double at = sizes_.position == PositionKind::kTable
+                          ? tensor("pos_embedding.pe").at(position * sizes_.position_width() + c)
+                          : sinusoid(position, c, sizes_.position_width());
+    if (sizes_.combine == Combine::kAdd) {
       x[c] += at;
     } else {
       x.push_back(at);
@@ -155,14 +159,14 @@ Vector Model::embed(int32_t value, int64_t position) const {
 
 // phi of one head's query or key.
 Vector Model::features(const std::string& layer, const Vector& x, int head) const {
-  if (is_random(spec_.feature_map)) {
+  if (is_random(sizes_.feature_map)) {
     const std::string map = layer + ".attention.inner_attention.feature_map";
     const float* const sigma =
-        spec_.normalize ? tensor(map + ".sigma").data() + head * x.size() : nullptr;
-    return random_features(spec_.features, x, tensor(map + ".omega").data(), sigma);
+        sizes_.normalize ? tensor(map + ".sigma").data() + head * x.size() : nullptr;
+    return random_features(sizes_.features, x, tensor(map + ".omega").data(), sigma);
   }
   Vector y = x;
-  for (double& value : y) value = phi(spec_.feature_map, value);
+  for (double& value : y) value = phi(sizes_.feature_map, value);
   return y;
 }
 
@@ -174,15 +178,15 @@ Vector Model::attention(const std::string& layer, const Vector& x,
   const auto part = [](const Vector& all, int head, int size) {
     return Vector(all.begin() + int64_t{head} * size, all.begin() + int64_t{head + 1} * size);
   };
-  const Vector gates = spec_.gate ? project(layer + ".attention.gate", x) : Vector();
+  const Vector gates = sizes_.gate ? project(layer + ".attention.gate", x) : Vector();
   Vector joined;
-  for (int h = 0; h < spec_.heads; ++h) {
+  for (int h = 0; h < sizes_.heads; ++h) {
     std::optional<double> gate;
-    if (spec_.gate) gate = 1 / (1 + std::exp(-gates[h]));
+    if (sizes_.gate) gate = 1 / (1 + std::exp(-gates[h]));
     const Vector y =
-        attention_step(features(layer, part(q, h, spec_.query_size), h),
-                       features(layer, part(k, h, spec_.query_size), h),
-                       part(v, h, spec_.value_size), gate, spec_.attention_eps, heads[h]);
+        attention_step(features(layer, part(q, h, sizes_.query_size), h),
+                       features(layer, part(k, h, sizes_.query_size), h),
+                       part(v, h, sizes_.value_size), gate, sizes_.attention_eps, heads[h]);
     joined.insert(joined.end(), y.begin(), y.end());
   }
   return project(layer + ".attention.out_projection", joined);
@@ -194,14 +198,14 @@ Vector Model::forward(int32_t value, State& state) const {
     return a;
   };
   Vector x = embed(value, state.position);
-  for (int i = 0; i < spec_.layers; ++i) {
+  for (int i = 0; i < sizes_.layers; ++i) {
     const std::string layer = "transformer.layers." + std::to_string(i);
     x = norm(layer + ".norm1", sum(x, attention(layer, x, state.layers[i])));
     Vector hidden = project(layer + ".linear1", x);
-    for (double& h : hidden) h = activate(spec_.activation, h);
+    for (double& h : hidden) h = activate(sizes_.activation, h);
     x = norm(layer + ".norm2", sum(x, project(layer + ".linear2", hidden)));
   }
-  if (spec_.final_norm) x = norm("transformer.norm", x);
+  if (sizes_.final_norm) x = norm("transformer.norm", x);
   ++state.position;
   return project("predictor", x);
 }

@@ -76,6 +76,7 @@ class Model {
   Vector attention(const std::string& layer, const Vector& x, std::vector<HeadState>& heads) const;
 
   Spec spec_;
+  LinearTransformerSpec sizes_;
   Tensors tensors_;
 };
 

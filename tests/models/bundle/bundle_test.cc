@@ -20,17 +20,17 @@ using testing::HasSubstr;
 // Specs that between them have every choice that changes a tensor.
 std::vector<Spec> all_kinds() {
   Spec plain = small_symbol_spec();  // nothing optional
-  plain.position = PositionKind::kNone;
-  plain.final_norm = false;
+  sizes_of(plain).position = PositionKind::kNone;
+  sizes_of(plain).final_norm = false;
   plain.symbols.clear();
   plain.begin.reset();
   Spec added = small_symbol_spec();  // an added table
-  added.position = PositionKind::kTable;
+  sizes_of(added).position = PositionKind::kTable;
   added.positions = 9;
   Spec odd = small_image_spec();  // every size another one
-  odd.query_size = 5;
-  odd.value_size = 7;
-  odd.value_width = 23;
+  sizes_of(odd).query_size = 5;
+  sizes_of(odd).value_size = 7;
+  sizes_of(odd).value_width = 23;
   return {small_image_spec(),
           small_symbol_spec(),
           small_text_spec(),
@@ -64,8 +64,8 @@ TEST(Bundle, LoadsWhatWasWritten) {
 TEST(Bundle, TensorsHaveTheNamesOfFastTransformers) {
   std::map<std::string, std::vector<int64_t>> shapes;
   Spec spec = small_image_spec();
-  spec.query_size = 5;
-  spec.value_size = 7;
+  sizes_of(spec).query_size = 5;
+  sizes_of(spec).value_size = 7;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     EXPECT_TRUE(shapes.emplace(tensor.name, tensor.shape).second) << tensor.name;
   }

@@ -121,16 +121,17 @@ TempDir::~TempDir() {
 
 Spec small_image_spec() {
   Spec spec;
+  LinearTransformerSpec& sizes = sizes_of(spec);
   spec.name = "small-image";
-  spec.layers = 2;
-  spec.width = 24;
-  spec.heads = 3;
-  spec.query_size = 8;
-  spec.value_size = 8;
-  spec.ffn = 40;
+  sizes.layers = 2;
+  sizes.width = 24;
+  sizes.heads = 3;
+  sizes.query_size = 8;
+  sizes.value_size = 8;
+  sizes.ffn = 40;
   spec.vocabulary = 256;
-  spec.value_width = 12;
-  spec.position = PositionKind::kTable;
+  sizes.value_width = 12;
+  sizes.position = PositionKind::kTable;
   spec.positions = 19;
   spec.head = {HeadKind::kMixtureOfLogistics, 256, 3};
   spec.begin = Begin{};
@@ -140,18 +141,19 @@ Spec small_image_spec() {
 
 Spec small_symbol_spec() {
   Spec spec;
+  LinearTransformerSpec& sizes = sizes_of(spec);
   spec.name = "small-symbols";
-  spec.layers = 2;
-  spec.width = 20;
-  spec.heads = 2;
-  spec.query_size = 6;
-  spec.value_size = 5;
-  spec.ffn = 33;
-  spec.activation = Activation::kGelu;
+  sizes.layers = 2;
+  sizes.width = 20;
+  sizes.heads = 2;
+  sizes.query_size = 6;
+  sizes.value_size = 5;
+  sizes.ffn = 33;
+  sizes.activation = Activation::kGelu;
   spec.vocabulary = 11;
-  spec.combine = Combine::kAdd;
-  spec.value_width = 20;
-  spec.position = PositionKind::kSinusoidal;
+  sizes.combine = Combine::kAdd;
+  sizes.value_width = 20;
+  sizes.position = PositionKind::kSinusoidal;
   spec.head = {HeadKind::kCategorical, 11, 0};
   spec.symbols = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "\n"};
   spec.begin = Begin{0, {0.25F, 0.125F, 0.0F, 0.125F, 0.125F, 0.125F, 0.125F, 0.125F, 0, 0, 0}};
@@ -171,14 +173,15 @@ Spec small_text_spec() {
 
 Spec small_gated_spec() {
   Spec spec = small_symbol_spec();
+  LinearTransformerSpec& sizes = sizes_of(spec);
   spec.name = "small-gated";
-  spec.feature_map = FeatureMap::kSmoothedFourier;
-  spec.features.map = spec.feature_map;
-  spec.features.count = 12;
-  spec.features.temperature = 0.3F;
-  spec.features.smoothing = 0.5F;
-  spec.normalize = true;
-  spec.gate = true;
+  sizes.feature_map = FeatureMap::kSmoothedFourier;
+  sizes.features.map = sizes.feature_map;
+  sizes.features.count = 12;
+  sizes.features.temperature = 0.3F;
+  sizes.features.smoothing = 0.5F;
+  sizes.normalize = true;
+  sizes.gate = true;
   return spec;
 }
 
@@ -187,7 +190,7 @@ TensorMap random_tensors(const Spec& spec, uint64_t seed) {
   TensorMap tensors;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     tensors[tensor.name] = tensor.name == "pos_embedding.pe"
-                               ? sinusoids(spec.positions, spec.position_width())
+                               ? sinusoids(spec.positions, sizes_of(spec).position_width())
                                : random_tensor(tensor, normal);
   }
   return tensors;

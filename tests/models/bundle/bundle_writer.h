@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/bundle/bundle.h"
+#include "models/bundle/config.h"
 #include "models/bundle/safetensors.h"
 #include "models/spec.h"
 
@@ -30,6 +31,14 @@ class TempDir {
  private:
   std::string path_;
 };
+
+// The family part of a linear transformer's spec.
+inline LinearTransformerSpec& sizes_of(Spec& spec) {
+  return std::get<LinearTransformerSpec>(spec.model);
+}
+inline const LinearTransformerSpec& sizes_of(const Spec& spec) {
+  return std::get<LinearTransformerSpec>(spec.model);
+}
 
 // A 5 x 4 grey image: 2 layers of width 24, 3 heads of 8, table positions beside the value
 // embedding, relu, a mixture of 3 logistics over 256 values, begin value 0.

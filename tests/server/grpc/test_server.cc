@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "models/linear_transformer.h"
+#include "models/make_model.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -34,7 +34,7 @@ ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& 
   EXPECT_TRUE(backend.ok());
   served.tokenizer = bundle.tokenizer;
   served.backend = std::move(*backend);
-  auto model = make_linear_transformer(bundle, *served.backend, limits);
+  auto model = make_model(bundle, *served.backend, limits);
   EXPECT_TRUE(model.ok());
   served.engine = std::make_unique<Engine>(std::move(*model), options, real_clock());
   served.info = describe_model(served.name, bundle, *served.engine);

@@ -1,5 +1,3 @@
-#include "models/spec.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 
 #include "base/limits.h"
 #include "models/bundle/bundle.h"
+#include "models/spec.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -62,22 +61,23 @@ TEST(Spec, ReadsAnImageModel) {
   const Result<Spec> spec = parse_spec(kImage, kFile);
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_EQ(spec->name, "mnist");
-  EXPECT_EQ(spec->layers, 4);
-  EXPECT_EQ(spec->width, 128);
-  EXPECT_EQ(spec->heads, 4);
-  EXPECT_EQ(spec->query_size, 32);
-  EXPECT_EQ(spec->value_size, 32);
-  EXPECT_EQ(spec->ffn, 512);
-  EXPECT_EQ(spec->feature_map, FeatureMap::kElu);
-  EXPECT_EQ(spec->attention_eps, 1e-6F);
-  EXPECT_EQ(spec->norm_eps, 1e-5F);
-  EXPECT_TRUE(spec->final_norm);
-  EXPECT_EQ(spec->activation, Activation::kRelu);
+  const LinearTransformerSpec& sizes = sizes_of(*spec);
+  EXPECT_EQ(sizes.layers, 4);
+  EXPECT_EQ(sizes.width, 128);
+  EXPECT_EQ(sizes.heads, 4);
+  EXPECT_EQ(sizes.query_size, 32);
+  EXPECT_EQ(sizes.value_size, 32);
+  EXPECT_EQ(sizes.ffn, 512);
+  EXPECT_EQ(sizes.feature_map, FeatureMap::kElu);
+  EXPECT_EQ(sizes.attention_eps, 1e-6F);
+  EXPECT_EQ(sizes.norm_eps, 1e-5F);
+  EXPECT_TRUE(sizes.final_norm);
+  EXPECT_EQ(sizes.activation, Activation::kRelu);
   EXPECT_EQ(spec->vocabulary, 256);
-  EXPECT_EQ(spec->combine, Combine::kConcat);
-  EXPECT_EQ(spec->value_width, 64);
-  EXPECT_EQ(spec->position_width(), 64);
-  EXPECT_EQ(spec->position, PositionKind::kTable);
+  EXPECT_EQ(sizes.combine, Combine::kConcat);
+  EXPECT_EQ(sizes.value_width, 64);
+  EXPECT_EQ(sizes.position_width(), 64);
+  EXPECT_EQ(sizes.position, PositionKind::kTable);
   EXPECT_EQ(spec->positions, 783);
   EXPECT_EQ(spec->max_length(), 784);
   EXPECT_EQ(spec->head.kind, HeadKind::kMixtureOfLogistics);
@@ -97,12 +97,13 @@ TEST(Spec, ReadsASymbolModelWithDefaults) {
   const Result<Spec> spec = parse_spec(kSymbols, kFile);
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_EQ(spec->name, "tiny.lm_2-a");
-  EXPECT_EQ(spec->attention_eps, 1e-6F);
-  EXPECT_EQ(spec->norm_eps, 1e-5F);
-  EXPECT_TRUE(spec->final_norm);
-  EXPECT_EQ(spec->activation, Activation::kGelu);
-  EXPECT_EQ(spec->combine, Combine::kAdd);
-  EXPECT_EQ(spec->position_width(), 20);
+  const LinearTransformerSpec& sizes = sizes_of(*spec);
+  EXPECT_EQ(sizes.attention_eps, 1e-6F);
+  EXPECT_EQ(sizes.norm_eps, 1e-5F);
+  EXPECT_TRUE(sizes.final_norm);
+  EXPECT_EQ(sizes.activation, Activation::kGelu);
+  EXPECT_EQ(sizes.combine, Combine::kAdd);
+  EXPECT_EQ(sizes.position_width(), 20);
   EXPECT_EQ(spec->positions, 0);
   EXPECT_EQ(spec->max_length(), 0);
   EXPECT_EQ(spec->head.kind, HeadKind::kCategorical);
@@ -740,16 +741,18 @@ TEST(Spec, HistogramSumsToOne) {
 }
 
 void expect_same(const Spec& a, const Spec& b) {
+  const LinearTransformerSpec& of_a = sizes_of(a);
+  const LinearTransformerSpec& of_b = sizes_of(b);
   EXPECT_EQ(spec_to_json(a), spec_to_json(b));
   EXPECT_EQ(a.name, b.name);
-  EXPECT_EQ(a.attention_eps, b.attention_eps);
-  EXPECT_EQ(a.norm_eps, b.norm_eps);
+  EXPECT_EQ(of_a.attention_eps, of_b.attention_eps);
+  EXPECT_EQ(of_a.norm_eps, of_b.norm_eps);
   EXPECT_EQ(a.symbols, b.symbols);
   EXPECT_EQ(a.state_bytes(), b.state_bytes());
   EXPECT_EQ(a.parameters(), b.parameters());
-  EXPECT_EQ(a.features.temperature, b.features.temperature);
-  EXPECT_EQ(a.features.smoothing, b.features.smoothing);
-  EXPECT_EQ(a.features.kernel, b.features.kernel);
+  EXPECT_EQ(of_a.features.temperature, of_b.features.temperature);
+  EXPECT_EQ(of_a.features.smoothing, of_b.features.smoothing);
+  EXPECT_EQ(of_a.features.kernel, of_b.features.kernel);
   ASSERT_EQ(a.begin.has_value(), b.begin.has_value());
   if (!a.begin.has_value()) return;
   EXPECT_EQ(a.begin->value, b.begin->value);
@@ -758,9 +761,9 @@ void expect_same(const Spec& a, const Spec& b) {
 
 TEST(Spec, WritesWhatItReads) {
   Spec odd = small_symbol_spec();
-  odd.attention_eps = std::nextafterf(3e-7F, 1.0F);
-  odd.norm_eps = 0x1p-149F;  // the smallest float
-  odd.final_norm = false;
+  sizes_of(odd).attention_eps = std::nextafterf(3e-7F, 1.0F);
+  sizes_of(odd).norm_eps = 0x1p-149F;  // the smallest float
+  sizes_of(odd).final_norm = false;
   odd.symbols[3] = std::string("\0\x01\"\\\x7f\xe2\x82\xac", 8);
   std::vector<float> weights(11);
   std::iota(weights.begin(), weights.end(), 0.1F);
@@ -769,9 +772,10 @@ TEST(Spec, WritesWhatItReads) {
   for (float& weight : weights) weight = static_cast<float>(weight / sum);
   odd.begin->histogram = weights;
   Spec generalized = small_gated_spec();
-  generalized.feature_map = generalized.features.map = FeatureMap::kGeneralized;
-  generalized.features.smoothing = 1.0F;
-  generalized.features.kernel = Activation::kGelu;
+  LinearTransformerSpec& of_kernel = sizes_of(generalized);
+  of_kernel.feature_map = of_kernel.features.map = FeatureMap::kGeneralized;
+  of_kernel.features.smoothing = 1.0F;
+  of_kernel.features.kernel = Activation::kGelu;
   for (const Spec& spec :
        {small_image_spec(), small_symbol_spec(), odd, small_gated_spec(), generalized}) {
     const Result<Spec> back = parse_spec(spec_to_json(spec), kFile);
@@ -785,19 +789,21 @@ TEST(Spec, RandomFeaturesHaveTheTemperatureOfFastTransformers) {
   tree["model"]["attention"] = {{"feature_map", "smoothed_fourier"}, {"features", 12}};
   const Result<Spec> smoothed = parse_spec(tree.dump(), kFile);
   ASSERT_TRUE(smoothed.ok()) << smoothed.status().message();
-  EXPECT_FLOAT_EQ(smoothed->features.temperature, 1 / std::sqrt(7.0F));
-  EXPECT_EQ(smoothed->features.smoothing, 1.0F);
-  EXPECT_EQ(smoothed->feature_size(), 11);
+  const LinearTransformerSpec& sizes = sizes_of(*smoothed);
+  EXPECT_FLOAT_EQ(sizes.features.temperature, 1 / std::sqrt(7.0F));
+  EXPECT_EQ(sizes.features.smoothing, 1.0F);
+  EXPECT_EQ(sizes.feature_size(), 11);
   EXPECT_EQ(smoothed->state_bytes(), 2 * 3 * (11 * 5 + 11) * 4);
-  EXPECT_FALSE(smoothed->gate || smoothed->normalize);
+  EXPECT_FALSE(sizes.gate || sizes.normalize);
   tree["model"]["attention"] = {
       {"feature_map", "generalized"}, {"features", 12}, {"kernel", "gelu"}, {"gate", true}};
   const Result<Spec> generalized = parse_spec(tree.dump(), kFile);
   ASSERT_TRUE(generalized.ok()) << generalized.status().message();
-  EXPECT_EQ(generalized->features.temperature, 1.0F);
-  EXPECT_EQ(generalized->features.kernel, Activation::kGelu);
-  EXPECT_EQ(generalized->feature_size(), 12);
-  EXPECT_TRUE(generalized->gate);
+  const LinearTransformerSpec& of_kernel = sizes_of(*generalized);
+  EXPECT_EQ(of_kernel.features.temperature, 1.0F);
+  EXPECT_EQ(of_kernel.features.kernel, Activation::kGelu);
+  EXPECT_EQ(of_kernel.feature_size(), 12);
+  EXPECT_TRUE(of_kernel.gate);
 }
 
 TEST(Spec, ParametersAreTheTrainedTensors) {

@@ -1,13 +1,12 @@
 // The model as the scheduler sees it: contracts that hold to the byte, on every instruction set.
 
-#include "models/linear_transformer.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "base/check.h"
 #include "models/begin.h"
+#include "models/make_model.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -234,11 +233,12 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>>
     static const Bundle bundle = [] {
       Spec spec = small_image_spec();
       spec.image.reset();
-      spec.width = 256;
-      spec.heads = 8;
-      spec.query_size = spec.value_size = 32;
-      spec.ffn = 512;
-      spec.value_width = 128;
+      LinearTransformerSpec& sizes = sizes_of(spec);
+      sizes.width = 256;
+      sizes.heads = 8;
+      sizes.query_size = sizes.value_size = 32;
+      sizes.ffn = 512;
+      sizes.value_width = 128;
       spec.positions = 400;
       return random_bundle(spec, 6);
     }();
@@ -297,31 +297,6 @@ INSTANTIATE_TEST_SUITE_P(, LargeModelTest,
                            return std::string(isa_name(std::get<0>(info.param))) +
                                   precision_name(std::get<1>(info.param));
                          });
-
-TEST(LinearTransformer, TooManySlotsForTheMemoryIsAnErrorThatSaysSo) {
-  const auto backend = make_cpu_backend({});
-  ASSERT_TRUE(backend.ok());
-  Spec spec = small_image_spec();
-  const auto model = make_linear_transformer(
-      random_bundle(spec, 1), **backend, {.slots = 1 << 30, .rows = 1, .values = 1, .steps = 1});
-  ASSERT_FALSE(model.ok());
-  EXPECT_EQ(model.status().code(), Code::kResourceExhausted);
-  EXPECT_NE(model.status().message().find("lower the number of sessions"), std::string::npos);
-}
-
-TEST(Begin, AValueOrOneDrawnFromTheHistogram) {
-  EXPECT_EQ(begin_value({.value = 7, .histogram = {}}, 1, 0), 7);
-  Begin begin{.value = 0, .histogram = std::vector<float>(256, 0.0F)};
-  begin.histogram[10] = 0.25F;
-  begin.histogram[200] = 0.75F;
-  int low = 0;
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
-    const int32_t value = begin_value(begin, seed, 3);
-    ASSERT_TRUE(value == 10 || value == 200);
-    low += value == 10 ? 1 : 0;
-  }
-  EXPECT_NEAR(low, 1000, 120);  // more than four standard deviations
-}
 
 }  // namespace
 }  // namespace runnel

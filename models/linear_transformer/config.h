@@ -1,0 +1,19 @@
+// The linear transformer's part of config.json, the key "model". Internal to models/.
+#pragma once
+
+#include "base/json_fields.h"
+#include "models/spec.h"
+
+namespace runnel {
+
+// Reads "model" of the root into spec.model, spec.positions and spec.head; what is wrong goes to
+// `faults`. The spec's vocabulary has been read.
+void read_linear_transformer(const Fields& root, Faults& faults, Spec& spec);
+
+// What read_linear_transformer() reads. `sizes` are those of `spec`.
+OrderedJson model_to_json(const LinearTransformerSpec& sizes, const Spec& spec);
+
+// As config.json has it: "elu", ...
+const char* feature_map_name(FeatureMap map);
+
+}  // namespace runnel

@@ -1,0 +1,266 @@
+#include "models/linear_transformer/network.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/fused_network.h"
+#include "models/matrix.h"
+
+namespace runnel {
+namespace {
+
+struct NormWeights {
+  Matrix scale, shift;
+  float eps = 0.0F;
+  Norm norm() const { return {scale.view, shift.view, eps}; }
+};
+
+struct Layer {
+  Weight qkv;  // the projections side by side: columns q, k, v and, if there is one, the gate
+  Weight out;
+  Matrix omega, sigma;  // of a random feature map
+  NormWeights norm1;
+  Weight linear1;
+  Weight linear2;
+  NormWeights norm2;
+};
+
+// Reads a bundle's tensors into the backend.
+class Loader {
+ public:
+  Loader(const LinearTransformerSpec& sizes, const Bundle& bundle, Backend& backend,
+         Precision precision)
+      : sizes_(sizes), bundle_(bundle), backend_(backend), precision_(precision) {}
+
+  const std::vector<float>& tensor(const std::string& name) const {
+    const auto it = bundle_.tensors.find(name);
+    check(it != bundle_.tensors.end(), "load_bundle() has checked the names");
+    return it->second;
+  }
+
+  Matrix matrix(const std::string& name, int rows, int cols) const {
+    const std::vector<float>& from = tensor(name);
+    Matrix matrix = make_matrix(backend_, DType::kF32, rows, cols, Memory::kDevice);
+    check(from.size() == static_cast<size_t>(rows) * cols, "load_bundle() has checked the shapes");
+    backend_.copy(host_span(from), matrix.buffer.span());
+    return matrix;
+  }
+
+  NormWeights norm(const std::string& name) const {
+    const int width = sizes_.width;
+    return {matrix(name + ".weight", 1, width), matrix(name + ".bias", 1, width), sizes_.norm_eps};
+  }
+
+  // One weight whose outputs are those of the named layers, one after the other.
+  Weight linear(const std::vector<std::string>& names, int in, Precision precision) const {
+    std::vector<float> weight;
+    std::vector<float> bias;
+    for (const std::string& name : names) {
+      const auto& w = tensor(name + ".weight");
+      const auto& b = tensor(name + ".bias");
+      weight.insert(weight.end(), w.begin(), w.end());
+      bias.insert(bias.end(), b.begin(), b.end());
+    }
+    const int out = static_cast<int>(bias.size());
+    return backend_.pack({weight.data(), out, in}, {bias.data(), 1, out}, precision);
+  }
+
+  Layer layer(int index) const {
+    const std::string name = "transformer.layers." + std::to_string(index);
+    const std::string attention = name + ".attention.";
+    Layer layer;
+    std::vector<std::string> projections = {attention + "query_projection",
+                                            attention + "key_projection",
+                                            attention + "value_projection"};
+    if (sizes_.gate) projections.push_back(attention + "gate");
+    layer.qkv = linear(projections, sizes_.width, precision_);
+    const std::string map = attention + "inner_attention.feature_map.";
+    if (is_random(sizes_.feature_map)) {
+      layer.omega = matrix(map + "omega", sizes_.query_size, sizes_.features.projections());
+    }
+    if (sizes_.normalize) layer.sigma = matrix(map + "sigma", sizes_.heads, sizes_.query_size);
+    layer.out =
+        linear({attention + "out_projection"}, sizes_.heads * sizes_.value_size, precision_);
+    layer.norm1 = norm(name + ".norm1");
+    layer.linear1 = linear({name + ".linear1"}, sizes_.width, precision_);
+    layer.linear2 = linear({name + ".linear2"}, sizes_.ffn,
+                           index + 1 == sizes_.layers ? last_precision() : precision_);
+    layer.norm2 = norm(name + ".norm2");
+    return layer;
+  }
+
+  Weight predictor() const { return linear({"predictor"}, sizes_.width, last_precision()); }
+
+  // Of the last products. Nothing behind them evens their rounding out, and logistics are narrow:
+  // in bf16 it would cost an image several times the bits that all other rounding does.
+  Precision last_precision() const {
+    return bundle_.spec.head.kind == HeadKind::kCategorical ? precision_ : Precision::kFp32;
+  }
+
+  // The backend only reads from a span that it copies from.
+  template <typename T>
+  static Span host_span(const std::vector<T>& from) {
+    return {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(from.data())),
+            static_cast<int64_t>(from.size() * sizeof(T))};
+  }
+
+ private:
+  const LinearTransformerSpec& sizes_;
+  const Bundle& bundle_;
+  Backend& backend_;
+  const Precision precision_;
+};
+
+class LinearTransformer final : public Network {
+ public:
+  LinearTransformer(const LinearTransformerSpec& sizes, const Bundle& bundle, Backend& backend,
+                    const ModelLimits& limits, Precision precision);
+
+  int64_t state_bytes() const override { return layer_bytes_ * sizes_.layers; }
+  void forward(const Run& run) const override;
+  bool fused() const override { return fused_; }
+  void steps(const Run& run, Emitted* emitted, int64_t stride, int steps) const override;
+
+ private:
+  void allocate_activations(Backend& backend, int inputs);
+  FusedNetwork fused_network(const Head& head) const;
+  void attention(const Run& run, const Layer& layer, int64_t offset) const;
+  void feed_forward(const Run& run, const Layer& layer) const;
+
+  const LinearTransformerSpec sizes_;
+  Recurrence recurrence_;
+  int64_t layer_bytes_;  // of a state
+
+  Matrix value_table_, position_table_;
+  Embedding embedding_;
+  std::vector<Layer> layers_;
+  NormWeights final_norm_;
+  Weight predictor_;
+
+  // Activations at the largest batch.
+  Matrix x_, qkv_, features_, attended_, hidden_, projected_;
+
+  // All of this as one kernel of the device, where it has one for these sizes.
+  FusedNetwork network_;
+  bool fused_ = false;
+};
+
+LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const Bundle& bundle,
+                                     Backend& backend, const ModelLimits& limits,
+                                     Precision precision)
+    : sizes_(sizes),
+      recurrence_{.map = is_random(sizes.feature_map) ? FeatureMap::kNone : sizes.feature_map,
+                  .gated = sizes.gate,
+                  .heads = sizes.heads,
+                  .dk = sizes.feature_size(),
+                  .dv = sizes.value_size,
+                  .eps = sizes.attention_eps},
+      layer_bytes_(backend.state_bytes(recurrence_)) {
+  const Spec& spec = bundle.spec;
+  const Loader loader(sizes, bundle, backend, precision);
+  value_table_ = loader.matrix("value_embedding.weight", spec.vocabulary, sizes.value_width);
+  if (sizes.position == PositionKind::kTable) {
+    position_table_ =
+        loader.matrix("pos_embedding.pe", static_cast<int>(spec.positions), sizes.position_width());
+  }
+  embedding_ = {value_table_.view, position_table_.view, sizes.position, sizes.combine,
+                sizes.position_width()};
+  for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
+  if (sizes.final_norm) final_norm_ = loader.norm("transformer.norm");
+  predictor_ = loader.predictor();
+  allocate_activations(backend, limits.values);
+  network_ = fused_network(spec.head);
+  fused_ = backend.fused() != nullptr && backend.fused()->takes(network_);
+}
+
+void LinearTransformer::allocate_activations(Backend& backend, int inputs) {
+  const auto device = [&](int cols) {
+    return make_matrix(backend, DType::kF32, inputs, cols, Memory::kDevice);
+  };
+  x_ = device(sizes_.width);
+  projected_ = device(sizes_.width);
+  qkv_ = device(sizes_.heads * (2 * sizes_.query_size + sizes_.value_size + (sizes_.gate ? 1 : 0)));
+  if (is_random(sizes_.feature_map)) features_ = device(2 * sizes_.heads * sizes_.feature_size());
+  attended_ = device(sizes_.heads * sizes_.value_size);
+  hidden_ = device(sizes_.ffn);
+}
+
+FusedNetwork LinearTransformer::fused_network(const Head& head) const {
+  FusedNetwork network;
+  network.embedding = embedding_;
+  network.width = sizes_.width;
+  for (const Layer& layer : layers_) {
+    network.layers.push_back({&layer.qkv, &layer.out, layer.norm1.norm(), &layer.linear1,
+                              &layer.linear2, layer.norm2.norm()});
+  }
+  network.recurrence = recurrence_;
+  network.activation = sizes_.activation;
+  if (sizes_.final_norm) network.final_norm = final_norm_.norm();
+  network.predictor = &predictor_;
+  network.head = head;
+  network.layer_bytes = layer_bytes_;
+  return network;
+}
+
+void LinearTransformer::steps(const Run& run, Emitted* emitted, int64_t stride, int steps) const {
+  run.lane.fused()->generate(run.rows, network_, run.states, run.control, emitted, stride, steps);
+}
+
+void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t offset) const {
+  const View x = run.of(x_.view);
+  const View qkv = run.of(qkv_.view);
+  const View attended = run.of(attended_.view);
+  run.lane.matmul(x, layer.qkv, Activation::kNone, qkv);
+  const int values = 2 * sizes_.heads * sizes_.query_size;  // the column where they begin
+  View mapped = qkv.columns(0, values);
+  if (is_random(sizes_.feature_map)) {
+    RandomFeatures features = sizes_.features;
+    features.omega = layer.omega.view;
+    features.sigma = layer.sigma.view;
+    run.lane.features(mapped, features, run.of(features_.view));
+    mapped = run.of(features_.view);
+  }
+  const int queries = sizes_.heads * sizes_.feature_size();
+  RecurrenceInputs inputs = {.q = mapped.columns(0, queries),
+                             .k = mapped.columns(queries, queries),
+                             .v = qkv.columns(values, attended.cols),
+                             .gate = {}};
+  if (sizes_.gate) inputs.gate = qkv.columns(values + attended.cols, sizes_.heads);
+  run.lane.recur(run.rows, run.control, recurrence_, inputs,
+                 {run.states.base, run.states.slot_bytes, offset}, attended);
+  run.lane.matmul(attended, layer.out, Activation::kNone, run.of(projected_.view));
+  run.lane.norm(run.of(projected_.view), x, layer.norm1.norm(), x);
+}
+
+void LinearTransformer::feed_forward(const Run& run, const Layer& layer) const {
+  const View x = run.of(x_.view);
+  run.lane.matmul(x, layer.linear1, sizes_.activation, run.of(hidden_.view));
+  run.lane.matmul(run.of(hidden_.view), layer.linear2, Activation::kNone, run.of(projected_.view));
+  run.lane.norm(run.of(projected_.view), x, layer.norm2.norm(), x);
+}
+
+// One step over a run of rows: the encoder of fast-transformers, post-norm, one value a row and
+// position, and the head where somebody looks at it.
+void LinearTransformer::forward(const Run& run) const {
+  run.lane.embed(run.rows, run.values, run.control, embedding_, run.of(x_.view));
+  for (int i = 0; i < sizes_.layers; ++i) {
+    attention(run, layers_[i], i * layer_bytes_);
+    feed_forward(run, layers_[i]);
+  }
+  if (run.read == 0) return;
+  const View read = run.of(x_.view).top(run.read);
+  if (sizes_.final_norm) run.lane.norm(read, View{}, final_norm_.norm(), read);
+  run.lane.matmul(read, predictor_, Activation::kNone, run.head);
+}
+
+}  // namespace
+
+std::unique_ptr<Network> make_network(const LinearTransformerSpec& sizes, const Bundle& bundle,
+                                      Backend& backend, const ModelLimits& limits,
+                                      Precision precision) {
+  return std::make_unique<LinearTransformer>(sizes, bundle, backend, limits, precision);
+}
+
+}  // namespace runnel

@@ -1,0 +1,40 @@
+#include "models/make_model.h"
+
+#include <new>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "models/linear_transformer/network.h"
+#include "models/recurrent_model.h"
+
+namespace runnel {
+
+Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
+                                          const ModelLimits& limits, Precision precision) {
+  // Decoding rows come first; a chunk must fit behind them, or a prompt would wait for ever.
+  if (const int chunk = backend.chunk(); chunk > 1 && limits.values < limits.rows + chunk) {
+    return invalid_argument(
+        "prompts in chunks of " + std::to_string(chunk) + " need batch_values of at least " +
+        std::to_string(limits.rows + chunk) + " (batch_rows + " + std::to_string(chunk) +
+        "), which is " + std::to_string(limits.values) + ": raise it, or take prompts in steps");
+  }
+  const Spec& spec = bundle.spec;
+  try {
+    auto network = std::visit(
+        [&](const auto& family) {
+          return make_network(family, bundle, backend, limits, precision);
+        },
+        spec.model);
+    return make_recurrent_model(spec, backend, limits, backend.numerics(precision) + "/state-fp32",
+                                std::move(network));
+  } catch (const std::bad_alloc&) {
+    const int64_t mib = (spec.state_bytes() * limits.slots + spec.parameters() * 4) >> 20;
+    return Status(Code::kResourceExhausted,
+                  bundle.directory + ": not enough memory for " + std::to_string(limits.slots) +
+                      " states and the weights (about " + std::to_string(mib) +
+                      " MiB); lower the number of sessions");
+  }
+}
+
+}  // namespace runnel

@@ -1,0 +1,22 @@
+// From a bundle to a model that is ready to step, whatever its family.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "kernels/backend.h"
+#include "models/bundle/bundle.h"
+#include "models/model.h"
+
+namespace runnel {
+
+// Packs the bundle's weights for `backend`, which outlives the model, and allocates `limits.slots`
+// states and all activations: nothing is allocated later. `precision`: of the weights of the
+// layers.
+// INVALID_ARGUMENT when prompts go in chunks and limits.values has no room for one behind
+// limits.rows. RESOURCE_EXHAUSTED when the memory is not there, naming how much was asked for.
+Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
+                                          const ModelLimits& limits,
+                                          Precision precision = Precision::kFp32);
+
+}  // namespace runnel

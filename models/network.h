@@ -1,0 +1,51 @@
+// One step of a network, written in backend operations: all that a family of models brings to
+// recurrent_model.h, which does the rest.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace runnel {
+
+// Consecutive rows of a batch in one step, with their share of everything.
+struct Run {
+  Backend& lane;  // runs the operations
+  Rows rows;
+  int first;         // input of the batch that rows begin with
+  int inputs;        // of these rows
+  int read;          // inputs whose head is wanted, the first ones
+  View values;       // i32 [1, inputs]; kNoValue stands for the pending value of the row's slot
+  Control* control;  // [slots]
+  States states;     // the slots' states, whole
+  View head;         // out: fp32 [read, Head::width()]
+
+  // This run's rows of a matrix that has one row per input of the batch.
+  View of(View matrix) const { return matrix.slice(first, inputs); }
+};
+
+class Network {
+ public:
+  Network() = default;
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+  virtual ~Network() = default;
+
+  // Bytes of one state, as forward() finds it in a slot.
+  virtual int64_t state_bytes() const = 0;
+
+  // Consumes the run's inputs: advances the states and fills the head. Called for several runs at
+  // the same time, and more than once for the same one (Backend::run).
+  virtual void forward(const Run& run) const = 0;
+
+  // Whether steps() takes rows that all sample.
+  virtual bool fused() const { return false; }
+
+  // Takes rows that have one input each, their slot's pending value, through `steps` steps of
+  // forward() and Backend::sample(), with the same bits. Step s writes row r's value to
+  // emitted[s * stride + r]. Only where fused().
+  virtual void steps(const Run& /*run*/, Emitted* /*emitted*/, int64_t /*stride*/,
+                     int /*steps*/) const {}
+};
+
+}  // namespace runnel

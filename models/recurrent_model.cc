@@ -1,0 +1,279 @@
+#include "models/recurrent_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "base/check.h"
+#include "models/matrix.h"
+
+namespace runnel {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+template <typename T>
+Span bytes_of(T& object) {
+  return {reinterpret_cast<std::byte*>(&object), sizeof(T)};
+}
+
+class RecurrentModel final : public Model {
+ public:
+  RecurrentModel(const Spec& spec, Backend& backend, const ModelLimits& limits,
+                 const std::string& numerics, std::unique_ptr<Network> network);
+
+  const Spec& spec() const override { return spec_; }
+  const StateLayout& layout() const override { return layout_; }
+  ModelLimits limits() const override { return limits_; }
+
+  void set(SlotId slot, const Control& control, bool zero_state) override;
+  void copy(SlotId from, SlotId to) override;
+  void read(SlotId slot, std::span<std::byte> bytes) override;
+  void write(SlotId slot, std::span<const std::byte> bytes) override;
+  Ticket submit(std::span<const Row> rows, int steps) override;
+  Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
+
+ private:
+  // The shape of one step, as stage() has laid it out.
+  struct Batch {
+    Rows rows{};
+    int inputs = 0;
+    int sampled = 0;  // rows that want kNext, the first ones
+    int scored = 0;   // inputs of kScores rows, right behind
+    int steps = 0;
+  };
+
+  void allocate_batch();
+  void stage(std::span<const Row> rows);
+  void stage_row(int index, const Row& row);
+  void pass(Backend& lane, int begin, int end) const;
+  Run run_of(Backend& lane, int begin, int end) const;
+  void score(const Run& run) const;
+  Span state_span(SlotId slot) const {
+    return {states_.data() + slot * slot_bytes_, layout_.state_bytes};
+  }
+  Control& control(SlotId slot) const { return controls_.as<Control>()[slot]; }
+
+  const Spec spec_;
+  Backend& backend_;
+  ModelLimits limits_;
+  const std::unique_ptr<Network> network_;
+  StateLayout layout_;
+  const int64_t work_;  // multiply-adds of one input
+
+  int64_t slot_bytes_;
+  Buffer states_;                     // [slots]
+  Buffer controls_;                   // Control [slots]
+  std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
+
+  Matrix head_, log_probs_;
+  // What the host lays out for a step, in memory that the backend can reach.
+  Matrix slot_, first_, values_, head_row_, pending_, targets_;
+  Buffer emitted_;  // Emitted [steps][rows]
+
+  Batch batch_;
+  Ticket ticket_ = 0;
+};
+
+RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLimits& limits,
+                               const std::string& numerics, std::unique_ptr<Network> network)
+    : spec_(spec),
+      backend_(backend),
+      limits_(limits),
+      network_(std::move(network)),
+      work_(spec.parameters()) {
+  limits_.chunk = backend.chunk();
+  const int64_t state_bytes = network_->state_bytes();
+  layout_ = {.state_bytes = state_bytes,
+             .fixed_bytes = state_bytes + static_cast<int64_t>(sizeof(Control)),
+             .numerics = numerics};
+  slot_bytes_ = aligned(state_bytes);
+  states_ = backend.allocate(slot_bytes_ * limits.slots, Memory::kDevice);
+  controls_ =
+      backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
+  has_pending_.resize(limits.slots);
+  std::vector<Control> fresh(limits.slots);
+  backend.copy({reinterpret_cast<std::byte*>(fresh.data()), controls_.bytes()}, controls_.span());
+  allocate_batch();
+}
+
+void RecurrentModel::allocate_batch() {
+  const int inputs = limits_.values;
+  const auto host = [&](int count) {
+    return make_matrix(backend_, DType::kI32, 1, count, Memory::kHost);
+  };
+  head_ = make_matrix(backend_, DType::kF32, inputs, spec_.head.width(), Memory::kDevice);
+  log_probs_ = make_matrix(backend_, DType::kF32, 1, inputs, Memory::kHost);
+  slot_ = host(limits_.rows);
+  first_ = host(limits_.rows + 1);
+  head_row_ = host(limits_.rows);
+  pending_ = host(limits_.rows);
+  values_ = host(inputs);
+  targets_ = host(inputs);
+  emitted_ = backend_.allocate(
+      int64_t{limits_.steps} * limits_.rows * static_cast<int64_t>(sizeof(Emitted)), Memory::kHost);
+}
+
+void RecurrentModel::set(SlotId slot, const Control& control, bool zero_state) {
+  check(slot >= 0 && slot < limits_.slots, "the slot exists");
+  Control held = control;
+  backend_.copy(bytes_of(held), bytes_of(this->control(slot)));
+  if (zero_state) backend_.zero(state_span(slot));
+  has_pending_[slot] = control.pending != kNoValue;
+}
+
+void RecurrentModel::copy(SlotId from, SlotId to) {
+  check(from != to, "a state is not copied to itself");
+  backend_.copy(state_span(from), state_span(to));
+  backend_.copy(bytes_of(control(from)), bytes_of(control(to)));
+  has_pending_[to] = has_pending_[from];
+}
+
+void RecurrentModel::read(SlotId slot, std::span<std::byte> bytes) {
+  check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
+  const int64_t state = layout_.state_bytes;
+  backend_.copy(state_span(slot), {bytes.data(), state});
+  backend_.copy(bytes_of(control(slot)),
+                {bytes.data() + state, static_cast<int64_t>(sizeof(Control))});
+}
+
+void RecurrentModel::write(SlotId slot, std::span<const std::byte> bytes) {
+  check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
+  const int64_t state = layout_.state_bytes;
+  backend_.copy({const_cast<std::byte*>(bytes.data()), state}, state_span(slot));
+  Control held;
+  std::memcpy(&held, bytes.data() + state, sizeof(held));
+  set(slot, held, false);
+}
+
+void RecurrentModel::stage_row(int index, const Row& row) {
+  const int pending = has_pending_[row.slot];
+  int32_t* values = values_.view.i32();
+  const int known = static_cast<int>(row.values.size()) + pending;
+  check(known > 0, "a row has an input");
+  const int inputs = row.want == Want::kNext ? 1 : known - 1;
+  check(batch_.inputs + inputs <= limits_.values, "the batch is within limits().values");
+  slot_.view.i32()[index] = row.slot;
+  first_.view.i32()[index] = batch_.inputs;
+  const bool samples = row.want == Want::kNext;
+  head_row_.view.i32()[index] = samples ? batch_.inputs : -1;
+  pending_.view.i32()[index] = samples ? kNoValue : row.values.back();
+  // Input i is known value i; behind it comes known value i + 1, which a score is about.
+  const auto value = [&](int i) {
+    if (pending == 1 && i == 0) return kNoValue;
+    return row.values[i - pending];
+  };
+  for (int i = 0; i < inputs; ++i) {
+    values[batch_.inputs + i] = value(i);
+    if (row.want == Want::kScores) targets_.view.i32()[batch_.scored + i] = value(i + 1);
+  }
+  batch_.inputs += inputs;
+  has_pending_[row.slot] = 1;
+  if (samples) ++batch_.sampled;
+  if (row.want == Want::kScores) batch_.scored += inputs;
+}
+
+void RecurrentModel::stage(std::span<const Row> rows) {
+  check(rows.size() <= static_cast<size_t>(limits_.rows), "the batch is within limits().rows");
+  batch_ = {};
+  batch_.rows = {slot_.view.i32(), first_.view.i32(), static_cast<int>(rows.size())};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    check(i == 0 || rows[i - 1].want <= rows[i].want, "rows stand in the order of Want");
+    check(rows[i].want != Want::kNext || rows[i].values.empty(),
+          "a row that samples gives no values");
+    stage_row(static_cast<int>(i), rows[i]);
+  }
+  first_.view.i32()[rows.size()] = batch_.inputs;
+}
+
+Run RecurrentModel::run_of(Backend& lane, int begin, int end) const {
+  const Rows rows = batch_.rows.slice(begin, end);
+  const int first = rows.first[0];
+  const int read = std::clamp(batch_.sampled + batch_.scored - first, 0, rows.inputs());
+  return {.lane = lane,
+          .rows = rows,
+          .first = first,
+          .inputs = rows.inputs(),
+          .read = read,
+          .values = values_.view.columns(first, rows.inputs()),
+          .control = controls_.as<Control>(),
+          .states = {states_.data(), slot_bytes_, 0},
+          .head = head_.view.slice(first, read)};
+}
+
+// Scored inputs stand behind the sampled ones.
+void RecurrentModel::score(const Run& run) const {
+  const int begin = std::max(run.first, batch_.sampled);
+  const int count = run.first + run.read - begin;
+  if (count <= 0) return;
+  const int target = begin - batch_.sampled;
+  run.lane.score(spec_.head, head_.view.slice(begin, count), targets_.view.columns(target, count),
+                 log_probs_.view.columns(target, count));
+}
+
+Ticket RecurrentModel::submit(std::span<const Row> rows, int steps) {
+  check(steps >= 1 && steps <= limits_.steps, "the steps are within limits().steps");
+  stage(rows);
+  batch_.steps = steps;
+  check(steps == 1 || batch_.sampled == batch_.rows.count,
+        "several steps are for rows that sample");
+  const auto pass = [this](Backend& lane, int begin, int end) { this->pass(lane, begin, end); };
+  backend_.run(batch_.rows, work_, pass);
+  return ++ticket_;
+}
+
+// Takes rows [begin, end) through all steps.
+void RecurrentModel::pass(Backend& lane, int begin, int end) const {
+  const Run run = run_of(lane, begin, end);
+  Emitted* emitted = emitted_.as<Emitted>() + begin;
+  if (network_->fused() && batch_.sampled == batch_.rows.count) {
+    network_->steps(run, emitted, limits_.rows, batch_.steps);
+    return;
+  }
+  const View head = head_.view.top(batch_.sampled + batch_.scored);
+  const Outputs outputs = {head_row_.view.i32() + begin, pending_.view.i32() + begin};
+  for (int step = 0; step < batch_.steps; ++step) {
+    if (run.inputs > 0) network_->forward(run);
+    score(run);
+    lane.sample(run.rows, outputs, spec_.head, head, run.control,
+                emitted + static_cast<int64_t>(step) * limits_.rows);
+  }
+}
+
+Result<bool> RecurrentModel::collect(Ticket ticket, std::vector<Emitted>& out) {
+  check(ticket == ticket_, "tickets are collected in order");
+  const Result<bool> done = backend_.done();
+  if (!done.ok() || !*done) return done;
+  for (int step = 0; step < batch_.steps; ++step) {
+    const Emitted* emitted = emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows;
+    for (int row = 0; row < batch_.sampled; ++row) {
+      if (emitted[row].row < 0) continue;
+      out.push_back(emitted[row]);
+      out.back().row = row;
+    }
+  }
+  const int32_t* first = batch_.rows.first;
+  for (int row = batch_.sampled, i = 0; i < batch_.scored; ++row) {
+    for (; i < first[row + 1] - batch_.sampled; ++i) {
+      Emitted scored;
+      scored.row = row;
+      scored.value = targets_.view.i32()[i];
+      scored.log_prob = log_probs_.view.f32()[i];
+      out.push_back(scored);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_recurrent_model(const Spec& spec, Backend& backend,
+                                            const ModelLimits& limits, const std::string& numerics,
+                                            std::unique_ptr<Network> network) {
+  return std::make_unique<RecurrentModel>(spec, backend, limits, numerics, std::move(network));
+}
+
+}  // namespace runnel
