@@ -13,12 +13,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
 #include "kernels/control.h"
 #include "kernels/device.h"
 #include "kernels/feature_map.h"
+#include "kernels/state_part.h"
 #include "kernels/view.h"
 
 namespace runnel {
@@ -135,6 +137,15 @@ class Backend {
   // reads and writes. A state of zeros is that of an empty sequence.
   virtual int64_t state_bytes(const Recurrence& recurrence) const {
     return recurrence.state_bytes();
+  }
+
+  // What these bytes are, of one layer; in the order of offsets.
+  virtual std::vector<StatePart> state_parts(const Recurrence& recurrence) const {
+    const int64_t heads = recurrence.heads;
+    const int64_t s_bytes = int64_t{recurrence.dk} * recurrence.dv * 4;
+    const int64_t stride = s_bytes + int64_t{recurrence.dk} * 4;
+    return {{"S", DType::kF32, {heads, recurrence.dk, recurrence.dv}, 0, stride},
+            {"z", DType::kF32, {heads, recurrence.dk}, s_bytes, stride}};
   }
 
   // A row's inputs may be given to recur() in several calls, with the same bits as in one, where

@@ -17,16 +17,18 @@
 #include <vector>
 
 #include "kernels/control.h"
+#include "kernels/state_part.h"
 #include "models/spec.h"
 
 namespace runnel {
 
 using SlotId = int32_t;
 
+// A state as the backend keeps it: an empty sequence's is zeros.
 struct StateLayout {
-  int64_t state_bytes = 0;  // of one state, in the form that the backend keeps it in
-  int64_t fixed_bytes = 0;  // the same as read() and write() move it, Control included
-  std::string numerics;     // all that decides the bits
+  int64_t state_bytes = 0;       // of one state
+  std::vector<StatePart> parts;  // what they are, in the order of offsets; together all of them
+  std::string numerics;          // all that decides the bits
 };
 
 struct ModelLimits {
@@ -61,14 +63,16 @@ class Model {
   virtual const StateLayout& layout() const = 0;
   virtual ModelLimits limits() const = 0;
 
-  // Sets all that the slot holds beside (S, z), and with `zero_state` zeroes (S, z): a fresh lease.
+  // Sets all that the slot holds beside its state, and with `zero_state` zeroes that: a fresh
+  // lease. Stops the process when the pending value is no value of spec(), or the position lies
+  // behind the last one.
   virtual void set(SlotId slot, const Control& control, bool zero_state) = 0;
 
   // Copies everything, Control included.
   virtual void copy(SlotId from, SlotId to) = 0;
 
-  // Moves everything that a slot holds out of or into the model; bytes.size() ==
-  // layout().fixed_bytes.
+  // Moves the state, the parts of layout(), out of or into a slot; bytes.size() ==
+  // layout().state_bytes. Position and pending value are not in it: who moves a state set()s them.
   virtual void read(SlotId slot, std::span<std::byte> bytes) = 0;
   virtual void write(SlotId slot, std::span<const std::byte> bytes) = 0;
 

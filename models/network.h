@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -31,8 +32,9 @@ class Network {
   Network& operator=(const Network&) = delete;
   virtual ~Network() = default;
 
-  // Bytes of one state, as forward() finds it in a slot.
+  // Bytes of one state, as forward() finds it in a slot, and what they are.
   virtual int64_t state_bytes() const = 0;
+  virtual std::vector<StatePart> state_parts() const = 0;
 
   // Consumes the run's inputs: advances the states and fills the head. Called for several runs at
   // the same time, and more than once for the same one (Backend::run).

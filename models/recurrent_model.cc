@@ -1,7 +1,6 @@
 #include "models/recurrent_model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -86,11 +85,10 @@ RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLi
       network_(std::move(network)),
       work_(spec.parameters()) {
   limits_.chunk = backend.chunk();
-  const int64_t state_bytes = network_->state_bytes();
-  layout_ = {.state_bytes = state_bytes,
-             .fixed_bytes = state_bytes + static_cast<int64_t>(sizeof(Control)),
+  layout_ = {.state_bytes = network_->state_bytes(),
+             .parts = network_->state_parts(),
              .numerics = numerics};
-  slot_bytes_ = aligned(state_bytes);
+  slot_bytes_ = aligned(layout_.state_bytes);
   states_ = backend.allocate(slot_bytes_ * limits.slots, Memory::kDevice);
   controls_ =
       backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
@@ -119,6 +117,10 @@ void RecurrentModel::allocate_batch() {
 
 void RecurrentModel::set(SlotId slot, const Control& control, bool zero_state) {
   check(slot >= 0 && slot < limits_.slots, "the slot exists");
+  check(control.pending >= kNoValue && control.pending < spec_.vocabulary,
+        "a pending value is one of the vocabulary");
+  check(control.position >= 0 && (spec_.positions == 0 || control.position <= spec_.positions),
+        "a position is one of the sequence");
   Control held = control;
   backend_.copy(bytes_of(held), bytes_of(this->control(slot)));
   if (zero_state) backend_.zero(state_span(slot));
@@ -133,20 +135,13 @@ void RecurrentModel::copy(SlotId from, SlotId to) {
 }
 
 void RecurrentModel::read(SlotId slot, std::span<std::byte> bytes) {
-  check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
-  const int64_t state = layout_.state_bytes;
-  backend_.copy(state_span(slot), {bytes.data(), state});
-  backend_.copy(bytes_of(control(slot)),
-                {bytes.data() + state, static_cast<int64_t>(sizeof(Control))});
+  check(static_cast<int64_t>(bytes.size()) == layout_.state_bytes, "the bytes of one state");
+  backend_.copy(state_span(slot), {bytes.data(), layout_.state_bytes});
 }
 
 void RecurrentModel::write(SlotId slot, std::span<const std::byte> bytes) {
-  check(static_cast<int64_t>(bytes.size()) == layout_.fixed_bytes, "the bytes of one slot");
-  const int64_t state = layout_.state_bytes;
-  backend_.copy({const_cast<std::byte*>(bytes.data()), state}, state_span(slot));
-  Control held;
-  std::memcpy(&held, bytes.data() + state, sizeof(held));
-  set(slot, held, false);
+  check(static_cast<int64_t>(bytes.size()) == layout_.state_bytes, "the bytes of one state");
+  backend_.copy({const_cast<std::byte*>(bytes.data()), layout_.state_bytes}, state_span(slot));
 }
 
 void RecurrentModel::stage_row(int index, const Row& row) {

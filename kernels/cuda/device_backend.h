@@ -64,6 +64,18 @@ class DeviceBackend final : public Backend, public FusedSteps {
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
   }
+  std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
+    std::vector<StatePart> parts = Backend::state_parts(recurrence);
+    if (!options_.replay) return parts;
+    const int64_t stride = state_floats(form(), recurrence.dk, recurrence.dv) * 4;
+    for (StatePart& part : parts) part.stride = stride;
+    parts.push_back({"log",
+                     DType::kF32,
+                     {recurrence.heads, kReplay - 1, recurrence.dk + recurrence.dv},
+                     stride - log_floats(recurrence.dk, recurrence.dv) * 4,
+                     stride});
+    return parts;
+  }
   int chunk() const override { return options_.chunks ? kChunk : 1; }
   Buffer allocate(int64_t bytes, Memory memory) override {
     check(bytes >= 0, "a buffer's size is not negative");

@@ -119,6 +119,7 @@ class LinearTransformer final : public Network {
                     const ModelLimits& limits, Precision precision);
 
   int64_t state_bytes() const override { return layer_bytes_ * sizes_.layers; }
+  std::vector<StatePart> state_parts() const override;
   void forward(const Run& run) const override;
   bool fused() const override { return fused_; }
   void steps(const Run& run, Emitted* emitted, int64_t stride, int steps) const override;
@@ -130,8 +131,9 @@ class LinearTransformer final : public Network {
   void feed_forward(const Run& run, const Layer& layer) const;
 
   const LinearTransformerSpec sizes_;
-  Recurrence recurrence_;
-  int64_t layer_bytes_;  // of a state
+  const Recurrence recurrence_;
+  const int64_t layer_bytes_;  // of a state
+  const std::vector<StatePart> layer_parts_;
 
   Matrix value_table_, position_table_;
   Embedding embedding_;
@@ -157,7 +159,8 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
                   .dk = sizes.feature_size(),
                   .dv = sizes.value_size,
                   .eps = sizes.attention_eps},
-      layer_bytes_(backend.state_bytes(recurrence_)) {
+      layer_bytes_(backend.state_bytes(recurrence_)),
+      layer_parts_(backend.state_parts(recurrence_)) {
   const Spec& spec = bundle.spec;
   const Loader loader(sizes, bundle, backend, precision);
   value_table_ = loader.matrix("value_embedding.weight", spec.vocabulary, sizes.value_width);
@@ -173,6 +176,18 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
   allocate_activations(backend, limits.values);
   network_ = fused_network(spec.head);
   fused_ = backend.fused() != nullptr && backend.fused()->takes(network_);
+}
+
+std::vector<StatePart> LinearTransformer::state_parts() const {
+  std::vector<StatePart> parts;
+  for (int layer = 0; layer < sizes_.layers; ++layer) {
+    for (StatePart part : layer_parts_) {
+      part.name = "layers." + std::to_string(layer) + "." + part.name;
+      part.offset += layer * layer_bytes_;
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
 }
 
 void LinearTransformer::allocate_activations(Backend& backend, int inputs) {

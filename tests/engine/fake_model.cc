@@ -38,7 +38,7 @@ Spec fake_spec(int64_t positions, bool begins) {
 
 FakeModel::FakeModel(Spec spec, ModelLimits limits)
     : spec_(std::move(spec)), limits_(limits), slots_(limits.slots) {
-  layout_ = {.state_bytes = sizeof(Slot), .fixed_bytes = sizeof(Slot), .numerics = "fake"};
+  layout_ = {.state_bytes = sizeof(Slot::hash), .parts = {}, .numerics = "fake"};
 }
 
 void FakeModel::set(SlotId slot, const Control& control, bool zero_state) {
@@ -53,11 +53,11 @@ void FakeModel::copy(SlotId from, SlotId to) {
 }
 
 void FakeModel::read(SlotId slot, std::span<std::byte> bytes) {
-  std::memcpy(bytes.data(), &slots_.at(slot), sizeof(Slot));
+  std::memcpy(bytes.data(), &slots_.at(slot).hash, sizeof(Slot::hash));
 }
 
 void FakeModel::write(SlotId slot, std::span<const std::byte> bytes) {
-  std::memcpy(&slots_.at(slot), bytes.data(), sizeof(Slot));
+  std::memcpy(&slots_.at(slot).hash, bytes.data(), sizeof(Slot::hash));
 }
 
 void FakeModel::consume(Slot& slot, int32_t value) {

@@ -164,6 +164,13 @@ TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
   EXPECT_EQ(together, alone);
 }
 
+TEST_P(CudaModelTest, PartsNameEveryByteOfAState) {
+  const std::unique_ptr<Model> model = make();
+  expect_parts_tile_the_state(model->layout());
+  EXPECT_EQ(model->layout().parts[2].name,
+            GetParam().options.replay ? "layers.0.log" : "layers.1.S");
+}
+
 // From each position between two flushes.
 TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
   const std::unique_ptr<Model> model = make();
@@ -171,11 +178,10 @@ TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
   for (int count = 1; count <= 9; ++count) {
     begin_sequence(*model, 2, values[0]);
     sample_from(*model, 2, values[0], 0, 7, 40);
-    generate(*model, 2, count);
+    const int32_t pending = generate(*model, 2, count).values.back();
     model->copy(2, 3);
-    std::vector<std::byte> bytes(model->layout().fixed_bytes);
-    model->read(2, bytes);
-    model->write(6, bytes);
+    model->write(6, state_bytes(*model, 2));
+    sample_from(*model, 6, pending, count, 7, 40 - count);
     const Generated expected = generate(*model, 2, 9);
     EXPECT_EQ(generate(*model, 3, 9, 4), expected) << count;
     EXPECT_EQ(generate(*model, 6, 9, 8), expected) << count;

@@ -1,5 +1,7 @@
 #include "tests/models/model_harness.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -74,10 +76,21 @@ Generated generate(Model& model, SlotId slot, int count, int steps) {
 }
 
 std::vector<std::byte> state_bytes(Model& model, SlotId slot) {
-  std::vector<std::byte> bytes(model.layout().fixed_bytes);
+  std::vector<std::byte> bytes(model.layout().state_bytes);
   model.read(slot, bytes);
-  bytes.resize(model.layout().state_bytes);
   return bytes;
+}
+
+void expect_parts_tile_the_state(const StateLayout& layout) {
+  std::vector<int> named(layout.state_bytes);
+  for (const StatePart& part : layout.parts) {
+    for (int64_t entry = 0; entry < part.shape[0]; ++entry) {
+      const int64_t begin = part.offset + entry * part.stride;
+      ASSERT_LE(begin + part.entry_bytes(), layout.state_bytes) << part.name;
+      for (int64_t i = 0; i < part.entry_bytes(); ++i) ++named[begin + i];
+    }
+  }
+  EXPECT_TRUE(std::ranges::all_of(named, [](int times) { return times == 1; }));
 }
 
 }  // namespace runnel

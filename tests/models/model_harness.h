@@ -42,6 +42,9 @@ Generated generate(Model& model, SlotId slot, int count, int steps = 1);
 // The state of a slot, without what stands beside it.
 std::vector<std::byte> state_bytes(Model& model, SlotId slot);
 
+// Fails the test unless the parts are all of the state's bytes, each once.
+void expect_parts_tile_the_state(const StateLayout& layout);
+
 // Sampling settings for the slot of a sequence that has been fed `position` values and a pending
 // one.
 void sample_from(Model& model, SlotId slot, int32_t pending, int64_t position, uint64_t seed,

@@ -18,6 +18,9 @@ class RecordingBackend final : public Backend, public FusedSteps {
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return to_.state_bytes(recurrence);
   }
+  std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
+    return to_.state_parts(recurrence);
+  }
   int chunk() const override { return to_.chunk(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {

@@ -87,7 +87,7 @@ Control control_of(SlotId slot) {
   return control;
 }
 
-// What a batch comes to: what was emitted in `launches` launches, and all that its slots then hold.
+// What a batch comes to: what was emitted in `launches` launches and a step, and then the states.
 struct Outcome {
   std::vector<int64_t> emitted;
   std::vector<std::byte> held;
@@ -112,13 +112,14 @@ Outcome run(Model& model, const std::vector<SlotId>& slots, int steps, int launc
   }
   Outcome outcome;
   std::vector<Emitted> emitted;
-  for (int i = 0; i < launches; ++i) {
+  // One more step shows at which position, and with which value, the launches have left off.
+  for (int i = 0; i <= launches; ++i) {
     emitted.clear();
-    finish(model, model.submit(rows, steps), emitted);
+    finish(model, model.submit(rows, i < launches ? steps : 1), emitted);
     for (const Emitted& at : emitted) note(at, outcome.emitted);
   }
   for (const SlotId slot : slots) {
-    std::vector<std::byte> bytes(model.layout().fixed_bytes);
+    std::vector<std::byte> bytes(model.layout().state_bytes);
     model.read(slot, bytes);
     outcome.held.insert(outcome.held.end(), bytes.begin(), bytes.end());
   }
@@ -198,7 +199,7 @@ int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions
 
 TEST(WholeModel, IsForSizesThatFit) {
   for (const auto spec : {image_spec, symbol_spec, plain_spec}) {
-    EXPECT_EQ(batches_taken_whole(spec(), Precision::kBf16, {}), 1);
+    EXPECT_EQ(batches_taken_whole(spec(), Precision::kBf16, {}), 2);
   }
   EXPECT_EQ(batches_taken_whole(image_spec(), Precision::kFp32, {}), 0);
   EXPECT_EQ(batches_taken_whole(image_spec(), Precision::kBf16, {.whole = false}), 0);

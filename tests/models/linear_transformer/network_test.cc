@@ -58,8 +58,39 @@ class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, Prec
 TEST_P(LinearTransformerTest, StateBytesAreExact) {
   const CpuModel made = make();
   const Spec& spec = made.model->spec();
-  EXPECT_EQ(made.model->layout().fixed_bytes,
-            spec.state_bytes() + static_cast<int64_t>(sizeof(Control)));
+  EXPECT_EQ(made.model->layout().state_bytes, spec.state_bytes());
+}
+
+TEST_P(LinearTransformerTest, PartsNameEveryByteOfAState) {
+  const CpuModel made = make();
+  const StateLayout& layout = made.model->layout();
+  const LinearTransformerSpec& sizes = sizes_of(made.model->spec());
+  ASSERT_EQ(layout.parts.size(), 2U * sizes.layers);
+  const StatePart& s = layout.parts[2];
+  EXPECT_EQ(s.name, "layers.1.S");
+  EXPECT_EQ(s.type, DType::kF32);
+  EXPECT_EQ(s.shape, (std::vector<int64_t>{sizes.heads, sizes.feature_size(), sizes.value_size}));
+  EXPECT_EQ(s.offset, layout.state_bytes / sizes.layers);
+  EXPECT_EQ(layout.parts[3].name, "layers.1.z");
+  EXPECT_EQ(layout.parts[3].shape, (std::vector<int64_t>{sizes.heads, sizes.feature_size()}));
+  expect_parts_tile_the_state(layout);
+}
+
+// What the parts say is what recur() does: z is the sum of the keys' features, at least 0.
+TEST_P(LinearTransformerTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
+  const CpuModel made = make();
+  begin_sequence(*made.model, 3, 1);
+  for (const std::byte byte : state_bytes(*made.model, 3)) ASSERT_EQ(byte, std::byte{0});
+  feed(*made.model, 3, prompt(), 64, Want::kNothing);
+  const std::vector<std::byte> bytes = state_bytes(*made.model, 3);
+  for (const StatePart& part : made.model->layout().parts) {
+    for (int64_t head = 0; head < part.shape[0]; ++head) {
+      const auto* entry = bytes.data() + part.offset + head * part.stride;
+      EXPECT_TRUE(std::any_of(entry, entry + part.entry_bytes(),
+                              [](std::byte byte) { return byte != std::byte{0}; }))
+          << part.name << " " << head;
+    }
+  }
 }
 
 TEST_P(LinearTransformerTest, TheNumericsIdSaysWhatDecidesTheBits) {
@@ -167,11 +198,22 @@ TEST_P(LinearTransformerTest, AStateMovesToAnotherModelOfTheSameNumerics) {
   begin_sequence(*here.model, 1, values[0]);
   feed(*here.model, 1, {values.begin() + 1, values.end()}, 64, Want::kNothing);
   sample_from(*here.model, 1, values.back(), 8, 4, 20);
-  generate(*here.model, 1, 5);
-  std::vector<std::byte> bytes(here.model->layout().fixed_bytes);
-  here.model->read(1, bytes);
-  there.model->write(2, bytes);
+  const int32_t pending = generate(*here.model, 1, 5).values.back();
+  there.model->write(2, state_bytes(*here.model, 1));
+  sample_from(*there.model, 2, pending, 13, 4, 15);
   EXPECT_EQ(generate(*there.model, 2, 10), generate(*here.model, 1, 10));
+}
+
+using LinearTransformerDeathTest = LinearTransformerTest;
+TEST_P(LinearTransformerDeathTest, AStateGoesOnOnlyFromWhatItsSpecHas) {
+  const CpuModel made = make();
+  const Spec& spec = made.model->spec();
+  Control control;
+  control.pending = spec.vocabulary;
+  EXPECT_DEATH(made.model->set(0, control, true), "one of the vocabulary");
+  control.pending = 0;
+  control.position = spec.positions == 0 ? -1 : spec.positions + 1;
+  EXPECT_DEATH(made.model->set(0, control, true), "one of the sequence");
 }
 
 TEST_P(LinearTransformerTest, ARowFreezesWhenNothingRemains) {
