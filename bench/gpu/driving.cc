@@ -117,10 +117,12 @@ Bundle bundle_of(const Settings& settings, int layers) {
   }
   Bundle bundle;
   bundle.spec = language_model(layers);
+  const auto memory = std::make_shared<OwnedTensors>();
   uint64_t seed = 1;
   for (const ExpectedTensor& tensor : expected_tensors(bundle.spec)) {
-    bundle.tensors[tensor.name] = random_weights(tensor, ++seed);
+    bundle.tensors[tensor.name] = memory->add(tensor.shape, random_weights(tensor, ++seed));
   }
+  bundle.memory = memory;
   return bundle;
 }
 

@@ -86,24 +86,27 @@ Result<Bundle> load_bundle(const std::string& directory) {
   if (!spec.ok()) return spec.status();
   auto tokenizer = load_tokenizer(directory + "/tokenizer.json", *spec);
   if (!tokenizer.ok()) return tokenizer.status();
-  Result<SafetensorsFile> weights = SafetensorsFile::open(directory + "/model.safetensors");
-  if (!weights.ok()) return weights.status();
+  Result<SafetensorsFile> opened = SafetensorsFile::open(directory + "/model.safetensors");
+  if (!opened.ok()) return opened.status();
+  const auto weights = std::make_shared<const SafetensorsFile>(std::move(*opened));
   const std::vector<ExpectedTensor> expected = expected_tensors(*spec);
   if (Status status = check_names(expected, *weights); !status.ok()) return status;
   Bundle bundle;
   bundle.directory = directory;
   for (const ExpectedTensor& tensor : expected) {
-    Result<std::vector<float>> values = weights->read(tensor.name, tensor.shape);
-    if (!values.ok()) return values.status();
-    if (tensor.name.ends_with(".omega") && std::ranges::all_of(*values, std::logical_not<>{})) {
+    Result<Tensor> found = weights->read(tensor.name, tensor.shape);
+    if (!found.ok()) return found.status();
+    if (tensor.name.ends_with(".omega") &&
+        std::ranges::all_of(widened(*found), std::logical_not<>{})) {
       return invalid_argument(weights->path() + ": tensor " + quote(tensor.name) +
                               ": expected random projections, found zeros only: the checkpoint was "
                               "saved before the feature map had drawn any");
     }
-    bundle.tensors.emplace(tensor.name, std::move(*values));
+    bundle.tensors.emplace(tensor.name, std::move(*found));
   }
   bundle.spec = std::move(*spec);
   bundle.weight_digest = weights->digest();
+  bundle.memory = weights;
   bundle.tokenizer = std::move(*tokenizer);
   return bundle;
 }

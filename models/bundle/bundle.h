@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "models/bundle/tensor.h"
 #include "models/spec.h"
 #include "models/text/tokenizer.h"
 
@@ -16,7 +17,8 @@ namespace runnel {
 struct Bundle {
   std::string directory;
   Spec spec;
-  std::map<std::string, std::vector<float>, std::less<>> tensors;  // fp32, by name, all finite
+  std::map<std::string, Tensor, std::less<>> tensors;    // by name; all elements are finite
+  std::shared_ptr<const TensorMemory> memory;            // that they lie in
   std::string weight_digest;                             // SHA-256 of model.safetensors, hex
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
 };

@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,7 +10,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <new>
 #include <system_error>
 #include <utility>
 
@@ -33,16 +33,11 @@ constexpr int kHeaderDepth = 3;  // header, tensor, shape
 constexpr int64_t kMaxTensorName = 512;
 constexpr int64_t kMaxRank = 8;
 
-struct TypeName {
-  std::string_view name;
-  StoredType type;
-  int64_t bytes;
-};
-constexpr std::array kTypes = {TypeName{"F32", StoredType::kF32, 4},
-                               TypeName{"F16", StoredType::kF16, 2},
-                               TypeName{"BF16", StoredType::kBF16, 2}};
+// Bytes that are hashed at a time.
+constexpr size_t kPiece = 16 << 20;
 
-const TypeName& type_name(StoredType type) { return kTypes[static_cast<size_t>(type)]; }
+// In the order of StoredType.
+constexpr std::array<std::string_view, 3> kTypes = {"F32", "F16", "BF16"};
 
 Status fault(const std::string& file, std::string_view tensor, const std::string& what) {
   return invalid_argument(file + ": tensor " + quote(tensor) + ": " + what);
@@ -74,11 +69,11 @@ std::string read_sizes(const Json& list, std::vector<int64_t>& sizes) {
 }
 
 std::string read_type(const Json& dtype, StoredType& type) {
-  const auto* const found = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& known) {
-    return dtype.is_string() && dtype.get_ref<const std::string&>() == known.name;
+  const auto* const found = std::find_if(kTypes.begin(), kTypes.end(), [&](std::string_view known) {
+    return dtype.is_string() && dtype.get_ref<const std::string&>() == known;
   });
   if (found == kTypes.end()) return "dtype: expected F32, F16 or BF16, found " + describe(dtype);
-  type = found->type;
+  type = static_cast<StoredType>(found - kTypes.begin());
   return "";
 }
 
@@ -112,13 +107,13 @@ std::string read_entry(const Json& entry, int64_t data_bytes, StoredTensor& tens
   tensor.begin = offsets[0];
   tensor.end = offsets[1];
   const int64_t elements = product(tensor.shape);
-  const TypeName& type = type_name(tensor.type);
   int64_t bytes = 0;
-  if (elements < 0 || __builtin_mul_overflow(elements, type.bytes, &bytes)) {
+  if (elements < 0 || __builtin_mul_overflow(elements, bytes_of(tensor.type), &bytes)) {
     return "shape " + shape_text(tensor.shape) + " is too large; expected less than 2^63 bytes";
   }
   if (bytes != tensor.end - tensor.begin) {
-    return "shape " + shape_text(tensor.shape) + " of " + std::string(type.name) + " takes " +
+    return "shape " + shape_text(tensor.shape) + " of " +
+           std::string(kTypes[static_cast<size_t>(tensor.type)]) + " takes " +
            std::to_string(bytes) + " bytes; data_offsets " + shape_text(offsets) + " hold " +
            std::to_string(tensor.end - tensor.begin);
   }
@@ -161,33 +156,6 @@ Status check_metadata(const Json& metadata, const std::string& file) {
     }
   }
   return {};
-}
-
-float widen_f16(uint16_t half) {
-  const uint32_t sign = uint32_t{half} >> 15 << 31;
-  const uint32_t exponent = half >> 10 & 31;
-  const uint32_t fraction = half & 1023;
-  if (exponent == 0) {  // zero or subnormal: fraction * 2^-24 is exact
-    const float size = std::ldexp(static_cast<float>(fraction), -24);
-    return sign == 0 ? size : -size;
-  }
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // bias 15 to bias 127
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
-float widen_bf16(uint16_t half) { return std::bit_cast<float>(uint32_t{half} << 16); }
-
-// The data may stand at any byte: memcpy, never a cast.
-void widen(const std::byte* from, StoredType type, std::vector<float>& out) {
-  if (type == StoredType::kF32) {
-    if (!out.empty()) std::memcpy(out.data(), from, out.size() * sizeof(float));
-    return;
-  }
-  for (size_t i = 0; i < out.size(); ++i) {
-    uint16_t half = 0;
-    std::memcpy(&half, from + 2 * i, 2);
-    out[i] = type == StoredType::kF16 ? widen_f16(half) : widen_bf16(half);
-  }
 }
 
 std::string not_finite(float value) {
@@ -302,41 +270,54 @@ SafetensorsFile::~SafetensorsFile() {
   }
 }
 
-Result<std::vector<float>> SafetensorsFile::read(std::string_view name,
-                                                 std::span<const int64_t> shape) const {
+Result<Tensor> SafetensorsFile::read(std::string_view name, std::span<const int64_t> shape) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     return fault(path_, name, "expected shape " + shape_text(shape) + ", found no such tensor");
   }
-  const StoredTensor& tensor = found->second;
-  if (!std::ranges::equal(tensor.shape, shape)) {
+  const StoredTensor& stored = found->second;
+  if (!std::ranges::equal(stored.shape, shape)) {
     return fault(path_, name,
-                 "expected shape " + shape_text(shape) + ", found " + shape_text(tensor.shape));
+                 "expected shape " + shape_text(shape) + ", found " + shape_text(stored.shape));
   }
-  std::vector<float> values;
-  try {
-    values.resize(static_cast<size_t>(tensor.elements()));
-  } catch (const std::exception&) {  // bad_alloc, length_error: the file decides the size
-    return Status(Code::kResourceExhausted, path_ + ": tensor " + quote(name) + ": no memory for " +
-                                                std::to_string(tensor.elements()) +
-                                                " fp32 elements");
-  }
-  widen(map_ + data_begin_ + tensor.begin, tensor.type, values);
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (std::isfinite(values[i])) continue;
-    return fault(path_, name,
-                 "element " + shape_text(index_of(static_cast<int64_t>(i), shape)) + " is " +
-                     not_finite(values[i]) + "; expected a finite number");
-  }
-  return values;
+  Tensor tensor = {
+      stored.type,
+      stored.shape,
+      {map_ + data_begin_ + stored.begin, static_cast<size_t>(stored.end - stored.begin)}};
+  const int64_t place = first_not_finite(tensor);
+  release(tensor.bytes);
+  if (place == tensor.elements()) return tensor;
+  float value = 0.0F;
+  widen(tensor, place, {&value, 1});
+  return fault(path_, name,
+               "element " + shape_text(index_of(place, shape)) + " is " + not_finite(value) +
+                   "; expected a finite number");
+}
+
+// Pages that the bytes share with others go, too: whoever reads them has them mapped again.
+void SafetensorsFile::release(std::span<const std::byte> bytes) const {
+  if (bytes.empty()) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::byte* const begin = bytes.data() - reinterpret_cast<uintptr_t>(bytes.data()) % page;
+  ::madvise(const_cast<std::byte*>(begin), static_cast<size_t>(bytes.data() + bytes.size() - begin),
+            MADV_DONTNEED);
 }
 
 std::string SafetensorsFile::digest() const {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                   EVP_MD_CTX_free);
+  bool works = context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  std::span<const std::byte> left(map_, static_cast<size_t>(map_bytes_));
+  while (works && !left.empty()) {
+    const auto piece = left.first(std::min(left.size(), kPiece));
+    works = EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1;
+    release(piece);
+    left = left.subspan(piece.size());
+  }
   std::array<unsigned char, EVP_MAX_MD_SIZE> hash{};
   unsigned int hash_bytes = 0;
-  const int done = EVP_Digest(map_, static_cast<size_t>(map_bytes_), hash.data(), &hash_bytes,
-                              EVP_sha256(), nullptr);
-  check(done == 1, "SHA-256 of mapped memory cannot fail in a working library");
+  works = works && EVP_DigestFinal_ex(context.get(), hash.data(), &hash_bytes) == 1;
+  check(works, "SHA-256 of mapped memory cannot fail in a working library");
   return hex(as_text(std::span(hash).first(hash_bytes)));
 }
 

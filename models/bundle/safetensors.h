@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "models/bundle/tensor.h"
 
 namespace runnel {
-
-enum class StoredType : uint8_t { kF32, kF16, kBF16 };
 
 struct StoredTensor {
   StoredType type = StoredType::kF32;
@@ -32,7 +31,7 @@ struct StoredTensor {
 Result<std::map<std::string, StoredTensor, std::less<>>> parse_safetensors_header(
     std::string_view json, int64_t data_bytes, const std::string& file);
 
-class SafetensorsFile {
+class SafetensorsFile final : public TensorMemory {
  public:
   // Maps the file read-only. NOT_FOUND when it cannot be opened, INVALID_ARGUMENT when it is
   // malformed, RESOURCE_EXHAUSTED when it cannot be mapped. The file must not be cut short while it
@@ -41,15 +40,18 @@ class SafetensorsFile {
 
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
-  ~SafetensorsFile();
+  ~SafetensorsFile() override;
 
   const std::string& path() const { return path_; }
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
 
-  // The tensor as fp32 (F16 and BF16 widen exactly). INVALID_ARGUMENT when it is missing, has
-  // another shape than `shape`, or holds a NaN or an infinity; the message names file, tensor,
-  // expected and found. RESOURCE_EXHAUSTED when there is no memory for it.
-  Result<std::vector<float>> read(std::string_view name, std::span<const int64_t> shape) const;
+  // The tensor where it lies in the mapping. INVALID_ARGUMENT when it is missing, has another shape
+  // than `shape`, or holds a NaN or an infinity; the message names file, tensor, expected and
+  // found.
+  Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
+
+  // The pages leave this process's memory until somebody reads them again.
+  void release(std::span<const std::byte> bytes) const override;
 
   // SHA-256 of the whole file, in hex: the weight digest.
   std::string digest() const;

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "kernels/fused_network.h"
 #include "models/matrix.h"
+#include "models/weights.h"
 
 namespace runnel {
 namespace {
@@ -27,44 +27,15 @@ struct Layer {
   NormWeights norm2;
 };
 
-// Reads a bundle's tensors into the backend.
+// Reads the layers of a bundle.
 class Loader {
  public:
-  Loader(const LinearTransformerSpec& sizes, const Bundle& bundle, Backend& backend,
+  Loader(const LinearTransformerSpec& sizes, HeadKind head, const WeightReader& weights,
          Precision precision)
-      : sizes_(sizes), bundle_(bundle), backend_(backend), precision_(precision) {}
-
-  const std::vector<float>& tensor(const std::string& name) const {
-    const auto it = bundle_.tensors.find(name);
-    check(it != bundle_.tensors.end(), "load_bundle() has checked the names");
-    return it->second;
-  }
-
-  Matrix matrix(const std::string& name, int rows, int cols) const {
-    const std::vector<float>& from = tensor(name);
-    Matrix matrix = make_matrix(backend_, DType::kF32, rows, cols, Memory::kDevice);
-    check(from.size() == static_cast<size_t>(rows) * cols, "load_bundle() has checked the shapes");
-    backend_.copy(host_span(from), matrix.buffer.span());
-    return matrix;
-  }
+      : sizes_(sizes), head_(head), weights_(weights), precision_(precision) {}
 
   NormWeights norm(const std::string& name) const {
-    const int width = sizes_.width;
-    return {matrix(name + ".weight", 1, width), matrix(name + ".bias", 1, width), sizes_.norm_eps};
-  }
-
-  // One weight whose outputs are those of the named layers, one after the other.
-  Weight linear(const std::vector<std::string>& names, int in, Precision precision) const {
-    std::vector<float> weight;
-    std::vector<float> bias;
-    for (const std::string& name : names) {
-      const auto& w = tensor(name + ".weight");
-      const auto& b = tensor(name + ".bias");
-      weight.insert(weight.end(), w.begin(), w.end());
-      bias.insert(bias.end(), b.begin(), b.end());
-    }
-    const int out = static_cast<int>(bias.size());
-    return backend_.pack({weight.data(), out, in}, {bias.data(), 1, out}, precision);
+    return {weights_.matrix(name + ".weight"), weights_.matrix(name + ".bias"), sizes_.norm_eps};
   }
 
   Layer layer(int index) const {
@@ -75,41 +46,31 @@ class Loader {
                                             attention + "key_projection",
                                             attention + "value_projection"};
     if (sizes_.gate) projections.push_back(attention + "gate");
-    layer.qkv = linear(projections, sizes_.width, precision_);
+    layer.qkv = weights_.linear(projections, precision_);
     const std::string map = attention + "inner_attention.feature_map.";
-    if (is_random(sizes_.feature_map)) {
-      layer.omega = matrix(map + "omega", sizes_.query_size, sizes_.features.projections());
-    }
-    if (sizes_.normalize) layer.sigma = matrix(map + "sigma", sizes_.heads, sizes_.query_size);
-    layer.out =
-        linear({attention + "out_projection"}, sizes_.heads * sizes_.value_size, precision_);
+    if (is_random(sizes_.feature_map)) layer.omega = weights_.matrix(map + "omega");
+    if (sizes_.normalize) layer.sigma = weights_.matrix(map + "sigma");
+    layer.out = weights_.linear({attention + "out_projection"}, precision_);
     layer.norm1 = norm(name + ".norm1");
-    layer.linear1 = linear({name + ".linear1"}, sizes_.width, precision_);
-    layer.linear2 = linear({name + ".linear2"}, sizes_.ffn,
-                           index + 1 == sizes_.layers ? last_precision() : precision_);
+    layer.linear1 = weights_.linear({name + ".linear1"}, precision_);
+    layer.linear2 = weights_.linear({name + ".linear2"},
+                                    index + 1 == sizes_.layers ? last_precision() : precision_);
     layer.norm2 = norm(name + ".norm2");
     return layer;
   }
 
-  Weight predictor() const { return linear({"predictor"}, sizes_.width, last_precision()); }
+  Weight predictor() const { return weights_.linear({"predictor"}, last_precision()); }
 
+ private:
   // Of the last products. Nothing behind them evens their rounding out, and logistics are narrow:
   // in bf16 it would cost an image several times the bits that all other rounding does.
   Precision last_precision() const {
-    return bundle_.spec.head.kind == HeadKind::kCategorical ? precision_ : Precision::kFp32;
+    return head_ == HeadKind::kCategorical ? precision_ : Precision::kFp32;
   }
 
-  // The backend only reads from a span that it copies from.
-  template <typename T>
-  static Span host_span(const std::vector<T>& from) {
-    return {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(from.data())),
-            static_cast<int64_t>(from.size() * sizeof(T))};
-  }
-
- private:
   const LinearTransformerSpec& sizes_;
-  const Bundle& bundle_;
-  Backend& backend_;
+  const HeadKind head_;
+  const WeightReader& weights_;
   const Precision precision_;
 };
 
@@ -162,12 +123,10 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
       layer_bytes_(backend.state_bytes(recurrence_)),
       layer_parts_(backend.state_parts(recurrence_)) {
   const Spec& spec = bundle.spec;
-  const Loader loader(sizes, bundle, backend, precision);
-  value_table_ = loader.matrix("value_embedding.weight", spec.vocabulary, sizes.value_width);
-  if (sizes.position == PositionKind::kTable) {
-    position_table_ =
-        loader.matrix("pos_embedding.pe", static_cast<int>(spec.positions), sizes.position_width());
-  }
+  const WeightReader weights(bundle, backend);
+  const Loader loader(sizes, spec.head.kind, weights, precision);
+  value_table_ = weights.matrix("value_embedding.weight");
+  if (sizes.position == PositionKind::kTable) position_table_ = weights.matrix("pos_embedding.pe");
   embedding_ = {value_table_.view, position_table_.view, sizes.position, sizes.combine,
                 sizes.position_width()};
   for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));

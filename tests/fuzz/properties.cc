@@ -182,13 +182,13 @@ void check_header(const Tensors& tensors, int64_t data_bytes) {
 
 void check_reads(const SafetensorsFile& file) {
   for (const auto& [name, tensor] : file.tensors()) {
-    const Result<std::vector<float>> values = file.read(name, tensor.shape);
-    if (!values.ok()) {
-      check_refusal(values.status(), file.path());
+    const Result<Tensor> read = file.read(name, tensor.shape);
+    if (!read.ok()) {
+      check_refusal(read.status(), file.path());
       continue;
     }
-    check(std::ssize(*values) == tensor.elements(), "read() gives every element");
-    check(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }), "finite");
+    check(read->elements() == tensor.elements(), "read() gives every element");
+    check(std::ranges::all_of(widened(*read), [](float v) { return std::isfinite(v); }), "finite");
     std::vector<int64_t> other = tensor.shape;
     other.push_back(1);
     check(!file.read(name, other).ok(), "read() refuses another shape");

@@ -55,7 +55,7 @@ std::vector<float> read(const SafetensorsFile& file, const std::string& name) {
   if (found == file.tensors().end()) ADD_FAILURE() << file.path() << " has no " << name;
   auto values = file.read(name, found->second.shape);
   EXPECT_TRUE(values.ok()) << values.status().message();
-  return std::move(values).value();
+  return widened(*values);
 }
 
 SafetensorsFile open(const std::string& path) {
@@ -117,7 +117,9 @@ double worst_error(const std::vector<float>& found, const std::vector<float>& ex
 
 // Head outputs and log-probabilities of one sequence, as the reference model has them.
 Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
-  const reference::Model model(bundle.spec, bundle.tensors);
+  reference::Tensors tensors;
+  for (const auto& [name, tensor] : bundle.tensors) tensors[name] = widened(tensor);
+  const reference::Model model(bundle.spec, std::move(tensors));
   reference::State state = model.fresh();
   Golden found;
   for (size_t i = 0; i + 1 < values.size(); ++i) {

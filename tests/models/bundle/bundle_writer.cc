@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <random>
+#include <utility>
 
 #include "base/check.h"
 
@@ -197,8 +198,17 @@ TensorMap random_tensors(const Spec& spec, uint64_t seed) {
 }
 
 Bundle random_bundle(const Spec& spec, uint64_t seed) {
-  return {"", spec, random_tensors(spec, seed), "random-" + std::to_string(seed),
-          spec.text == TextKind::kBytes ? Tokenizer::of_bytes() : nullptr};
+  Bundle bundle;
+  bundle.spec = spec;
+  bundle.weight_digest = "random-" + std::to_string(seed);
+  if (spec.text == TextKind::kBytes) bundle.tokenizer = Tokenizer::of_bytes();
+  const auto memory = std::make_shared<OwnedTensors>();
+  TensorMap tensors = random_tensors(spec, seed);
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    bundle.tensors[tensor.name] = memory->add(tensor.shape, std::move(tensors[tensor.name]));
+  }
+  bundle.memory = memory;
+  return bundle;
 }
 
 float stored(float value, StoredType type) {

@@ -1,0 +1,78 @@
+#include "models/bundle/tensor.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace runnel {
+namespace {
+
+float widen_f16(uint16_t half) {
+  const uint32_t sign = uint32_t{half} >> 15 << 31;
+  const uint32_t exponent = half >> 10 & 31;
+  const uint32_t fraction = half & 1023;
+  if (exponent == 0) {  // zero or subnormal: fraction * 2^-24 is exact
+    const float size = std::ldexp(static_cast<float>(fraction), -24);
+    return sign == 0 ? size : -size;
+  }
+  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // bias 15 to bias 127
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+float widen_bf16(uint16_t half) { return std::bit_cast<float>(uint32_t{half} << 16); }
+
+// The data may stand at any byte: memcpy, never a cast.
+template <typename T>
+T load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+// The place of the first element whose bits of the exponent are all set.
+template <typename T>
+int64_t first_with(const std::byte* from, int64_t elements, T exponent) {
+  for (int64_t i = 0; i < elements; ++i) {
+    if ((load<T>(from + i * static_cast<int64_t>(sizeof(T))) & exponent) == exponent) return i;
+  }
+  return elements;
+}
+
+}  // namespace
+
+void widen(const Tensor& tensor, int64_t first, std::span<float> out) {
+  const std::byte* from = tensor.bytes.data() + first * bytes_of(tensor.type);
+  if (tensor.type == StoredType::kF32) {
+    if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
+    return;
+  }
+  const auto wide = tensor.type == StoredType::kF16 ? widen_f16 : widen_bf16;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = wide(load<uint16_t>(from + 2 * i));
+}
+
+std::vector<float> widened(const Tensor& tensor) {
+  std::vector<float> values(tensor.elements());
+  widen(tensor, 0, values);
+  return values;
+}
+
+int64_t first_not_finite(const Tensor& tensor) {
+  const std::byte* from = tensor.bytes.data();
+  switch (tensor.type) {
+    case StoredType::kF32:
+      return first_with<uint32_t>(from, tensor.elements(), 0x7f800000);
+    case StoredType::kF16:
+      return first_with<uint16_t>(from, tensor.elements(), 0x7c00);
+    case StoredType::kBF16:
+      return first_with<uint16_t>(from, tensor.elements(), 0x7f80);
+  }
+  return tensor.elements();
+}
+
+Tensor OwnedTensors::add(std::vector<int64_t> shape, std::vector<float> values) {
+  values_.push_back(std::move(values));
+  return {StoredType::kF32, std::move(shape), std::as_bytes(std::span(values_.back()))};
+}
+
+}  // namespace runnel

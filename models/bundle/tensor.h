@@ -1,0 +1,59 @@
+// Tensors as they are stored: read where they lie, one at a time, so that a model never needs its
+// weights in memory twice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <vector>
+
+namespace runnel {
+
+enum class StoredType : uint8_t { kF32, kF16, kBF16 };
+
+// Of one element.
+constexpr int64_t bytes_of(StoredType type) { return type == StoredType::kF32 ? 4 : 2; }
+
+// A tensor in memory that somebody else keeps, little-endian and row-major, at any address.
+struct Tensor {
+  StoredType type = StoredType::kF32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;
+
+  int64_t elements() const { return std::ssize(bytes) / bytes_of(type); }
+};
+
+// Elements [first, first + out.size()) as fp32. F16 and BF16 widen exactly.
+void widen(const Tensor& tensor, int64_t first, std::span<float> out);
+
+// All elements as fp32.
+std::vector<float> widened(const Tensor& tensor);
+
+// The place of the first element that is a NaN or an infinity; elements() where none is.
+int64_t first_not_finite(const Tensor& tensor);
+
+// The memory that tensors lie in.
+class TensorMemory {
+ public:
+  TensorMemory() = default;
+  TensorMemory(const TensorMemory&) = delete;
+  TensorMemory& operator=(const TensorMemory&) = delete;
+  virtual ~TensorMemory() = default;
+
+  // Says that the bytes, of a tensor, are not read for a while: what can be had again need not stay
+  // in memory meanwhile.
+  virtual void release(std::span<const std::byte> /*bytes*/) const {}
+};
+
+// Tensors that do not come from a file.
+class OwnedTensors final : public TensorMemory {
+ public:
+  // As many values as the shape says. The tensor lies in this object.
+  Tensor add(std::vector<int64_t> shape, std::vector<float> values);
+
+ private:
+  std::list<std::vector<float>> values_;
+};
+
+}  // namespace runnel
