@@ -88,7 +88,7 @@ TEST_P(LoadMemoryTest, AModelNeedsItsFileAndATenth) {
   const TempDir directory;
   const Spec spec = large_spec(stored == StoredType::kF32 ? 4 : 8);
   const int64_t file_bytes = write_large_bundle(directory.path(), spec, stored);
-  ASSERT_GT(file_bytes, 200 << 20);
+  ASSERT_GT(file_bytes, 200'000'000);
   const auto backend = make_cpu_backend({.isa = {}, .threads = 1});
   ASSERT_TRUE(backend.ok());
 

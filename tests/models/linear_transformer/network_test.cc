@@ -204,18 +204,6 @@ TEST_P(LinearTransformerTest, AStateMovesToAnotherModelOfTheSameNumerics) {
   EXPECT_EQ(generate(*there.model, 2, 10), generate(*here.model, 1, 10));
 }
 
-using LinearTransformerDeathTest = LinearTransformerTest;
-TEST_P(LinearTransformerDeathTest, AStateGoesOnOnlyFromWhatItsSpecHas) {
-  const CpuModel made = make();
-  const Spec& spec = made.model->spec();
-  Control control;
-  control.pending = spec.vocabulary;
-  EXPECT_DEATH(made.model->set(0, control, true), "one of the vocabulary");
-  control.pending = 0;
-  control.position = spec.positions == 0 ? -1 : spec.positions + 1;
-  EXPECT_DEATH(made.model->set(0, control, true), "one of the sequence");
-}
-
 TEST_P(LinearTransformerTest, ARowFreezesWhenNothingRemains) {
   const CpuModel made = make();
   Model& model = *made.model;
