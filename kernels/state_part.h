@@ -20,7 +20,7 @@ struct StatePart {
 
   // Of one entry of the first dimension.
   int64_t entry_bytes() const {
-    int64_t bytes = kElementBytes;
+    int64_t bytes = 4;  // fp32 or i32
     for (size_t i = 1; i < shape.size(); ++i) bytes *= shape[i];
     return bytes;
   }

@@ -57,7 +57,7 @@ Matrix WeightReader::matrix(const std::string& name) const {
     const std::span<float> values = std::span(piece).first(std::min(kPiece, elements - at));
     widen(from, at, values);
     const Span to = host_span(values);
-    backend_.copy(to, {matrix.buffer.data() + at * kElementBytes, to.bytes});
+    backend_.copy(to, {matrix.buffer.data() + at * int64_t{sizeof(float)}, to.bytes});
   }
   bundle_.memory->release(from.bytes);
   return matrix;
