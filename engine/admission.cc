@@ -1,17 +1,30 @@
-// How calls come in: what each needs (sessions, slots, a place in its sequence), or why it is
-// refused; and how their prompts turn into sampling.
+// How calls come in: what each needs (sessions, slots, a place in its sequence) or why it is
+// refused, and how a prompt leads to sampling.
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/hash.h"
+#include "engine/refusals.h"
 #include "engine/scheduler.h"
 #include "engine/validate.h"
 #include "models/begin.h"
 #include "models/text/tokenizer.h"
 
 namespace runnel {
+namespace {
 
-// --------------------------------------------------------------------------------------
+// The session that a call goes on in: the one that it names, or a new one with an id that follows
+// from the request_id, so that a retry finds it. The id is empty where neither is the case.
+SessionKey key_of(const GenerateRequest& request) {
+  if (request.session) return {request.owner, *request.session};
+  if (request.request_id.empty() || !request.keep.value_or(false)) return {request.owner, ""};
+  return {request.owner, "r-" + hex(hash_of(request.request_id))};
+}
+
+}  // namespace
+
+// --- Generate ---
 
 void Scheduler::admit(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
   auto generation = std::make_unique<Generation>();
@@ -26,13 +39,15 @@ void Scheduler::admit(GenerateRequest request, std::shared_ptr<TokenStream> stre
     return;
   }
   generations_.push_back(std::move(generation));
-  if (!generations_.back()->resend) begin_feeding(*generations_.back());
+  Generation& admitted = *generations_.back();
+  if (admitted.phase == GenerationPhase::kAdmitted) begin_feeding(admitted);
 }
 
-// Finds or makes the sessions of a generation's samples, or says why it cannot be.
+// Resolves the session that a generation starts from and opens those of its samples. Not OK: says
+// why it is refused, and nothing has changed.
 Status Scheduler::try_admit(Generation& generation) {
   const GenerateRequest& request = generation.request;
-  Result<Session*> source = source_of(generation);
+  Result<Session*> source = resolve(request);
   if (!source.ok()) return source.status();
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   const auto given = static_cast<int64_t>(request.prompt.size());
@@ -66,7 +81,44 @@ Status Scheduler::try_admit(Generation& generation) {
   return {};
 }
 
-// Sets what a stream begins with: how many values each sample may have, and Started.
+// The session that a generation starts from; null for a fresh sequence.
+Result<Session*> Scheduler::resolve(const GenerateRequest& request) {
+  if (!request.session) return static_cast<Session*>(nullptr);
+  return sessions_.resolve({request.owner, *request.session});
+}
+
+// Opens a session for each sample and returns the first, which gets the state of the source.
+Result<Session*> Scheduler::open_samples(Generation& generation, Session* source) {
+  const GenerateRequest& request = generation.request;
+  if (source == nullptr && sessions_.find(key_of(request)) != nullptr) {
+    return Status(Code::kAlreadyExists,
+                  "session '" + key_of(request).id + "' of request_id '" + request.request_id +
+                      "' exists already and stands elsewhere than after this call: go on from the "
+                      "session, or choose a new request_id");
+  }
+  const bool in_place = source != nullptr && request.in_place();
+  if (Status s = sessions_.check_room(request.samples - (in_place ? 1 : 0)); !s.ok()) return s;
+  generation.samples.resize(request.samples);
+  if (in_place) {  // with one sample only
+    generation.samples[0].session = source;
+    return source;
+  }
+  for (Sample& sample : generation.samples) sample.session = &open_sample(request);
+  Session& first = *generation.samples[0].session;
+  if (source != nullptr) {
+    sessions_.copy(*source, first);
+  } else {
+    sessions_.reset(first);
+  }
+  return &first;
+}
+
+Session& Scheduler::open_sample(const GenerateRequest& request) {
+  const bool kept = request.keep.value_or(false) && !request.session;
+  return kept ? sessions_.open(key_of(request)) : sessions_.open_anonymous();
+}
+
+// Sets how many values each sample may have, and sends Started.
 void Scheduler::start_stream(Generation& generation, const Session& first, int64_t position) {
   const GenerateRequest& request = generation.request;
   const int64_t end = model_.spec().max_length();
@@ -83,7 +135,9 @@ void Scheduler::start_stream(Generation& generation, const Session& first, int64
                             .numerics = model_.layout().numerics});
 }
 
-// True, with the record, when the request's id is that of the last call on its session.
+// --- Retries ---
+
+// True, with the record, when the request has the id of the last call on its session.
 bool Scheduler::find_retried(Generation& generation) {
   const GenerateRequest& request = generation.request;
   if (request.request_id.empty()) return false;
@@ -94,7 +148,7 @@ bool Scheduler::find_retried(Generation& generation) {
   return true;
 }
 
-// A call that was made before: its stream again, and then the rest of it.
+// Checks that a retry is the same call, and takes it over from an earlier try that still runs.
 Status Scheduler::try_resume(Generation& generation) {
   const GenerateRequest& request = generation.request;
   CallRecord& record = *generation.record;
@@ -106,98 +160,43 @@ Status Scheduler::try_resume(Generation& generation) {
     return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
   }
   for (const auto& other : generations_) {
-    if (other->ended || other->record != generation.record) continue;
+    if (other->ended() || other->record != generation.record) continue;
     end_generation(*other, {Code::kAborted, "the call was made again with the same request_id"});
   }
   resume(generation, *sessions_.find(key_of(request)));
   return {};
 }
 
-// Sets a generation to where its record stands.
+// Puts a generation where its record ends. What is recorded is sent first; until then the session
+// is held, unless the record is of a call that had finished.
 void Scheduler::resume(Generation& generation, Session& session) {
   const GenerateRequest& request = generation.request;
   const CallRecord& record = *generation.record;
   generation.samples.resize(1);
   Sample& sample = generation.samples[0];
   start_stream(generation, session, record.position);
-  generation.to_replay = record.values.size();
-  generation.resend = record.finished.has_value();
-  sample.finished = generation.resend;
-  if (generation.resend) return;
-  check(session.resting(), "nobody else runs on the session of this record");
+  if (record.finished) {
+    sample.finished = true;
+    generation.apply(GenerationEvent::kResend);
+    return;
+  }
+  check(session.resting(), "no other call runs on the session of this record");
   sample.session = &session;
-  sample.sampled = static_cast<int64_t>(record.values.size());
-  sample.remaining -= sample.sampled;
   const auto given = static_cast<int64_t>(request.prompt.size());
   generation.fed = std::min(session.position - record.position, given);
   generation.begins = session.position == 0 && request.prompt.empty();
-  if (!request.may_stop()) return;
-  auto from = record.values.end();  // back as far as a stop can reach; a value may have no bytes
-  for (int64_t values = 0, bytes = 0; from != record.values.begin(); ++values) {
-    if (values >= kMaxStopLength && (!request.tokenizer || bytes >= kMaxStopTextBytes)) break;
-    --from;
-    if (request.tokenizer) bytes += std::ssize(request.tokenizer->bytes(from->value));
-  }
-  for (; from != record.values.end(); ++from) watch_for_stop(request, from->value, sample);
+  if (record.values.empty()) return;
+  check(generation.unfed().empty(), "a call that has sampled has consumed its prompt");
+  sample.sampled = static_cast<int64_t>(record.values.size());
+  sample.remaining -= sample.sampled;
+  restore_tails(generation);
+  generation.apply(GenerationEvent::kResend);
+  start_sample(generation, 0);
 }
 
-// The session that a generation starts from; null for a fresh sequence.
-Result<Session*> Scheduler::source_of(const Generation& generation) {
-  const GenerateRequest& request = generation.request;
-  if (!request.session) return static_cast<Session*>(nullptr);
-  Session* source = sessions_.find({request.owner, *request.session});
-  if (source == nullptr) {
-    return not_found("no session '" + *request.session +
-                     "': create it first, or leave the origin empty and set keep");
-  }
-  if (!source->resting()) {
-    return Status(Code::kAborted, "session '" + *request.session +
-                                      "' is busy with another call; wait until that one ends");
-  }
-  return source;
-}
+// --- From prompt to samples ---
 
-// One session for each sample; the first stands where the source stands.
-Result<Session*> Scheduler::open_samples(Generation& generation, Session* source) {
-  const GenerateRequest& request = generation.request;
-  if (source == nullptr && sessions_.find(key_of(request)) != nullptr) {
-    return Status(Code::kAlreadyExists,
-                  "session '" + key_of(request).id + "' of request_id '" + request.request_id +
-                      "' exists already and stands elsewhere than after this call: go on from the "
-                      "session, or choose a new request_id");
-  }
-  const bool in_place = source != nullptr && request.keep.value_or(request.samples == 1);
-  const int needed = request.samples - (in_place ? 1 : 0);
-  if (needed > pool_.free()) return lease_refusal(needed);
-  generation.samples.resize(request.samples);
-  for (Sample& sample : generation.samples) {
-    if (in_place) {
-      sample.session = source;
-      return source;  // keep goes with one sample
-    }
-    const SlotId slot = *pool_.lease();
-    if (request.keep.value_or(false) && source == nullptr) {
-      Session session;
-      session.key = key_of(request);
-      if (session.key.id.empty()) session.key = unused_key(request.owner);
-      session.slot = slot;
-      sample.session = sessions_.insert(std::move(session));
-    } else {
-      generation.ephemeral.push_back(std::make_unique<Session>());
-      sample.session = generation.ephemeral.back().get();
-      sample.session->slot = slot;
-    }
-  }
-  Session& first = *generation.samples[0].session;
-  if (source != nullptr) {
-    copy_state(*source, first);
-  } else {
-    set_slot(first, {}, true);
-  }
-  return &first;
-}
-
-// Gives the first sample its prompt; where there is none to consume, sampling starts at once.
+// Gives the first sample its prompt; where there is nothing to consume, sampling starts at once.
 void Scheduler::begin_feeding(Generation& generation) {
   Session& session = *generation.samples[0].session;
   if (session.pending == kNoValue && !generation.request.prompt.empty()) {
@@ -208,19 +207,17 @@ void Scheduler::begin_feeding(Generation& generation) {
     start_sampling(generation);
     return;
   }
+  generation.apply(GenerationEvent::kFeed);
   session.apply(SessionEvent::kFeed);
-  set_slot(session, {}, false);
+  sessions_.set(session, {});
 }
 
-// The prompt is in. Copies its state to the other samples and lets all of them decode.
+// Copies the state after the prompt to the other samples and lets all of them decode.
 void Scheduler::start_sampling(Generation& generation) {
-  generation.sampling = true;
-  Session& first = *generation.samples[0].session;
+  generation.apply(GenerationEvent::kSample);
+  const Session& first = *generation.samples[0].session;
   for (size_t i = 1; i < generation.samples.size(); ++i) {
-    Session& other = *generation.samples[i].session;
-    model_.copy(first.slot, other.slot);
-    other.position = first.position;
-    other.pending = first.pending;
+    sessions_.branch(first, *generation.samples[i].session);
   }
   for (size_t i = 0; i < generation.samples.size(); ++i) {
     start_sample(generation, static_cast<int>(i));
@@ -240,30 +237,29 @@ void Scheduler::start_sample(Generation& generation, int index) {
     reason = take_value(generation, index, first, end, now_);
   }
   if (reason) {
-    // What was given and not consumed stays with the session: its slot must know it.
-    set_slot(session, {}, false);
+    // The session keeps a value that was given and not consumed, so its slot must have it.
+    sessions_.set(session, {});
     finish_sample(generation, index, *reason);
     return;
   }
   session.apply(SessionEvent::kSample);
-  set_slot(session,
-           {.seed = generation.seed,
-            .stream = static_cast<uint32_t>(index),
-            .remaining = sample.remaining,
-            .sampling = generation.request.sampling,
-            .top_log_probs = generation.request.top_log_probs},
-           false);
+  sessions_.set(session, {.seed = generation.seed,
+                          .stream = static_cast<uint32_t>(index),
+                          .remaining = sample.remaining,
+                          .sampling = generation.request.sampling,
+                          .top_log_probs = generation.request.top_log_probs});
 }
+
+// --- Score ---
 
 void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
                            std::function<void(Result<ScoredChunk>)> done) {
   call->done = std::move(done);
-  const bool runs = call->session != nullptr && !call->over();
-  if (draining() && !runs) {
+  if (draining() && call->session == nullptr) {
     call->complete(draining_status());
     return;
   }
-  if (call->over()) {  // the chunk has crossed with the call's end, and its slot is another's
+  if (call->over) {  // its end and this message have crossed
     call->complete(Status(Code::kCancelled, "the call had ended before this chunk came"));
     return;
   }
@@ -286,32 +282,30 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
   if (session.pending == kNoValue && given > 0) {
     session.pending = call->values[call->fed++];
     ++session.position;
-    set_slot(session, {}, false);
+    sessions_.set(session, {});
   }
   call->scored = {.position = session.position, .log_probs = {}};
   call->scored.log_probs.reserve(call->values.size());
   if (call->unfed().empty()) call->complete(std::move(call->scored));
 }
 
-// A slot of its own for a Score call, standing where its origin stands.
+// Opens a session for a Score call, with the state of the session that it starts from.
 Status Scheduler::open_score(ScoreCall& call) {
   Session* source = nullptr;
   if (call.origin) {
-    source = sessions_.find({call.owner, *call.origin});
-    if (source == nullptr) return not_found("no session '" + *call.origin + "'");
-    if (!source->resting()) {
-      return {Code::kAborted, "session '" + *call.origin + "' is busy with another call"};
-    }
+    const Result<Session*> found = sessions_.resolve({call.owner, *call.origin});
+    if (!found.ok()) return found.status();
+    source = *found;
   }
-  if (pool_.free() == 0) return lease_refusal(1);
-  call.session = std::make_unique<Session>();
-  call.session->slot = *pool_.lease();
+  if (Status s = sessions_.check_room(1); !s.ok()) return s;
+  Session& session = sessions_.open_anonymous();
   if (source != nullptr) {
-    copy_state(*source, *call.session);
+    sessions_.copy(*source, session);
   } else {
-    set_slot(*call.session, {}, true);
+    sessions_.reset(session);
   }
-  call.session->apply(SessionEvent::kFeed);
+  session.apply(SessionEvent::kFeed);
+  call.session = &session;
   return {};
 }
 

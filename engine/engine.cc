@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "engine/refusals.h"
 #include "engine/scheduler.h"
 #include "engine/score_call.h"
 #include "engine/validate.h"
@@ -12,13 +13,8 @@
 namespace runnel {
 namespace {
 
-Status mailbox_full() {
-  Status status(Code::kResourceExhausted, "too many calls wait for the scheduler; try again");
-  return status.with_retry_after(std::chrono::milliseconds(100));
-}
-
-// The seed of a request that names none: a retry with the same request_id gets the same stream
-// (FNV-1a).
+// The seed of a request that names none. It follows from the request_id, so that a retry gets the
+// same stream.
 uint64_t seed_of(const std::string& request_id) {
   if (request_id.empty()) {
     std::random_device device;
@@ -27,22 +23,20 @@ uint64_t seed_of(const std::string& request_id) {
   return hash_of(request_id);
 }
 
-// States that the call will lease for certain. A retry may find its session; the scheduler knows.
+// Slots that the call will lease in any case. A retry may find its session, which only the
+// scheduler knows.
 int slots_needed(const GenerateRequest& request) {
   if (!request.request_id.empty()) return 0;
-  const bool in_place = request.session && request.keep.value_or(request.samples == 1);
-  return request.samples - (in_place ? 1 : 0);
+  return request.samples - (request.in_place() ? 1 : 0);
 }
 
 }  // namespace
-
-Status draining_status() { return {Code::kUnavailable, "the server is draining; try another one"}; }
 
 Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options, const Clock& clock,
                bool threaded)
     : model_(std::move(model)),
       options_(options),
-      scheduler_(std::make_unique<Scheduler>(*model_, options, clock)) {
+      scheduler_(std::make_unique<Scheduler>(*model_, options_, clock)) {
   if (threaded && !clock.is_virtual()) thread_ = std::thread([this] { run(); });
 }
 
@@ -51,7 +45,7 @@ Engine::~Engine() {
   stopping_.store(true, std::memory_order_release);
   scheduler_->close();
   if (thread_.joinable()) thread_.join();
-  // What came in between is refused, and what ran is ended.
+  // Refuses the commands that came meanwhile and ends the calls that still run.
   end_all({Code::kUnavailable, "the server is shutting down"});
   turn();
 }
@@ -65,7 +59,6 @@ void Engine::run() {
 const Spec& Engine::spec() const { return model_->spec(); }
 const std::string& Engine::numerics() const { return model_->layout().numerics; }
 int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
-const EngineOptions& Engine::options() const { return options_; }
 EngineStats Engine::stats() const { return scheduler_->stats(); }
 int Engine::active_calls() const { return scheduler_->active_calls(); }
 void Engine::nudge() { scheduler_->nudge(); }
@@ -74,20 +67,17 @@ void Engine::end_all(Status status) { scheduler_->end_all(std::move(status)); }
 bool Engine::turn() { return scheduler_->turn(); }
 
 int Engine::stream_room(int samples) const {
-  const int64_t per_sample = std::max(options_.stream_room, 2 * options_.steps_per_launch);
+  const int64_t per_sample = std::max(options_.stream_room, int64_t{2} * model_->limits().steps);
   return static_cast<int>(per_sample * std::clamp<int64_t>(samples, 1, options_.samples));
 }
 
 Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
   if (scheduler_->draining()) return draining_status();
-  const RequestLimits limits = {.samples = options_.samples,
-                                .prompt_values = options_.prompt_values,
-                                .max_values = options_.max_values};
-  if (Status s = validate(request, model_->spec(), limits); !s.ok()) return s;
+  if (Status s = validate(request, model_->spec(), options_); !s.ok()) return s;
   if (!request.seed) request.seed = seed_of(request.request_id);
   stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
   const int needed = slots_needed(request);
-  if (!scheduler_->claim(needed)) return scheduler_->lease_refusal(needed);
+  if (Status s = scheduler_->claim(needed); !s.ok()) return s;
   const bool put = scheduler_->put([request = std::move(request), stream = std::move(stream),
                                     needed](Scheduler& scheduler) mutable {
     scheduler.give_up(needed);

@@ -1,8 +1,10 @@
 #include "engine/generation.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "models/text/tokenizer.h"
 
@@ -19,10 +21,10 @@ bool completes_sequence(const std::vector<std::vector<int32_t>>& stop, int32_t v
   });
 }
 
-// A stop text may begin and end inside of a value: it counts when its last byte is one of `bytes`.
+// A stop text may begin and end within a value: it is complete when its last byte is in `bytes`.
 bool completes_text(const std::vector<std::string>& stop, std::string_view bytes,
                     std::string& tail) {
-  constexpr size_t kMost = kMaxStopTextBytes - 1;  // before `bytes`, what a stop text can reach
+  constexpr size_t kMost = kMaxStopTextBytes - 1;  // bytes of a stop text before its last
   if (tail.size() > kMost) tail.erase(0, tail.size() - kMost);
   const size_t before = tail.size();
   tail += bytes;
@@ -33,6 +35,27 @@ bool completes_text(const std::vector<std::string>& stop, std::string_view bytes
 }
 
 }  // namespace
+
+std::optional<GenerationPhase> next_phase(GenerationPhase phase, GenerationEvent event) {
+  using P = GenerationPhase;
+  using Next = std::optional<GenerationPhase>;
+  constexpr Next kNever = std::nullopt;
+  // Rows by phase, columns by event: resend, feed, sample, end.
+  constexpr std::array<std::array<Next, 4>, 5> kTable = {{
+      {P::kResending, P::kPrompting, P::kSampling, P::kEnded},  // admitted
+      {kNever, kNever, P::kSampling, P::kEnded},                // resending
+      {kNever, kNever, P::kSampling, P::kEnded},                // prompting
+      {kNever, kNever, kNever, P::kEnded},                      // sampling
+      {kNever, kNever, kNever, kNever},                         // ended
+  }};
+  return kTable[static_cast<size_t>(phase)][static_cast<size_t>(event)];
+}
+
+void Generation::apply(GenerationEvent event) {
+  const std::optional<GenerationPhase> next = next_phase(phase, event);
+  check(next.has_value(), "the table of a generation has this event in this phase");
+  phase = *next;
+}
 
 int Generation::live_samples() const {
   return static_cast<int>(
@@ -53,11 +76,26 @@ bool watch_for_stop(const GenerateRequest& request, int32_t value, Sample& sampl
   return stops || stops_text;
 }
 
-void replay(Generation& generation, TimePoint now) {
+void restore_tails(Generation& generation) {
+  const GenerateRequest& request = generation.request;
+  if (!request.may_stop()) return;
+  const std::vector<StreamValue>& values = generation.record->values;
+  auto from = values.end();
+  // A value may have no bytes, so the text decides how many values a stop text can reach.
+  for (int64_t count = 0, bytes = 0; from != values.begin(); ++count) {
+    if (count >= kMaxStopLength && (!request.tokenizer || bytes >= kMaxStopTextBytes)) break;
+    --from;
+    if (request.tokenizer) bytes += std::ssize(request.tokenizer->bytes(from->value));
+  }
+  for (; from != values.end(); ++from) watch_for_stop(request, from->value, generation.samples[0]);
+}
+
+bool resend(Generation& generation, TimePoint now) {
   const CallRecord& record = *generation.record;
-  auto top = record.top.begin() + generation.top_replayed;
-  for (int room = generation.stream->room(); room > 0 && generation.replaying(); --room) {
-    const StreamValue& value = record.values[generation.replayed++];
+  auto top = record.top.begin() + generation.top_resent;
+  int room = generation.stream->room();
+  for (; room > 0 && generation.resent < record.values.size(); --room) {
+    const StreamValue& value = record.values[generation.resent++];
     Emitted emitted;
     emitted.value = value.value;
     emitted.position = value.position;
@@ -67,7 +105,8 @@ void replay(Generation& generation, TimePoint now) {
     top += value.top_count;
     generation.stream->push(0, emitted, now);
   }
-  generation.top_replayed = top - record.top.begin();
+  generation.top_resent = top - record.top.begin();
+  return generation.resent == record.values.size();
 }
 
 std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,

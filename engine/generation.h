@@ -1,11 +1,20 @@
-// One running Generate call: its samples, and what has come of each.
+// One running Generate call: its phase, its samples, and what has come of each. Independent of the
+// scheduler, so that it can be tested alone.
 //
-// prompting: the first sample's session is fed the prompt. Then the state is copied to the others,
-// and all of them decode; each finishes for itself. Kept apart from the scheduler so that it can be
-// read, and tested, without one.
+//              kResend     kFeed       kSample    kEnd
+//   admitted   resending   prompting   sampling   ended
+//   resending  -           -           sampling   ended
+//   prompting  -           -           sampling   ended
+//   sampling   -           -           -          ended
+//   ended      -           -           -          -
+//
+// - resending: a retry is sent the values that the earlier try has sampled.
+// - prompting: the session of the first sample consumes the prompt.
+// - sampling: every sample has a copy of that state, decodes, and finishes by itself.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,49 +24,64 @@
 
 namespace runnel {
 
+enum class GenerationPhase { kAdmitted, kResending, kPrompting, kSampling, kEnded };
+
+enum class GenerationEvent {
+  kResend,  // an earlier try has sampled values: they go out first
+  kFeed,    // there are prompt values to consume
+  kSample,  // the prompt is consumed
+  kEnd,     // every sample has finished, or the call ends with a status
+};
+
+// The table above; none where the event cannot happen.
+std::optional<GenerationPhase> next_phase(GenerationPhase phase, GenerationEvent event);
+
 struct Sample {
-  Session* session = nullptr;  // null once finished and given back
-  int64_t remaining = 0;       // values still to come
-  int64_t sampled = 0;         // values that have come
-  std::vector<int32_t> tail;   // the last values, as far as a stop sequence reaches
-  std::string text_tail;       // the last bytes, as far as a stop text reaches
+  Session* session = nullptr;  // null once the sample has finished
+  int64_t remaining = 0;       // values still to sample
+  int64_t sampled = 0;         // values sampled
+  std::vector<int32_t> tail;   // the last values, as far back as a stop sequence reaches
+  std::string text_tail;       // the last bytes, as far back as a stop text reaches
   bool finished = false;
 };
 
 struct Generation {
   GenerateRequest request;
   std::shared_ptr<TokenStream> stream;
-  std::vector<std::unique_ptr<Session>> ephemeral;  // sessions that nobody else knows
+  GenerationPhase phase = GenerationPhase::kAdmitted;
   std::vector<Sample> samples;
   uint64_t seed = 0;
-  size_t fed = 0;                      // prompt values given to the first sample's session
-  bool sampling = false;               // the prompt is in; samples decode
-  bool begins = false;                 // the spec's first value is to be emitted
+  size_t fed = 0;                      // prompt values given to the session of the first sample
+  bool begins = false;                 // the model's first value is to be emitted
   std::shared_ptr<CallRecord> record;  // where the call has a request_id and a session
-  size_t to_replay = 0;                // values that an earlier try was sent: they go out first
-  size_t replayed = 0;                 // of them
-  std::ptrdiff_t top_replayed = 0;     // of the record's top log-probabilities
-  bool resend = false;                 // the earlier try was finished: nothing is left to sample
-  bool ended = false;
+  size_t resent = 0;                   // values of the record sent again
+  std::ptrdiff_t top_resent = 0;       // top log-probabilities of the record sent again
   TimePoint admitted{};
-  std::optional<TimePoint> stalled_since;  // rows left out for want of room since then
+  std::optional<TimePoint> stalled_since;  // since then the stream has had no room
+
+  // Follows the table; an event that cannot happen stops the process.
+  void apply(GenerationEvent event);
+  bool ended() const { return phase == GenerationPhase::kEnded; }
 
   std::span<const int32_t> unfed() const { return std::span(request.prompt).subspan(fed); }
-  bool replaying() const { return replayed < to_replay; }
   int live_samples() const;
 };
 
-// Sends as many of the record's values as the stream has room for.
-void replay(Generation& generation, TimePoint now);
+// Sends as many of the record's values as the stream has room for. True when all have been sent.
+bool resend(Generation& generation, TimePoint now);
 
-// Takes one value into a sample: position, pending, stream. What it finished with, if it did.
+// Takes one value into a sample: position, pending value, stream. Returns why the sample finishes
+// with it, if it does.
 std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,
                                        int64_t max_length, TimePoint now);
 
-// Makes room in a sample for what stopping needs, so that watch_for_stop() allocates nothing.
+// Reserves in a sample the memory that watch_for_stop() needs, so that it allocates nothing.
 void reserve_tails(const GenerateRequest& request, Sample& sample);
 
-// Notes that the sample has sampled `value`. True when this has completed a stop sequence or a stop
+// Notes in the first sample the values of the record, as far back as a stop can reach.
+void restore_tails(Generation& generation);
+
+// Notes that the sample has sampled `value`. True when this completes a stop sequence or a stop
 // text.
 bool watch_for_stop(const GenerateRequest& request, int32_t value, Sample& sample);
 

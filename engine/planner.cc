@@ -6,9 +6,9 @@
 namespace runnel {
 namespace {
 
-// Decoding rows, from `turn` on, round. Prompts have their places, too, but a step leaves them one
-// row together, at the first that the round comes to.
-void plan_decoding(std::span<const Candidate> candidates, const PlanLimits& limits, size_t& turn,
+// Picks decoding rows round-robin from `turn`, reserving one row for prompts when the round reaches
+// the first of them.
+void plan_decoding(std::span<const Candidate> candidates, const ModelLimits& limits, size_t& turn,
                    Plan& plan) {
   const size_t count = candidates.size();
   const size_t start = count == 0 ? 0 : turn % count;
@@ -31,7 +31,7 @@ void plan_decoding(std::span<const Candidate> candidates, const PlanLimits& limi
   }
 }
 
-// Lists prompts and chunks, oldest first.
+// Lists prompts and values to score, oldest first.
 void find_waiting(std::span<const Candidate> candidates, Plan& plan) {
   plan.waiting.clear();
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -42,21 +42,21 @@ void find_waiting(std::span<const Candidate> candidates, Plan& plan) {
   });
 }
 
-// How many of at most `most` values it may take.
+// The most values, up to `most`, after which the candidate may be cut.
 int64_t cut(const Candidate& candidate, int64_t most, int chunk) {
   if (most >= candidate.inputs) return candidate.inputs;
   return std::max<int64_t>(0, most - (candidate.position + most) % chunk);
 }
 
-// How many of at most `most` values it may take, where `fair` would be its share: all the way to
-// the end of a chunk, or none.
+// The inputs of a candidate whose even share is `fair`, at most `most`: up to the end of a chunk,
+// or none.
 int64_t share_of(const Candidate& candidate, int64_t fair, int64_t most, int chunk) {
   const int64_t inputs = cut(candidate, fair, chunk);
   return inputs > 0 ? inputs : cut(candidate, std::min(most, fair + chunk), chunk);
 }
 
-// Prompts and chunks to score: an even share of the budget each, oldest first.
-void plan_feeding(std::span<const Candidate> candidates, const PlanLimits& limits, Plan& plan) {
+// Gives prompts and values to score an even share of the budget each, oldest first.
+void plan_feeding(std::span<const Candidate> candidates, const ModelLimits& limits, Plan& plan) {
   find_waiting(candidates, plan);
   int64_t waiting = std::ssize(plan.waiting);
   int64_t rows = limits.rows - plan.decoding;
@@ -86,8 +86,8 @@ void plan_feeding(std::span<const Candidate> candidates, const PlanLimits& limit
             });
 }
 
-// One step while anything else than decoding waits; otherwise as many as every stream has room for.
-int plan_steps(std::span<const Candidate> candidates, const PlanLimits& limits, const Plan& plan) {
+// One step while anything but decoding waits; otherwise as many as every stream has room for.
+int plan_steps(std::span<const Candidate> candidates, const ModelLimits& limits, const Plan& plan) {
   int64_t steps = limits.steps;
   for (const Candidate& candidate : candidates) {
     if (candidate.want != Want::kNext || candidate.single_step) return 1;
@@ -100,7 +100,7 @@ int plan_steps(std::span<const Candidate> candidates, const PlanLimits& limits, 
 
 }  // namespace
 
-void plan_batch(std::span<const Candidate> candidates, const PlanLimits& limits, size_t& turn,
+void plan_batch(std::span<const Candidate> candidates, const ModelLimits& limits, size_t& turn,
                 Plan& plan) {
   plan.shares.clear();
   plan.decoding = 0;

@@ -1,10 +1,12 @@
-// Which rows make the next batch: a pure function of what waits.
+// Chooses the rows of the next batch: a pure function of the candidates.
 //
-// Decoding rows come first, one input each; when there are more than fit, the turn goes round, and
-// where it comes to prompts, one row is left to them. What is left of the step's budget is shared
-// by prompts and chunks to score: evenly, and what one does not need goes to the oldest. Nothing
-// waits for a fuller batch, and nothing for ever. Where the model takes prompts in chunks, a share
-// ends where a chunk does, or with its values.
+// - Decoding rows come first, with one input each. When there are more than fit, they are picked
+//   round-robin, reserving one row for prompts when the round reaches the first of them.
+// - Prompts and values to score share the rest of the step's budget evenly; the oldest get the part
+//   that others do not need.
+// - Where the model takes prompts in chunks, a share ends at the end of a chunk or of its values.
+//
+// No candidate waits for a fuller batch, and none starves.
 #pragma once
 
 #include <span>
@@ -15,21 +17,14 @@
 
 namespace runnel {
 
-// Something that could be advanced now.
+// A row that could be advanced now.
 struct Candidate {
   Want want = Want::kNext;
   int64_t inputs = 1;        // values that it could consume; 1 where `want` is kNext
   int64_t position = -1;     // of its last value so far; -1: it has none
-  TimePoint since{};         // when a prompt or chunk came
-  int64_t room = 1;          // kNext: values its stream has room for
-  bool single_step = false;  // kNext: must be looked at after every value (stop sequences)
-};
-
-struct PlanLimits {
-  int rows = 0;
-  int values = 0;  // inputs in one step
-  int steps = 0;   // in one launch
-  int chunk = 1;   // positions that are multiples of it are where a prompt may be cut
+  TimePoint since{};         // when its prompt or its values to score came
+  int64_t room = 1;          // kNext: values that its stream has room for
+  bool single_step = false;  // kNext: must be examined after every value (stop sequences)
 };
 
 struct Share {
@@ -40,13 +35,13 @@ struct Share {
 struct Plan {
   std::vector<Share> shares;  // in the order of Want: kNext, kScores, kNothing
   int steps = 0;
-  int decoding = 0;          // how many of the shares want kNext
-  std::vector<int> waiting;  // prompts and chunks, oldest first
+  int decoding = 0;          // shares that want kNext
+  std::vector<int> waiting;  // candidates that do not, oldest first
 };
 
-// Fills `plan` (its memory is reused). `turn` is where the round starts; it is moved on to whose
-// turn is next.
-void plan_batch(std::span<const Candidate> candidates, const PlanLimits& limits, size_t& turn,
+// Fills `plan`, reusing its memory. The round starts at candidate `turn`, which moves on to the one
+// that is next.
+void plan_batch(std::span<const Candidate> candidates, const ModelLimits& limits, size_t& turn,
                 Plan& plan);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// What the engine is asked for, and what it answers with. Plain data; no wire format.
+// Requests to the engine and its answers. Plain data, independent of the wire format.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace runnel {
 
 class Tokenizer;
 
-// A session's name. `owner` is empty until there are keys.
+// A session's name. `owner` is empty where there are no keys.
 struct SessionKey {
   std::string owner;
   std::string id;
@@ -33,29 +33,33 @@ struct Delivery {
 // One call to Generate.
 struct GenerateRequest {
   std::string owner;
-  std::optional<std::string> session;  // goes on from this session; none: a fresh sequence
-  std::vector<int32_t> prompt;         // may be empty where there is a pending or a begin value
-  int samples = 1;                     // independent continuations of the prompt
-  std::optional<int64_t>
-      max_values;                    // to sample, at most; none: to the last position; 0: feed only
+  // The session to go on from; none: a fresh sequence.
+  std::optional<std::string> session;
+  // May be empty where the sequence has a pending value or the model a first value of its own.
+  std::vector<int32_t> prompt;
+  int samples = 1;  // independent continuations of the prompt
+  // To sample, at most. None: up to the last position. 0: only feed the prompt.
+  std::optional<int64_t> max_values;
   std::optional<Duration> max_time;  // from admission
-  std::optional<uint64_t> seed;      // none: from request_id, or else drawn
-  Sampling sampling;                 // validated by the engine
+  std::optional<uint64_t> seed;      // none: follows from request_id, or is drawn
+  Sampling sampling;
   std::vector<std::vector<int32_t>> stop;
   std::vector<std::string> stop_text;  // in the bytes of the values sampled
-  std::shared_ptr<const Tokenizer> tokenizer =
-      nullptr;  // gives a value's bytes; stop_text needs it
+  // Gives the bytes of a value; stop_text needs it.
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;
   int top_log_probs = 0;
-  std::optional<bool>
-      keep;  // default: samples == 1 and session named. False: the session, if any, is not changed
+  // Whether the sequence stays as a session. False: the named session, if any, does not change.
+  // None: true where one sample goes on from a named session.
+  std::optional<bool> keep;
   std::optional<int64_t> expected_position;
-  // Names the call, so that it can be asked again: the same request with the same id gets the same
-  // stream.
+  // Names the call for a retry: the same request with the same id gets the same stream.
   std::string request_id;
   Delivery delivery;
 
-  // A sample may end at any value: each must be looked at before the next.
+  // A sample may end at any value, so each must be examined before the next is sampled.
   bool may_stop() const { return !stop.empty() || !stop_text.empty(); }
+  // The call goes on in the session that it starts from.
+  bool in_place() const { return session && keep.value_or(samples == 1); }
   friend bool operator==(const GenerateRequest&, const GenerateRequest&) = default;
 };
 
@@ -74,7 +78,7 @@ struct Finished {
   int sample = 0;
   FinishReason reason = FinishReason::kLength;
   int64_t prompt_values = 0;
-  int64_t sampled_values = 0;  // a first value that the spec gives included
+  int64_t sampled_values = 0;  // including a first value that the model gives
   int64_t position = 0;        // of the next value
   Duration elapsed{0};
 };
@@ -90,7 +94,22 @@ struct SessionInfo {
 
 struct SessionPage {
   std::vector<SessionInfo> sessions;  // by id
-  std::string next;                   // the id to go on after; empty: no more
+  std::string next;                   // the id after which the next page begins; empty: no more
+};
+
+// The answer to one message of a Score call.
+struct ScoredChunk {
+  int64_t position = 0;  // of log_probs[0]
+  // Natural logarithms, one for each value, except for a first value, which is not predicted.
+  std::vector<float> log_probs;
+};
+
+struct EngineStats {
+  int64_t sessions = 0;       // slots in all
+  int64_t sessions_free = 0;  // slots not leased
+  int64_t steps = 0;          // since the start
+  int64_t values_sampled = 0;
+  int64_t values_consumed = 0;  // of prompts and of Score calls
 };
 
 }  // namespace runnel

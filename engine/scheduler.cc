@@ -5,23 +5,13 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/hash.h"
-#include "base/hex.h"
 
 namespace runnel {
 namespace {
 
-constexpr Duration kExpiryInterval = std::chrono::seconds(1);
 constexpr Duration kWaitWithCalls = std::chrono::milliseconds(50);
 constexpr Duration kStepTimeout = std::chrono::seconds(60);
 constexpr Duration kWaitIdle = std::chrono::seconds(1);
-
-PlanLimits plan_limits(const ModelLimits& model, const EngineOptions& options) {
-  return {.rows = static_cast<int>(std::min<int64_t>(model.rows, options.batch_rows)),
-          .values = static_cast<int>(std::min<int64_t>(model.values, options.batch_values)),
-          .steps = static_cast<int>(std::min<int64_t>(model.steps, options.steps_per_launch)),
-          .chunk = model.chunk};
-}
 
 }  // namespace
 
@@ -29,18 +19,18 @@ Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& cl
     : model_(model),
       options_(options),
       clock_(clock),
-      plan_limits_(plan_limits(model.limits(), options)),
+      limits_(model.limits()),
       mailbox_(static_cast<size_t>(options.mailbox)),
-      pool_(model.limits().slots),
-      random_(std::random_device{}()) {
-  const auto rows = static_cast<size_t>(plan_limits_.rows);
-  // More candidates than slots there cannot be: each has one of its own.
-  candidates_.reserve(static_cast<size_t>(pool_.size()));
-  subjects_.reserve(static_cast<size_t>(pool_.size()));
+      sessions_(model, options) {
+  const auto rows = static_cast<size_t>(limits_.rows);
+  // Each candidate has a slot of its own.
+  const auto candidates = static_cast<size_t>(limits_.slots);
+  candidates_.reserve(candidates);
+  subjects_.reserve(candidates);
   plan_.shares.reserve(rows);
-  plan_.waiting.reserve(static_cast<size_t>(pool_.size()));
+  plan_.waiting.reserve(candidates);
   rows_.reserve(rows);
-  emitted_.reserve(rows * plan_limits_.steps + plan_limits_.values);
+  emitted_.reserve(rows * limits_.steps + limits_.values);
   publish();
 }
 
@@ -53,7 +43,7 @@ void Scheduler::end_all(Status status) {
 }
 
 EngineStats Scheduler::stats() const {
-  return {.sessions = model_.limits().slots,
+  return {.sessions = sessions_.slots(),
           .sessions_free = sessions_free_.load(std::memory_order_relaxed),
           .steps = steps_.load(std::memory_order_relaxed),
           .values_sampled = sampled_.load(std::memory_order_relaxed),
@@ -61,7 +51,7 @@ EngineStats Scheduler::stats() const {
 }
 
 void Scheduler::publish() {
-  sessions_free_.store(pool_.free(), std::memory_order_relaxed);
+  sessions_free_.store(sessions_.free_slots(), std::memory_order_relaxed);
   active_calls_.store(static_cast<int>(generations_.size() + scores_.size()),
                       std::memory_order_release);
 }
@@ -69,13 +59,13 @@ void Scheduler::publish() {
 bool Scheduler::turn() {
   now_ = clock_.now();
   mailbox_.take(commands_);
-  end_what_is_over();  // what it gives back is there for who asks now
+  end_calls();  // so that the commands find the slots that this frees
   const bool asked = !commands_.empty();
   run_commands();
-  end_what_is_over();  // what was over before it came
-  expire_sessions();
+  end_calls();  // so that a call that was cancelled before it came costs no step
+  sessions_.expire(now_);
   gather();
-  plan_batch(candidates_, plan_limits_, round_, plan_);
+  plan_batch(candidates_, limits_, round_, plan_);
   const bool stepped = !plan_.shares.empty();
   if (stepped) step();
   now_ = clock_.now();
@@ -92,58 +82,76 @@ void Scheduler::run_commands() {
   commands_.clear();
 }
 
-// --- What could be advanced
-// -----------------------------------------------------------------------
+// --- Sessions by name ---
+
+Result<SessionInfo> Scheduler::create_session(SessionKey key) {
+  return sessions_.create(std::move(key), now_);
+}
+
+Result<SessionInfo> Scheduler::get_session(const SessionKey& key) {
+  return sessions_.get(key, now_);
+}
+
+SessionPage Scheduler::list_sessions(const std::string& owner, const std::string& after,
+                                     int count) const {
+  return sessions_.page(owner, after, count, now_);
+}
+
+Status Scheduler::delete_session(const SessionKey& key) {
+  Session* session = sessions_.find(key);
+  if (session == nullptr) return not_found("no session '" + key.id + "'");
+  for (const auto& generation : generations_) {
+    if (!generation->ended() && generation->samples[0].session == session) {
+      end_generation(*generation, {Code::kAborted, "session '" + key.id + "' was deleted"});
+    }
+  }
+  sessions_.forget(*session);
+  return {};
+}
+
+// --- Candidates of a step ---
 
 void Scheduler::gather() {
   candidates_.clear();
   subjects_.clear();
   for (const auto& generation : generations_) {
-    if (generation->ended) continue;
-    if (generation->resend || generation->replaying()) replay_recorded(*generation);
-    if (generation->ended || generation->replaying()) continue;
-    if (generation->sampling) {
-      gather_samples(*generation);
-      continue;
-    }
-    const auto inputs = static_cast<int64_t>(generation->unfed().size());
-    candidates_.push_back({.want = Want::kNothing,
-                           .inputs = inputs,
-                           .position = generation->samples[0].session->position - 1,
-                           .since = generation->admitted});
-    subjects_.push_back({.generation = generation.get()});
+    if (generation->phase == GenerationPhase::kResending) resend_recorded(*generation);
+    if (generation->phase == GenerationPhase::kPrompting) gather_prompt(*generation);
+    if (generation->phase == GenerationPhase::kSampling) gather_samples(*generation);
   }
   for (const auto& call : scores_) {
-    if (call->unfed().empty()) continue;
-    candidates_.push_back({.want = Want::kScores,
-                           .inputs = static_cast<int64_t>(call->unfed().size()),
-                           .position = call->session->position - 1,
-                           .since = call->came});
-    subjects_.push_back({.score = call.get()});
+    if (!call->unfed().empty()) gather_score(*call);
   }
 }
 
-// A retry is sent what the first try was sent; then it goes on, or ends, where that one did.
-void Scheduler::replay_recorded(Generation& generation) {
-  replay(generation, now_);
-  if (generation.replaying()) {
-    if (!generation.stalled_since) generation.stalled_since = now_;
-    generation.stream->starve();
+// Sends a retry the values of the earlier try; after the last one, goes on or ends as that try did.
+void Scheduler::resend_recorded(Generation& generation) {
+  if (!resend(generation, now_)) {
+    note_stall(generation);
     return;
   }
   generation.stalled_since.reset();
-  if (!generation.resend) return;
+  if (!generation.record->finished) {
+    generation.apply(GenerationEvent::kSample);
+    return;
+  }
+  generation.apply(GenerationEvent::kEnd);
   generation.stream->finish(*generation.record->finished);
   generation.stream->end({});
-  generation.ended = true;
+}
+
+void Scheduler::gather_prompt(Generation& generation) {
+  candidates_.push_back({.want = Want::kNothing,
+                         .inputs = static_cast<int64_t>(generation.unfed().size()),
+                         .position = generation.samples[0].session->position - 1,
+                         .since = generation.admitted});
+  subjects_.push_back({.generation = &generation});
 }
 
 void Scheduler::gather_samples(Generation& generation) {
-  const int live = generation.live_samples();
-  const int room = generation.stream->room() / live;
+  const int room = generation.stream->room() / generation.live_samples();
   if (room == 0) {
-    if (!generation.stalled_since) generation.stalled_since = now_;
-    generation.stream->starve();
+    note_stall(generation);
     return;
   }
   generation.stalled_since.reset();
@@ -157,8 +165,21 @@ void Scheduler::gather_samples(Generation& generation) {
   }
 }
 
-// --- The step
-// ---------------------------------------------------------------------------------------
+void Scheduler::gather_score(ScoreCall& call) {
+  candidates_.push_back({.want = Want::kScores,
+                         .inputs = static_cast<int64_t>(call.unfed().size()),
+                         .position = call.session->position - 1,
+                         .since = call.came});
+  subjects_.push_back({.score = &call});
+}
+
+// The stream has no room: the generation is left out until its reader makes some.
+void Scheduler::note_stall(Generation& generation) {
+  if (!generation.stalled_since) generation.stalled_since = now_;
+  generation.stream->starve();
+}
+
+// --- The step ---
 
 void Scheduler::step() {
   rows_.clear();
@@ -193,7 +214,7 @@ void Scheduler::step() {
   }
 }
 
-// Waits for the device, and not for ever: one that does not answer cannot be served from.
+// Waits for the device. One that does not answer in time cannot serve: the process stops.
 Status Scheduler::collect(Ticket ticket) {
   const TimePoint started = std::chrono::steady_clock::now();
   while (true) {
@@ -205,23 +226,23 @@ Status Scheduler::collect(Ticket ticket) {
   }
 }
 
-// The device failed while it worked on this: the state is gone, and with it call and session.
+// The device has failed and lost the state of this row: ends the call and its session.
 void Scheduler::lose(const Subject& subject, const Status& status) {
   if (subject.score != nullptr) {
     end_score(*subject.score, status);
     return;
   }
   Generation& generation = *subject.generation;
-  if (generation.ended) return;  // another of its samples was in the batch, too
+  if (generation.ended()) return;  // by the loss of another sample
   const SessionKey key =
       generation.samples[0].session == nullptr ? SessionKey{} : generation.samples[0].session->key;
   end_generation(generation, status);
-  if (Session* session = sessions_.find(key)) forget_session(*session);
+  if (Session* session = sessions_.find(key)) sessions_.forget(*session);
 }
 
 void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
   if (subject.score != nullptr) {
-    subject.score->scored.log_probs.push_back(emitted.log_prob);  // reserved with the chunk
+    subject.score->scored.log_probs.push_back(emitted.log_prob);  // reserved for the message
     return;
   }
   sampled_.fetch_add(1, std::memory_order_relaxed);
@@ -230,7 +251,7 @@ void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
   if (reason) finish_sample(*subject.generation, subject.sample, *reason);
 }
 
-// A prompt or a chunk has consumed `inputs` more of its values.
+// A prompt or a Score call has consumed `inputs` more of its values.
 void Scheduler::advance(const Subject& subject, int inputs) {
   consumed_.fetch_add(inputs, std::memory_order_relaxed);
   if (subject.score != nullptr) {
@@ -249,118 +270,17 @@ void Scheduler::advance(const Subject& subject, int inputs) {
   if (generation.unfed().empty()) start_sampling(generation);
 }
 
-// --- Slots and sessions
-// -------------------------------------------------------------------------------
+// --- Endings ---
 
-Status Scheduler::lease_refusal(int needed) const {
-  Status status(Code::kResourceExhausted,
-                "no room for " + std::to_string(needed) +
-                    " more states: " + std::to_string(std::max(pool_.unclaimed(), 0)) + " of " +
-                    std::to_string(pool_.size()) +
-                    " sessions are free; try again later, or delete sessions that are done");
-  if (needed <= pool_.size()) status.with_retry_after(std::chrono::seconds(1));
-  return status;
-}
-
-void Scheduler::copy_state(Session& from, Session& to) {
-  from.apply(SessionEvent::kMove);
-  model_.copy(from.slot, to.slot);
-  from.apply(SessionEvent::kMoved);
-  to.position = from.position;
-  to.pending = from.pending;
-}
-
-// Tells the slot what its session knows, and what `control` adds to it.
-void Scheduler::set_slot(const Session& session, Control control, bool zero_state) {
-  control.pending = session.pending;
-  control.position = session.position - (session.pending == kNoValue ? 0 : 1);
-  model_.set(session.slot, control, zero_state);
-}
-
-// The session that a call goes on in: the one that it names, or a new one whose id follows from the
-// request_id, so that a retry finds it. An empty id where neither decides.
-SessionKey Scheduler::key_of(const GenerateRequest& request) {
-  if (request.session) return {request.owner, *request.session};
-  if (request.request_id.empty() || !request.keep.value_or(false)) return {request.owner, ""};
-  return {request.owner, "r-" + hex(hash_of(request.request_id))};
-}
-
-SessionKey Scheduler::unused_key(const std::string& owner) {
-  SessionKey key{owner, ""};
-  do {
-    key.id = "s-" + hex(random_());
-  } while (sessions_.find(key) != nullptr);
-  return key;
-}
-
-Result<SessionInfo> Scheduler::create_session(SessionKey key) {
-  if (key.id.empty()) key = unused_key(key.owner);
-  if (sessions_.find(key) != nullptr) {
-    return Status(Code::kAlreadyExists, "session '" + key.id + "' exists already");
-  }
-  if (pool_.free() == 0) return lease_refusal(1);
-  Session session;
-  session.key = std::move(key);
-  session.slot = *pool_.lease();
-  session.idle_since = now_;
-  set_slot(session, {}, true);
-  return describe(*sessions_.insert(std::move(session)), now_);
-}
-
-Result<SessionInfo> Scheduler::get_session(const SessionKey& key) {
-  const Session* session = sessions_.find(key);
-  if (session == nullptr) return not_found("no session '" + key.id + "'");
-  return describe(*session, now_);
-}
-
-SessionPage Scheduler::list_sessions(const std::string& owner, const std::string& after,
-                                     int count) const {
-  return sessions_.page(owner, after, count, now_);
-}
-
-Status Scheduler::delete_session(const SessionKey& key) {
-  Session* session = sessions_.find(key);
-  if (session == nullptr) return not_found("no session '" + key.id + "'");
-  for (const auto& generation : generations_) {
-    if (!generation->ended && generation->samples[0].session == session) {
-      end_generation(*generation, {Code::kAborted, "session '" + key.id + "' was deleted"});
-    }
-  }
-  forget_session(*session);
-  return {};
-}
-
-void Scheduler::end_session(Session& session) {
-  session.apply(SessionEvent::kEnd);
-  pool_.release(session.slot);
-}
-
-// Ends a named session and frees its name.
-void Scheduler::forget_session(Session& session) {
-  end_session(session);
-  sessions_.erase(SessionKey(session.key));
-}
-
-void Scheduler::expire_sessions() {
-  if (now_ < next_expiry_) return;
-  next_expiry_ = now_ + kExpiryInterval;
-  while (Session* session = sessions_.find_rested(now_ - options_.idle_timeout)) {
-    forget_session(*session);
-  }
-}
-
-// --- Endings
-// ------------------------------------------------------------------------------------------
-
-void Scheduler::end_what_is_over() {
+void Scheduler::end_calls() {
   std::optional<Status> all;
   {
     std::lock_guard lock(end_all_mutex_);
     all.swap(end_all_);
   }
   for (const auto& generation : generations_) {
-    if (all && !generation->ended) end_generation(*generation, *all);
-    if (!generation->ended) end_if_over(*generation);
+    if (all && !generation->ended()) end_generation(*generation, *all);
+    if (!generation->ended()) end_if_due(*generation);
   }
   for (const auto& call : scores_) {
     if (all) end_score(*call, *all);
@@ -371,12 +291,13 @@ void Scheduler::end_what_is_over() {
   forget_ended();
 }
 
-void Scheduler::end_if_over(Generation& generation) {
+// Ends a generation that is cancelled, stalled or out of time.
+void Scheduler::end_if_due(Generation& generation) {
   if (generation.stream->cancelled()) {
     end_generation(generation, {Code::kCancelled, "the call was cancelled"});
     return;
   }
-  // Room made since then is not seen before the next gather().
+  // The room is asked for again: gather() has not yet seen what was read since then.
   if (generation.stalled_since && now_ - *generation.stalled_since >= options_.stall_timeout &&
       generation.stream->room() < std::max(1, generation.live_samples())) {
     end_generation(generation, {Code::kAborted,
@@ -384,7 +305,8 @@ void Scheduler::end_if_over(Generation& generation) {
                                 "last value sampled"});
     return;
   }
-  if (generation.replaying()) return;  // what is recorded is sent whole, however late
+  // A record is sent completely, however late.
+  if (generation.phase == GenerationPhase::kResending) return;
   const auto max_time = generation.request.max_time;
   if (!max_time || now_ - generation.admitted < *max_time) return;
   for (size_t i = 0; i < generation.samples.size(); ++i) {
@@ -402,12 +324,12 @@ void Scheduler::finish_sample(Generation& generation, int index, FinishReason re
                              .sampled_values = sample.sampled,
                              .position = sample.session->position,
                              .elapsed = now_ - generation.admitted};
-  // The slot first: who hears of the end may call again at once.
+  // Frees the slot before the client hears of the end: it may call again at once.
   give_back(sample);
   generation.stream->finish(finished);
   if (generation.record) generation.record->finished = finished;
   if (generation.live_samples() > 0) return;
-  generation.ended = true;
+  generation.apply(GenerationEvent::kEnd);
   generation.stream->end({});
 }
 
@@ -415,30 +337,24 @@ void Scheduler::end_generation(Generation& generation, Status status) {
   for (Sample& sample : generation.samples) {
     if (sample.session != nullptr) give_back(sample);
   }
-  generation.ended = true;
+  generation.apply(GenerationEvent::kEnd);
   generation.stream->end(std::move(status));
 }
 
-// An ephemeral session ends with its sample; a named one rests where it stands.
 void Scheduler::give_back(Sample& sample) {
-  Session& session = *std::exchange(sample.session, nullptr);
-  if (session.key.id.empty()) {
-    end_session(session);
-    return;
-  }
-  if (!session.resting()) session.apply(SessionEvent::kPause);
-  session.idle_since = now_;
+  sessions_.give_back(*std::exchange(sample.session, nullptr), now_);
 }
 
 void Scheduler::end_score(ScoreCall& call, Status status) {
-  if (call.over()) return;
-  end_session(*call.session);
+  if (call.over) return;
+  call.over = true;
+  sessions_.give_back(*std::exchange(call.session, nullptr), now_);
   call.complete(std::move(status));
 }
 
 void Scheduler::forget_ended() {
-  std::erase_if(generations_, [](const auto& generation) { return generation->ended; });
-  std::erase_if(scores_, [](const auto& call) { return call->over(); });
+  std::erase_if(generations_, [](const auto& generation) { return generation->ended(); });
+  std::erase_if(scores_, [](const auto& call) { return call->over; });
 }
 
 }  // namespace runnel

@@ -1,23 +1,23 @@
-// The one thread that owns sessions, slots and the model. Every turn it takes what waits, ends what
-// is over, plans a batch, steps it, and hands out what came of it. It never waits for a full batch,
-// and nothing is allocated between plan and hand-out.
+// The scheduler: the one thread that owns sessions, slots and the model. Each turn it runs the
+// commands that wait, ends the calls that are finished, cancelled or out of time, plans a batch,
+// steps it, and hands out the values. It never waits for a fuller batch, and allocates nothing
+// between plan and hand-out.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/mailbox.h"
-#include "engine/engine.h"
 #include "engine/generation.h"
+#include "engine/options.h"
 #include "engine/planner.h"
 #include "engine/score_call.h"
-#include "engine/session_table.h"
-#include "engine/state_pool.h"
+#include "engine/sessions.h"
 
 namespace runnel {
 
@@ -25,6 +25,7 @@ class Scheduler {
  public:
   using Command = std::function<void(Scheduler&)>;
 
+  // All three outlive it.
   Scheduler(Model& model, const EngineOptions& options, const Clock& clock);
 
   // --- From any thread ---
@@ -32,24 +33,22 @@ class Scheduler {
   // False when too many commands wait.
   [[nodiscard]] bool put(Command command) { return mailbox_.put(std::move(command)); }
   void nudge() { mailbox_.nudge(); }
-  // From here put() refuses.
+  // From here on put() refuses.
   void close() { mailbox_.close(); }
   void drain() { draining_.store(true, std::memory_order_release); }
   bool draining() const { return draining_.load(std::memory_order_acquire); }
   void end_all(Status status);
-  // Room for what a call will lease; give_up() is called first thing when it arrives, or when it
-  // could not be put. Claims nothing, and so never fails, for a call that needs none.
-  [[nodiscard]] bool claim(int slots) { return slots == 0 || pool_.claim(slots); }
-  void give_up(int slots) { pool_.give_up(slots); }
-  Status lease_refusal(int needed) const;
+  // Claims the slots that a call will lease, so that a full pool refuses at once.
+  Status claim(int slots) { return sessions_.claim(slots); }
+  void give_up(int slots) { sessions_.give_up(slots); }
   EngineStats stats() const;
   int active_calls() const { return active_calls_.load(std::memory_order_acquire); }
 
   // --- The scheduler's thread ---
 
-  // True when it did something; otherwise wait().
+  // True when it did something; otherwise call wait().
   bool turn();
-  // Until something changes, and no longer than the next thing that could be overdue.
+  // Waits for a command or a nudge, at most until the next look at timeouts is due.
   void wait();
 
   // Commands.
@@ -62,7 +61,7 @@ class Scheduler {
   Status delete_session(const SessionKey& key);
 
  private:
-  // Who stands behind a candidate: a sample of a generation, its prompt, or a Score call.
+  // The owner of a candidate row: a sample of a generation, its prompt, or a Score call.
   struct Subject {
     Generation* generation = nullptr;
     ScoreCall* score = nullptr;
@@ -75,36 +74,31 @@ class Scheduler {
   Status try_resume(Generation& generation);
   void resume(Generation& generation, Session& session);
   void start_stream(Generation& generation, const Session& first, int64_t position);
-  Result<Session*> source_of(const Generation& generation);
+  Result<Session*> resolve(const GenerateRequest& request);
   Result<Session*> open_samples(Generation& generation, Session* source);
+  Session& open_sample(const GenerateRequest& request);
   void begin_feeding(Generation& generation);
   void start_sampling(Generation& generation);
   void start_sample(Generation& generation, int index);
   Status open_score(ScoreCall& call);
 
-  // Slots.
-  void copy_state(Session& from, Session& to);
-  void set_slot(const Session& session, Control control, bool zero_state);
-  void end_session(Session& session);
-  static SessionKey key_of(const GenerateRequest& request);
-  SessionKey unused_key(const std::string& owner);
-
   // Endings.
-  void end_what_is_over();
-  void end_if_over(Generation& generation);
+  void end_calls();
+  void end_if_due(Generation& generation);
   void finish_sample(Generation& generation, int index, FinishReason reason);
   void end_generation(Generation& generation, Status status);
-  void forget_session(Session& session);
   void give_back(Sample& sample);
   void end_score(ScoreCall& call, Status status);
-  void expire_sessions();
   void forget_ended();
 
   // The step.
   void run_commands();
   void gather();
+  void gather_prompt(Generation& generation);
   void gather_samples(Generation& generation);
-  void replay_recorded(Generation& generation);
+  void gather_score(ScoreCall& call);
+  void resend_recorded(Generation& generation);
+  void note_stall(Generation& generation);
   void step();
   Status collect(Ticket ticket);
   void lose(const Subject& subject, const Status& status);
@@ -113,9 +107,9 @@ class Scheduler {
   void publish();
 
   Model& model_;
-  const EngineOptions options_;
+  const EngineOptions& options_;
   const Clock& clock_;
-  const PlanLimits plan_limits_;
+  const ModelLimits limits_;
 
   Mailbox<Command> mailbox_;
   std::vector<Command> commands_;
@@ -123,12 +117,9 @@ class Scheduler {
   std::mutex end_all_mutex_;
   std::optional<Status> end_all_;
 
-  StatePool pool_;
-  SessionTable sessions_;
+  Sessions sessions_;
   std::vector<std::unique_ptr<Generation>> generations_;
   std::vector<std::shared_ptr<ScoreCall>> scores_;  // those that hold a slot
-  TimePoint next_expiry_{};
-  std::mt19937_64 random_;  // seeds and ids that nobody asked for by name
 
   // Reused every turn.
   TimePoint now_{};

@@ -1,14 +1,17 @@
-// One running Score call: a sequence of its own, fed chunk after chunk. All but `cancelled` belongs
-// to the scheduler's thread.
+// One running Score call: a sequence of its own, fed message by message. All but `cancelled`
+// belongs to the scheduler's thread.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/request.h"
 #include "engine/session.h"
 
 namespace runnel {
@@ -22,19 +25,17 @@ class ScoreCall {
   const std::optional<std::string> origin;  // the session that it starts from
   std::atomic<bool> cancelled{false};
 
-  std::unique_ptr<Session> session;  // null until the first chunk
-  std::vector<int32_t> values;       // the chunk at work
-  size_t fed = 0;                    // of it
-  TimePoint came{};                  // when it did
+  Session* session = nullptr;   // null before the first message, and once over
+  bool over = false;            // its slot has been given back: nothing more can be scored
+  std::vector<int32_t> values;  // of the current message
+  size_t fed = 0;               // of `values`
+  TimePoint came{};             // when the message came
   ScoredChunk scored;
-  std::function<void(Result<ScoredChunk>)> done;  // empty while no chunk is at work
-
-  // Its slot has gone back: no chunk can be fed any more.
-  bool over() const { return session != nullptr && session->state == SessionState::kEnded; }
+  std::function<void(Result<ScoredChunk>)> done;  // empty between messages
 
   std::span<const int32_t> unfed() const { return std::span(values).subspan(fed); }
 
-  // Hands the chunk's outcome to its owner.
+  // Hands the outcome of the message to its owner.
   void complete(Result<ScoredChunk> outcome) {
     const auto call = std::exchange(done, nullptr);
     if (call) call(std::move(outcome));

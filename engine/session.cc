@@ -29,7 +29,7 @@ std::optional<SessionState> next_state(SessionState state, SessionEvent event) {
 
 void Session::apply(SessionEvent event) {
   const std::optional<SessionState> next = next_state(state, event);
-  check(next.has_value(), "the session's table has this event in this state");
+  check(next.has_value(), "the table of a session has this event in this state");
   state = *next;
 }
 

@@ -1,5 +1,5 @@
 // One sequence and its life. Every running call works on a session: a named one from the table, or
-// an ephemeral one of its own.
+// an anonymous one of its own.
 //
 //              kFeed       kSample      kPause   kMove   kMoved   kEnd
 //   new        prompting   generating   -        busy    -        ended
@@ -22,7 +22,7 @@ namespace runnel {
 enum class SessionEvent {
   kFeed,    // a call gives it values
   kSample,  // a call samples from it
-  kPause,   // the call is over; the session stays
+  kPause,   // the call has ended; the session stays
   kMove,    // its state is being copied
   kMoved,   // the copy is done
   kEnd,     // its slot goes back to the pool
@@ -37,8 +37,8 @@ struct Session {
   SessionKey key;
   SlotId slot = -1;
   SessionState state = SessionState::kNew;
-  int64_t position = 0;        // known values, consumed or pending: the position of the next one
-  int32_t pending = kNoValue;  // the last known value, not consumed yet
+  int64_t position = 0;        // of the next value: the number of known values
+  int32_t pending = kNoValue;  // the last known value, while it is not consumed
   TimePoint idle_since{};
   std::shared_ptr<CallRecord> last_call;  // of the last call, where it had a request_id
 

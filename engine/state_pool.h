@@ -1,8 +1,8 @@
-// Which slots are free. Its size is the server's capacity, exactly: nothing is evicted to make
+// Which slots are free. Its size is the exact capacity of the server: nothing is evicted to make
 // room.
 //
-// The scheduler's thread leases and releases. Other threads claim what a call will lease before
-// they hand it over, so that a full pool refuses at once and not when the step that runs is over.
+// The scheduler's thread leases and releases. Other threads claim the slots that a call will lease
+// before they hand it over, so that a full pool refuses at once and not after the running step.
 #pragma once
 
 #include <atomic>
@@ -20,23 +20,21 @@ class StatePool {
   // --- From any thread ---
 
   int size() const { return static_cast<int>(leased_.size()); }
-  // Free and not claimed; never less than the truth. Below 0 while more has been leased than
-  // claimed.
+  // Slots free and not claimed. Below 0 while calls that did not claim have leased claimed slots.
   int unclaimed() const { return unclaimed_.load(std::memory_order_acquire); }
-  // Claims slots for a call on its way to the scheduler; false when they are not there.
+  // Claims slots for a call on its way to the scheduler; false when too few are unclaimed.
   [[nodiscard]] bool claim(int slots);
-  // The call has arrived, or never will: gives its claim back, before it leases.
+  // Returns a claim, before the call leases: it has arrived, or it never will.
   void give_up(int slots) { unclaimed_.fetch_add(slots, std::memory_order_acq_rel); }
 
   // --- The scheduler's thread ---
 
   int free() const { return static_cast<int>(free_.size()); }
 
-  // A slot for its caller alone, or none. Its content is whatever was there: zero it with
-  // Model::set().
+  // A slot for its caller alone, or none. Its content is undefined.
   std::optional<SlotId> lease();
 
-  // Gives a slot back. Releasing one that is not leased stops the process.
+  // Returns a slot. Releasing one that is not leased stops the process.
   void release(SlotId slot);
 
  private:

@@ -1,9 +1,8 @@
-// The way out of one generation: a bounded queue from the scheduler to whoever writes to the
-// client.
+// A bounded queue of the values of one generation, from the scheduler to the writer for the client.
 //
-// The scheduler never blocks here: it asks room() before it steps a row, and leaves the row out of
-// the batch when there is none. The reader takes groups of values: the first at once, then as many
-// as Delivery says or whatever has waited for max_delay, and the rest when a sample finishes.
+// The scheduler never blocks here: it asks for room() before it steps a row, and leaves the row out
+// of the batch when there is none. The reader takes groups of values: the first value at once, then
+// groups as large as Delivery says or as old as max_delay, and the rest when a sample finishes.
 #pragma once
 
 #include <atomic>

@@ -77,19 +77,19 @@ Status validate_stop(const GenerateRequest& request, const Spec& spec) {
 }
 
 Status validate_counts(const GenerateRequest& request, const Spec& spec,
-                       const RequestLimits& limits) {
+                       const EngineOptions& options) {
   const auto samples = static_cast<double>(request.samples);
-  if (Status s = between("samples", samples, 1, static_cast<double>(limits.samples)); !s.ok()) {
+  if (Status s = between("samples", samples, 1, static_cast<double>(options.samples)); !s.ok()) {
     return s;
   }
   if (request.max_values) {
     const auto values = static_cast<double>(*request.max_values);
-    const auto most = static_cast<double>(limits.max_values);
+    const auto most = static_cast<double>(options.max_values);
     if (Status s = between("max_values", values, 0, most); !s.ok()) return s;
   } else if (spec.max_length() == 0) {
     return invalid_argument("max_values is not set, and model '" + spec.name +
                             "' has no last position; set it to at most " +
-                            std::to_string(limits.max_values));
+                            std::to_string(options.max_values));
   }
   const int most = std::min(kMaxTopLogProbs, spec.vocabulary);
   if (Status s = between("top_log_probs", request.top_log_probs, 0, most); !s.ok()) return s;
@@ -155,7 +155,7 @@ Status validate_session_id(const std::string& id) {
                           " characters of A-Z a-z 0-9 . _ : -");
 }
 
-Status validate(const GenerateRequest& request, const Spec& spec, const RequestLimits& limits) {
+Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options) {
   if (request.session) {
     if (Status s = validate_session_id(*request.session); !s.ok()) return s;
   } else if (request.prompt.empty() && !spec.begin) {
@@ -166,8 +166,8 @@ Status validate(const GenerateRequest& request, const Spec& spec, const RequestL
     return invalid_argument("request_id is longer than " + std::to_string(kMaxNameLength) +
                             " bytes");
   }
-  if (Status s = validate_counts(request, spec, limits); !s.ok()) return s;
-  if (Status s = validate_values(request.prompt, "prompt", limits.prompt_values, spec); !s.ok()) {
+  if (Status s = validate_counts(request, spec, options); !s.ok()) return s;
+  if (Status s = validate_values(request.prompt, "prompt", options.prompt_values, spec); !s.ok()) {
     return s;
   }
   if (Status s = validate_sampling(request.sampling, spec); !s.ok()) return s;

@@ -1,21 +1,16 @@
-// What a request must be before it may wait for the scheduler: everything that depends on the model
-// and on the limits, but not on any session.
+// Checks of a request before it waits for the scheduler: everything that depends on the model and
+// on the limits, but not on any session.
 #pragma once
 
 #include "base/status.h"
+#include "engine/options.h"
 #include "engine/request.h"
 #include "models/spec.h"
 
 namespace runnel {
 
-struct RequestLimits {
-  int64_t samples = 0;
-  int64_t prompt_values = 0;
-  int64_t max_values = 0;
-};
-
 // OK, or INVALID_ARGUMENT that names the field and its limit.
-Status validate(const GenerateRequest& request, const Spec& spec, const RequestLimits& limits);
+Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options);
 
 // OK, or INVALID_ARGUMENT naming `field` when a value is not in the vocabulary or there are too
 // many.

@@ -13,11 +13,8 @@ namespace {
 constexpr auto kWarmUp = std::chrono::seconds(60);
 
 EngineOptions engine_options(const ServerConfig& config) {
-  return {.batch_rows = config.limit(limits::kBatchRows),
-          .batch_values = config.limit(limits::kBatchValues),
-          .mailbox = config.limit(limits::kMailbox),
+  return {.mailbox = config.limit(limits::kMailbox),
           .stream_room = config.limit(limits::kStreamRoom),
-          .steps_per_launch = config.limit(limits::kStepsPerLaunch),
           .samples = config.limit(limits::kSamples),
           .prompt_values = config.limit(limits::kPromptValues),
           .max_values = config.limit(limits::kMaxValues),

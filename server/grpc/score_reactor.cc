@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/refusals.h"
 #include "runnel/v1/inference.pb.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/wire.h"

@@ -37,15 +37,12 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision>
   static Isa isa() { return std::get<0>(GetParam()); }
 
   Generated run(const Around& around) {
-    EngineOptions options;
-    options.steps_per_launch = around.steps;
-    options.batch_values = around.batch_values;
     CpuModel made = make_cpu_model(
         random_bundle(small_symbol_spec(), 3), {isa(), around.threads},
         {.slots = kSlots, .rows = kSlots, .values = around.batch_values, .steps = around.steps},
         std::get<1>(GetParam()));
     Model& model = *made.model;
-    Harness harness(std::move(made.model), options);
+    Harness harness(std::move(made.model));
     random_.seed(around.seed);
     // Slots are leased from the lowest on: sessions fill those before the one wanted.
     for (int i = 0; i < around.slot; ++i) {
@@ -144,9 +141,7 @@ TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
     const ModelLimits limits = {.slots = 6, .rows = 6, .values = batch_values, .steps = 2};
     auto made = make_model(random_bundle(small_symbol_spec(), 3), backend, limits);
     Model& model = **made;
-    EngineOptions options;
-    options.batch_values = batch_values;
-    Harness harness(std::move(*made), options);
+    Harness harness(std::move(*made));
     EXPECT_TRUE(harness.create("mine").ok());
     const auto give = [&](int count, int64_t more, bool session) {
       std::vector<int32_t> prompt(count);

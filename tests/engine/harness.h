@@ -33,9 +33,9 @@ class Harness {
                    EngineOptions options = {});
 
   // Over a model of the caller's.
-  Harness(std::unique_ptr<Model> owned, const EngineOptions& options);
+  explicit Harness(std::unique_ptr<Model> owned, const EngineOptions& options = {});
 
-  static ModelLimits default_limits() { return {.slots = 8, .rows = 8, .values = 16, .steps = 4}; }
+  static ModelLimits default_limits() { return {.slots = 8, .rows = 8, .values = 16, .steps = 1}; }
 
   // Hands a request over; a refusal is the reader's end.
   std::shared_ptr<Reader> generate(const GenerateRequest& request, int room = 0);

@@ -12,7 +12,7 @@ constexpr Candidate kDecode{.want = Want::kNext, .inputs = 1, .room = 100};
 Candidate prompt(int64_t inputs) { return {.want = Want::kNothing, .inputs = inputs}; }
 Candidate score(int64_t inputs) { return {.want = Want::kScores, .inputs = inputs}; }
 
-Plan plan(const std::vector<Candidate>& candidates, PlanLimits limits, size_t turn = 0) {
+Plan plan(const std::vector<Candidate>& candidates, ModelLimits limits, size_t turn = 0) {
   Plan result;
   plan_batch(candidates, limits, turn, result);
   return result;
@@ -133,7 +133,7 @@ TEST(Planner, RandomPlansKeepTheLimitsAndWasteNothing) {
                            : kind == 1 ? prompt(1 + below(40))
                                        : score(1 + below(40)));
     }
-    const PlanLimits limits = {
+    const ModelLimits limits = {
         .rows = 1 + below(8), .values = 1 + below(32), .steps = 1 + below(8)};
     const Plan result = plan(candidates, limits, random());
     int64_t used = 0;

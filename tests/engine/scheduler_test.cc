@@ -172,9 +172,7 @@ TEST(Scheduler, AStopTextEndsASampleAtTheValueThatCompletesIt) {
     size_t first = 0;
     while (text_of(0, first).find(stop) == std::string::npos) ++first;
     ASSERT_LE(first, last);
-    EngineOptions options;
-    options.steps_per_launch = 4;
-    Harness harness(fake_spec(), Harness::default_limits(), options);
+    Harness harness(fake_spec(), {.slots = 8, .rows = 8, .values = 16, .steps = 4});
     GenerateRequest request = request_of({9}, 50);
     request.stop_text = {"no such text", stop};
     request.tokenizer = tokenizer;
@@ -199,9 +197,7 @@ TEST(Scheduler, AStopTextIsNotFoundInThePrompt) {
 }
 
 TEST(Scheduler, ManyStepsPerLaunchGiveTheSameValues) {
-  EngineOptions options;
-  options.steps_per_launch = 4;
-  Harness harness(fake_spec(), Harness::default_limits(), options);
+  Harness harness(fake_spec(), {.slots = 8, .rows = 8, .values = 16, .steps = 4});
   const auto a = harness.generate(request_of({1}, 10));
   const auto b = harness.generate(request_of({2}, 7));
   harness.run();
@@ -226,8 +222,7 @@ TEST(Scheduler, MaxValuesZeroFeedsWithoutGenerating) {
   EXPECT_EQ(rest->values[0], expected({1, 2, 3}, 5));
 }
 
-// --- Sessions
-// --------------------------------------------------------------------------------------
+// --- Sessions ---
 
 TEST(Scheduler, ASessionGoesOnWhereItStood) {
   Harness harness;
@@ -362,8 +357,7 @@ TEST(Scheduler, DeletingASessionAbortsTheCallThatRunsOnIt) {
   EXPECT_EQ(harness.engine->active_calls(), 0);
 }
 
-// --- Endings
-// ---------------------------------------------------------------------------------------
+// --- Endings ---
 
 TEST(Scheduler, ACancelFreesTheSlotWithinOneTurnAndTheSessionStays) {
   Harness harness;
@@ -522,8 +516,7 @@ TEST(Scheduler, AFullMailboxRefusesAtOnce) {
   EXPECT_TRUE(refused->end->retry_after().has_value());
 }
 
-// --- Score
-// -----------------------------------------------------------------------------------------
+// --- Score ---
 
 class ScoreTest : public testing::Test {
  protected:

@@ -80,7 +80,6 @@ class Simulation {
     EngineOptions options;
     options.mailbox = 1 + below(8);
     options.stream_room = 4 + below(30);
-    options.steps_per_launch = 1 + below(4);
     options.stall_timeout = 500 * kMs;
     options.idle_timeout = std::chrono::hours(1);
     return options;

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr RequestLimits kLimits = {.samples = 4, .prompt_values = 10, .max_values = 1000};
+const EngineOptions kLimits = {.samples = 4, .prompt_values = 10, .max_values = 1000};
 
 Spec image_spec() {
   Spec spec = fake_spec(783, true);

@@ -1,0 +1,22 @@
+// The settings of one engine. Those of a step (rows, values, steps in a launch) are the model's:
+// ModelLimits.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/limits.h"
+
+namespace runnel {
+
+struct EngineOptions {
+  int64_t mailbox = limits::kMailbox.default_value;
+  int64_t stream_room = limits::kStreamRoom.default_value;
+  int64_t samples = limits::kSamples.default_value;
+  int64_t prompt_values = limits::kPromptValues.default_value;
+  int64_t max_values = limits::kMaxValues.default_value;
+  Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
+  Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
+};
+
+}  // namespace runnel

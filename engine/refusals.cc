@@ -1,0 +1,25 @@
+#include "engine/refusals.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+namespace runnel {
+
+Status draining_status() { return {Code::kUnavailable, "the server is draining; try another one"}; }
+
+Status mailbox_full() {
+  Status status(Code::kResourceExhausted, "too many calls wait for the scheduler; try again");
+  return status.with_retry_after(std::chrono::milliseconds(100));
+}
+
+Status no_room(int needed, int free, int slots) {
+  Status status(Code::kResourceExhausted,
+                "no room for " + std::to_string(needed) + " more states: " +
+                    std::to_string(std::max(free, 0)) + " of " + std::to_string(slots) +
+                    " sessions are free; try again later, or delete sessions that are done");
+  if (needed <= slots) status.with_retry_after(std::chrono::seconds(1));
+  return status;
+}
+
+}  // namespace runnel

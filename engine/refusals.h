@@ -1,0 +1,17 @@
+// Refusals of valid calls: the server is full, or about to stop. Each says when to try again.
+#pragma once
+
+#include "base/status.h"
+
+namespace runnel {
+
+// UNAVAILABLE: the server is draining.
+Status draining_status();
+
+// RESOURCE_EXHAUSTED: too many calls wait for the scheduler.
+Status mailbox_full();
+
+// RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free.
+Status no_room(int needed, int free, int slots);
+
+}  // namespace runnel

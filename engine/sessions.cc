@@ -1,0 +1,142 @@
+#include "engine/sessions.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "engine/refusals.h"
+
+namespace runnel {
+namespace {
+
+constexpr Duration kExpiryInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+Sessions::Sessions(Model& model, const EngineOptions& options)
+    : model_(model),
+      options_(options),
+      pool_(model.limits().slots),
+      anonymous_(static_cast<size_t>(pool_.size())),
+      random_(std::random_device{}()) {}
+
+Status Sessions::claim(int slots) {
+  if (slots == 0 || pool_.claim(slots)) return {};
+  return no_room(slots, pool_.unclaimed(), pool_.size());
+}
+
+Status Sessions::check_room(int needed) const {
+  if (needed <= pool_.free()) return {};
+  return no_room(needed, pool_.unclaimed(), pool_.size());
+}
+
+Result<Session*> Sessions::resolve(const SessionKey& key) {
+  Session* session = table_.find(key);
+  if (session == nullptr) {
+    return not_found("no session '" + key.id + "': create it first, or leave the origin empty");
+  }
+  if (!session->resting()) {
+    return Status(Code::kAborted,
+                  "session '" + key.id + "' is busy with another call; wait until that one ends");
+  }
+  return session;
+}
+
+std::string Sessions::unused_id(const std::string& owner) {
+  std::string id;
+  do {
+    id = "s-" + hex(random_());
+  } while (table_.find({owner, id}) != nullptr);
+  return id;
+}
+
+SlotId Sessions::lease() {
+  const std::optional<SlotId> slot = pool_.lease();
+  check(slot.has_value(), "a session is opened where a slot is free");
+  return *slot;
+}
+
+Session& Sessions::open(SessionKey key) {
+  if (key.id.empty()) key.id = unused_id(key.owner);
+  Session session;
+  session.key = std::move(key);
+  session.slot = lease();
+  return *table_.insert(std::move(session));
+}
+
+Session& Sessions::open_anonymous() {
+  const SlotId slot = lease();
+  Session& session = anonymous_[slot];
+  session = {};
+  session.slot = slot;
+  return session;
+}
+
+void Sessions::reset(const Session& session) { model_.set(session.slot, {}, true); }
+
+void Sessions::copy(Session& from, Session& to) {
+  from.apply(SessionEvent::kMove);
+  branch(from, to);
+  from.apply(SessionEvent::kMoved);
+}
+
+void Sessions::branch(const Session& from, Session& to) {
+  model_.copy(from.slot, to.slot);
+  to.position = from.position;
+  to.pending = from.pending;
+}
+
+void Sessions::set(const Session& session, Control control) {
+  control.pending = session.pending;
+  control.position = session.position - (session.pending == kNoValue ? 0 : 1);
+  model_.set(session.slot, control, false);
+}
+
+void Sessions::end(Session& session) {
+  session.apply(SessionEvent::kEnd);
+  pool_.release(session.slot);
+}
+
+void Sessions::give_back(Session& session, TimePoint now) {
+  if (session.key.id.empty()) {
+    end(session);
+    return;
+  }
+  if (!session.resting()) session.apply(SessionEvent::kPause);
+  session.idle_since = now;
+}
+
+void Sessions::forget(Session& session) {
+  end(session);
+  table_.erase(SessionKey(session.key));
+}
+
+void Sessions::expire(TimePoint now) {
+  if (now < next_expiry_) return;
+  next_expiry_ = now + kExpiryInterval;
+  while (Session* session = table_.find_rested(now - options_.idle_timeout)) forget(*session);
+}
+
+Result<SessionInfo> Sessions::create(SessionKey key, TimePoint now) {
+  if (!key.id.empty() && table_.find(key) != nullptr) {
+    return Status(Code::kAlreadyExists, "session '" + key.id + "' exists already");
+  }
+  if (Status s = check_room(1); !s.ok()) return s;
+  Session& session = open(std::move(key));
+  session.idle_since = now;
+  reset(session);
+  return describe(session, now);
+}
+
+Result<SessionInfo> Sessions::get(const SessionKey& key, TimePoint now) {
+  const Session* session = table_.find(key);
+  if (session == nullptr) return not_found("no session '" + key.id + "'");
+  return describe(*session, now);
+}
+
+SessionPage Sessions::page(const std::string& owner, const std::string& after, int count,
+                           TimePoint now) const {
+  return table_.page(owner, after, count, now);
+}
+
+}  // namespace runnel

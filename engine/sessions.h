@@ -1,0 +1,84 @@
+// The sessions of one engine and the slots that hold their states. Nothing else leases, frees or
+// sets a slot.
+//
+// A call first resolves the session that it starts from, then opens the sessions that it works on.
+// A named session is in the table and outlives its calls; an anonymous one ends with its call.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/options.h"
+#include "engine/session_table.h"
+#include "engine/state_pool.h"
+
+namespace runnel {
+
+class Sessions {
+ public:
+  // `model` and `options` outlive it.
+  Sessions(Model& model, const EngineOptions& options);
+
+  // --- From any thread ---
+
+  int slots() const { return pool_.size(); }
+  // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED when they are not free.
+  Status claim(int slots);
+  // Returns a claim: the call has arrived, and leases by itself, or it never will.
+  void give_up(int slots) { pool_.give_up(slots); }
+
+  // --- The scheduler's thread ---
+
+  int free_slots() const { return pool_.free(); }
+  // RESOURCE_EXHAUSTED when fewer than `needed` slots are free.
+  Status check_room(int needed) const;
+
+  // Null when there is none.
+  Session* find(const SessionKey& key) { return table_.find(key); }
+  // The session that a call starts from. NOT_FOUND; ABORTED while another call runs on it.
+  Result<Session*> resolve(const SessionKey& key);
+
+  // A new session under `key`, which must be free; an empty id: under an id of its own. A slot
+  // must be free. The state is undefined until reset() or copy().
+  Session& open(SessionKey key);
+  // The same without a name, for one call alone.
+  Session& open_anonymous();
+  // Makes the session an empty sequence: zeroes its state.
+  void reset(const Session& session);
+  // Copies state, position and pending value; `from` must be resting.
+  void copy(Session& from, Session& to);
+  // The same between samples of one call, whose first has consumed the prompt.
+  void branch(const Session& from, Session& to);
+  // Writes position and pending value to the slot, beside the rest of `control`.
+  void set(const Session& session, Control control);
+
+  // Ends the use of a session by a call: an anonymous session ends, a named one rests.
+  void give_back(Session& session, TimePoint now);
+  // Ends a named session and frees its name. No call may run on it.
+  void forget(Session& session);
+  // Ends the named sessions that have rested for the idle timeout; looks once a second.
+  void expire(TimePoint now);
+
+  // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
+  Result<SessionInfo> create(SessionKey key, TimePoint now);
+  // NOT_FOUND.
+  Result<SessionInfo> get(const SessionKey& key, TimePoint now);
+  SessionPage page(const std::string& owner, const std::string& after, int count,
+                   TimePoint now) const;
+
+ private:
+  std::string unused_id(const std::string& owner);
+  SlotId lease();
+  void end(Session& session);
+
+  Model& model_;
+  const EngineOptions& options_;
+  StatePool pool_;
+  SessionTable table_;
+  std::vector<Session> anonymous_;  // by slot
+  TimePoint next_expiry_{};
+  std::mt19937_64 random_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,114 @@
+#include "engine/sessions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/engine/fake_model.h"
+
+namespace runnel {
+namespace {
+
+constexpr TimePoint kNow{std::chrono::seconds(1000)};
+
+class SessionsTest : public testing::Test {
+ protected:
+  // Feeds a value to the session's state, as a prompt of a call does.
+  void feed(Session& session, int32_t value) {
+    const std::vector<int32_t> values = {value};
+    const Row row = {session.slot, values, Want::kNothing};
+    std::vector<Emitted> emitted;
+    EXPECT_TRUE(*model_.collect(model_.submit({&row, 1}, 1), emitted));
+    session.pending = value;
+    ++session.position;
+  }
+  // The fake's state: a hash of the values consumed, with which its slot begins.
+  uint64_t state_of(const Session& session) {
+    std::vector<std::byte> bytes(model_.layout().fixed_bytes);
+    model_.read(session.slot, bytes);
+    uint64_t hash = 0;
+    std::memcpy(&hash, bytes.data(), sizeof(hash));
+    return hash;
+  }
+
+  FakeModel model_{fake_spec(), {.slots = 3, .rows = 3, .values = 8, .steps = 1}};
+  EngineOptions options_{.idle_timeout = std::chrono::seconds(60)};
+  Sessions sessions_{model_, options_};
+};
+
+TEST_F(SessionsTest, ResolveGivesARestingSessionAndNamesWhatIsWrong) {
+  ASSERT_TRUE(sessions_.create({"me", "a"}, kNow).ok());
+  const Result<Session*> found = sessions_.resolve({"me", "a"});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(sessions_.resolve({"you", "a"}).status().code(), Code::kNotFound);
+  (*found)->apply(SessionEvent::kFeed);
+  const Status busy = sessions_.resolve({"me", "a"}).status();
+  EXPECT_EQ(busy.code(), Code::kAborted);
+  EXPECT_THAT(busy.message(), testing::HasSubstr("session 'a' is busy"));
+}
+
+TEST_F(SessionsTest, AnAnonymousSessionEndsWithItsCallAndANamedOneRests) {
+  Session& anonymous = sessions_.open_anonymous();
+  Session& named = sessions_.open({"me", "a"});
+  named.apply(SessionEvent::kFeed);
+  EXPECT_EQ(sessions_.free_slots(), 1);
+  sessions_.give_back(anonymous, kNow);
+  EXPECT_EQ(anonymous.state, SessionState::kEnded);
+  sessions_.give_back(named, kNow);
+  EXPECT_TRUE(named.resting());
+  EXPECT_EQ(sessions_.free_slots(), 2);
+  EXPECT_EQ(sessions_.find({"me", "a"}), &named);
+}
+
+TEST_F(SessionsTest, ACopyHasTheStateAndAResetSlotHasNone) {
+  Session& from = sessions_.open({"me", "a"});
+  sessions_.reset(from);
+  const uint64_t empty = state_of(from);
+  feed(from, 5);
+  feed(from, 6);
+  Session& to = sessions_.open_anonymous();
+  sessions_.copy(from, to);
+  EXPECT_EQ(state_of(to), state_of(from));
+  EXPECT_EQ(to.position, 2);
+  EXPECT_EQ(to.pending, 6);
+  sessions_.give_back(to, kNow);
+  Session& next = sessions_.open_anonymous();
+  EXPECT_EQ(next.position, 0);
+  sessions_.reset(next);
+  EXPECT_EQ(state_of(next), empty);
+}
+
+TEST_F(SessionsTest, AFullPoolSaysHowManySlotsAreFreeAndWhenToRetry) {
+  EXPECT_TRUE(sessions_.claim(0).ok());
+  EXPECT_TRUE(sessions_.claim(2).ok());
+  const Status refused = sessions_.claim(2);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("1 of 3 sessions are free"));
+  EXPECT_TRUE(refused.retry_after().has_value());
+  EXPECT_FALSE(sessions_.claim(4).retry_after().has_value()) << "it never fits";
+  sessions_.give_up(2);
+  EXPECT_TRUE(sessions_.check_room(3).ok());
+  EXPECT_EQ(sessions_.check_room(4).code(), Code::kResourceExhausted);
+}
+
+TEST_F(SessionsTest, OnlyRestingSessionsExpire) {
+  ASSERT_TRUE(sessions_.create({"me", "rests"}, kNow).ok());
+  ASSERT_TRUE(sessions_.create({"me", "works"}, kNow).ok());
+  sessions_.find({"me", "works"})->apply(SessionEvent::kFeed);
+  sessions_.expire(kNow + std::chrono::seconds(61));
+  EXPECT_EQ(sessions_.find({"me", "rests"}), nullptr);
+  EXPECT_NE(sessions_.find({"me", "works"}), nullptr);
+  EXPECT_EQ(sessions_.free_slots(), 2);
+}
+
+TEST(SessionsDeathTest, OpeningWithoutAFreeSlotStopsTheProcess) {
+  FakeModel model(fake_spec(), {.slots = 1, .rows = 1, .values = 1, .steps = 1});
+  const EngineOptions options;
+  Sessions sessions(model, options);
+  sessions.open_anonymous();
+  EXPECT_DEATH(sessions.open_anonymous(), "slot is free");
+}
+
+}  // namespace
+}  // namespace runnel
