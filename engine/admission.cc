@@ -107,6 +107,7 @@ Result<Session*> Scheduler::open_samples(Generation& generation, Session* source
   Session& first = *generation.samples[0].session;
   if (source != nullptr) {
     sessions_.copy(*source, first);
+    source->idle_since = now_;
   } else {
     sessions_.reset(first);
   }
@@ -217,7 +218,7 @@ void Scheduler::start_sampling(Generation& generation) {
   generation.apply(GenerationEvent::kSample);
   const Session& first = *generation.samples[0].session;
   for (size_t i = 1; i < generation.samples.size(); ++i) {
-    sessions_.branch(first, *generation.samples[i].session);
+    sessions_.copy(first, *generation.samples[i].session);
   }
   for (size_t i = 0; i < generation.samples.size(); ++i) {
     start_sample(generation, static_cast<int>(i));
@@ -301,6 +302,7 @@ Status Scheduler::open_score(ScoreCall& call) {
   Session& session = sessions_.open_anonymous();
   if (source != nullptr) {
     sessions_.copy(*source, session);
+    source->idle_since = now_;
   } else {
     sessions_.reset(session);
   }

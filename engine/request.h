@@ -83,13 +83,13 @@ struct Finished {
   Duration elapsed{0};
 };
 
-enum class SessionState { kNew, kPrompting, kGenerating, kIdle, kBusy, kEnded };
+enum class SessionState { kNew, kPrompting, kGenerating, kIdle, kEnded };
 
 struct SessionInfo {
   SessionKey key;
   SessionState state = SessionState::kNew;
   int64_t position = 0;  // of its next value
-  Duration idle{0};      // since its last call ended; 0 while one runs
+  Duration idle{0};      // since its last use; 0 while a call runs on it
 };
 
 struct SessionPage {

@@ -7,7 +7,7 @@
 namespace runnel {
 
 const char* session_state_name(SessionState state) {
-  constexpr std::array kNames = {"new", "prompting", "generating", "idle", "busy", "ended"};
+  constexpr std::array kNames = {"new", "prompting", "generating", "idle", "ended"};
   return kNames[static_cast<size_t>(state)];
 }
 
@@ -15,14 +15,13 @@ std::optional<SessionState> next_state(SessionState state, SessionEvent event) {
   using S = SessionState;
   using Next = std::optional<SessionState>;
   constexpr Next kNever = std::nullopt;
-  // Rows by state, columns by event: feed, sample, pause, move, moved, end.
-  constexpr std::array<std::array<Next, 6>, 6> kTable = {{
-      {S::kPrompting, S::kGenerating, kNever, S::kBusy, kNever, S::kEnded},  // new
-      {kNever, S::kGenerating, S::kIdle, kNever, kNever, S::kEnded},         // prompting
-      {kNever, kNever, S::kIdle, kNever, kNever, S::kEnded},                 // generating
-      {S::kPrompting, S::kGenerating, kNever, S::kBusy, kNever, S::kEnded},  // idle
-      {kNever, kNever, kNever, kNever, S::kIdle, S::kEnded},                 // busy
-      {kNever, kNever, kNever, kNever, kNever, kNever},                      // ended
+  // Rows by state, columns by event: feed, sample, pause, end.
+  constexpr std::array<std::array<Next, 4>, 5> kTable = {{
+      {S::kPrompting, S::kGenerating, kNever, S::kEnded},  // new
+      {kNever, S::kGenerating, S::kIdle, S::kEnded},       // prompting
+      {kNever, kNever, S::kIdle, S::kEnded},               // generating
+      {S::kPrompting, S::kGenerating, kNever, S::kEnded},  // idle
+      {kNever, kNever, kNever, kNever},                    // ended
   }};
   return kTable[static_cast<size_t>(state)][static_cast<size_t>(event)];
 }

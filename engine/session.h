@@ -1,13 +1,15 @@
 // One sequence and its life. Every running call works on a session: a named one from the table, or
 // an anonymous one of its own.
 //
-//              kFeed       kSample      kPause   kMove   kMoved   kEnd
-//   new        prompting   generating   -        busy    -        ended
-//   prompting  -           generating   idle     -       -        ended
-//   generating -           -            idle     -       -        ended
-//   idle       prompting   generating   -        busy    -        ended
-//   busy       -           -            -        -       idle     ended
-//   ended      -           -            -        -       -        -
+//              kFeed       kSample      kPause   kEnd
+//   new        prompting   generating   -        ended
+//   prompting  -           generating   idle     ended
+//   generating -           -            idle     ended
+//   idle       prompting   generating   -        ended
+//   ended      -           -            -        -
+//
+// A call that starts from a session without going on in it copies its state: the session keeps its
+// own, and its idle time begins again.
 #pragma once
 
 #include <memory>
@@ -23,8 +25,6 @@ enum class SessionEvent {
   kFeed,    // a call gives it values
   kSample,  // a call samples from it
   kPause,   // the call has ended; the session stays
-  kMove,    // its state is being copied
-  kMoved,   // the copy is done
   kEnd,     // its slot goes back to the pool
 };
 
@@ -39,7 +39,7 @@ struct Session {
   SessionState state = SessionState::kNew;
   int64_t position = 0;        // of the next value: the number of known values
   int32_t pending = kNoValue;  // the last known value, while it is not consumed
-  TimePoint idle_since{};
+  TimePoint idle_since{};      // when the last call on it ended, or the last call from it began
   std::shared_ptr<CallRecord> last_call;  // of the last call, where it had a request_id
 
   // Follows the table; an event that cannot happen stops the process.

@@ -74,13 +74,7 @@ Session& Sessions::open_anonymous() {
 
 void Sessions::reset(const Session& session) { model_.set(session.slot, {}, true); }
 
-void Sessions::copy(Session& from, Session& to) {
-  from.apply(SessionEvent::kMove);
-  branch(from, to);
-  from.apply(SessionEvent::kMoved);
-}
-
-void Sessions::branch(const Session& from, Session& to) {
+void Sessions::copy(const Session& from, Session& to) {
   model_.copy(from.slot, to.slot);
   to.position = from.position;
   to.pending = from.pending;

@@ -46,10 +46,8 @@ class Sessions {
   Session& open_anonymous();
   // Makes the session an empty sequence: zeroes its state.
   void reset(const Session& session);
-  // Copies state, position and pending value; `from` must be resting.
-  void copy(Session& from, Session& to);
-  // The same between samples of one call, whose first has consumed the prompt.
-  void branch(const Session& from, Session& to);
+  // Copies state, position and pending value.
+  void copy(const Session& from, Session& to);
   // Writes position and pending value to the slot, beside the rest of `control`.
   void set(const Session& session, Control control);
 

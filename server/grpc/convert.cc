@@ -58,7 +58,6 @@ v1::Finished::Reason reason_of(FinishReason reason) {
   return v1::Finished::REASON_UNSPECIFIED;
 }
 
-// A state that is being copied shows as idle: between two calls nobody can see it.
 v1::Session::State state_of(SessionState state) {
   switch (state) {
     case SessionState::kNew:
@@ -68,7 +67,6 @@ v1::Session::State state_of(SessionState state) {
     case SessionState::kGenerating:
       return v1::Session::GENERATING;
     case SessionState::kIdle:
-    case SessionState::kBusy:
       return v1::Session::IDLE;
     case SessionState::kEnded:
       break;

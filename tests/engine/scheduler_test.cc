@@ -343,6 +343,27 @@ TEST(Scheduler, IdleSessionsEndAfterTheirTimeAndNoOthers) {
   EXPECT_EQ(harness.engine->stats().sessions_free, 8);
 }
 
+TEST(Scheduler, CallsFromASessionKeepItAlive) {
+  EngineOptions options;
+  options.idle_timeout = std::chrono::seconds(60);
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  ASSERT_TRUE(harness.create("a").ok());
+  GenerateRequest branch = request_of({1}, 2);
+  branch.session = "a";
+  branch.keep = false;
+  for (int i = 0; i < 4; ++i) {
+    harness.clock.advance(std::chrono::seconds(40));
+    const auto reader = harness.generate(branch);
+    harness.run();
+    ASSERT_TRUE(reader->end->ok()) << reader->end->to_string();
+    EXPECT_EQ(harness.get("a")->idle, Duration(0));
+    EXPECT_EQ(harness.get("a")->state, SessionState::kNew) << "no call has run on it";
+  }
+  harness.clock.advance(std::chrono::seconds(62));
+  harness.turn();
+  EXPECT_EQ(harness.get("a").status().code(), Code::kNotFound);
+}
+
 TEST(Scheduler, DeletingASessionAbortsTheCallThatRunsOnIt) {
   Harness harness;
   ASSERT_TRUE(harness.create("a").ok());
@@ -568,6 +589,18 @@ TEST_F(ScoreTest, ASessionIsScoredFromAndNotChanged) {
   EXPECT_EQ(scored->log_probs, (std::vector{FakeModel::expected_log_prob({1, 2, 3, 4, 5}, 3),
                                             FakeModel::expected_log_prob({1, 2, 3, 4, 5}, 4)}));
   EXPECT_EQ(harness_.get("a")->position, 3);
+}
+
+TEST_F(ScoreTest, CallsFromASessionKeepItAlive) {
+  ASSERT_TRUE(harness_.create("a").ok());
+  for (int i = 0; i < 4; ++i) {
+    harness_.clock.advance(std::chrono::minutes(40));
+    const auto call = *harness_.engine->start_score("", "a");
+    ASSERT_TRUE(score(call, {4, 5}).ok());
+    harness_.engine->end_score(call);
+    EXPECT_EQ(harness_.get("a")->idle, Duration(0));
+    EXPECT_EQ(harness_.get("a")->state, SessionState::kNew);
+  }
 }
 
 TEST_F(ScoreTest, FaultsAreNamed) {

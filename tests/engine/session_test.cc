@@ -14,7 +14,6 @@ using E = SessionEvent;
 TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
   const std::map<std::pair<S, E>, S> allowed = {{{S::kNew, E::kFeed}, S::kPrompting},
                                                 {{S::kNew, E::kSample}, S::kGenerating},
-                                                {{S::kNew, E::kMove}, S::kBusy},
                                                 {{S::kNew, E::kEnd}, S::kEnded},
                                                 {{S::kPrompting, E::kSample}, S::kGenerating},
                                                 {{S::kPrompting, E::kPause}, S::kIdle},
@@ -23,10 +22,7 @@ TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
                                                 {{S::kGenerating, E::kEnd}, S::kEnded},
                                                 {{S::kIdle, E::kFeed}, S::kPrompting},
                                                 {{S::kIdle, E::kSample}, S::kGenerating},
-                                                {{S::kIdle, E::kMove}, S::kBusy},
-                                                {{S::kIdle, E::kEnd}, S::kEnded},
-                                                {{S::kBusy, E::kMoved}, S::kIdle},
-                                                {{S::kBusy, E::kEnd}, S::kEnded}};
+                                                {{S::kIdle, E::kEnd}, S::kEnded}};
   for (int state = 0; state <= static_cast<int>(S::kEnded); ++state) {
     for (int event = 0; event <= static_cast<int>(E::kEnd); ++event) {
       const auto key = std::pair{static_cast<S>(state), static_cast<E>(event)};
@@ -40,7 +36,7 @@ TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
 
 TEST(SessionDeathTest, AnEventThatCannotHappenStopsTheProcess) {
   Session session;
-  EXPECT_DEATH(session.apply(E::kMoved), "table");
+  EXPECT_DEATH(session.apply(E::kPause), "table");
 }
 
 TEST(SessionTable, KeepsOwnersApartAndPagesById) {
