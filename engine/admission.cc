@@ -124,9 +124,9 @@ void Scheduler::start_stream(Generation& generation, const Session& first, int64
   const GenerateRequest& request = generation.request;
   const int64_t end = model_.spec().max_length();
   const int64_t given = position + static_cast<int64_t>(request.prompt.size());
-  const int64_t left = end == 0 ? options_.max_values : end - given;
+  const int64_t most = request.max_values.value_or(options_.max_values);
   for (Sample& sample : generation.samples) {
-    sample.remaining = std::min(left, request.max_values.value_or(left));
+    sample.remaining = end == 0 ? most : std::min(most, end - given);
     reserve_tails(request, sample);
   }
   generation.seed = *request.seed;

@@ -38,7 +38,8 @@ struct GenerateRequest {
   // May be empty where the sequence has a pending value or the model a first value of its own.
   std::vector<int32_t> prompt;
   int samples = 1;  // independent continuations of the prompt
-  // To sample, at most. None: up to the last position. 0: only feed the prompt.
+  // To sample, at most. None: as many as the engine allows, up to the last position. 0: only feed
+  // the prompt.
   std::optional<int64_t> max_values;
   std::optional<Duration> max_time;  // from admission
   std::optional<uint64_t> seed;      // none: follows from request_id, or is drawn

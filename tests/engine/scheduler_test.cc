@@ -143,6 +143,21 @@ TEST(Scheduler, TheLastPositionEndsASequence) {
   EXPECT_TRUE(full->end->ok());
 }
 
+// Unset, max_values is the limit, as set to the limit.
+TEST(Scheduler, ACallThatSetsNoMaxValuesGetsNoMoreThanTheLimit) {
+  EngineOptions options;
+  options.max_values = 10;
+  Harness harness(fake_spec(100), Harness::default_limits(), options);
+  GenerateRequest request = request_of({1, 2}, 0);
+  request.max_values.reset();
+  const auto reader = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(reader->values[0].size(), 10U);
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kLength);
+  request.max_values = 11;
+  EXPECT_EQ(harness.generate(request)->end->code(), Code::kInvalidArgument);
+}
+
 TEST(Scheduler, AStopSequenceEndsASampleWhenItIsComplete) {
   const auto all = expected({9}, 50);
   Harness harness;
