@@ -10,6 +10,7 @@ std::span<const Limit* const> all_limits() {
       &limits::kBatchRows,
       &limits::kBatchValues,
       &limits::kMailbox,
+      &limits::kMailboxBytes,
       &limits::kStreamRoom,
       &limits::kStepsPerLaunch,
       &limits::kSamples,

@@ -1,11 +1,12 @@
-// A bounded queue from many threads to one. A full mailbox refuses at once; nobody ever waits to
-// put.
+// A bounded queue from many threads to one. A full mailbox refuses at once; putting never waits.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <mutex>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 
@@ -14,14 +15,29 @@ namespace runnel {
 template <typename T>
 class Mailbox {
  public:
-  explicit Mailbox(size_t capacity) : capacity_(capacity) { waiting_.reserve(capacity); }
+  // Holds at most `capacity` items, with at most `bytes` of memory outside of them. One item alone
+  // may have more.
+  Mailbox(size_t capacity, int64_t bytes) : capacity_(capacity), most_bytes_(bytes) {}
 
-  // False, with `item` untouched, when the mailbox is full or closed.
-  [[nodiscard]] bool put(T&& item) {
+  // Puts an item that holds `bytes` of memory. False, with `item` untouched, when the mailbox is
+  // full or closed.
+  [[nodiscard]] bool put(T&& item, int64_t bytes) {
     {
       std::lock_guard lock(mutex_);
       if (closed_ || waiting_.size() >= capacity_) return false;
-      waiting_.push_back(std::move(item));
+      if (!waiting_.empty() && bytes_ + bytes > most_bytes_) return false;
+      add(std::move(item), bytes);
+    }
+    wake_.notify_one();
+    return true;
+  }
+
+  // The same for items whose number has another bound: a full mailbox takes them.
+  [[nodiscard]] bool put_beyond(T&& item, int64_t bytes) {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      add(std::move(item), bytes);
     }
     wake_.notify_one();
     return true;
@@ -36,7 +52,7 @@ class Mailbox {
     wake_.notify_one();
   }
 
-  // From here put() refuses; what is inside can still be taken.
+  // From here on put() refuses; items inside can still be taken.
   void close() {
     {
       std::lock_guard lock(mutex_);
@@ -50,26 +66,46 @@ class Mailbox {
     return closed_;
   }
 
-  // Moves all that waits into `out`, which is cleared first. Does not wait.
-  void take(std::vector<T>& out) {
-    out.clear();
+  // Items inside. Nudges that came before count as seen.
+  size_t look() {
     std::lock_guard lock(mutex_);
-    out.swap(waiting_);
-    waiting_.reserve(capacity_);
     nudged_ = false;
+    return waiting_.size();
   }
 
-  // Waits until there is an item, a nudge or a close, and no longer than `at_most`.
+  // The oldest item, or none. Does not wait.
+  std::optional<T> take() {
+    std::lock_guard lock(mutex_);
+    if (waiting_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(waiting_.front().item));
+    bytes_ -= waiting_.front().bytes;
+    waiting_.pop_front();
+    return item;
+  }
+
+  // Waits until there is an item, a nudge or a close, at most `at_most`.
   void wait(Duration at_most) {
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, at_most, [&] { return !waiting_.empty() || nudged_ || closed_; });
   }
 
  private:
+  struct Waiting {
+    T item;
+    int64_t bytes;
+  };
+
+  void add(T&& item, int64_t bytes) {
+    bytes_ += bytes;
+    waiting_.push_back({std::move(item), bytes});
+  }
+
   const size_t capacity_;
+  const int64_t most_bytes_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<T> waiting_;
+  std::deque<Waiting> waiting_;
+  int64_t bytes_ = 0;  // of waiting_
   bool nudged_ = false;
   bool closed_ = false;
 };

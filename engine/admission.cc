@@ -308,6 +308,7 @@ Status Scheduler::open_score(ScoreCall& call) {
   }
   session.apply(SessionEvent::kFeed);
   call.session = &session;
+  call.admitted.store(true, std::memory_order_release);
   return {};
 }
 

@@ -13,6 +13,20 @@
 namespace runnel {
 namespace {
 
+// As many entries of a page take as long as the admission of a call.
+constexpr int kSessionsPerWork = 32;
+
+int64_t bytes_of(const std::vector<int32_t>& values) {
+  return static_cast<int64_t>(values.size() * sizeof(int32_t));
+}
+
+int64_t bytes_of(const GenerateRequest& request) {
+  int64_t bytes = bytes_of(request.prompt);
+  for (const std::vector<int32_t>& sequence : request.stop) bytes += bytes_of(sequence);
+  for (const std::string& text : request.stop_text) bytes += std::ssize(text);
+  return bytes;
+}
+
 // The seed of a request that names none. It follows from the request_id, so that a retry gets the
 // same stream.
 uint64_t seed_of(const std::string& request_id) {
@@ -46,8 +60,9 @@ Engine::~Engine() {
   scheduler_->close();
   if (thread_.joinable()) thread_.join();
   // Refuses the commands that came meanwhile and ends the calls that still run.
-  end_all({Code::kUnavailable, "the server is shutting down"});
-  turn();
+  end_all(shutting_down());
+  while (turn()) {
+  }
 }
 
 void Engine::run() {
@@ -78,11 +93,13 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
   const int needed = slots_needed(request);
   if (Status s = scheduler_->claim(needed); !s.ok()) return s;
-  const bool put = scheduler_->put([request = std::move(request), stream = std::move(stream),
-                                    needed](Scheduler& scheduler) mutable {
-    scheduler.give_up(needed);
-    scheduler.admit(std::move(request), std::move(stream));
-  });
+  const int64_t bytes = bytes_of(request);
+  const bool put = scheduler_->put({[request = std::move(request), stream = std::move(stream),
+                                     needed](Scheduler& scheduler) mutable {
+                                      scheduler.give_up(needed);
+                                      scheduler.admit(std::move(request), std::move(stream));
+                                    },
+                                    bytes});
   if (put) return {};
   scheduler_->give_up(needed);
   return mailbox_full();
@@ -104,11 +121,16 @@ Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
       !s.ok()) {
     return s;
   }
-  const bool put = scheduler_->put(
+  const int64_t bytes = bytes_of(values);
+  Scheduler::Command command = {
       [call, values = std::move(values), done = std::move(done)](Scheduler& scheduler) mutable {
         scheduler.feed_score(std::move(call), std::move(values), std::move(done));
-      });
-  return put ? Status() : mailbox_full();
+      },
+      bytes};
+  if (call->admitted.load(std::memory_order_acquire)) {
+    return scheduler_->put_admitted(std::move(command)) ? Status() : shutting_down();
+  }
+  return scheduler_->put(std::move(command)) ? Status() : mailbox_full();
 }
 
 void Engine::end_score(const std::shared_ptr<ScoreCall>& call) {
@@ -121,29 +143,33 @@ void Engine::create_session(SessionKey key, std::function<void(Result<SessionInf
   if (!key.id.empty()) {
     if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   }
-  const bool put = scheduler_->put(
-      [key = std::move(key), done](Scheduler& scheduler) { done(scheduler.create_session(key)); });
+  const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
+    done(scheduler.create_session(key));
+  }});
   if (!put) done(mailbox_full());
 }
 
 void Engine::get_session(SessionKey key, std::function<void(Result<SessionInfo>)> done) {
   const bool put = scheduler_->put(
-      [key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); });
+      {[key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); }});
   if (!put) done(mailbox_full());
 }
 
 void Engine::list_sessions(std::string owner, std::string after, int count,
                            std::function<void(Result<SessionPage>)> done) {
-  const bool put = scheduler_->put(
+  Scheduler::Command command = {
       [owner = std::move(owner), after = std::move(after), count, done](Scheduler& scheduler) {
         done(scheduler.list_sessions(owner, after, count));
-      });
+      }};
+  command.work = 1 + count / kSessionsPerWork;
+  const bool put = scheduler_->put(std::move(command));
   if (!put) done(mailbox_full());
 }
 
 void Engine::delete_session(SessionKey key, std::function<void(Status)> done) {
-  const bool put = scheduler_->put(
-      [key = std::move(key), done](Scheduler& scheduler) { done(scheduler.delete_session(key)); });
+  const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
+    done(scheduler.delete_session(key));
+  }});
   if (!put) done(mailbox_full());
 }
 

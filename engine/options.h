@@ -11,6 +11,7 @@ namespace runnel {
 
 struct EngineOptions {
   int64_t mailbox = limits::kMailbox.default_value;
+  int64_t mailbox_bytes = limits::kMailboxBytes.default_value;
   int64_t stream_room = limits::kStreamRoom.default_value;
   int64_t samples = limits::kSamples.default_value;
   int64_t prompt_values = limits::kPromptValues.default_value;

@@ -8,6 +8,8 @@ namespace runnel {
 
 Status draining_status() { return {Code::kUnavailable, "the server is draining; try another one"}; }
 
+Status shutting_down() { return {Code::kUnavailable, "the server is shutting down"}; }
+
 Status mailbox_full() {
   Status status(Code::kResourceExhausted, "too many calls wait for the scheduler; try again");
   return status.with_retry_after(std::chrono::milliseconds(100));

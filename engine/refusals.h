@@ -8,6 +8,9 @@ namespace runnel {
 // UNAVAILABLE: the server is draining.
 Status draining_status();
 
+// UNAVAILABLE: the server stops, and ends the calls that still run.
+Status shutting_down();
+
 // RESOURCE_EXHAUSTED: too many calls wait for the scheduler.
 Status mailbox_full();
 

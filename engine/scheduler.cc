@@ -12,6 +12,7 @@ namespace {
 constexpr Duration kWaitWithCalls = std::chrono::milliseconds(50);
 constexpr Duration kStepTimeout = std::chrono::seconds(60);
 constexpr Duration kWaitIdle = std::chrono::seconds(1);
+constexpr int64_t kWorkPerTurn = 256;  // of commands: about a millisecond
 
 }  // namespace
 
@@ -20,7 +21,7 @@ Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& cl
       options_(options),
       clock_(clock),
       limits_(model.limits()),
-      mailbox_(static_cast<size_t>(options.mailbox)),
+      mailbox_(static_cast<size_t>(options.mailbox), options.mailbox_bytes),
       sessions_(model, options) {
   const auto rows = static_cast<size_t>(limits_.rows);
   // Each candidate has a slot of its own.
@@ -32,6 +33,16 @@ Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& cl
   rows_.reserve(rows);
   emitted_.reserve(rows * limits_.steps + limits_.values);
   publish();
+}
+
+bool Scheduler::put(Command command) {
+  const int64_t bytes = command.bytes;
+  return mailbox_.put(std::move(command), bytes);
+}
+
+bool Scheduler::put_admitted(Command command) {
+  const int64_t bytes = command.bytes;
+  return mailbox_.put_beyond(std::move(command), bytes);
 }
 
 void Scheduler::end_all(Status status) {
@@ -58,10 +69,9 @@ void Scheduler::publish() {
 
 bool Scheduler::turn() {
   now_ = clock_.now();
-  mailbox_.take(commands_);
+  const size_t waiting = mailbox_.look();
   end_calls();  // so that the commands find the slots that this frees
-  const bool asked = !commands_.empty();
-  run_commands();
+  const bool asked = run_commands(waiting);
   end_calls();  // so that a call that was cancelled before it came costs no step
   sessions_.expire(now_);
   gather();
@@ -77,9 +87,16 @@ bool Scheduler::turn() {
 
 void Scheduler::wait() { mailbox_.wait(active_calls() > 0 ? kWaitWithCalls : kWaitIdle); }
 
-void Scheduler::run_commands() {
-  for (Command& command : commands_) command(*this);
-  commands_.clear();
+// Runs commands up to the work of one turn, of those that had come before the calls were ended: a
+// call that comes after the end of another finds its slot. True when there was one.
+bool Scheduler::run_commands(size_t waiting) {
+  int64_t work = 0;
+  for (size_t i = 0; i < waiting && work < kWorkPerTurn; ++i) {
+    const std::optional<Command> command = mailbox_.take();
+    command->run(*this);
+    work += command->work;
+  }
+  return waiting > 0;
 }
 
 // --- Sessions by name ---

@@ -1,7 +1,7 @@
-// The scheduler: the one thread that owns sessions, slots and the model. Each turn it runs the
-// commands that wait, ends the calls that are finished, cancelled or out of time, plans a batch,
-// steps it, and hands out the values. It never waits for a fuller batch, and allocates nothing
-// between plan and hand-out.
+// The scheduler: the one thread that owns sessions, slots and the model. Each turn it runs commands
+// that wait, ends the calls that are finished, cancelled or out of time, plans a batch, steps it,
+// and hands out the values. It never waits for a fuller batch, and allocates nothing between plan
+// and hand-out. The work of commands in one turn is bounded, so that they do not hold up the steps.
 #pragma once
 
 #include <atomic>
@@ -23,15 +23,22 @@ namespace runnel {
 
 class Scheduler {
  public:
-  using Command = std::function<void(Scheduler&)>;
+  struct Command {
+    std::function<void(Scheduler&)> run;
+    int64_t bytes = 0;  // of memory that it holds while it waits
+    int work = 1;       // how long it takes, in units of an admission
+  };
 
   // All three outlive it.
   Scheduler(Model& model, const EngineOptions& options, const Clock& clock);
 
   // --- From any thread ---
 
-  // False when too many commands wait.
-  [[nodiscard]] bool put(Command command) { return mailbox_.put(std::move(command)); }
+  // False when too many commands wait, or too many bytes.
+  [[nodiscard]] bool put(Command command);
+  // The same for a call that has been admitted, which a full mailbox does not end: at most one
+  // such command waits for each slot.
+  [[nodiscard]] bool put_admitted(Command command);
   void nudge() { mailbox_.nudge(); }
   // From here on put() refuses.
   void close() { mailbox_.close(); }
@@ -92,7 +99,7 @@ class Scheduler {
   void forget_ended();
 
   // The step.
-  void run_commands();
+  bool run_commands(size_t waiting);
   void gather();
   void gather_prompt(Generation& generation);
   void gather_samples(Generation& generation);
@@ -112,7 +119,6 @@ class Scheduler {
   const ModelLimits limits_;
 
   Mailbox<Command> mailbox_;
-  std::vector<Command> commands_;
   std::atomic<bool> draining_{false};
   std::mutex end_all_mutex_;
   std::optional<Status> end_all_;

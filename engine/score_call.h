@@ -1,4 +1,4 @@
-// One running Score call: a sequence of its own, fed message by message. All but `cancelled`
+// One running Score call: a sequence of its own, fed message by message. All but the two flags
 // belongs to the scheduler's thread.
 #pragma once
 
@@ -24,6 +24,7 @@ class ScoreCall {
   const std::string owner;
   const std::optional<std::string> origin;  // the session that it starts from
   std::atomic<bool> cancelled{false};
+  std::atomic<bool> admitted{false};  // it has a slot, or has had one
 
   Session* session = nullptr;   // null before the first message, and once over
   bool over = false;            // its slot has been given back: nothing more can be scored

@@ -14,6 +14,7 @@ constexpr auto kWarmUp = std::chrono::seconds(60);
 
 EngineOptions engine_options(const ServerConfig& config) {
   return {.mailbox = config.limit(limits::kMailbox),
+          .mailbox_bytes = config.limit(limits::kMailboxBytes),
           .stream_room = config.limit(limits::kStreamRoom),
           .samples = config.limit(limits::kSamples),
           .prompt_values = config.limit(limits::kPromptValues),

@@ -552,6 +552,42 @@ TEST(Scheduler, AFullMailboxRefusesAtOnce) {
   EXPECT_TRUE(refused->end->retry_after().has_value());
 }
 
+TEST(Scheduler, AMailboxFullOfPromptsRefusesByTheirBytes) {
+  EngineOptions options;
+  options.mailbox_bytes = 1 << 20;
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  const GenerateRequest large = request_of(std::vector<int32_t>(200'000, 1), 1);  // 800 kB
+  const auto first = harness.generate(large);
+  const auto refused = harness.generate(large);
+  EXPECT_EQ(refused->end->code(), Code::kResourceExhausted);
+  const auto small = harness.generate(request_of({1}, 1));
+  EXPECT_FALSE(small->end.has_value());
+  harness.turn();
+  EXPECT_FALSE(harness.generate(large)->end.has_value());
+}
+
+TEST(Scheduler, AMailboxFullOfPagesDoesNotHoldUpAGeneration) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  const auto running = harness.generate(request_of({1}, 1000));
+  harness.turn();
+  int answered = 0;
+  for (int i = 0; i < 1000; ++i) {
+    harness.engine->list_sessions("", "", 1000, [&](const Result<SessionPage>& page) {
+      EXPECT_EQ(page->sessions.size(), 1U);
+      ++answered;
+    });
+  }
+  for (int turns = 1; answered < 1000; ++turns) {
+    const int before = answered;
+    const size_t launches = harness.model->launches.size();
+    harness.turn();
+    EXPECT_GT(answered, before);
+    EXPECT_LE(answered - before, 10);
+    ASSERT_EQ(harness.model->launches.size(), launches + 1);
+  }
+}
+
 // --- Score ---
 
 class ScoreTest : public testing::Test {
@@ -642,6 +678,32 @@ TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {
   harness_.run();
   EXPECT_EQ(ends, 1);
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
+}
+
+// Once admitted, a call does not end because others fill the mailbox.
+TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
+  EngineOptions options;
+  options.mailbox = 1;
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  const auto call = *harness.engine->start_score("", std::nullopt);
+  int answers = 0;
+  const auto give = [&] {
+    return harness.engine->score(call, {1, 2}, [&](const Result<ScoredChunk>& scored) {
+      EXPECT_TRUE(scored.ok());
+      ++answers;
+    });
+  };
+  ASSERT_TRUE(give().ok());
+  harness.run();
+  harness.generate(request_of({1}, 1));
+  EXPECT_EQ(harness.generate(request_of({1}, 1))->end->code(), Code::kResourceExhausted);
+  const Status given = give();
+  EXPECT_TRUE(given.ok()) << given.to_string();
+  const auto other = *harness.engine->start_score("", std::nullopt);
+  EXPECT_EQ(harness.engine->score(other, {1}, [](const Result<ScoredChunk>&) {}).code(),
+            Code::kResourceExhausted);
+  harness.run();
+  EXPECT_EQ(answers, 2);
 }
 
 // A reader thread may hand over what it has just read while the call's end is on its way.
