@@ -36,11 +36,13 @@ SessionPage SessionTable::page(const std::string& owner, const std::string& afte
   return page;
 }
 
-Session* SessionTable::find_rested(TimePoint since) {
-  for (auto& [key, session] : sessions_) {
-    if (session.resting() && session.idle_since < since) return &session;
+void SessionTable::erase_rested(TimePoint since, const std::function<void(Session&)>& end) {
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    Session& session = it->second;
+    const bool expired = session.resting() && session.idle_since < since;
+    if (expired) end(session);
+    it = expired ? sessions_.erase(it) : std::next(it);
   }
-  return nullptr;
 }
 
 SessionInfo describe(const Session& session, TimePoint now) {

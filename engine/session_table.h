@@ -1,6 +1,7 @@
 // The named sessions of one engine, by (owner, id).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -25,8 +26,9 @@ class SessionTable {
   SessionPage page(const std::string& owner, const std::string& after, int count,
                    TimePoint now) const;
 
-  // A resting session that has rested since before `since`, or null.
-  Session* find_rested(TimePoint since);
+  // Forgets the sessions that have rested since before `since`, in one pass; `end` is called with
+  // each before, and releases its slot.
+  void erase_rested(TimePoint since, const std::function<void(Session&)>& end);
 
  private:
   std::map<SessionKey, Session> sessions_;

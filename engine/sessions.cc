@@ -1,5 +1,6 @@
 #include "engine/sessions.h"
 
+#include <random>
 #include <utility>
 
 #include "base/check.h"
@@ -11,14 +12,19 @@ namespace {
 
 constexpr Duration kExpiryInterval = std::chrono::seconds(1);
 
+// From the system: a session's id must not be guessed.
+uint64_t random_bits() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
 }  // namespace
 
 Sessions::Sessions(Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       pool_(model.limits().slots),
-      anonymous_(static_cast<size_t>(pool_.size())),
-      random_(std::random_device{}()) {}
+      anonymous_(static_cast<size_t>(pool_.size())) {}
 
 Status Sessions::claim(int slots) {
   if (slots == 0 || pool_.claim(slots)) return {};
@@ -45,7 +51,7 @@ Result<Session*> Sessions::resolve(const SessionKey& key) {
 std::string Sessions::unused_id(const std::string& owner) {
   std::string id;
   do {
-    id = "s-" + hex(random_());
+    id = "s-" + hex(random_bits()) + hex(random_bits());
   } while (table_.find({owner, id}) != nullptr);
   return id;
 }
@@ -108,7 +114,7 @@ void Sessions::forget(Session& session) {
 void Sessions::expire(TimePoint now) {
   if (now < next_expiry_) return;
   next_expiry_ = now + kExpiryInterval;
-  while (Session* session = table_.find_rested(now - options_.idle_timeout)) forget(*session);
+  table_.erase_rested(now - options_.idle_timeout, [this](Session& session) { end(session); });
 }
 
 Result<SessionInfo> Sessions::create(SessionKey key, TimePoint now) {

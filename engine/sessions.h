@@ -5,7 +5,6 @@
 // A named session is in the table and outlives its calls; an anonymous one ends with its call.
 #pragma once
 
-#include <random>
 #include <string>
 #include <vector>
 
@@ -39,7 +38,7 @@ class Sessions {
   // The session that a call starts from. NOT_FOUND; ABORTED while another call runs on it.
   Result<Session*> resolve(const SessionKey& key);
 
-  // A new session under `key`, which must be free; an empty id: under an id of its own. A slot
+  // A new session under `key`, which must be free; an empty id: one of 128 random bits. A slot
   // must be free. The state is undefined until reset() or copy().
   Session& open(SessionKey key);
   // The same without a name, for one call alone.
@@ -76,7 +75,6 @@ class Sessions {
   SessionTable table_;
   std::vector<Session> anonymous_;  // by slot
   TimePoint next_expiry_{};
-  std::mt19937_64 random_;
 };
 
 }  // namespace runnel

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "engine/session_table.h"
 
 namespace runnel {
@@ -12,17 +14,13 @@ using E = SessionEvent;
 
 // Every pair that the table allows; all others must be refused.
 TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
-  const std::map<std::pair<S, E>, S> allowed = {{{S::kNew, E::kFeed}, S::kPrompting},
-                                                {{S::kNew, E::kSample}, S::kGenerating},
-                                                {{S::kNew, E::kEnd}, S::kEnded},
-                                                {{S::kPrompting, E::kSample}, S::kGenerating},
-                                                {{S::kPrompting, E::kPause}, S::kIdle},
-                                                {{S::kPrompting, E::kEnd}, S::kEnded},
-                                                {{S::kGenerating, E::kPause}, S::kIdle},
-                                                {{S::kGenerating, E::kEnd}, S::kEnded},
-                                                {{S::kIdle, E::kFeed}, S::kPrompting},
-                                                {{S::kIdle, E::kSample}, S::kGenerating},
-                                                {{S::kIdle, E::kEnd}, S::kEnded}};
+  const std::map<std::pair<S, E>, S> allowed = {
+      {{S::kNew, E::kFeed}, S::kPrompting},    {{S::kNew, E::kSample}, S::kGenerating},
+      {{S::kNew, E::kEnd}, S::kEnded},         {{S::kPrompting, E::kSample}, S::kGenerating},
+      {{S::kPrompting, E::kPause}, S::kIdle},  {{S::kPrompting, E::kEnd}, S::kEnded},
+      {{S::kGenerating, E::kPause}, S::kIdle}, {{S::kGenerating, E::kEnd}, S::kEnded},
+      {{S::kIdle, E::kFeed}, S::kPrompting},   {{S::kIdle, E::kSample}, S::kGenerating},
+      {{S::kIdle, E::kEnd}, S::kEnded}};
   for (int state = 0; state <= static_cast<int>(S::kEnded); ++state) {
     for (int event = 0; event <= static_cast<int>(E::kEnd); ++event) {
       const auto key = std::pair{static_cast<S>(state), static_cast<E>(event)};
@@ -62,16 +60,40 @@ TEST(SessionTable, KeepsOwnersApartAndPagesById) {
   EXPECT_EQ(rest.next, "");
 }
 
-TEST(SessionTable, FindsOnlyRestingSessionsToExpire) {
+TEST(SessionTable, ErasesOnlySessionsThatHaveRestedForLong) {
   SessionTable table;
-  Session session;
-  session.key = {"", "a"};
-  session.idle_since = TimePoint(std::chrono::seconds(10));
-  Session* held = table.insert(std::move(session));
-  EXPECT_EQ(table.find_rested(TimePoint(std::chrono::seconds(10))), nullptr);
-  EXPECT_EQ(table.find_rested(TimePoint(std::chrono::seconds(11))), held);
-  held->apply(E::kFeed);
-  EXPECT_EQ(table.find_rested(TimePoint(std::chrono::seconds(11))), nullptr);
+  for (const char* id : {"works", "rests", "came"}) {
+    Session session;
+    session.key = {"", id};
+    session.idle_since = TimePoint(std::chrono::seconds(10));
+    table.insert(std::move(session));
+  }
+  table.find({"", "works"})->apply(E::kFeed);
+  table.find({"", "came"})->idle_since = TimePoint(std::chrono::seconds(11));
+  std::vector<std::string> ended;
+  const auto end = [&](const Session& session) { ended.push_back(session.key.id); };
+  table.erase_rested(TimePoint(std::chrono::seconds(10)), end);
+  EXPECT_TRUE(ended.empty());
+  table.erase_rested(TimePoint(std::chrono::seconds(11)), end);
+  EXPECT_EQ(ended, std::vector<std::string>{"rests"});
+  EXPECT_EQ(table.size(), 2U);
+}
+
+// 20,000 sessions that stay before 20,000 that expire: looking from the start for each would take
+// seconds.
+TEST(SessionTable, ExpiryIsOnePass) {
+  constexpr int kSessions = 20000;
+  SessionTable table;
+  for (int i = 0; i < 2 * kSessions; ++i) {
+    Session session;
+    session.key = {"", (i < kSessions ? "a" : "b") + std::to_string(i)};
+    session.idle_since = TimePoint(std::chrono::seconds(i < kSessions ? 20 : 10));
+    table.insert(std::move(session));
+  }
+  const std::clock_t before = std::clock();
+  table.erase_rested(TimePoint(std::chrono::seconds(15)), [](Session&) {});
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.5);
+  EXPECT_EQ(table.size(), static_cast<size_t>(kSessions));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 
 #include "tests/engine/fake_model.h"
 
@@ -90,6 +91,19 @@ TEST_F(SessionsTest, AFullPoolSaysHowManySlotsAreFreeAndWhenToRetry) {
   sessions_.give_up(2);
   EXPECT_TRUE(sessions_.check_room(3).ok());
   EXPECT_EQ(sessions_.check_room(4).code(), Code::kResourceExhausted);
+}
+
+TEST_F(SessionsTest, AnIdThatIsChosenHas128Bits) {
+  std::set<std::string> digits;
+  for (int i = 0; i < 200; ++i) {
+    const auto made = sessions_.create({"me", ""}, kNow);
+    ASSERT_TRUE(made.ok());
+    const std::string& id = made->key.id;
+    ASSERT_EQ(id.size(), 34U) << id;
+    EXPECT_TRUE(digits.insert(id.substr(2, 16)).second) << "each half is random by itself";
+    EXPECT_TRUE(digits.insert(id.substr(18)).second);
+    sessions_.forget(*sessions_.find(made->key));
+  }
 }
 
 TEST_F(SessionsTest, OnlyRestingSessionsExpire) {
