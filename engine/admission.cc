@@ -26,9 +26,11 @@ SessionKey key_of(const GenerateRequest& request) {
 
 // --- Generate ---
 
-void Scheduler::admit(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
+void Scheduler::admit(GenerateRequest request, const RequestDigest& digest,
+                      std::shared_ptr<TokenStream> stream) {
   auto generation = std::make_unique<Generation>();
   generation->request = std::move(request);
+  generation->digest = digest;
   generation->stream = std::move(stream);
   generation->admitted = now_;
   Status status = draining()                  ? draining_status()
@@ -72,11 +74,11 @@ Status Scheduler::try_admit(Generation& generation) {
   }
   start_stream(generation, **first, position);
   if (generation.record) {
-    const auto values = std::min(generation.samples[0].remaining, kMaxRecordedValues);
-    generation.record->request = request;
-    generation.record->position = position;
-    generation.record->values.reserve(values);
-    generation.record->top.reserve(values * request.top_log_probs);
+    CallRecord& record = *generation.record;
+    record.request_id = request.request_id;
+    record.digest = generation.digest;
+    record.position = position;
+    record.reserve(generation.samples[0].remaining, request.top_log_probs);
   }
   return {};
 }
@@ -144,7 +146,7 @@ bool Scheduler::find_retried(Generation& generation) {
   if (request.request_id.empty()) return false;
   const Session* session = sessions_.find(key_of(request));
   if (session == nullptr || session->last_call == nullptr) return false;
-  if (session->last_call->request.request_id != request.request_id) return false;
+  if (session->last_call->request_id != request.request_id) return false;
   generation.record = session->last_call;
   return true;
 }
@@ -153,7 +155,7 @@ bool Scheduler::find_retried(Generation& generation) {
 Status Scheduler::try_resume(Generation& generation) {
   const GenerateRequest& request = generation.request;
   CallRecord& record = *generation.record;
-  if (!(record.request == request)) {
+  if (record.digest != generation.digest) {
     return invalid_argument("request_id '" + request.request_id +
                             "' was used for another request on this session: choose a new one");
   }
@@ -163,6 +165,7 @@ Status Scheduler::try_resume(Generation& generation) {
   for (const auto& other : generations_) {
     if (other->ended() || other->record != generation.record) continue;
     end_generation(*other, {Code::kAborted, "the call was made again with the same request_id"});
+    other->record.reset();  // the new try writes it from here on
   }
   resume(generation, *sessions_.find(key_of(request)));
   return {};
@@ -172,7 +175,7 @@ Status Scheduler::try_resume(Generation& generation) {
 // is held, unless the record is of a call that had finished.
 void Scheduler::resume(Generation& generation, Session& session) {
   const GenerateRequest& request = generation.request;
-  const CallRecord& record = *generation.record;
+  CallRecord& record = *generation.record;
   generation.samples.resize(1);
   Sample& sample = generation.samples[0];
   start_stream(generation, session, record.position);
@@ -183,6 +186,7 @@ void Scheduler::resume(Generation& generation, Session& session) {
   }
   check(session.resting(), "no other call runs on the session of this record");
   sample.session = &session;
+  record.reserve(sample.remaining - std::ssize(record.values), request.top_log_probs);
   const auto given = static_cast<int64_t>(request.prompt.size());
   generation.fed = std::min(session.position - record.position, given);
   generation.begins = session.position == 0 && request.prompt.empty();

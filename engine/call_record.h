@@ -3,9 +3,10 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request_digest.h"
 #include "engine/token_stream.h"
 
 namespace runnel {
@@ -15,15 +16,21 @@ namespace runnel {
 inline constexpr int64_t kMaxRecordedValues = 65536;
 
 struct CallRecord {
-  GenerateRequest request;
-  int64_t position = 0;  // where the session stood
+  std::string request_id;
+  RequestDigest digest{};  // of the request, which may be far larger than a state
+  int64_t position = 0;    // where the session stood
   std::vector<StreamValue> values;
   std::vector<TopLogProb> top;       // of all values, in order, top_count each
   bool whole = true;                 // it holds every value
   std::optional<Finished> finished;  // where the call ended by itself
 
-  // Adds a sampled value. Allocates nothing: memory is reserved for the whole call.
+  // Makes room for so many values more, as far as a record holds them, so that add() allocates
+  // nothing.
+  void reserve(int64_t more, int top_log_probs);
+  // Adds a sampled value.
   void add(const Emitted& emitted);
+  // The call has ended: returns the room that it has not used.
+  void shrink();
 };
 
 }  // namespace runnel

@@ -94,12 +94,14 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   const int needed = slots_needed(request);
   if (Status s = scheduler_->claim(needed); !s.ok()) return s;
   const int64_t bytes = bytes_of(request);
-  const bool put = scheduler_->put({[request = std::move(request), stream = std::move(stream),
-                                     needed](Scheduler& scheduler) mutable {
-                                      scheduler.give_up(needed);
-                                      scheduler.admit(std::move(request), std::move(stream));
-                                    },
-                                    bytes});
+  const RequestDigest digest = request.request_id.empty() ? RequestDigest{} : digest_of(request);
+  const bool put =
+      scheduler_->put({[request = std::move(request), stream = std::move(stream), needed,
+                        digest](Scheduler& scheduler) mutable {
+                         scheduler.give_up(needed);
+                         scheduler.admit(std::move(request), digest, std::move(stream));
+                       },
+                       bytes});
   if (put) return {};
   scheduler_->give_up(needed);
   return mailbox_full();

@@ -47,6 +47,7 @@ struct Sample {
 
 struct Generation {
   GenerateRequest request;
+  RequestDigest digest{};  // of the request, where it has a request_id
   std::shared_ptr<TokenStream> stream;
   GenerationPhase phase = GenerationPhase::kAdmitted;
   std::vector<Sample> samples;

@@ -61,7 +61,6 @@ struct GenerateRequest {
   bool may_stop() const { return !stop.empty() || !stop_text.empty(); }
   // The call goes on in the session that it starts from.
   bool in_place() const { return session && keep.value_or(samples == 1); }
-  friend bool operator==(const GenerateRequest&, const GenerateRequest&) = default;
 };
 
 // The first event of a generation.

@@ -370,6 +370,9 @@ void Scheduler::end_score(ScoreCall& call, Status status) {
 }
 
 void Scheduler::forget_ended() {
+  for (const auto& generation : generations_) {
+    if (generation->ended() && generation->record) generation->record->shrink();
+  }
   std::erase_if(generations_, [](const auto& generation) { return generation->ended(); });
   std::erase_if(scores_, [](const auto& call) { return call->over; });
 }

@@ -59,7 +59,8 @@ class Scheduler {
   void wait();
 
   // Commands.
-  void admit(GenerateRequest request, std::shared_ptr<TokenStream> stream);
+  void admit(GenerateRequest request, const RequestDigest& digest,
+             std::shared_ptr<TokenStream> stream);
   void feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
                   std::function<void(Result<ScoredChunk>)> done);
   Result<SessionInfo> create_session(SessionKey key);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "tests/engine/harness.h"
 
@@ -118,6 +119,33 @@ TEST_F(RetryTest, AnotherRequestUnderTheSameIdIsRefused) {
   harness_.run();
   EXPECT_EQ(other->end->code(), Code::kInvalidArgument);
   EXPECT_THAT(other->end->message(), testing::HasSubstr("'call-1' was used for another request"));
+}
+
+// A record outlives its call by as long as its session, so it must not keep a long prompt, nor room
+// for values that never came.
+TEST(RetryMemory, ARecordKeepsNeitherThePromptNorRoomForMoreValues) {
+  constexpr int kSessions = 20;
+  Harness harness(fake_spec(), {.slots = 2 * kSessions, .rows = 1, .values = 1 << 20, .steps = 1});
+  const auto in_use = [] {
+    const auto info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  const int64_t before = in_use();
+  for (int i = 0; i < kSessions; ++i) {
+    GenerateRequest request = request_of(std::vector<int32_t>(1 << 20, i), 50000);
+    request.request_id = "call-" + std::to_string(i);
+    request.keep = true;
+    request.top_log_probs = 20;
+    const auto reader = harness.generate(request);
+    for (int turn = 0; turn < 3; ++turn) harness.turn();
+    ASSERT_FALSE(reader->values[0].empty());
+    reader->stream->cancel();
+    harness.run();
+    ASSERT_EQ(reader->end->code(), Code::kCancelled);
+    harness.readers.clear();
+  }
+  EXPECT_EQ(harness.engine->stats().sessions_free, kSessions);
+  EXPECT_LT((in_use() - before) / kSessions, 128 << 10);
 }
 
 TEST_F(RetryTest, ALaterCallEndsWhatCanBeRetried) {

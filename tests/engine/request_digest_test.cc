@@ -1,0 +1,59 @@
+#include "engine/request_digest.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "tests/engine/harness.h"
+
+namespace runnel {
+namespace {
+
+TEST(RequestDigest, EqualRequestsHaveOneDigestWhoeverHoldsTheirMemory) {
+  GenerateRequest request = request_of({1, 2, 3}, 10);
+  const RequestDigest digest = digest_of(request);
+  request.prompt.reserve(1000);
+  request.tokenizer = number_tokenizer();
+  EXPECT_EQ(digest_of(request), digest);
+}
+
+TEST(RequestDigest, EveryFieldChangesIt) {
+  const std::vector<std::function<void(GenerateRequest&)>> changes = {
+      [](auto&) {},
+      [](auto& r) { r.owner = "me"; },
+      [](auto& r) { r.session = ""; },
+      [](auto& r) { r.session = "a"; },
+      [](auto& r) { r.prompt = {1}; },
+      [](auto& r) { r.prompt = {1, 0}; },
+      [](auto& r) { r.samples = 2; },
+      [](auto& r) { r.max_values = 0; },
+      [](auto& r) { r.max_time = Duration(0); },
+      [](auto& r) { r.seed = 0; },
+      [](auto& r) { r.sampling.temperature = 0.5F; },
+      [](auto& r) { r.sampling.top_k = 1; },
+      [](auto& r) { r.sampling.top_p = 0.5F; },
+      [](auto& r) { r.sampling.min_p = 0.5F; },
+      [](auto& r) { r.sampling.greedy = true; },
+      [](auto& r) { r.stop = {{1, 2}}; },
+      [](auto& r) { r.stop = {{1}, {2}}; },
+      [](auto& r) { r.stop_text = {"ab"}; },
+      [](auto& r) { r.stop_text = {"a", "b"}; },
+      [](auto& r) { r.top_log_probs = 1; },
+      [](auto& r) { r.keep = false; },
+      [](auto& r) { r.keep = true; },
+      [](auto& r) { r.expected_position = 0; },
+      [](auto& r) { r.request_id = "me"; },
+      [](auto& r) { r.delivery.max_values = 1; },
+      [](auto& r) { r.delivery.max_delay = Duration(1); },
+  };
+  std::set<RequestDigest> digests;
+  for (const auto& change : changes) {
+    GenerateRequest request;
+    change(request);
+    EXPECT_TRUE(digests.insert(digest_of(request)).second) << digests.size();
+  }
+}
+
+}  // namespace
+}  // namespace runnel
