@@ -32,6 +32,8 @@ void Scheduler::admit(GenerateRequest request, const RequestDigest& digest,
   generation->request = std::move(request);
   generation->digest = digest;
   generation->stream = std::move(stream);
+  generation->turns = turns_of(generation->request.owner);
+  generation->served = shares_;
   generation->admitted = now_;
   Status status = draining()                  ? draining_status()
                   : find_retried(*generation) ? try_resume(*generation)
@@ -247,6 +249,7 @@ void Scheduler::start_sample(Generation& generation, int index) {
     finish_sample(generation, index, *reason);
     return;
   }
+  sample.served = shares_;
   session.apply(SessionEvent::kSample);
   sessions_.set(session, {.seed = generation.seed,
                           .stream = static_cast<uint32_t>(index),
@@ -284,6 +287,7 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
   call->values = std::move(values);
   call->fed = 0;
   call->came = now_;
+  call->served = shares_;
   if (session.pending == kNoValue && given > 0) {
     session.pending = call->values[call->fed++];
     ++session.position;
@@ -312,6 +316,7 @@ Status Scheduler::open_score(ScoreCall& call) {
   }
   session.apply(SessionEvent::kFeed);
   call.session = &session;
+  call.turns = turns_of(call.owner);
   call.admitted.store(true, std::memory_order_release);
   return {};
 }

@@ -13,12 +13,14 @@
 // - sampling: every sample has a copy of that state, decodes, and finishes by itself.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/planner.h"
 #include "engine/session.h"
 #include "engine/token_stream.h"
 
@@ -36,6 +38,13 @@ enum class GenerationEvent {
 // The table above; none where the event cannot happen.
 std::optional<GenerationPhase> next_phase(GenerationPhase phase, GenerationEvent event);
 
+// The turns of a caller whose calls run.
+struct OwnerTurns {
+  Owner owner;
+  uint64_t gathered = 0;  // the last plan in which it had candidates
+  int index = 0;          // of the owner in that plan
+};
+
 struct Sample {
   Session* session = nullptr;  // null once the sample has finished
   int64_t remaining = 0;       // values still to sample
@@ -43,6 +52,7 @@ struct Sample {
   std::vector<int32_t> tail;   // the last values, as far back as a stop sequence reaches
   std::string text_tail;       // the last bytes, as far back as a stop text reaches
   bool finished = false;
+  uint64_t served = 0;  // Candidate::served, of its decoding row
 };
 
 struct Generation {
@@ -57,6 +67,8 @@ struct Generation {
   std::shared_ptr<CallRecord> record;  // where the call has a request_id and a session
   size_t resent = 0;                   // values of the record sent again
   std::ptrdiff_t top_resent = 0;       // top log-probabilities of the record sent again
+  std::shared_ptr<OwnerTurns> turns;   // of its owner
+  uint64_t served = 0;                 // Candidate::served, of its prompt
   TimePoint admitted{};
   std::optional<TimePoint> stalled_since;  // since then the stream has had no room
 

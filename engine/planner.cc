@@ -1,45 +1,99 @@
 #include "engine/planner.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace runnel {
 namespace {
 
-// Picks decoding rows round-robin from `turn`, reserving one row for prompts when the round reaches
-// the first of them.
-void plan_decoding(std::span<const Candidate> candidates, const ModelLimits& limits, size_t& turn,
-                   Plan& plan) {
-  const size_t count = candidates.size();
-  const size_t start = count == 0 ? 0 : turn % count;
-  bool feeds = false;
-  int left = std::min(limits.rows, limits.values);
-  for (size_t i = 0; i < count; ++i) {
-    const size_t index = (start + i) % count;
-    const bool decodes = candidates[index].want == Want::kNext;
-    if (decodes || !feeds) {
-      if (left == 0) return;
-      --left;
-    }
-    if (decodes) {
-      plan.shares.push_back({static_cast<int>(index), 1});
-      ++plan.decoding;
+bool decodes(const Candidate& candidate) { return candidate.want == Want::kNext; }
+
+// Lists a place for every decoding row, and one for the prompts of each owner that has some.
+void list_places(std::span<const Candidate> candidates, std::span<const Owner> owners,
+                 std::vector<Place>& places) {
+  places.clear();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& candidate = candidates[i];
+    const uint64_t served = decodes(candidate) ? candidate.served : owners[candidate.owner].fed;
+    const int index = decodes(candidate) ? static_cast<int>(i) : -1;
+    places.push_back({.owner = candidate.owner, .served = served, .candidate = index});
+  }
+  const auto key = [](const Place& place) {
+    return std::tuple(place.owner, place.served, place.candidate);
+  };
+  std::sort(places.begin(), places.end(),
+            [&](const Place& a, const Place& b) { return key(a) < key(b); });
+  const auto same = [](const Place& a, const Place& b) {
+    return a.owner == b.owner && a.candidate == -1 && b.candidate == -1;
+  };
+  places.erase(std::unique(places.begin(), places.end(), same), places.end());
+}
+
+// Orders places so that owners take turns: the first of each, then the second of each.
+void order_by_turns(std::span<const Owner> owners, std::vector<Place>& places) {
+  for (size_t i = 1; i < places.size(); ++i) {
+    if (places[i].owner == places[i - 1].owner) places[i].rank = places[i - 1].rank + 1;
+  }
+  const auto key = [&](const Place& place) {
+    return std::tuple(place.rank, owners[place.owner].served, place.owner);
+  };
+  std::sort(places.begin(), places.end(),
+            [&](const Place& a, const Place& b) { return key(a) < key(b); });
+}
+
+// Everything fits: gives a row to every decoding candidate, and lets all others be fed.
+void take_all(std::span<const Candidate> candidates, Plan& plan) {
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (decodes(candidates[i])) {
+      plan.shares.push_back({index, 1});
     } else {
-      feeds = true;
+      plan.waiting.push_back(index);
     }
-    turn = index + 1;
   }
 }
 
-// Lists prompts and values to score, oldest first.
-void find_waiting(std::span<const Candidate> candidates, Plan& plan) {
-  plan.waiting.clear();
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].want != Want::kNext) plan.waiting.push_back(static_cast<int>(i));
+// Gives a row to the decoding candidates that have their turn, and lets the others of an owner be
+// fed where its prompts have theirs.
+void take_turns(std::span<const Candidate> candidates, std::span<const Owner> owners, int64_t room,
+                Plan& plan) {
+  list_places(candidates, owners, plan.places);
+  order_by_turns(owners, plan.places);
+  for (const Place& place : std::span(plan.places).first(room)) {
+    if (place.candidate >= 0) {
+      plan.shares.push_back({place.candidate, 1});
+      continue;
+    }
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (decodes(candidates[i]) || candidates[i].owner != place.owner) continue;
+      plan.waiting.push_back(static_cast<int>(i));
+    }
   }
-  std::sort(plan.waiting.begin(), plan.waiting.end(), [&](int a, int b) {
-    return std::pair(candidates[a].since, a) < std::pair(candidates[b].since, b);
-  });
+}
+
+void plan_decoding(std::span<const Candidate> candidates, std::span<const Owner> owners,
+                   const ModelLimits& limits, Plan& plan) {
+  const auto all = std::count_if(candidates.begin(), candidates.end(), decodes);
+  const int64_t places = all + (all < std::ssize(candidates) ? 1 : 0);
+  const int64_t room = std::min(limits.rows, limits.values);
+  if (places <= room) {
+    take_all(candidates, plan);
+  } else {
+    take_turns(candidates, owners, room, plan);
+  }
+  plan.decoding = static_cast<int>(plan.shares.size());
+}
+
+// Orders those that may be fed: by owner, then within the owner.
+void order_waiting(std::span<const Candidate> candidates, std::span<const Owner> owners,
+                   std::vector<int>& waiting) {
+  const auto key = [&](int index) {
+    const Candidate& candidate = candidates[index];
+    return std::tuple(owners[candidate.owner].fed, candidate.owner, candidate.served,
+                      candidate.since, index);
+  };
+  std::sort(waiting.begin(), waiting.end(), [&](int a, int b) { return key(a) < key(b); });
 }
 
 // The most values, up to `most`, after which the candidate may be cut.
@@ -55,29 +109,83 @@ int64_t share_of(const Candidate& candidate, int64_t fair, int64_t most, int chu
   return inputs > 0 ? inputs : cut(candidate, std::min(most, fair + chunk), chunk);
 }
 
-// Gives prompts and values to score an even share of the budget each, oldest first.
-void plan_feeding(std::span<const Candidate> candidates, const ModelLimits& limits, Plan& plan) {
-  find_waiting(candidates, plan);
-  int64_t waiting = std::ssize(plan.waiting);
-  int64_t rows = limits.rows - plan.decoding;
-  int64_t values = limits.values - plan.decoding;
-  const size_t first = plan.shares.size();
-  for (const int index : plan.waiting) {
-    if (rows == 0 || values == 0) break;
-    const int64_t fair = std::max<int64_t>(1, values / std::min(waiting, rows));
-    const int64_t inputs = share_of(candidates[index], fair, values, limits.chunk);
-    --waiting;
-    if (inputs == 0) continue;
-    plan.shares.push_back({index, static_cast<int>(inputs)});
-    values -= inputs;
+// What is left of a step for prompts and values to score.
+struct Budget {
+  int64_t rows = 0;
+  int64_t values = 0;
+
+  bool spent() const { return rows <= 0 || values <= 0; }
+  void spend(int64_t inputs) {
     --rows;
+    values -= inputs;
   }
-  for (size_t i = first; i < plan.shares.size() && values > 0; ++i) {
+  Budget part(int64_t parts) const {
+    return {std::max<int64_t>(1, rows / parts), std::max<int64_t>(1, values / parts)};
+  }
+};
+
+// Gives the candidates of one owner an even share each of `part`, and never more than `left`.
+void feed_owner(std::span<const Candidate> candidates, std::span<const int> waiting, int chunk,
+                Budget part, Budget& left, std::vector<Share>& shares) {
+  auto count = std::ssize(waiting);
+  for (const int index : waiting) {
+    if (part.spent() || left.spent()) return;
+    const int64_t fair = std::max<int64_t>(1, part.values / std::min(count, part.rows));
+    const int64_t inputs = share_of(candidates[index], fair, left.values, chunk);
+    --count;
+    if (inputs == 0) continue;
+    shares.push_back({index, static_cast<int>(inputs)});
+    part.spend(inputs);
+    left.spend(inputs);
+  }
+}
+
+// The end of the run of candidates in `waiting` that have the owner of the first.
+size_t end_of_owner(std::span<const Candidate> candidates, std::span<const int> waiting) {
+  const int owner = candidates[waiting.front()].owner;
+  const auto other = [&](int index) { return candidates[index].owner != owner; };
+  return static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), other) - waiting.begin());
+}
+
+// Gives rows that are left to those that have none yet.
+void feed_others(std::span<const Candidate> candidates, const ModelLimits& limits, size_t first,
+                 Budget& left, Plan& plan) {
+  if (plan.shares.size() - first == plan.waiting.size()) return;
+  for (const int index : plan.waiting) {
+    if (left.spent()) return;
+    const bool has_one =
+        std::any_of(plan.shares.begin() + static_cast<std::ptrdiff_t>(first), plan.shares.end(),
+                    [&](const Share& share) { return share.candidate == index; });
+    if (!has_one) {
+      feed_owner(candidates, {&index, 1}, limits.chunk, {1, 1}, left, plan.shares);
+    }
+  }
+}
+
+// Gives prompts and values to score their shares of what decoding has left.
+void plan_feeding(std::span<const Candidate> candidates, std::span<const Owner> owners,
+                  const ModelLimits& limits, Plan& plan) {
+  if (plan.waiting.empty()) return;
+  order_waiting(candidates, owners, plan.waiting);
+  Budget left = {limits.rows - plan.decoding, limits.values - plan.decoding};
+  const size_t first = plan.shares.size();
+  int64_t owners_left = 0;
+  for (std::span<const int> rest = plan.waiting; !rest.empty(); ++owners_left) {
+    rest = rest.subspan(end_of_owner(candidates, rest));
+  }
+  for (std::span<const int> rest = plan.waiting; !rest.empty() && !left.spent(); --owners_left) {
+    const size_t end = end_of_owner(candidates, rest);
+    feed_owner(candidates, rest.first(end), limits.chunk, left.part(owners_left), left,
+               plan.shares);
+    rest = rest.subspan(end);
+  }
+  feed_others(candidates, limits, first, left, plan);
+  for (size_t i = first; i < plan.shares.size() && left.values > 0; ++i) {
     Share& share = plan.shares[i];
     const int64_t more =
-        cut(candidates[share.candidate], share.inputs + values, limits.chunk) - share.inputs;
+        cut(candidates[share.candidate], share.inputs + left.values, limits.chunk) - share.inputs;
     share.inputs += static_cast<int>(more);
-    values -= more;
+    left.values -= more;
   }
   std::sort(plan.shares.begin() + static_cast<std::ptrdiff_t>(first), plan.shares.end(),
             [&](const Share& a, const Share& b) {
@@ -100,12 +208,12 @@ int plan_steps(std::span<const Candidate> candidates, const ModelLimits& limits,
 
 }  // namespace
 
-void plan_batch(std::span<const Candidate> candidates, const ModelLimits& limits, size_t& turn,
-                Plan& plan) {
+void plan_batch(std::span<const Candidate> candidates, std::span<const Owner> owners,
+                const ModelLimits& limits, Plan& plan) {
   plan.shares.clear();
-  plan.decoding = 0;
-  plan_decoding(candidates, limits, turn, plan);
-  plan_feeding(candidates, limits, plan);
+  plan.waiting.clear();
+  plan_decoding(candidates, owners, limits, plan);
+  plan_feeding(candidates, owners, limits, plan);
   plan.steps = plan_steps(candidates, limits, plan);
 }
 

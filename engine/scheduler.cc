@@ -29,7 +29,9 @@ Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& cl
   candidates_.reserve(candidates);
   subjects_.reserve(candidates);
   plan_.shares.reserve(rows);
+  owners_.reserve(candidates);
   plan_.waiting.reserve(candidates);
+  plan_.places.reserve(candidates);
   rows_.reserve(rows);
   emitted_.reserve(rows * limits_.steps + limits_.values);
   publish();
@@ -75,7 +77,8 @@ bool Scheduler::turn() {
   end_calls();  // so that a call that was cancelled before it came costs no step
   sessions_.expire(now_);
   gather();
-  plan_batch(candidates_, limits_, round_, plan_);
+  plan_batch(candidates_, owners_, limits_, plan_);
+  note_served();
   const bool stepped = !plan_.shares.empty();
   if (stepped) step();
   now_ = clock_.now();
@@ -128,9 +131,31 @@ Status Scheduler::delete_session(const SessionKey& key) {
 
 // --- Candidates of a step ---
 
+// The turns of an owner. A new one joins at the end of the round.
+std::shared_ptr<OwnerTurns> Scheduler::turns_of(const std::string& owner) {
+  const auto [it, is_new] = turns_.try_emplace(owner);
+  if (is_new) {
+    it->second = std::make_shared<OwnerTurns>();
+    it->second->owner = {.served = shares_, .fed = shares_};
+  }
+  return it->second;
+}
+
+// The index of an owner in owners_.
+int Scheduler::gather_owner(OwnerTurns& turns) {
+  if (turns.gathered != plans_) {
+    turns.gathered = plans_;
+    turns.index = static_cast<int>(owners_.size());
+    owners_.push_back(turns.owner);
+  }
+  return turns.index;
+}
+
 void Scheduler::gather() {
+  ++plans_;
   candidates_.clear();
   subjects_.clear();
+  owners_.clear();
   for (const auto& generation : generations_) {
     if (generation->phase == GenerationPhase::kResending) resend_recorded(*generation);
     if (generation->phase == GenerationPhase::kPrompting) gather_prompt(*generation);
@@ -159,6 +184,8 @@ void Scheduler::resend_recorded(Generation& generation) {
 
 void Scheduler::gather_prompt(Generation& generation) {
   candidates_.push_back({.want = Want::kNothing,
+                         .owner = gather_owner(*generation.turns),
+                         .served = generation.served,
                          .inputs = static_cast<int64_t>(generation.unfed().size()),
                          .position = generation.samples[0].session->position - 1,
                          .since = generation.admitted});
@@ -175,6 +202,8 @@ void Scheduler::gather_samples(Generation& generation) {
   for (size_t i = 0; i < generation.samples.size(); ++i) {
     if (generation.samples[i].finished) continue;
     candidates_.push_back({.want = Want::kNext,
+                           .owner = gather_owner(*generation.turns),
+                           .served = generation.samples[i].served,
                            .inputs = 1,
                            .room = room,
                            .single_step = generation.request.may_stop()});
@@ -184,6 +213,8 @@ void Scheduler::gather_samples(Generation& generation) {
 
 void Scheduler::gather_score(ScoreCall& call) {
   candidates_.push_back({.want = Want::kScores,
+                         .owner = gather_owner(*call.turns),
+                         .served = call.served,
                          .inputs = static_cast<int64_t>(call.unfed().size()),
                          .position = call.session->position - 1,
                          .since = call.came});
@@ -194,6 +225,21 @@ void Scheduler::gather_score(ScoreCall& call) {
 void Scheduler::note_stall(Generation& generation) {
   if (!generation.stalled_since) generation.stalled_since = now_;
   generation.stream->starve();
+}
+
+// Notes who has a share of this plan, for the turns of the next.
+void Scheduler::note_served() {
+  for (const Share& share : plan_.shares) {
+    const Subject& subject = subjects_[share.candidate];
+    const bool feeds = candidates_[share.candidate].want != Want::kNext;
+    OwnerTurns& turns = subject.score ? *subject.score->turns : *subject.generation->turns;
+    turns.owner.served = ++shares_;
+    if (feeds) turns.owner.fed = shares_;
+    uint64_t& served = subject.score ? subject.score->served
+                       : feeds       ? subject.generation->served
+                                     : subject.generation->samples[subject.sample].served;
+    served = shares_;
+  }
 }
 
 // --- The step ---
@@ -366,6 +412,7 @@ void Scheduler::end_score(ScoreCall& call, Status status) {
   if (call.over) return;
   call.over = true;
   sessions_.give_back(*std::exchange(call.session, nullptr), now_);
+  call.turns.reset();
   call.complete(std::move(status));
 }
 
@@ -375,6 +422,7 @@ void Scheduler::forget_ended() {
   }
   std::erase_if(generations_, [](const auto& generation) { return generation->ended(); });
   std::erase_if(scores_, [](const auto& call) { return call->over; });
+  std::erase_if(turns_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 
 }  // namespace runnel

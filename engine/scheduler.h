@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -101,6 +102,9 @@ class Scheduler {
 
   // The step.
   bool run_commands(size_t waiting);
+  std::shared_ptr<OwnerTurns> turns_of(const std::string& owner);
+  int gather_owner(OwnerTurns& turns);
+  void note_served();
   void gather();
   void gather_prompt(Generation& generation);
   void gather_samples(Generation& generation);
@@ -126,14 +130,17 @@ class Scheduler {
 
   Sessions sessions_;
   std::vector<std::unique_ptr<Generation>> generations_;
-  std::vector<std::shared_ptr<ScoreCall>> scores_;  // those that hold a slot
+  std::vector<std::shared_ptr<ScoreCall>> scores_;            // those that hold a slot
+  std::map<std::string, std::shared_ptr<OwnerTurns>> turns_;  // of owners with running calls
 
   // Reused every turn.
   TimePoint now_{};
   std::vector<Candidate> candidates_;
   std::vector<Subject> subjects_;  // of candidates_
+  std::vector<Owner> owners_;      // of candidates_
   Plan plan_;
-  size_t round_ = 0;
+  uint64_t plans_ = 0;   // made so far, this one included
+  uint64_t shares_ = 0;  // given so far
   std::vector<Row> rows_;
   std::vector<Emitted> emitted_;
 

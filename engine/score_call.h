@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/generation.h"
 #include "engine/request.h"
 #include "engine/session.h"
 
@@ -26,11 +27,13 @@ class ScoreCall {
   std::atomic<bool> cancelled{false};
   std::atomic<bool> admitted{false};  // it has a slot, or has had one
 
-  Session* session = nullptr;   // null before the first message, and once over
-  bool over = false;            // its slot has been given back: nothing more can be scored
-  std::vector<int32_t> values;  // of the current message
-  size_t fed = 0;               // of `values`
-  TimePoint came{};             // when the message came
+  Session* session = nullptr;         // null before the first message, and once over
+  bool over = false;                  // its slot has been given back: nothing more can be scored
+  std::vector<int32_t> values;        // of the current message
+  size_t fed = 0;                     // of `values`
+  TimePoint came{};                   // when the message came
+  std::shared_ptr<OwnerTurns> turns;  // of its owner; null before the first message, and once over
+  uint64_t served = 0;                // Candidate::served
   ScoredChunk scored;
   std::function<void(Result<ScoredChunk>)> done;  // empty between messages
 

@@ -12,10 +12,45 @@ constexpr Candidate kDecode{.want = Want::kNext, .inputs = 1, .room = 100};
 Candidate prompt(int64_t inputs) { return {.want = Want::kNothing, .inputs = inputs}; }
 Candidate score(int64_t inputs) { return {.want = Want::kScores, .inputs = inputs}; }
 
-Plan plan(const std::vector<Candidate>& candidates, ModelLimits limits, size_t turn = 0) {
-  Plan result;
-  plan_batch(candidates, limits, turn, result);
-  return result;
+// Candidates and their owners from plan to plan.
+struct Round {
+  explicit Round(std::vector<Candidate> all) : candidates(std::move(all)) {
+    for (const Candidate& candidate : candidates) {
+      owners.resize(std::max<size_t>(owners.size(), candidate.owner + 1));
+    }
+  }
+
+  // Makes the next plan and notes who was served; no candidate runs out.
+  const Plan& next(const ModelLimits& limits) {
+    plan_batch(candidates, owners, limits, plan);
+    for (const Share& share : plan.shares) {
+      Candidate& candidate = candidates[share.candidate];
+      candidate.served = owners[candidate.owner].served = ++shares;
+      if (candidate.want != Want::kNext) {
+        owners[candidate.owner].fed = shares;
+        candidate.position += share.inputs;
+      }
+      served[share.candidate] += share.inputs;
+      ++rows[share.candidate];
+    }
+    return plan;
+  }
+
+  std::vector<Candidate> candidates;
+  std::vector<Owner> owners;
+  uint64_t shares = 0;
+  Plan plan;
+  std::map<int, int64_t> served;  // inputs
+  std::map<int, int> rows;
+};
+
+Plan plan(const std::vector<Candidate>& candidates, const ModelLimits& limits) {
+  return Round(candidates).next(limits);
+}
+
+Candidate of(int owner, Candidate candidate) {
+  candidate.owner = owner;
+  return candidate;
 }
 
 std::map<int, int> inputs_of(const Plan& plan) {
@@ -62,16 +97,78 @@ TEST(Planner, ManyStepsWhenAllDecodeAndEveryStreamHasRoom) {
   EXPECT_EQ(plan({kDecode, narrow}, {.rows = 8, .values = 8, .steps = 16}).steps, 1);
 }
 
-TEST(Planner, TheTurnGoesRoundWhenThereAreMoreRowsThanFit) {
-  const std::vector<Candidate> candidates(5, kDecode);
-  std::map<int, int> served;
-  size_t turn = 0;
-  Plan result;
-  for (int i = 0; i < 10; ++i) {
-    plan_batch(candidates, {.rows = 2, .values = 8, .steps = 1}, turn, result);
-    for (const Share& share : result.shares) ++served[share.candidate];
+TEST(Planner, DecodingRowsTakeTurnsWhenThereAreMoreThanFit) {
+  Round round(std::vector<Candidate>(5, kDecode));
+  for (int i = 0; i < 10; ++i) round.next({.rows = 2, .values = 8, .steps = 1});
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(round.rows[i], 4) << i;
+}
+
+// One caller with many rows does not slow another with one.
+TEST(Planner, CallersTakeTurnsInDecoding) {
+  std::vector<Candidate> candidates(500, of(0, kDecode));
+  candidates.push_back(of(1, kDecode));
+  candidates.push_back(of(2, kDecode));
+  Round round(candidates);
+  for (int i = 0; i < 500; ++i) round.next({.rows = 4, .values = 8, .steps = 1});
+  EXPECT_EQ(round.rows[500], 500);
+  EXPECT_EQ(round.rows[501], 500);
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(round.rows[i], 2) << i;
+}
+
+// More callers than rows: each has the same part.
+TEST(Planner, CallersTakeTurnsWhereThereAreMoreThanRows) {
+  std::vector<Candidate> candidates;
+  for (int owner = 0; owner < 6; ++owner) {
+    for (int i = 0; i <= owner; ++i) candidates.push_back(of(owner, kDecode));
+    if (owner % 2 == 0) candidates.push_back(of(owner, prompt(1000)));
   }
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(served[i], 4) << i;
+  Round round(candidates);
+  for (int i = 0; i < 60; ++i) round.next({.rows = 2, .values = 8, .steps = 1});
+  std::map<int, int> rows;
+  for (const auto& [candidate, count] : round.rows) rows[candidates[candidate].owner] += count;
+  for (int owner = 0; owner < 6; ++owner) EXPECT_EQ(rows[owner], 20) << owner;
+}
+
+TEST(Planner, CallersShareWhatPromptsMayTake) {
+  std::vector<Candidate> candidates(255, of(0, prompt(1'000'000)));
+  candidates.push_back(of(1, prompt(1'000'000)));
+  for (const int chunk : {1, 64}) {
+    Round round(candidates);
+    for (int i = 0; i < 10; ++i) {
+      round.next({.rows = 256, .values = 512, .steps = 1, .chunk = chunk});
+    }
+    EXPECT_GE(round.served[255], 10 * 256 - 2 * 64) << chunk;
+    EXPECT_LE(round.served[255], 10 * 256 + 2 * 64) << chunk;
+  }
+}
+
+// What one caller does not need goes to the others, rows and values.
+TEST(Planner, NothingOfTheBudgetIsLeftWhereAnyCallerNeedsIt) {
+  const Plan result = plan({of(0, prompt(2)), of(1, prompt(3)), of(1, prompt(100)),
+                            of(1, prompt(100)), of(1, prompt(100))},
+                           {.rows = 5, .values = 50, .steps = 1});
+  EXPECT_EQ(result.shares.size(), 5U);
+  int total = 0;
+  for (const Share& share : result.shares) total += share.inputs;
+  EXPECT_EQ(total, 50);
+}
+
+// However long the prompts before it: a newcomer waits for one round, and not for their ends.
+TEST(Planner, PromptsOfACallerTakeTurns) {
+  for (const ModelLimits& limits :
+       {ModelLimits{.rows = 8, .values = 512, .steps = 1},
+        ModelLimits{.rows = 256, .values = 512, .steps = 1, .chunk = 64}}) {
+    std::vector<Candidate> candidates(256, prompt(1'000'000));
+    candidates.push_back(prompt(10));
+    candidates.back().since = TimePoint(std::chrono::seconds(1));
+    Round round(candidates);
+    int plans = 0;
+    while (round.served[256] == 0 && plans < 1000) {
+      round.next(limits);
+      ++plans;
+    }
+    EXPECT_LE(plans, 257 / 8 + 1);
+  }
 }
 
 // Inputs up to the end of a chunk of 64, or all that there are.
@@ -103,12 +200,12 @@ TEST(Planner, RandomPlansOfChunksGetOn) {
     for (int i = 1 + below(8); i > 0; --i) {
       candidates.push_back(below(2) == 0 ? prompt(1 + below(300)) : score(1 + below(300)));
       candidates.back().position = below(200) - 1;
+      candidates.back().owner = below(3);
     }
     const int chunk = 1 << below(7);
     const Plan result =
         plan(candidates,
-             {.rows = 12, .values = decoding + chunk + below(200), .steps = 1, .chunk = chunk},
-             random());
+             {.rows = 12, .values = decoding + chunk + below(200), .steps = 1, .chunk = chunk});
     int feeding = 0;
     for (const Share& share : result.shares) {
       const Candidate& candidate = candidates[share.candidate];
@@ -132,10 +229,12 @@ TEST(Planner, RandomPlansKeepTheLimitsAndWasteNothing) {
       candidates.push_back(kind == 0   ? kDecode
                            : kind == 1 ? prompt(1 + below(40))
                                        : score(1 + below(40)));
+      candidates.back().owner = below(3);
+      candidates.back().served = below(3);
     }
     const ModelLimits limits = {
         .rows = 1 + below(8), .values = 1 + below(32), .steps = 1 + below(8)};
-    const Plan result = plan(candidates, limits, random());
+    const Plan result = plan(candidates, limits);
     int64_t used = 0;
     int64_t wanted = 0;
     for (const Candidate& c : candidates) wanted += c.inputs;
@@ -162,15 +261,11 @@ TEST(Planner, DecodingRowsDoNotStarveAPrompt) {
   for (const int rows : {1, 2, 4}) {
     std::vector<Candidate> candidates(6, kDecode);
     candidates.insert(candidates.begin() + 3, {prompt(1000), score(1000)});
-    std::map<int, int> served;
-    size_t turn = 0;
-    Plan result;
-    for (int i = 0; i < 14; ++i) {
-      plan_batch(candidates, {.rows = rows, .values = 8, .steps = 1}, turn, result);
-      for (const Share& share : result.shares) ++served[share.candidate];
-    }
-    for (const int decoding : {0, 1, 2, 5, 6, 7}) EXPECT_GE(served[decoding], rows) << rows;
-    EXPECT_GE(served[3], rows) << rows;
+    Round round(candidates);
+    for (int i = 0; i < 14; ++i) round.next({.rows = rows, .values = 8, .steps = 1});
+    for (const int decoding : {0, 1, 2, 5, 6, 7}) EXPECT_NEAR(round.rows[decoding], 2 * rows, 1);
+    EXPECT_NEAR(round.rows[3] + round.rows[4], 2 * rows, 1) << rows;
+    EXPECT_GE(round.rows[3], 1) << rows;
   }
 }
 
@@ -179,15 +274,11 @@ TEST(Planner, DecodingRowsDoNotStarveAPrompt) {
 TEST(Planner, PromptsDoNotStarveADecodingRow) {
   std::vector<Candidate> candidates(20, prompt(1000));
   candidates.insert(candidates.begin(), kDecode);
-  int decoded = 0;
-  size_t turn = 0;
-  Plan result;
+  Round round(candidates);
   for (int i = 0; i < 10; ++i) {
-    plan_batch(candidates, {.rows = 1, .values = 8, .steps = 1}, turn, result);
-    ASSERT_EQ(result.shares.size(), 1U);
-    decoded += result.decoding;
+    ASSERT_EQ(round.next({.rows = 1, .values = 8, .steps = 1}).shares.size(), 1U);
   }
-  EXPECT_EQ(decoded, 5);
+  EXPECT_EQ(round.rows[0], 5);
 }
 
 TEST(Planner, TheOldestIsFedFirstWhateverItsKind) {

@@ -74,6 +74,24 @@ TEST(Scheduler, MoreCallsThanRowsAllGetThereInTurn) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(readers[i]->values[0], expected({i, i + 1}, 20)) << i;
 }
 
+TEST(Scheduler, ALongPromptOfOneCallerDoesNotDelayAnother) {
+  Harness harness(fake_spec(), {.slots = 64, .rows = 2, .values = 16, .steps = 1});
+  GenerateRequest large = request_of(std::vector<int32_t>(10'000, 1), 1);
+  large.owner = "busy";
+  for (int i = 0; i < 60; ++i) harness.generate(large);
+  for (int i = 0; i < 20; ++i) harness.turn();
+  GenerateRequest small = request_of({2, 3, 4}, 3);
+  small.owner = "other";
+  const auto first = harness.generate(small);
+  for (int i = 0; i < 6; ++i) harness.turn();
+  ASSERT_TRUE(first->end.has_value());
+  EXPECT_EQ(first->values[0], expected({2, 3, 4}, 3));
+  small.owner = "busy";  // waits for a turn among its own
+  const auto own = harness.generate(small);
+  for (int i = 0; i < 100; ++i) harness.turn();
+  EXPECT_TRUE(own->end.has_value());
+}
+
 TEST(Scheduler, SamplesShareAPromptThatIsComputedOnce) {
   Harness harness;
   GenerateRequest request = request_of({5, 6, 7, 8}, 6, 42);
@@ -504,7 +522,7 @@ TEST(Scheduler, AFaultOfTheDeviceEndsItsBatchAndNothingElse) {
   request.session = "b";
   const auto other = harness.generate(request);
   int launches = 0;
-  harness.model->fails = [&] { return ++launches == 2; };  // one row at a time: b, then a
+  harness.model->fails = [&] { return ++launches == 1; };  // one row at a time: a, then b
   harness.run();
   EXPECT_EQ(lost->end->to_string(), "INTERNAL: the fake device failed");
   EXPECT_EQ(other->values[0], expected({1}, 10));
