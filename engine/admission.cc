@@ -262,18 +262,19 @@ void Scheduler::start_sample(Generation& generation, int index) {
 
 void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
                            std::function<void(Result<ScoredChunk>)> done) {
+  if (call->session != nullptr) call->waited = call->waits(now_);
   call->done = std::move(done);
   if (draining() && call->session == nullptr) {
-    call->complete(draining_status());
+    call->complete(draining_status(), now_);
     return;
   }
-  if (call->over) {  // its end and this message have crossed
-    call->complete(Status(Code::kCancelled, "the call had ended before this chunk came"));
+  if (call->over()) {  // its end and this message have crossed
+    call->complete(*call->end, now_);
     return;
   }
   if (call->session == nullptr) {
     if (Status s = open_score(*call); !s.ok()) {
-      call->complete(std::move(s));
+      call->complete(std::move(s), now_);
       return;
     }
     scores_.push_back(call);
@@ -281,7 +282,7 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
   Session& session = *call->session;
   const auto given = static_cast<int64_t>(values.size());
   if (Status s = validate_length(session.position, given, model_.spec()); !s.ok()) {
-    call->complete(std::move(s));
+    call->complete(std::move(s), now_);
     return;
   }
   call->values = std::move(values);
@@ -295,7 +296,7 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
   }
   call->scored = {.position = session.position, .log_probs = {}};
   call->scored.log_probs.reserve(call->values.size());
-  if (call->unfed().empty()) call->complete(std::move(call->scored));
+  if (call->unfed().empty()) call->complete(std::move(call->scored), now_);
 }
 
 // Opens a session for a Score call, with the state of the session that it starts from.

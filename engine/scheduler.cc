@@ -322,7 +322,7 @@ void Scheduler::advance(const Subject& subject, int inputs) {
     call.fed += inputs;
     call.session->position += inputs;
     call.session->pending = call.values[call.fed - 1];
-    if (call.unfed().empty()) call.complete(std::move(call.scored));
+    if (call.unfed().empty()) call.complete(std::move(call.scored), now_);
     return;
   }
   Generation& generation = *subject.generation;
@@ -349,6 +349,11 @@ void Scheduler::end_calls() {
     if (all) end_score(*call, *all);
     if (call->cancelled.load(std::memory_order_acquire)) {
       end_score(*call, {Code::kCancelled, "the call was cancelled"});
+    }
+    if (call->waits(now_) >= options_.idle_timeout) {
+      end_score(*call, {Code::kAborted,
+                        "the call has waited for messages for too long in all; send them sooner, "
+                        "or start a new call from a session"});
     }
   }
   forget_ended();
@@ -409,11 +414,11 @@ void Scheduler::give_back(Sample& sample) {
 }
 
 void Scheduler::end_score(ScoreCall& call, Status status) {
-  if (call.over) return;
-  call.over = true;
+  if (call.over()) return;
+  call.end = status;
   sessions_.give_back(*std::exchange(call.session, nullptr), now_);
   call.turns.reset();
-  call.complete(std::move(status));
+  call.complete(std::move(status), now_);
 }
 
 void Scheduler::forget_ended() {
@@ -421,7 +426,7 @@ void Scheduler::forget_ended() {
     if (generation->ended() && generation->record) generation->record->shrink();
   }
   std::erase_if(generations_, [](const auto& generation) { return generation->ended(); });
-  std::erase_if(scores_, [](const auto& call) { return call->over; });
+  std::erase_if(scores_, [](const auto& call) { return call->over(); });
   std::erase_if(turns_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 

@@ -28,19 +28,26 @@ class ScoreCall {
   std::atomic<bool> admitted{false};  // it has a slot, or has had one
 
   Session* session = nullptr;         // null before the first message, and once over
-  bool over = false;                  // its slot has been given back: nothing more can be scored
+  std::optional<Status> end;          // once its slot has been given back: what later messages get
   std::vector<int32_t> values;        // of the current message
   size_t fed = 0;                     // of `values`
   TimePoint came{};                   // when the message came
+  Duration waited{0};                 // between its messages, up to the last
+  TimePoint answered{};               // when the last message was answered
   std::shared_ptr<OwnerTurns> turns;  // of its owner; null before the first message, and once over
   uint64_t served = 0;                // Candidate::served
   ScoredChunk scored;
   std::function<void(Result<ScoredChunk>)> done;  // empty between messages
 
+  bool over() const { return end.has_value(); }
+  // How long it has held its slot without a message, in all.
+  Duration waits(TimePoint now) const { return done ? waited : waited + (now - answered); }
+
   std::span<const int32_t> unfed() const { return std::span(values).subspan(fed); }
 
   // Hands the outcome of the message to its owner.
-  void complete(Result<ScoredChunk> outcome) {
+  void complete(Result<ScoredChunk> outcome, TimePoint now) {
+    answered = now;
     const auto call = std::exchange(done, nullptr);
     if (call) call(std::move(outcome));
   }

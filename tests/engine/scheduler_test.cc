@@ -724,6 +724,23 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
   EXPECT_EQ(answers, 2);
 }
 
+// A message now and then must not hold a slot without end.
+TEST_F(ScoreTest, ACallThatMostlyWaitsEndsAfterTheIdleTimeout) {
+  const auto call = *harness_.engine->start_score("", std::nullopt);
+  Duration waited{0};
+  Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i) {
+    status = score(call, {1}).status();
+    harness_.clock.advance(std::chrono::seconds(29));
+    if (status.ok()) waited += std::chrono::seconds(29);
+    harness_.turn();
+  }
+  EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
+  EXPECT_GE(waited, EngineOptions().idle_timeout);
+  EXPECT_LE(waited, EngineOptions().idle_timeout + std::chrono::seconds(29));
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
+}
+
 // A reader thread may hand over what it has just read while the call's end is on its way.
 TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
   const auto call = *harness_.engine->start_score("", std::nullopt);

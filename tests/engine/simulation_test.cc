@@ -152,6 +152,9 @@ class Simulation {
     if (chance(20)) request.max_time = (1 + below(60)) * kMs;
     request.delivery = {.max_values = 1 + below(20), .max_delay = below(30) * kMs};
     if (chance(15)) make_retryable(request);
+    // Callers share the steps; the sessions are those of the caller without a name.
+    const bool alone = !request.session && !request.keep && request.request_id.empty();
+    if (alone && chance(50)) request.owner = std::string(1, static_cast<char>('a' + below(3)));
     call->reads = chance(90);
     call->reader = harness_.generate(request);
     harness_.readers.clear();  // this simulation decides who reads
