@@ -6,24 +6,12 @@ namespace runnel {
 
 std::span<const Limit* const> all_limits() {
   static constexpr std::array kAll = {
-      &limits::kSessions,
-      &limits::kBatchRows,
-      &limits::kBatchValues,
-      &limits::kMailbox,
-      &limits::kMailboxBytes,
-      &limits::kStreamRoom,
-      &limits::kStepsPerLaunch,
-      &limits::kSamples,
-      &limits::kPromptValues,
-      &limits::kTextBytes,
-      &limits::kMaxValues,
-      &limits::kMessageBytes,
-      &limits::kDeliveryValues,
-      &limits::kDeliveryDelayMs,
-      &limits::kStallTimeoutMs,
-      &limits::kIdleTimeoutMs,
-      &limits::kGraceMs,
-      &limits::kStreamsPerConnection,
+      &limits::kSessions,       &limits::kBatchRows,       &limits::kBatchValues,
+      &limits::kMailbox,        &limits::kMailboxBytes,    &limits::kStreamRoom,
+      &limits::kStepsPerLaunch, &limits::kSamples,         &limits::kPromptValues,
+      &limits::kTextBytes,      &limits::kMaxValues,       &limits::kMessageBytes,
+      &limits::kDeliveryValues, &limits::kDeliveryDelayMs, &limits::kStallTimeoutMs,
+      &limits::kIdleTimeoutMs,  &limits::kGraceMs,         &limits::kStreamsPerConnection,
   };
   return kAll;
 }
