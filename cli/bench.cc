@@ -14,6 +14,7 @@
 #include "bench/measure.h"
 #include "bench/server_calls.h"
 #include "kernels/cpu/machine.h"
+#include "server/grpc/convert.h"
 
 namespace runnel {
 namespace {
@@ -127,11 +128,12 @@ class Bench {
     const Result<ServedModel> model =
         load_model(subject->config.models[0], subject->config, make_model_, clock);
     if (!model.ok()) return model.status();
-    describe(model->info);
+    const v1::ModelInfo info = model_message(*model);
+    describe(info);
     const RunWork run = [&](const Work& work, const OnValues& on_values) {
       return run_on_engine(*model->engine, work, on_values);
     };
-    const Pace pace = this->pace(model->info.max_length(), model->info.has_begin());
+    const Pace pace = this->pace(info.max_length(), info.has_begin());
     for (const int batch : options_.batches) {
       if (Status s = throughput("engine", run, batch, 1, pace); !s.ok()) return s;
     }

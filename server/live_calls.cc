@@ -4,16 +4,16 @@
 
 namespace runnel {
 
-LiveCalls::Id LiveCalls::enter(Handle handle) {
+void LiveCalls::enter(std::shared_ptr<LiveCall> call) {
   std::lock_guard lock(mutex_);
-  calls_.emplace(next_, std::move(handle));
+  calls_.insert(std::move(call));
+  ++entered_;
   changed_.notify_all();
-  return next_++;
 }
 
-void LiveCalls::leave(Id id) {
+void LiveCalls::leave(const std::shared_ptr<LiveCall>& call) {
   std::lock_guard lock(mutex_);
-  calls_.erase(id);
+  calls_.erase(call);
   // With the lock held: whoever waits may end this object as soon as it is free.
   if (calls_.empty()) changed_.notify_all();
 }
@@ -32,25 +32,23 @@ void LiveCalls::wait_until_quiet(Duration quiet, Duration at_most) {
   const TimePoint until = std::chrono::steady_clock::now() + at_most;
   std::unique_lock lock(mutex_);
   while (std::chrono::steady_clock::now() < until) {
-    const Id seen = next_;
-    const bool came = changed_.wait_for(lock, quiet, [&] { return next_ != seen; });
+    const uint64_t seen = entered_;
+    const bool came = changed_.wait_for(lock, quiet, [&] { return entered_ != seen; });
     if (!came && calls_.empty()) return;
   }
 }
 
-std::vector<LiveCalls::Handle> LiveCalls::handles() const {
-  std::vector<Handle> handles;
+std::vector<std::shared_ptr<LiveCall>> LiveCalls::calls() const {
   std::lock_guard lock(mutex_);
-  for (const auto& [id, handle] : calls_) handles.push_back(handle);
-  return handles;
+  return {calls_.begin(), calls_.end()};
 }
 
 void LiveCalls::end_all(const Status& status) {
-  for (const Handle& handle : handles()) handle.end(status);
+  for (const auto& call : calls()) call->end(status);
 }
 
-void LiveCalls::cut_off_stalled(Duration limit) {
-  for (const Handle& handle : handles()) handle.cut_off(limit);
+void LiveCalls::tend_all(TimePoint now) {
+  for (const auto& call : calls()) call->tend(now);
 }
 
 }  // namespace runnel

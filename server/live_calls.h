@@ -1,11 +1,12 @@
-// The streams that run, so that draining can wait for them and end what does not end by itself.
+// The streams that run, so that draining can wait for them and end those that do not end by
+// themselves.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "base/clock.h"
@@ -13,37 +14,39 @@
 
 namespace runnel {
 
+// What can be done to a call from outside, from any thread. Neither function blocks, and a call
+// that has ended ignores both.
+class LiveCall {
+ public:
+  virtual ~LiveCall() = default;
+  // Ends the call with `status` after what is on its way.
+  virtual void end(const Status& status) = 0;
+  // Applies the call's time limits.
+  virtual void tend(TimePoint now) = 0;
+};
+
 class LiveCalls {
  public:
-  using Id = uint64_t;
-  // What can be done to a call from outside, from any thread; none of it blocks. A call that is
-  // over ignores it.
-  struct Handle {
-    std::function<void(const Status&)> end;  // ends it with a status
-    std::function<void(Duration)> cut_off;   // ... without one, if a write has been out for so long
-  };
-
-  // Counts a call from here until leave().
-  Id enter(Handle handle);
-  void leave(Id id);
+  // Counts and keeps a call until leave().
+  void enter(std::shared_ptr<LiveCall> call);
+  void leave(const std::shared_ptr<LiveCall>& call);
   int count() const;
 
   // Waits until no call runs, no longer than `at_most`. True when none does.
   bool wait_until_none(Duration at_most);
   // Waits until no call runs and none has come for `quiet`, no longer than `at_most`.
   void wait_until_quiet(Duration quiet, Duration at_most);
-  // Ends every call that runs.
+  // LiveCall::end() and tend() for every call that runs.
   void end_all(const Status& status);
-  // Cuts off every call whose reader has taken nothing for `limit`.
-  void cut_off_stalled(Duration limit);
+  void tend_all(TimePoint now);
 
  private:
-  std::vector<Handle> handles() const;
+  std::vector<std::shared_ptr<LiveCall>> calls() const;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a call has come, or the last has gone
-  std::map<Id, Handle> calls_;
-  Id next_ = 1;
+  std::set<std::shared_ptr<LiveCall>> calls_;
+  uint64_t entered_ = 0;  // calls so far
 };
 
 }  // namespace runnel

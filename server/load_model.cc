@@ -79,7 +79,7 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   served.backend = std::move(loaded->backend);
   served.tokenizer = bundle->tokenizer;
   served.engine = std::make_unique<Engine>(std::move(loaded->model), engine_options(config), clock);
-  served.info = describe_model(served.name, *bundle, *served.engine);
+  served.weight_digest = bundle->weight_digest;
   if (Status s = warm_up(*served.engine); !s.ok()) return s;
   return served;
 }

@@ -1,34 +1,17 @@
 #include "server/served_models.h"
 
 #include "base/text.h"
-#include "models/bundle/config.h"
 
 namespace runnel {
+namespace {
 
-v1::ModelInfo describe_model(const std::string& name, const Bundle& bundle, const Engine& engine) {
-  const Spec& spec = bundle.spec;
-  v1::ModelInfo info;
-  info.set_name(name);
-  info.set_spec_json(spec_to_json(spec));
-  info.set_parameters(spec.parameters());
-  info.set_state_bytes(engine.state_bytes());
-  info.set_sessions(engine.stats().sessions);
-  info.set_numerics(engine.numerics());
-  info.set_backend(engine.numerics().substr(0, engine.numerics().find('/')));
-  info.set_weight_digest(bundle.weight_digest);
-  info.set_vocabulary(spec.vocabulary);
-  info.set_max_length(spec.max_length());
-  if (spec.image) {
-    info.mutable_image()->set_height(spec.image->height);
-    info.mutable_image()->set_width(spec.image->width);
-    info.mutable_image()->set_channels(spec.image->channels);
-  }
-  for (const std::string& symbol : spec.symbols) info.add_symbols(symbol);
-  info.set_has_begin(spec.begin.has_value());
-  info.set_head(head_kind_name(spec.head.kind));
-  info.set_has_text(bundle.tokenizer != nullptr);
-  return info;
+std::string names_of(const ServedModels::ByName& models) {
+  std::string names;
+  for (const auto& [name, model] : models) names += (names.empty() ? "" : ", ") + quote(name);
+  return names.empty() ? "none" : names;
 }
+
+}  // namespace
 
 Status ServedModels::add(ServedModel model) {
   const std::string name = model.name;
@@ -36,7 +19,7 @@ Status ServedModels::add(ServedModel model) {
     return {Code::kAlreadyExists, "two models are named " + quote(name) +
                                       "; give one another name, as in 'runnel serve other=DIR'"};
   }
-  models_.emplace(name, std::move(model));
+  models_.emplace(name, std::make_shared<const ServedModel>(std::move(model)));
   return {};
 }
 
@@ -46,21 +29,24 @@ Status ServedModels::ready() const {
   return status.with_retry_after(std::chrono::milliseconds(500));
 }
 
-Result<const ServedModel*> ServedModels::find(const std::string& name) const {
-  if (Status s = ready(); !s.ok()) return s;
-  if (name.empty() && models_.size() == 1) return &models_.begin()->second;
-  if (name.empty()) {
-    return invalid_argument("model is empty, and this server has several: name one of " + names());
-  }
-  const auto found = models_.find(name);
-  if (found != models_.end()) return &found->second;
-  return not_found("no model " + quote(name) + "; this server has " + names());
+ServedModels::ByName ServedModels::all_for(const Caller& caller) const {
+  ByName usable = models_;
+  std::erase_if(usable, [&](const auto& entry) { return !caller.may_use(entry.first); });
+  return usable;
 }
 
-std::string ServedModels::names() const {
-  std::string names;
-  for (const auto& [name, model] : models_) names += (names.empty() ? "" : ", ") + quote(name);
-  return names.empty() ? "none" : names;
+Result<std::shared_ptr<const ServedModel>> ServedModels::find(const Caller& caller,
+                                                              const std::string& name) const {
+  if (Status s = ready(); !s.ok()) return s;
+  const auto found = models_.find(name);
+  if (found != models_.end() && caller.may_use(name)) return found->second;
+  const ByName models = all_for(caller);
+  if (name.empty() && models.size() == 1) return models.begin()->second;
+  if (name.empty()) {
+    return invalid_argument("model is empty, and this server has several: name one of " +
+                            names_of(models));
+  }
+  return not_found("no model " + quote(name) + "; this server has " + names_of(models));
 }
 
 }  // namespace runnel

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/status.h"
+#include "engine/caller.h"
 #include "engine/engine.h"
-#include "models/bundle/bundle.h"
-#include "runnel/v1/models.pb.h"
+#include "models/text/tokenizer.h"
 
 namespace runnel {
 
@@ -19,17 +19,16 @@ class Backend;
 // before the backend.
 struct ServedModel {
   std::string name;
-  v1::ModelInfo info;                          // all but sessions_free, which changes
+  std::string weight_digest;                   // SHA-256 of the weights; empty where there are none
   std::shared_ptr<const Tokenizer> tokenizer;  // null where values are not text
   std::shared_ptr<Backend> backend;            // null where the model has none (a fake)
   std::unique_ptr<Engine> engine;
 };
 
-// What `bundle` served as `name` by `engine` is, for the clients.
-v1::ModelInfo describe_model(const std::string& name, const Bundle& bundle, const Engine& engine);
-
 class ServedModels {
  public:
+  using ByName = std::map<std::string, std::shared_ptr<const ServedModel>>;
+
   // Before open(). ALREADY_EXISTS when there is one of that name.
   Status add(ServedModel model);
   // From here calls find what was added.
@@ -37,19 +36,21 @@ class ServedModels {
   bool is_open() const { return open_.load(std::memory_order_acquire); }
 
   // The model of that name; the only one where `name` is empty. UNAVAILABLE before open(),
-  // INVALID_ARGUMENT when a name is needed, NOT_FOUND that lists the names.
-  Result<const ServedModel*> find(const std::string& name) const;
+  // INVALID_ARGUMENT when a name is needed, NOT_FOUND that lists the names. A model that the caller
+  // may not use is as if it were not there.
+  Result<std::shared_ptr<const ServedModel>> find(const Caller& caller,
+                                                  const std::string& name) const;
 
   // UNAVAILABLE before open().
   Status ready() const;
 
-  // By name. Before open() only for whoever adds.
-  const std::map<std::string, ServedModel>& all() const { return models_; }
+  // Before open() only for whoever adds.
+  const ByName& all() const { return models_; }
+  // Those that the caller may use.
+  ByName all_for(const Caller& caller) const;
 
  private:
-  std::string names() const;
-
-  std::map<std::string, ServedModel> models_;  // does not change after open()
+  ByName models_;  // does not change after open()
   std::atomic<bool> open_{false};
 };
 

@@ -9,16 +9,23 @@
 #include "server/live_calls.h"
 #include "server/served_models.h"
 #include "server/task_thread.h"
+#include "server/text_input.h"
 
 namespace runnel {
 
 struct ServerState {
   explicit ServerState(const EventLog& event_log) : log(event_log) {}
 
+  // How text in a call becomes values of `model`.
+  TextInput text_input(const ServedModel& model) const {
+    return {.model = model.name, .tokenizer = model.tokenizer, .at_most = text_bytes};
+  }
+
   const EventLog& log;
   Delivery delivery;         // of calls that do not ask otherwise
   int64_t text_bytes = 0;    // of one prompt or chunk, at most
-  Duration stall_timeout{};  // for which a Score call may keep its state without a chunk
+  Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice
+                             // as long, is ended
   ServedModels models;
   LiveCalls calls;
   std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet

@@ -16,20 +16,6 @@ void set_duration(Duration duration, google::protobuf::Duration& message) {
   message.set_nanos(static_cast<int32_t>(duration.count() % kNanosPerSecond));
 }
 
-Result<std::vector<int32_t>> values_of(const std::string& text, const TextInput& input) {
-  if (input.tokenizer == nullptr) {
-    return invalid_argument("text is set, but model " + quote(input.model) +
-                            " has no tokenizer: send values");
-  }
-  if (std::ssize(text) > input.at_most) {
-    return invalid_argument("text has " + std::to_string(text.size()) + " bytes; at most " +
-                            std::to_string(input.at_most) + " are allowed");
-  }
-  auto values = input.tokenizer->encode(text);
-  if (!values.ok()) return invalid_argument("text: " + values.status().message());
-  return values;
-}
-
 Sampling sampling_of(const v1::Sampling& message) {
   Sampling sampling;
   if (message.has_temperature()) sampling.temperature = message.temperature();
@@ -74,22 +60,74 @@ v1::Session::State state_of(SessionState state) {
   return v1::Session::STATE_UNSPECIFIED;
 }
 
-void set_started(const Started& started, v1::Started& message) {
-  message.set_session(started.session);
-  message.set_seed(started.seed);
-  message.set_position(started.position);
-  message.set_numerics(started.numerics);
-}
+// Makes a GenerateResponse say an event.
+struct ToResponse {
+  v1::GenerateResponse& response;
 
-void set_finished(const Finished& finished, v1::Finished& message) {
-  message.set_sample(finished.sample);
-  message.set_reason(reason_of(finished.reason));
-  v1::Usage& usage = *message.mutable_usage();
-  usage.set_prompt_values(finished.prompt_values);
-  usage.set_sampled_values(finished.sampled_values);
-  usage.set_position(finished.position);
-  set_duration(finished.elapsed, *usage.mutable_elapsed());
-}
+  void operator()(const Started& started) const {
+    v1::Started& message = *response.mutable_started();
+    message.set_session(started.session);
+    message.set_seed(started.seed);
+    message.set_position(started.position);
+    message.set_numerics(started.numerics);
+  }
+
+  void operator()(const SampledValues& values) const {
+    v1::Values& message = *response.mutable_values();
+    message.clear_runs();
+    for (const ValueRun& run : values.runs) set_run(run, *message.add_runs());
+  }
+
+  void operator()(const Finished& finished) const {
+    v1::Finished& message = *response.mutable_finished();
+    message.set_sample(finished.sample);
+    message.set_reason(reason_of(finished.reason));
+    v1::Usage& usage = *message.mutable_usage();
+    usage.set_prompt_values(finished.prompt_values);
+    usage.set_sampled_values(finished.sampled_values);
+    usage.set_position(finished.position);
+    set_duration(finished.elapsed, *usage.mutable_elapsed());
+  }
+
+ private:
+  static void set_run(const ValueRun& run, v1::ValueRun& message) {
+    message.set_sample(run.sample);
+    message.set_position(run.position);
+    message.mutable_values()->Add(run.values.begin(), run.values.end());
+    message.mutable_log_probs()->Add(run.log_probs.begin(), run.log_probs.end());
+    message.set_text(run.text);
+    auto top = run.top.begin();
+    for (const int32_t count : run.top_counts) {
+      v1::TopLogProbs& all = *message.add_top_log_probs();
+      for (int32_t i = 0; i < count; ++i, ++top) {
+        v1::TopLogProb& entry = *all.add_top();
+        entry.set_value(top->value);
+        entry.set_log_prob(top->log_prob);
+      }
+    }
+  }
+};
+
+// Makes a ScoreResponse say an event.
+struct ToScoreResponse {
+  v1::ScoreResponse& response;
+
+  void operator()(const ScoredValues& scored) const {
+    v1::ScoreChunk& message = *response.mutable_chunk();
+    message.set_position(scored.position);
+    message.clear_log_probs();
+    message.mutable_log_probs()->Add(scored.log_probs.begin(), scored.log_probs.end());
+  }
+
+  void operator()(const ScoreTotal& total) const {
+    v1::ScoreTotal& message = *response.mutable_total();
+    message.set_values(total.values);
+    message.set_log_prob(total.log_prob);
+    const double bits = -total.log_prob / std::numbers::ln2;
+    message.set_bits_per_dim(total.values == 0 ? 0.0 : bits / static_cast<double>(total.values));
+    message.set_numerics(total.numerics);
+  }
+};
 
 }  // namespace
 
@@ -122,7 +160,8 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
   Result<std::optional<std::string>> session = session_of(message.origin());
   if (!session.ok()) return session.status();
   request.session = std::move(*session);
-  auto prompt = message.has_text() ? values_of(message.text(), input) : values_of(message.values());
+  auto prompt =
+      message.has_text() ? values_of_text(message.text(), input) : values_of(message.values());
   if (!prompt.ok()) return prompt.status();
   request.prompt = std::move(*prompt);
   if (message.has_samples()) request.samples = message.samples();
@@ -155,118 +194,55 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
 }
 
 Result<std::vector<int32_t>> chunk_of(const v1::ScoreRequest& message, const TextInput& input) {
-  if (message.has_text()) return values_of(message.text(), input);
+  if (message.has_text()) return values_of_text(message.text(), input);
   return values_of(message.values());
 }
 
-v1::Session session_message(const SessionInfo& session, const std::string& model,
-                            int64_t state_bytes) {
+v1::Session session_message(const SessionInfo& session, const ServedModel& model) {
   v1::Session message;
   message.set_id(session.key.id);
-  message.set_model(model);
+  message.set_model(model.name);
   message.set_position(session.position);
   message.set_state(state_of(session.state));
-  message.set_state_bytes(state_bytes);
+  message.set_state_bytes(model.engine->state_bytes());
   set_duration(session.idle, *message.mutable_idle());
   return message;
 }
 
-void GroupMessages::start(const StreamGroup& group, bool with_top) {
-  group_ = &group;
-  with_top_ = with_top;
-  started_ = false;
-  value_ = 0;
-  top_ = 0;
-  finished_ = 0;
-}
-
-bool GroupMessages::next(v1::GenerateResponse& message) {
-  if (group_ == nullptr) return false;
-  if (group_->started && !started_) {
-    started_ = true;
-    message.mutable_started()->Clear();
-    set_started(*group_->started, *message.mutable_started());
-    return true;
+v1::ModelInfo model_message(const ServedModel& model) {
+  const Engine& engine = *model.engine;
+  const Spec& spec = engine.spec();
+  const EngineStats stats = engine.stats();
+  v1::ModelInfo info;
+  info.set_name(model.name);
+  info.set_spec_json(spec_to_json(spec));
+  info.set_parameters(spec.parameters());
+  info.set_state_bytes(engine.state_bytes());
+  info.set_sessions(stats.sessions);
+  info.set_sessions_free(stats.sessions_free);
+  info.set_numerics(engine.numerics());
+  info.set_backend(engine.numerics().substr(0, engine.numerics().find('/')));
+  info.set_weight_digest(model.weight_digest);
+  info.set_vocabulary(spec.vocabulary);
+  info.set_max_length(spec.max_length());
+  if (spec.image) {
+    info.mutable_image()->set_height(spec.image->height);
+    info.mutable_image()->set_width(spec.image->width);
+    info.mutable_image()->set_channels(spec.image->channels);
   }
-  if (value_ < group_->values.size()) {
-    message.mutable_values()->clear_runs();  // their memory is used again
-    add_values(*message.mutable_values());
-    return true;
-  }
-  if (finished_ < group_->finished.size()) {
-    if (add_rest(group_->finished[finished_], message)) return true;
-    message.mutable_finished()->Clear();
-    set_finished(group_->finished[finished_++], *message.mutable_finished());
-    return true;
-  }
-  return false;
+  for (const std::string& symbol : spec.symbols) info.add_symbols(symbol);
+  info.set_has_begin(spec.begin.has_value());
+  info.set_head(spec.head.kind == HeadKind::kCategorical ? "categorical" : "mixture_of_logistics");
+  info.set_has_text(model.tokenizer != nullptr);
+  return info;
 }
 
-void GroupMessages::add_values(v1::Values& values) {
-  constexpr size_t kValueBytes = 48;  // at most: value, log-probability, and a run of its own
-  constexpr size_t kTopBytes = 18;
-  std::ranges::fill(runs_, -1);
-  for (size_t bytes = 0; value_ < group_->values.size() && bytes < kMessageTarget; ++value_) {
-    const StreamValue& value = group_->values[value_];
-    v1::ValueRun& run = run_of(value, values);
-    run.add_values(value.value);
-    run.add_log_probs(value.log_prob);
-    bytes += kValueBytes + kTopBytes * value.top_count + add_text(value, run);
-    if (!with_top_) continue;
-    v1::TopLogProbs& top = *run.add_top_log_probs();
-    for (int i = 0; i < value.top_count; ++i, ++top_) {
-      v1::TopLogProb& entry = *top.add_top();
-      entry.set_value(group_->top[top_].value);
-      entry.set_log_prob(group_->top[top_].log_prob);
-    }
-  }
+void encode(const GenerateEvent& event, v1::GenerateResponse& message) {
+  std::visit(ToResponse{message}, event);
 }
 
-// Gives how many bytes of text it has added.
-size_t GroupMessages::add_text(const StreamValue& value, v1::ValueRun& run) {
-  if (tokenizer_ == nullptr) return 0;
-  const auto sample = static_cast<size_t>(value.sample);
-  if (sample >= texts_.size()) texts_.resize(sample + 1);
-  const size_t before = run.text().size();
-  texts_[sample].add(tokenizer_->bytes(value.value), *run.mutable_text());
-  return run.text().size() - before;
-}
-
-// A sample that ends within a character: false where it does not.
-bool GroupMessages::add_rest(const Finished& finished, v1::GenerateResponse& message) {
-  const auto sample = static_cast<size_t>(finished.sample);
-  if (sample >= texts_.size() || !texts_[sample].is_waiting()) return false;
-  message.mutable_values()->clear_runs();
-  v1::ValueRun& run = *message.mutable_values()->add_runs();
-  run.set_sample(finished.sample);
-  run.set_position(finished.position);
-  texts_[sample].end(*run.mutable_text());
-  return true;
-}
-
-// The run that `value` goes on with, or a new one.
-v1::ValueRun& GroupMessages::run_of(const StreamValue& value, v1::Values& values) {
-  const auto sample = static_cast<size_t>(value.sample);
-  if (sample >= runs_.size()) runs_.resize(sample + 1, -1);
-  if (runs_[sample] >= 0) {
-    v1::ValueRun& run = *values.mutable_runs(runs_[sample]);
-    if (run.position() + run.values_size() == value.position) return run;
-  }
-  runs_[sample] = values.runs_size();
-  v1::ValueRun& run = *values.add_runs();
-  run.set_sample(value.sample);
-  run.set_position(value.position);
-  return run;
-}
-
-v1::ScoreTotal total_of(int64_t values, double log_prob, const std::string& numerics) {
-  v1::ScoreTotal total;
-  total.set_values(values);
-  total.set_log_prob(log_prob);
-  const double bits = -log_prob / std::numbers::ln2;
-  total.set_bits_per_dim(values == 0 ? 0.0 : bits / static_cast<double>(values));
-  total.set_numerics(numerics);
-  return total;
+void encode(const ScoreEvent& event, v1::ScoreResponse& message) {
+  std::visit(ToScoreResponse{message}, event);
 }
 
 }  // namespace runnel

@@ -1,4 +1,5 @@
 #include "runnel/v1/models.grpc.pb.h"
+#include "server/grpc/convert.h"
 #include "server/grpc/services.h"
 #include "server/grpc/wire.h"
 
@@ -8,12 +9,6 @@ namespace {
 using Base = v1::Models::WithRawCallbackMethod_ListModels<
     v1::Models::WithRawCallbackMethod_GetModel<v1::Models::Service>>;
 
-v1::ModelInfo info_of(const ServedModel& model) {
-  v1::ModelInfo info = model.info;
-  info.set_sessions_free(model.engine->stats().sessions_free);
-  return info;
-}
-
 class ModelService final : public Base {
  public:
   explicit ModelService(ServerState& state) : state_(state) {}
@@ -22,7 +17,7 @@ class ModelService final : public Base {
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    finish_unary(list(*request), *context, *response, *reactor);
+    finish_unary(list(*request, caller_of(*context)), *context, *response, *reactor);
     return reactor;
   }
 
@@ -30,26 +25,28 @@ class ModelService final : public Base {
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    finish_unary(get(*request), *context, *response, *reactor);
+    finish_unary(get(*request, caller_of(*context)), *context, *response, *reactor);
     return reactor;
   }
 
  private:
-  Result<v1::ListModelsResponse> list(const grpc::ByteBuffer& bytes) const {
+  Result<v1::ListModelsResponse> list(const grpc::ByteBuffer& bytes, const Caller& caller) const {
     const auto request = parse_message<v1::ListModelsRequest>(bytes);
     if (!request.ok()) return request.status();
     if (Status s = state_.models.ready(); !s.ok()) return s;
     v1::ListModelsResponse response;
-    for (const auto& [name, model] : state_.models.all()) *response.add_models() = info_of(model);
+    for (const auto& [name, model] : state_.models.all_for(caller)) {
+      *response.add_models() = model_message(*model);
+    }
     return response;
   }
 
-  Result<v1::ModelInfo> get(const grpc::ByteBuffer& bytes) const {
+  Result<v1::ModelInfo> get(const grpc::ByteBuffer& bytes, const Caller& caller) const {
     const auto request = parse_message<v1::GetModelRequest>(bytes);
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(request->name());
+    const auto model = state_.models.find(caller, request->name());
     if (!model.ok()) return model.status();
-    return info_of(**model);
+    return model_message(**model);
   }
 
   ServerState& state_;

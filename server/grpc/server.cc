@@ -102,12 +102,11 @@ void Server::drain(Duration grace) {
                       {"grace_ms", int64_t{grace / std::chrono::milliseconds(1)}}});
   state_.draining.store(true, std::memory_order_release);
   server_->GetHealthCheckService()->Shutdown();
-  for (const auto& [name, model] : state_.models.all()) model.engine->drain();
+  for (const auto& [name, model] : state_.models.all()) model->engine->drain();
   if (!state_.calls.wait_until_none(grace)) {
     const Status status(Code::kUnavailable,
                         "the server is shutting down and the call had not ended in time; go on "
                         "with another server");
-    for (const auto& [name, model] : state_.models.all()) model.engine->end_all(status);
     state_.calls.end_all(status);
     state_.calls.wait_until_none(kEndedStreams);
   }

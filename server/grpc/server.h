@@ -52,9 +52,10 @@ class Server {
   // few seconds after `grace`. Calls after the first do nothing.
   void drain(Duration grace);
 
-  // To be called about once a second: cuts off calls whose reader has taken nothing for twice the
-  // stall timeout, and so has missed the ABORTED that ended them.
-  void tend() { state_.calls.cut_off_stalled(2 * options_.stall_timeout); }
+  // To be called about once a second: ends Score calls whose client has sent nothing for the stall
+  // timeout, and cuts off calls whose reader has taken nothing for twice as long, and so has missed
+  // the ABORTED that ended them.
+  void tend() { state_.calls.tend_all(std::chrono::steady_clock::now()); }
 
   // Streams that run.
   int active_streams() const { return state_.calls.count(); }

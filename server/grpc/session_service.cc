@@ -29,14 +29,10 @@ struct Answer {
   void refuse(const Status& status) const { finish(Result<v1::Session>(status)); }
 };
 
-v1::Session message_of(const SessionInfo& session, const ServedModel& model) {
-  return session_message(session, model.name, model.info.state_bytes());
-}
-
 v1::ListSessionsResponse page_message(const SessionPage& page, const ServedModel& model) {
   v1::ListSessionsResponse message;
   for (const SessionInfo& session : page.sessions) {
-    *message.add_sessions() = message_of(session, model);
+    *message.add_sessions() = session_message(session, model);
   }
   if (!page.next.empty()) message.set_next_page_token(make_page_token(model.name, page.next));
   return message;
@@ -93,35 +89,38 @@ class SessionService final : public Base {
   Status create(const grpc::ByteBuffer& bytes, const Answer& answer) const {
     auto request = parse_message<v1::CreateSessionRequest>(bytes);
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(request->model());
+    const Caller caller = caller_of(*answer.context);
+    const auto model = state_.models.find(caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->create_session({"", request->id()}, reply(answer, **model));
+    (*model)->engine->create_session({caller.name, request->id()}, reply(answer, *model));
     return {};
   }
 
   Status get(const grpc::ByteBuffer& bytes, const Answer& answer) const {
     auto request = parse_message<v1::GetSessionRequest>(bytes);
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(request->model());
+    const Caller caller = caller_of(*answer.context);
+    const auto model = state_.models.find(caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->get_session({"", request->id()}, reply(answer, **model));
+    (*model)->engine->get_session({caller.name, request->id()}, reply(answer, *model));
     return {};
   }
 
   Status list(const grpc::ByteBuffer& bytes, const Answer& answer) const {
     const auto request = parse_message<v1::ListSessionsRequest>(bytes);
     if (!request.ok()) return request.status();
-    const auto found = state_.models.find(request->model());
+    const Caller caller = caller_of(*answer.context);
+    const auto found = state_.models.find(caller, request->model());
     if (!found.ok()) return found.status();
-    const ServedModel& model = **found;
     const Result<int> size = page_size_of(*request);
     if (!size.ok()) return size.status();
-    auto after = read_page_token(model.name, request->page_token());
+    auto after = read_page_token((*found)->name, request->page_token());
     if (!after.ok()) return after.status();
-    model.engine->list_sessions(
-        "", std::move(*after), *size, [answer, &model](const Result<SessionPage>& page) {
+    (*found)->engine->list_sessions(
+        caller.name, std::move(*after), *size,
+        [answer, model = *found](const Result<SessionPage>& page) {
           if (!page.ok()) return answer.refuse(page.status());
-          answer.finish<v1::ListSessionsResponse>(page_message(*page, model));
+          answer.finish<v1::ListSessionsResponse>(page_message(*page, *model));
         });
     return {};
   }
@@ -129,9 +128,10 @@ class SessionService final : public Base {
   Status remove(const grpc::ByteBuffer& bytes, const Answer& answer) const {
     const auto request = parse_message<v1::DeleteSessionRequest>(bytes);
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(request->model());
+    const Caller caller = caller_of(*answer.context);
+    const auto model = state_.models.find(caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->delete_session({"", request->id()}, [answer](const Status& status) {
+    (*model)->engine->delete_session({caller.name, request->id()}, [answer](const Status& status) {
       if (!status.ok()) return answer.refuse(status);
       answer.finish<v1::DeleteSessionResponse>(v1::DeleteSessionResponse());
     });
@@ -139,10 +139,10 @@ class SessionService final : public Base {
   }
 
   static std::function<void(Result<SessionInfo>)> reply(const Answer& answer,
-                                                        const ServedModel& model) {
-    return [answer, &model](const Result<SessionInfo>& session) {
+                                                        std::shared_ptr<const ServedModel> model) {
+    return [answer, model = std::move(model)](const Result<SessionInfo>& session) {
       if (!session.ok()) return answer.refuse(session.status());
-      answer.finish<v1::Session>(message_of(*session, model));
+      answer.finish<v1::Session>(session_message(*session, *model));
     };
   }
 

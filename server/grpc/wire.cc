@@ -13,4 +13,10 @@ void add_pushback(const Status& status, grpc::CallbackServerContext& context) {
                               std::to_string(status.retry_after()->count()));
 }
 
+Caller caller_of(const grpc::CallbackServerContext&) { return {}; }
+
+CallOrigin origin_of(const char* rpc, const grpc::CallbackServerContext& context) {
+  return {.rpc = rpc, .peer = context.peer(), .caller = caller_of(context)};
+}
+
 }  // namespace runnel

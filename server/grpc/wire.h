@@ -16,6 +16,8 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "engine/caller.h"
+#include "server/call.h"
 
 namespace runnel {
 
@@ -48,6 +50,12 @@ grpc::Status to_grpc(const Status& status);
 // Tells a client when to try again: "grpc-retry-pushback-ms" in the trailing metadata, where the
 // status has it. Before Finish.
 void add_pushback(const Status& status, grpc::CallbackServerContext& context);
+
+// Who calls. No door asks for keys yet: every caller is the anonymous one, without limits.
+Caller caller_of(const grpc::CallbackServerContext& context);
+
+// What is known of a call of method `rpc` before its messages.
+CallOrigin origin_of(const char* rpc, const grpc::CallbackServerContext& context);
 
 // Answers a unary call with `message`, or with a failure.
 template <typename Message>

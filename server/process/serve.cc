@@ -26,14 +26,15 @@ ServerOptions server_options(const ServerConfig& config) {
 
 void log_capacity(const Server& server, const EventLog& log) {
   for (const auto& [name, model] : server.models().all()) {
-    const v1::ModelInfo& info = model.info;
+    const Engine& engine = *model->engine;
+    const int64_t sessions = engine.stats().sessions;
     log.info("model", {{"model", name},
-                       {"parameters", info.parameters()},
-                       {"state_bytes", info.state_bytes()},
-                       {"sessions", info.sessions()},
-                       {"states_bytes", info.state_bytes() * info.sessions()},
-                       {"numerics", info.numerics()},
-                       {"weights", info.weight_digest()}});
+                       {"parameters", engine.spec().parameters()},
+                       {"state_bytes", engine.state_bytes()},
+                       {"sessions", sessions},
+                       {"states_bytes", engine.state_bytes() * sessions},
+                       {"numerics", engine.numerics()},
+                       {"weights", model->weight_digest}});
   }
 }
 

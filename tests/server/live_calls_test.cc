@@ -3,25 +3,38 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace runnel {
 namespace {
 
-LiveCalls::Handle ignoring() {
-  return {.end = [](const Status&) {}, .cut_off = [](Duration) {}};
-}
+// A call that notes what is done to it.
+struct NotingCall final : LiveCall {
+  void end(const Status& status) override {
+    ended = status;
+    if (on_end) on_end();
+  }
+  void tend(TimePoint now) override { tended = now; }
+
+  Status ended;
+  TimePoint tended{};
+  std::function<void()> on_end;
+};
 
 TEST(LiveCalls, WaitsUntilNoneRuns) {
   LiveCalls calls;
   EXPECT_TRUE(calls.wait_until_none(Duration(0)));
-  const auto id = calls.enter(ignoring());
+  const auto call = std::make_shared<NotingCall>();
+  calls.enter(call);
   EXPECT_EQ(calls.count(), 1);
   EXPECT_FALSE(calls.wait_until_none(std::chrono::milliseconds(5)));
   std::thread leaver([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    calls.leave(id);
+    calls.leave(call);
   });
   EXPECT_TRUE(calls.wait_until_none(std::chrono::seconds(30)));
   leaver.join();
@@ -34,12 +47,16 @@ TEST(LiveCalls, IsQuietWhenNoneHasComeForAWhile) {
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::seconds(30));
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
   // Calls that keep coming, or one that runs on, are not waited for beyond the limit.
-  const auto id = calls.enter(ignoring());
+  const auto call = std::make_shared<NotingCall>();
+  calls.enter(call);
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::milliseconds(30));
-  calls.leave(id);
+  calls.leave(call);
   std::atomic<bool> stop{false};
   std::thread comer([&] {
-    while (!stop) calls.leave(calls.enter(ignoring()));
+    while (!stop) {
+      calls.enter(call);
+      calls.leave(call);
+    }
   });
   calls.wait_until_quiet(std::chrono::seconds(1), std::chrono::milliseconds(30));
   stop = true;
@@ -48,22 +65,40 @@ TEST(LiveCalls, IsQuietWhenNoneHasComeForAWhile) {
 
 TEST(LiveCalls, EndsEachThatRunsAndMayBeLeftFromThere) {
   LiveCalls calls;
-  std::vector<LiveCalls::Id> ids(3);
-  std::vector<Status> ends(3);
-  for (int i = 0; i < 3; ++i) {
-    ids[i] = calls.enter({.end =
-                              [&, i](const Status& status) {
-                                ends[i] = status;
-                                calls.leave(ids[i]);
-                              },
-                          .cut_off = [](Duration) {}});
+  std::vector<std::shared_ptr<NotingCall>> running(3);
+  for (auto& call : running) {
+    call = std::make_shared<NotingCall>();
+    call->on_end = [&] { calls.leave(call); };
+    calls.enter(call);
   }
-  calls.leave(ids[1]);
+  calls.leave(running[1]);
   calls.end_all({Code::kUnavailable, "over"});
-  EXPECT_EQ(ends[0].message(), "over");
-  EXPECT_TRUE(ends[1].ok());
-  EXPECT_EQ(ends[2].message(), "over");
+  EXPECT_EQ(running[0]->ended.message(), "over");
+  EXPECT_TRUE(running[1]->ended.ok());
+  EXPECT_EQ(running[2]->ended.message(), "over");
   EXPECT_EQ(calls.count(), 0);
+}
+
+TEST(LiveCalls, TellsEachThatRunsTheTime) {
+  LiveCalls calls;
+  const auto running = std::make_shared<NotingCall>();
+  const auto gone = std::make_shared<NotingCall>();
+  calls.enter(running);
+  calls.enter(gone);
+  calls.leave(gone);
+  const TimePoint now(std::chrono::seconds(7));
+  calls.tend_all(now);
+  EXPECT_EQ(running->tended, now);
+  EXPECT_EQ(gone->tended, TimePoint());
+}
+
+TEST(LiveCalls, KeepsACallUntilItLeaves) {
+  LiveCalls calls;
+  auto call = std::make_shared<NotingCall>();
+  const std::weak_ptr<NotingCall> seen = call;
+  calls.enter(call);
+  calls.leave(std::exchange(call, nullptr));
+  EXPECT_TRUE(seen.expired());
 }
 
 TEST(LiveCalls, ManyThreadsComeAndGo) {
@@ -72,7 +107,11 @@ TEST(LiveCalls, ManyThreadsComeAndGo) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 2000; ++i) calls.leave(calls.enter(ignoring()));
+      for (int i = 0; i < 2000; ++i) {
+        const auto call = std::make_shared<NotingCall>();
+        calls.enter(call);
+        calls.leave(call);
+      }
     });
   }
   std::thread ender([&] {

@@ -5,11 +5,15 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
+#include <vector>
+
+#include "server/group_events.h"
+#include "tests/server/grpc/test_server.h"
 
 namespace runnel {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 google::protobuf::Duration wire(int64_t seconds, int32_t nanos) {
@@ -119,110 +123,95 @@ TEST(RequestOf, TextStoredStatesAndMalformedTimesAreRefused) {
   EXPECT_THAT(request_of(delay, {"m"}, {}).status().message(), HasSubstr("delivery.max_delay has"));
 }
 
-// A group as a stream would give it: samples advance in any order, positions of each without gaps.
-StreamGroup random_group(std::mt19937& random, int values, int samples, int top) {
-  StreamGroup group;
-  if (random() % 2 == 0)
-    group.started = Started{.session = "s", .seed = 9, .position = 3, .numerics = "n"};
-  std::vector<int64_t> next(samples, 100);
-  for (int i = 0; i < values; ++i) {
-    const int sample = static_cast<int>(random() % samples);
-    const int count = top == 0 ? 0 : static_cast<int>(random() % (top + 1));
-    group.values.push_back({.sample = sample,
-                            .value = static_cast<int32_t>(random() % 256),
-                            .position = next[sample]++,
-                            .log_prob = -static_cast<float>(random() % 100),
-                            .top_count = count});
-    for (int j = 0; j < count; ++j) {
-      group.top.push_back({static_cast<int32_t>(random() % 256), -static_cast<float>(j)});
-    }
-  }
-  for (int i = 0; i < samples; ++i) group.finished.push_back({.sample = i});
-  return group;
-}
-
-// What the messages say, put together again, must be what the group held, sample by sample.
-void expect_complete(const StreamGroup& group, bool with_top) {
-  GroupMessages messages;
-  messages.start(group, with_top);
+TEST(Encode, StartedAndFinishedSayAllTheyHold) {
   v1::GenerateResponse message;
-  std::map<int, std::vector<StreamValue>> expected;
-  std::map<int, std::vector<std::vector<int32_t>>> expected_top;
-  size_t at = 0;
-  for (const StreamValue& value : group.values) {
-    expected[value.sample].push_back(value);
-    auto& top = expected_top[value.sample].emplace_back();
-    for (int i = 0; i < value.top_count; ++i) top.push_back(group.top[at++].value);
-  }
-  std::map<int, size_t> seen;
-  size_t started = 0;
-  size_t finished = 0;
-  while (messages.next(message)) {
-    EXPECT_LE(message.ByteSizeLong(), GroupMessages::kMessageTarget + 1024);
-    started += message.has_started() ? 1 : 0;
-    if (message.has_finished()) {
-      EXPECT_EQ(message.finished().sample(), static_cast<int>(finished++));
-    }
-    if (!message.has_values()) continue;
-    EXPECT_EQ(finished, 0U) << "values before Finished";
-    for (const v1::ValueRun& run : message.values().runs()) {
-      ASSERT_EQ(run.top_log_probs_size(), with_top ? run.values_size() : 0);
-      for (int i = 0; i < run.values_size(); ++i) {
-        const size_t index = seen[run.sample()]++;
-        const StreamValue& value = expected[run.sample()].at(index);
-        EXPECT_EQ(run.values(i), value.value);
-        EXPECT_EQ(run.log_probs(i), value.log_prob);
-        EXPECT_EQ(run.position() + i, value.position);
-        if (!with_top) continue;
-        std::vector<int32_t> top;
-        for (const auto& entry : run.top_log_probs(i).top()) top.push_back(entry.value());
-        EXPECT_EQ(top, expected_top[run.sample()].at(index));
-      }
-    }
-  }
-  size_t total = 0;
-  for (const auto& [sample, count] : seen) total += count;
-  EXPECT_EQ(total, group.values.size());
-  EXPECT_EQ(started, group.started ? 1U : 0U);
-  EXPECT_EQ(finished, group.finished.size());
+  encode(Started{.session = "s", .seed = 9, .position = 3, .numerics = "n"}, message);
+  EXPECT_EQ(message.started().session(), "s");
+  EXPECT_EQ(message.started().seed(), 9U);
+  EXPECT_EQ(message.started().position(), 3);
+  EXPECT_EQ(message.started().numerics(), "n");
+  encode(Finished{.sample = 2,
+                  .reason = FinishReason::kTime,
+                  .prompt_values = 4,
+                  .sampled_values = 5,
+                  .position = 9,
+                  .elapsed = std::chrono::milliseconds(1500)},
+         message);
+  EXPECT_FALSE(message.has_started());
+  EXPECT_EQ(message.finished().sample(), 2);
+  EXPECT_EQ(message.finished().reason(), v1::Finished::TIME);
+  EXPECT_EQ(message.finished().usage().prompt_values(), 4);
+  EXPECT_EQ(message.finished().usage().sampled_values(), 5);
+  EXPECT_EQ(message.finished().usage().position(), 9);
+  EXPECT_EQ(message.finished().usage().elapsed().nanos(), 500'000'000);
 }
 
-TEST(GroupMessages, HoldAllOfAGroupInOrder) {
-  std::mt19937 random(17);
-  for (int i = 0; i < 300; ++i) {
-    const int samples = 1 + static_cast<int>(random() % 6);
-    const int top = static_cast<int>(random() % 3);
-    expect_complete(random_group(random, static_cast<int>(random() % 50), samples, top), top > 0);
-  }
-}
-
-TEST(GroupMessages, NoMessageOutgrowsWhatClientsTake) {
-  std::mt19937 random(18);
-  expect_complete(random_group(random, 40000, 3, 20), true);
-  expect_complete(random_group(random, 100000, 64, 0), false);
-}
-
-TEST(GroupMessages, AValueAfterAGapBeginsARun) {
-  StreamGroup group;
-  group.values = {{.sample = 0, .value = 1, .position = 5},
-                  {.sample = 0, .value = 2, .position = 6},
-                  {.sample = 0, .value = 3, .position = 9}};
-  GroupMessages messages;
-  messages.start(group, false);
+TEST(Encode, ValuesForgetTheMessageBefore) {
+  const std::vector<ValueRun> two(2,
+                                  {.sample = 1, .position = 5, .values = {7}, .log_probs = {-1}});
+  const std::vector<ValueRun> one = {{.sample = 0,
+                                      .position = 6,
+                                      .values = {8, 9},
+                                      .log_probs = {-1, -2},
+                                      .top_counts = {2, 0},
+                                      .top = {{8, -1}, {3, -4}},
+                                      .text = "ab"}};
   v1::GenerateResponse message;
-  ASSERT_TRUE(messages.next(message));
-  ASSERT_EQ(message.values().runs_size(), 2);
-  EXPECT_EQ(message.values().runs(0).values_size(), 2);
-  EXPECT_EQ(message.values().runs(1).position(), 9);
-  EXPECT_FALSE(messages.next(message));
+  encode(SampledValues{two}, message);
+  EXPECT_EQ(message.values().runs_size(), 2);
+  EXPECT_EQ(message.values().runs(1).top_log_probs_size(), 0);
+  encode(SampledValues{one}, message);
+  ASSERT_EQ(message.values().runs_size(), 1);
+  const v1::ValueRun& run = message.values().runs(0);
+  EXPECT_EQ(run.sample(), 0);
+  EXPECT_EQ(run.position(), 6);
+  EXPECT_THAT(run.values(), ElementsAre(8, 9));
+  EXPECT_THAT(run.log_probs(), ElementsAre(-1, -2));
+  EXPECT_EQ(run.text(), "ab");
+  ASSERT_EQ(run.top_log_probs_size(), 2);
+  ASSERT_EQ(run.top_log_probs(0).top_size(), 2);
+  EXPECT_EQ(run.top_log_probs(0).top(1).value(), 3);
+  EXPECT_EQ(run.top_log_probs(0).top(1).log_prob(), -4);
+  EXPECT_EQ(run.top_log_probs(1).top_size(), 0);
 }
 
-TEST(TotalOf, CountsBitsPerValue) {
-  const v1::ScoreTotal total = total_of(4, -4 * std::log(2.0) * 3, "n");
-  EXPECT_NEAR(total.bits_per_dim(), 3.0, 1e-12);
-  EXPECT_EQ(total.values(), 4);
-  EXPECT_EQ(total.numerics(), "n");
-  EXPECT_EQ(total_of(0, 0, "n").bits_per_dim(), 0.0);
+TEST(Encode, NoMessageOutgrowsWhatClientsTake) {
+  const auto tokenizer = Tokenizer::of_bytes();
+  StreamGroup group;
+  for (int i = 0; i < 100000; ++i) {
+    group.values.push_back({.sample = i % 64,
+                            .value = 65,
+                            .position = (int64_t{1} << 62) + i / 64,
+                            .log_prob = -1,
+                            .top_count = i % 21});
+    group.top.insert(group.top.end(), i % 21, {.value = -1, .log_prob = -1});
+  }
+  GroupEvents events(tokenizer, true);
+  events.start(group);
+  v1::GenerateResponse message;
+  int messages = 0;
+  while (const auto event = events.next()) {
+    encode(*event, message);
+    EXPECT_LE(message.ByteSizeLong(), GroupEvents::kEventTarget + 1024);
+    ++messages;
+  }
+  EXPECT_GT(messages, 10);
+}
+
+TEST(Encode, AScoreIsChunksAndATotal) {
+  v1::ScoreResponse message;
+  const std::vector<float> log_probs = {-1, -2};
+  encode(ScoredValues{.position = 3, .log_probs = log_probs}, message);
+  EXPECT_EQ(message.chunk().position(), 3);
+  EXPECT_THAT(message.chunk().log_probs(), ElementsAre(-1, -2));
+  encode(ScoredValues{.position = 5, .log_probs = {}}, message);
+  EXPECT_EQ(message.chunk().log_probs_size(), 0);
+  encode(ScoreTotal{.values = 4, .log_prob = -4 * std::log(2.0) * 3, .numerics = "n"}, message);
+  EXPECT_NEAR(message.total().bits_per_dim(), 3.0, 1e-12);
+  EXPECT_EQ(message.total().values(), 4);
+  EXPECT_EQ(message.total().numerics(), "n");
+  encode(ScoreTotal{.values = 0, .log_prob = 0, .numerics = "n"}, message);
+  EXPECT_EQ(message.total().bits_per_dim(), 0.0);
 }
 
 TEST(SessionMessage, SaysWhatIsKnown) {
@@ -230,12 +219,13 @@ TEST(SessionMessage, SaysWhatIsKnown) {
                          .state = SessionState::kGenerating,
                          .position = 7,
                          .idle = std::chrono::milliseconds(1500)};
-  const v1::Session message = session_message(info, {"m"}, 99);
+  const ServedModel model = served_fake("m");
+  const v1::Session message = session_message(info, model);
   EXPECT_EQ(message.id(), "a");
   EXPECT_EQ(message.model(), "m");
   EXPECT_EQ(message.position(), 7);
   EXPECT_EQ(message.state(), v1::Session::GENERATING);
-  EXPECT_EQ(message.state_bytes(), 99);
+  EXPECT_EQ(message.state_bytes(), model.engine->state_bytes());
   EXPECT_EQ(message.idle().seconds(), 1);
   EXPECT_EQ(message.idle().nanos(), 500'000'000);
 }

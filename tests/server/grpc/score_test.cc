@@ -190,6 +190,10 @@ TEST(Score, ACallerWhoSendsNothingMoreIsEnded) {
   ASSERT_TRUE(stream->Write(score_request({1, 2, 3})));
   v1::ScoreResponse response;
   ASSERT_TRUE(stream->Read(&response));
+  EXPECT_TRUE(eventually([&] {
+    test.server.tend();
+    return test.server.active_streams() == 0;
+  }));
   EXPECT_FALSE(stream->Read(&response));
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);

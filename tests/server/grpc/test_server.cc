@@ -8,50 +8,13 @@
 #include <thread>
 
 #include "base/utf8.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "models/make_model.h"
-#include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
 namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(30);
 
-// Engines ask the machine's clock; it must outlive all of them.
-const Clock& real_clock() {
-  static const Clock kClock;
-  return kClock;
-}
-
 }  // namespace
-
-ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& options,
-                          const ModelLimits& limits) {
-  const Bundle bundle = random_bundle(spec, seed);
-  ServedModel served;
-  served.name = spec.name;
-  auto backend = make_cpu_backend({.isa = {}, .threads = 1});
-  EXPECT_TRUE(backend.ok());
-  served.tokenizer = bundle.tokenizer;
-  served.backend = std::move(*backend);
-  auto model = make_model(bundle, *served.backend, limits);
-  EXPECT_TRUE(model.ok());
-  served.engine = std::make_unique<Engine>(std::move(*model), options, real_clock());
-  served.info = describe_model(served.name, bundle, *served.engine);
-  return served;
-}
-
-ServedModel served_fake(const std::string& name, std::function<void()> on_submit,
-                        const EngineOptions& options, const ModelLimits& limits, const Spec& spec) {
-  auto model = std::make_unique<FakeModel>(spec, limits);
-  model->on_submit = std::move(on_submit);
-  ServedModel served;
-  served.name = name;
-  served.engine = std::make_unique<Engine>(std::move(model), options, real_clock());
-  served.info.set_name(name);
-  served.info.set_state_bytes(spec.state_bytes());
-  return served;
-}
 
 void Generated::take(const v1::GenerateResponse& response) {
   switch (response.event_case()) {
@@ -240,15 +203,6 @@ RawOutcome TestServer::call_raw(const std::string& method, const std::string& by
 grpc::ByteBuffer bytes_of(const std::string& text) {
   const grpc::Slice slice(text);
   return {&slice, 1};
-}
-
-bool eventually(const std::function<bool()>& holds) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
 }
 
 std::string trailing_of(const grpc::ClientContext& context, const std::string& key) {

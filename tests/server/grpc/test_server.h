@@ -3,34 +3,21 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
 #include "runnel/v1/sessions.grpc.pb.h"
 #include "server/grpc/server.h"
 #include "tests/engine/fake_model.h"
+#include "tests/server/test_models.h"
 
 namespace runnel {
-
-// What a test's model may hold and do at once.
-inline constexpr ModelLimits kTestLimits = {.slots = 8, .rows = 8, .values = 32, .steps = 1};
-
-// Random weights on the CPU backend.
-ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& options = {},
-                          const ModelLimits& limits = kTestLimits);
-
-// A model without arithmetic, that calls `on_submit` before every step.
-ServedModel served_fake(const std::string& name, std::function<void()> on_submit = {},
-                        const EngineOptions& options = {}, const ModelLimits& limits = kTestLimits,
-                        const Spec& spec = fake_spec());
 
 // All that came of one Generate call, checked as it comes: Started first, positions without gaps,
 // nothing after Finished.
@@ -96,9 +83,6 @@ class TestServer {
   std::unique_ptr<v1::Models::Stub> models;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 };
-
-// Waits, at most ten seconds, until `holds`.
-bool eventually(const std::function<bool()>& holds);
 
 grpc::ByteBuffer bytes_of(const std::string& text);
 

@@ -1,0 +1,178 @@
+#include "server/call.h"
+
+#include <utility>
+
+namespace runnel {
+
+Call::Call(ServerState& state, CallOrigin origin, CallSink& sink)
+    : state_(state), origin_(std::move(origin)), sink_(sink) {}
+
+// --- Ends ---
+
+void Call::end(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!ending_) ending_ = status;
+  }
+  resume();
+}
+
+// The engine has long ended the stream of a reader who takes nothing; what is left of the call is
+// an event that never goes out. A caller who sends nothing holds a state.
+void Call::tend(TimePoint now) {
+  {
+    std::lock_guard lock(mutex_);
+    if (writing_since_ && now - *writing_since_ >= 2 * state_.stall_timeout) sink_.cut_off();
+    if (!reading_since_ || now - *reading_since_ < state_.stall_timeout || over_) return;
+    over_ = {Code::kAborted, "no chunk came for too long; send the next one sooner, or half-close"};
+  }
+  resume();
+}
+
+void Call::fail(const Status& status) {
+  stop(status);
+  resume();
+}
+
+// The call is over with `status`, unless it is already; the client is yet to be told.
+void Call::stop(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!over_) over_ = status;
+  }
+  release();
+}
+
+void Call::finish(const Status& status) {
+  // The state is on its way back before the client hears of the end: whoever calls next has it.
+  stop(status);
+  log_end(status);
+  sink_.finish(status);
+}
+
+std::optional<Status> Call::over() const {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+std::optional<Status> Call::ending() const {
+  std::lock_guard lock(mutex_);
+  return ending_;
+}
+
+void Call::on_end(std::function<void()> release) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!over_) {
+      release_ = std::move(release);
+      return;
+    }
+  }
+  release();
+}
+
+void Call::release() {
+  std::function<void()> release;
+  {
+    std::lock_guard lock(mutex_);
+    release.swap(release_);
+  }
+  if (release) release();
+}
+
+// --- Turns ---
+
+void Call::resume() {
+  if (take_turn()) pump();
+}
+
+void Call::wake() {
+  if (take_turn()) state_.writer.post<&Call::pump>(shared_from_this());
+}
+
+std::function<void()> Call::waker() {
+  return [weak = weak_from_this()] {
+    if (const auto call = weak.lock()) call->wake();
+  };
+}
+
+// True when the turn is now the caller's; otherwise whoever has it looks again.
+bool Call::take_turn() {
+  std::lock_guard lock(mutex_);
+  word_left_ = true;
+  return !std::exchange(turn_taken_, true);
+}
+
+// False when word was left meanwhile: the turn goes on.
+bool Call::give_turn_back() {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(word_left_, false)) return false;
+  turn_taken_ = false;
+  return true;
+}
+
+// With the turn: until an event is with the sink, the call has ended, or nothing is due. After its
+// end the turn is never given back.
+void Call::pump() {
+  const auto self = shared_from_this();  // the door may leave as soon as it has an event
+  do {
+    if (const auto status = over()) return finish(*status);
+    const Step step = next();
+    if (std::holds_alternative<Writing>(step)) return;
+    if (const auto* status = std::get_if<Status>(&step)) return finish(*status);
+  } while (!give_turn_back());
+}
+
+void Call::begin_write() {
+  answered_ = true;
+  std::lock_guard lock(mutex_);
+  writing_since_ = std::chrono::steady_clock::now();
+}
+
+void Call::written(bool ok) {
+  {
+    std::lock_guard lock(mutex_);
+    writing_since_.reset();
+  }
+  if (!ok) stop({Code::kCancelled, "the call was cancelled"});
+  pump();
+}
+
+void Call::begin_read() {
+  std::lock_guard lock(mutex_);
+  reading_since_ = std::chrono::steady_clock::now();
+}
+
+bool Call::end_read() {
+  std::lock_guard lock(mutex_);
+  reading_since_.reset();
+  return !over_;
+}
+
+// --- Log ---
+
+void Call::set_model(std::shared_ptr<const ServedModel> model) {
+  std::lock_guard lock(mutex_);
+  model_ = std::move(model);
+}
+
+std::shared_ptr<const ServedModel> Call::model() const {
+  std::lock_guard lock(mutex_);
+  return model_;
+}
+
+void Call::log_end(const Status& status) const {
+  const auto served = model();
+  const std::string name = served == nullptr ? "" : served->name;
+  const std::string code = code_name(status.code());
+  if (status.ok() || status.code() == Code::kCancelled) {
+    state_.log.debug("end",
+                     {{"rpc", origin_.rpc}, {"model", name}, {"code", code}, {"values", values_}});
+    return;
+  }
+  state_.log.info(
+      answered_ ? "failed" : "refused",
+      {{"rpc", origin_.rpc}, {"model", name}, {"code", code}, {"message", status.message()}});
+}
+
+}  // namespace runnel

@@ -1,0 +1,138 @@
+// One streaming call, whichever door it came through. The door decodes what arrives, encodes the
+// events that the call writes to its sink, and moves bytes; all else is here and in the subclasses:
+// whose turn it is, time limits, cancellation, the entry among the live calls, the lines in the
+// log.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/caller.h"
+#include "server/live_calls.h"
+#include "server/served_models.h"
+#include "server/server_state.h"
+
+namespace runnel {
+
+// What a door knows of a call before it has read any of it.
+struct CallOrigin {
+  const char* rpc;  // as the log names it: "Generate"
+  std::string peer;
+  Caller caller;
+};
+
+// The door's end of a call. It lives until Call::leave(). One thread at a time writes and finishes,
+// and neither may block.
+class CallSink {
+ public:
+  virtual ~CallSink() = default;
+  // Tells the client how the call ended. Nothing follows.
+  virtual void finish(const Status& status) = 0;
+  // The client has not taken an event for too long: gives the event up, so that
+  // Call::written(false) comes soon. Must not call the call.
+  virtual void cut_off() = 0;
+};
+
+// Threads meet here: the scheduler's, the writer's, the door's. At most one of them at a time has
+// the turn, and only it takes from the engine, writes and finishes. Whoever comes meanwhile leaves
+// word and goes on.
+class Call : public LiveCall, public std::enable_shared_from_this<Call> {
+ public:
+  // --- The door's side ---
+
+  // Ends the call at once, because of what the client sent.
+  void refuse(const Status& status) { fail(status); }
+  // The event that the sink was given has gone out; false: it never will.
+  void written(bool ok);
+  // The client has gone.
+  void cancel() { fail({Code::kCancelled, "the call was cancelled"}); }
+  // Last: the sink is not used any more.
+  void leave() { state_.calls.leave(shared_from_this()); }
+
+  const Caller& caller() const { return origin_.caller; }
+
+  // --- LiveCall ---
+
+  void end(const Status& status) override;
+  void tend(TimePoint now) override;
+
+ protected:
+  // What a turn has come to: nothing to do before resume() or wake(); an event is with the sink;
+  // the call ends.
+  struct Waiting {};
+  struct Writing {};
+  using Step = std::variant<Waiting, Writing, Status>;
+
+  // `state` outlives all but the call's last moments, after leave().
+  Call(ServerState& state, CallOrigin origin, CallSink& sink);
+  // Makes it one of the live calls; first of all.
+  void enter() { state_.calls.enter(shared_from_this()); }
+
+  // Does what is due, with the turn. Before it gives an event to the sink it calls begin_write(),
+  // and after that it touches nothing: written() may come on another thread.
+  virtual Step next() = 0;
+
+  void begin_write();
+  // The client is to send something, and has Call's time limit to do so; until it has.
+  void begin_read();
+  // What the client was to send has come. False: the call has ended meanwhile.
+  bool end_read();
+
+  // `release` makes the engine let go of this call. It is called once, from any thread: when the
+  // call ends or by release(); at once where the call has ended.
+  void on_end(std::function<void()> release);
+  void release();
+  void set_model(std::shared_ptr<const ServedModel> model);
+  std::shared_ptr<const ServedModel> model() const;  // null before set_model()
+
+  // Something may be due. resume() does it now, unless another thread has the turn; wake() leaves
+  // it to the writer, because the scheduler's thread must not be held up.
+  void resume();
+  void wake();
+  // wake(), for whoever may outlive the call.
+  std::function<void()> waker();
+
+  // What end() has been given, if it has been called.
+  std::optional<Status> ending() const;
+  // Counts values for the log; with the turn.
+  void count_values(int64_t values) { values_ += values; }
+
+  ServerState& state_;
+  const CallOrigin origin_;
+  mutable std::mutex mutex_;  // of what several threads touch, here and in subclasses
+
+ private:
+  void fail(const Status& status);
+  void stop(const Status& status);
+  std::optional<Status> over() const;
+  bool take_turn();
+  bool give_turn_back();
+  void pump();
+  void finish(const Status& status);
+  void log_end(const Status& status) const;
+
+  CallSink& sink_;
+
+  // With the turn.
+  int64_t values_ = 0;     // given to the sink
+  bool answered_ = false;  // an event has been
+
+  // With mutex_ held.
+  std::shared_ptr<const ServedModel> model_;
+  bool turn_taken_ = false;
+  bool word_left_ = false;
+  std::optional<Status> over_;    // ends at once with this, or has ended
+  std::optional<Status> ending_;  // ends with this after what is under way
+  std::function<void()> release_;
+  std::optional<TimePoint> writing_since_;  // the sink has an event
+  std::optional<TimePoint> reading_since_;  // the client is to send something
+};
+
+}  // namespace runnel

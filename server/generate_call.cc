@@ -1,0 +1,74 @@
+#include "server/generate_call.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace runnel {
+
+GenerateCall::GenerateCall(ServerState& state, CallOrigin origin, GenerateSink& sink)
+    : Call(state, std::move(origin), sink), sink_(sink) {}
+
+std::shared_ptr<GenerateCall> GenerateCall::make(ServerState& state, CallOrigin origin,
+                                                 GenerateSink& sink) {
+  std::shared_ptr<GenerateCall> call(new GenerateCall(state, std::move(origin), sink));
+  call->enter();
+  return call;
+}
+
+void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
+  Engine& engine = *model->engine;
+  request.owner = caller().name;
+  // The stream's memory is allocated before the engine has looked at the request.
+  const int top = std::clamp(request.top_log_probs, 0, kMaxTopLogProbs);
+  const auto stream = std::make_shared<TokenStream>(
+      request.delivery, engine.stream_room(request.samples), top, waker());
+  {
+    std::lock_guard lock(mutex_);
+    events_.emplace(model->tokenizer, request.top_log_probs > 0);
+    stream_ = stream;
+  }
+  set_model(std::move(model));
+  on_end([stream] { stream->cancel(); });
+  log_start(request);
+  if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);
+}
+
+// What has been sampled by now still goes out.
+void GenerateCall::end(const Status& status) {
+  Call::end(status);
+  release();
+}
+
+Call::Step GenerateCall::next() {
+  std::shared_ptr<TokenStream> stream;
+  {
+    std::lock_guard lock(mutex_);
+    stream = stream_;
+  }
+  if (stream == nullptr) return Waiting();
+  for (;;) {
+    if (const auto event = events_->next()) {
+      if (const auto* values = std::get_if<SampledValues>(&*event)) {
+        for (const ValueRun& run : values->runs) count_values(std::ssize(run.values));
+      }
+      begin_write();
+      sink_.write(*event);
+      return Writing();
+    }
+    if (group_.end) return group_.end->ok() ? *group_.end : ending().value_or(*group_.end);
+    if (!stream->take(group_)) return Waiting();
+    events_->start(group_);
+  }
+}
+
+void GenerateCall::log_start(const GenerateRequest& request) const {
+  if (!state_.log.wants_debug()) return;
+  state_.log.debug("call", {{"rpc", origin_.rpc},
+                            {"peer", origin_.peer},
+                            {"model", model()->name},
+                            {"session", request.session.value_or("")},
+                            {"request_id", request.request_id},
+                            {"samples", int64_t{request.samples}}});
+}
+
+}  // namespace runnel

@@ -1,0 +1,59 @@
+#include "tests/server/test_models.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "models/make_model.h"
+#include "tests/models/bundle/bundle_writer.h"
+
+namespace runnel {
+namespace {
+
+// Engines ask the machine's clock; it must outlive all of them.
+const Clock& real_clock() {
+  static const Clock kClock;
+  return kClock;
+}
+
+}  // namespace
+
+ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& options,
+                          const ModelLimits& limits) {
+  const Bundle bundle = random_bundle(spec, seed);
+  ServedModel served;
+  served.name = spec.name;
+  auto backend = make_cpu_backend({.isa = {}, .threads = 1});
+  EXPECT_TRUE(backend.ok());
+  served.tokenizer = bundle.tokenizer;
+  served.backend = std::move(*backend);
+  auto model = make_model(bundle, *served.backend, limits);
+  EXPECT_TRUE(model.ok());
+  served.engine = std::make_unique<Engine>(std::move(*model), options, real_clock());
+  served.weight_digest = bundle.weight_digest;
+  return served;
+}
+
+ServedModel served_fake(const std::string& name, std::function<void()> on_submit,
+                        const EngineOptions& options, const ModelLimits& limits, const Spec& spec) {
+  auto model = std::make_unique<FakeModel>(spec, limits);
+  model->on_submit = std::move(on_submit);
+  ServedModel served;
+  served.name = name;
+  served.engine = std::make_unique<Engine>(std::move(model), options, real_clock());
+  return served;
+}
+
+bool eventually(const std::function<bool()>& holds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace runnel
