@@ -1,15 +1,19 @@
-// The models that this server serves, by name, and whether it serves yet.
+// The models that this server serves, by name. They come and go while calls run: whoever finds a
+// model keeps it alive, and a model whose last keeper has let go ends on a thread of its own.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/status.h"
 #include "engine/caller.h"
 #include "engine/engine.h"
 #include "models/text/tokenizer.h"
+#include "server/task_thread.h"
 
 namespace runnel {
 
@@ -25,13 +29,28 @@ struct ServedModel {
   std::unique_ptr<Engine> engine;
 };
 
+// Any thread may call any function; none waits for a call, a step or another model.
 class ServedModels {
  public:
   using ByName = std::map<std::string, std::shared_ptr<const ServedModel>>;
 
-  // Before open(). ALREADY_EXISTS when there is one of that name.
+  ServedModels() = default;
+  ServedModels(const ServedModels&) = delete;
+  ServedModels& operator=(const ServedModels&) = delete;
+  // Retires every model and waits until all have ended. No call may run any more: one that still
+  // keeps a model after a minute stops the process.
+  ~ServedModels();
+
+  // ALREADY_EXISTS when there is one of that name.
   Status add(ServedModel model);
-  // From here calls find what was added.
+  // Takes a model in the place of the one of its name: new calls get it, those that run on the old
+  // one go on. NOT_FOUND when there is none of that name.
+  Status replace(ServedModel model);
+  // Takes a model away: new calls do not find it, those that run on it go on to their end. Its
+  // sessions end with the last of them. NOT_FOUND when there is none of that name.
+  Status retire(const std::string& name);
+
+  // From here calls find models.
   void open() { open_.store(true, std::memory_order_release); }
   bool is_open() const { return open_.load(std::memory_order_acquire); }
 
@@ -44,14 +63,24 @@ class ServedModels {
   // UNAVAILABLE before open().
   Status ready() const;
 
-  // Before open() only for whoever adds.
-  const ByName& all() const { return models_; }
+  // Those of now; they do not change.
+  std::shared_ptr<const ByName> all() const { return models_.load(); }
   // Those that the caller may use.
   ByName all_for(const Caller& caller) const;
 
  private:
-  ByName models_;  // does not change after open()
+  struct Living;
+
+  std::shared_ptr<const ServedModel> keep(ServedModel model);
+
+  std::mutex changing_;  // one change of models_ at a time
+  std::atomic<std::shared_ptr<const ByName>> models_{std::make_shared<const ByName>()};
   std::atomic<bool> open_{false};
+
+  std::mutex living_mutex_;
+  std::condition_variable ended_;
+  int living_ = 0;     // models that have not ended
+  TaskThread reaper_;  // ends models, because that waits for a step
 };
 
 }  // namespace runnel

@@ -85,8 +85,6 @@ Status Server::start() {
   return {};
 }
 
-Status Server::add(ServedModel model) { return state_.models.add(std::move(model)); }
-
 void Server::ready() {
   state_.models.open();
   set_serving(*server_, true);
@@ -102,7 +100,8 @@ void Server::drain(Duration grace) {
                       {"grace_ms", int64_t{grace / std::chrono::milliseconds(1)}}});
   state_.draining.store(true, std::memory_order_release);
   server_->GetHealthCheckService()->Shutdown();
-  for (const auto& [name, model] : state_.models.all()) model->engine->drain();
+  const auto models = state_.models.all();
+  for (const auto& [name, model] : *models) model->engine->drain();
   if (!state_.calls.wait_until_none(grace)) {
     const Status status(Code::kUnavailable,
                         "the server is shutting down and the call had not ended in time; go on "

@@ -25,7 +25,8 @@ struct ServerOptions {
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
 };
 
-// start(), then add() for each model, then ready(); drain() at the end. One thread does that.
+// start(), then models().add() for each model, then ready(); drain() at the end. One thread does
+// that.
 class Server {
  public:
   // `log` outlives the server.
@@ -41,9 +42,8 @@ class Server {
   // Where clients find it: the address with the port that the system chose where it was 0.
   const std::string& address() const { return address_; }
 
-  // Before ready(). ALREADY_EXISTS when there is a model of that name.
-  Status add(ServedModel model);
-  const ServedModels& models() const { return state_.models; }
+  // Models may be added, replaced and retired at any time.
+  ServedModels& models() { return state_.models; }
   // From here it serves, and health says so.
   void ready();
 

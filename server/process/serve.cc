@@ -24,8 +24,8 @@ ServerOptions server_options(const ServerConfig& config) {
           .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs)};
 }
 
-void log_capacity(const Server& server, const EventLog& log) {
-  for (const auto& [name, model] : server.models().all()) {
+void log_capacity(const ServedModels::ByName& models, const EventLog& log) {
+  for (const auto& [name, model] : models) {
     const Engine& engine = *model->engine;
     const int64_t sessions = engine.stats().sessions;
     log.info("model", {{"model", name},
@@ -60,13 +60,14 @@ int serve(const ServerConfig& config, const ModelFactory& make_model, const Even
     log.info("load", {{"path", model.path}});
     Result<ServedModel> loaded = load_model(model, config, make_model, clock);
     if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
-    if (Status s = server.add(std::move(*loaded)); !s.ok()) return failed(log, kExitUsage, s);
+    if (Status s = server.models().add(std::move(*loaded)); !s.ok())
+      return failed(log, kExitUsage, s);
   }
   if (!stop.raised()) {
     server.ready();
-    log_capacity(server, log);
-    log.info("ready",
-             {{"models", int64_t(server.models().all().size())}, {"address", server.address()}});
+    const auto models = server.models().all();
+    log_capacity(*models, log);
+    log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
   }
   int signal = 0;
   while (signal == 0) {

@@ -3,6 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "tests/server/test_models.h"
 
 namespace runnel {
@@ -36,6 +43,106 @@ TEST(ServedModels, AModelThatACallerMayNotUseIsNotThere) {
   EXPECT_EQ((*models.find(caller, ""))->name, "b");
   EXPECT_EQ(models.all_for(caller).size(), 1U);
   EXPECT_THAT(models.find({}, "").status().message(), HasSubstr("name one of 'a', 'b'"));
+}
+
+// Notes when the model that holds it is gone.
+struct Trace {
+  std::shared_ptr<int> held = std::make_shared<int>();
+  std::weak_ptr<int> seen = held;
+
+  // A model that does `step` before each of its steps.
+  ServedModel model(const std::string& name, const std::function<void()>& step = {}) {
+    return served_fake(name, [held = std::exchange(held, nullptr), step] {
+      if (step) step();
+    });
+  }
+  bool gone() const { return seen.expired(); }
+};
+
+TEST(ServedModels, ARetiredModelIsNotFoundAndEndsWithItsLastKeeper) {
+  ServedModels models;
+  Trace a;
+  EXPECT_TRUE(models.add(a.model("a")).ok());
+  EXPECT_TRUE(models.add(served_fake("b")).ok());
+  models.open();
+  auto kept = *models.find({}, "a");
+  EXPECT_TRUE(models.retire("a").ok());
+  EXPECT_EQ(models.find({}, "a").status().message(), "no model 'a'; this server has 'b'");
+  EXPECT_EQ(models.retire("a").code(), Code::kNotFound);
+  EXPECT_EQ((*models.find({}, ""))->name, "b");
+  EXPECT_FALSE(a.gone());
+  EXPECT_TRUE(kept->engine->stats().sessions_free == 8);
+  kept.reset();
+  EXPECT_TRUE(eventually([&] { return a.gone(); }));
+}
+
+TEST(ServedModels, AReplacedModelGoesOnForItsKeepers) {
+  ServedModels models;
+  Trace old;
+  EXPECT_EQ(models.replace(served_fake("a")).code(), Code::kNotFound);
+  EXPECT_TRUE(models.add(old.model("a")).ok());
+  models.open();
+  auto kept = *models.find({}, "a");
+  EXPECT_TRUE(models.replace(served_fake("a")).ok());
+  EXPECT_NE(*models.find({}, "a"), kept);
+  EXPECT_FALSE(old.gone());
+  kept.reset();
+  EXPECT_TRUE(eventually([&] { return old.gone(); }));
+}
+
+TEST(ServedModels, RetiringDoesNotWaitForTheStepThatRuns) {
+  std::atomic<bool> in_step{false};
+  std::atomic<bool> go{false};
+  Trace slow;
+  ServedModels models;
+  EXPECT_TRUE(models
+                  .add(slow.model("slow",
+                                  [&] {
+                                    in_step = true;
+                                    go.wait(false);
+                                  }))
+                  .ok());
+  models.open();
+  GenerateRequest request;
+  request.prompt = {1, 2};
+  request.max_values = 1;
+  {
+    const auto model = *models.find({}, "slow");
+    const auto stream =
+        std::make_shared<TokenStream>(Delivery(), model->engine->stream_room(1), 0, [] {});
+    EXPECT_TRUE(model->engine->generate(request, stream).ok());
+    ASSERT_TRUE(eventually([&] { return in_step.load(); }));
+    EXPECT_TRUE(models.retire("slow").ok());
+  }
+  EXPECT_FALSE(slow.gone()) << "its engine ends elsewhere, after the step";
+  go = true;
+  go.notify_all();
+  EXPECT_TRUE(eventually([&] { return slow.gone(); }));
+}
+
+TEST(ServedModels, ComeAndGoWhileOthersLookForThem) {
+  ServedModels models;
+  EXPECT_TRUE(models.add(served_fake("stays")).ok());
+  models.open();
+  std::vector<Trace> traces(50);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> finders;
+  for (int t = 0; t < 3; ++t) {
+    finders.emplace_back([&] {
+      while (!stop) {
+        EXPECT_TRUE(models.find({}, "stays").ok());
+        const auto found = models.find({}, "comes");
+        if (found.ok()) EXPECT_EQ((*found)->engine->stats().sessions, 8);
+      }
+    });
+  }
+  for (Trace& trace : traces) {
+    EXPECT_TRUE(models.add(trace.model("comes")).ok());
+    EXPECT_TRUE(models.retire("comes").ok());
+  }
+  stop = true;
+  for (std::thread& finder : finders) finder.join();
+  for (const Trace& trace : traces) EXPECT_TRUE(eventually([&] { return trace.gone(); }));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(Health, IsNotServingUntilReadyAndAgainWhenDraining) {
     EXPECT_EQ(check(test, name), Health::NOT_SERVING) << name;
   }
   EXPECT_EQ(check(test, "other"), Health::SERVICE_UNKNOWN);
-  ASSERT_TRUE(test.server.add(served_bundle(small_symbol_spec(), 1)).ok());
+  ASSERT_TRUE(test.server.models().add(served_bundle(small_symbol_spec(), 1)).ok());
   EXPECT_EQ(check(test, ""), Health::NOT_SERVING);
   test.server.ready();
   for (const char* name : {"", "runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models"}) {
@@ -142,7 +142,7 @@ TEST(Server, MayBeMadeAndEndedWithoutACall) {
   for (int i = 0; i < 5; ++i) {
     Server server(ServerOptions(), log);
     ASSERT_TRUE(server.start().ok());
-    ASSERT_TRUE(server.add(served_fake("fake")).ok());
+    ASSERT_TRUE(server.models().add(served_fake("fake")).ok());
     server.ready();
   }
 }

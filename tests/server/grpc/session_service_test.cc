@@ -122,9 +122,10 @@ TEST(Models, AreDescribedInFull) {
 
 TEST(Models, AreFoundByNameAndOneNeedsNone) {
   TestServer test;
-  ASSERT_TRUE(test.server.add(served_bundle(small_image_spec(), 1)).ok());
-  ASSERT_TRUE(test.server.add(served_bundle(small_symbol_spec(), 1)).ok());
-  EXPECT_EQ(test.server.add(served_bundle(small_symbol_spec(), 2)).code(), Code::kAlreadyExists);
+  ASSERT_TRUE(test.server.models().add(served_bundle(small_image_spec(), 1)).ok());
+  ASSERT_TRUE(test.server.models().add(served_bundle(small_symbol_spec(), 1)).ok());
+  EXPECT_EQ(test.server.models().add(served_bundle(small_symbol_spec(), 2)).code(),
+            Code::kAlreadyExists);
   test.server.ready();
   const auto get = [&](const std::string& name, v1::ModelInfo& info) {
     grpc::ClientContext context;

@@ -69,7 +69,7 @@ TestServer::TestServer(ServerOptions options) : server(std::move(options), log) 
 }
 
 TestServer::TestServer(ServedModel model, ServerOptions options) : TestServer(std::move(options)) {
-  EXPECT_TRUE(server.add(std::move(model)).ok());
+  EXPECT_TRUE(server.models().add(std::move(model)).ok());
   server.ready();
 }
 
