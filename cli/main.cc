@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <functional>
+#include <memory>
 #include <optional>
 
 #include "cli/bench.h"
@@ -17,8 +19,20 @@
 namespace runnel {
 namespace {
 
+// Makes the models of this process, one at a time. Those on the CPU share one team of threads.
+class ModelMaker {
+ public:
+  Result<LoadedModel> operator()(const Bundle& bundle, const ServerConfig& config,
+                                 const ModelLimits& limits);
+
+ private:
+  Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config);
+
+  std::shared_ptr<CpuThreads> threads_;  // null until a model needs them
+};
+
 // auto is the GPU where there is one, and where something is asked for that only a GPU does.
-Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config) {
+Result<std::unique_ptr<Backend>> ModelMaker::make_backend(const ServerConfig& config) {
   if (config.backend != "cpu") {
     const CudaOptions options = {.library = config.kernels == "cublas",
                                  .replay = config.state == "replay",
@@ -32,8 +46,13 @@ Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config) {
     }
     if (config.backend == "cuda" || !absent) return gpu;
   }
+  if (threads_ == nullptr) {
+    auto threads = make_cpu_threads(static_cast<int>(config.threads));
+    if (!threads.ok()) return threads.status();
+    threads_ = std::move(*threads);
+  }
   CpuOptions options;
-  options.threads = static_cast<int>(config.threads);
+  options.shared = threads_;
   if (config.isa != "auto") {
     const Result<Isa> isa = parse_isa(config.isa);
     if (!isa.ok()) return isa.status();
@@ -42,8 +61,8 @@ Result<std::unique_ptr<Backend>> make_backend(const ServerConfig& config) {
   return make_cpu_backend(options);
 }
 
-Result<LoadedModel> load_on_device(const Bundle& bundle, const ServerConfig& config,
-                                   const ModelLimits& limits) {
+Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerConfig& config,
+                                           const ModelLimits& limits) {
   Result<std::unique_ptr<Backend>> backend = make_backend(config);
   if (!backend.ok()) return backend.status();
   LoadedModel loaded;
@@ -57,7 +76,7 @@ Result<LoadedModel> load_on_device(const Bundle& bundle, const ServerConfig& con
   return loaded;
 }
 
-int run_serve(const ServerConfig& config) {
+int run_serve(const ServerConfig& config, const ModelFactory& load_on_device) {
   // A peer that hangs up is an error of its call; a log that nobody reads any more is none at all.
   std::signal(SIGPIPE, SIG_IGN);
   // What clients send wrong is told to them: the library's own lines would only fill the log.
@@ -72,7 +91,10 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("runnel ") + RUNNEL_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;
-  add_serve_command(app, exit_code, run_serve);
+  ModelMaker maker;
+  const ModelFactory load_on_device = std::ref(maker);
+  add_serve_command(app, exit_code,
+                    [&](const ServerConfig& config) { return run_serve(config, load_on_device); });
   add_client_commands(app, exit_code);
   add_bench(app, exit_code, load_on_device);
   try {

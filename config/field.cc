@@ -39,7 +39,7 @@ Field threads_field() {
   field.key = "threads";
   field.flag = "--threads";
   field.kind = FieldKind::kInteger;
-  field.what = "threads of the CPU backend; 0: one per core that the process may use";
+  field.what = "threads that all models on the CPU share; 0: one per core that the process may use";
   field.max = 256;
   field.integer = [](ServerConfig& config, size_t) { return &config.threads; };
   return field;

@@ -10,12 +10,12 @@
 
 #include "base/check.h"
 #include "kernels/checks.h"
+#include "kernels/cpu/cpu_threads.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/phases.h"
 #include "kernels/cpu/sampling.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/philox.h"
 
 namespace runnel {
@@ -77,9 +77,7 @@ class CpuBackend;
 
 // The threads of a backend. Each has a lane: the same operations, with scratch memory of its own.
 struct Team {
-  explicit Team(int threads) : pool(threads) {}
-
-  cpu::ThreadPool pool;
+  std::shared_ptr<CpuThreads> threads;
   cpu::Phases phases;
   std::vector<std::unique_ptr<CpuBackend>> lanes;
 };
@@ -87,9 +85,10 @@ struct Team {
 class CpuBackend final : public Backend {
  public:
   // The backend itself.
-  CpuBackend(Isa isa, int threads) : CpuBackend(isa) {
-    team_ = std::make_unique<Team>(threads);
-    for (int i = 0; i < threads; ++i) {
+  CpuBackend(Isa isa, std::shared_ptr<CpuThreads> threads) : CpuBackend(isa) {
+    team_ = std::make_unique<Team>();
+    team_->threads = std::move(threads);
+    for (int i = 0; i < team_->threads->pool.threads(); ++i) {
       team_->lanes.push_back(std::make_unique<CpuBackend>(isa));
     }
   }
@@ -183,13 +182,15 @@ int runs_of(Rows rows, int threads, int64_t nanoseconds) {
 void CpuBackend::run(Rows rows, int64_t work, const Pass& pass) {
   check(team_ != nullptr, "run: not from within a pass");
   if (rows.count == 0) return;
-  const int threads = team_->pool.threads();
+  const int threads = team_->threads->pool.threads();
   // 50 multiply-adds a nanosecond, half of that for a single input.
   const int64_t nanoseconds = (rows.inputs() + 1) * work / 50;
   const int runs = std::min(runs_of(rows, threads, nanoseconds), rows.count);
+  const bool together = runs <= 1 && threads > 1 && nanoseconds >= kWorthATeam;
+  const cpu::Places::Hold hold(team_->threads->places, runs > 1 || together ? threads : 1);
   if (runs > 1) {
     run_in_parts(rows, runs, pass);
-  } else if (threads > 1 && nanoseconds >= kWorthATeam) {
+  } else if (together) {
     run_together(rows, pass);
   } else {
     pass(*this, 0, rows.count);
@@ -198,9 +199,9 @@ void CpuBackend::run(Rows rows, int64_t work, const Pass& pass) {
 
 void CpuBackend::run_together(Rows rows, const Pass& pass) {
   team_->phases.restart();
-  const int threads = team_->pool.threads();
+  const int threads = team_->threads->pool.threads();
   std::atomic<bool> over = false;
-  team_->pool.for_each(threads, [&](int, int thread) {
+  team_->threads->pool.for_each(threads, [&](int, int thread) {
     if (over.load(std::memory_order_relaxed)) return;  // in the place of a thread that never came
     CpuBackend& lane = *team_->lanes[thread];
     lane.shared_ = &team_->phases;
@@ -221,7 +222,7 @@ void CpuBackend::run_in_parts(Rows rows, int runs, const Pass& pass) {
                             rows.first);
   };
   backwards_ = !backwards_;
-  team_->pool.for_each(runs, [&](int task, int thread) {
+  team_->threads->pool.for_each(runs, [&](int task, int thread) {
     const int index = backwards_ ? runs - 1 - task : task;
     const int begin = begin_of(index);
     const int end = index + 1 == runs ? rows.count : begin_of(index + 1);
@@ -566,12 +567,23 @@ bool isa_available(Isa isa) {
 #endif
 }
 
-Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    return invalid_argument("threads is " + std::to_string(options.threads) +
+Result<std::shared_ptr<CpuThreads>> make_cpu_threads(int threads) {
+  if (threads < 0 || threads > kMaxThreads) {
+    return invalid_argument("threads is " + std::to_string(threads) +
                             "; it must be between 0 (one per core) and " +
                             std::to_string(kMaxThreads));
   }
+  if (threads == 0) threads = std::min(cpu::usable_cores(), kMaxThreads);
+  try {
+    return std::make_shared<CpuThreads>(threads);
+  } catch (const std::system_error& error) {
+    return Status(Code::kResourceExhausted, "cannot start " + std::to_string(threads) +
+                                                " threads (" + error.what() +
+                                                "); ask for fewer threads");
+  }
+}
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   const Isa isa =
       options.isa.value_or(*std::find_if(std::rbegin(kIsas), std::rend(kIsas), isa_available));
   if (!isa_available(isa)) {
@@ -579,15 +591,13 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
                   std::string("this machine does not have the instruction set ") + isa_name(isa) +
                       "; leave isa out for the widest one present, or ask for portable");
   }
-  const int threads =
-      options.threads > 0 ? options.threads : std::min(cpu::usable_cores(), kMaxThreads);
-  try {
-    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(isa, threads));
-  } catch (const std::system_error& error) {
-    return Status(Code::kResourceExhausted, "cannot start " + std::to_string(threads) +
-                                                " threads (" + error.what() +
-                                                "); ask for fewer threads");
+  std::shared_ptr<CpuThreads> threads = options.shared;
+  if (threads == nullptr) {
+    auto own = make_cpu_threads(options.threads);
+    if (!own.ok()) return own.status();
+    threads = std::move(*own);
   }
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(isa, std::move(threads)));
 }
 
 }  // namespace runnel

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "models/begin.h"
@@ -259,7 +262,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>>
     const Isa isa = std::get<0>(GetParam());
     if (!isa_available(isa)) GTEST_SKIP() << "this machine has no " << isa_name(isa);
   }
-  static CpuModel make(int threads) {
+  static CpuModel make(int threads, std::shared_ptr<CpuThreads> shared = nullptr) {
     static const Bundle bundle = [] {
       Spec spec = small_image_spec();
       spec.image.reset();
@@ -273,7 +276,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>>
       return random_bundle(spec, 6);
     }();
     const auto [isa, precision] = GetParam();
-    return make_cpu_model(bundle, {isa, threads},
+    return make_cpu_model(bundle, {isa, threads, std::move(shared)},
                           {.slots = 80, .rows = 80, .values = 256, .steps = 8}, precision);
   }
 
@@ -318,6 +321,26 @@ TEST_P(LargeModelTest, HowThreadsShareTheWorkDoesNotChangeBits) {
     EXPECT_EQ(run(*made.model, 4, 6, 64, 2), alone) << threads;
     EXPECT_EQ(run(*made.model, 70, 80, 64, 4), alone) << threads;
   }
+}
+
+// Each is driven by a thread of its own, as by its scheduler: with batches for one thread and for
+// all.
+TEST_P(LargeModelTest, ModelsThatShareThreadsAtTheSameTimeGiveTheSameBits) {
+  const CpuModel single = make(1);
+  const Generated alone = run(*single.model, 0, 1, 64, 1);
+  const auto threads = make_cpu_threads(3);
+  ASSERT_TRUE(threads.ok());
+  std::vector<std::thread> users;
+  for (int user = 0; user < 3; ++user) {
+    users.emplace_back([&, user] {
+      const CpuModel made = make(0, *threads);
+      for (const int rows : {1, 6, 80, 1}) {
+        EXPECT_EQ(run(*made.model, rows / 2, rows, 64, 1 + user), alone) << rows;
+      }
+    });
+  }
+  for (std::thread& user : users) user.join();
+  EXPECT_EQ(threads->use_count(), 1) << "models that are gone leave the threads alone";
 }
 
 INSTANTIATE_TEST_SUITE_P(, LargeModelTest,

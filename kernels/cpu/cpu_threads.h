@@ -1,0 +1,17 @@
+// Threads that the CPU backends of one process share.
+#pragma once
+
+#include "kernels/cpu/places.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace runnel {
+
+struct CpuThreads {
+  // Throws as ThreadPool does.
+  explicit CpuThreads(int threads) : pool(threads), places(threads) {}
+
+  cpu::ThreadPool pool;  // for whoever holds all places
+  cpu::Places places;    // one for every thread that works
+};
+
+}  // namespace runnel

@@ -1,0 +1,65 @@
+#include "kernels/cpu/places.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace runnel::cpu {
+namespace {
+
+TEST(Places, NeverMoreAreHeldThanThereAre) {
+  constexpr int kPlaces = 3;
+  Places places(kPlaces);
+  std::atomic<int> held{0};
+  std::atomic<int> faults{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        const int count = 1 + (t + i) % kPlaces;
+        const Places::Hold hold(places, count);
+        if (held.fetch_add(count) + count > kPlaces) ++faults;
+        held.fetch_sub(count);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(faults, 0);
+}
+
+TEST(Places, OneEachIsHeldAtTheSameTime) {
+  Places places(2);
+  std::atomic<int> holding{0};
+  const auto meet = [&] {
+    const Places::Hold hold(places, 1);
+    ++holding;
+    while (holding < 2) std::this_thread::yield();
+  };
+  std::thread other(meet);
+  meet();
+  other.join();
+}
+
+// One who asks for all is not kept waiting by others who each need only one.
+TEST(Places, AreGivenInTheOrderInWhichTheyAreAskedFor) {
+  Places places(2);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> ones;
+  for (int t = 0; t < 3; ++t) {
+    ones.emplace_back([&] {
+      while (!stop) {
+        const Places::Hold hold(places, 1);
+      }
+    });
+  }
+  for (int i = 0; i < 200; ++i) {
+    const Places::Hold hold(places, 2);
+  }
+  stop = true;
+  for (std::thread& one : ones) one.join();
+}
+
+}  // namespace
+}  // namespace runnel::cpu
