@@ -12,6 +12,7 @@ std::span<const Limit* const> all_limits() {
       &limits::kTextBytes,      &limits::kMaxValues,       &limits::kMessageBytes,
       &limits::kDeliveryValues, &limits::kDeliveryDelayMs, &limits::kStallTimeoutMs,
       &limits::kIdleTimeoutMs,  &limits::kGraceMs,         &limits::kStreamsPerConnection,
+      &limits::kConnections,    &limits::kNetworkBytes,
   };
   return kAll;
 }

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "engine/refusals.h"
 #include "engine/scheduler.h"
 #include "engine/validate.h"

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "engine/refusals.h"
 
 namespace runnel {

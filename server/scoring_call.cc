@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/refusals.h"
+
 namespace runnel {
 namespace {
 

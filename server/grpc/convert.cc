@@ -232,7 +232,7 @@ v1::ModelInfo model_message(const ServedModel& model) {
   }
   for (const std::string& symbol : spec.symbols) info.add_symbols(symbol);
   info.set_has_begin(spec.begin.has_value());
-  info.set_head(spec.head.kind == HeadKind::kCategorical ? "categorical" : "mixture_of_logistics");
+  info.set_head(head_kind_name(spec.head.kind));
   info.set_has_text(model.tokenizer != nullptr);
   return info;
 }

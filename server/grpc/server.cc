@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
@@ -44,12 +45,6 @@ void set_serving(grpc::Server& server, bool serving) {
   for (const char* name : kServiceNames) health->SetServingStatus(name, serving);
 }
 
-// "127.0.0.1:0" and 5000: "127.0.0.1:5000".
-std::string with_port(const std::string& address, int port) {
-  if (address.starts_with("unix:")) return address;
-  return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
-}
-
 }  // namespace
 
 Server::Server(ServerOptions options, const EventLog& log)
@@ -65,23 +60,30 @@ Server::Server(ServerOptions options, const EventLog& log)
 Server::~Server() { drain(Duration(0)); }
 
 Status Server::start() {
+  Result<ListenSockets> sockets = listen_on(options_.address);
+  if (!sockets.ok()) return sockets.status();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   set_connection_arguments(builder, options_);
+  // What messages hold on their way. Beyond it, the library ends calls with RESOURCE_EXHAUSTED.
+  grpc::ResourceQuota quota;
+  quota.Resize(static_cast<size_t>(options_.network_bytes));
+  builder.SetResourceQuota(quota);
   for (const auto& service : services_) builder.RegisterService(service.get());
-  int port = 0;
-  builder.AddListeningPort(options_.address, grpc::InsecureServerCredentials(), &port);
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      Type::FROM_FD, grpc::InsecureServerCredentials());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port == 0) {
-    server_.reset();
-    return {Code::kFailedPrecondition,
-            "cannot listen on " + options_.address +
-                ": another process has the port, or the address is not of this machine; choose "
-                "another one with --address"};
-  }
+  check(server_ != nullptr, "a server without a port starts");
   set_serving(*server_, false);
-  address_ = with_port(options_.address, port);
+  listener_ =
+      std::make_unique<Listener>(std::move(*sockets), static_cast<int>(options_.connections), log_);
+  listener_->start([this](int socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket;
+    acceptor_->HandleNewConnection(&connection);
+  });
   return {};
 }
 
@@ -112,6 +114,7 @@ void Server::drain(Duration grace) {
   // The library answers a call that comes during its shutdown with CANCELLED. Those that are on
   // their way by now are still to hear UNAVAILABLE.
   state_.calls.wait_until_quiet(kQuiet, kLastCalls);
+  listener_->stop();
   server_->Shutdown(std::chrono::system_clock::now() + kShutdown);
   server_->Wait();
   server_.reset();

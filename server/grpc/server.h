@@ -3,6 +3,7 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "server/event_log.h"
+#include "server/listener.h"
 #include "server/served_models.h"
 #include "server/server_state.h"
 
@@ -20,6 +22,8 @@ struct ServerOptions {
   std::string address = "127.0.0.1:0";
   int64_t message_bytes = limits::kMessageBytes.default_value;
   int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
+  int64_t connections = limits::kConnections.default_value;
+  int64_t network_bytes = limits::kNetworkBytes.default_value;
   Delivery delivery;
   int64_t text_bytes = limits::kTextBytes.default_value;  // of one prompt or chunk to score
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
@@ -40,7 +44,7 @@ class Server {
   // had.
   Status start();
   // Where clients find it: the address with the port that the system chose where it was 0.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return listener_->address(); }
 
   // Models may be added, replaced and retired at any time.
   ServedModels& models() { return state_.models; }
@@ -66,10 +70,11 @@ class Server {
  private:
   const ServerOptions options_;
   const EventLog& log_;
-  std::string address_;
   ServerState state_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
-  std::unique_ptr<grpc::Server> server_;  // first to go: its calls use all of the above
+  std::unique_ptr<grpc::Server> server_;  // its calls use all of the above
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<Listener> listener_;  // first to go
 };
 
 }  // namespace runnel

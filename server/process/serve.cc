@@ -18,6 +18,8 @@ ServerOptions server_options(const ServerConfig& config) {
   return {.address = config.address,
           .message_bytes = config.limit(limits::kMessageBytes),
           .streams_per_connection = config.limit(limits::kStreamsPerConnection),
+          .connections = config.limit(limits::kConnections),
+          .network_bytes = config.limit(limits::kNetworkBytes),
           .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
                        .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
           .text_bytes = config.limit(limits::kTextBytes),

@@ -101,8 +101,11 @@ TEST(Score, StartsFromASessionAndLeavesItAsItWas) {
 
 TEST(Score, ALongChunkComesBackInMessagesThatClientsTake) {
   EngineOptions options;
+  ServerOptions server;
+  server.message_bytes = 4 << 20;
   TestServer test(
-      served_fake("fake", {}, options, {.slots = 2, .rows = 2, .values = 65536, .steps = 1}));
+      served_fake("fake", {}, options, {.slots = 2, .rows = 2, .values = 65536, .steps = 1}),
+      server);
   const int count = 1 << 20;
   std::vector<int32_t> values(count);
   for (int i = 0; i < count; ++i) values[i] = i % 97;
@@ -204,6 +207,7 @@ TEST(Score, ACallerWhoSendsNothingMoreIsEnded) {
 TEST(Score, ACallerWhoReadsNoAnswersIsCutOff) {
   ServerOptions options;
   options.stall_timeout = std::chrono::milliseconds(100);
+  options.message_bytes = 4 << 20;
   EngineOptions engine;
   TestServer test(
       served_fake("fake", {}, engine, {.slots = 2, .rows = 2, .values = 65536, .steps = 1}),

@@ -1,0 +1,103 @@
+#include "server/grpc/parsed_size.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <limits>
+
+namespace runnel {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MessageFactory;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+constexpr int64_t kFirst = 128;  // what the first elements of a message's arrays make room for
+constexpr int kDeepest = 100;    // as deep as the library parses
+constexpr int64_t kGrowth = 2;   // an array that is full doubles
+constexpr int64_t kString = 48;  // an empty one, and what the allocator adds
+constexpr int64_t kPointer = 8;
+constexpr int64_t kUnknown = 16;  // one field that nobody knows
+constexpr int64_t kElement = 8;   // the widest number
+
+// Adds up one message and those in it.
+class Sizer {
+ public:
+  explicit Sizer(CodedInputStream& in) : in_(in) {}
+
+  // False where the bytes make no sense; what was counted by then stays.
+  bool message(const Message& prototype, int depth) {
+    size_ += kFirst + static_cast<int64_t>(prototype.SpaceUsedLong());
+    while (const uint32_t tag = in_.ReadTag()) {
+      const int number = WireFormatLite::GetTagFieldNumber(tag);
+      const FieldDescriptor* field = prototype.GetDescriptor()->FindFieldByNumber(number);
+      if (!value(field, tag, depth)) return false;
+    }
+    return in_.ConsumedEntireMessage();
+  }
+
+  int64_t size() const { return size_; }
+
+ private:
+  bool value(const FieldDescriptor* field, uint32_t tag, int depth) {
+    if (field == nullptr) size_ += kGrowth * kUnknown;
+    const auto type = WireFormatLite::GetTagWireType(tag);
+    if (type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (field != nullptr && field->is_repeated()) size_ += kGrowth * kElement;
+      const int begin = in_.CurrentPosition();
+      const bool whole = WireFormatLite::SkipField(&in_, tag);
+      // A group is kept as fields that nobody knows, of two bytes or more each.
+      const bool group = type == WireFormatLite::WIRETYPE_START_GROUP;
+      if (group) size_ += (in_.CurrentPosition() - begin) * kUnknown;
+      return whole;
+    }
+    uint32_t length = 0;
+    if (!in_.ReadVarint32(&length) ||
+        length > static_cast<uint32_t>(std::numeric_limits<int>::max())) {
+      return false;
+    }
+    return delimited(field, static_cast<int>(length), depth);
+  }
+
+  bool delimited(const FieldDescriptor* field, int length, int depth) {
+    const bool is_message =
+        field != nullptr && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+    if (is_message) return sub_message(*field, length, depth);
+    const bool is_number = field != nullptr && field->is_packable();
+    // A packed number has at least a byte, whatever it becomes.
+    size_ += is_number ? kGrowth * kElement * length : kString + kGrowth * kPointer + length;
+    return in_.Skip(length);
+  }
+
+  bool sub_message(const FieldDescriptor& field, int length, int depth) {
+    if (depth >= kDeepest) return false;
+    size_ += kGrowth * kPointer;
+    const Message* prototype =
+        MessageFactory::generated_factory()->GetPrototype(field.message_type());
+    const auto limit = in_.PushLimit(length);
+    const bool whole = message(*prototype, depth + 1);
+    in_.PopLimit(limit);
+    return whole;
+  }
+
+  CodedInputStream& in_;
+  int64_t size_ = 0;
+};
+
+}  // namespace
+
+int64_t parsed_size(const grpc::ByteBuffer& bytes, const Message& prototype) {
+  grpc::ByteBuffer copy = bytes;  // of the reference: reading consumes it
+  grpc::ProtoBufferReader reader(&copy);
+  CodedInputStream in(&reader);
+  Sizer sizer(in);
+  sizer.message(prototype, 0);
+  return sizer.size();
+}
+
+}  // namespace runnel

@@ -1,0 +1,17 @@
+// What a message will take in memory, found out before memory is taken: two bytes on the wire can
+// be a hundred once they are parsed.
+#pragma once
+
+#include <google/protobuf/message.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+
+namespace runnel {
+
+// Bytes, at most, that `bytes` take when they are parsed as a message like `prototype`: its fields,
+// those of the messages in it, and fields that nobody knows, each container at the most that it
+// grows to. Bytes that do not parse are counted up to where they stop making sense.
+int64_t parsed_size(const grpc::ByteBuffer& bytes, const google::protobuf::Message& prototype);
+
+}  // namespace runnel

@@ -1,0 +1,127 @@
+#include "server/listener.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/check.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kAcceptsPerTurn = 64;  // so that closed connections are seen in between
+constexpr auto kBetweenWarnings = std::chrono::seconds(1);
+constexpr auto kWithoutDescriptors = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Listener::Listener(ListenSockets sockets, int most, const EventLog& log)
+    : address_(std::move(sockets.address)),
+      most_(most),
+      log_(log),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  check(epoll_.is_open() && stop_.is_open(), "the system gives epoll and an event");
+  for (Descriptor& socket : sockets.sockets) {
+    const int fd = socket.get();
+    listening_.emplace(fd, std::move(socket));
+  }
+}
+
+Listener::~Listener() { stop(); }
+
+void Listener::start(Take take) {
+  take_ = std::move(take);
+  watch(stop_.get(), EPOLLIN);
+  for (const auto& [fd, socket] : listening_) watch(fd, EPOLLIN);
+  thread_ = std::thread([this] { run(); });
+}
+
+void Listener::stop() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    check(write(stop_.get(), &one, sizeof(one)) == sizeof(one), "an event can be raised");
+    thread_.join();
+  }
+  listening_.clear();
+}
+
+void Listener::watch(int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  check(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0, "a descriptor can be watched");
+}
+
+void Listener::run() {
+  std::array<epoll_event, 64> events{};
+  for (;;) {
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == stop_.get()) return;
+      if (listening_.contains(fd)) {
+        accept_from(fd);
+      } else {
+        // Its file is open elsewhere, too: without this, epoll would go on telling of it.
+        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+        open_.erase(fd);
+        connections_.store(static_cast<int>(open_.size()), std::memory_order_relaxed);
+      }
+    }
+  }
+}
+
+void Listener::accept_from(int listening) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    Descriptor socket(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.is_open()) {
+      admit(std::move(socket));
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      log_.warn("accept", {{"message", std::string("the system gives no more open files; raise "
+                                                   "'ulimit -n', or lower limits.connections")}});
+      std::this_thread::sleep_for(kWithoutDescriptors);
+      return;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+    // Otherwise the connection was gone before it was accepted: the next one.
+  }
+}
+
+void Listener::admit(Descriptor socket) {
+  if (static_cast<int>(open_.size()) >= most_) return refuse(std::move(socket));
+  Descriptor second(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  if (!second.is_open()) return refuse(std::move(socket));
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // fails for unix: sockets
+  const int fd = second.get();
+  open_.emplace(fd, std::move(second));
+  connections_.store(static_cast<int>(open_.size()), std::memory_order_relaxed);
+  watch(fd, 0);  // of EPOLLHUP and EPOLLERR one is told without asking
+  take_(socket.release());
+}
+
+// With a reset, so that nothing of it stays.
+void Listener::refuse(Descriptor socket) {
+  const linger at_once = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  ++refused_;
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (now - warned_ < kBetweenWarnings) return;
+  warned_ = now;
+  log_.warn("connections", {{"refused", refused_},
+                            {"open", int64_t{most_}},
+                            {"message", std::string("limits.connections is reached")}});
+  refused_ = 0;
+}
+
+}  // namespace runnel

@@ -1,0 +1,63 @@
+// Accepts connections, at most so many at once: the library that serves them has no limit of its
+// own.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/event_log.h"
+#include "server/listen_socket.h"
+
+namespace runnel {
+
+class Listener {
+ public:
+  // Takes over a connected, non-blocking socket; called on the listener's thread.
+  using Take = std::function<void(int socket)>;
+
+  // A connection that comes while `most` are open is closed at once, and a warning logged at most
+  // once a second. `log` outlives the listener.
+  Listener(ListenSockets sockets, int most, const EventLog& log);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  // stop().
+  ~Listener();
+
+  // Accepts from here on.
+  void start(Take take);
+  // Accepts no more, and closes the listening sockets; connections that are open stay. Calls after
+  // the first do nothing.
+  void stop();
+
+  const std::string& address() const { return address_; }
+  // Connections that are open.
+  int connections() const { return connections_.load(std::memory_order_relaxed); }
+
+ private:
+  void run();
+  void watch(int fd, uint32_t events);
+  void accept_from(int listening);
+  void admit(Descriptor socket);
+  void refuse(Descriptor socket);
+
+  const std::string address_;
+  const int most_;
+  const EventLog& log_;
+  Take take_;
+  std::map<int, Descriptor> listening_;
+  // A second descriptor of each open connection: the system says when the first's owner has shut
+  // it down.
+  std::map<int, Descriptor> open_;
+  Descriptor epoll_, stop_;
+  std::atomic<int> connections_{0};
+  int64_t refused_ = 0;  // since the last warning
+  TimePoint warned_{};
+  std::thread thread_;
+};
+
+}  // namespace runnel

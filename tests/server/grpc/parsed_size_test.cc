@@ -1,0 +1,73 @@
+#include "server/grpc/parsed_size.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "runnel/v1/inference.pb.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+int64_t size_of(const std::string& text) {
+  return parsed_size(bytes_of(text), v1::GenerateRequest::default_instance());
+}
+
+// At least what the parsed message holds, as far as the library tells.
+void expect_covers(const std::string& text) {
+  v1::GenerateRequest message;
+  const bool parses = message.ParseFromString(text);
+  EXPECT_GE(size_of(text), static_cast<int64_t>(message.SpaceUsedLong())) << parses;
+}
+
+std::string repeated(const std::string& bytes, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += bytes;
+  return text;
+}
+
+TEST(ParsedSize, EmptyStopSequencesAreCounted) {
+  const std::string stops = repeated(std::string("\x4a\x00", 2), 100'000);  // stop = 9, empty
+  expect_covers(stops);
+  EXPECT_GT(size_of(stops), 100'000 * 40);
+}
+
+TEST(ParsedSize, CoversWhatFieldsBecome) {
+  v1::GenerateRequest request;
+  request.set_model(std::string(3000, 'm'));
+  for (int i = 0; i < 5000; ++i) request.mutable_values()->add_values(i % 200);
+  request.add_stop_text("");
+  request.add_stop_text(std::string(100, 's'));
+  request.mutable_origin()->set_session("a");
+  expect_covers(request.SerializeAsString());
+  expect_covers(repeated(std::string("\x7a\x00", 2), 5000));            // stop_text, empty
+  expect_covers(repeated(std::string("\x1a\x02\x08\x01", 4), 5000));    // values, one by one
+  expect_covers(repeated(std::string("\xf8\x7f\x01", 3), 5000));        // a number nobody knows
+  expect_covers(repeated(std::string("\xfa\x7f\x00", 3), 5000));        // a string nobody knows
+  expect_covers("\xfb\x7f" + repeated("\x08\x01", 5000) + "\xfc\x7f");  // a group
+}
+
+TEST(ParsedSize, AnOrdinaryRequestIsSmall) {
+  EXPECT_LT(size_of(generate_request({1, 2, 3}, 10).SerializeAsString()), 2000);
+}
+
+TEST(ParsedSize, AnyBytesCome) {
+  std::mt19937 random(7);
+  const std::string whole = generate_request({1, 2, 3}, 10).SerializeAsString();
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text = whole + whole;
+    for (int k = 0; k < 3; ++k) text[random() % text.size()] = static_cast<char>(random());
+    text.resize(random() % (text.size() + 1));
+    expect_covers(text);
+  }
+}
+
+TEST(ParsedSize, DepthHasAnEnd) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "\xfb\x7f";  // groups in groups
+  EXPECT_GT(size_of(text), 0);
+}
+
+}  // namespace
+}  // namespace runnel

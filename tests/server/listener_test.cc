@@ -1,0 +1,134 @@
+#include "server/listener.h"
+
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <sstream>
+
+#include "tests/base/test_files.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+int port_in(const std::string& address) {
+  return std::stoi(address.substr(address.rfind(':') + 1));
+}
+
+Descriptor connect_to(const std::string& address) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  at.sin_port = htons(static_cast<uint16_t>(port_in(address)));
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0) return {};
+  return socket;
+}
+
+// True when the other side has closed it.
+bool is_closed(const Descriptor& socket) {
+  const timeval soon = {.tv_sec = 5, .tv_usec = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon));
+  char byte = 0;
+  const ssize_t got = recv(socket.get(), &byte, 1, 0);
+  return got == 0 || (got < 0 && errno == ECONNRESET);
+}
+
+// Keeps what is accepted until it is told to let go.
+class Keeper {
+ public:
+  explicit Keeper(int most) : listener_(listen_on("127.0.0.1:0").value(), most, log_) {
+    listener_.start([this](int socket) {
+      std::lock_guard lock(mutex_);
+      kept_.emplace_back(socket);
+    });
+  }
+  ~Keeper() { listener_.stop(); }
+  const std::string& address() const { return listener_.address(); }
+  bool holds(int count) {
+    return eventually([&] { return listener_.connections() == count; });
+  }
+  // As a server does when it is done with a connection.
+  void drop_one() {
+    std::lock_guard lock(mutex_);
+    shutdown(kept_.back().get(), SHUT_RDWR);
+    kept_.pop_back();
+  }
+  std::string log_text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  EventLog log_{"info", false, text_};
+  std::mutex mutex_;
+  std::vector<Descriptor> kept_;
+  Listener listener_;
+};
+
+TEST(Listener, TakesConnectionsUpToItsLimitAndAgainWhenOneHasGone) {
+  Keeper keeper(2);
+  const Descriptor first = connect_to(keeper.address());
+  const Descriptor second = connect_to(keeper.address());
+  EXPECT_TRUE(keeper.holds(2));
+  EXPECT_TRUE(is_closed(connect_to(keeper.address())));
+  EXPECT_TRUE(is_closed(connect_to(keeper.address())));
+  keeper.drop_one();
+  EXPECT_TRUE(keeper.holds(1));
+  const Descriptor third = connect_to(keeper.address());
+  EXPECT_TRUE(keeper.holds(2));
+  EXPECT_THAT(keeper.log_text(), HasSubstr("limits.connections is reached"));
+}
+
+TEST(Listener, ManyComeAndGo) {
+  Keeper keeper(8);
+  for (int round = 0; round < 200; ++round) {
+    const Descriptor socket = connect_to(keeper.address());
+    ASSERT_TRUE(keeper.holds(1)) << round;
+    keeper.drop_one();
+    ASSERT_TRUE(keeper.holds(0)) << round;
+  }
+}
+
+TEST(ListenOn, SaysWhyItCannot) {
+  const auto taken = listen_on("127.0.0.1:0");
+  ASSERT_TRUE(taken.ok());
+  const Status again = listen_on(taken->address).status();
+  EXPECT_EQ(again.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(again.message(), "cannot listen on " + taken->address +
+                                 ": another process has the port; choose another one with "
+                                 "--address");
+  EXPECT_THAT(listen_on("192.0.2.1:0").status().message(), HasSubstr("not one of this machine's"));
+  EXPECT_THAT(listen_on("no.such.host.invalid:0").status().message(),
+              HasSubstr("'no.such.host.invalid'"));
+  EXPECT_THAT(listen_on("unix:" + std::string(200, 'x')).status().message(),
+              HasSubstr("a path has at most"));
+}
+
+TEST(ListenOn, TakesEveryAddressOfAName) {
+  const auto sockets = listen_on("localhost:0");
+  ASSERT_TRUE(sockets.ok()) << sockets.status().message();
+  EXPECT_GE(sockets->sockets.size(), 1U);
+  EXPECT_GT(port_in(sockets->address), 0);
+}
+
+TEST(ListenOn, ReplacesASocketFileThatNobodyListensOn) {
+  const TestFolder folder;
+  const std::string address = "unix:" + folder.path("socket");
+  {
+    ASSERT_TRUE(listen_on(address).ok());
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder.path("socket")));
+  const auto second = listen_on(address);
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  EXPECT_FALSE(listen_on(address).ok());
+}
+
+}  // namespace
+}  // namespace runnel
