@@ -151,6 +151,7 @@ class Text:
     unit = "byte"
     values, image, begin = 256, None, {"value": 10}
     HELD_OUT = "time_machine"
+    AFTER = 1 << 15  # bytes of it that after() counts
 
     def __init__(self, books, length):
         self.length, self.book = length, books[self.HELD_OUT]
@@ -165,9 +166,9 @@ class Text:
         return Sequences(self.train[starts[:, None] + np.arange(self.length + 1)])
 
     def after(self, count):
-        """The held-out book as one sequence that begins with `count` bytes of the others; only the book counts."""
+        """The held-out book's beginning in a sequence that starts with `count` bytes of others, which do not count."""
         check(count < len(self.train), f"--after: expected less than {len(self.train)}, found {count}")
-        values = np.concatenate([self.train[: count + 1], np.frombuffer(self.book, np.uint8)])
+        values = np.concatenate([self.train[: count + 1], np.frombuffer(self.book[: self.AFTER], np.uint8)])
         return Sequences(values[None], (np.arange(len(values) - 1) >= count)[None])
 
 

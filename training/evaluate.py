@@ -5,8 +5,8 @@ The data are those that training/train.py holds out, read from --data. What is p
 what fp32 leaves open; a server that is named with --server has a precision of its own. For `copy` also how many
 sequences the model says again without a fault, when it goes on greedily from the first half.
 
-A model of text without a last position can also be measured far from the beginning: --after N scores the held-out book
-as one sequence, after N bytes of the other books.
+A model of text without a last position can also be measured far from the beginning: --after N scores the first 32 KiB
+of the held-out book in one sequence that starts with N bytes of the other books.
 """
 
 import json
@@ -45,7 +45,7 @@ def parse_arguments(argv):
     add("--work", default="build/train", metavar="DIR", help="for decoded images (default: build/train)")
     add("--first", type=int, default=1 << 30, metavar="N", help="sequences of each held-out set (default: all)")
     add("--length", type=int, metavar="N", help="of held-out sequences, where the model sets none (default: 1024)")
-    add("--after", type=int, metavar="N", help="score a text as one sequence, after N bytes of others")
+    add("--after", type=int, metavar="N", help="score a text from position N on, after N bytes of others")
     add("--runnel", metavar="PROGRAM", help="serves the bundle while this runs")
     add("--server", metavar="ADDRESS", help="in place of --runnel: a server that has the bundle")
     add("--threads", type=int, default=0, metavar="N", help="of the server (default: one per core)")
@@ -97,7 +97,7 @@ def run(argv):
     data = datasets.load(args.dataset, args.data, args.work, sequence_length(config, args))
     held_out_sets = data.held_out
     if args.after is not None:
-        held_out_sets = {f"a book held out, after {args.after:,} bytes of others": data.after(args.after)}
+        held_out_sets = {f"a book held out, from position {args.after:,} on": data.after(args.after)}
     flags = ("--threads", str(args.threads), "--precision", "fp32")  # the precision of the card
     report = {}
     with serving.connect(args.bundle, args.runnel, args.server, flags) as client:

@@ -446,12 +446,21 @@ def read_safetensors(path: str) -> dict[str, Floats]:
         if name == "__metadata__":
             continue
         raw = data[slice(*entry["data_offsets"])]
-        if entry["dtype"] == "BF16":
-            values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
-        else:
-            values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[entry["dtype"]]).astype(np.float32)
-        tensors[name] = values.reshape(entry["shape"])
+        tensors[name] = from_stored(raw, entry["dtype"]).reshape(entry["shape"])
     return tensors
+
+
+def from_stored(raw: bytes, kind: str) -> Floats:
+    """The numbers in a tensor's bytes; `kind` as safetensors names it."""
+    if kind == "BF16":
+        return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+    return np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[kind]).astype(np.float32)
+
+
+def rounded(name: str, values: Floats, dtype: str) -> Floats:
+    """A tensor as it comes back from a bundle of that dtype."""
+    kind = stored_dtype(name, dtype)
+    return from_stored(to_stored(name, values, kind), DTYPES[kind][0]).reshape(values.shape)
 
 
 def config_text(config: Config) -> str:

@@ -3,7 +3,8 @@
 Read are: checkpoints of idiap/linear-transformer-experiments (image-generation and causal-copy),
 and state dicts of a fast-transformers encoder, alone or as part of a larger model. Sizes are read
 off the tensors. What tensors do not tell is a flag: the number of heads, the shape of an image, the
-activation, the feature map and what it was made with. The attention must have been linear ("linear"
+activation, the feature map and what it was made with. A wrong one of these converts as well, and is only a
+little worse: --verify finds it. The attention must have been linear ("linear"
 or "causal-linear"; feature map elu(x) + 1 unless said otherwise), which no checkpoint tells: one of
 softmax attention has the same tensors, and would be served as what it is not.
 """
@@ -14,14 +15,14 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from runnel_client import command
 from runnel_client.errors import BundleError
 
 try:
-    from runnel_client import bundle
+    from runnel_client import bundle, verify
     from runnel_client.bundle import Config, Floats
 except ImportError as error:
     command.exit_missing("runnel-convert", error, "convert")
@@ -37,6 +38,8 @@ EXAMPLES = """examples:
   text, 65 letters:    runnel-convert lm.pth --heads 16 --symbols-file letters.json --out shakespeare
   text, by tokens:     runnel-convert lm.pth --heads 16 --tokenizer tokenizer.json --out lm
   random features:     runnel-convert lm.pth --heads 8 --feature-map favor --features 256 --out lm
+  held against outputs that were recorded where it was trained (NumPy arrays values, outputs or log_probs):
+                       runnel-convert mnist.pth --heads 8 --image 28x28x1 --verify outputs.npz --out zoo/mnist
   an encoder alone:    runnel-convert encoder.pth head.pth --heads 4 --out lm \\
                          --embedding tokens --predictor to_logits --position-kind sinusoidal
 """
@@ -77,6 +80,14 @@ def add_model_flags(add: Add) -> None:
         help="of the feed-forward part (default: relu)",
     )
     add_feature_flags(add)
+    add(
+        "--verify",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="compare with the outputs in a .npz FILE, and refuse what does not agree; without FILE: with those of "
+        "the classes of fast-transformers, which also have to be told --heads and the other flags",
+    )
     add(
         "--attention-eps",
         type=float,
@@ -233,6 +244,25 @@ def card_text(config: Config, sources: Sequence[Checkpoint], args: argparse.Name
     return text
 
 
+def unknown_text(config: Config, args: argparse.Namespace) -> str:
+    """What the tensors could not tell, and how to find out."""
+    flags = f"--heads {args.heads}, --activation {args.activation} and --feature-map {args.feature_map}"
+    return f"tensors do not tell whether {flags} are right; --verify FILE compares with outputs of the model"
+
+
+def record_authors(config: Config, tensors: Mapping[str, Any]) -> verify.Recording:
+    """What the classes of fast-transformers make of random values, in fp64."""
+    try:
+        from runnel_client import authors
+    except ImportError as error:
+        raise BundleError(
+            f"--verify without a FILE: {sys.executable} has no module '{error.name}'; install it with: "
+            f"{sys.executable} -m pip install --no-build-isolation pytorch-fast-transformers; or give a FILE"
+        ) from None
+    network = authors.Recurrent(config, {name: tensor.double() for name, tensor in tensors.items()})
+    return verify.record("fast-transformers", lambda: authors.Sequence(network), config)
+
+
 def convert(argv: Sequence[str] | None) -> None:
     args = parse_arguments(argv)
     try:
@@ -244,13 +274,22 @@ def convert(argv: Sequence[str] | None) -> None:
     notes: list[str] = []
     sources = [checkpoint.Checkpoint(path) for path in args.checkpoint]
     config, tensors = assemble.build(checkpoint.merge(sources), args, notes)
-    card = card_text(config, sources, args)
-    tokenizer = None if args.tokenizer is None else read_text("--tokenizer", args.tokenizer)
+    bundle.check_config(config)
 
     def make(name: str) -> Floats:
         values: Floats = tensors[name].to(torch.float32).numpy()
         return values
 
+    if args.verify is None:
+        notes.append(unknown_text(config, args))
+    else:
+        stored = {name: bundle.rounded(name, make(name), args.dtype) for name in bundle.expected_tensors(config)}
+        recording = verify.read(args.verify, config) if args.verify else record_authors(config, tensors)
+        agreement = verify.verify(config, stored, recording, args.dtype)
+        notes.append(f"verified: {agreement}")
+        args.card_note.append(f"Verified: {agreement}.")
+    card = card_text(config, sources, args)
+    tokenizer = None if args.tokenizer is None else read_text("--tokenizer", args.tokenizer)
     bundle.write_bundle(args.out, config, make, args.dtype, card, tokenizer)
     print(bundle.summary(args.out, config))
     for note in notes:

@@ -32,25 +32,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
-from fast_transformers.feature_maps import (
-    ActivationFunctionFeatureMap,
-    Favor,
-    GeneralizedRandomFeatures,
-    RandomFourierFeatures,
-    SmoothedRandomFourierFeatures,
-    elu_feature_map,
-)
-from fast_transformers.recurrent.attention import RecurrentAttentionLayer, RecurrentLinearAttention
-from fast_transformers.recurrent.transformers import (
-    RecurrentTransformerEncoder,
-    RecurrentTransformerEncoderLayer,
-)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 
 from runnel_client import bundle, random_bundle
+from runnel_client.authors import Recurrent, feature_map, linear_attention
 
 STEPS = 200
 FEATURE_STEPS = 256  # of models with another feature map than elu(x) + 1
@@ -89,30 +77,6 @@ MODELS = {
     "gated_elu": "--width 13 --heads 3 --query-size 6 --value-size 3 --ffn 15 --activation gelu --gate",
 }
 FEATURE_FLAGS = " --values 11 --endless --combine add"
-
-
-def feature_map(model):
-    """The factory of a fast-transformers feature map; omega comes from the bundle."""
-    attention = model["attention"]
-    kind = attention["feature_map"]
-    if kind == "elu":
-        return elu_feature_map
-    if kind == "relu":
-        return ActivationFunctionFeatureMap.factory(torch.relu)
-    options = {"n_dims": attention["features"], "deterministic_eval": True}
-    if "temperature" in attention:
-        options["softmax_temp"] = attention["temperature"]
-    if kind == "smoothed_fourier":
-        options["smoothing"] = attention.get("smoothing", 1.0)
-    if kind == "generalized":
-        options["kernel_fn"] = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}[attention["kernel"]]
-    classes = {
-        "favor": Favor,
-        "fourier": RandomFourierFeatures,
-        "smoothed_fourier": SmoothedRandomFourierFeatures,
-        "generalized": GeneralizedRandomFeatures,
-    }
-    return classes[kind].factory(**options)
 
 
 class RandomFeatureAttention(torch.nn.Module):
@@ -155,70 +119,20 @@ class RandomFeatureAttention(torch.nn.Module):
 
 
 def build_attention(model):
-    if model["attention"].get("gate"):
-        return RandomFeatureAttention(model)
-    return RecurrentAttentionLayer(
-        RecurrentLinearAttention(model["query_size"], feature_map(model)),
-        model["width"],
-        model["heads"],
-        d_keys=model["query_size"],
-        d_values=model["value_size"],
-    )
+    return RandomFeatureAttention(model) if model["attention"].get("gate") else linear_attention(model)
 
 
-def build_encoder(model):
-    """What RecurrentEncoderBuilder builds; that of 0.4.0 ties width to heads * value size."""
-
-    def layer():
-        return RecurrentTransformerEncoderLayer(
-            build_attention(model), model["width"], model["ffn"], dropout=0.0, activation=model["activation"]
-        )
-
-    norm = torch.nn.LayerNorm(model["width"]) if model["norm"]["final"] else None
-    return RecurrentTransformerEncoder([layer() for _ in range(model["layers"])], norm)
+def read_model(directory, dtype):
+    """A bundle's model on the recurrent classes of fast-transformers."""
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    stored = bundle.read_safetensors(os.path.join(directory, "model.safetensors"))
+    tensors = {name: torch.from_numpy(values).to(dtype) for name, values in stored.items()}
+    return Recurrent(config, tensors, build_attention)
 
 
-class Recurrent(torch.nn.Module):
-    """A bundle's model on the recurrent encoder of fast-transformers."""
-
-    def __init__(self, directory, dtype):
-        super().__init__()
-        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
-            self.config = json.load(file)
-        stored = bundle.read_safetensors(os.path.join(directory, "model.safetensors"))
-        tensors = {name: torch.from_numpy(values).to(dtype) for name, values in stored.items()}
-        model = self.config["model"]
-        self.combine, self.position = model["embedding"]["combine"], model["position"]["kind"]
-        self.values = tensors["value_embedding.weight"]
-        self.table: torch.Tensor = tensors.get(bundle.POSITION_TABLE)
-        self.position_width = bundle.position_width(model)
-        self.encoder = build_encoder(model).to(dtype)
-        prefix = "transformer."
-        self.encoder.load_state_dict(
-            {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        )
-        self.weight, self.bias = tensors["predictor.weight"], tensors["predictor.bias"]
-        self.eval()
-
-    def position_at(self, index):
-        """A row of the table, or sines on even and cosines on odd columns."""
-        if self.position == "table":
-            return self.table[0, index]
-        columns = torch.arange(self.position_width, dtype=torch.float64)
-        angle = index * 10000.0 ** (-2.0 * torch.div(columns, 2, rounding_mode="floor") / self.position_width)
-        return torch.where(columns % 2 == 0, torch.sin(angle), torch.cos(angle)).to(self.weight.dtype)
-
-    def forward(self, values, index, state):
-        """values [N] int64 -> head [N, outputs] and the new state."""
-        x = self.values[values]
-        if self.position != "none":
-            position = self.position_at(index).expand(len(values), -1)
-            x = x + position if self.combine == "add" else torch.cat([x, position], dim=1)
-        x, state = self.encoder(x, state)
-        return torch.nn.functional.linear(x, self.weight, self.bias), state
-
-    def is_mixture(self):
-        return self.config["model"]["head"]["kind"] == "mixture_of_logistics"
+def is_mixture(model):
+    return model.config["model"]["head"]["kind"] == "mixture_of_logistics"
 
 
 def mixture_log_prob(head, values):
@@ -268,7 +182,7 @@ def run(model, values, keep):
             if index < keep:
                 heads.append(head)
             target = values[:, index + 1]
-            if model.is_mixture():
+            if is_mixture(model):
                 log_probs.append(mixture_log_prob(head, target))
             else:
                 log_probs.append(torch.log_softmax(head, dim=-1).gather(1, target.unsqueeze(1)).squeeze(1))
@@ -326,7 +240,7 @@ def make_models(output):
                     *flags.split(),
                 ]
             )
-        model = Recurrent(directory, torch.float64)
+        model = read_model(directory, torch.float64)
         vocabulary = model.config["values"]
         rng = np.random.Generator(np.random.PCG64(seed))
         values = rng.integers(0, vocabulary, steps + 1)
@@ -338,7 +252,7 @@ def make_models(output):
         ]  # the ends of the range have forms of their own
         values = torch.from_numpy(values).unsqueeze(0)
         head, log_prob = run(model, values, steps)
-        if model.is_mixture():
+        if is_mixture(model):
             distance = threshold_distance(head, values[:, 1:])
             print(f"{name}: nearest bin mass {distance:.1e} from its threshold")
             assert distance > 1e-4, f"{name}: a bin mass is so near its threshold that fp32 may fall on the other side"
@@ -368,7 +282,7 @@ def make_mnist(output, mnist):
             output.bytes(fixture, idx_bytes(read_idx(file.read())[:SCORED_IMAGES]))
     with open(os.path.join(HERE, fixture), "rb") as file:
         images = torch.from_numpy(read_idx(file.read()).astype(np.int64))
-    model = Recurrent(os.path.join(ROOT, "zoo/mnist-small"), torch.float64)
+    model = read_model(os.path.join(ROOT, "zoo/mnist-small"), torch.float64)
     head, log_prob = run(model, images, STEPS)
     bits = bits_per_dim(log_prob)
     output.tensors(
@@ -395,7 +309,7 @@ def sample_digits(model, count, seed):
 
 def make_samples(output, count, batch=256):
     directory = os.path.join(ROOT, "zoo/mnist-small")
-    plain, exact = Recurrent(directory, torch.float32), Recurrent(directory, torch.float64)
+    plain, exact = read_model(directory, torch.float32), read_model(directory, torch.float64)
     first, batches = None, []
     for seed in range(count // batch):
         digits = sample_digits(plain, batch, seed)

@@ -2,10 +2,13 @@
 
 import collections
 import hashlib
+import importlib.util
 import io
 import json
 import os
 import pickle
+import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -17,6 +20,8 @@ support.require("torch")
 
 import torch
 
+import heads as heads_of
+from network import Network
 from runnel_client import assemble, checkpoint, convert
 
 HEADS, QUERY, VALUE, FFN, LAYERS = 3, 5, 4, 7, 2
@@ -693,6 +698,94 @@ class ProgramTest(ConvertTest):
         self.assertEqual(done.returncode, 0)
         for part in ("--heads", "--image", "causal-linear", "examples:"):
             self.assertIn(part, done.stdout)
+
+
+class VerifyTest(ConvertTest):
+    """--verify, against outputs of training/network.py: another implementation than the reference it runs."""
+
+    def setUp(self):
+        super().setUp()
+        self.state = model()
+        self.checkpoint = self.save(self.state)
+
+    def recording(self, heads=3, activation="relu", **renamed):
+        """A .npz with what the checkpoint computes with these flags."""
+        config, _ = self.convert(self.checkpoint, "--heads", str(heads), "--image", "4x3x1", "--activation", activation)
+        network = Network(config).double()
+        network.load_state_dict(self.state)
+        values = np.random.default_rng(5).integers(256, size=(2, 12), dtype=np.uint8)
+        tensor = torch.from_numpy(values).long()
+        with torch.no_grad():
+            outputs = network(tensor[:, :-1])
+            log_probs = heads_of.log_probs(config["model"]["head"], outputs, tensor[:, 1:])
+        shutil.rmtree(self.path("bundle"))
+        arrays = {"values": values, "outputs": outputs[:, :7].float().numpy(), "log_probs": log_probs.float().numpy()}
+        np.savez(self.path("outputs.npz"), **{renamed.get(name, name): array for name, array in arrays.items()})
+        return self.path("outputs.npz")
+
+    def test_outputs_that_agree_are_told_and_the_card_says_so(self):
+        for renamed in ({}, {"values": "images", "outputs": "head", "log_probs": "logprob"}):
+            recording = self.recording(**renamed)
+            argv = [self.checkpoint, *self.flags, "--verify", recording, "--out", self.path("bundle")]
+            code, out, err = self.run_tool(convert, argv)
+            self.assertEqual((code, err), (0, ""))
+            difference = float(
+                re.search(r"verified: the largest difference from .*outputs.npz is (\S+),", out).group(1)
+            )
+            self.assertLess(difference, 1e-5)
+            self.assertIn("over 22 positions", out)
+            self.assertNotIn("do not tell", out)
+            self.assertIn("Verified: the largest difference from outputs.npz", self.card())
+
+    def test_a_narrower_type_of_weights_is_allowed_its_rounding(self):
+        recording = self.recording()
+        for dtype in ("f16", "bf16"):
+            self.convert(self.checkpoint, *self.flags, "--verify", recording, "--dtype", dtype)
+
+    def test_what_would_have_been_right_is_told(self):
+        recording = self.recording(heads=3)
+        wrong = [self.checkpoint, "--image", "4x3x1", "--verify", recording]
+        self.refuse([*wrong, "--heads", "1"], "not those of this model", "with --heads 1", "they fit --heads 3")
+        self.refuse([*wrong, "--heads", "3", "--activation", "gelu"], "they fit --activation relu")
+        self.refuse([*wrong, "--heads", "1", "--activation", "gelu"], "they fit --heads 3 --activation relu")
+        self.refuse([*wrong, "--heads", "3", "--feature-map", "relu"], "--feature-map or the checkpoint may be wrong")
+
+    def test_a_file_that_fits_no_such_model_is_refused(self):
+        values = np.zeros((2, 12), np.uint8)
+        for arrays, *parts in (
+            ({"values": values}, "'outputs' or 'log_probs'"),
+            ({"outputs": np.zeros((2, 5, 6))}, "'values'"),
+            ({"values": values[0], "log_probs": np.zeros((2, 5))}, "values", "[sequences, n]", "found [12] of uint8"),
+            ({"values": values * 1.0, "log_probs": np.zeros((2, 5))}, "integers from 0 to 255", "float64"),
+            ({"values": values.astype(int) - 1, "log_probs": np.zeros((2, 5))}, "integers from 0 to 255"),
+            ({"values": values, "outputs": np.zeros((1, 5, 6))}, "outputs", "2 sequences of 1 to 11", "[1, 5, 6]"),
+            ({"values": values, "outputs": np.zeros((2, 12, 6))}, "outputs", "1 to 11 positions"),
+            ({"values": values, "outputs": np.zeros((2, 5, 4))}, "outputs", "expected 6 of each position, found [4]"),
+            ({"values": values, "log_probs": np.zeros((2, 12))}, "log_probs", "1 to 11 positions"),
+        ):
+            with self.subTest(parts):
+                np.savez(self.path("wrong.npz"), **arrays)
+                self.refuse([self.checkpoint, *self.flags, "--verify", self.path("wrong.npz")], "--verify", *parts)
+        self.refuse([self.checkpoint, *self.flags, "--verify", self.path("none.npz")], "none.npz", "numpy.savez")
+        text = self.write("text.npz", "values")
+        self.refuse([self.checkpoint, *self.flags, "--verify", text], "expected a file of numpy.savez")
+
+    def test_without_it_the_tool_says_what_it_could_not_know(self):
+        _, out, _ = self.run_tool(convert, [self.checkpoint, *self.flags, "--out", self.path("bundle")])
+        self.assertIn("note: tensors do not tell whether --heads 3, --activation relu and --feature-map elu", out)
+        self.assertIn("--verify FILE", out)
+
+    def test_without_a_file_it_asks_for_the_authors_classes(self):
+        if importlib.util.find_spec("fast_transformers"):
+            _, out, _ = self.run_tool(convert, [self.checkpoint, *self.flags, "--out", self.path("b"), "--verify"])
+            self.assertRegex(out, r"verified: the largest difference from fast-transformers is \S+, over 22 positions")
+        else:
+            self.refuse(
+                [self.checkpoint, *self.flags, "--verify"],
+                "no module 'fast_transformers'",
+                f"{sys.executable} -m pip install",
+                "or give a FILE",
+            )
 
 
 if __name__ == "__main__":

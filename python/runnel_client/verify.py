@@ -1,0 +1,154 @@
+"""Holds a converted bundle against what its checkpoint is known to compute.
+
+Tensors do not tell how many heads a model has, nor its activation or feature map: a wrong guess converts as well, and
+is only a little worse. What tells is outputs of the model itself, recorded where it was trained.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from runnel_client.bundle import Config, shape_text
+from runnel_client.errors import BundleError, check
+from runnel_client.reference import Array, Reference
+
+# Of outputs and log-probabilities, against the largest of them (or 1): what rounding the weights explains.
+TOLERANCES = {"f32": 1e-3, "f16": 1e-2, "bf16": 1e-1}
+# Arrays of a .npz file, each under any of its names.
+NAMES = {"values": ("values", "images"), "outputs": ("outputs", "head"), "log_probs": ("log_probs", "logprob")}
+PROBED = 24  # positions, when another number of heads is tried
+
+Tensors = Mapping[str, npt.NDArray[Any]]
+
+
+class Model(Protocol):
+    """A sequence at its start: step(value) gives the outputs after one more value."""
+
+    def step(self, value: int) -> Array: ...
+
+    def log_prob(self, head: Array, value: int) -> float: ...
+
+
+@dataclasses.dataclass
+class Recording:
+    """Inputs, and what a model made of them."""
+
+    source: str
+    values: npt.NDArray[np.int64]  # [sequences, n]
+    outputs: Array | None = None  # [sequences, up to n, outputs]: after values 0, 1, ...
+    log_probs: Array | None = None  # [sequences, up to n - 1]: natural, of values 1, 2, ...
+
+    def positions(self) -> int:
+        """Values of each sequence after which something is recorded."""
+        return max(0 if one is None else one.shape[1] for one in (self.outputs, self.log_probs))
+
+    def first(self, count: int) -> Recording:
+        """The first positions of the first sequence."""
+        parts = (None if one is None else one[:1, :count] for one in (self.outputs, self.log_probs))
+        return Recording(self.source, self.values[:1], *parts)
+
+
+def read(path: str, config: Config) -> Recording:
+    """The recording in a .npz file: values, and outputs or log_probs or both; refused where it fits no such model."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {key: next((file[name] for name in names if name in file), None) for key, names in NAMES.items()}
+    except (OSError, ValueError) as error:
+        raise BundleError(f"--verify: {path}: expected a file of numpy.savez: {error}") from None
+    values, outputs, log_probs = found["values"], found["outputs"], found["log_probs"]
+    if values is None or (outputs is None and log_probs is None):
+        raise BundleError(f"--verify: {path}: expected arrays 'values' and 'outputs' or 'log_probs'")
+    check(
+        values.ndim == 2
+        and values.size
+        and values.dtype.kind in "iu"
+        and 0 <= values.min() <= values.max() < config["values"],
+        f"--verify: {path}: values: expected [sequences, n] of integers from 0 to {config['values'] - 1}, "
+        f"found {shape_text(values.shape)} of {values.dtype}",
+    )
+    count, length = values.shape
+    limit = config["model"]["position"].get("length") or length
+    for key, array, dims, most in (
+        ("outputs", outputs, 3, min(length, limit)),
+        ("log_probs", log_probs, 2, min(length - 1, limit)),
+    ):
+        check(
+            array is None or (array.ndim == dims and len(array) == count and 1 <= array.shape[1] <= most),
+            f"--verify: {path}: {key}: expected {count} sequences of 1 to {most} positions, "
+            f"found {shape_text(() if array is None else array.shape)}",
+        )
+    return Recording(os.path.basename(path), values.astype(np.int64), outputs, log_probs)
+
+
+def record(source: str, make: Callable[[], Model], config: Config, sequences: int = 2, length: int = 64) -> Recording:
+    """What another implementation makes of random values."""
+    length = min(length, config["model"]["position"].get("length") or length)
+    values = np.random.default_rng(0).integers(config["values"], size=(sequences, length))
+    outputs = [[model.step(int(value)) for value in row] for row in values for model in [make()]]
+    return Recording(source, values, np.array(outputs))
+
+
+def differences(make: Callable[[], Model], recording: Recording) -> Iterator[tuple[float, int, int]]:
+    """For each recorded position the difference, against the largest number (or 1), with its sequence and position."""
+    outputs, log_probs = recording.outputs, recording.log_probs
+    scales = [1.0 if one is None else max(1.0, float(np.abs(one).max())) for one in (outputs, log_probs)]
+    for sequence, values in enumerate(recording.values):
+        model = make()
+        for position in range(recording.positions()):
+            head = model.step(int(values[position]))
+            found = 0.0
+            if outputs is not None and position < outputs.shape[1]:
+                check(
+                    head.shape == outputs.shape[2:],
+                    f"--verify: {recording.source}: outputs: expected {len(head)} of each position, "
+                    f"found {shape_text(outputs.shape[2:])}",
+                )
+                found = float(np.abs(head - outputs[sequence, position]).max()) / scales[0]
+            if log_probs is not None and position < log_probs.shape[1]:
+                log_prob = model.log_prob(head, int(values[position + 1]))
+                found = max(found, abs(log_prob - float(log_probs[sequence, position])) / scales[1])
+            yield found, sequence, position
+
+
+def verify(config: Config, tensors: Tensors, recording: Recording, dtype: str) -> str:
+    """One line on how well the bundle agrees with a recording; raises BundleError where it does not."""
+    worst, sequence, position = max(differences(lambda: Reference(config, tensors), recording))
+    if worst <= TOLERANCES[dtype]:
+        count = len(recording.values) * recording.positions()
+        return f"the largest difference from {recording.source} is {worst:.2g}, over {count:,} positions"
+    fitting = [flags for flags, other in others(config) if fits(other, tensors, recording, dtype)]
+    advice = f"they fit {' or '.join(fitting)}" if fitting else "--feature-map or the checkpoint may be wrong"
+    raise BundleError(
+        f"--verify: the outputs in {recording.source} are not those of this model: with --heads "
+        f"{config['model']['heads']} they differ by {worst:.2g} (sequence {sequence}, position {position}); {advice}"
+    )
+
+
+def others(config: Config) -> Iterator[tuple[str, Config]]:
+    """The other configs that the same tensors allow, with their flags: numbers of heads, and activations."""
+    model = config["model"]
+    queries, values = (model["heads"] * model[key] for key in ("query_size", "value_size"))
+    random = model["attention"]["feature_map"] not in ("elu", "relu")  # then omega tells the size of a head
+    for heads in [model["heads"]] if random else range(1, min(queries, values) + 1):
+        if queries % heads or values % heads:
+            continue
+        for activation in ("relu", "gelu"):
+            other = copy.deepcopy(config)
+            other["model"] |= {"heads": heads, "query_size": queries // heads, "value_size": values // heads}
+            other["model"]["activation"] = activation
+            if other != config:
+                changed = [f"--heads {heads}"] * (heads != model["heads"])
+                changed += [f"--activation {activation}"] * (activation != model["activation"])
+                yield " ".join(changed), other
+
+
+def fits(config: Config, tensors: Tensors, recording: Recording, dtype: str) -> bool:
+    probe = recording.first(PROBED)
+    return all(found <= TOLERANCES[dtype] for found, _, _ in differences(lambda: Reference(config, tensors), probe))
