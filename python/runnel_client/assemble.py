@@ -28,6 +28,7 @@ LAYER_MODULES = (
     "norm1",
     "norm2",
 )
+GATE = (("weight", 2), ("bias", 1))
 OMEGA = bundle.INNER_MAP + "omega"
 LAYER_TENSORS = tuple(f"{module}.{kind}" for module in LAYER_MODULES for kind in ("weight", "bias"))
 
@@ -142,6 +143,17 @@ def take_omega(parts: Parts, prefix: str, layers: int) -> int:
             "saved before the feature map had drawn any",
         )
     return int(omega.shape[1])
+
+
+def take_gate(parts: Parts, prefix: str, layers: int) -> bool:
+    """Takes the gate of every layer, as training/train.py --endless writes it; returns whether there is one."""
+    tensors = [(f"layers.{index}.attention.gate.{kind}", dims) for index in range(layers) for kind, dims in GATE]
+    if not any(prefix + name in parts.all for name, _ in tensors):
+        return False
+    for name, dims in tensors:
+        check(prefix + name in parts.all, f"tensor '{prefix}{name}' is missing: every layer has a gate, or none")
+        parts.take(prefix + name, f"transformer.{name}", dims)
+    return True
 
 
 def take_encoder(parts: Parts, prefix: str) -> tuple[int, bool]:
@@ -428,6 +440,7 @@ def build(tensors: Tensors, args: Namespace, notes: list[str]) -> tuple[Config, 
     projections = None
     if args.feature_map in bundle.RANDOM_FEATURES:
         projections = take_omega(parts, prefix, layers)
+    gate = take_gate(parts, prefix, layers)
     first = "transformer.layers.0."
     queries, width = parts.taken[first + "attention.query_projection.weight"].shape
     values = parts.taken[first + "attention.value_projection.weight"].shape[0]
@@ -451,7 +464,7 @@ def build(tensors: Tensors, args: Namespace, notes: list[str]) -> tuple[Config, 
             "query_size": queries // heads,
             "value_size": values // heads,
             "ffn": parts.taken[first + "linear1.weight"].shape[0],
-            "attention": choose_attention(args, queries // heads, projections),
+            "attention": choose_attention(args, queries // heads, projections) | ({"gate": True} if gate else {}),
             "norm": {
                 "kind": "layer",
                 "placement": "post",

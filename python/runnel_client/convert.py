@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runnel_client import command
-from runnel_client.errors import BundleError
+from runnel_client.errors import BundleError, check
 
 try:
     from runnel_client import bundle, verify
@@ -252,6 +252,7 @@ def unknown_text(config: Config, args: argparse.Namespace) -> str:
 
 def record_authors(config: Config, tensors: Mapping[str, Any]) -> verify.Recording:
     """What the classes of fast-transformers make of random values, in fp64."""
+    check(not config["model"]["attention"].get("gate"), "--verify: fast-transformers has no gate; give a FILE")
     try:
         from runnel_client import authors
     except ImportError as error:

@@ -134,6 +134,26 @@ def with_omega(state, projections, query=QUERY):
     return state
 
 
+class GateTest(ConvertTest):
+    def gated(self):
+        state = model()
+        for index in range(LAYERS):
+            name = f"transformer.layers.{index}.attention.gate."
+            state[name + "weight"], state[name + "bias"] = torch.randn(HEADS, WIDTH), torch.randn(HEADS)
+        return state
+
+    def test_a_gate_is_taken_over(self):
+        state = self.gated()
+        config, tensors = self.convert(self.save(state), *self.flags)
+        self.assertTrue(config["model"]["attention"]["gate"])
+        self.assert_same(tensors, state)
+
+    def test_refuses(self):
+        name = "transformer.layers.1.attention.gate.bias"
+        self.refuse([self.save(without(self.gated(), name)), *self.flags], f"'{name}' is missing", "every layer")
+        self.refuse([self.save(self.gated()), *self.flags, "--verify"], "has no gate", "give a FILE")
+
+
 class FeatureMapTest(ConvertTest):
     def test_random_features(self):
         for projections, flags, expected in (
