@@ -15,11 +15,11 @@ namespace runnel {
 struct ValueRun {
   int sample = 0;
   int64_t position = 0;  // of values[0]
-  std::vector<int32_t> values;
-  std::vector<float> log_probs;     // natural log, one per value
-  std::vector<int32_t> top_counts;  // one per value; empty where the call asks for none
-  std::vector<TopLogProb> top;      // of all values, in order
-  std::string text;                 // the characters that these values complete; valid UTF-8
+  std::vector<int32_t> values = {};
+  std::vector<float> log_probs = {};     // natural log, one per value
+  std::vector<int32_t> top_counts = {};  // one per value; empty where the call asks for none
+  std::vector<TopLogProb> top = {};      // of all values, in order
+  std::string text = {};                 // the characters that these values complete; valid UTF-8
 };
 
 // Values in the order in which they were sampled. The runs are valid while the event is written.

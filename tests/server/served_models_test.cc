@@ -6,6 +6,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,7 +40,7 @@ TEST(ServedModels, AModelThatACallerMayNotUseIsNotThere) {
   EXPECT_TRUE(models.add(served_fake("a")).ok());
   EXPECT_TRUE(models.add(served_fake("b")).ok());
   models.open();
-  const Caller caller = {.name = "ada", .models = {{"b"}}, .limits = {}};
+  const Caller caller = {.name = "ada", .models = std::set<std::string>{"b"}, .limits = {}};
   EXPECT_EQ(models.find(caller, "a").status().message(), "no model 'a'; this server has 'b'");
   EXPECT_EQ((*models.find(caller, ""))->name, "b");
   EXPECT_EQ(models.all_for(caller).size(), 1U);
