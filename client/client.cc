@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "base/limits.h"
+#include "client/address.h"
 
 namespace runnel {
 namespace {
@@ -16,6 +18,7 @@ using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 constexpr Seconds kShortCall{10};
+constexpr milliseconds kProbe{500};    // to find out why no server answers
 constexpr int64_t kScoreChunk = 4096;  // values of one message
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr const char* kPushback = "grpc-retry-pushback-ms";
@@ -34,6 +37,10 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   // A machine's own server is never behind a proxy.
   if (is_loopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+grpc::Status to_grpc(const Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), status.message()};
 }
 
 // How long the server asks to wait; 0 where it does not.
@@ -59,6 +66,33 @@ bool take_scores(const v1::ScoreResponse& response, size_t at_most, Scored& scor
   const auto& log_probs = response.chunk().log_probs();
   scored.log_probs.insert(scored.log_probs.end(), log_probs.begin(), log_probs.end());
   return scored.log_probs.size() <= at_most;
+}
+
+using ScoreStream = grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreResponse>;
+
+// Text goes in one message, as each chunk becomes values by itself.
+void write_sequence(const std::string& model, const Sequence& sequence, ScoreStream& stream) {
+  v1::ScoreRequest request;
+  request.set_model(model);
+  if (sequence.begin) request.set_begin(*sequence.begin);
+  if (!sequence.text.empty()) {
+    request.set_text(sequence.text);
+    stream.Write(request);
+  }
+  for (std::span<const int32_t> rest = sequence.values; !rest.empty();) {
+    const auto chunk = rest.first(std::min<size_t>(rest.size(), kScoreChunk));
+    rest = rest.subspan(chunk.size());
+    request.mutable_values()->mutable_values()->Add(chunk.begin(), chunk.end());
+    if (!stream.Write(request)) return;  // the call has failed: Finish() says why
+    request.Clear();
+  }
+  stream.WritesDone();
+}
+
+// Scores that an answer can hold: text has no more values than bytes, but for a first one and a
+// space that come before it.
+size_t most_scores(const Sequence& sequence) {
+  return sequence.text.empty() ? sequence.values.size() : sequence.text.size() + 2;
 }
 
 }  // namespace
@@ -97,10 +131,12 @@ system_clock::time_point Client::deadline(Seconds at_most) const {
 }
 
 grpc::Status Client::connect(Seconds at_most) {
+  if (Status form = check_server_address(address_); !form.ok()) return to_grpc(form);
   if (!channel_) {
     channel_ = make_channel(address_);
     inference_ = v1::Inference::NewStub(channel_);
     models_ = v1::Models::NewStub(channel_);
+    sessions_ = v1::Sessions::NewStub(channel_);
     health_ = grpc::health::v1::Health::NewStub(channel_);
   }
   const system_clock::time_point until = deadline(at_most);
@@ -115,15 +151,28 @@ grpc::Status Client::connect(Seconds at_most) {
     if (system_clock::now() >= until) break;
   }
   if (state == GRPC_CHANNEL_READY) return grpc::Status::OK;
-  return {grpc::StatusCode::UNAVAILABLE,
-          "no server answers at " + address_ +
-              "; start one with 'runnel serve BUNDLE', or name another with "
-              "--server"};
+  const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
+  return to_grpc(explain_silence(address_, refused, std::min(at_most, timeout_), kProbe));
 }
 
 grpc::Status Client::list_models(v1::ListModelsResponse& models) {
   Call call(*this, deadline(kShortCall));
   return models_->ListModels(&call.context(), {}, &models);
+}
+
+grpc::Status Client::list_sessions(const v1::ListSessionsRequest& request,
+                                   v1::ListSessionsResponse& sessions) {
+  Call call(*this, deadline(kShortCall));
+  return sessions_->ListSessions(&call.context(), request, &sessions);
+}
+
+grpc::Status Client::delete_session(const std::string& model, const std::string& id) {
+  Call call(*this, deadline(kShortCall));
+  v1::DeleteSessionRequest request;
+  request.set_model(model);
+  request.set_id(id);
+  v1::DeleteSessionResponse response;
+  return sessions_->DeleteSession(&call.context(), request, &response);
 }
 
 grpc::Status Client::check_health(grpc::health::v1::HealthCheckResponse& health) {
@@ -140,17 +189,16 @@ grpc::Status Client::generate(const v1::GenerateRequest& request, const OnEvent&
   if (!refused.ok()) {
     call.context().TryCancel();
     reader->Finish();
-    return {static_cast<grpc::StatusCode>(refused.code()), refused.message()};
+    return to_grpc(refused);
   }
   return reader->Finish();
 }
 
-grpc::Status Client::score(const std::string& model, std::span<const int32_t> values,
-                           Scored& scored) {
+grpc::Status Client::score(const std::string& model, const Sequence& sequence, Scored& scored) {
   const system_clock::time_point until = deadline(timeout_);
   while (true) {
     milliseconds pushback{0};
-    grpc::Status status = score_once(model, values, until, scored, pushback);
+    grpc::Status status = score_once(model, sequence, until, scored, pushback);
     const bool full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
     if (!full || pushback == milliseconds(0) || system_clock::now() + pushback >= until) {
       return status;
@@ -159,36 +207,25 @@ grpc::Status Client::score(const std::string& model, std::span<const int32_t> va
   }
 }
 
-grpc::Status Client::score_once(const std::string& model, std::span<const int32_t> values,
+grpc::Status Client::score_once(const std::string& model, const Sequence& sequence,
                                 system_clock::time_point until, Scored& scored,
                                 milliseconds& pushback) {
   Call call(*this, until);
   scored = {};
   const auto stream = inference_->Score(&call.context());
-  const auto write_all = [&] {
-    for (auto rest = values; !rest.empty();) {
-      const auto chunk = rest.first(std::min<size_t>(rest.size(), kScoreChunk));
-      rest = rest.subspan(chunk.size());
-      v1::ScoreRequest request;
-      if (chunk.data() == values.data()) request.set_model(model);
-      request.mutable_values()->mutable_values()->Add(chunk.begin(), chunk.end());
-      if (!stream->Write(request)) return;  // the call has failed: Finish() says why
-    }
-    stream->WritesDone();
-  };
   // A long sequence is written while its answers are read, so that neither side waits for the other
   // for ever.
   std::thread writer;
-  if (values.size() > static_cast<size_t>(kScoreChunk)) {
-    writer = std::thread(write_all);
+  if (sequence.values.size() > static_cast<size_t>(kScoreChunk)) {
+    writer = std::thread([&] { write_sequence(model, sequence, *stream); });
   } else {
-    write_all();
+    write_sequence(model, sequence, *stream);
   }
+  const size_t most = most_scores(sequence);
   v1::ScoreResponse response;
   bool total = false;
   bool sound = true;
-  while (sound && stream->Read(&response))
-    sound = take_scores(response, values.size(), scored, total);
+  while (sound && stream->Read(&response)) sound = take_scores(response, most, scored, total);
   if (!sound) call.context().TryCancel();
   if (writer.joinable()) writer.join();
   grpc::Status status = stream->Finish();
@@ -236,7 +273,8 @@ const char* grpc_code_name(grpc::StatusCode code) {
 std::string call_error(const grpc::Status& status) {
   std::string line =
       std::string(grpc_code_name(status.error_code())) + ": " + status.error_message();
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+  const bool advised = line.find("--timeout") != std::string::npos;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !advised) {
     line += "; give it more time with --timeout";
   }
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {

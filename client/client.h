@@ -9,8 +9,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -18,10 +18,18 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
+#include "runnel/v1/sessions.grpc.pb.h"
 
 namespace runnel {
 
 using Seconds = std::chrono::duration<double>;
+
+// A fresh sequence to score: values, or text where there are none.
+struct Sequence {
+  std::vector<int32_t> values;
+  std::string text;
+  std::optional<bool> begin = {};  // after the model's first value; none: as the server does
+};
 
 // What a Score call came to.
 struct Scored {
@@ -39,12 +47,17 @@ class Client {
 
   const std::string& address() const { return address_; }
 
-  // Waits until the server is reached, no longer than `at_most`. UNAVAILABLE, with what to do, as
-  // soon as it is known that nobody answers.
+  // Waits until the server is reached, no longer than `at_most`. Errors say what to do:
+  // - INVALID_ARGUMENT for an address of a wrong form;
+  // - UNAVAILABLE as soon as it is known that no server of gRPC answers;
+  // - DEADLINE_EXCEEDED when the peer has not answered in time.
   grpc::Status connect(Seconds at_most);
 
   // Short calls: bounded by a few seconds, and by the timeout.
   grpc::Status list_models(v1::ListModelsResponse& models);
+  grpc::Status list_sessions(const v1::ListSessionsRequest& request,
+                             v1::ListSessionsResponse& sessions);
+  grpc::Status delete_session(const std::string& model, const std::string& id);
   grpc::Status check_health(grpc::health::v1::HealthCheckResponse& health);
 
   // Hands every event to `on_event`; one that gives an error ends the call with it.
@@ -53,7 +66,7 @@ class Client {
 
   // Scores one fresh sequence. Waits, within the timeout, while the server has no room and says
   // when to try again.
-  grpc::Status score(const std::string& model, std::span<const int32_t> values, Scored& scored);
+  grpc::Status score(const std::string& model, const Sequence& sequence, Scored& scored);
 
   // From any thread: ends the calls that run, and those that come, with CANCELLED.
   void cancel();
@@ -61,7 +74,7 @@ class Client {
  private:
   class Call;  // a context that cancel() reaches
   std::chrono::system_clock::time_point deadline(Seconds at_most) const;
-  grpc::Status score_once(const std::string& model, std::span<const int32_t> values,
+  grpc::Status score_once(const std::string& model, const Sequence& sequence,
                           std::chrono::system_clock::time_point until, Scored& scored,
                           std::chrono::milliseconds& pushback);
   bool pause(std::chrono::milliseconds duration);  // false: cancelled
@@ -71,6 +84,7 @@ class Client {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Models::Stub> models_;
+  std::unique_ptr<v1::Sessions::Stub> sessions_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 
   std::mutex mutex_;

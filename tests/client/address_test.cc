@@ -1,0 +1,97 @@
+#include "client/address.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "client/client.h"
+
+namespace runnel {
+namespace {
+
+using testing::HasSubstr;
+
+// A port of this machine that accepts connections and says `greeting` to each.
+class Listener {
+ public:
+  explicit Listener(std::string greeting) : greeting_(std::move(greeting)) {
+    socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof name;
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&name), size), 0);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&name), &size), 0);
+    EXPECT_EQ(listen(socket_, 16), 0);
+    port_ = ntohs(name.sin_port);
+    if (!greeting_.empty()) thread_ = std::thread([this] { greet(); });
+  }
+  ~Listener() {
+    shutdown(socket_, SHUT_RDWR);  // ends accept()
+    if (thread_.joinable()) thread_.join();
+    close(socket_);
+  }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+ private:
+  void greet() {
+    for (int peer = 0; (peer = accept(socket_, nullptr, nullptr)) >= 0; close(peer)) {
+      EXPECT_GT(send(peer, greeting_.data(), greeting_.size(), MSG_NOSIGNAL), 0);
+      shutdown(peer, SHUT_WR);
+    }
+  }
+
+  const std::string greeting_;
+  int socket_ = -1, port_ = 0;
+  std::thread thread_;
+};
+
+TEST(Connecting, NamesAServerThatIsNotThere) {
+  Client client("127.0.0.1:1", Seconds(60));
+  const grpc::Status status = client.connect(Seconds(60));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("no server answers at 127.0.0.1:1; start one with"));
+}
+
+TEST(Connecting, NamesAServerThatDoesNotAnswer) {
+  const Listener silent("");  // the kernel accepts for it, as for a process that is stopped
+  Client client(silent.address(), Seconds(0.2));
+  const grpc::Status status = client.connect(Seconds(10));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), HasSubstr("accepts connections, but has not answered within "
+                                                "0.2 s; see whether its process is stopped"));
+}
+
+TEST(Connecting, NamesAServerOfAnotherProtocol) {
+  const Listener other("SSH-2.0-OpenSSH_9.2\r\n");
+  Client client(other.address(), Seconds(60));
+  const grpc::Status status = client.connect(Seconds(60));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("something listens at " + other.address() +
+                                                ", but it does not speak gRPC without TLS"));
+}
+
+TEST(Connecting, NamesAHostThatIsNotKnown) {
+  const Status status =
+      explain_silence("no-such-host.invalid:1", true, Seconds(1), std::chrono::milliseconds(100));
+  EXPECT_THAT(status.message(), HasSubstr("the host 'no-such-host.invalid' cannot be found"));
+}
+
+TEST(Connecting, RefusesAnAddressOfAWrongForm) {
+  Client client("http://127.0.0.1:50051", Seconds(1));
+  const grpc::Status status = client.connect(Seconds(1));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("leave out 'http://'"));
+}
+
+}  // namespace
+}  // namespace runnel
