@@ -18,4 +18,8 @@ int32_t begin_value(const Begin& begin, uint64_t seed, uint32_t stream) {
   return value;
 }
 
+void put_begin(const std::optional<Begin>& begin, std::vector<int32_t>& values) {
+  if (begin && begin->histogram.empty()) values.insert(values.begin(), begin->value);
+}
+
 }  // namespace runnel

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/file.h"
@@ -49,6 +50,12 @@ Status check_names(const std::vector<ExpectedTensor>& expected, const Safetensor
   return invalid_argument(weights.path() + ": " + text + found);
 }
 
+// A config.json as the libraries of Hugging Face write it: sound, but of another format.
+bool is_hugging_face(std::string_view json) {
+  const auto has = [&](std::string_view key) { return json.find(key) != std::string_view::npos; };
+  return !has("\"runnel_bundle\"") && (has("\"model_type\"") || has("\"architectures\""));
+}
+
 Result<Spec> load_spec(const std::string& path) {
   const Result<std::string> text = read_file(path, kMaxConfigBytes);
   if (text.status().code() == Code::kNotFound) {
@@ -56,7 +63,14 @@ Result<Spec> load_spec(const std::string& path) {
                      "; a bundle is a directory with config.json and model.safetensors");
   }
   if (!text.ok()) return text.status();
-  return parse_spec(*text, path);
+  Result<Spec> spec = parse_spec(*text, path);
+  if (!spec.ok() && is_hugging_face(*text)) {
+    return invalid_argument(path +
+                            ": a model of Hugging Face's libraries, not a bundle of runnel; "
+                            "scripts/runnel-convert makes bundles of linear transformers that "
+                            "fast-transformers has trained");
+  }
+  return spec;
 }
 
 // What turns text into values of this spec and back; null where its values are not text.

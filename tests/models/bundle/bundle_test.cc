@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <set>
@@ -296,6 +297,14 @@ TEST(Bundle, ShippedBundleLoads) {
   EXPECT_EQ(bundle->spec.name, "mnist-small");
   EXPECT_EQ(bundle->spec.parameters(), 813598);
   EXPECT_EQ(bundle->spec.max_length(), 784);
+}
+
+TEST(Bundle, AModelOfHuggingFaceIsNamedAsSuch) {
+  const TempDir directory;
+  std::ofstream(directory.path() + "/config.json")
+      << R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 12})";
+  EXPECT_THAT(load_bundle(directory.path()).status().message(),
+              HasSubstr("/config.json: a model of Hugging Face's libraries, not a bundle"));
 }
 
 }  // namespace
