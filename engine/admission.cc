@@ -51,10 +51,11 @@ void Scheduler::admit(GenerateRequest request, const RequestDigest& digest,
 // Resolves the session that a generation starts from and opens those of its samples. Not OK: says
 // why it is refused, and nothing has changed.
 Status Scheduler::try_admit(Generation& generation) {
-  const GenerateRequest& request = generation.request;
-  Result<Session*> source = resolve(request);
+  Result<Session*> source = resolve(generation.request);
   if (!source.ok()) return source.status();
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
+  complete_prompt(generation.request, position);
+  const GenerateRequest& request = generation.request;
   const auto given = static_cast<int64_t>(request.prompt.size());
   if (request.expected_position.value_or(position) != position) {
     return {Code::kAborted, "the sequence stands at position " + std::to_string(position) +
@@ -124,6 +125,13 @@ Session& Scheduler::open_sample(const GenerateRequest& request) {
   return kept ? sessions_.open(key_of(request)) : sessions_.open_anonymous();
 }
 
+// The prompt of a new sequence with the first value that is due before it.
+void Scheduler::complete_prompt(GenerateRequest& request, int64_t position) const {
+  if (request.begin && position == 0 && !request.prompt.empty()) {
+    put_begin(model_.spec().begin, request.prompt);
+  }
+}
+
 // Sets how many values each sample may have, and sends Started.
 void Scheduler::start_stream(Generation& generation, const Session& first, int64_t position) {
   const GenerateRequest& request = generation.request;
@@ -156,8 +164,9 @@ bool Scheduler::find_retried(Generation& generation) {
 
 // Checks that a retry is the same call, and takes it over from an earlier try that still runs.
 Status Scheduler::try_resume(Generation& generation) {
-  const GenerateRequest& request = generation.request;
   CallRecord& record = *generation.record;
+  complete_prompt(generation.request, record.position);
+  const GenerateRequest& request = generation.request;
   if (record.digest != generation.digest) {
     return invalid_argument("request_id '" + request.request_id +
                             "' was used for another request on this session: choose a new one");
@@ -279,6 +288,7 @@ void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t>
       return;
     }
     scores_.push_back(call);
+    if (call->begin && call->session->position == 0) put_begin(model_.spec().begin, values);
   }
   Session& session = *call->session;
   const auto given = static_cast<int64_t>(values.size());

@@ -51,8 +51,10 @@ class Engine {
   Status generate(GenerateRequest request, std::shared_ptr<TokenStream> stream);
 
   // Starts a Score call from a session (which is not changed) or, without one, a fresh sequence.
+  // With `begin` a sequence at its start comes after the spec's first value.
   Result<std::shared_ptr<ScoreCall>> start_score(const std::string& owner,
-                                                 const std::optional<std::string>& session);
+                                                 const std::optional<std::string>& session,
+                                                 bool begin = false);
   // Gives it the values of the next message; `done` is called exactly once unless the return is not
   // OK. One message at a time: the next may be given once `done` has been called.
   Status score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,

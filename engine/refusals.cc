@@ -16,11 +16,16 @@ Status mailbox_full() {
 }
 
 Status no_room(int needed, int free, int slots) {
+  if (needed > slots) {  // not now and not later
+    return invalid_argument(
+        "samples is " + std::to_string(needed) + ", and the server keeps " + std::to_string(slots) +
+        " states in all; ask for fewer, or start it with --sessions " + std::to_string(needed));
+  }
   Status status(Code::kResourceExhausted,
                 "no room for " + std::to_string(needed) + " more states: " +
                     std::to_string(std::max(free, 0)) + " of " + std::to_string(slots) +
                     " sessions are free; try again later, or delete sessions that are done");
-  if (needed <= slots) status.with_retry_after(std::chrono::seconds(1));
+  status.with_retry_after(std::chrono::seconds(1));
   return status;
 }
 

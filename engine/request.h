@@ -37,7 +37,8 @@ struct GenerateRequest {
   std::optional<std::string> session;
   // May be empty where the sequence has a pending value or the model a first value of its own.
   std::vector<int32_t> prompt;
-  int samples = 1;  // independent continuations of the prompt
+  bool begin = false;  // a prompt of a new sequence comes after the spec's first value
+  int samples = 1;     // independent continuations of the prompt
   // To sample, at most. None: as many as the engine allows, up to the last position. 0: only feed
   // the prompt.
   std::optional<int64_t> max_values;

@@ -86,6 +86,7 @@ class Scheduler {
   Result<Session*> resolve(const GenerateRequest& request);
   Result<Session*> open_samples(Generation& generation, Session* source);
   Session& open_sample(const GenerateRequest& request);
+  void complete_prompt(GenerateRequest& request, int64_t position) const;
   void begin_feeding(Generation& generation);
   void start_sampling(Generation& generation);
   void start_sample(Generation& generation, int index);

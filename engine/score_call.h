@@ -19,11 +19,12 @@ namespace runnel {
 
 class ScoreCall {
  public:
-  ScoreCall(std::string owner, std::optional<std::string> origin)
-      : owner(std::move(owner)), origin(std::move(origin)) {}
+  ScoreCall(std::string owner, std::optional<std::string> origin, bool begin)
+      : owner(std::move(owner)), origin(std::move(origin)), begin(begin) {}
 
   const std::string owner;
   const std::optional<std::string> origin;  // the session that it starts from
+  const bool begin;  // the first chunk of a new sequence comes after the spec's first value
   std::atomic<bool> cancelled{false};
   std::atomic<bool> admitted{false};  // it has a slot, or has had one
 

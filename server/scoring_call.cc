@@ -33,8 +33,8 @@ void ScoringCall::start() {
 }
 
 Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
-                         const std::optional<std::string>& session) {
-  auto scoring = model->engine->start_score(caller().name, session);
+                         const std::optional<std::string>& session, bool begin) {
+  auto scoring = model->engine->start_score(caller().name, session, begin);
   if (!scoring.ok()) return scoring.status();
   scoring_ = *scoring;
   state_.log.debug("call", {{"rpc", origin_.rpc},

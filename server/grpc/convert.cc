@@ -164,6 +164,7 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
       message.has_text() ? values_of_text(message.text(), input) : values_of(message.values());
   if (!prompt.ok()) return prompt.status();
   request.prompt = std::move(*prompt);
+  request.begin = message.has_begin() ? message.begin() : message.has_text();
   if (message.has_samples()) request.samples = message.samples();
   if (message.has_max_values()) request.max_values = message.max_values();
   if (message.has_max_time()) {

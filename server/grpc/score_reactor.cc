@@ -51,7 +51,8 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     if (!model.ok()) return model.status();
     const auto session = session_of(message.origin());
     if (!session.ok()) return session.status();
-    return call_->open(std::move(*model), *session);
+    const bool begin = message.has_begin() ? message.begin() : message.has_text();
+    return call_->open(std::move(*model), *session, begin);
   }
 
   Status check_same(const v1::ScoreRequest& message) const {

@@ -1,4 +1,4 @@
-// SIGTERM and SIGINT as something to wait for: no handler runs in the middle of anything.
+// SIGTERM, SIGINT and SIGHUP as something to wait for: no handler runs in the middle of anything.
 #pragma once
 
 #include <condition_variable>
@@ -11,8 +11,9 @@ namespace runnel {
 
 class StopSignal {
  public:
-  // Blocks the two signals in this thread and those that it starts: make it before any of them.
-  // A second signal ends the process at once, with exit code 128 + its number.
+  // Blocks the signals in this thread and those that it starts: make it before any of them. SIGHUP
+  // is left alone where it is ignored, as under nohup. A second signal ends the process at once,
+  // with exit code 128 + its number.
   StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;

@@ -558,6 +558,18 @@ TEST(Scheduler, EndAllEndsEveryCallWithItsStatus) {
   EXPECT_EQ(harness.engine->stats().sessions_free, 8);
 }
 
+TEST(Scheduler, MoreSamplesThanThereAreStatesAreNotWorthWaitingFor) {
+  Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 8, .steps = 1});
+  GenerateRequest request = request_of({1}, 3);
+  request.samples = 3;
+  const auto refused = harness.generate(request);
+  harness.turn();
+  EXPECT_EQ(refused->end->code(), Code::kInvalidArgument);
+  EXPECT_FALSE(refused->end->retry_after().has_value());
+  EXPECT_THAT(refused->end->message(),
+              HasSubstr("samples is 3, and the server keeps 2 states in all; ask for fewer"));
+}
+
 TEST(Scheduler, AFullMailboxRefusesAtOnce) {
   EngineOptions options;
   options.mailbox = 2;
