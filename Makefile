@@ -1,8 +1,9 @@
 # A thin face over CMakePresets.json. `make help` lists the targets.
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
 
-.PHONY: help setup build demo test bench bench-load asan tsan fuzz image gpu-check clean
+.PHONY: help setup build install demo test bench bench-load asan tsan fuzz image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -14,6 +15,10 @@ build: setup  ## build the release in build/release
 	@mkdir -p build
 	@cmake --preset release $(CMAKE_FLAGS) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset release -j $(JOBS)
+
+install:  ## put the program, its manual page and completion under $(DESTDIR)$(PREFIX)
+	@test -x build/release/runnel || $(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@cmake --install build/release --prefix "$(PREFIX)"
 
 demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF

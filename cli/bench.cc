@@ -13,6 +13,7 @@
 #include "bench/engine_calls.h"
 #include "bench/measure.h"
 #include "bench/server_calls.h"
+#include "cli/flags.h"
 #include "kernels/cpu/machine.h"
 #include "server/grpc/convert.h"
 
@@ -306,8 +307,9 @@ void add_flags(CLI::App& command, BenchOptions& options) {
   std::vector<std::string> names;
   for (const Measurement& one : kMeasurements) names.emplace_back(one.name);
   command.add_option("bundle", options.bundle, "Directory of a bundle to measure in this process");
-  command.add_option("--server", options.server, "Address of a server to measure, host:port");
-  command.add_option("--model", options.model, "Which model, where the server has several");
+  command.add_option("--server", options.server, "Address of a server to measure, host:port")
+      ->check(check_server);
+  add_model(command, options.model);
   command
       .add_option("--what", options.what,
                   "Which measurements, separated by commas: engine, memory, operations, positions "

@@ -1,4 +1,4 @@
-// The commands that talk to a server, or read a bundle: generate, score, info, health.
+// The commands that talk to a server, or read a bundle: the options of each, and what runs it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/flags.h"
 
 namespace runnel {
-
-inline constexpr const char* kDefaultServer = "127.0.0.1:50051";
 
 struct GenerateOptions {
   std::string server = kDefaultServer, model;
@@ -25,7 +24,8 @@ struct GenerateOptions {
   std::optional<int64_t> rows;  // of prompt_image
   std::string values;           // prompt as numbers
   std::optional<std::string> prompt;
-  std::string prompt_file;        // holds the prompt
+  std::string prompt_file;        // holds the prompt; "-": standard input
+  bool no_begin = false;          // the prompt as it is, without the model's first value
   std::vector<std::string> stop;  // texts
   std::optional<int64_t> max_values;
   std::string session;
@@ -37,11 +37,20 @@ struct GenerateOptions {
 
 struct ScoreOptions {
   std::string server = kDefaultServer, model;
-  std::string file;
+  std::string file;   // "-": standard input
+  bool text = false;  // the file is text, not numbers
+  bool no_begin = false;
   std::optional<int64_t> first;
   int jobs = 16;
   bool json = false;
   double timeout = 3600;  // seconds, of each sequence
+};
+
+struct SessionOptions {
+  std::string server = kDefaultServer, model;
+  std::vector<std::string> ids;  // to delete; none: list all
+  bool json = false;
+  double timeout = 10;
 };
 
 struct InfoOptions {
@@ -61,6 +70,7 @@ struct HealthOptions {
 // Each runs one command to its end and gives the exit code (console.h).
 int run_generate(const GenerateOptions& options, Console& console);
 int run_score(const ScoreOptions& options, Console& console);
+int run_session(const SessionOptions& options, Console& console);
 int run_info(const InfoOptions& options, Console& console);
 int run_health(const HealthOptions& options, Console& console);
 

@@ -57,6 +57,13 @@ int fail(Console& console, int code, const std::string& message) {
   return code;
 }
 
+int delivered(Console& console, int code) {
+  console.out.flush();
+  if (console.out || code != kExitOk) return code;
+  return fail(console, kExitFailed,
+              "standard output could not be written: is its disk full, or its reader gone?");
+}
+
 ProgressLine progress_line(Console& console, const std::string& unit) {
   return {console.err, console.clock, unit,
           ProgressLine::Options{.terminal = console.err_terminal,

@@ -36,6 +36,10 @@ Console standard_console();
 // Gives `code` back.
 int fail(Console& console, int code, const std::string& message);
 
+// Call at the end of a command: its exit code, or kExitFailed with one line on err where not all
+// that it printed on out could be written.
+int delivered(Console& console, int code);
+
 // Progress of a command on err.
 ProgressLine progress_line(Console& console, const std::string& unit);
 

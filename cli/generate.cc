@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "cli/commands.h"
+#include "cli/field_flags.h"
 #include "cli/image_sheet.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/png_file.h"
 #include "cli/progress_bar.h"
@@ -46,6 +50,19 @@ std::string default_file(const std::string& model) {
   return (name.empty() ? "images" : name) + ".png";
 }
 
+// The picture is always a PNG: a name that promises another format is refused.
+Status check_out(const std::string& out) {
+  std::string extension = std::filesystem::path(out).extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return std::tolower(c); });
+  constexpr std::string_view kOthers[] = {".jpg", ".jpeg", ".gif", ".bmp",  ".webp",
+                                          ".tif", ".tiff", ".svg", ".avif", ".pdf"};
+  if (std::ranges::find(kOthers, extension) == std::end(kOthers)) return {};
+  const std::string stem = out.substr(0, out.size() - extension.size());
+  return invalid_argument("--out " + quote(out, 400) + " is to be a " + extension.substr(1) +
+                          " file; runnel writes PNG: name it " + quote(stem + ".png", 400));
+}
+
 Status check_flags(const GenerateOptions& options, const ModelView& model) {
   const std::string name = "model " + quote(model.name);
   if (!model.image && !options.prompt_image.empty()) {
@@ -61,6 +78,7 @@ Status check_flags(const GenerateOptions& options, const ModelView& model) {
     return invalid_argument("--out is for models of images; " + name +
                             " prints text: send it to a file with > FILE");
   }
+  if (Status s = check_out(options.out); !s.ok()) return s;
   if (options.keep && options.count != 1) {
     return invalid_argument("--keep with --count " + std::to_string(options.count) +
                             ": only one sequence can go on as a session; leave one of them out");
@@ -88,6 +106,7 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
   } else {
     request.set_text(plan.text);
   }
+  if (options.no_begin) request.set_begin(false);
   for (const std::string& text : options.stop) request.add_stop_text(text);
   request.set_samples(options.count);
   if (options.max_values) request.set_max_values(*options.max_values);
@@ -101,28 +120,14 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
   }
 }
 
-// OK for what can be sent as text. `flag` names it.
-Status check_text(const std::string& text, const std::string& flag) {
-  const size_t valid = valid_utf8_prefix(text);
-  if (valid == text.size()) return {};
-  return invalid_argument(flag + " is not valid UTF-8 at byte " + std::to_string(valid) +
-                          ": give UTF-8, or values with --values");
-}
-
 // The prompt that is text; empty where there is none.
 Result<std::string> text_prompt(const GenerateOptions& options) {
-  std::string text = options.prompt.value_or("");
-  std::string flag = "--prompt";
-  if (!options.prompt_file.empty()) {
-    Result<std::string> file = read_file(options.prompt_file, limits::kTextBytes.max);
-    if (!file.ok()) return file.status();
-    text = std::move(*file);
-    flag = quote(options.prompt_file, 400);
-  }
-  if (Status s = check_text(text, flag); !s.ok()) return s;
   for (const std::string& stop : options.stop) {
-    if (Status s = check_text(stop, "--stop"); !s.ok()) return s;
+    if (Status s = check_utf8(stop, "--stop"); !s.ok()) return s;
   }
+  if (!options.prompt_file.empty()) return read_text(options.prompt_file, limits::kTextBytes.max);
+  const std::string text = options.prompt.value_or("");
+  if (Status s = check_utf8(text, "--prompt"); !s.ok()) return s;
   return text;
 }
 
@@ -330,6 +335,8 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
   grpc::Status status = client.generate(plan.request, [&](const v1::GenerateResponse& event) {
     Status taken = transcript.add(event);
     if (taken.ok()) display.show(event, transcript);
+    // Nobody can read what else would come.
+    if (taken.ok() && !console.out) return Status(Code::kCancelled, "");
     return taken;
   });
   const double seconds = display.seconds();
@@ -338,7 +345,8 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
     return fail(console, kExitInterrupted,
                 plan.model.image ? "interrupted; no image was written" : "interrupted");
   }
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (!console.out) return delivered(console, kExitOk);
+  if (!status.ok()) return fail(console, kExitFailed, in_flags(call_error(status)));
   if (Status whole = transcript.complete(); !whole.ok()) {
     return fail(console, kExitFailed, whole.to_string());
   }

@@ -11,6 +11,7 @@
 #include "bench/cpu_name.h"
 #include "bench/load_figures.h"
 #include "bench/load_run.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "client/client.h"
 #include "client/model_choice.h"
@@ -357,9 +358,8 @@ void add_load(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<LoadOptions>();
   CLI::App* command =
       app.add_subcommand("load", "Many calls at once: how fast, how steadily, and what is refused");
-  command->add_option("--server", options->server, "Address of the server, host:port")
-      ->capture_default_str();
-  command->add_option("--model", options->model, "Which model, where the server has several");
+  add_server(*command, options->server);
+  add_model(*command, options->model);
   add_pace(*command, *options);
   add_shape(*command, *options);
   command->add_option("--connections", options->connections, "Connections that the calls share")

@@ -1,15 +1,19 @@
 // The program `runnel`: serve, and the commands that talk to a server. The one place that knows
 // which devices there are.
 #include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/help.h"
 #include "cli/serve.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -79,10 +83,17 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
 int run_serve(const ServerConfig& config, const ModelFactory& load_on_device) {
   // A peer that hangs up is an error of its call; a log that nobody reads any more is none at all.
   std::signal(SIGPIPE, SIG_IGN);
-  // What clients send wrong is told to them: the library's own lines would only fill the log.
-  google::protobuf::SetLogHandler(nullptr);
   const EventLog log(config.log_level, config.log_json);
   return serve(config, load_on_device, log, RUNNEL_VERSION);
+}
+
+// Every error is told once, as a status or in the log: the libraries' own lines would repeat it, in
+// another form. GRPC_VERBOSITY brings gRPC's back.
+void silence_libraries() {
+  google::protobuf::SetLogHandler(nullptr);
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) {
+    gpr_set_log_function([](gpr_log_func_args*) {});
+  }
 }
 
 int run(int argc, char** argv) {
@@ -97,15 +108,20 @@ int run(int argc, char** argv) {
                     [&](const ServerConfig& config) { return run_serve(config, load_on_device); });
   add_client_commands(app, exit_code);
   add_bench(app, exit_code, load_on_device);
+  add_help_commands(app, exit_code, RUNNEL_VERSION);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {  // how the library says that it is done
-    return app.exit(error) == 0 ? 0 : 2;
+    exit_code = app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  return exit_code;
+  Console console = standard_console();
+  return delivered(console, exit_code);
 }
 
 }  // namespace
 }  // namespace runnel
 
-int main(int argc, char** argv) { return runnel::run(argc, argv); }
+int main(int argc, char** argv) {
+  runnel::silence_libraries();
+  return runnel::run(argc, argv);
+}

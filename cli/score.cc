@@ -17,7 +17,7 @@
 namespace runnel {
 namespace {
 
-using Sequences = std::vector<std::vector<int32_t>>;
+using Sequences = std::vector<Sequence>;
 
 constexpr Seconds kConnect{10};
 
@@ -121,16 +121,34 @@ void print_json(const ModelView& model, const std::vector<v1::ScoreTotal>& total
   console.out << json_text(out) << std::endl;
 }
 
-void print_text(const std::vector<v1::ScoreTotal>& totals, double seconds, Console& console) {
+void print_text(const ModelView& model, const std::vector<v1::ScoreTotal>& totals, double seconds,
+                Console& console) {
   const Mean mean = mean_of(totals);
   for (size_t i = 0; i < totals.size(); ++i) {
     console.out << i << "  " << fixed(totals[i].bits_per_dim(), 4) << '\n';
   }
   console.out << "mean  " << fixed(mean.mean, 4);
   if (totals.size() > 1) console.out << " +- " << fixed(mean.error, 4) << " (standard error)";
-  console.out << " bits per dimension, " << with_commas(static_cast<int64_t>(totals.size()))
+  console.out << (model.image ? " bits per dimension, " : " bits per value, ")
+              << with_commas(static_cast<int64_t>(totals.size()))
               << (totals.size() == 1 ? " item" : " items") << " in " << fixed(seconds, 2) << " s ("
               << tame(totals.front().numerics()) << ")" << std::endl;
+}
+
+Result<Sequences> load(const ScoreOptions& options, const ModelView& model) {
+  Sequences sequences;
+  if (options.text) {
+    Result<std::string> text = load_score_text(options.file, model);
+    if (!text.ok()) return text.status();
+    Sequence& one = sequences.emplace_back();
+    one.text = std::move(*text);
+    if (options.no_begin) one.begin = false;
+    return sequences;
+  }
+  auto values = load_sequences(options.file, model, options.first.value_or(INT64_MAX));
+  if (!values.ok()) return values.status();
+  for (auto& one : *values) sequences.emplace_back().values = std::move(one);
+  return sequences;
 }
 
 }  // namespace
@@ -145,8 +163,7 @@ int run_score(const ScoreOptions& options, Console& console) {
   if (!status.ok()) return fail(console, kExitFailed, call_error(status));
   const Result<ModelView> model = choose_model(models, options.model);
   if (!model.ok()) return fail(console, kExitUsage, model.status().message());
-  const Result<Sequences> sequences =
-      load_sequences(options.file, *model, options.first.value_or(INT64_MAX));
+  const Result<Sequences> sequences = load(options, *model);
   if (!sequences.ok()) return fail(console, kExitUsage, sequences.status().message());
 
   Scoring scoring(client, model->name, *sequences);
@@ -160,7 +177,7 @@ int run_score(const ScoreOptions& options, Console& console) {
   if (options.json) {
     print_json(*model, scoring.totals(), progress.seconds(), console);
   } else {
-    print_text(scoring.totals(), progress.seconds(), console);
+    print_text(*model, scoring.totals(), progress.seconds(), console);
   }
   return kExitOk;
 }

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "cli/idx_file.h"
+#include "cli/input.h"
 #include "cli/png_file.h"
 #include "cli/prompt.h"
 #include "cli/values_text.h"
@@ -40,11 +42,14 @@ Result<Sequences> load_idx(const std::string& path, const ModelView& model, int6
   return sequences;
 }
 
-Result<Sequences> load_text(const std::string& path, const ModelView& model, int64_t first) {
-  const std::string file = quote(path, 400);
-  const Result<std::string> text = read_file(path, kMaxTextBytes);
+Result<Sequences> load_numbers(const std::string& path, const ModelView& model, int64_t first) {
+  const std::string file = path == kStandardInput ? "standard input" : quote(path, 400);
+  const Result<std::string> text = read_input(path, kMaxTextBytes);
   if (!text.ok()) return text.status();
   Result<Sequences> sequences = parse_value_lines(*text, model.vocabulary, file, first);
+  if (!sequences.ok() && model.has_text) {
+    return invalid_argument(sequences.status().message() + "; for text add --text");
+  }
   if (sequences.ok() && sequences->empty()) {
     return invalid_argument(file + " holds no value; expected an idx or PNG file, or numbers");
   }
@@ -70,9 +75,7 @@ Status check_lengths(const Sequences& sequences, const ModelView& model, const s
   return {};
 }
 
-}  // namespace
-
-Result<Sequences> load_sequences(const std::string& name, const ModelView& model, int64_t first) {
+Result<Sequences> load_file(const std::string& name, const ModelView& model, int64_t first) {
   const Result<ItemName> item = parse_item_name(name);
   if (!item.ok()) return item.status();
   const std::string file = quote(item->path, 400);
@@ -95,11 +98,30 @@ Result<Sequences> load_sequences(const std::string& name, const ModelView& model
     return invalid_argument(file + " is a text, whose lines have no numbers: leave out '#" +
                             std::to_string(item->index) + "'");
   } else {
-    sequences = load_text(item->path, model, first);
+    sequences = load_numbers(item->path, model, first);
   }
+  return sequences;
+}
+
+}  // namespace
+
+Result<Sequences> load_sequences(const std::string& name, const ModelView& model, int64_t first) {
+  Result<Sequences> sequences =
+      name == kStandardInput ? load_numbers(name, model, first) : load_file(name, model, first);
   if (!sequences.ok()) return sequences;
+  const std::string file = quote(name.substr(0, name.rfind('#')), 400);
   if (Status status = check_lengths(*sequences, model, file); !status.ok()) return status;
   return sequences;
+}
+
+Result<std::string> load_score_text(const std::string& name, const ModelView& model) {
+  if (!model.has_text) {
+    return invalid_argument("--text is for models of text; model " + quote(model.name) +
+                            " has no tokenizer: give numbers, one sequence per line");
+  }
+  Result<std::string> text = read_text(name, limits::kTextBytes.max);
+  if (text.ok() && text->empty()) return invalid_argument("there is no text to score: it is empty");
+  return text;
 }
 
 }  // namespace runnel

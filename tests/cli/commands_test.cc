@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "client/client.h"
@@ -197,6 +198,10 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
       {"generate", "--top-log-probs", "21"},
       {"generate", "--timeout", "0"},
       {"generate", "--timeout", "nan"},
+      {"generate", "--temperature", "0"},
+      {"generate", "--top-p", "1.5"},
+      {"session"},
+      {"session", "delete"},
       {"score"},
       {"score", "a", "--jobs", "0"},
       {"score", "a", "--first", "0"},
@@ -208,10 +213,82 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
     EXPECT_THAT(parse_error_, StartsWith("runnel: "));
     EXPECT_EQ(parse_error_.find('\n'), parse_error_.size() - 1) << parse_error_;
   }
-  parse({"generate", "--bogus"});
-  EXPECT_EQ(parse_error_,
-            "runnel: The following argument was not expected: --bogus; see 'runnel generate "
-            "--help'\n");
+}
+
+TEST_F(CommandsTest, TheCommandLineNamesWhatWasMeant) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> meant = {
+      {{"genrate"}, "there is no command 'genrate'; did you mean 'generate'?; see 'runnel --help'"},
+      {{"xyz"}, "there is no command 'xyz'; see 'runnel --help'"},
+      {{"session", "lsit"},
+       "there is no command 'lsit'; did you mean 'list'?; see 'runnel session --help'"},
+      {{"generate", "--cuont", "3"},
+       "'runnel generate' has no flag '--cuont'; did you mean '--count'?; see 'runnel generate "
+       "--help'"},
+      {{"generate", "--colourful"},
+       "'runnel generate' has no flag '--colourful'; see 'runnel generate --help'"},
+      {{"health", "now"}, "'runnel health' takes no word 'now' here; see 'runnel health --help'"},
+  };
+  for (const auto& [words, line] : meant) {
+    EXPECT_EQ(parse(words), kExitUsage);
+    EXPECT_EQ(parse_error_, "runnel: " + line + "\n");
+  }
+}
+
+TEST_F(CommandsTest, TheCommandLineChecksTheFormOfAnAddress) {
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"http://127.0.0.1:50051", "leave out 'http://'"},
+      {"127.0.0.1", "without a port; expected host:port"},
+      {"::1", "write IPv6 as [::1]:50051"},
+      {"localhost:http", "expected host:port"},
+      {"localhost:0", "expected host:port"},
+      {":50051", "expected host:port"},
+  };
+  for (const auto& [address, part] : wrong) {
+    for (const char* command : {"generate", "info", "health", "load"}) {
+      EXPECT_EQ(parse({command, "--server", address}), kExitUsage);
+      EXPECT_THAT(parse_error_, HasSubstr(part)) << address;
+    }
+  }
+  for (const char* address : {"localhost:1", "[::1]:50051", "unix:/run/runnel", "dns:///a:1"}) {
+    EXPECT_EQ(check_server(address), "");
+  }
+}
+
+TEST_F(CommandsTest, ListsAndDeletesSessions) {
+  server_.sessions = {"first", "second", "third"};
+  SessionOptions options;
+  options.server = server_.address();
+  options.model = "text";
+  ASSERT_EQ(run_session(options, captured_.console()), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.out(),
+              AllOf(StartsWith("first   position 1,000, IDLE, idle for 7 s\nsecond  position"),
+                    HasSubstr("third   position 1,002")));
+  options.ids = {"first", "none", "third"};
+  EXPECT_EQ(run_session(options, captured_.console()), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("NOT_FOUND: no session 'none'"));
+  EXPECT_THAT(server_.sessions, testing::ElementsAre("second"));
+}
+
+TEST_F(CommandsTest, ListsSessionsAsJson) {
+  server_.sessions = {"one"};
+  SessionOptions options;
+  options.server = server_.address();
+  options.json = true;
+  EXPECT_EQ(run_session(options, captured_.console()), kExitUsage) << "two models, none named";
+  options.model = "text";
+  ASSERT_EQ(run_session(options, captured_.console()), kExitOk) << captured_.err();
+  const auto json = nlohmann::json::parse(captured_.out());
+  EXPECT_EQ(json["sessions"][0]["id"], "one");
+  EXPECT_EQ(json["sessions"][0]["idle_seconds"], 7);
+}
+
+TEST_F(CommandsTest, OutputThatIsLostIsAFailure) {
+  std::ofstream full("/dev/full");
+  std::ostringstream err;
+  Console console{.out = full, .err = err};
+  InfoOptions options = of_server();
+  EXPECT_EQ(delivered(console, run_info(options, console)), kExitFailed);
+  EXPECT_THAT(err.str(), HasSubstr("standard output could not be written"));
 }
 
 TEST(HealthContract, IsCompiledInBesideTheServersOwn) {

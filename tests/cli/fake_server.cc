@@ -69,6 +69,7 @@ FakeServer::FakeServer(std::vector<v1::ModelInfo> models) : models_(std::move(mo
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(static_cast<v1::Inference::Service*>(this));
   builder.RegisterService(static_cast<v1::Models::Service*>(this));
+  builder.RegisterService(static_cast<v1::Sessions::Service*>(this));
   server_ = builder.BuildAndStart();
 }
 
@@ -86,6 +87,11 @@ v1::GenerateRequest FakeServer::last_request() const {
 std::vector<v1::GenerateRequest> FakeServer::requests() const {
   const std::lock_guard lock(mutex_);
   return requests_;
+}
+
+std::string FakeServer::last_scored_text() const {
+  const std::lock_guard lock(mutex_);
+  return scored_text_;
 }
 
 const v1::ModelInfo& FakeServer::model(const std::string& name) const {
@@ -159,7 +165,13 @@ grpc::Status FakeServer::Score(
   int64_t position = 0;
   while (told.ok() && stream->Read(&request)) {
     v1::ScoreResponse response;
-    for (const int32_t value : request.values().values()) {
+    std::vector<int32_t> values(request.values().values().begin(), request.values().values().end());
+    if (request.has_text()) {
+      const std::lock_guard lock(mutex_);
+      scored_text_ = request.text();
+      for (const char byte : scored_text_) values.push_back(static_cast<unsigned char>(byte));
+    }
+    for (const int32_t value : values) {
       if (position++ == 0) continue;
       response.mutable_chunk()->add_log_probs(fake_log_prob(value));
       total.set_log_prob(total.log_prob() + fake_log_prob(value));
@@ -176,6 +188,29 @@ grpc::Status FakeServer::Score(
   }
   scores_.fetch_sub(1);
   return told;
+}
+
+grpc::Status FakeServer::ListSessions(grpc::ServerContext* /*context*/,
+                                      const v1::ListSessionsRequest* request,
+                                      v1::ListSessionsResponse* response) {
+  size_t index = request->page_token().empty() ? 0 : std::stoul(request->page_token());
+  for (int i = 0; i < 2 && index < sessions.size(); ++i, ++index) {
+    v1::Session& session = *response->add_sessions();
+    session.set_id(sessions[index]);
+    session.set_model(request->model());
+    session.set_position(1000 + static_cast<int64_t>(index));
+    session.set_state(v1::Session::IDLE);
+    session.mutable_idle()->set_seconds(7);
+  }
+  if (index < sessions.size()) response->set_next_page_token(std::to_string(index));
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeServer::DeleteSession(grpc::ServerContext* /*context*/,
+                                       const v1::DeleteSessionRequest* request,
+                                       v1::DeleteSessionResponse* /*response*/) {
+  if (std::erase(sessions, request->id()) > 0) return grpc::Status::OK;
+  return {grpc::StatusCode::NOT_FOUND, "no session '" + request->id() + "'"};
 }
 
 }  // namespace runnel

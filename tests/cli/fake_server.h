@@ -16,6 +16,7 @@
 #include "cli/console.h"
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
+#include "runnel/v1/sessions.grpc.pb.h"
 
 namespace runnel {
 
@@ -33,7 +34,9 @@ std::string fake_text(int64_t position);
 // The value that the fake server draws.
 int32_t fake_value(int sample, int64_t position, int64_t vocabulary);
 
-class FakeServer final : public v1::Inference::Service, public v1::Models::Service {
+class FakeServer final : public v1::Inference::Service,
+                         public v1::Models::Service,
+                         public v1::Sessions::Service {
  public:
   explicit FakeServer(std::vector<v1::ModelInfo> models);
   ~FakeServer() override;
@@ -46,9 +49,11 @@ class FakeServer final : public v1::Inference::Service, public v1::Models::Servi
       generate_instead;
   std::function<grpc::Status(grpc::ServerContext*)> score_instead;
   grpc::Status list_status = grpc::Status::OK;
+  std::vector<std::string> sessions;  // their names; set before the call
 
   v1::GenerateRequest last_request() const;
   std::vector<v1::GenerateRequest> requests() const;  // all, in the order in which they came
+  std::string last_scored_text() const;
   int most_scores_at_once() const { return most_scores_.load(); }
 
   grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
@@ -58,6 +63,11 @@ class FakeServer final : public v1::Inference::Service, public v1::Models::Servi
   grpc::Status Score(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>* stream) override;
+  // In pages of two.
+  grpc::Status ListSessions(grpc::ServerContext* context, const v1::ListSessionsRequest* request,
+                            v1::ListSessionsResponse* response) override;
+  grpc::Status DeleteSession(grpc::ServerContext* context, const v1::DeleteSessionRequest* request,
+                             v1::DeleteSessionResponse* response) override;
 
  private:
   const v1::ModelInfo& model(const std::string& name) const;
@@ -65,6 +75,7 @@ class FakeServer final : public v1::Inference::Service, public v1::Models::Servi
   const std::vector<v1::ModelInfo> models_;
   mutable std::mutex mutex_;
   std::vector<v1::GenerateRequest> requests_;
+  std::string scored_text_;
   std::atomic<int> scores_{0}, most_scores_{0};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

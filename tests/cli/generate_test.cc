@@ -1,10 +1,14 @@
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/field_flags.h"
 #include "cli/image_sheet.h"
 #include "cli/png_file.h"
 #include "tests/base/test_files.h"
@@ -317,6 +321,53 @@ TEST_F(GenerateTest, DrawsAProgressBarOnATerminal) {
   ASSERT_EQ(run(), kExitOk);
   EXPECT_THAT(captured_.err(), AllOf(HasSubstr("\r\x1b[K["), HasSubstr("% "), HasSubstr(" left"),
                                      testing::EndsWith("\r\x1b[K")));
+}
+
+TEST_F(GenerateTest, RefusesToNameAPngOtherwise) {
+  for (const char* name : {"sheet.jpg", "sheet.JPEG", "sheet.webp"}) {
+    options_.out = folder_.path(name);
+    EXPECT_EQ(run(), kExitUsage);
+  }
+  EXPECT_THAT(captured_.err(), HasSubstr("runnel writes PNG: name it"));
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(GenerateTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
+  server_.generate_instead = [](auto*, auto*) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                        "samples is 65; it must be between 1 and 64");
+  };
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_EQ(captured_.err(),
+            "runnel: INVALID_ARGUMENT: --count is 65; it must be between 1 and 64\n");
+  EXPECT_EQ(in_flags("sampling.top_k, top_p and min_p need a head; use sampling.temperature"),
+            "--top-k, --top-p and --min-p need a head; use --temperature");
+  EXPECT_EQ(in_flags("INVALID_ARGUMENT: delivery.max_values is 0"),
+            "INVALID_ARGUMENT: delivery.max_values is 0");
+  EXPECT_EQ(in_flags("NOT_FOUND: no model 'samples'"), "NOT_FOUND: no model 'samples'");
+}
+
+TEST_F(GenerateTest, ReadsThePromptFromStandardInput) {
+  use_symbols();
+  options_.model = "prose";
+  options_.prompt_file = "-";
+  options_.max_values = 2;
+  std::istringstream input("Wo ist");
+  std::streambuf* before = std::cin.rdbuf(input.rdbuf());
+  const int code = run();
+  std::cin.rdbuf(before);
+  ASSERT_EQ(code, kExitOk) << captured_.err();
+  EXPECT_EQ(server_.last_request().text(), "Wo ist");
+}
+
+TEST_F(GenerateTest, StopsWhereNobodyCanReadOn) {
+  use_symbols();
+  options_.max_values = 100'000;
+  std::ofstream full("/dev/full");
+  std::ostringstream err;
+  Console console{.out = full, .err = err};
+  EXPECT_EQ(run_generate(options_, console), kExitFailed);
+  EXPECT_THAT(err.str(), HasSubstr("standard output could not be written"));
 }
 
 }  // namespace

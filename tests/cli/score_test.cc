@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "cli/commands.h"
@@ -30,7 +32,8 @@ class ScoreTest : public testing::Test {
   int run() { return run_score(options_, captured_.console()); }
 
   CapturedConsole captured_;
-  FakeServer server_{{fake_image_model("small"), fake_symbol_model("text")}};
+  FakeServer server_{
+      {fake_image_model("small"), fake_symbol_model("text"), fake_text_model("prose")}};
   TestFolder folder_;
   ScoreOptions options_;
 };
@@ -111,6 +114,43 @@ TEST_F(ScoreTest, FilesThatCannotBeUsedEndWith2) {
   options_.file = folder_.path("none");
   EXPECT_EQ(run(), kExitUsage);
   EXPECT_THAT(captured_.err(), HasSubstr("cannot be opened"));
+}
+
+TEST_F(ScoreTest, ScoresTextAsItIs) {
+  options_.model = "prose";
+  options_.text = true;
+  options_.file = folder_.write("prose.txt", "Gr\u00fc\u00dfe");
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(server_.last_scored_text(), "Gr\u00fc\u00dfe");
+  EXPECT_THAT(captured_.out(), HasSubstr("mean  1.0000 bits per value, 1 item"));
+}
+
+TEST_F(ScoreTest, TextThatCannotBeScoredEndsWith2) {
+  options_.text = true;
+  options_.file = folder_.write("prose.txt", "abc");
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("--text is for models of text"));
+  options_.model = "prose";
+  options_.file = folder_.write("latin1.txt", "Gr\xfc");
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("latin1.txt' is not valid UTF-8 at byte 2"));
+  options_.file = folder_.write("empty.txt", "");
+  EXPECT_EQ(run(), kExitUsage);
+  options_.text = false;
+  options_.file = folder_.write("words.txt", "some words");
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("for text add --text"));
+}
+
+TEST_F(ScoreTest, ReadsStandardInput) {
+  options_.model = "text";
+  options_.file = "-";
+  std::istringstream input("1 7 7\n");
+  std::streambuf* before = std::cin.rdbuf(input.rdbuf());
+  const int code = run();
+  std::cin.rdbuf(before);
+  ASSERT_EQ(code, kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.out(), HasSubstr("mean  2.0000"));
 }
 
 TEST_F(ScoreTest, AnInterruptEndsEveryCall) {

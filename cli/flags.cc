@@ -1,0 +1,117 @@
+#include "cli/flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "base/text.h"
+#include "client/address.h"
+#include "config/edit_distance.h"
+
+namespace runnel {
+namespace {
+
+constexpr double kLongestSeconds = 1e7;
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
+  const std::string meant = nearest(word, known);
+  return meant.empty() ? "" : "; did you mean '" + meant + "'?";
+}
+
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+std::string unknown_flag(const CLI::App& command, const std::string& word) {
+  const std::string flag = word.substr(0, word.find('='));
+  return "'" + full_name(command) + "' has no flag " + quote(flag, 40) +
+         suggestion(flag, flags_of(command));
+}
+
+// The command that was named last, "session list" before "session".
+const CLI::App& chosen_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+// What is wrong with the first word that nothing took; "" when all were taken.
+std::string unknown_word(const CLI::App& command) {
+  const std::vector<std::string> left = command.remaining();
+  if (left.empty()) return "";
+  if (left.front().starts_with('-')) return unknown_flag(command, left.front());
+  const bool has_commands = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
+  if (has_commands) return unknown_command(command, left.front());
+  return "'" + full_name(command) + "' takes no word " + quote(left.front(), 40) + " here";
+}
+
+}  // namespace
+
+void add_server(CLI::App& command, std::string& server) {
+  command.add_option("--server", server, "Address of the server, host:port")
+      ->check(check_server)
+      ->capture_default_str();
+}
+
+void add_model(CLI::App& command, std::string& model) {
+  command.add_option("--model", model, "Which model, where the server has several");
+}
+
+void add_json(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "Print one JSON object instead of text");
+}
+
+void add_timeout(CLI::App& command, double& timeout, const std::string& what) {
+  command.add_option("--timeout", timeout, "Seconds " + what)
+      ->check(seconds_from(0.001))
+      ->capture_default_str();
+}
+
+std::string check_server(const std::string& text) { return check_server_address(text).message(); }
+
+std::string check_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return "a seed is a whole number from 0 to " + std::to_string(UINT64_MAX) + ", not " +
+         quote(text, 40);
+}
+
+std::function<std::string(const std::string&)> seconds_from(double least) {
+  return [least](const std::string& text) -> std::string {
+    double seconds = 0;
+    if (CLI::detail::lexical_cast(text, seconds) && seconds >= least &&
+        seconds <= kLongestSeconds) {
+      return "";
+    }
+    return "expected seconds from " + fixed(least, least > 0 ? 3 : 0) + " to " +
+           with_commas(static_cast<int64_t>(kLongestSeconds)) + ", not " + quote(text, 40);
+  };
+}
+
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
+}
+
+std::string unknown_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> known;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    known.push_back(command->get_name());
+  }
+  return "there is no command " + quote(word, 40) + suggestion(word, known);
+}
+
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  const CLI::App& command = chosen_command(*app);
+  std::string line = unknown_word(command);
+  if (line.empty()) line = tame(error.what());
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return "runnel: " + line + "; see '" + full_name(command) + " --help'\n";
+}
+
+}  // namespace runnel

@@ -1,0 +1,33 @@
+// Flags that several commands share, their checks, and what is said about wrong ones.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+namespace runnel {
+
+inline constexpr const char* kDefaultServer = "127.0.0.1:50051";
+
+void add_server(CLI::App& command, std::string& server);
+void add_model(CLI::App& command, std::string& model);
+void add_json(CLI::App& command, bool& json);
+// "Seconds " and `what`, above 0.
+void add_timeout(CLI::App& command, double& timeout, const std::string& what);
+
+// Checks of a flag's word for CLI11: "" where it can be used, else what was expected.
+std::string check_server(const std::string& text);
+std::string check_seed(const std::string& text);  // 64 bits without a sign; CLI11 would wrap others
+std::function<std::string(const std::string&)> seconds_from(double least);
+
+// Words that cannot be used, as one line: what is wrong, the nearest command or flag where one was
+// meant, and whose --help to read. For CLI::App::failure_message().
+std::string usage_error(const CLI::App* app, const CLI::Error& error);
+
+// "there is no command 'genrate'; did you mean 'generate'?", of the commands of `app`.
+std::string unknown_command(const CLI::App& app, const std::string& word);
+
+// "runnel session list": the command's own words.
+std::string full_name(const CLI::App& command);
+
+}  // namespace runnel

@@ -1,0 +1,104 @@
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "client/client.h"
+#include "client/model_choice.h"
+
+namespace runnel {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr int kPage = 1000;
+
+// The model whose sessions are meant; more than one and none named is the user's to settle.
+Result<std::string> model_of(Client& client, const std::string& name, grpc::Status& called) {
+  v1::ListModelsResponse models;
+  called = client.list_models(models);
+  if (!called.ok()) return std::string();
+  const Result<ModelView> model = choose_model(models, name);
+  if (!model.ok()) return model.status();
+  return model->name;
+}
+
+grpc::Status list_all(Client& client, const std::string& model, std::vector<v1::Session>& all) {
+  v1::ListSessionsRequest request;
+  request.set_model(model);
+  request.set_page_size(kPage);
+  do {
+    v1::ListSessionsResponse page;
+    if (grpc::Status status = client.list_sessions(request, page); !status.ok()) return status;
+    all.insert(all.end(), page.sessions().begin(), page.sessions().end());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return grpc::Status::OK;
+}
+
+double idle_seconds(const v1::Session& session) {
+  return static_cast<double>(session.idle().seconds()) + session.idle().nanos() * 1e-9;
+}
+
+void print_sessions(const std::vector<v1::Session>& sessions, Console& console) {
+  size_t width = 0;
+  for (const v1::Session& one : sessions) width = std::max(width, one.id().size());
+  for (const v1::Session& one : sessions) {
+    console.out << tame(one.id()) << std::string(width + 2 - one.id().size(), ' ') << "position "
+                << with_commas(one.position()) << ", " << v1::Session::State_Name(one.state())
+                << ", idle for " << fixed(idle_seconds(one), 0) << " s\n";
+  }
+  if (sessions.empty()) console.out << "no sessions\n";
+}
+
+json session_json(const v1::Session& session) {
+  return {{"id", session.id()},
+          {"position", session.position()},
+          {"state", v1::Session::State_Name(session.state())},
+          {"state_bytes", session.state_bytes()},
+          {"idle_seconds", idle_seconds(session)}};
+}
+
+int list(const SessionOptions& options, const std::string& model, Client& client,
+         Console& console) {
+  std::vector<v1::Session> sessions;
+  const grpc::Status status = list_all(client, model, sessions);
+  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (!options.json) {
+    print_sessions(sessions, console);
+    return kExitOk;
+  }
+  json out = {{"model", model}, {"sessions", json::array()}};
+  for (const v1::Session& one : sessions) out["sessions"].push_back(session_json(one));
+  console.out << out.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
+  return kExitOk;
+}
+
+// Those that can be deleted are, whatever becomes of the others.
+int delete_each(const SessionOptions& options, const std::string& model, Client& client,
+                Console& console) {
+  int code = kExitOk;
+  for (const std::string& id : options.ids) {
+    const grpc::Status status = client.delete_session(model, id);
+    if (!status.ok()) code = fail(console, kExitFailed, call_error(status));
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_session(const SessionOptions& options, Console& console) {
+  Client client(options.server, Seconds(options.timeout));
+  const Interrupt interrupt([&] { client.cancel(); });
+  grpc::Status status = client.connect(Seconds(options.timeout));
+  Result<std::string> model = std::string();
+  if (status.ok()) model = model_of(client, options.model, status);
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (!model.ok()) return fail(console, kExitUsage, model.status().message());
+  return options.ids.empty() ? list(options, *model, client, console)
+                             : delete_each(options, *model, client, console);
+}
+
+}  // namespace runnel
