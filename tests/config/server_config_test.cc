@@ -45,7 +45,7 @@ TEST(ServerConfig, TheExampleParsesAndHoldsEveryDefault) {
   const Status status = read_config_file("config/serve.json", config);
   ASSERT_TRUE(status.ok()) << status.message();
   ServerConfig expected;
-  expected.models = {{"mnist", "zoo/mnist-small"}};
+  expected.models = {{"mnist-small", "zoo/mnist-small"}};
   EXPECT_EQ(config, expected);
   EXPECT_TRUE(check_config(config).ok());
 }

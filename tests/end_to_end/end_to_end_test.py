@@ -154,6 +154,48 @@ class EndToEnd(unittest.TestCase):
             self.assertEqual(result.returncode, 1, command)
             self.assertIn("127.0.0.1:1", result.stderr)
 
+    def test_output_that_is_lost_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            for command in (["info"], ["info", BUNDLE], ["score", f"{IMAGES}#0"], ["--help"], ["man"]):
+                server = [] if command[-1] in (BUNDLE, "--help", "man") else ["--server", self.server.address]
+                result = subprocess.run([RUNNEL, *map(str, command), *server], stdout=full, stderr=subprocess.PIPE,
+                                        text=True, timeout=60, check=False)
+                self.assertEqual(result.returncode, 1, command)
+                self.assertEqual(result.stderr, "runnel: standard output could not be written: is its disk full, or "
+                                                "its reader gone?\n")
+
+    def test_a_busy_port_is_told_once_in_the_log(self):
+        result = run("serve", BUNDLE, "--address", self.server.address, "--log-json")
+        self.assertEqual(result.returncode, 1)
+        events = [json.loads(line)["event"] for line in result.stderr.splitlines()]
+        self.assertEqual(events, ["start", "failed"])
+        self.assertIn("another process has the port", result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_more_samples_than_states_are_refused_for_good(self):
+        server = Server("--sessions", "4")
+        result = run("generate", "--count", 5, "--out", self.dir / "never.png", "--server", server.address)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--count is 5, and the server keeps 4 states in all", result.stderr)
+        self.assertEqual(server.stop(), 0)
+
+    def test_sighup_drains_and_exits_0(self):
+        server = Server()
+        server.process.send_signal(signal.SIGHUP)
+        self.assertEqual(server.process.wait(timeout=30), 0)
+        self.assertIn("drained", server.text())
+
+    def test_nohup_keeps_a_server_running(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            server = Server()
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        server.process.send_signal(signal.SIGHUP)
+        self.assertEqual(run("health", "--server", server.address).returncode, 0)
+        self.assertEqual(server.stop(), 0)
+        self.assertIn("signal=15", server.text())
+
     def test_sigterm_drains_and_exits_0(self):
         server = Server()
         began = time.monotonic()
