@@ -71,7 +71,8 @@ def figures_table(report):
     return "\n".join(rows) + "\n"
 
 
-def text(config, dtype, report):
+def text(config, dtype, report, path):
+    """The card of the bundle that is written to `path`."""
     run = report["run"]
     start = f", from the weights of `{run['start_from'].split('/')[-1]}`" if run["start_from"] else ""
     items = run["steps"] * run["batch"] * report["length"]
@@ -95,7 +96,7 @@ Computed by the trainer in fp32 with the weights as they are stored. Through the
 (without `--first`: all):
 
 ```sh
-training/evaluate.py --runnel build/release/runnel {flags} --data DIR --first 100 zoo/{config["name"]}
+training/evaluate.py --runnel build/release/runnel {flags} --data DIR --first 100 {path}
 ```
 
 ## Data

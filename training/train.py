@@ -244,7 +244,7 @@ def train(argv):
         "curve": training.curve,
     }
     config = training.network.config
-    text = card.text(config, args.dtype, report)
+    text = card.text(config, args.dtype, report, args.out)
     bundle.write_bundle(args.out, config, tensors.__getitem__, args.dtype, text)
     with open(os.path.join(args.work, args.name + ".json"), "w", encoding="utf-8") as file:
         json.dump(report, file)
