@@ -277,6 +277,10 @@ std::string call_error(const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !advised) {
     line += "; give it more time with --timeout";
   }
+  // gRPC's own words, before the server has seen the message.
+  if (status.error_message().starts_with("Received message larger than max")) {
+    line += "; the second number is the server's limits.message_bytes: send less at once";
+  }
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
     line += "; is it a runnel server of this version?";
   }

@@ -20,6 +20,10 @@ def run(*command, **options):
 
 
 class Install(unittest.TestCase):
+    holder: tempfile.TemporaryDirectory[str]
+    prefix: pathlib.Path  # under the staging folder
+    share: pathlib.Path
+
     @classmethod
     def setUpClass(cls):
         cls.holder = tempfile.TemporaryDirectory(prefix="runnel_install_")

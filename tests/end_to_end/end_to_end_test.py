@@ -158,11 +158,19 @@ class EndToEnd(unittest.TestCase):
         with open("/dev/full", "w") as full:
             for command in (["info"], ["info", BUNDLE], ["score", f"{IMAGES}#0"], ["--help"], ["man"]):
                 server = [] if command[-1] in (BUNDLE, "--help", "man") else ["--server", self.server.address]
-                result = subprocess.run([RUNNEL, *map(str, command), *server], stdout=full, stderr=subprocess.PIPE,
-                                        text=True, timeout=60, check=False)
+                result = subprocess.run(
+                    [RUNNEL, *map(str, command), *server],
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
                 self.assertEqual(result.returncode, 1, command)
-                self.assertEqual(result.stderr, "runnel: standard output could not be written: is its disk full, or "
-                                                "its reader gone?\n")
+                self.assertEqual(
+                    result.stderr,
+                    "runnel: standard output could not be written: is its disk full, or its reader gone?\n",
+                )
 
     def test_a_busy_port_is_told_once_in_the_log(self):
         result = run("serve", BUNDLE, "--address", self.server.address, "--log-json")

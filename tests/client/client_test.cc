@@ -1,4 +1,5 @@
-#include "client/address.h"
+// How a client reaches a server, and what it says where it does not.
+#include "client/client.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -9,7 +10,7 @@
 #include <atomic>
 #include <thread>
 
-#include "client/client.h"
+#include "client/address.h"
 
 namespace runnel {
 namespace {
@@ -84,6 +85,14 @@ TEST(Connecting, NamesAHostThatIsNotKnown) {
   const Status status =
       explain_silence("no-such-host.invalid:1", true, Seconds(1), std::chrono::milliseconds(100));
   EXPECT_THAT(status.message(), HasSubstr("the host 'no-such-host.invalid' cannot be found"));
+}
+
+TEST(CallErrors, SayWhatToDo) {
+  EXPECT_EQ(call_error({grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}),
+            "DEADLINE_EXCEEDED: Deadline Exceeded; give it more time with --timeout");
+  EXPECT_THAT(call_error({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          "Received message larger than max (9 vs. 4)"}),
+              HasSubstr("the second number is the server's limits.message_bytes"));
 }
 
 TEST(Connecting, RefusesAnAddressOfAWrongForm) {
