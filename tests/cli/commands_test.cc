@@ -33,7 +33,7 @@ class CommandsTest : public testing::Test {
   }
   // Runs a command line as the program does; what it prints goes to the test's own output.
   int parse(const std::vector<std::string>& words) {
-    CLI::App app("runnel");
+    CLI::App app("Talks to a server", "runnel");
     app.require_subcommand(1);
     int exit_code = -1;
     add_client_commands(app, exit_code);

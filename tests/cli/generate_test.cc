@@ -238,7 +238,7 @@ TEST_F(GenerateTest, AFailedCallEndsWith1AndItsStatus) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "samples is 99\nat most 64\x1b[2J");
   };
   EXPECT_EQ(run(), kExitFailed);
-  EXPECT_EQ(captured_.err(), "runnel: INVALID_ARGUMENT: samples is 99 at most 64\\x1b[2J\n");
+  EXPECT_EQ(captured_.err(), "runnel: INVALID_ARGUMENT: --count is 99 at most 64\\x1b[2J\n");
   EXPECT_TRUE(folder_.empty());
 }
 

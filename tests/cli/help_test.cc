@@ -17,6 +17,7 @@ using testing::HasSubstr;
 class HelpTest : public testing::Test {
  protected:
   HelpTest() {
+    app_.require_subcommand(1);
     CLI::App* draw = app_.add_subcommand("draw", "Draws a picture's \\ lines: [all]");
     draw->add_option("--size,-s", size_, "Its size")->capture_default_str();
     draw->add_flag("--grey", grey_, "Without colour; that's all");

@@ -113,6 +113,12 @@ def script_of(blocks, folder):
     return "\n".join(lines) + "\n"
 
 
+def environment():
+    """That of a newcomer, with the python3 that the tests run under."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**own, "PATH": f"{pathlib.Path(sys.executable).parent}:{own['PATH']}"}
+
+
 def run_blocks(blocks):
     """The exit code of the blocks of one document, one after the other, and all that they print."""
     with tempfile.TemporaryDirectory(prefix="runnel_docs_") as holder:
@@ -124,7 +130,7 @@ def run_blocks(blocks):
             shell = subprocess.Popen(
                 ["bash", "-c", script_of(blocks, folder)],
                 cwd=tree,
-                env={**os.environ, "PYTHONPATH": "build/stubs"},
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
