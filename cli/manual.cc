@@ -53,8 +53,17 @@ std::string word_of(const CLI::Option& option) {
   return word.empty() ? "TEXT" : word;
 }
 
+// "-n, --count".
+std::string names_of(const CLI::Option& option) {
+  if (option.get_positional()) return option.get_name(true);
+  std::string names;
+  for (const std::string& name : option.get_snames()) names += ", -" + name;
+  for (const std::string& name : option.get_lnames()) names += ", --" + name;
+  return names.substr(2);
+}
+
 void add_option(const CLI::Option& option, std::ostream& out) {
-  out << ".TP\n\\fB" << escaped(option.get_name(false, true)) << "\\fR";
+  out << ".TP\n\\fB" << escaped(names_of(option)) << "\\fR";
   if (const std::string word = word_of(option); !word.empty() && !option.get_positional()) {
     out << " \\fI" << escaped(word) << "\\fR";
   }

@@ -55,7 +55,7 @@ TEST_F(HelpTest, TheManualPageHasEverythingAsPlainText) {
   const std::string page = man_page(app_, "1.2.3");
   EXPECT_EQ(parse({"man"}), page);
   EXPECT_THAT(page, AllOf(HasSubstr(".SS runnel draw\nDraws a picture's \\e lines"),
-                          HasSubstr("\\fB\\-s,\\-\\-size\\fR \\fIINT\\fR\nIts size (default: 7)"),
+                          HasSubstr("\\fB\\-s, \\-\\-size\\fR \\fIINT\\fR\nIts size (default: 7)"),
                           HasSubstr("\\fB\\-\\-grey\\fR\n"), HasSubstr("\\&.dots\n\\&'quotes"),
                           HasSubstr(".SS runnel shelf list"), HasSubstr("1.2.3")));
 }
