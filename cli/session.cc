@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -9,8 +9,6 @@
 
 namespace runnel {
 namespace {
-
-using json = nlohmann::ordered_json;
 
 constexpr int kPage = 1000;
 
@@ -52,7 +50,7 @@ void print_sessions(const std::vector<v1::Session>& sessions, Console& console) 
   if (sessions.empty()) console.out << "no sessions\n";
 }
 
-json session_json(const v1::Session& session) {
+OrderedJson session_json(const v1::Session& session) {
   return {{"id", session.id()},
           {"position", session.position()},
           {"state", v1::Session::State_Name(session.state())},
@@ -69,9 +67,9 @@ int list(const SessionOptions& options, const std::string& model, Client& client
     print_sessions(sessions, console);
     return kExitOk;
   }
-  json out = {{"model", model}, {"sessions", json::array()}};
+  OrderedJson out = {{"model", model}, {"sessions", OrderedJson::array()}};
   for (const v1::Session& one : sessions) out["sessions"].push_back(session_json(one));
-  console.out << out.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
+  console.out << json_text(out) << '\n';
   return kExitOk;
 }
 

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/text.h"
+#include "models/bundle/config.h"
 
 namespace runnel {
 namespace {

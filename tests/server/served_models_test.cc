@@ -134,7 +134,9 @@ TEST(ServedModels, ComeAndGoWhileOthersLookForThem) {
       while (!stop) {
         EXPECT_TRUE(models.find({}, "stays").ok());
         const auto found = models.find({}, "comes");
-        if (found.ok()) EXPECT_EQ((*found)->engine->stats().sessions, 8);
+        if (found.ok()) {
+          EXPECT_EQ((*found)->engine->stats().sessions, 8);
+        }
       }
     });
   }
