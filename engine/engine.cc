@@ -153,6 +153,7 @@ void Engine::create_session(SessionKey key, std::function<void(Result<SessionInf
 }
 
 void Engine::get_session(SessionKey key, std::function<void(Result<SessionInfo>)> done) {
+  if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   const bool put = scheduler_->put(
       {[key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); }});
   if (!put) done(mailbox_full());
@@ -170,6 +171,7 @@ void Engine::list_sessions(std::string owner, std::string after, int count,
 }
 
 void Engine::delete_session(SessionKey key, std::function<void(Status)> done) {
+  if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
     done(scheduler.delete_session(key));
   }});

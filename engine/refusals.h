@@ -1,4 +1,5 @@
-// Refusals of valid calls: the server is full, or about to stop. Each says when to try again.
+// Refusals of valid calls: the server is full, or about to stop. Each says when to try again, if it
+// can help.
 #pragma once
 
 #include "base/status.h"
@@ -15,6 +16,7 @@ Status shutting_down();
 Status mailbox_full();
 
 // RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free.
+// INVALID_ARGUMENT where there are never so many: to wait is of no use.
 Status no_room(int needed, int free, int slots);
 
 }  // namespace runnel

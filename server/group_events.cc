@@ -19,7 +19,10 @@ std::optional<GenerateEvent> GroupEvents::next() {
     return *group_->started;
   }
   if (value_ < group_->values.size()) return cut_values();
-  if (finished_ == group_->finished.size()) return std::nullopt;
+  if (finished_ == group_->finished.size()) {
+    group_ = nullptr;  // the caller may fill it again
+    return std::nullopt;
+  }
   const Finished& finished = group_->finished[finished_];
   if (ends_within_character(finished)) return rest_of_text(finished);
   ++finished_;

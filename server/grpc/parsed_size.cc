@@ -23,7 +23,18 @@ constexpr int64_t kGrowth = 2;   // an array that is full doubles
 constexpr int64_t kString = 48;  // an empty one, and what the allocator adds
 constexpr int64_t kPointer = 8;
 constexpr int64_t kUnknown = 16;  // one field that nobody knows
-constexpr int64_t kElement = 8;   // the widest number
+
+// Bytes of one number in an array.
+int64_t width(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+    case FieldDescriptor::CPPTYPE_UINT64:
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return 8;
+    default:
+      return 4;
+  }
+}
 
 // Adds up one message and those in it.
 class Sizer {
@@ -48,7 +59,7 @@ class Sizer {
     if (field == nullptr) size_ += kGrowth * kUnknown;
     const auto type = WireFormatLite::GetTagWireType(tag);
     if (type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-      if (field != nullptr && field->is_repeated()) size_ += kGrowth * kElement;
+      if (field != nullptr && field->is_repeated()) size_ += kGrowth * width(*field);
       const int begin = in_.CurrentPosition();
       const bool whole = WireFormatLite::SkipField(&in_, tag);
       // A group is kept as fields that nobody knows, of two bytes or more each.
@@ -70,7 +81,7 @@ class Sizer {
     if (is_message) return sub_message(*field, length, depth);
     const bool is_number = field != nullptr && field->is_packable();
     // A packed number has at least a byte, whatever it becomes.
-    size_ += is_number ? kGrowth * kElement * length : kString + kGrowth * kPointer + length;
+    size_ += is_number ? kGrowth * width(*field) * length : kString + kGrowth * kPointer + length;
     return in_.Skip(length);
   }
 

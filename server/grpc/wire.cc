@@ -1,6 +1,28 @@
 #include "server/grpc/wire.h"
 
+#include "server/grpc/parsed_size.h"
+
 namespace runnel {
+namespace {
+
+// A packed number of a byte on the wire takes 8 in an array that doubles.
+constexpr int64_t kParsedPerByte = 12;
+constexpr int64_t kParsedAnyway = 64 << 10;
+
+}  // namespace
+
+Status check_parsed_size(const grpc::ByteBuffer& bytes,
+                         const google::protobuf::Message& prototype) {
+  if (!bytes.Valid()) return {};
+  const auto length = static_cast<int64_t>(bytes.Length());
+  const int64_t most = kParsedAnyway + kParsedPerByte * length;
+  const int64_t size = parsed_size(bytes, prototype);
+  if (size <= most) return {};
+  return invalid_argument("the request has too many small fields: its " + std::to_string(length) +
+                          " bytes would take " + std::to_string(size) +
+                          " in memory, and may take " + std::to_string(most) +
+                          "; send fewer, or numbers packed");
+}
 
 grpc::Status to_grpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;

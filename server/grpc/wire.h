@@ -22,8 +22,13 @@
 namespace runnel {
 
 // The message in `bytes`, or INVALID_ARGUMENT.
+// OK where what `bytes` becomes in memory is in proportion to what it is on the wire; refused
+// before memory is taken.
+Status check_parsed_size(const grpc::ByteBuffer& bytes, const google::protobuf::Message& prototype);
+
 template <typename Message>
 Result<Message> parse_message(const grpc::ByteBuffer& bytes) {
+  if (Status s = check_parsed_size(bytes, Message::default_instance()); !s.ok()) return s;
   grpc::ByteBuffer copy = bytes;  // of the reference: reading consumes it
   Message message;
   if (copy.Valid() && grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {

@@ -70,10 +70,10 @@ class LimitsTest(unittest.TestCase):
             ("MAX_CONFIG_BYTES", "base/limits.h", "kMaxConfigBytes"),
             ("MAX_HEADER_BYTES", "base/limits.h", "kMaxSafetensorsHeaderBytes"),
             ("MAX_NAME_LENGTH", "base/limits.h", "kMaxNameLength"),
-            ("MAX_COMPONENTS", "models/spec.cc", "kMaxComponents"),
-            ("MAX_IMAGE_SIDE", "models/spec.cc", "kMaxImageSide"),
-            ("MAX_SYMBOL_BYTES", "models/spec.cc", "kMaxSymbolBytes"),
-            ("MAX_FEATURE_NUMBER", "models/spec.cc", "kMaxFeatureNumber"),
+            ("MAX_COMPONENTS", "models/linear_transformer/config.cc", "kMaxComponents"),
+            ("MAX_IMAGE_SIDE", "models/bundle/config.cc", "kMaxImageSide"),
+            ("MAX_SYMBOL_BYTES", "models/bundle/config.cc", "kMaxSymbolBytes"),
+            ("MAX_FEATURE_NUMBER", "models/linear_transformer/config.cc", "kMaxFeatureNumber"),
         ):
             self.assertEqual(getattr(bundle, name), constant(path, theirs), name)
 

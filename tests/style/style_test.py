@@ -143,8 +143,11 @@ class Style(unittest.TestCase):
         ]
         for path in files("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES:
-                    faults.append(f"{relative(path)}:{node.lineno} has {node.end_lineno - node.lineno + 1} lines")
+                if not isinstance(node, ast.FunctionDef):
+                    continue
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    faults.append(f"{relative(path)}:{node.lineno} has {length} lines")
         self.assertEqual(faults, [])
 
     def test_the_measure_of_functions_works(self):

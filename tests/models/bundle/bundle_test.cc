@@ -232,7 +232,7 @@ TEST(Bundle, RefusesAConfigThatIsNoneOrTooLarge) {
               testing::StartsWith(config + ": runnel_bundle: expected"));
   std::filesystem::resize_file(config, kMaxConfigBytes + 1);  // sparse
   EXPECT_EQ(load_bundle(directory.path()).status().message(),
-            config + ": 16777217 bytes; expected at most 16777216");
+            config + ": expected at most 16777216 bytes, found more");
   std::filesystem::remove(config);
   std::filesystem::create_directory(config);
   EXPECT_THAT(load_bundle(directory.path()).status().message(),

@@ -52,6 +52,18 @@ TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
   expect_serving(test);
 }
 
+TEST(Hostile, ManySmallFieldsAreRefusedBeforeTheyTakeMemory) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  std::string stops = generate_request({1}, 3).SerializeAsString();
+  for (int i = 0; i < 400'000; ++i) stops += std::string("\x4a\x00", 2);  // stop = 9, empty
+  const grpc::Status status = call(test, "/runnel.v1.Inference/Generate", stops);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("too many small fields"));
+  v1::GenerateRequest longest = generate_request(std::vector<int32_t>(500'000, 1), 1);
+  EXPECT_TRUE(test.generate(longest).status.ok());
+  expect_serving(test);
+}
+
 TEST(Hostile, AStringThatIsNoUtf8IsInvalidArgument) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& method : methods()) {

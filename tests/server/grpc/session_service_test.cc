@@ -31,6 +31,16 @@ TEST(Sessions, LiveFromCreateToDelete) {
   test.expect_free(8);
 }
 
+TEST(Sessions, AnIdThatIsNoneIsNotSentBack) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  for (const std::string& id : {std::string(10'000, 'x'), std::string("a b"), std::string()}) {
+    for (const grpc::Status& status : {test.get(id), test.remove(id)}) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+      EXPECT_THAT(status.error_message(), StartsWith("a session's id must be 1 to 128"));
+    }
+  }
+}
+
 TEST(Sessions, TheServerChoosesANameWhereThereIsNone) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   v1::Session first;
