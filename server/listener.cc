@@ -73,7 +73,7 @@ void Listener::run() {
         // Its file is open elsewhere, too: without this, epoll would go on telling of it.
         epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
         open_.erase(fd);
-        connections_.store(static_cast<int>(open_.size()), std::memory_order_relaxed);
+        connections_.store(static_cast<int>(open_.size()));
       }
     }
   }
@@ -105,9 +105,9 @@ void Listener::admit(Descriptor socket) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // fails for unix: sockets
   const int fd = second.get();
   open_.emplace(fd, std::move(second));
-  connections_.store(static_cast<int>(open_.size()), std::memory_order_relaxed);
-  watch(fd, 0);  // of EPOLLHUP and EPOLLERR one is told without asking
+  watch(fd, 0);  // EPOLLHUP and EPOLLERR come without being asked for
   take_(socket.release());
+  connections_.store(static_cast<int>(open_.size()));
 }
 
 // With a reset, so that nothing of it stays.

@@ -35,8 +35,8 @@ class Listener {
   void stop();
 
   const std::string& address() const { return address_; }
-  // Connections that are open.
-  int connections() const { return connections_.load(std::memory_order_relaxed); }
+  // Connections that are open, and have been taken over.
+  int connections() const { return connections_.load(); }
 
  private:
   void run();
