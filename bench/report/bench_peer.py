@@ -12,7 +12,7 @@ best.
 --check proves that it is the same model: it forces the sequences that runnel has sampled through the loop and compares
 the log-probability of every value.
 
-Needs Python with numpy and torch; on Debian: apt install python3-numpy python3-torch libopenblas0-openmp
+Needs Python with numpy and torch: the extra [bench] of ./python; on Debian: scripts/setup bench
 """
 
 import argparse

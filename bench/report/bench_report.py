@@ -5,7 +5,7 @@ Draws docs/benchmarks again from the figures of the last run:
 
     bench/report/bench_report.py docs/benchmarks/cpu_figures.json --docs docs/benchmarks
 
-Needs Python with matplotlib; on Debian: apt install python3-matplotlib
+Needs Python with matplotlib: the extra [bench] of ./python; on Debian: scripts/setup bench
 """
 
 import argparse

@@ -4,7 +4,7 @@ refusals, each against the load. Of several runs at one load the line goes throu
 
     bench/report/plot_load.py load.json load.png
 
-Needs Python with matplotlib; on Debian: apt install python3-matplotlib
+Needs Python with matplotlib: the extra [bench] of ./python; on Debian: scripts/setup bench
 """
 
 import argparse

@@ -10,8 +10,8 @@ stays out of it. Writes the picture, and beside it a JSON file with every figure
 
     bench/report/plot_time_per_value.py --runnel build/release/runnel --out docs/images/time_per_value.png
 
-Needs protoc, and Python with grpcio, protobuf, numpy, torch and matplotlib; on Debian:
-apt install protobuf-compiler python3-grpcio python3-protobuf python3-numpy python3-torch python3-matplotlib
+Needs protoc, and Python with grpcio, protobuf, numpy, torch and matplotlib: the extra [bench] of ./python; on Debian:
+scripts/setup bench
 """
 
 import argparse
