@@ -171,6 +171,7 @@ void Engine::list_sessions(std::string owner, std::string after, int count,
 }
 
 void Engine::delete_session(SessionKey key, std::function<void(Status)> done) {
+  if (scheduler_->draining()) return done(draining_status());
   if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
     done(scheduler.delete_session(key));

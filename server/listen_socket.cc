@@ -29,9 +29,9 @@ std::string reason(int error) {
   return std::strerror(error);
 }
 
-Result<Descriptor> listen_at(const sockaddr* at, socklen_t size, const std::string& address) {
+// A socket, or none and the reason why in `error`.
+Descriptor listen_at(const sockaddr* at, socklen_t size, int& error) {
   Descriptor socket(::socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.is_open()) return cannot_listen(address, reason(errno));
   const int on = 1;
   const int off = 0;
   if (at->sa_family != AF_UNIX) {
@@ -40,10 +40,12 @@ Result<Descriptor> listen_at(const sockaddr* at, socklen_t size, const std::stri
   if (at->sa_family == AF_INET6) {  // [::] takes IPv4, too
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
-  if (bind(socket.get(), at, size) != 0 || listen(socket.get(), SOMAXCONN) != 0) {
-    return cannot_listen(address, reason(errno));
+  if (socket.is_open() && bind(socket.get(), at, size) == 0 &&
+      listen(socket.get(), SOMAXCONN) == 0) {
+    return socket;
   }
-  return socket;
+  error = errno;
+  return {};
 }
 
 // Removes a socket file that a process left behind. One that somebody listens on stays.
@@ -66,12 +68,12 @@ Result<ListenSockets> listen_unix(const std::string& address) {
   }
   path.copy(at.sun_path, path.size());
   remove_stale(at);
-  Result<Descriptor> socket =
-      listen_at(reinterpret_cast<const sockaddr*>(&at), sizeof(at), address);
-  if (!socket.ok()) return socket.status();
+  int error = 0;
+  Descriptor socket = listen_at(reinterpret_cast<const sockaddr*>(&at), sizeof(at), error);
+  if (!socket.is_open()) return cannot_listen(address, reason(error));
   ListenSockets all;
   all.address = address;
-  all.sockets.push_back(std::move(*socket));
+  all.sockets.push_back(std::move(socket));
   return all;
 }
 
@@ -101,6 +103,22 @@ Result<Addresses> resolve(const std::string& host, const std::string& port,
   return Addresses(found, &freeaddrinfo);
 }
 
+// Adds a socket for each address. An address that this machine does not have, or of a family that
+// it does not have, is left out with its `error`; any other error is false.
+bool listen_at_all(addrinfo& first, int& port, int& error, std::vector<Descriptor>& sockets) {
+  for (addrinfo* each = &first; each != nullptr; each = each->ai_next) {
+    if (port != 0) port_of(each->ai_addr) = htons(static_cast<uint16_t>(port));
+    Descriptor socket = listen_at(each->ai_addr, each->ai_addrlen, error);
+    if (!socket.is_open()) {
+      if (error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return false;
+      continue;
+    }
+    port = bound_port(socket);
+    sockets.push_back(std::move(socket));
+  }
+  return true;
+}
+
 }  // namespace
 
 Descriptor::~Descriptor() {
@@ -113,20 +131,22 @@ Result<ListenSockets> listen_on(const std::string& address) {
   if (colon == std::string::npos) return cannot_listen(address, "there is no port");
   std::string host = address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const Result<Addresses> found = resolve(host, address.substr(colon + 1), address);
-  if (!found.ok()) return found.status();
+  // Either wildcard is every address of the machine: by IPv6 where there is any, which takes IPv4.
+  const bool everywhere = host == "0.0.0.0" || host == "::";
+  int port = 0;  // of the first socket, for all
+  int error = 0;
   ListenSockets all;
-  int port = 0;  // of the first, for all
-  for (addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
-    if (port != 0) port_of(each->ai_addr) = htons(static_cast<uint16_t>(port));
-    Result<Descriptor> socket = listen_at(each->ai_addr, each->ai_addrlen, address);
-    // A name may have an address of a family that this machine has not: one of them is enough.
-    const bool last = each->ai_next == nullptr;
-    if (!socket.ok() && last && all.sockets.empty()) return socket.status();
-    if (!socket.ok()) continue;
-    port = bound_port(*socket);
-    all.sockets.push_back(std::move(*socket));
+  for (const std::string& each :
+       everywhere ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector<std::string>{host}) {
+    const Result<Addresses> found = resolve(each, address.substr(colon + 1), address);
+    if (!found.ok() && !everywhere) return found.status();
+    if (!found.ok()) continue;
+    if (!listen_at_all(**found, port, error, all.sockets)) {
+      return cannot_listen(address, reason(error));
+    }
+    if (!all.sockets.empty()) break;
   }
+  if (all.sockets.empty()) return cannot_listen(address, reason(error));
   all.address = address.substr(0, colon + 1) + std::to_string(port);
   return all;
 }

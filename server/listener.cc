@@ -19,6 +19,10 @@ namespace {
 constexpr int kAcceptsPerTurn = 64;  // so that closed connections are seen in between
 constexpr auto kBetweenWarnings = std::chrono::seconds(1);
 constexpr auto kWithoutDescriptors = std::chrono::milliseconds(50);
+constexpr int kUnacknowledgedMs = 20000;  // for which data may be out before a peer counts as gone
+constexpr const char* kLimitReached = "limits.connections is reached";
+constexpr const char* kNoMoreFiles =
+    "the system gives no more open files; raise 'ulimit -n', or lower limits.connections";
 
 }  // namespace
 
@@ -39,8 +43,9 @@ Listener::~Listener() { stop(); }
 
 void Listener::start(Take take) {
   take_ = std::move(take);
-  watch(stop_.get(), EPOLLIN);
-  for (const auto& [fd, socket] : listening_) watch(fd, EPOLLIN);
+  bool watches = watch(stop_.get(), EPOLLIN);
+  for (const auto& [fd, socket] : listening_) watches = watch(fd, EPOLLIN) && watches;
+  check(watches, "listening sockets can be watched");
   thread_ = std::thread([this] { run(); });
 }
 
@@ -53,11 +58,11 @@ void Listener::stop() {
   listening_.clear();
 }
 
-void Listener::watch(int fd, uint32_t events) {
+bool Listener::watch(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
-  check(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0, "a descriptor can be watched");
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 void Listener::run() {
@@ -87,8 +92,7 @@ void Listener::accept_from(int listening) {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      log_.warn("accept", {{"message", std::string("the system gives no more open files; raise "
-                                                   "'ulimit -n', or lower limits.connections")}});
+      warn(kNoMoreFiles);
       std::this_thread::sleep_for(kWithoutDescriptors);
       return;
     }
@@ -98,29 +102,35 @@ void Listener::accept_from(int listening) {
 }
 
 void Listener::admit(Descriptor socket) {
-  if (static_cast<int>(open_.size()) >= most_) return refuse(std::move(socket));
+  if (static_cast<int>(open_.size()) >= most_) return refuse(std::move(socket), kLimitReached);
   Descriptor second(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
-  if (!second.is_open()) return refuse(std::move(socket));
-  const int on = 1;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // fails for unix: sockets
   const int fd = second.get();
+  // EPOLLHUP and EPOLLERR come without being asked for.
+  if (!second.is_open() || !watch(fd, 0)) return refuse(std::move(socket), kNoMoreFiles);
+  const int on = 1;
+  // Both fail for unix: sockets, which need neither.
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs,
+             sizeof(kUnacknowledgedMs));
   open_.emplace(fd, std::move(second));
-  watch(fd, 0);  // EPOLLHUP and EPOLLERR come without being asked for
   take_(socket.release());
   connections_.store(static_cast<int>(open_.size()));
 }
 
 // With a reset, so that nothing of it stays.
-void Listener::refuse(Descriptor socket) {
+void Listener::refuse(Descriptor socket, const char* why) {
   const linger at_once = {.l_onoff = 1, .l_linger = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   ++refused_;
+  warn(why);
+}
+
+void Listener::warn(const char* why) {
   const TimePoint now = std::chrono::steady_clock::now();
   if (now - warned_ < kBetweenWarnings) return;
   warned_ = now;
-  log_.warn("connections", {{"refused", refused_},
-                            {"open", int64_t{most_}},
-                            {"message", std::string("limits.connections is reached")}});
+  log_.warn("connections",
+            {{"refused", refused_}, {"open", std::ssize(open_)}, {"message", std::string(why)}});
   refused_ = 0;
 }
 

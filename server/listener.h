@@ -40,10 +40,11 @@ class Listener {
 
  private:
   void run();
-  void watch(int fd, uint32_t events);
+  bool watch(int fd, uint32_t events);
   void accept_from(int listening);
   void admit(Descriptor socket);
-  void refuse(Descriptor socket);
+  void refuse(Descriptor socket, const char* why);
+  void warn(const char* why);
 
   const std::string address_;
   const int most_;

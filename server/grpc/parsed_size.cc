@@ -39,12 +39,13 @@ int64_t width(const FieldDescriptor& field) {
 // Adds up one message and those in it.
 class Sizer {
  public:
-  explicit Sizer(CodedInputStream& in) : in_(in) {}
+  Sizer(CodedInputStream& in, int64_t most) : in_(in), most_(most) {}
 
   // False where the bytes make no sense; what was counted by then stays.
   bool message(const Message& prototype, int depth) {
     size_ += kFirst + static_cast<int64_t>(prototype.SpaceUsedLong());
     while (const uint32_t tag = in_.ReadTag()) {
+      if (size_ > most_) return false;  // enough is known
       const int number = WireFormatLite::GetTagFieldNumber(tag);
       const FieldDescriptor* field = prototype.GetDescriptor()->FindFieldByNumber(number);
       if (!value(field, tag, depth)) return false;
@@ -56,15 +57,16 @@ class Sizer {
 
  private:
   bool value(const FieldDescriptor* field, uint32_t tag, int depth) {
-    if (field == nullptr) size_ += kGrowth * kUnknown;
     const auto type = WireFormatLite::GetTagWireType(tag);
+    if (field != nullptr && !fits(*field, type)) field = nullptr;  // kept as one that nobody knows
+    if (field == nullptr) size_ += kGrowth * kUnknown;
     if (type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       if (field != nullptr && field->is_repeated()) size_ += kGrowth * width(*field);
       const int begin = in_.CurrentPosition();
       const bool whole = WireFormatLite::SkipField(&in_, tag);
       // A group is kept as fields that nobody knows, of two bytes or more each.
       const bool group = type == WireFormatLite::WIRETYPE_START_GROUP;
-      if (group) size_ += (in_.CurrentPosition() - begin) * kUnknown;
+      if (group) size_ += kString + (in_.CurrentPosition() - begin + 2) * kGrowth * kUnknown;
       return whole;
     }
     uint32_t length = 0;
@@ -96,17 +98,26 @@ class Sizer {
     return whole;
   }
 
+  // Whether a value of this form is one of the field's.
+  static bool fits(const FieldDescriptor& field, WireFormatLite::WireType type) {
+    const auto own =
+        WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
+    return type == own ||
+           (field.is_packable() && type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  }
+
   CodedInputStream& in_;
+  const int64_t most_;
   int64_t size_ = 0;
 };
 
 }  // namespace
 
-int64_t parsed_size(const grpc::ByteBuffer& bytes, const Message& prototype) {
+int64_t parsed_size(const grpc::ByteBuffer& bytes, const Message& prototype, int64_t most) {
   grpc::ByteBuffer copy = bytes;  // of the reference: reading consumes it
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
-  Sizer sizer(in);
+  Sizer sizer(in, most);
   sizer.message(prototype, 0);
   return sizer.size();
 }

@@ -19,6 +19,7 @@ namespace {
 constexpr std::array kServiceNames = {"", "runnel.v1.Inference", "runnel.v1.Sessions",
                                       "runnel.v1.Models"};
 constexpr int kMetadataBytes = 16 << 10;
+constexpr auto kTend = std::chrono::seconds(1);
 constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
 constexpr auto kQuiet = std::chrono::milliseconds(30);
 constexpr auto kLastCalls = std::chrono::milliseconds(300);
@@ -26,6 +27,9 @@ constexpr auto kShutdown = std::chrono::milliseconds(500);  // before calls are 
 
 // A connection whose peer is gone is found and closed; one that only pings is not fed.
 void set_connection_arguments(grpc::ServerBuilder& builder, const ServerOptions& options) {
+  // A compressed message would be inflated without a bound before its size is looked at.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
   const auto set = [&](const char* name, int value) { builder.AddChannelArgument(name, value); };
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.streams_per_connection));
@@ -104,7 +108,7 @@ void Server::drain(Duration grace) {
   server_->GetHealthCheckService()->Shutdown();
   const auto models = state_.models.all();
   for (const auto& [name, model] : *models) model->engine->drain();
-  if (!state_.calls.wait_until_none(grace)) {
+  if (!wait_until_none(grace)) {
     const Status status(Code::kUnavailable,
                         "the server is shutting down and the call had not ended in time; go on "
                         "with another server");
@@ -119,6 +123,17 @@ void Server::drain(Duration grace) {
   server_->Wait();
   server_.reset();
   log_.info("drained", {});
+}
+
+// tend() goes on meanwhile: a client that neither sends nor reads does not use up the grace.
+bool Server::wait_until_none(Duration at_most) {
+  const TimePoint end = std::chrono::steady_clock::now() + at_most;
+  for (;;) {
+    const Duration left = end - std::chrono::steady_clock::now();
+    if (state_.calls.wait_until_none(std::clamp(left, Duration(0), Duration(kTend)))) return true;
+    if (left <= Duration(kTend)) return false;
+    tend();
+  }
 }
 
 }  // namespace runnel

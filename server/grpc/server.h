@@ -68,6 +68,8 @@ class Server {
   std::shared_ptr<grpc::Channel> in_process_channel();
 
  private:
+  bool wait_until_none(Duration at_most);
+
   const ServerOptions options_;
   const EventLog& log_;
   ServerState state_;

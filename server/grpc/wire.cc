@@ -16,11 +16,10 @@ Status check_parsed_size(const grpc::ByteBuffer& bytes,
   if (!bytes.Valid()) return {};
   const auto length = static_cast<int64_t>(bytes.Length());
   const int64_t most = kParsedAnyway + kParsedPerByte * length;
-  const int64_t size = parsed_size(bytes, prototype);
+  const int64_t size = parsed_size(bytes, prototype, most);
   if (size <= most) return {};
   return invalid_argument("the request has too many small fields: its " + std::to_string(length) +
-                          " bytes would take " + std::to_string(size) +
-                          " in memory, and may take " + std::to_string(most) +
+                          " bytes would take more than " + std::to_string(most) + " in memory" +
                           "; send fewer, or numbers packed");
 }
 

@@ -64,6 +64,21 @@ TEST(Hostile, ManySmallFieldsAreRefusedBeforeTheyTakeMemory) {
   expect_serving(test);
 }
 
+// It would be inflated before its size is looked at.
+TEST(Hostile, ACompressedMessageIsRefused) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    v1::GenerateRequest request = generate_request(std::vector<int32_t>(100'000, 1), 1);
+    const auto stream = test.inference->Generate(&context, request);
+    v1::GenerateResponse response;
+    EXPECT_FALSE(stream->Read(&response));
+    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  }
+  expect_serving(test);
+}
+
 TEST(Hostile, AStringThatIsNoUtf8IsInvalidArgument) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& method : methods()) {

@@ -11,7 +11,7 @@ namespace runnel {
 namespace {
 
 int64_t size_of(const std::string& text) {
-  return parsed_size(bytes_of(text), v1::GenerateRequest::default_instance());
+  return parsed_size(bytes_of(text), v1::GenerateRequest::default_instance(), INT64_MAX);
 }
 
 // At least what the parsed message holds, as far as the library tells.
@@ -41,11 +41,21 @@ TEST(ParsedSize, CoversWhatFieldsBecome) {
   request.add_stop_text(std::string(100, 's'));
   request.mutable_origin()->set_session("a");
   expect_covers(request.SerializeAsString());
-  expect_covers(repeated(std::string("\x7a\x00", 2), 5000));            // stop_text, empty
-  expect_covers(repeated(std::string("\x1a\x02\x08\x01", 4), 5000));    // values, one by one
-  expect_covers(repeated(std::string("\xf8\x7f\x01", 3), 5000));        // a number nobody knows
-  expect_covers(repeated(std::string("\xfa\x7f\x00", 3), 5000));        // a string nobody knows
+  expect_covers(repeated(std::string("\x7a\x00", 2), 5000));          // stop_text, empty
+  expect_covers(repeated(std::string("\x1a\x02\x08\x01", 4), 5000));  // values, one by one
+  expect_covers(repeated(std::string("\xf8\x7f\x01", 3), 5000));      // a number nobody knows
+  expect_covers(repeated(std::string("\xfa\x7f\x00", 3), 5000));      // a string nobody knows
+  expect_covers(repeated(std::string("\x08\x00", 2), 5000));  // a string's number, as a number
+  expect_covers(repeated("\x0b\x0c", 5000));                  // ... as an empty group
   expect_covers("\xfb\x7f" + repeated("\x08\x01", 5000) + "\xfc\x7f");  // a group
+}
+
+TEST(ParsedSize, CountsNoFurtherThanAsked) {
+  const std::string stops = repeated(std::string("\x4a\x00", 2), 100'000);
+  const int64_t size =
+      parsed_size(bytes_of(stops), v1::GenerateRequest::default_instance(), 10'000);
+  EXPECT_GT(size, 10'000);
+  EXPECT_LT(size, 20'000);
 }
 
 TEST(ParsedSize, AnOrdinaryRequestIsSmall) {
