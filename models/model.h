@@ -3,11 +3,11 @@
 //
 // What a slot knows: the state of the values consumed so far, and one pending value (given or
 // sampled, not consumed yet). What a row wants of a step:
-//   kNext     its values are empty: consumes the pending value and samples the next, which becomes
-//   pending kScores   inputs = [the pending value, if any] + values: consumes all but the last,
-//   which becomes
-//             pending, and gives the log-probability of every input but the first
-//   kNothing  as kScores, without log-probabilities: a prompt
+// - kNext: its values are empty. Consumes the pending value and samples the next, which becomes
+//   pending.
+// - kScores: its inputs are the pending value, if there is one, and its values. Consumes all but
+//   the last, which becomes pending, and gives the log-probability of every input but the first.
+// - kNothing: as kScores, without log-probabilities: a prompt.
 // Rows stand in that order in a batch, so that those with an output come first.
 #pragma once
 
