@@ -270,7 +270,7 @@ void Scheduler::start_sample(Generation& generation, int index) {
 
 // --- Score ---
 
-void Scheduler::feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
+void Scheduler::feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
                            std::function<void(Result<ScoredChunk>)> done) {
   if (call->session != nullptr) call->waited = call->waits(now_);
   call->done = std::move(done);

@@ -127,7 +127,7 @@ Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   const int64_t bytes = bytes_of(values);
   Scheduler::Command command = {
       [call, values = std::move(values), done = std::move(done)](Scheduler& scheduler) mutable {
-        scheduler.feed_score(std::move(call), std::move(values), std::move(done));
+        scheduler.feed_score(call, std::move(values), std::move(done));
       },
       bytes};
   if (call->admitted.load(std::memory_order_acquire)) {
@@ -141,7 +141,7 @@ void Engine::end_score(const std::shared_ptr<ScoreCall>& call) {
   nudge();
 }
 
-void Engine::create_session(SessionKey key, std::function<void(Result<SessionInfo>)> done) {
+void Engine::create_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done) {
   if (scheduler_->draining()) return done(draining_status());
   if (!key.id.empty()) {
     if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
@@ -152,7 +152,7 @@ void Engine::create_session(SessionKey key, std::function<void(Result<SessionInf
   if (!put) done(mailbox_full());
 }
 
-void Engine::get_session(SessionKey key, std::function<void(Result<SessionInfo>)> done) {
+void Engine::get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done) {
   if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   const bool put = scheduler_->put(
       {[key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); }});
@@ -160,7 +160,7 @@ void Engine::get_session(SessionKey key, std::function<void(Result<SessionInfo>)
 }
 
 void Engine::list_sessions(std::string owner, std::string after, int count,
-                           std::function<void(Result<SessionPage>)> done) {
+                           const std::function<void(Result<SessionPage>)>& done) {
   Scheduler::Command command = {
       [owner = std::move(owner), after = std::move(after), count, done](Scheduler& scheduler) {
         done(scheduler.list_sessions(owner, after, count));
@@ -170,7 +170,7 @@ void Engine::list_sessions(std::string owner, std::string after, int count,
   if (!put) done(mailbox_full());
 }
 
-void Engine::delete_session(SessionKey key, std::function<void(Status)> done) {
+void Engine::delete_session(SessionKey key, const std::function<void(Status)>& done) {
   if (scheduler_->draining()) return done(draining_status());
   if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {

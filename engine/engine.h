@@ -65,13 +65,13 @@ class Engine {
 
   // Sessions. An empty id lets the engine choose one. `done` is called exactly once, also with a
   // refusal.
-  void create_session(SessionKey key, std::function<void(Result<SessionInfo>)> done);
-  void get_session(SessionKey key, std::function<void(Result<SessionInfo>)> done);
+  void create_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done);
+  void get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done);
   // Sessions of an owner with ids after `after`, at most `count`.
   void list_sessions(std::string owner, std::string after, int count,
-                     std::function<void(Result<SessionPage>)> done);
+                     const std::function<void(Result<SessionPage>)>& done);
   // Ends a session; a call that runs on it ends with ABORTED.
-  void delete_session(SessionKey key, std::function<void(Status)> done);
+  void delete_session(SessionKey key, const std::function<void(Status)>& done);
 
   // Wakes the scheduler for another turn. Streams do so by themselves.
   void nudge();

@@ -62,7 +62,7 @@ class Scheduler {
   // Commands.
   void admit(GenerateRequest request, const RequestDigest& digest,
              std::shared_ptr<TokenStream> stream);
-  void feed_score(std::shared_ptr<ScoreCall> call, std::vector<int32_t> values,
+  void feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
                   std::function<void(Result<ScoredChunk>)> done);
   Result<SessionInfo> create_session(SessionKey key);
   Result<SessionInfo> get_session(const SessionKey& key);
