@@ -25,7 +25,7 @@
 
 namespace runnel {
 
-// Of weights and of what they are multiplied with. All else, sums included, is fp32.
+// What a product's factors, weights and inputs, are rounded to. All else, sums included, is fp32.
 enum class Precision : uint8_t { kFp32, kBf16 };
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
@@ -34,7 +34,10 @@ struct Weight {
   Buffer bias;  // fp32, padded with zeros as the panels are; zeros where the layer has no bias
   int in = 0;
   int out = 0;
-  Precision precision = Precision::kFp32;
+  Precision precision = Precision::kFp32;  // of the product
+  // What panels hold. With bf16 under kFp32 a weight is widened where it is multiplied, which is
+  // exact: the bits are those of fp32 panels of the same numbers, in half the memory.
+  DType stored = DType::kF32;
 };
 
 // The sequences of a batch, or a run of them. Row r owns slot[r] and the inputs
@@ -63,8 +66,8 @@ enum class PositionKind : uint8_t { kNone, kTable, kSinusoidal };
 // kSinusoidal computes column c of position p as sin (c even) or cos (c odd) of
 // p * 10000^(-2 floor(c / 2) / position_width), in double, rounded once.
 struct Embedding {
-  View values;     // fp32 [vocabulary, value_width]
-  View positions;  // fp32 [length, position_width] for kTable
+  View values;     // fp32 or bf16 [vocabulary, value_width]
+  View positions;  // fp32 or bf16 [length, position_width] for kTable
   PositionKind position = PositionKind::kNone;
   Combine combine = Combine::kConcat;
   int position_width = 0;  // kAdd: equal to the value width; kNone: 0
@@ -155,9 +158,10 @@ class Backend {
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
 
-  // Packs a layer's weight [out, in] and bias [1, out] (data may be null: no bias). Layers that are
-  // used one after the other are best packed in that order. The backend may keep their memory until
-  // its own end.
+  // Packs a layer's weight [out, in], fp32 or bf16, and bias, fp32 [1, out] (data may be null: no
+  // bias). The numbers given decide bits, not the type that they are given in; a weight given in
+  // bf16 stays bf16 in memory where the backend can read it so. Layers that are used one after the
+  // other are best packed in that order. The backend may keep their memory until its own end.
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
   // A run of rows, [begin, end), on its way through a step.

@@ -5,6 +5,12 @@
 
 namespace runnel {
 
+namespace {
+
+bool is_number(DType type) { return type == DType::kF32 || type == DType::kBF16; }
+
+}  // namespace
+
 void check_matrix(View view, DType type, const char* what) {
   check(view.type == type && view.rows >= 0 && view.cols >= 0, what);
   check(view.rows == 0 || view.data != nullptr, what);
@@ -14,8 +20,10 @@ void check_matrix(View view, DType type, const char* what) {
 void check_pack(HostTensor weight, HostTensor bias) {
   check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0,
         "pack: a weight has elements");
-  check(bias.data == nullptr || (bias.rows == 1 && bias.cols == weight.rows),
-        "pack: a bias has one element per output");
+  check(is_number(weight.type), "pack: a weight is fp32 or bf16");
+  check(bias.data == nullptr ||
+            (bias.type == DType::kF32 && bias.rows == 1 && bias.cols == weight.rows),
+        "pack: a bias has one element of fp32 per output");
 }
 
 void check_copy(Span from, Span to) {
@@ -28,6 +36,8 @@ void check_embed(Rows rows, View values, const Embedding& embedding, View out) {
   check_matrix(out, DType::kF32, "embed: out is a matrix of fp32");
   check(values.type == DType::kI32 && values.cols == out.rows, "embed: one row of out per value");
   check(rows.count > 0 || out.rows == 0, "embed: the rows' inputs are out's");
+  check(is_number(embedding.values.type) && is_number(embedding.positions.type),
+        "embed: tables are fp32 or bf16");
   const int width = embedding.values.cols;
   const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
   const bool add = embedding.combine == Combine::kAdd;

@@ -6,10 +6,18 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/device.h"
+
 namespace runnel {
 
-enum class DType : uint8_t { kF32, kI32 };
-inline constexpr int64_t kElementBytes = 4;  // of every type
+enum class DType : uint8_t { kF32, kI32, kBF16 };
+
+constexpr int64_t element_bytes(DType type) { return type == DType::kBF16 ? 2 : 4; }
+
+// The number whose bf16 bits these are: they are the upper half of its fp32 ones.
+RUNNEL_DEVICE constexpr float widened(uint16_t bits) {
+  return bit_cast<float>(uint32_t{bits} << 16);
+}
 
 // A matrix in the backend's memory: `rows` rows of `cols` elements, `stride` elements apart.
 struct View {
@@ -27,16 +35,22 @@ struct View {
     assert(type == DType::kI32);
     return static_cast<int32_t*>(data) + int64_t{row} * stride;
   }
+  // Element (row, column) of a matrix of fp32 or bf16.
+  RUNNEL_DEVICE constexpr float number(int64_t row, int column) const {
+    const int64_t at = row * stride + column;
+    if (type == DType::kBF16) return widened(static_cast<const uint16_t*>(data)[at]);
+    return static_cast<const float*>(data)[at];
+  }
   // The first `count` rows.
   View top(int count) const { return {data, type, count, cols, stride}; }
   // Rows [first, first + count).
   View slice(int first, int count) const {
-    return {static_cast<std::byte*>(data) + int64_t{first} * stride * kElementBytes, type, count,
-            cols, stride};
+    return {static_cast<std::byte*>(data) + int64_t{first} * stride * element_bytes(type), type,
+            count, cols, stride};
   }
   // Columns [first, first + count).
   View columns(int first, int count) const {
-    return {static_cast<std::byte*>(data) + int64_t{first} * kElementBytes, type, rows, count,
+    return {static_cast<std::byte*>(data) + int64_t{first} * element_bytes(type), type, rows, count,
             stride};
   }
 };
@@ -85,11 +99,22 @@ class Buffer {
   Free free_ = nullptr;
 };
 
-// A row-major fp32 matrix in ordinary host memory, read while weights are loaded.
+// A row-major matrix of fp32 or bf16 in ordinary host memory, read while weights are loaded.
 struct HostTensor {
-  const float* data = nullptr;
+  const void* data = nullptr;
   int rows = 0;
   int cols = 0;
+  DType type = DType::kF32;
+
+  // Where row `row` begins.
+  const std::byte* row(int64_t row) const {
+    return static_cast<const std::byte*>(data) + row * cols * element_bytes(type);
+  }
+  // Element `index`, counted through all rows.
+  float number(int64_t index) const {
+    if (type == DType::kBF16) return widened(static_cast<const uint16_t*>(data)[index]);
+    return static_cast<const float*>(data)[index];
+  }
 };
 
 }  // namespace runnel

@@ -34,3 +34,12 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   const __m512i sign = _mm512_slli_epi32(_mm512_castps_si512(shifted), 31);
   return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
 }
+
+// The even and the odd elements of pairs of bf16, as fp32.
+inline Reg even(Reg pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+}
+inline Reg odd(Reg pairs) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
+}

@@ -241,28 +241,31 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
   check_pack(weight, bias);
   const int64_t panel = kernels_.panel;
   const int64_t panels = divide_up(weight.rows, panel);
-  const bool pairs = precision == Precision::kBf16;
+  const bool pairs = precision == Precision::kBf16 || weight.type == DType::kBF16;
   const int64_t words = pairs ? divide_up(weight.cols, 2) : weight.cols;
   Weight packed;
   packed.precision = precision;
+  packed.stored = pairs ? DType::kBF16 : DType::kF32;
   packed.in = weight.cols;
   packed.out = weight.rows;
   packed.panels = weights_.place(panels * words * panel * 4);
   packed.bias = weights_.place(panels * panel * 4);
-  std::vector<float> rounded(words);
+  std::vector<float> row(words);
   for (int64_t out = 0; out < weight.rows; ++out) {
-    const float* from = weight.data + out * weight.cols;
-    if (pairs) {
-      kernels_.round_pairs(from, weight.cols, rounded.data());
-      from = rounded.data();
+    if (pairs && weight.type == DType::kF32) {
+      kernels_.round_pairs(reinterpret_cast<const float*>(weight.row(out)), weight.cols,
+                           row.data());
+    } else {
+      std::memcpy(row.data(), weight.row(out), weight.cols * element_bytes(weight.type));
     }
     float* column = packed.panels.as<float>() + out / panel * panel * words + out % panel;
-    for (int64_t k = 0; k < words; ++k) std::memcpy(column + k * panel, from + k, 4);
+    for (int64_t k = 0; k < words; ++k) std::memcpy(column + k * panel, row.data() + k, 4);
   }
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
   }
-  const int64_t scratch = std::max(pairs ? kBlockRows * words : 0, int64_t{2} * weight.rows);
+  const bool rounds = precision == Precision::kBf16;
+  const int64_t scratch = std::max(rounds ? kBlockRows * words : 0, int64_t{2} * weight.rows);
   grow_scratch(scratch);
   for (const auto& lane : team_->lanes) lane->grow_scratch(scratch);
   return packed;
@@ -291,23 +294,22 @@ double sinusoid(int64_t position, int index, int width) {
 void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) {
   check(value >= 0 && value < embedding.values.rows, "embed: a value is one of the vocabulary");
   const int width = embedding.values.cols;
-  std::memcpy(out, embedding.values.f32(value), static_cast<size_t>(width) * 4);
+  if (embedding.values.type == DType::kF32) {
+    std::memcpy(out, embedding.values.f32(value), static_cast<size_t>(width) * 4);
+  } else {
+    for (int c = 0; c < width; ++c) out[c] = embedding.values.number(value, c);
+  }
   if (embedding.position == PositionKind::kNone) return;
   const bool add = embedding.combine == Combine::kAdd;
   float* to = add ? out : out + width;
-  const float* table = nullptr;
-  if (embedding.position == PositionKind::kTable) {
+  const bool table = embedding.position == PositionKind::kTable;
+  if (table) {
     check(position >= 0 && position < embedding.positions.rows,
           "embed: a position is one of the table");
-    table = embedding.positions.f32(static_cast<int>(position));
   }
   for (int c = 0; c < embedding.position_width; ++c) {
-    float at = 0.0F;
-    if (table != nullptr) {
-      at = table[c];
-    } else {
-      at = static_cast<float>(sinusoid(position, c, embedding.position_width));
-    }
+    const float at = table ? embedding.positions.number(position, c)
+                           : static_cast<float>(sinusoid(position, c, embedding.position_width));
     to[c] = add ? to[c] + at : at;
   }
 }
@@ -359,21 +361,21 @@ void CpuBackend::matmul(View x, const Weight& weight, Activation activation, Vie
 // Panels [begin, end) of a matmul.
 void CpuBackend::multiply(View x, const Weight& weight, Activation activation, View out, int begin,
                           int end) {
-  const bool pairs = weight.precision == Precision::kBf16;
-  const int words = pairs ? divide_up(weight.in, 2) : weight.in;
   cpu::MatmulArgs args = {.x = x.f32(),
                           .x_stride = x.stride,
                           .panels = weight.panels.as<float>(),
                           .bias = weight.bias.as<float>(),
-                          .words = words,
+                          .in = weight.in,
                           .out = weight.out,
                           .activation = activation,
                           .y = out.f32(),
                           .y_stride = out.stride};
-  if (!pairs) {
-    kernels_.matmul(args, x.rows, begin, end);
+  if (weight.precision == Precision::kFp32) {
+    const bool widens = weight.stored == DType::kBF16;
+    (widens ? kernels_.matmul_widened : kernels_.matmul)(args, x.rows, begin, end);
     return;
   }
+  const int words = divide_up(weight.in, 2);
   args.x = scratch_.as<float>();
   args.x_stride = words;
   for (int row = 0; row < x.rows; row += kBlockRows) {

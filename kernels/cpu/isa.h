@@ -15,11 +15,11 @@ namespace runnel::cpu {
 // that follow each other in the direction of `in`, the first in the lower half. `panels` is
 // [panel][words][panel width], zero padded.
 struct MatmulArgs {
-  const float* x;  // words, [rows, words]
+  const float* x;  // [rows, in] of fp32, or [rows, words] of pairs
   int64_t x_stride;
   const float* panels;
   const float* bias;  // fp32 [panels * panel width]
-  int words, out;
+  int in, out;
   Activation activation;
   float* y;
   int64_t y_stride;
@@ -78,13 +78,17 @@ struct RecurArgs {
   int64_t out_stride;
 };
 
+using Matmul = void(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
+
 struct Kernels {
   int panel;  // columns of a panel
 
-  // Panels [panel_begin, panel_end) of a matmul of `rows` rows.
-  void (*matmul)(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
-  // The same, of words that are pairs.
-  void (*matmul_pairs)(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
+  // Panels [panel_begin, panel_end) of a matmul of `rows` rows, x and weights in fp32.
+  Matmul* matmul;
+  // The same with weights that are pairs, widened: the bits of matmul().
+  Matmul* matmul_widened;
+  // The same with x and weights that are pairs.
+  Matmul* matmul_pairs;
   // x [count] rounded to bf16, to nearest, as (count + 1) / 2 words.
   void (*round_pairs)(const float* x, int count, float* words);
   void (*norm)(const NormArgs& args, int row_begin, int row_end);

@@ -1,9 +1,9 @@
 // The operations, written once over a vector register. Included inside an anonymous namespace by
 // each isa_*.cc, which defines before it: Reg, kLanes, kRows, kAccumulators, set1, load, store,
 // load_n, store_n, first (the first n lanes, zero elsewhere), add, sub, mul, div, sqrt, max, min,
-// multiply_add(a, b, c) = a * b + c, if_above, scale_by_power, negate_if_odd, dot_pairs and
-// round_pairs (bf16_inl.h says what these are), and includes elementary_inl.h and features_inl.h.
-// No include guard and no includes: see isa.h.
+// multiply_add(a, b, c) = a * b + c, if_above, scale_by_power, negate_if_odd, even and odd (of
+// pairs of bf16, widened), dot_pairs and round_pairs (bf16_inl.h says what these are), and includes
+// elementary_inl.h and features_inl.h. No include guard and no includes: see isa.h.
 //
 // Everything that decides bits is here: which lane adds which element, and in which order. None of
 // it looks at the number of rows.
@@ -63,30 +63,49 @@ inline void gelu_tile(float* y, int64_t y_stride, int rows, int cols) {
 // How far ahead of its use a panel is asked for: what passes while it comes from a far cache.
 constexpr int kAhead = 2048;  // words, of all panels that a tile reads
 
-template <bool kPairs>
-inline Reg accumulate(Reg x, Reg w, Reg sum) {
-  if constexpr (kPairs) {
-    return dot_pairs(x, w, sum);
-  } else {
-    return multiply_add(x, w, sum);
+// What a word of a panel is multiplied with: a number of fp32 with one; of a pair, widened, each
+// half with one; a pair with a pair.
+enum class Factors { kFp32, kWidened, kPairs };
+
+// sum += x * column for kN rows and kColumns vectors.
+template <bool kPairs, int kN, int kColumns>
+RUNNEL_INLINE void multiply(const float* x, int64_t x_stride, const Reg (&column)[kColumns],
+                            Reg (&sum)[kN][kColumns]) {
+#pragma GCC unroll 32
+  for (int i = 0; i < kN; ++i) {
+    const Reg value = set1(x[i * x_stride]);
+#pragma GCC unroll 32
+    for (int j = 0; j < kColumns; ++j) {
+      if constexpr (kPairs) {
+        sum[i][j] = dot_pairs(value, column[j], sum[i][j]);
+      } else {
+        sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+      }
+    }
   }
 }
 
-// kN rows by kP panels in registers. Each output element is one accumulator that starts from the
-// bias and takes one word of x and w after the other, ascending: the only order of sums there is.
-template <bool kPairs, int kN, int kP>
-void tile(const MatmulArgs& args, int row, int panel) {
-  const int64_t panel_size = int64_t{args.words} * kPanel;
-  const float* x = args.x + row * args.x_stride;
-  const float* w = args.panels + panel * panel_size;
-  Reg sum[kN][2 * kP];
+// One word of each of kColumns vectors, the first halves and then the second.
+template <int kN, int kColumns>
+RUNNEL_INLINE void multiply_widened(const float* x, int64_t x_stride, bool second,
+                                    const Reg (&pairs)[kColumns], Reg (&sum)[kN][kColumns]) {
+  Reg column[kColumns];
 #pragma GCC unroll 32
-  for (int j = 0; j < 2 * kP; ++j) {
-    const Reg bias = load(args.bias + int64_t{panel} * kPanel + j * kLanes);
+  for (int j = 0; j < kColumns; ++j) column[j] = even(pairs[j]);
+  multiply<false>(x, x_stride, column, sum);
+  if (!second) return;
 #pragma GCC unroll 32
-    for (int i = 0; i < kN; ++i) sum[i][j] = bias;
-  }
-  for (int64_t k = 0; k < args.words; ++k, w += kPanel) {
+  for (int j = 0; j < kColumns; ++j) column[j] = odd(pairs[j]);
+  multiply<false>(x + 1, x_stride, column, sum);
+}
+
+// Adds all products of kN rows and kP panels, one word after the other, ascending.
+template <Factors kFactors, int kN, int kP>
+RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const float* w,
+                                Reg (&sum)[kN][2 * kP]) {
+  const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
+  const int64_t panel_size = words * kPanel;
+  for (int64_t k = 0; k < words; ++k, w += kPanel) {
     Reg column[2 * kP];
 #pragma GCC unroll 32
     for (int j = 0; j < 2 * kP; ++j) {
@@ -94,15 +113,28 @@ void tile(const MatmulArgs& args, int row, int panel) {
       column[j] = load(at);
       __builtin_prefetch(at + kAhead / kP);
     }
-#pragma GCC unroll 32
-    for (int i = 0; i < kN; ++i) {
-      const Reg value = set1(x[i * args.x_stride + k]);
-#pragma GCC unroll 32
-      for (int j = 0; j < 2 * kP; ++j) {
-        sum[i][j] = accumulate<kPairs>(value, column[j], sum[i][j]);
-      }
+    if constexpr (kFactors == Factors::kWidened) {
+      multiply_widened(x + 2 * k, args.x_stride, 2 * k + 1 < args.in, column, sum);
+    } else {
+      multiply<kFactors == Factors::kPairs>(x + k, args.x_stride, column, sum);
     }
   }
+}
+
+// kN rows by kP panels in registers. Each output element is one accumulator that starts from the
+// bias and takes one product after the other: the only order of sums there is.
+template <Factors kFactors, int kN, int kP>
+void tile(const MatmulArgs& args, int row, int panel) {
+  const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
+  Reg sum[kN][2 * kP];
+#pragma GCC unroll 32
+  for (int j = 0; j < 2 * kP; ++j) {
+    const Reg bias = load(args.bias + int64_t{panel} * kPanel + j * kLanes);
+#pragma GCC unroll 32
+    for (int i = 0; i < kN; ++i) sum[i][j] = bias;
+  }
+  add_products<kFactors, kN, kP>(args, args.x + row * args.x_stride,
+                                 args.panels + panel * words * kPanel, sum);
   if (args.activation == Activation::kRelu) {
 #pragma GCC unroll 32
     for (int j = 0; j < 2 * kP; ++j) {
@@ -131,10 +163,10 @@ void tile(const MatmulArgs& args, int row, int panel) {
 
 // Panels [begin, end) for kN rows, kP at once while they last: few rows need several panels, or
 // each multiply-add would wait for the one before it.
-template <bool kPairs, int kN, int kP>
+template <Factors kFactors, int kN, int kP>
 void panels(const MatmulArgs& args, int row, int begin, int end) {
-  for (; begin + kP <= end; begin += kP) tile<kPairs, kN, kP>(args, row, begin);
-  if constexpr (kP > 1) panels<kPairs, kN, kP / 2>(args, row, begin, end);
+  for (; begin + kP <= end; begin += kP) tile<kFactors, kN, kP>(args, row, begin);
+  if constexpr (kP > 1) panels<kFactors, kN, kP / 2>(args, row, begin, end);
 }
 
 constexpr int panels_at_once(int rows) {
@@ -144,16 +176,16 @@ constexpr int panels_at_once(int rows) {
   return 1;
 }
 
-template <bool kPairs, int kN>
+template <Factors kFactors, int kN>
 void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int end) {
   if (rows == kN) {
-    panels<kPairs, kN, panels_at_once(kN)>(args, row, begin, end);
+    panels<kFactors, kN, panels_at_once(kN)>(args, row, begin, end);
   } else if constexpr (kN > 1) {
-    rows_by_panels<kPairs, kN - 1>(args, rows, row, begin, end);
+    rows_by_panels<kFactors, kN - 1>(args, rows, row, begin, end);
   }
 }
 
-template <bool kPairs>
+template <Factors kFactors>
 void matmul(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   const int blocks = (rows + kRows - 1) / kRows;
   // One block of rows: all its panels. Several: a panel stays in the cache while the blocks pass
@@ -163,7 +195,7 @@ void matmul(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
     for (int block = 0; block < blocks; ++block) {
       const int begin = static_cast<int>(int64_t{rows} * block / blocks);
       const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
-      rows_by_panels<kPairs, kRows>(args, end - begin, begin, panel, panel + step);
+      rows_by_panels<kFactors, kRows>(args, end - begin, begin, panel, panel + step);
     }
   }
 }
@@ -384,8 +416,9 @@ void recur(const RecurArgs& args) {
 }
 
 constexpr Kernels kKernels = {.panel = kPanel,
-                              .matmul = matmul<false>,
-                              .matmul_pairs = matmul<true>,
+                              .matmul = matmul<Factors::kFp32>,
+                              .matmul_widened = matmul<Factors::kWidened>,
+                              .matmul_pairs = matmul<Factors::kPairs>,
                               .round_pairs = round_pairs,
                               .norm = norm,
                               .features = features,

@@ -28,7 +28,7 @@ inline std::vector<uint32_t> plain_rows(HostTensor weight, Precision precision) 
   std::vector<uint32_t> rows(stride * weight.rows);
   for (int out = 0; out < weight.rows; ++out) {
     for (int in = 0; in < weight.cols; ++in) {
-      const float w = weight.data[int64_t{out} * weight.cols + in];
+      const float w = weight.number(int64_t{out} * weight.cols + in);
       rows[out * stride + (pairs ? in / 2 : in)] |=
           pairs ? bf16_bits(w) << in % 2 * 16 : bit_cast<uint32_t>(w);
     }

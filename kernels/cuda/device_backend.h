@@ -249,11 +249,12 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
                                        : precision == Precision::kBf16 ? bf16_panels(weight)
                                                                        : fp32_panels(weight);
   std::vector<float> biases(weight.rows);
-  if (bias.data != nullptr) std::copy_n(bias.data, weight.rows, biases.begin());
+  for (int i = 0; bias.data != nullptr && i < weight.rows; ++i) biases[i] = bias.number(i);
   Weight packed;
   packed.in = weight.cols;
   packed.out = weight.rows;
   packed.precision = precision;
+  packed.stored = precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
   packed.panels = upload(panels.data(), static_cast<int64_t>(panels.size()) * 4);
   packed.bias = upload(biases.data(), static_cast<int64_t>(biases.size()) * 4);
   if (in_rows) plan(packed);

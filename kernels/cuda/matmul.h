@@ -68,9 +68,9 @@ RUNNEL_DEVICE constexpr int64_t fp32_elements(int in_size, int out_size) {
 inline std::vector<uint32_t> fp32_panels(HostTensor weight) {
   std::vector<uint32_t> panels(fp32_elements(weight.cols, weight.rows));
   for (int out = 0; out < weight.rows; ++out) {
-    const float* from = weight.data + int64_t{out} * weight.cols;
+    const int64_t from = int64_t{out} * weight.cols;
     for (int in = 0; in < weight.cols; ++in) {
-      panels[fp32_index(weight.cols, out, in)] = bit_cast<uint32_t>(from[in]);
+      panels[fp32_index(weight.cols, out, in)] = bit_cast<uint32_t>(weight.number(from + in));
     }
   }
   return panels;
@@ -146,10 +146,11 @@ RUNNEL_DEVICE constexpr uint32_t bf16_bits(float x) {
 inline std::vector<uint32_t> bf16_panels(HostTensor weight) {
   std::vector<uint32_t> panels(bf16_pairs(weight.cols, weight.rows));
   for (int out = 0; out < weight.rows; ++out) {
-    const float* from = weight.data + int64_t{out} * weight.cols;
+    const int64_t from = int64_t{out} * weight.cols;
     for (int in = 0; in < weight.cols; in += 2) {
-      const uint32_t high = in + 1 < weight.cols ? bf16_bits(from[in + 1]) : 0;
-      panels[bf16_pair_index(weight.cols, out, in)] = bf16_bits(from[in]) | high << 16;
+      const uint32_t high = in + 1 < weight.cols ? bf16_bits(weight.number(from + in + 1)) : 0;
+      const uint32_t low = bf16_bits(weight.number(from + in));
+      panels[bf16_pair_index(weight.cols, out, in)] = low | high << 16;
     }
   }
   return panels;

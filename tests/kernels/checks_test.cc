@@ -27,7 +27,9 @@ TEST(ChecksDeathTest, MemoryIsOfTheSizesSaid) {
   check_pack({&one, 2, 3}, {});
   EXPECT_DEATH(check_pack({nullptr, 2, 3}, {}), "a weight has elements");
   EXPECT_DEATH(check_pack({&one, 0, 3}, {}), "a weight has elements");
-  EXPECT_DEATH(check_pack({&one, 2, 3}, {&one, 1, 3}), "one element per output");
+  EXPECT_DEATH(check_pack({&one, 2, 3}, {&one, 1, 3}), "one element of fp32 per output");
+  EXPECT_DEATH(check_pack({&one, 2, 3, DType::kI32}, {}), "fp32 or bf16");
+  EXPECT_DEATH(check_pack({&one, 2, 3}, {&one, 1, 2, DType::kBF16}), "fp32 per output");
   check_copy({nullptr, 4}, {nullptr, 4});
   EXPECT_DEATH(check_copy({nullptr, 4}, {nullptr, 5}), "copy");
   EXPECT_DEATH(check_zero({nullptr, -1}), "zero");
@@ -45,6 +47,10 @@ TEST(ChecksDeathTest, AnEmbeddingIsAsWideAsItsParts) {
   EXPECT_DEATH(check_embed(rows, values, embedding, shaped(2, 6)), "as wide as values and");
   EXPECT_DEATH(check_embed(rows, values, embedding, shaped(3, 7)), "one row of out per value");
   EXPECT_DEATH(check_embed(rows.slice(0, 0), values, embedding, shaped(2, 7)), "rows' inputs");
+  embedding.values.type = DType::kI32;
+  EXPECT_DEATH(check_embed(rows, values, embedding, shaped(2, 7)), "fp32 or bf16");
+  embedding.values.type = DType::kBF16;
+  check_embed(rows, values, embedding, shaped(2, 7));
   embedding.combine = Combine::kAdd;
   EXPECT_DEATH(check_embed(rows, values, embedding, shaped(2, 4)), "as wide as values and");
   embedding.combine = Combine::kConcat;

@@ -92,6 +92,26 @@ TEST_P(Embed, NoPositions) {
   }
 }
 
+// Tables of bf16 are widened, which is exact.
+TEST_P(Embed, TablesOfBf16) {
+  Tables tables(5, 3);
+  std::vector<uint16_t> values = bf16_of(tables.values.values());
+  std::vector<uint16_t> positions = bf16_of(tables.positions.values());
+  const std::vector<float> out = run({{values.data(), DType::kBF16, kVocabulary, 5, 5},
+                                      {positions.data(), DType::kBF16, kPositions, 3, 3},
+                                      PositionKind::kTable,
+                                      Combine::kConcat,
+                                      3},
+                                     8);
+  for (int i = 0; i < 5; ++i) {
+    for (int c = 0; c < 8; ++c) {
+      const float expected =
+          c < 5 ? tables.values.at(kValue[i], c) : tables.positions.at(kPosition[i], c - 5);
+      EXPECT_EQ(out[i * 8 + c], rounded_to_bf16(expected)) << i << ", " << c;
+    }
+  }
+}
+
 TEST_P(Embed, FarPositionsKeepTheirAngle) {
   Tables tables(1, 1);
   int32_t slot[] = {0};

@@ -107,6 +107,19 @@ void Guarded::expect_guards(const std::string& where) {
   }
 }
 
+float rounded_to_bf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
+}
+
+std::vector<uint16_t> bf16_of(const std::vector<float>& numbers) {
+  std::vector<uint16_t> bits(numbers.size());
+  for (size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded_to_bf16(numbers[i])) >> 16);
+  }
+  return bits;
+}
+
 std::vector<float> random_floats(int64_t count, uint32_t seed, float scale) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0.0F, scale);

@@ -42,6 +42,10 @@ class Guarded {
   std::vector<float> memory_;
 };
 
+// The nearest number of bf16, ties to even; and the bits of numbers that are bf16.
+float rounded_to_bf16(float x);
+std::vector<uint16_t> bf16_of(const std::vector<float>& numbers);
+
 // Standard normal numbers.
 std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0F);
 

@@ -15,6 +15,7 @@ namespace {
 struct Problem {
   int rows, in, out;
   Precision precision = Precision::kFp32;
+  bool in_bf16 = false;  // the weight is given in bf16: its numbers are such
   std::vector<float> weight, bias, x;
 
   Problem(int rows, int in, int out, uint32_t seed, bool with_bias = true)
@@ -26,8 +27,10 @@ struct Problem {
         x(random_floats(int64_t{rows} * in, seed + 2)) {}
 
   Weight pack(Backend& backend) const {
-    return backend.pack({weight.data(), out, in}, {bias.empty() ? nullptr : bias.data(), 1, out},
-                        precision);
+    const HostTensor biases = {bias.empty() ? nullptr : bias.data(), 1, out};
+    if (!in_bf16) return backend.pack({weight.data(), out, in}, biases, precision);
+    const std::vector<uint16_t> halves = bf16_of(weight);
+    return backend.pack({halves.data(), out, in, DType::kBF16}, biases, precision);
   }
   std::vector<float> x_row(int row) const {
     return {x.begin() + int64_t{row} * in, x.begin() + int64_t{row + 1} * in};
@@ -53,12 +56,6 @@ std::vector<int> all_rows(const Problem& problem) {
   std::vector<int> rows(problem.rows);
   std::iota(rows.begin(), rows.end(), 0);
   return rows;
-}
-
-// The nearest number of bf16, ties to even.
-float rounded_to_bf16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
 }
 
 // The same problem in bf16, of numbers that are none: `exact` has them rounded, to compare with.
@@ -126,6 +123,27 @@ TEST_P(Matmul, RoundsWeightsAndInputsToBf16AndNothingElse) {
   }
 }
 
+// A weight of numbers that are bf16 gives the same bits in whichever type it is given.
+TEST_P(Matmul, TheTypeThatAWeightIsGivenInDoesNotChangeBits) {
+  for (const int in : {1, 2, 3, 17, 32, 33, 100, 257}) {
+    for (const int out : {1, 3, 17, 31, 32, 33, 100, 130, 257}) {
+      for (const int rows : {1, 2, 5, 9, 40}) {
+        Problem widened(rows, in, out, static_cast<uint32_t>(in * out + rows), out % 2 == 0);
+        for (float& w : widened.weight) w = rounded_to_bf16(w);
+        for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+          widened.precision = precision;
+          Problem halves = widened;
+          halves.in_bf16 = true;
+          const std::vector<int> chosen = all_rows(widened);
+          ASSERT_TRUE(same_bits(run(backend(), widened, Activation::kGelu, chosen, 3),
+                                run(backend(), halves, Activation::kGelu, chosen, 3)))
+              << rows << " x " << in << " x " << out;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, AppliesEveryActivation) {
   for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
     for (const int out : {1, 17, 33, 96}) {
@@ -153,11 +171,18 @@ class MatmulBits : public KernelTest {};
 
 // Bits depend on a row's own input alone: not on the rows around it, its place or the threads.
 TEST_P(MatmulBits, DoNotDependOnTheBatch) {
-  for (const auto& [in, precision] :
-       {std::pair(37, Precision::kFp32), std::pair(256, Precision::kFp32),
-        std::pair(37, Precision::kBf16), std::pair(256, Precision::kBf16)}) {
+  struct Case {
+    int in;
+    Precision precision;
+    bool in_bf16;
+  };
+  for (const auto& [in, precision, in_bf16] :
+       {Case{37, Precision::kFp32, false}, Case{256, Precision::kFp32, false},
+        Case{37, Precision::kFp32, true}, Case{256, Precision::kFp32, true},
+        Case{37, Precision::kBf16, false}, Case{256, Precision::kBf16, false}}) {
     Problem problem(140, in, 270, static_cast<uint32_t>(in));
     problem.precision = precision;
+    problem.in_bf16 = in_bf16;
     const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
     const std::vector<float> truth = run(*single, problem, Activation::kGelu, all_rows(problem));
     std::mt19937 generator(5);

@@ -113,7 +113,7 @@ class MirrorBackend final : public Backend {
     View there = here;
     if (here.data == nullptr || here.rows == 0) return there;
     const int64_t elements = int64_t{here.rows - 1} * here.stride + here.cols;
-    there.data = mirror(static_cast<float*>(here.data), elements);
+    there.data = mirror(static_cast<std::byte*>(here.data), elements * element_bytes(here.type));
     return there;
   }
   Rows mirror(Rows here) {
