@@ -66,8 +66,8 @@ enum class PositionKind : uint8_t { kNone, kTable, kSinusoidal };
 // kSinusoidal computes column c of position p as sin (c even) or cos (c odd) of
 // p * 10000^(-2 floor(c / 2) / position_width), in double, rounded once.
 struct Embedding {
-  View values;     // fp32 or bf16 [vocabulary, value_width]
-  View positions;  // fp32 or bf16 [length, position_width] for kTable
+  View values;     // fp32, or bf16 where the backend takes it: [vocabulary, value_width]
+  View positions;  // likewise [length, position_width], for kTable
   PositionKind position = PositionKind::kNone;
   Combine combine = Combine::kConcat;
   int position_width = 0;  // kAdd: equal to the value width; kNone: 0
@@ -154,6 +154,9 @@ class Backend {
   // A row's inputs may be given to recur() in several calls, with the same bits as in one, where
   // the position between two calls is a multiple of this.
   virtual int chunk() const { return 1; }
+
+  // Whether embed() reads tables of bf16; where it does not, they are fp32.
+  virtual bool takes_bf16_tables() const { return false; }
 
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;

@@ -16,7 +16,8 @@ struct Matrix {
 // Zeros, rows without gaps. Throws std::bad_alloc when there is no memory.
 inline Matrix make_matrix(Backend& backend, DType type, int rows, int cols, Memory memory) {
   Matrix matrix;
-  matrix.buffer = backend.allocate(std::max<int64_t>(int64_t{rows} * cols * 4, 1), memory);
+  matrix.buffer =
+      backend.allocate(std::max<int64_t>(int64_t{rows} * cols * element_bytes(type), 1), memory);
   matrix.view = {matrix.buffer.data(), type, rows, cols, cols};
   return matrix;
 }

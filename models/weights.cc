@@ -11,31 +11,47 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 18;  // elements that are widened at a time
 
-bool can_be_used_in_place(const Tensor& tensor) {
-  return tensor.type == StoredType::kF32 &&
-         reinterpret_cast<uintptr_t>(tensor.bytes.data()) % alignof(float) == 0;
+// What a backend takes the tensor's elements as: bf16 stays as it is, all else is fp32.
+DType type_of(const Tensor& tensor) {
+  return tensor.type == StoredType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-// The elements of all tensors, one after another, as fp32: where they lie or in `room`.
-const float* as_fp32(std::span<const Tensor* const> tensors, std::vector<float>& room) {
-  if (tensors.size() == 1 && can_be_used_in_place(*tensors[0])) {
-    return reinterpret_cast<const float*>(tensors[0]->bytes.data());
+bool can_be_used_in_place(const Tensor& tensor) {
+  return tensor.type != StoredType::kF16 &&
+         reinterpret_cast<uintptr_t>(tensor.bytes.data()) % bytes_of(tensor.type) == 0;
+}
+
+// The elements of all tensors, one after another: where they lie or in `room`.
+const void* in_one_place(std::span<const Tensor* const> tensors, DType type,
+                         std::vector<std::byte>& room) {
+  if (tensors.size() == 1 && can_be_used_in_place(*tensors[0]) && type == type_of(*tensors[0])) {
+    return tensors[0]->bytes.data();
   }
   int64_t elements = 0;
   for (const Tensor* tensor : tensors) elements += tensor->elements();
-  room.resize(elements);
-  std::span<float> left = room;
+  room.resize(elements * element_bytes(type));
+  std::byte* to = room.data();
   for (const Tensor* tensor : tensors) {
-    widen(*tensor, 0, left.first(tensor->elements()));
-    left = left.subspan(tensor->elements());
+    if (type == DType::kBF16) {
+      std::ranges::copy(tensor->bytes, to);
+    } else {
+      widen(*tensor, 0, {reinterpret_cast<float*>(to), static_cast<size_t>(tensor->elements())});
+    }
+    to += tensor->elements() * element_bytes(type);
   }
   return room.data();
 }
 
 // The backend only reads from a span that it copies from.
-Span host_span(std::span<const float> from) {
-  return {const_cast<std::byte*>(std::as_bytes(from).data()),
-          static_cast<int64_t>(from.size_bytes())};
+Span host_span(std::span<const std::byte> from) {
+  return {const_cast<std::byte*>(from.data()), std::ssize(from)};
+}
+
+// A matrix of the tensor's size: its last dimension are the columns.
+Matrix matrix_for(const Tensor& tensor, DType type, Backend& backend) {
+  const int64_t cols = tensor.shape.back();
+  return make_matrix(backend, type, static_cast<int>(tensor.elements() / cols),
+                     static_cast<int>(cols), Memory::kDevice);
 }
 
 }  // namespace
@@ -49,18 +65,26 @@ const Tensor& WeightReader::tensor(const std::string& name) const {
 Matrix WeightReader::matrix(const std::string& name) const {
   const Tensor& from = tensor(name);
   const int64_t elements = from.elements();
-  const int64_t cols = from.shape.back();
-  Matrix matrix = make_matrix(backend_, DType::kF32, static_cast<int>(elements / cols),
-                              static_cast<int>(cols), Memory::kDevice);
+  Matrix matrix = matrix_for(from, DType::kF32, backend_);
   std::vector<float> piece(std::min(elements, kPiece));
   for (int64_t at = 0; at < elements; at += kPiece) {
     const std::span<float> values = std::span(piece).first(std::min(kPiece, elements - at));
     widen(from, at, values);
-    const Span to = host_span(values);
+    const Span to = host_span(std::as_bytes(values));
     backend_.copy(to, {matrix.buffer.data() + at * int64_t{sizeof(float)}, to.bytes});
   }
   bundle_.memory->release(from.bytes);
   return matrix;
+}
+
+Matrix WeightReader::table(const std::string& name) const {
+  const Tensor& from = tensor(name);
+  if (type_of(from) == DType::kF32 || !backend_.takes_bf16_tables()) return matrix(name);
+  Matrix table = matrix_for(from, DType::kBF16, backend_);
+  const Span bytes = host_span(from.bytes);
+  backend_.copy(bytes, {table.buffer.data(), bytes.bytes});
+  bundle_.memory->release(from.bytes);
+  return table;
 }
 
 Weight WeightReader::linear(const std::vector<std::string>& names, Precision precision) const {
@@ -74,10 +98,12 @@ Weight WeightReader::linear(const std::vector<std::string>& names, Precision pre
   }
   const auto rows = static_cast<int>(out);
   const auto in = static_cast<int>(weights[0]->shape[1]);
-  std::vector<float> room;
-  std::vector<float> bias_room;
-  Weight packed = backend_.pack({as_fp32(weights, room), rows, in},
-                                {as_fp32(biases, bias_room), 1, rows}, precision);
+  const auto in_bf16 = [](const Tensor* weight) { return type_of(*weight) == DType::kBF16; };
+  const DType type = std::ranges::all_of(weights, in_bf16) ? DType::kBF16 : DType::kF32;
+  std::vector<std::byte> room;
+  std::vector<std::byte> bias_room;
+  Weight packed = backend_.pack({in_one_place(weights, type, room), rows, in, type},
+                                {in_one_place(biases, DType::kF32, bias_room), 1, rows}, precision);
   for (const Tensor* weight : weights) bundle_.memory->release(weight->bytes);
   return packed;
 }

@@ -20,8 +20,12 @@ class WeightReader {
   // A tensor as fp32: its last dimension are the columns, all others together the rows.
   Matrix matrix(const std::string& name) const;
 
+  // The same for Embedding's tables: as bf16 where the file has them so and the backend takes it.
+  Matrix table(const std::string& name) const;
+
   // A linear layer, packed: NAME.weight [out, in] and NAME.bias [out]. Of several names: one layer
-  // with the outputs of all, one after another.
+  // with the outputs of all, one after another. Weights that are bf16 in the file reach the
+  // backend as bf16.
   Weight linear(const std::vector<std::string>& names, Precision precision) const;
 
  private:

@@ -100,6 +100,7 @@ class CpuBackend final : public Backend {
     return isa_ == Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32;
   }
   Buffer allocate(int64_t bytes, Memory memory) override;
+  bool takes_bf16_tables() const override { return true; }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
   void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,

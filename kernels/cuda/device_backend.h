@@ -317,6 +317,8 @@ template <typename Device>
 void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control,
                                   const Embedding& embedding, View out) {
   check_embed(rows, values, embedding, out);
+  check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32,
+        "embed: a GPU reads tables of fp32");
   launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = here(rows),
                                                       .values = values.i32(),
                                                       .control = control,

@@ -32,7 +32,8 @@ RUNNEL_DEVICE constexpr int row_of(const int32_t* first, int rows, int input) {
 RUNNEL_DEVICE constexpr float position_column(const Embedding& embedding, int64_t position,
                                               int column) {
   if (embedding.position == PositionKind::kTable) {
-    return embedding.positions.number(position, column);
+    return static_cast<const float*>(
+        embedding.positions.data)[position * embedding.positions.stride + column];
   }
   return sinusoid(position, column, embedding.position_width);
 }
@@ -44,7 +45,9 @@ RUNNEL_DEVICE constexpr float embedded(const Embedding& embedding, int32_t value
   const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
   const bool add = embedding.combine == Combine::kAdd;
   const int column = add ? c : c - width;
-  const float at = c < width ? embedding.values.number(value, c) : 0.0F;
+  const float* vector =
+      static_cast<const float*>(embedding.values.data) + int64_t{value} * embedding.values.stride;
+  const float at = c < width ? vector[c] : 0.0F;
   if (column < 0 || column >= positions) return at;
   const float more = position_column(embedding, position, column);
   return add ? at + more : more;

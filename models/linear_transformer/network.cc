@@ -125,8 +125,8 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
   const Spec& spec = bundle.spec;
   const WeightReader weights(bundle, backend);
   const Loader loader(sizes, spec.head.kind, weights, precision);
-  value_table_ = weights.matrix("value_embedding.weight");
-  if (sizes.position == PositionKind::kTable) position_table_ = weights.matrix("pos_embedding.pe");
+  value_table_ = weights.table("value_embedding.weight");
+  if (sizes.position == PositionKind::kTable) position_table_ = weights.table("pos_embedding.pe");
   embedding_ = {value_table_.view, position_table_.view, sizes.position, sizes.combine,
                 sizes.position_width()};
   for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));

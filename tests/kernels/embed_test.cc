@@ -92,8 +92,10 @@ TEST_P(Embed, NoPositions) {
   }
 }
 
+class EmbedBf16 : public Embed {};
+
 // Tables of bf16 are widened, which is exact.
-TEST_P(Embed, TablesOfBf16) {
+TEST_P(EmbedBf16, GivesTheNumbersOfTheTables) {
   Tables tables(5, 3);
   std::vector<uint16_t> values = bf16_of(tables.values.values());
   std::vector<uint16_t> positions = bf16_of(tables.positions.values());
@@ -150,6 +152,7 @@ TEST_P(EmbedDeathTest, UnknownValuesAndPositionsStopTheProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Embed, testing::ValuesIn(all_backends()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, EmbedBf16, testing::ValuesIn(all_setups()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Backends, EmbedDeathTest, testing::ValuesIn(each_backend()), setup_name);
 
 }  // namespace

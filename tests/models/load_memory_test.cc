@@ -109,6 +109,7 @@ TEST_P(LoadMemoryTest, AModelNeedsItsFileAndATenth) {
 
 INSTANTIATE_TEST_SUITE_P(, LoadMemoryTest,
                          testing::Values(Case{"Bf16AsBf16", StoredType::kBF16, Precision::kBf16},
+                                         Case{"Bf16AsFp32", StoredType::kBF16, Precision::kFp32},
                                          Case{"Fp32AsFp32", StoredType::kF32, Precision::kFp32}),
                          [](const auto& info) { return std::string(info.param.name); });
 

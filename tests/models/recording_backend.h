@@ -22,6 +22,7 @@ class RecordingBackend final : public Backend, public FusedSteps {
     return to_.state_parts(recurrence);
   }
   int chunk() const override { return to_.chunk(); }
+  bool takes_bf16_tables() const override { return to_.takes_bf16_tables(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_.pack(weight, bias, precision);
