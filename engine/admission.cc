@@ -18,9 +18,9 @@ namespace {
 // The session that a call goes on in: the one that it names, or a new one with an id that follows
 // from the request_id, so that a retry finds it. The id is empty where neither is the case.
 SessionKey key_of(const GenerateRequest& request) {
-  if (request.session) return {request.owner, *request.session};
-  if (request.request_id.empty() || !request.keep.value_or(false)) return {request.owner, ""};
-  return {request.owner, "r-" + hex(hash_of(request.request_id))};
+  if (request.session) return {request.caller.name, *request.session};
+  if (request.request_id.empty() || !request.keep.value_or(false)) return {request.caller.name, ""};
+  return {request.caller.name, "r-" + hex(hash_of(request.request_id))};
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ void Scheduler::admit(GenerateRequest request, const RequestDigest& digest,
   generation->request = std::move(request);
   generation->digest = digest;
   generation->stream = std::move(stream);
-  generation->turns = turns_of(generation->request.owner);
+  generation->turns = turns_of(generation->request.caller);
   generation->served = shares_;
   generation->admitted = now_;
   Status status = draining()                  ? draining_status()
@@ -90,7 +90,7 @@ Status Scheduler::try_admit(Generation& generation) {
 // The session that a generation starts from; null for a fresh sequence.
 Result<Session*> Scheduler::resolve(const GenerateRequest& request) {
   if (!request.session) return static_cast<Session*>(nullptr);
-  return sessions_.resolve({request.owner, *request.session});
+  return sessions_.resolve({request.caller.name, *request.session});
 }
 
 // Opens a session for each sample and returns the first, which gets the state of the source.
@@ -314,7 +314,7 @@ void Scheduler::feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<i
 Status Scheduler::open_score(ScoreCall& call) {
   Session* source = nullptr;
   if (call.origin) {
-    const Result<Session*> found = sessions_.resolve({call.owner, *call.origin});
+    const Result<Session*> found = sessions_.resolve({call.caller.name, *call.origin});
     if (!found.ok()) return found.status();
     source = *found;
   }
@@ -328,7 +328,7 @@ Status Scheduler::open_score(ScoreCall& call) {
   }
   session.apply(SessionEvent::kFeed);
   call.session = &session;
-  call.turns = turns_of(call.owner);
+  call.turns = turns_of(call.caller);
   call.admitted.store(true, std::memory_order_release);
   return {};
 }

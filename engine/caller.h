@@ -1,5 +1,6 @@
 // Who makes a call, and what they may use. The door that a call comes through makes its Caller
-// once, and the call carries it down to sessions, slots and rows.
+// once, from the key that the client shows or from its address, and the call carries it to
+// sessions, slots and rows.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,21 @@
 
 namespace runnel {
 
-// What one caller may use at a time. Without a number: whatever there is.
+// The quotas of one account. Without a number: whatever there is.
 struct CallerLimits {
-  std::optional<int64_t> calls;              // streams
-  std::optional<int64_t> sessions;           // states, named or of a running call
+  std::optional<int64_t> calls;              // streams at a time
+  std::optional<int64_t> sessions;           // states at a time, named or of a running call
   std::optional<int64_t> values_per_second;  // given and sampled
+
+  friend bool operator==(const CallerLimits&, const CallerLimits&) = default;
 };
 
 struct Caller {
-  std::string name;                             // owns sessions; empty: the anonymous caller
+  std::string name;     // owns sessions: the key's name; empty where there are no keys
+  std::string account;  // has the quotas and takes turns with others: the key's name; without keys
+                        // the network that the peer's address belongs to
   std::optional<std::set<std::string>> models;  // none: every model
+  bool admin = false;                           // may change what is served
   CallerLimits limits;
 
   bool may_use(const std::string& model) const { return !models || models->contains(model); }

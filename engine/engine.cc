@@ -107,14 +107,14 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   return mailbox_full();
 }
 
-Result<std::shared_ptr<ScoreCall>> Engine::start_score(const std::string& owner,
+Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller,
                                                        const std::optional<std::string>& session,
                                                        bool begin) {
   if (scheduler_->draining()) return draining_status();
   if (session) {
     if (Status s = validate_session_id(*session); !s.ok()) return s;
   }
-  return std::make_shared<ScoreCall>(owner, session, begin);
+  return std::make_shared<ScoreCall>(caller, session, begin);
 }
 
 Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,

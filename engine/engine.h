@@ -52,7 +52,7 @@ class Engine {
 
   // Starts a Score call from a session (which is not changed) or, without one, a fresh sequence.
   // With `begin` a sequence at its start comes after the spec's first value.
-  Result<std::shared_ptr<ScoreCall>> start_score(const std::string& owner,
+  Result<std::shared_ptr<ScoreCall>> start_score(const Caller& caller,
                                                  const std::optional<std::string>& session,
                                                  bool begin = false);
   // Gives it the values of the next message; `done` is called exactly once unless the return is not

@@ -67,7 +67,7 @@ struct Generation {
   std::shared_ptr<CallRecord> record;  // where the call has a request_id and a session
   size_t resent = 0;                   // values of the record sent again
   std::ptrdiff_t top_resent = 0;       // top log-probabilities of the record sent again
-  std::shared_ptr<OwnerTurns> turns;   // of its owner
+  std::shared_ptr<OwnerTurns> turns;   // of its account
   uint64_t served = 0;                 // Candidate::served, of its prompt
   TimePoint admitted{};
   std::optional<TimePoint> stalled_since;  // since then the stream has had no room

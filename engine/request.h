@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/caller.h"
 #include "kernels/control.h"
 
 namespace runnel {
@@ -32,7 +33,7 @@ struct Delivery {
 
 // One call to Generate.
 struct GenerateRequest {
-  std::string owner;
+  Caller caller;
   // The session to go on from; none: a fresh sequence.
   std::optional<std::string> session;
   // May be empty where the sequence has a pending value or the model a first value of its own.

@@ -131,9 +131,9 @@ Status Scheduler::delete_session(const SessionKey& key) {
 
 // --- Candidates of a step ---
 
-// The turns of an owner. A new one joins at the end of the round.
-std::shared_ptr<OwnerTurns> Scheduler::turns_of(const std::string& owner) {
-  const auto [it, is_new] = turns_.try_emplace(owner);
+// The turns of an account. A new one joins at the end of the round.
+std::shared_ptr<OwnerTurns> Scheduler::turns_of(const Caller& caller) {
+  const auto [it, is_new] = turns_.try_emplace(caller.account);
   if (is_new) {
     it->second = std::make_shared<OwnerTurns>();
     it->second->owner = {.served = shares_, .fed = shares_};

@@ -103,7 +103,7 @@ class Scheduler {
 
   // The step.
   bool run_commands(size_t waiting);
-  std::shared_ptr<OwnerTurns> turns_of(const std::string& owner);
+  std::shared_ptr<OwnerTurns> turns_of(const Caller& caller);
   int gather_owner(OwnerTurns& turns);
   void note_served();
   void gather();
@@ -132,7 +132,7 @@ class Scheduler {
   Sessions sessions_;
   std::vector<std::unique_ptr<Generation>> generations_;
   std::vector<std::shared_ptr<ScoreCall>> scores_;            // those that hold a slot
-  std::map<std::string, std::shared_ptr<OwnerTurns>> turns_;  // of owners with running calls
+  std::map<std::string, std::shared_ptr<OwnerTurns>> turns_;  // of accounts with running calls
 
   // Reused every turn.
   TimePoint now_{};

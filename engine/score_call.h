@@ -19,10 +19,10 @@ namespace runnel {
 
 class ScoreCall {
  public:
-  ScoreCall(std::string owner, std::optional<std::string> origin, bool begin)
-      : owner(std::move(owner)), origin(std::move(origin)), begin(begin) {}
+  ScoreCall(Caller caller, std::optional<std::string> origin, bool begin)
+      : caller(std::move(caller)), origin(std::move(origin)), begin(begin) {}
 
-  const std::string owner;
+  const Caller caller;
   const std::optional<std::string> origin;  // the session that it starts from
   const bool begin;  // the first chunk of a new sequence comes after the spec's first value
   std::atomic<bool> cancelled{false};
@@ -35,7 +35,7 @@ class ScoreCall {
   TimePoint came{};                   // when the message came
   Duration waited{0};                 // between its messages, up to the last
   TimePoint answered{};               // when the last message was answered
-  std::shared_ptr<OwnerTurns> turns;  // of its owner; null before the first message, and once over
+  std::shared_ptr<OwnerTurns> turns;  // null before the first message, and once over
   uint64_t served = 0;                // Candidate::served
   ScoredChunk scored;
   std::function<void(Result<ScoredChunk>)> done;  // empty between messages

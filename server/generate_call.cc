@@ -17,7 +17,7 @@ std::shared_ptr<GenerateCall> GenerateCall::make(ServerState& state, CallOrigin 
 
 void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
   Engine& engine = *model->engine;
-  request.owner = caller().name;
+  request.caller = caller();
   // The stream's memory is allocated before the engine has looked at the request.
   const int top = std::clamp(request.top_log_probs, 0, kMaxTopLogProbs);
   const auto stream = std::make_shared<TokenStream>(

@@ -34,7 +34,7 @@ void ScoringCall::start() {
 
 Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
                          const std::optional<std::string>& session, bool begin) {
-  auto scoring = model->engine->start_score(caller().name, session, begin);
+  auto scoring = model->engine->start_score(caller(), session, begin);
   if (!scoring.ok()) return scoring.status();
   scoring_ = *scoring;
   state_.log.debug("call", {{"rpc", origin_.rpc},

@@ -21,7 +21,7 @@ TEST(RequestDigest, EqualRequestsHaveOneDigestWhoeverHoldsTheirMemory) {
 TEST(RequestDigest, EveryFieldChangesIt) {
   const std::vector<std::function<void(GenerateRequest&)>> changes = {
       [](auto&) {},
-      [](auto& r) { r.owner = "me"; },
+      [](auto& r) { r.caller.name = "me"; },
       [](auto& r) { r.session = ""; },
       [](auto& r) { r.session = "a"; },
       [](auto& r) { r.prompt = {1}; },

@@ -77,16 +77,16 @@ TEST(Scheduler, MoreCallsThanRowsAllGetThereInTurn) {
 TEST(Scheduler, ALongPromptOfOneCallerDoesNotDelayAnother) {
   Harness harness(fake_spec(), {.slots = 64, .rows = 2, .values = 16, .steps = 1});
   GenerateRequest large = request_of(std::vector<int32_t>(10'000, 1), 1);
-  large.owner = "busy";
+  large.caller.account = "busy";
   for (int i = 0; i < 60; ++i) harness.generate(large);
   for (int i = 0; i < 20; ++i) harness.turn();
   GenerateRequest small = request_of({2, 3, 4}, 3);
-  small.owner = "other";
+  small.caller.account = "other";
   const auto first = harness.generate(small);
   for (int i = 0; i < 6; ++i) harness.turn();
   ASSERT_TRUE(first->end.has_value());
   EXPECT_EQ(first->values[0], expected({2, 3, 4}, 3));
-  small.owner = "busy";  // waits for a turn among its own
+  small.caller.account = "busy";  // waits for a turn among its own
   const auto own = harness.generate(small);
   for (int i = 0; i < 100; ++i) harness.turn();
   EXPECT_TRUE(own->end.has_value());
@@ -638,7 +638,7 @@ TEST_F(ScoreTest, EveryValueButTheFirstIsScoredWhateverTheChunks) {
   std::vector<int32_t> values(50);
   for (int i = 0; i < 50; ++i) values[i] = i * 13 % 100;
   for (const size_t chunk : {1, 2, 7, 50}) {
-    const auto call = *harness_.engine->start_score("", std::nullopt);
+    const auto call = *harness_.engine->start_score({}, std::nullopt);
     std::vector<float> log_probs;
     for (size_t at = 0; at < values.size(); at += chunk) {
       const size_t end = std::min(values.size(), at + chunk);
@@ -663,7 +663,7 @@ TEST_F(ScoreTest, ASessionIsScoredFromAndNotChanged) {
   request.session = "a";
   harness_.generate(request);
   harness_.run();
-  const auto call = *harness_.engine->start_score("", "a");
+  const auto call = *harness_.engine->start_score({}, "a");
   const auto scored = score(call, {4, 5});
   ASSERT_TRUE(scored.ok());
   EXPECT_EQ(scored->position, 3);
@@ -676,7 +676,7 @@ TEST_F(ScoreTest, CallsFromASessionKeepItAlive) {
   ASSERT_TRUE(harness_.create("a").ok());
   for (int i = 0; i < 4; ++i) {
     harness_.clock.advance(std::chrono::minutes(40));
-    const auto call = *harness_.engine->start_score("", "a");
+    const auto call = *harness_.engine->start_score({}, "a");
     ASSERT_TRUE(score(call, {4, 5}).ok());
     harness_.engine->end_score(call);
     EXPECT_EQ(harness_.get("a")->idle, Duration(0));
@@ -685,16 +685,16 @@ TEST_F(ScoreTest, CallsFromASessionKeepItAlive) {
 }
 
 TEST_F(ScoreTest, FaultsAreNamed) {
-  auto call = *harness_.engine->start_score("", "nobody");
+  auto call = *harness_.engine->start_score({}, "nobody");
   EXPECT_EQ(score(call, {1}).status().code(), Code::kNotFound);
-  call = *harness_.engine->start_score("", std::nullopt);
+  call = *harness_.engine->start_score({}, std::nullopt);
   EXPECT_EQ(score(call, {}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(score(call, {100}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(harness_.engine->start_score("", "a b").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(harness_.engine->start_score({}, "a b").status().code(), Code::kInvalidArgument);
 }
 
 TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {
-  const auto call = *harness_.engine->start_score("", std::nullopt);
+  const auto call = *harness_.engine->start_score({}, std::nullopt);
   int ends = 0;
   ASSERT_TRUE(harness_.engine
                   ->score(call, std::vector<int32_t>(100, 1),
@@ -715,7 +715,7 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
   EngineOptions options;
   options.mailbox = 1;
   Harness harness(fake_spec(), Harness::default_limits(), options);
-  const auto call = *harness.engine->start_score("", std::nullopt);
+  const auto call = *harness.engine->start_score({}, std::nullopt);
   int answers = 0;
   const auto give = [&] {
     return harness.engine->score(call, {1, 2}, [&](const Result<ScoredChunk>& scored) {
@@ -729,7 +729,7 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
   EXPECT_EQ(harness.generate(request_of({1}, 1))->end->code(), Code::kResourceExhausted);
   const Status given = give();
   EXPECT_TRUE(given.ok()) << given.to_string();
-  const auto other = *harness.engine->start_score("", std::nullopt);
+  const auto other = *harness.engine->start_score({}, std::nullopt);
   EXPECT_EQ(harness.engine->score(other, {1}, [](const Result<ScoredChunk>&) {}).code(),
             Code::kResourceExhausted);
   harness.run();
@@ -738,7 +738,7 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
 
 // A message now and then must not hold a slot without end.
 TEST_F(ScoreTest, ACallThatMostlyWaitsEndsAfterTheIdleTimeout) {
-  const auto call = *harness_.engine->start_score("", std::nullopt);
+  const auto call = *harness_.engine->start_score({}, std::nullopt);
   Duration waited{0};
   Status status;
   for (int i = 0; i < 1000 && status.ok(); ++i) {
@@ -755,7 +755,7 @@ TEST_F(ScoreTest, ACallThatMostlyWaitsEndsAfterTheIdleTimeout) {
 
 // A reader thread may hand over what it has just read while the call's end is on its way.
 TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
-  const auto call = *harness_.engine->start_score("", std::nullopt);
+  const auto call = *harness_.engine->start_score({}, std::nullopt);
   ASSERT_TRUE(score(call, {1, 2, 3}).ok());
   harness_.engine->end_score(call);
   harness_.run();
@@ -765,8 +765,8 @@ TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
 }
 
 TEST_F(ScoreTest, DrainingLetsWhatRunsGoOn) {
-  const auto running = *harness_.engine->start_score("", std::nullopt);
-  const auto unbegun = *harness_.engine->start_score("", std::nullopt);
+  const auto running = *harness_.engine->start_score({}, std::nullopt);
+  const auto unbegun = *harness_.engine->start_score({}, std::nullopt);
   ASSERT_TRUE(score(running, {1, 2}).ok());
   harness_.engine->drain();
   EXPECT_TRUE(score(running, {3}).ok());
@@ -780,7 +780,7 @@ TEST_F(ScoreTest, DrainingLetsWhatRunsGoOn) {
 TEST_F(ScoreTest, TheSlotOfACallThatEndsIsThereForTheNext) {
   Harness harness(fake_spec(), {.slots = 1, .rows = 1, .values = 4, .steps = 1});
   const auto begin = [&](std::optional<Status>& outcome) {
-    auto call = *harness.engine->start_score("", std::nullopt);
+    auto call = *harness.engine->start_score({}, std::nullopt);
     const Status put = harness.engine->score(
         call, {1, 2}, [&](const Result<ScoredChunk>& scored) { outcome = scored.status(); });
     EXPECT_TRUE(put.ok());

@@ -154,7 +154,9 @@ class Simulation {
     if (chance(15)) make_retryable(request);
     // Callers share the steps; the sessions are those of the caller without a name.
     const bool alone = !request.session && !request.keep && request.request_id.empty();
-    if (alone && chance(50)) request.owner = std::string(1, static_cast<char>('a' + below(3)));
+    if (alone && chance(50)) {
+      request.caller.account = std::string(1, static_cast<char>('a' + below(3)));
+    }
     call->reads = chance(90);
     call->reader = harness_.generate(request);
     harness_.readers.clear();  // this simulation decides who reads
@@ -176,7 +178,7 @@ class Simulation {
 
   void score() {
     auto scoring = std::make_unique<Scoring>();
-    scoring->call = *harness_.engine->start_score("", std::nullopt);
+    scoring->call = *harness_.engine->start_score({}, std::nullopt);
     scoring->values = random_values(50);
     scoring->values.push_back(1);
     scorings_.push_back(std::move(scoring));

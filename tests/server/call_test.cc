@@ -44,7 +44,9 @@ struct Service {
 };
 
 CallOrigin origin_of(const std::string& name) {
-  return {.rpc = "Test", .peer = "here", .caller = {.name = name, .models = {}, .limits = {}}};
+  CallOrigin origin{.rpc = "Test", .peer = "here", .caller = {}};
+  origin.caller.name = name;
+  return origin;
 }
 
 // How a call ended, for whoever waits.
