@@ -120,7 +120,7 @@ Status check_writable(const std::string& path) {
   return {};
 }
 
-Status replace_file(const std::string& path, std::string_view bytes) {
+Status replace_file(const std::string& path, std::string_view bytes, int mode) {
   if (Status status = check_writable(path); !status.ok()) return status;
   std::error_code error;
   const bool replaced = !fs::exists(path, error) || fs::is_regular_file(path, error);
@@ -131,6 +131,10 @@ Status replace_file(const std::string& path, std::string_view bytes) {
     if (replaced) fs::remove(part, ignored);
     return invalid_argument("cannot write " + quote(path, 400) + ": " + why);
   };
+  if (replaced) fs::remove(part, error);
+  const int made = ::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, mode);
+  if (made < 0) return failed(reason(errno));
+  ::close(made);
   {
     std::ofstream file(part, std::ios::binary | std::ios::trunc);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

@@ -50,8 +50,9 @@ Result<std::string> read_head(const std::string& path, int64_t count);
 // OK when replace_file() can be expected to succeed; asked before minutes of work, not after.
 Status check_writable(const std::string& path);
 
-// Replaces the file as a whole: readers see the old bytes or the new ones, never a part.
-Status replace_file(const std::string& path, std::string_view bytes);
+// Replaces the file as a whole: readers see the old bytes or the new ones, never a part. The file
+// has `mode`, less what the process's umask takes away.
+Status replace_file(const std::string& path, std::string_view bytes, int mode = 0666);
 
 // The same bytes, as decoders of binary formats take them and encoders give them.
 inline std::span<const uint8_t> as_bytes(std::string_view text) {

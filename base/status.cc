@@ -32,6 +32,8 @@ const char* code_name(Code code) {
       return "UNAVAILABLE";
     case Code::kDataLoss:
       return "DATA_LOSS";
+    case Code::kUnauthenticated:
+      return "UNAUTHENTICATED";
   }
   return "UNKNOWN";
 }

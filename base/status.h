@@ -26,6 +26,7 @@ enum class Code {
   kInternal = 13,
   kUnavailable = 14,
   kDataLoss = 15,
+  kUnauthenticated = 16,
 };
 
 // The code's name as clients know it ("INVALID_ARGUMENT").

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "cli/flags.h"
+#include "cli/key.h"
 #include "cli/load.h"
 
 namespace runnel {
@@ -167,6 +168,7 @@ void add_client_commands(CLI::App& app, int& exit_code) {
   add_session(app, exit_code);
   add_info(app, exit_code);
   add_health(app, exit_code);
+  add_key(app, exit_code);
   add_load(app, exit_code);
 }
 

@@ -31,8 +31,8 @@ Result<ServerConfig> config_of(const ServeFlags& flags) {
 }
 
 void add_setting(CLI::App& command, const Field& field, std::map<std::string, std::string>& words) {
-  const std::string value = value_text(field, ServerConfig());
-  const std::string help = field.what + " (" + range_text(field) + "; default " + value + ")";
+  const std::string help =
+      field.what + " (" + range_text(field) + "; default " + default_text(field) + ")";
   std::string& word = words[field.flag];
   if (field.kind == FieldKind::kSwitch) {
     // "--log-json" alone is true; "--log-json=false" overrides a file that says true.

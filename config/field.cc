@@ -19,6 +19,14 @@ Field text_field(const char* key, const char* flag, std::string* (*at)(ServerCon
   return field;
 }
 
+// Empty: there is none.
+Field file_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
+                 const char* what) {
+  Field field = text_field(key, flag, at, what);
+  field.kind = FieldKind::kFile;
+  return field;
+}
+
 Field choice_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
                    std::vector<std::string> choices, const char* what) {
   Field field = text_field(key, flag, at, what);
@@ -45,13 +53,14 @@ Field threads_field() {
   return field;
 }
 
-Field json_field() {
+Field switch_field(const char* key, const char* flag, bool* (*on)(ServerConfig&),
+                   const char* what) {
   Field field;
-  field.key = "log.json";
-  field.flag = "--log-json";
+  field.key = key;
+  field.flag = flag;
   field.kind = FieldKind::kSwitch;
-  field.what = "log one JSON object a line instead of text";
-  field.on = [](ServerConfig& config) { return &config.log_json; };
+  field.what = what;
+  field.on = on;
   return field;
 }
 
@@ -74,6 +83,13 @@ std::vector<Field> make_fields() {
   fields.push_back(text_field(
       "address", "--address", [](ServerConfig& config) { return &config.address; },
       "host:port to listen on; port 0 lets the system choose one"));
+  fields.push_back(file_field(
+      "keys", "--keys", [](ServerConfig& config) { return &config.keys; },
+      "file of keys, of which callers must show one (runnel key); read again when it changes"));
+  fields.push_back(switch_field(
+      "insecure_public", "--insecure-public",
+      [](ServerConfig& config) { return &config.insecure_public; },
+      "listen beyond this machine even where no key is asked for, or keys come in the clear"));
   fields.push_back(choice_field(
       "backend", "--backend", [](ServerConfig& config) { return &config.backend; },
       {"auto", "cpu", "cuda"}, "where the models run"));
@@ -98,7 +114,9 @@ std::vector<Field> make_fields() {
   fields.push_back(choice_field(
       "log.level", "--log-level", [](ServerConfig& config) { return &config.log_level; },
       {"debug", "info", "warn", "error"}, "what is logged, and all that is graver"));
-  fields.push_back(json_field());
+  fields.push_back(switch_field(
+      "log.json", "--log-json", [](ServerConfig& config) { return &config.log_json; },
+      "log one JSON object a line instead of text"));
   size_t index = 0;
   for (const Limit* limit : all_limits()) fields.push_back(limit_field(*limit, index++));
   return fields;
@@ -149,7 +167,9 @@ Status set_text(const Field& field, const std::string& value, ServerConfig& conf
     return invalid_argument("is '" + value.substr(0, 80) + "'; it must be " +
                             listed(field.choices));
   }
-  if (value.empty()) return invalid_argument("is empty; it must have at least one character");
+  if (value.empty() && field.kind != FieldKind::kFile) {
+    return invalid_argument("is empty; it must have at least one character");
+  }
   if (value.size() > kMaxTextLength) {
     return invalid_argument("has " + std::to_string(value.size()) +
                             " characters; it may have at most " + std::to_string(kMaxTextLength));
@@ -183,6 +203,7 @@ std::string value_text(const Field& field, const ServerConfig& config) {
     case FieldKind::kSwitch:
       return *field.on(copy) ? "true" : "false";
     case FieldKind::kText:
+    case FieldKind::kFile:
     case FieldKind::kChoice:
       return *field.text(copy);
   }
@@ -199,13 +220,20 @@ std::string range_text(const Field& field) {
       return listed(field.choices);
     case FieldKind::kText:
       return "text";
+    case FieldKind::kFile:
+      return "a file";
   }
   return "";
 }
 
+std::string default_text(const Field& field) {
+  const std::string value = value_text(field, ServerConfig());
+  return value.empty() ? "none" : value;
+}
+
 std::string table_row(const Field& field) {
-  return "| `" + field.key + "` | `" + field.flag + "` | " + value_text(field, ServerConfig()) +
-         " | " + range_text(field) + " | " + field.what + " |";
+  return "| `" + field.key + "` | `" + field.flag + "` | " + default_text(field) + " | " +
+         range_text(field) + " | " + field.what + " |";
 }
 
 }  // namespace runnel

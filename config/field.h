@@ -12,7 +12,7 @@
 
 namespace runnel {
 
-enum class FieldKind { kInteger, kText, kChoice, kSwitch };
+enum class FieldKind { kInteger, kText, kChoice, kSwitch, kFile };
 
 struct Field {
   std::string key;   // its path in the file: "limits.sessions"
@@ -46,6 +46,9 @@ std::string value_text(const Field& field, const ServerConfig& config);
 
 // What a field takes: "1 to 4096", "auto, cpu or cuda", "true or false".
 std::string range_text(const Field& field);
+
+// The value of a field that nobody sets, for people: "none" where it is empty.
+std::string default_text(const Field& field);
 
 // The row of docs/configuration.md that documents the field.
 std::string table_row(const Field& field);

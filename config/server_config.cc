@@ -100,6 +100,7 @@ class FileReader {
     } else {
       if (!value.is_string()) return wrong_type(where, "a string", value);
       status = set_text(*field, value.get<std::string>(), config_);
+      if (field->kind == FieldKind::kFile) from_here(*field->text(config_));
     }
     return status.ok() ? status : invalid_argument(where + " " + status.message());
   }
@@ -127,25 +128,23 @@ class FileReader {
     if (model.path.empty()) {
       return invalid_argument(where + ".path is missing; expected the directory of a bundle");
     }
-    if (std::filesystem::path(model.path).is_relative()) {
-      const auto base = std::filesystem::path(file_).parent_path();
-      model.path = (base / model.path).lexically_normal().string();
-    }
+    from_here(model.path);
     return {};
+  }
+
+  // A path in the file is relative to the file's own directory.
+  void from_here(std::string& path) const {
+    if (path.empty() || std::filesystem::path(path).is_absolute()) return;
+    path = (std::filesystem::path(file_).parent_path() / path).lexically_normal().string();
   }
 
   const std::string file_;
   ServerConfig& config_;
 };
 
-Status check_name(const std::string& name) {
-  const bool plain = std::ranges::all_of(name, [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == ':' || c == '-';
-  });
-  if (plain && static_cast<int64_t>(name.size()) <= kMaxNameLength) return {};
-  return invalid_argument("a model's name must be 1 to " + std::to_string(kMaxNameLength) +
-                          " characters of A-Z a-z 0-9 . _ : -; found " + quote(name));
+Status check_model_name(const std::string& name) {
+  if (name.empty() || is_plain_name(name)) return {};  // empty: the bundle's own
+  return invalid_argument("a model's name must be " + plain_name_text() + "; found " + quote(name));
 }
 
 // "host:port", "[::1]:port" or "unix:PATH".
@@ -205,6 +204,18 @@ int64_t ServerConfig::limit(const Limit& limit) const {
   return limits[at - all.begin()];
 }
 
+bool is_plain_name(std::string_view name) {
+  const bool plain = std::ranges::all_of(name, [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == ':' || c == '-';
+  });
+  return plain && !name.empty() && std::ssize(name) <= kMaxNameLength;
+}
+
+std::string plain_name_text() {
+  return "1 to " + std::to_string(kMaxNameLength) + " characters of A-Z a-z 0-9 . _ : -";
+}
+
 Status parse_config(std::string_view text, const std::string& file, ServerConfig& config) {
   const Result<Json> json = parse_json(text, file, kJsonLimits);
   if (!json.ok()) return json.status();
@@ -255,7 +266,7 @@ Status check_config(const ServerConfig& config) {
   std::set<std::string> names;
   for (const ModelConfig& model : config.models) {
     if (model.name.empty()) continue;
-    if (Status s = check_name(model.name); !s.ok()) return s;
+    if (Status s = check_model_name(model.name); !s.ok()) return s;
     if (!names.insert(model.name).second) {
       return invalid_argument("two models are named '" + model.name +
                               "'; give each a name of its own");

@@ -25,14 +25,16 @@ struct ServerConfig {
 
   std::vector<ModelConfig> models;
   std::string address;
-  std::string backend;    // "auto", "cpu", "cuda"
-  std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
-  int64_t threads = 0;    // of the CPU backend; 0: one per core
-  std::string precision;  // "auto", "fp32", "bf16"
-  std::string kernels;    // of the CUDA backend: "own", "cublas"
-  std::string state;      // likewise: "plain", "replay"
-  std::string prompts;    // likewise: "steps", "chunks"
-  std::string log_level;  // "debug", "info", "warn", "error"
+  std::string keys;              // path of the file of keys; empty: nobody is asked for one
+  bool insecure_public = false;  // listens beyond this machine without keys, or without TLS
+  std::string backend;           // "auto", "cpu", "cuda"
+  std::string isa;               // "auto", "portable", "avx2", "avx512", "avx512bf16"
+  int64_t threads = 0;           // of the CPU backend; 0: one per core
+  std::string precision;         // "auto", "fp32", "bf16"
+  std::string kernels;           // of the CUDA backend: "own", "cublas"
+  std::string state;             // likewise: "plain", "replay"
+  std::string prompts;           // likewise: "steps", "chunks"
+  std::string log_level;         // "debug", "info", "warn", "error"
   bool log_json = false;
   std::vector<int64_t> limits;  // in the order of all_limits()
 
@@ -46,9 +48,14 @@ inline constexpr int64_t kMaxModels = 64;
 inline constexpr int64_t kMaxConfigFileBytes = 1 << 20;
 
 // Sets what the JSON `text` says, and leaves the rest of `config` as it is. INVALID_ARGUMENT names
-// `file`, the key's path, what was expected and what was found. Bundle paths that are not absolute
-// are taken from the file's own directory.
+// `file`, the key's path, what was expected and what was found. Paths that are not absolute are
+// taken from the file's own directory.
 Status parse_config(std::string_view text, const std::string& file, ServerConfig& config);
+
+// What models and callers may be named: 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : -
+bool is_plain_name(std::string_view name);
+// That rule in words.
+std::string plain_name_text();
 
 // Reads a file with parse_config(). NOT_FOUND when it cannot be read.
 Status read_config_file(const std::string& path, ServerConfig& config);

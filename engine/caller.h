@@ -4,11 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 
 namespace runnel {
+
+class AccountUsage;
 
 // The quotas of one account. Without a number: whatever there is.
 struct CallerLimits {
@@ -26,6 +29,8 @@ struct Caller {
   std::optional<std::set<std::string>> models;  // none: every model
   bool admin = false;                           // may change what is served
   CallerLimits limits;
+  std::shared_ptr<AccountUsage> usage;  // of the account; null where there are no keys
+  uint64_t key = 0;                     // which key of that name
 
   bool may_use(const std::string& model) const { return !models || models->contains(model); }
 };

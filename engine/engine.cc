@@ -89,6 +89,7 @@ int Engine::stream_room(int samples) const {
 Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
   if (scheduler_->draining()) return draining_status();
   if (Status s = validate(request, model_->spec(), options_); !s.ok()) return s;
+  if (Status s = scheduler_->check_pace(request.caller); !s.ok()) return s;
   if (!request.seed) request.seed = seed_of(request.request_id);
   stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
   const int needed = slots_needed(request);
@@ -114,6 +115,7 @@ Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller,
   if (session) {
     if (Status s = validate_session_id(*session); !s.ok()) return s;
   }
+  if (Status s = scheduler_->check_pace(caller); !s.ok()) return s;
   return std::make_shared<ScoreCall>(caller, session, begin);
 }
 

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string>
 
+#include "base/text.h"
+
 namespace runnel {
 
 Status draining_status() { return {Code::kUnavailable, "the server is draining; try another one"}; }
@@ -13,6 +15,22 @@ Status shutting_down() { return {Code::kUnavailable, "the server is shutting dow
 Status mailbox_full() {
   Status status(Code::kResourceExhausted, "too many calls wait for the scheduler; try again");
   return status.with_retry_after(std::chrono::milliseconds(100));
+}
+
+Status calls_used_up(const std::string& account, int64_t calls) {
+  Status status(Code::kResourceExhausted, account + " has used up its quota: calls is " +
+                                              std::to_string(calls) +
+                                              "; try again when one has ended");
+  return status.with_retry_after(std::chrono::seconds(1));
+}
+
+Status values_used_up(const std::string& account, int64_t per_second, Duration behind) {
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(behind);
+  Status status(Code::kResourceExhausted,
+                account + " has used up its quota: values_per_second is " +
+                    std::to_string(per_second) + "; try again in " +
+                    fixed(static_cast<double>(wait.count()) * 1e-3, 1) + " s");
+  return status.with_retry_after(wait);
 }
 
 Status no_room(int needed, int free, int slots) {

@@ -2,6 +2,10 @@
 // can help.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace runnel {
@@ -14,6 +18,13 @@ Status shutting_down();
 
 // RESOURCE_EXHAUSTED: too many calls wait for the scheduler.
 Status mailbox_full();
+
+// RESOURCE_EXHAUSTED: the account runs as many calls as it may.
+Status calls_used_up(const std::string& account, int64_t calls);
+
+// RESOURCE_EXHAUSTED: the account has had more values than `per_second` allows; it is behind by
+// `behind`.
+Status values_used_up(const std::string& account, int64_t per_second, Duration behind);
 
 // RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free.
 // INVALID_ARGUMENT where there are never so many: to wait is of no use.

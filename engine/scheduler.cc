@@ -5,11 +5,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/account_usage.h"
+#include "engine/refusals.h"
 
 namespace runnel {
 namespace {
 
 constexpr Duration kWaitWithCalls = std::chrono::milliseconds(50);
+constexpr Duration kWaitWithPace = std::chrono::milliseconds(2);
+constexpr Duration kMostBehind = std::chrono::seconds(1);  // of an account that may make new calls
 constexpr Duration kStepTimeout = std::chrono::seconds(60);
 constexpr Duration kWaitIdle = std::chrono::seconds(1);
 constexpr int64_t kWorkPerTurn = 256;  // of commands: about a millisecond
@@ -55,6 +59,13 @@ void Scheduler::end_all(Status status) {
   mailbox_.nudge();
 }
 
+Status Scheduler::check_pace(const Caller& caller) const {
+  if (!caller.limits.values_per_second) return {};
+  const Duration behind = caller.usage->behind(clock_.now());
+  if (behind <= kMostBehind) return {};
+  return values_used_up(caller.account, *caller.limits.values_per_second, behind);
+}
+
 EngineStats Scheduler::stats() const {
   return {.sessions = sessions_.slots(),
           .sessions_free = sessions_free_.load(std::memory_order_relaxed),
@@ -88,7 +99,9 @@ bool Scheduler::turn() {
   return stepped || asked;
 }
 
-void Scheduler::wait() { mailbox_.wait(active_calls() > 0 ? kWaitWithCalls : kWaitIdle); }
+void Scheduler::wait() {
+  mailbox_.wait(paces_ ? kWaitWithPace : active_calls() > 0 ? kWaitWithCalls : kWaitIdle);
+}
 
 // Runs commands up to the work of one turn, of those that had come before the calls were ended: a
 // call that comes after the end of another finds its slot. True when there was one.
@@ -138,7 +151,25 @@ std::shared_ptr<OwnerTurns> Scheduler::turns_of(const Caller& caller) {
     it->second = std::make_shared<OwnerTurns>();
     it->second->owner = {.served = shares_, .fed = shares_};
   }
+  it->second->usage = caller.usage;
+  it->second->values_per_second = caller.limits.values_per_second.value_or(0);
   return it->second;
+}
+
+OwnerTurns& Scheduler::turns_of(const Subject& subject) {
+  return subject.score ? *subject.score->turns : *subject.generation->turns;
+}
+
+// True when the account has had more values than its quota allows by now: its rows are left out of
+// this plan.
+bool Scheduler::is_ahead(const OwnerTurns& turns) {
+  if (turns.values_per_second == 0 || turns.usage->behind(now_) <= Duration(0)) return false;
+  paces_ = true;
+  return true;
+}
+
+void Scheduler::charge(const OwnerTurns& turns, int64_t values) {
+  if (turns.values_per_second > 0) turns.usage->charge(values, turns.values_per_second, now_);
 }
 
 // The index of an owner in owners_.
@@ -156,13 +187,15 @@ void Scheduler::gather() {
   candidates_.clear();
   subjects_.clear();
   owners_.clear();
+  paces_ = false;
   for (const auto& generation : generations_) {
     if (generation->phase == GenerationPhase::kResending) resend_recorded(*generation);
+    if (is_ahead(*generation->turns)) continue;
     if (generation->phase == GenerationPhase::kPrompting) gather_prompt(*generation);
     if (generation->phase == GenerationPhase::kSampling) gather_samples(*generation);
   }
   for (const auto& call : scores_) {
-    if (!call->unfed().empty()) gather_score(*call);
+    if (!call->unfed().empty() && !is_ahead(*call->turns)) gather_score(*call);
   }
 }
 
@@ -232,7 +265,7 @@ void Scheduler::note_served() {
   for (const Share& share : plan_.shares) {
     const Subject& subject = subjects_[share.candidate];
     const bool feeds = candidates_[share.candidate].want != Want::kNext;
-    OwnerTurns& turns = subject.score ? *subject.score->turns : *subject.generation->turns;
+    OwnerTurns& turns = turns_of(subject);
     turns.owner.served = ++shares_;
     if (feeds) turns.owner.fed = shares_;
     uint64_t& served = subject.score ? subject.score->served
@@ -309,6 +342,7 @@ void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
     return;
   }
   sampled_.fetch_add(1, std::memory_order_relaxed);
+  charge(turns_of(subject), 1);
   const auto reason =
       take_value(*subject.generation, subject.sample, emitted, model_.spec().max_length(), now_);
   if (reason) finish_sample(*subject.generation, subject.sample, *reason);
@@ -317,6 +351,7 @@ void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
 // A prompt or a Score call has consumed `inputs` more of its values.
 void Scheduler::advance(const Subject& subject, int inputs) {
   consumed_.fetch_add(inputs, std::memory_order_relaxed);
+  charge(turns_of(subject), inputs);
   if (subject.score != nullptr) {
     ScoreCall& call = *subject.score;
     call.fed += inputs;

@@ -49,6 +49,8 @@ class Scheduler {
   // Claims the slots that a call will lease, so that a full pool refuses at once.
   Status claim(int slots) { return sessions_.claim(slots); }
   void give_up(int slots) { sessions_.give_up(slots); }
+  // RESOURCE_EXHAUSTED where the caller's account has used up its values for more than a second.
+  Status check_pace(const Caller& caller) const;
   EngineStats stats() const;
   int active_calls() const { return active_calls_.load(std::memory_order_acquire); }
 
@@ -104,7 +106,10 @@ class Scheduler {
   // The step.
   bool run_commands(size_t waiting);
   std::shared_ptr<OwnerTurns> turns_of(const Caller& caller);
+  OwnerTurns& turns_of(const Subject& subject);
   int gather_owner(OwnerTurns& turns);
+  bool is_ahead(const OwnerTurns& turns);
+  void charge(const OwnerTurns& turns, int64_t values);
   void note_served();
   void gather();
   void gather_prompt(Generation& generation);
@@ -142,6 +147,7 @@ class Scheduler {
   Plan plan_;
   uint64_t plans_ = 0;   // made so far, this one included
   uint64_t shares_ = 0;  // given so far
+  bool paces_ = false;   // an account was left out of this plan
   std::vector<Row> rows_;
   std::vector<Emitted> emitted_;
 

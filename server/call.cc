@@ -2,10 +2,29 @@
 
 #include <utility>
 
+#include "engine/account_usage.h"
+#include "engine/refusals.h"
+
 namespace runnel {
 
 Call::Call(ServerState& state, CallOrigin origin, CallSink& sink)
     : state_(state), origin_(std::move(origin)), sink_(sink) {}
+
+Status Call::admit() {
+  if (!origin_.caller.ok()) return origin_.caller.status();
+  const std::optional<int64_t> most = caller().limits.calls;
+  if (!most) return {};
+  std::lock_guard lock(mutex_);
+  if (over_) return *over_;
+  if (!caller().usage->begin_call(*most)) return calls_used_up(caller().account, *most);
+  counted_ = true;
+  return {};
+}
+
+void Call::end_quota() {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(counted_, false)) caller().usage->end_call();
+}
 
 // --- Ends ---
 
@@ -20,6 +39,9 @@ void Call::end(const Status& status) {
 // The engine has long ended the stream of a reader who takes nothing; what is left of the call is
 // an event that never goes out. A caller who sends nothing holds a state.
 void Call::tend(TimePoint now) {
+  if (origin_.caller.ok() && !state_.callers.knows(caller())) {
+    end({Code::kUnauthenticated, "the key of this call has been taken away"});
+  }
   {
     std::lock_guard lock(mutex_);
     if (writing_since_ && now - *writing_since_ >= 2 * state_.stall_timeout) sink_.cut_off();
@@ -46,6 +68,7 @@ void Call::stop(const Status& status) {
 void Call::finish(const Status& status) {
   // The state is on its way back before the client hears of the end: whoever calls next has it.
   stop(status);
+  end_quota();
   log_end(status);
   sink_.finish(status);
 }

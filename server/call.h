@@ -25,7 +25,7 @@ namespace runnel {
 struct CallOrigin {
   const char* rpc;  // as the log names it: "Generate"
   std::string peer;
-  Caller caller;
+  Result<Caller> caller;  // or why they are not served
 };
 
 // The door's end of a call. It lives until Call::leave(). One thread at a time writes and finishes,
@@ -47,6 +47,9 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
  public:
   // --- The door's side ---
 
+  // First of all: says whether the caller is served, and counts the call against their quota.
+  // UNAUTHENTICATED; RESOURCE_EXHAUSTED, with the quota that is used up.
+  Status admit();
   // Ends the call at once, because of what the client sent.
   void refuse(const Status& status) { fail(status); }
   // The event that the sink was given has gone out; false: it never will.
@@ -56,7 +59,8 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   // Last: the sink is not used any more.
   void leave() { state_.calls.leave(shared_from_this()); }
 
-  const Caller& caller() const { return origin_.caller; }
+  // After admit().
+  const Caller& caller() const { return *origin_.caller; }
 
   // --- LiveCall ---
 
@@ -117,6 +121,7 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   void pump();
   void finish(const Status& status);
   void log_end(const Status& status) const;
+  void end_quota();
 
   CallSink& sink_;
 
@@ -126,6 +131,7 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
 
   // With mutex_ held.
   std::shared_ptr<const ServedModel> model_;
+  bool counted_ = false;  // against the quota of calls
   bool turn_taken_ = false;
   bool word_left_ = false;
   std::optional<Status> over_;    // ends at once with this, or has ended

@@ -65,6 +65,7 @@ void GenerateCall::log_start(const GenerateRequest& request) const {
   if (!state_.log.wants_debug()) return;
   state_.log.debug("call", {{"rpc", origin_.rpc},
                             {"peer", origin_.peer},
+                            {"caller", caller().name},
                             {"model", model()->name},
                             {"session", request.session.value_or("")},
                             {"request_id", request.request_id},

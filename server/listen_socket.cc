@@ -82,11 +82,11 @@ in_port_t& port_of(sockaddr* at) {
                                    : reinterpret_cast<sockaddr_in*>(at)->sin_port;
 }
 
-int bound_port(const Descriptor& socket) {
+sockaddr_storage bound_address(const Descriptor& socket) {
   sockaddr_storage at{};
   socklen_t size = sizeof(at);
   getsockname(socket.get(), reinterpret_cast<sockaddr*>(&at), &size);
-  return ntohs(port_of(reinterpret_cast<sockaddr*>(&at)));
+  return at;
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -103,9 +103,9 @@ Result<Addresses> resolve(const std::string& host, const std::string& port,
   return Addresses(found, &freeaddrinfo);
 }
 
-// Adds a socket for each address. An address that this machine does not have, or of a family that
-// it does not have, is left out with its `error`; any other error is false.
-bool listen_at_all(addrinfo& first, int& port, int& error, std::vector<Descriptor>& sockets) {
+// Adds a socket for each address to `all`. An address that this machine does not have, or of a
+// family that it does not have, is left out with its `error`; any other error is false.
+bool listen_at_all(addrinfo& first, int& port, int& error, ListenSockets& all) {
   for (addrinfo* each = &first; each != nullptr; each = each->ai_next) {
     if (port != 0) port_of(each->ai_addr) = htons(static_cast<uint16_t>(port));
     Descriptor socket = listen_at(each->ai_addr, each->ai_addrlen, error);
@@ -113,8 +113,10 @@ bool listen_at_all(addrinfo& first, int& port, int& error, std::vector<Descripto
       if (error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return false;
       continue;
     }
-    port = bound_port(socket);
-    sockets.push_back(std::move(socket));
+    sockaddr_storage at = bound_address(socket);
+    port = ntohs(port_of(reinterpret_cast<sockaddr*>(&at)));
+    all.on_loopback = all.on_loopback && is_loopback(at);
+    all.sockets.push_back(std::move(socket));
   }
   return true;
 }
@@ -123,6 +125,17 @@ bool listen_at_all(addrinfo& first, int& port, int& error, std::vector<Descripto
 
 Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_UNIX) return true;
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(ipv4.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.ss_family != AF_INET6) return false;
+  const in6_addr& bits = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&bits) || (IN6_IS_ADDR_V4MAPPED(&bits) && bits.s6_addr[12] == 127);
 }
 
 Result<ListenSockets> listen_on(const std::string& address) {
@@ -141,7 +154,7 @@ Result<ListenSockets> listen_on(const std::string& address) {
     const Result<Addresses> found = resolve(each, address.substr(colon + 1), address);
     if (!found.ok() && !everywhere) return found.status();
     if (!found.ok()) continue;
-    if (!listen_at_all(**found, port, error, all.sockets)) {
+    if (!listen_at_all(**found, port, error, all)) {
       return cannot_listen(address, reason(error));
     }
     if (!all.sockets.empty()) break;

@@ -1,6 +1,8 @@
 // Listening sockets from an address as operators write it.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,9 +32,13 @@ class Descriptor {
   int fd_ = -1;
 };
 
+// True for 127.0.0.0/8, ::1 and unix sockets.
+bool is_loopback(const sockaddr_storage& address);
+
 struct ListenSockets {
   std::vector<Descriptor> sockets;  // non-blocking
   std::string address;              // as asked for, with the port that the system chose for 0
+  bool on_loopback = true;          // nobody beyond this machine reaches any of them
 };
 
 // Listens on "host:port", "[::1]:port" (every address that the name has, all on one port) or

@@ -21,6 +21,8 @@ constexpr auto kBetweenWarnings = std::chrono::seconds(1);
 constexpr auto kWithoutDescriptors = std::chrono::milliseconds(50);
 constexpr int kUnacknowledgedMs = 20000;  // for which data may be out before a peer counts as gone
 constexpr const char* kLimitReached = "limits.connections is reached";
+constexpr const char* kFromElsewhere =
+    "it comes from another machine, and the server listens on loopback alone";
 constexpr const char* kNoMoreFiles =
     "the system gives no more open files; raise 'ulimit -n', or lower limits.connections";
 
@@ -29,6 +31,7 @@ constexpr const char* kNoMoreFiles =
 Listener::Listener(ListenSockets sockets, int most, const EventLog& log)
     : address_(std::move(sockets.address)),
       most_(most),
+      loopback_(sockets.on_loopback),
       log_(log),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -86,9 +89,16 @@ void Listener::run() {
 
 void Listener::accept_from(int listening) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    Descriptor socket(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sockaddr_storage peer{};
+    socklen_t size = sizeof(peer);
+    Descriptor socket(accept4(listening, reinterpret_cast<sockaddr*>(&peer), &size,
+                              SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.is_open()) {
-      admit(std::move(socket));
+      if (loopback_ && !is_loopback(peer)) {
+        refuse(std::move(socket), kFromElsewhere);
+      } else {
+        admit(std::move(socket));
+      }
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {

@@ -21,7 +21,8 @@ class Listener {
   using Take = std::function<void(int socket)>;
 
   // A connection that comes while `most` are open is closed at once, and a warning logged at most
-  // once a second. `log` outlives the listener.
+  // once a second; so is one that comes from another machine where all sockets are on loopback, as
+  // the system may be set to pass on. `log` outlives the listener.
   Listener(ListenSockets sockets, int most, const EventLog& log);
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -48,6 +49,7 @@ class Listener {
 
   const std::string address_;
   const int most_;
+  const bool loopback_;  // from this machine alone
   const EventLog& log_;
   Take take_;
   std::map<int, Descriptor> listening_;

@@ -26,6 +26,7 @@ std::shared_ptr<ScoringCall> ScoringCall::make(ServerState& state, CallOrigin or
 // --- The door's side ---
 
 void ScoringCall::start() {
+  if (Status s = admit(); !s.ok()) return refuse(s);
   if (Status s = state_.models.ready(); !s.ok()) return refuse(s);
   // No engine has been asked yet, so none refuses.
   if (state_.draining.load(std::memory_order_acquire)) return refuse(draining_status());
@@ -39,6 +40,7 @@ Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
   scoring_ = *scoring;
   state_.log.debug("call", {{"rpc", origin_.rpc},
                             {"peer", origin_.peer},
+                            {"caller", caller().name},
                             {"model", model->name},
                             {"session", session.value_or("")}});
   set_model(model);

@@ -26,7 +26,8 @@ class ScoringCall final : public Call {
   // A live call; `sink` is the door's. `state` outlives the call.
   static std::shared_ptr<ScoringCall> make(ServerState& state, CallOrigin origin, ScoreSink& sink);
 
-  // Asks for the first message; refuses the call where the server loads its models or drains.
+  // Asks for the first message; refuses the call as admit() does, and where the server loads its
+  // models or drains.
   void start();
 
   // The client's message, or its end, has come. True: one of the functions below, or refuse(), must

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "engine/request.h"
+#include "server/callers.h"
 #include "server/event_log.h"
 #include "server/live_calls.h"
 #include "server/served_models.h"
@@ -26,6 +27,7 @@ struct ServerState {
   int64_t text_bytes = 0;    // of one prompt or chunk, at most
   Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice
                              // as long, is ended
+  Callers callers;
   ServedModels models;
   LiveCalls calls;
   std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet

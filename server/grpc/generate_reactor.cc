@@ -15,7 +15,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  public:
   GenerateReactor(ServerState& state, grpc::CallbackServerContext& context)
       : context_(context),
-        call_(GenerateCall::make(state, origin_of("Generate", context), *this)) {}
+        call_(GenerateCall::make(state, origin_of("Generate", state, context), *this)) {}
 
   void start(const ServerState& state, const grpc::ByteBuffer& bytes) {
     if (Status s = submit(state, bytes); !s.ok()) call_->refuse(s);
@@ -30,6 +30,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
  private:
   Status submit(const ServerState& state, const grpc::ByteBuffer& bytes) {
+    if (Status s = call_->admit(); !s.ok()) return s;
     const auto message = parse_message<v1::GenerateRequest>(bytes);
     if (!message.ok()) return message.status();
     auto model = state.models.find(call_->caller(), message->model());

@@ -17,7 +17,7 @@ class ModelService final : public Base {
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    finish_unary(list(*request, caller_of(*context)), *context, *response, *reactor);
+    finish_unary(list(*request, caller_of(state_, *context)), *context, *response, *reactor);
     return reactor;
   }
 
@@ -25,26 +25,29 @@ class ModelService final : public Base {
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    finish_unary(get(*request, caller_of(*context)), *context, *response, *reactor);
+    finish_unary(get(*request, caller_of(state_, *context)), *context, *response, *reactor);
     return reactor;
   }
 
  private:
-  Result<v1::ListModelsResponse> list(const grpc::ByteBuffer& bytes, const Caller& caller) const {
+  Result<v1::ListModelsResponse> list(const grpc::ByteBuffer& bytes,
+                                      const Result<Caller>& caller) const {
+    if (!caller.ok()) return caller.status();
     const auto request = parse_message<v1::ListModelsRequest>(bytes);
     if (!request.ok()) return request.status();
     if (Status s = state_.models.ready(); !s.ok()) return s;
     v1::ListModelsResponse response;
-    for (const auto& [name, model] : state_.models.all_for(caller)) {
+    for (const auto& [name, model] : state_.models.all_for(*caller)) {
       *response.add_models() = model_message(*model);
     }
     return response;
   }
 
-  Result<v1::ModelInfo> get(const grpc::ByteBuffer& bytes, const Caller& caller) const {
+  Result<v1::ModelInfo> get(const grpc::ByteBuffer& bytes, const Result<Caller>& caller) const {
+    if (!caller.ok()) return caller.status();
     const auto request = parse_message<v1::GetModelRequest>(bytes);
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(caller, request->name());
+    const auto model = state_.models.find(*caller, request->name());
     if (!model.ok()) return model.status();
     return model_message(**model);
   }

@@ -17,7 +17,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   ScoreReactor(ServerState& state, grpc::CallbackServerContext& context)
       : state_(state),
         context_(context),
-        call_(ScoringCall::make(state, origin_of("Score", context), *this)) {}
+        call_(ScoringCall::make(state, origin_of("Score", state, context), *this)) {}
 
   void start() { call_->start(); }
 

@@ -49,6 +49,21 @@ void set_serving(grpc::Server& server, bool serving) {
   for (const char* name : kServiceNames) health->SetServingStatus(name, serving);
 }
 
+// Other machines reach a server only where that is said by name: here nobody is asked for a key, or
+// the key would cross the network in the clear.
+Status check_reach(const ListenSockets& sockets, const ServerOptions& options) {
+  if (sockets.on_loopback || options.insecure_public) return {};
+  const std::string fault = options.keys.empty()
+                                ? "callers are asked for no key: make some with 'runnel key new' "
+                                  "and set --keys, behind a proxy that ends TLS"
+                                : "keys would cross the network in the clear: put a proxy that "
+                                  "ends TLS in front";
+  return invalid_argument("address is " + sockets.address + ", which other machines reach, and " +
+                          fault +
+                          " (docs/deploy.md), and listen on 127.0.0.1; or say --insecure-public if "
+                          "only those can reach it who may use it");
+}
+
 }  // namespace
 
 Server::Server(ServerOptions options, const EventLog& log)
@@ -66,6 +81,10 @@ Server::~Server() { drain(Duration(0)); }
 Status Server::start() {
   Result<ListenSockets> sockets = listen_on(options_.address);
   if (!sockets.ok()) return sockets.status();
+  if (Status s = check_reach(*sockets, options_); !s.ok()) return s;
+  if (!options_.keys.empty()) {
+    if (Status s = state_.callers.ask_for_keys(options_.keys); !s.ok()) return s;
+  }
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -89,6 +108,11 @@ Status Server::start() {
     acceptor_->HandleNewConnection(&connection);
   });
   return {};
+}
+
+void Server::tend() {
+  state_.callers.refresh(log_);
+  state_.calls.tend_all(std::chrono::steady_clock::now());
 }
 
 void Server::ready() {

@@ -20,6 +20,8 @@ namespace runnel {
 
 struct ServerOptions {
   std::string address = "127.0.0.1:0";
+  std::string keys;              // path of the file of keys; empty: nobody is asked for one
+  bool insecure_public = false;  // may listen beyond this machine although anyone could call
   int64_t message_bytes = limits::kMessageBytes.default_value;
   int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
   int64_t connections = limits::kConnections.default_value;
@@ -41,7 +43,8 @@ class Server {
   ~Server();
 
   // Listens, and answers UNAVAILABLE until ready(). FAILED_PRECONDITION when the address cannot be
-  // had.
+  // had; INVALID_ARGUMENT when it lies open to others against the options; errors of
+  // read_key_file().
   Status start();
   // Where clients find it: the address with the port that the system chose where it was 0.
   const std::string& address() const { return listener_->address(); }
@@ -58,8 +61,9 @@ class Server {
 
   // To be called about once a second: ends Score calls whose client has sent nothing for the stall
   // timeout, and cuts off calls whose reader has taken nothing for twice as long, and so has missed
-  // the ABORTED that ended them.
-  void tend() { state_.calls.tend_all(std::chrono::steady_clock::now()); }
+  // the ABORTED that ended them. Reads the keys again where their file has changed, and ends the
+  // calls of those that are gone.
+  void tend();
 
   // Streams that run.
   int active_streams() const { return state_.calls.count(); }

@@ -87,37 +87,40 @@ class SessionService final : public Base {
   // Each: OK when the scheduler will answer, or has; otherwise the call is still to be refused.
 
   Status create(const grpc::ByteBuffer& bytes, const Answer& answer) const {
+    const Result<Caller> caller = caller_of(state_, *answer.context);
+    if (!caller.ok()) return caller.status();
     auto request = parse_message<v1::CreateSessionRequest>(bytes);
     if (!request.ok()) return request.status();
-    const Caller caller = caller_of(*answer.context);
-    const auto model = state_.models.find(caller, request->model());
+    const auto model = state_.models.find(*caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->create_session({caller.name, request->id()}, reply(answer, *model));
+    (*model)->engine->create_session({caller->name, request->id()}, reply(answer, *model));
     return {};
   }
 
   Status get(const grpc::ByteBuffer& bytes, const Answer& answer) const {
+    const Result<Caller> caller = caller_of(state_, *answer.context);
+    if (!caller.ok()) return caller.status();
     auto request = parse_message<v1::GetSessionRequest>(bytes);
     if (!request.ok()) return request.status();
-    const Caller caller = caller_of(*answer.context);
-    const auto model = state_.models.find(caller, request->model());
+    const auto model = state_.models.find(*caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->get_session({caller.name, request->id()}, reply(answer, *model));
+    (*model)->engine->get_session({caller->name, request->id()}, reply(answer, *model));
     return {};
   }
 
   Status list(const grpc::ByteBuffer& bytes, const Answer& answer) const {
+    const Result<Caller> caller = caller_of(state_, *answer.context);
+    if (!caller.ok()) return caller.status();
     const auto request = parse_message<v1::ListSessionsRequest>(bytes);
     if (!request.ok()) return request.status();
-    const Caller caller = caller_of(*answer.context);
-    const auto found = state_.models.find(caller, request->model());
+    const auto found = state_.models.find(*caller, request->model());
     if (!found.ok()) return found.status();
     const Result<int> size = page_size_of(*request);
     if (!size.ok()) return size.status();
     auto after = read_page_token((*found)->name, request->page_token());
     if (!after.ok()) return after.status();
     (*found)->engine->list_sessions(
-        caller.name, std::move(*after), *size,
+        caller->name, std::move(*after), *size,
         [answer, model = *found](const Result<SessionPage>& page) {
           if (!page.ok()) return answer.refuse(page.status());
           answer.finish<v1::ListSessionsResponse>(page_message(*page, *model));
@@ -126,12 +129,13 @@ class SessionService final : public Base {
   }
 
   Status remove(const grpc::ByteBuffer& bytes, const Answer& answer) const {
+    const Result<Caller> caller = caller_of(state_, *answer.context);
+    if (!caller.ok()) return caller.status();
     const auto request = parse_message<v1::DeleteSessionRequest>(bytes);
     if (!request.ok()) return request.status();
-    const Caller caller = caller_of(*answer.context);
-    const auto model = state_.models.find(caller, request->model());
+    const auto model = state_.models.find(*caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->delete_session({caller.name, request->id()}, [answer](const Status& status) {
+    (*model)->engine->delete_session({caller->name, request->id()}, [answer](const Status& status) {
       if (!status.ok()) return answer.refuse(status);
       answer.finish<v1::DeleteSessionResponse>(v1::DeleteSessionResponse());
     });

@@ -1,5 +1,8 @@
 #include "server/grpc/wire.h"
 
+#include <string_view>
+#include <vector>
+
 #include "server/grpc/parsed_size.h"
 
 namespace runnel {
@@ -34,10 +37,18 @@ void add_pushback(const Status& status, grpc::CallbackServerContext& context) {
                               std::to_string(status.retry_after()->count()));
 }
 
-Caller caller_of(const grpc::CallbackServerContext&) { return {}; }
+Result<Caller> caller_of(const ServerState& state, const grpc::CallbackServerContext& context) {
+  const auto [first, last] = context.client_metadata().equal_range("authorization");
+  std::vector<std::string_view> authorization;
+  for (auto it = first; it != last; ++it) {
+    authorization.emplace_back(it->second.data(), it->second.size());
+  }
+  return state.callers.identify(authorization, context.peer());
+}
 
-CallOrigin origin_of(const char* rpc, const grpc::CallbackServerContext& context) {
-  return {.rpc = rpc, .peer = context.peer(), .caller = caller_of(context)};
+CallOrigin origin_of(const char* rpc, const ServerState& state,
+                     const grpc::CallbackServerContext& context) {
+  return {.rpc = rpc, .peer = context.peer(), .caller = caller_of(state, context)};
 }
 
 }  // namespace runnel

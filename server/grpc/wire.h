@@ -56,11 +56,12 @@ grpc::Status to_grpc(const Status& status);
 // status has it. Before Finish.
 void add_pushback(const Status& status, grpc::CallbackServerContext& context);
 
-// Who calls. No door asks for keys yet: every caller is the anonymous one, without limits.
-Caller caller_of(const grpc::CallbackServerContext& context);
+// Who calls; UNAUTHENTICATED where they show no key that the server knows.
+Result<Caller> caller_of(const ServerState& state, const grpc::CallbackServerContext& context);
 
 // What is known of a call of method `rpc` before its messages.
-CallOrigin origin_of(const char* rpc, const grpc::CallbackServerContext& context);
+CallOrigin origin_of(const char* rpc, const ServerState& state,
+                     const grpc::CallbackServerContext& context);
 
 // Answers a unary call with `message`, or with a failure.
 template <typename Message>

@@ -16,6 +16,8 @@ constexpr auto kTendInterval = std::chrono::seconds(1);
 
 ServerOptions server_options(const ServerConfig& config) {
   return {.address = config.address,
+          .keys = config.keys,
+          .insecure_public = config.insecure_public,
           .message_bytes = config.limit(limits::kMessageBytes),
           .streams_per_connection = config.limit(limits::kStreamsPerConnection),
           .connections = config.limit(limits::kConnections),
@@ -56,7 +58,9 @@ int serve(const ServerConfig& config, const ModelFactory& make_model, const Even
   const Clock clock;
   Server server(server_options(config), log);
   // First the port: who asks while the models load hears that it is not ready.
-  if (Status s = server.start(); !s.ok()) return failed(log, kExitFailed, s);
+  if (Status s = server.start(); !s.ok()) {
+    return failed(log, s.code() == Code::kFailedPrecondition ? kExitFailed : kExitUsage, s);
+  }
   for (const ModelConfig& model : config.models) {
     if (stop.raised()) break;
     log.info("load", {{"path", model.path}});

@@ -91,6 +91,16 @@ TEST(Fields, ASwitchIsTrueOrFalse) {
   EXPECT_FALSE(config.log_json);
 }
 
+TEST(Fields, AFileMayBeNone) {
+  ServerConfig config;
+  EXPECT_TRUE(set_from_flag(field_of("keys"), "keys.jsonl", config).ok());
+  EXPECT_EQ(config.keys, "keys.jsonl");
+  EXPECT_TRUE(set_from_flag(field_of("keys"), "", config).ok());
+  EXPECT_EQ(config.keys, "");
+  EXPECT_EQ(default_text(field_of("keys")), "none");
+  EXPECT_EQ(default_text(field_of("threads")), "0");
+}
+
 TEST(Fields, TextIsNeitherEmptyNorEndless) {
   ServerConfig config;
   EXPECT_EQ(set_from_flag(field_of("address"), "", config).message(),

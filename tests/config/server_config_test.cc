@@ -27,12 +27,15 @@ TEST(ServerConfig, AFileSetsWhatItSaysAndLeavesTheRest) {
   ServerConfig config;
   const Status status = parse_config(
       R"({"models": [{"path": "/b/one"}, {"name": "two", "path": "sub/../dir"}],
-          "address": "[::]:7", "threads": 3, "log": {"json": true}, "limits": {"sessions": 9}})",
+          "address": "[::]:7", "keys": "keys.jsonl", "insecure_public": true, "threads": 3,
+          "log": {"json": true}, "limits": {"sessions": 9}})",
       "/etc/runnel/a.json", config);
   ASSERT_TRUE(status.ok()) << status.message();
   const std::vector<ModelConfig> models = {{"", "/b/one"}, {"two", "/etc/runnel/dir"}};
   EXPECT_EQ(config.models, models);
   EXPECT_EQ(config.address, "[::]:7");
+  EXPECT_EQ(config.keys, "/etc/runnel/keys.jsonl") << "as the paths of bundles";
+  EXPECT_TRUE(config.insecure_public);
   EXPECT_EQ(config.threads, 3);
   EXPECT_TRUE(config.log_json);
   EXPECT_EQ(config.log_level, "info");

@@ -1,5 +1,6 @@
 // Writes the seeds of a fuzzer's corpus: make_seeds DIRECTORY makes DIRECTORY/json,
-// DIRECTORY/spec, DIRECTORY/tokenizer and DIRECTORY/safetensors, each with a dictionary beside it.
+// DIRECTORY/keys, DIRECTORY/spec, DIRECTORY/tokenizer and DIRECTORY/safetensors, each with a
+// dictionary beside it.
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -36,6 +37,7 @@ void write_corpus(const std::string& directory, const std::vector<std::string>& 
 
 int run(const std::string& directory) {
   write_corpus(directory + "/json", json_seeds(), spec_words());
+  write_corpus(directory + "/keys", key_seeds(), key_words());
   write_corpus(directory + "/spec", spec_seeds(), spec_words());
   write_corpus(directory + "/tokenizer", tokenizer_seeds(), tokenizer_words());
   std::vector<std::string> files;

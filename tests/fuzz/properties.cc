@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "config/key_file.h"
 #include "models/bundle/bundle.h"
 #include "models/bundle/config.h"
 #include "models/bundle/safetensors.h"
@@ -304,12 +305,43 @@ bool check_tokenizer(std::string_view text) {
   return true;
 }
 
+bool check_keys(std::string_view text) {
+  const Result<std::vector<KeyEntry>> entries = parse_keys(text, "keys");
+  if (!entries.ok()) {
+    check_refusal(entries.status(), "keys");
+    return false;
+  }
+  check(std::ssize(*entries) <= kMaxKeys, "keys");
+  const auto is_quota = [](const std::optional<int64_t>& quota) {
+    return !quota || (*quota >= 1 && *quota <= kMaxQuota);
+  };
+  std::set<std::string> ids;
+  for (const KeyEntry& entry : *entries) {
+    check(!entry.name.empty() && std::ssize(entry.name) <= kMaxNameLength, "name");
+    check(ids.insert(key_id(entry)).second, "each key once");
+    check(is_quota(entry.calls) && is_quota(entry.sessions) && is_quota(entry.values_per_second),
+          "quotas");
+  }
+  const Result<std::vector<KeyEntry>> again = parse_keys(keys_text(*entries), "again");
+  check(again.ok() && *again == *entries, "what keys_text() writes reads back the same");
+  return true;
+}
+
 std::vector<std::string> json_seeds() {
   std::vector<std::string> seeds = spec_seeds();
   seeds.push_back(R"({"a": [1, -2, 0.5e-3, true, null], "b": {"a": "\u00e9\ud83d\ude00\n"}})");
   seeds.push_back("[[[[[[]]]]]]");
   seeds.push_back(" 18446744073709551615 ");
   return seeds;
+}
+
+std::vector<std::string> key_seeds() {
+  const std::string digits(63, '0');
+  return {"", R"({"name": "ada", "sha256": ")" + digits + "1\"}\n",
+          R"({"name": "ada", "sha256": ")" + digits +
+              "1\", \"calls\": 4, \"sessions\": 8, \"values_per_second\": 10000}\n\n" +
+              R"({"name": "bob", "sha256": "a)" + digits +
+              "\", \"models\": [\"one\", \"two\"], \"admin\": true}"};
 }
 
 std::vector<std::string> spec_seeds() {
@@ -442,6 +474,30 @@ std::span<const std::string_view> safetensors_words() {
                                                 "\\u0000",
                                                 "\xff",
                                                 " "};
+  return kWords;
+}
+
+std::span<const std::string_view> key_words() {
+  static constexpr std::string_view kWords[] = {"\"name\"",
+                                                "\"sha256\"",
+                                                "\"calls\"",
+                                                "\"sessions\"",
+                                                "\"values_per_second\"",
+                                                "\"models\"",
+                                                "\"admin\"",
+                                                "true",
+                                                "false",
+                                                "null",
+                                                "1",
+                                                "-1",
+                                                "100000001",
+                                                "\"a\"",
+                                                "[]",
+                                                "\n",
+                                                "{",
+                                                "}",
+                                                ",",
+                                                ":"};
   return kWords;
 }
 

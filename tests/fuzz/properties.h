@@ -30,15 +30,22 @@ bool check_safetensors(std::string_view file);
 // the same text again, spaces aside. True when it was accepted.
 bool check_tokenizer(std::string_view text);
 
+// Parses a file of keys. Refused: as above. Accepted: names and quotas are within their limits, no
+// key is there twice, and what keys_text() writes reads back as the same entries. True when it was
+// accepted.
+bool check_keys(std::string_view text);
+
 // Small well-formed inputs to start from.
 std::vector<std::string> json_seeds();
 std::vector<std::string> spec_seeds();
 std::vector<std::string> safetensors_seeds();
 std::vector<std::string> tokenizer_seeds();
+std::vector<std::string> key_seeds();
 
 // Words that are worth inserting.
 std::span<const std::string_view> spec_words();
 std::span<const std::string_view> safetensors_words();
 std::span<const std::string_view> tokenizer_words();
+std::span<const std::string_view> key_words();
 
 }  // namespace runnel

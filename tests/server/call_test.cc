@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/account_usage.h"
 #include "server/generate_call.h"
 #include "server/scoring_call.h"
 #include "tests/engine/harness.h"
@@ -43,10 +44,14 @@ struct Service {
   ServerState state{log};
 };
 
-CallOrigin origin_of(const std::string& name) {
-  CallOrigin origin{.rpc = "Test", .peer = "here", .caller = {}};
-  origin.caller.name = name;
-  return origin;
+Caller caller_named(const std::string& name) {
+  Caller caller;
+  caller.name = name;
+  return caller;
+}
+
+CallOrigin origin_of(Result<Caller> caller) {
+  return {.rpc = "Test", .peer = "here", .caller = std::move(caller)};
 }
 
 // How a call ended, for whoever waits.
@@ -77,8 +82,8 @@ class Ending {
 // Takes events at once, from within write(), or when the test says so.
 class GenerateDoor final : public GenerateSink {
  public:
-  explicit GenerateDoor(Service& service, const std::string& caller = "")
-      : call(GenerateCall::make(service.state, origin_of(caller), *this)) {}
+  explicit GenerateDoor(Service& service, Result<Caller> caller = Caller())
+      : call(GenerateCall::make(service.state, origin_of(std::move(caller)), *this)) {}
   ~GenerateDoor() override { call->leave(); }
 
   void write(const GenerateEvent& event) override {
@@ -131,7 +136,8 @@ TEST(GenerateCall, WritesEventsAndEnds) {
   for (const int32_t value : door.values.at(0)) text += "<" + std::to_string(value) + ">";
   EXPECT_EQ(door.text.at(0), text);
   EXPECT_EQ(door.finished.size(), 1U);
-  EXPECT_THAT(service.log_text.str(), HasSubstr("debug call rpc=Test peer=here model=fake"));
+  EXPECT_THAT(service.log_text.str(),
+              HasSubstr("debug call rpc=Test peer=here caller=\"\" model=fake"));
   EXPECT_THAT(service.log_text.str(), HasSubstr("debug end rpc=Test model=fake code=OK values=50"));
 }
 
@@ -139,17 +145,53 @@ TEST(GenerateCall, SessionsAreTheCallers) {
   Service service(served_fake("fake"));
   GenerateRequest request = request_for(5);
   request.keep = true;
-  GenerateDoor ada(service, "ada");
+  GenerateDoor ada(service, caller_named("ada"));
   ada.call->start(service.model(), request);
   EXPECT_TRUE(ada.ending.wait().ok());
   request = request_for(5);
   request.session = ada.started->session;
-  GenerateDoor bob(service, "bob");
+  GenerateDoor bob(service, caller_named("bob"));
   bob.call->start(service.model(), request);
   EXPECT_EQ(bob.ending.wait().code(), Code::kNotFound);
-  GenerateDoor again(service, "ada");
+  GenerateDoor again(service, caller_named("ada"));
   again.call->start(service.model(), request);
   EXPECT_TRUE(again.ending.wait().ok());
+}
+
+TEST(GenerateCall, CallsOfAnAccountAreCountedFromAdmissionToTheirEnd) {
+  Service service(served_fake("fake"));
+  Caller caller;
+  caller.account = "ada";
+  caller.limits.calls = 1;
+  caller.usage = std::make_shared<AccountUsage>();
+  GenerateDoor first(service, caller);
+  ASSERT_TRUE(first.call->admit().ok());
+  first.takes = false;
+  first.call->start(service.model(), request_for(1 << 20));
+  ASSERT_TRUE(eventually([&] { return first.holds.load(); }));
+  GenerateDoor second(service, caller);
+  const Status refused = second.call->admit();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            "ada has used up its quota: calls is 1; try again when one has ended");
+  EXPECT_TRUE(refused.retry_after());
+  second.call->refuse(refused);
+  EXPECT_EQ(second.ending.wait(), refused);
+  first.call->cancel();
+  first.call->written(false);
+  EXPECT_EQ(first.ending.wait().code(), Code::kCancelled);
+  GenerateDoor third(service, caller);
+  EXPECT_TRUE(third.call->admit().ok()) << "whoever hears of the end may call again";
+  third.call->cancel();
+}
+
+TEST(GenerateCall, ACallerWhoIsNotServedHasNoCall) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service, Result<Caller>(Status(Code::kUnauthenticated, "no key")));
+  const Status status = door.call->admit();
+  EXPECT_EQ(status.message(), "no key");
+  door.call->refuse(status);
+  EXPECT_EQ(door.ending.wait().code(), Code::kUnauthenticated);
 }
 
 TEST(GenerateCall, ARefusalComesThroughTheSink) {
@@ -248,7 +290,7 @@ class ScoreDoor final : public ScoreSink {
   ScoreDoor(Service& service, std::vector<std::vector<int32_t>> chunks)
       : service_(service),
         chunks_(std::move(chunks)),
-        call(ScoringCall::make(service.state, origin_of("ada"), *this)) {}
+        call(ScoringCall::make(service.state, origin_of(caller_named("ada")), *this)) {}
   ~ScoreDoor() override { call->leave(); }
 
   void read() override {

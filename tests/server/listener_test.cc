@@ -1,6 +1,8 @@
 #include "server/listener.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -23,11 +25,12 @@ int port_in(const std::string& address) {
   return std::stoi(address.substr(address.rfind(':') + 1));
 }
 
-Descriptor connect_to(const std::string& address) {
+Descriptor connect_to(const std::string& address,
+                      const in_addr& host = {.s_addr = htonl(INADDR_LOOPBACK)}) {
   Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  at.sin_addr = host;
   at.sin_port = htons(static_cast<uint16_t>(port_in(address)));
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0) return {};
   return socket;
@@ -45,7 +48,8 @@ bool is_closed(const Descriptor& socket) {
 // Keeps what is accepted until it is told to let go.
 class Keeper {
  public:
-  explicit Keeper(int most) : listener_(listen_on("127.0.0.1:0").value(), most, log_) {
+  explicit Keeper(int most) : Keeper(most, listen_on("127.0.0.1:0").value()) {}
+  Keeper(int most, ListenSockets sockets) : listener_(std::move(sockets), most, log_) {
     listener_.start([this](int socket) {
       std::lock_guard lock(mutex_);
       kept_.emplace_back(socket);
@@ -84,6 +88,68 @@ TEST(Listener, TakesConnectionsUpToItsLimitAndAgainWhenOneHasGone) {
   const Descriptor third = connect_to(keeper.address());
   EXPECT_TRUE(keeper.holds(2));
   EXPECT_THAT(keeper.log_text(), HasSubstr("limits.connections is reached"));
+}
+
+sockaddr_storage address_of(int family, const char* text) {
+  sockaddr_storage address{};
+  address.ss_family = static_cast<sa_family_t>(family);
+  void* const bits = family == AF_INET
+                         ? static_cast<void*>(&reinterpret_cast<sockaddr_in*>(&address)->sin_addr)
+                         : &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
+  EXPECT_EQ(inet_pton(family, text, bits), 1) << text;
+  return address;
+}
+
+TEST(ListenSocket, LoopbackIsThisMachineAlone) {
+  for (const char* own : {"127.0.0.1", "127.255.0.9"}) {
+    EXPECT_TRUE(is_loopback(address_of(AF_INET, own))) << own;
+  }
+  for (const char* other : {"0.0.0.0", "10.0.0.1", "192.0.2.1", "128.0.0.1", "126.0.0.1"}) {
+    EXPECT_FALSE(is_loopback(address_of(AF_INET, other))) << other;
+  }
+  for (const char* own : {"::1", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(is_loopback(address_of(AF_INET6, own))) << own;
+  }
+  for (const char* other : {"::", "fe80::1", "2001:db8::1", "::ffff:192.0.2.1", "::2"}) {
+    EXPECT_FALSE(is_loopback(address_of(AF_INET6, other))) << other;
+  }
+  EXPECT_TRUE(listen_on("127.0.0.1:0")->on_loopback);
+  EXPECT_TRUE(listen_on("localhost:0")->on_loopback);
+  EXPECT_FALSE(listen_on("0.0.0.0:0")->on_loopback);
+  EXPECT_FALSE(listen_on("[::]:0")->on_loopback);
+}
+
+// Every IPv4 address of this machine.
+std::vector<in_addr> own_addresses() {
+  ifaddrs* first = nullptr;
+  EXPECT_EQ(getifaddrs(&first), 0);
+  std::vector<in_addr> addresses;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    addresses.push_back(reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr);
+  }
+  freeifaddrs(first);
+  return addresses;
+}
+
+// As where a system passes to 127.0.0.1 what comes from elsewhere.
+TEST(Listener, OnLoopbackItTakesNobodyFromAnotherAddress) {
+  ListenSockets sockets = listen_on("0.0.0.0:0").value();
+  sockets.on_loopback = true;
+  Keeper keeper(8, std::move(sockets));
+  int from_here = 0;
+  for (const in_addr& address : own_addresses()) {
+    const bool own = (ntohl(address.s_addr) >> 24) == 127;
+    const Descriptor socket = connect_to(keeper.address(), address);
+    ASSERT_TRUE(socket.is_open());
+    if (own) {
+      EXPECT_TRUE(keeper.holds(++from_here));
+    } else {
+      EXPECT_TRUE(is_closed(socket));
+      EXPECT_THAT(keeper.log_text(), HasSubstr("it comes from another machine"));
+    }
+  }
+  EXPECT_GE(from_here, 1);
 }
 
 TEST(Listener, ManyComeAndGo) {

@@ -95,6 +95,12 @@ TEST(ParsersFuzz, JsonProperties) {
   EXPECT_LT(accepted, kInputs);
 }
 
+TEST(ParsersFuzz, KeysProperties) {
+  const int accepted = walk(key_seeds(), Mutator(6, key_words()), check_keys);
+  EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kInputs);
+}
+
 TEST(ParsersFuzz, SpecProperties) {
   const int accepted = walk(spec_seeds(), Mutator(1, spec_words()), check_spec);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";

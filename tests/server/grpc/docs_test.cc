@@ -65,9 +65,10 @@ TEST(ApiDocs, HaveEveryFieldOfEveryRequest) {
 
 TEST(ApiDocs, HaveEveryStatus) {
   const std::string docs = api_docs();
-  for (const Code code : {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded,
-                          Code::kNotFound, Code::kAlreadyExists, Code::kResourceExhausted,
-                          Code::kAborted, Code::kOutOfRange, Code::kUnavailable, Code::kDataLoss}) {
+  for (const Code code :
+       {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded, Code::kNotFound,
+        Code::kAlreadyExists, Code::kResourceExhausted, Code::kAborted, Code::kOutOfRange,
+        Code::kUnavailable, Code::kUnauthenticated, Code::kDataLoss}) {
     EXPECT_THAT(docs, HasSubstr(std::string("| ") + code_name(code) + " |"));
   }
   EXPECT_THAT(docs, HasSubstr("grpc-retry-pushback-ms"));

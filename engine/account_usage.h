@@ -1,0 +1,29 @@
+// How much of its quotas an account uses, over all models. Any thread may call any function.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace runnel {
+
+class AccountUsage {
+ public:
+  // Counts a call that begins, unless `most` run already.
+  bool begin_call(int64_t most);
+  void end_call() { calls_.fetch_sub(1, std::memory_order_relaxed); }
+
+  // Notes values that were given or sampled. An account may be ahead by the values of a second.
+  void charge(int64_t values, int64_t per_second, TimePoint now);
+  // For how long the account must take no more values; 0 or less: it may.
+  Duration behind(TimePoint now) const {
+    return TimePoint(Duration(paid_until_.load(std::memory_order_relaxed))) - now;
+  }
+
+ private:
+  std::atomic<int64_t> calls_{0};
+  std::atomic<int64_t> paid_until_{0};  // nanoseconds of the clock
+};
+
+}  // namespace runnel

@@ -1,0 +1,170 @@
+#include "server/callers.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "config/key_file.h"
+#include "engine/account_usage.h"
+
+namespace runnel {
+namespace {
+
+constexpr std::string_view kScheme = "Bearer ";
+
+Status unauthenticated(std::string message) { return {Code::kUnauthenticated, std::move(message)}; }
+
+// The first bytes of a digest, as a number. Nobody can choose them: a search by them tells nothing
+// of a key.
+uint64_t number_of(const KeyDigest& digest) {
+  uint64_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof(number));
+  return number;
+}
+
+// The key in a value of "authorization"; none where it is no "Bearer KEY".
+std::optional<std::string_view> bearer(std::string_view value) {
+  if (value.size() <= kScheme.size()) return std::nullopt;
+  if (strncasecmp(value.data(), kScheme.data(), kScheme.size()) != 0) return std::nullopt;
+  return value.substr(kScheme.size());
+}
+
+int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+
+// IPv6, in text, without its last 64 bits; an IPv4 address that is written so is that address.
+std::string ipv6_network(const std::string& address) {
+  in6_addr bits{};
+  if (inet_pton(AF_INET6, address.c_str(), &bits) != 1) return address;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (IN6_IS_ADDR_V4MAPPED(&bits)) {
+    inet_ntop(AF_INET, bits.s6_addr + 12, text.data(), text.size());
+    return text.data();
+  }
+  std::memset(bits.s6_addr + 8, 0, 8);
+  inet_ntop(AF_INET6, &bits, text.data(), text.size());
+  return std::string(text.data()) + "/64";
+}
+
+}  // namespace
+
+struct Callers::Ring {
+  struct Key {
+    KeyDigest digest{};
+    Caller caller;
+  };
+  std::unordered_map<uint64_t, Key> keys;                         // by number_of() the digest
+  std::map<std::string, std::shared_ptr<AccountUsage>> accounts;  // by name
+};
+
+std::string peer_network(const std::string& peer) {
+  const size_t colon = peer.rfind(':');
+  if (peer.starts_with("ipv4:")) return peer.substr(5, colon - 5);
+  // "[" and "]" are escaped.
+  const size_t open = peer.find("%5B");
+  const size_t close = peer.rfind("%5D");
+  if (!peer.starts_with("ipv6:") || open != 5 || close == std::string::npos) return peer;
+  const std::string address = peer.substr(8, close - 8);
+  return ipv6_network(address.substr(0, address.find('%')));  // without its zone
+}
+
+Callers::Stamp Callers::stamp_of(const std::string& path) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0) return {};
+  return {.device = info.st_dev,
+          .inode = info.st_ino,
+          .bytes = info.st_size,
+          .modified = nanoseconds(info.st_mtim),
+          .changed = nanoseconds(info.st_ctim)};
+}
+
+Status Callers::ask_for_keys(const std::string& path) {
+  path_ = path;
+  stamp_ = stamp_of(path);
+  return read();
+}
+
+void Callers::refresh(const EventLog& log) {
+  if (path_.empty()) return;
+  const Stamp stamp = stamp_of(path_);
+  if (stamp == stamp_) return;
+  stamp_ = stamp;
+  if (Status s = read(); !s.ok()) {
+    log.warn("keys", {{"message", s.message() + "; the keys of before stay"}});
+    return;
+  }
+  log.info("keys", {{"keys", std::ssize(ring_.load()->keys)}});
+}
+
+// The last line of a name has the quotas and rights of all its keys. Accounts go on.
+Status Callers::read() {
+  const Result<std::vector<KeyEntry>> entries = read_key_file(path_);
+  if (!entries.ok()) return entries.status();
+  const auto before = ring_.load();
+  auto ring = std::make_shared<Ring>();
+  std::map<std::string, const KeyEntry*> last;
+  for (const KeyEntry& entry : *entries) last[entry.name] = &entry;
+  for (const auto& [name, entry] : last) {
+    const bool known = before != nullptr && before->accounts.contains(name);
+    ring->accounts[name] = known ? before->accounts.at(name) : std::make_shared<AccountUsage>();
+  }
+  for (const KeyEntry& entry : *entries) {
+    const KeyEntry& decides = *last.at(entry.name);
+    const uint64_t number = number_of(entry.digest);
+    Caller caller;
+    caller.name = caller.account = entry.name;
+    caller.models = decides.models;
+    caller.admin = decides.admin;
+    caller.limits = {.calls = decides.calls,
+                     .sessions = decides.sessions,
+                     .values_per_second = decides.values_per_second};
+    caller.usage = ring->accounts.at(entry.name);
+    caller.key = number;
+    ring->keys.emplace(number, Ring::Key{entry.digest, std::move(caller)});
+  }
+  ring_.store(std::move(ring));
+  return {};
+}
+
+Result<Caller> Callers::identify(std::span<const std::string_view> authorization,
+                                 const std::string& peer) const {
+  const auto ring = ring_.load();
+  if (ring == nullptr) {
+    Caller caller;
+    caller.account = peer_network(peer);
+    return caller;
+  }
+  if (authorization.empty()) {
+    return unauthenticated(
+        "this server asks for a key: send it as 'authorization: Bearer KEY', in the metadata");
+  }
+  if (authorization.size() > 1) return unauthenticated("authorization is sent more than once");
+  const auto key = bearer(authorization.front());
+  if (!key) return unauthenticated("authorization is not of the form 'Bearer KEY'");
+  const auto unknown = [] {
+    return unauthenticated(
+        "the key is not one of this server's: it is mistyped, or has been taken away; ask whoever "
+        "runs the server for a new one");
+  };
+  if (std::ssize(*key) > kMaxKeyBytes) return unknown();
+  const KeyDigest digest = digest_of_key(*key);
+  const auto found = ring->keys.find(number_of(digest));
+  if (found == ring->keys.end()) return unknown();
+  if (!is_same(found->second.digest, digest)) return unknown();
+  return found->second.caller;
+}
+
+bool Callers::knows(const Caller& caller) const {
+  const auto ring = ring_.load();
+  return ring == nullptr || ring->keys.contains(caller.key);
+}
+
+}  // namespace runnel

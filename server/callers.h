@@ -1,0 +1,62 @@
+// Who calls. Where there is a file of keys, the key that a client shows says so; otherwise nobody
+// is asked, and callers are told apart by their addresses.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "engine/caller.h"
+#include "server/event_log.h"
+
+namespace runnel {
+
+// The network of a peer as gRPC writes it: "192.0.2.7" of "ipv4:192.0.2.7:50051",
+// "2001:db8:0:1::/64" of "ipv6:%5B2001:db8:0:1::7%5D:50051", otherwise the text as it is.
+std::string peer_network(const std::string& peer);
+
+class Callers {
+ public:
+  Callers() = default;
+  Callers(const Callers&) = delete;
+  Callers& operator=(const Callers&) = delete;
+
+  // From here on asks for the keys of the file. Errors of read_key_file().
+  Status ask_for_keys(const std::string& path);
+
+  // To be called now and then: reads the file again where it has changed. A file that cannot be
+  // used is logged once, and the keys stay.
+  void refresh(const EventLog& log);
+
+  // The caller who sends these values of "authorization". UNAUTHENTICATED where keys are asked for
+  // and this is not one of them.
+  Result<Caller> identify(std::span<const std::string_view> authorization,
+                          const std::string& peer) const;
+
+  // False when the key that made this caller has been taken away.
+  bool knows(const Caller& caller) const;
+
+ private:
+  struct Ring;
+  // What tells one state of the file from another.
+  struct Stamp {
+    uint64_t device = 0, inode = 0;
+    int64_t bytes = 0, modified = 0, changed = 0;
+    friend bool operator==(const Stamp&, const Stamp&) = default;
+  };
+
+  static Stamp stamp_of(const std::string& path);
+  Status read();
+
+  // The thread that reads the file.
+  std::string path_;
+  Stamp stamp_;
+
+  std::atomic<std::shared_ptr<const Ring>> ring_;  // null: nobody is asked for a key
+};
+
+}  // namespace runnel

@@ -1,0 +1,10 @@
+// libFuzzer on the parser of the file of keys.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  runnel::check_keys({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

@@ -1,0 +1,264 @@
+// Keys over a real connection: who is served, and what of.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <memory>
+#include <string>
+
+#include "config/key_file.h"
+#include "tests/base/test_files.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr auto kUnauthenticated = grpc::StatusCode::UNAUTHENTICATED;
+
+KeyEntry entry_of(const std::string& name, const std::string& key) {
+  KeyEntry entry;
+  entry.name = name;
+  entry.digest = digest_of_key(key);
+  return entry;
+}
+
+// A server that asks for the keys of a file.
+class KeysTest : public ::testing::Test {
+ protected:
+  void serve(const std::vector<KeyEntry>& entries, std::function<void()> on_submit = {}) {
+    write(entries);
+    ServerOptions options;
+    options.keys = path_;
+    test_ = std::make_unique<TestServer>(served_fake("fake", std::move(on_submit)), options);
+  }
+  void write(const std::vector<KeyEntry>& entries) {
+    const Status status = change_key_file(path_, true, [&](std::vector<KeyEntry>& all) {
+      all = entries;
+      return Status();
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  // A context that shows a key; "" shows none.
+  static std::unique_ptr<grpc::ClientContext> context(const std::string& key) {
+    auto context = std::make_unique<grpc::ClientContext>();
+    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    if (!key.empty()) context->AddMetadata("authorization", "Bearer " + key);
+    return context;
+  }
+  grpc::Status create(const std::string& key, const std::string& id) {
+    const auto context = this->context(key);
+    v1::CreateSessionRequest request;
+    request.set_id(id);
+    v1::Session session;
+    return test_->sessions->CreateSession(context.get(), request, &session);
+  }
+  std::vector<std::string> list(const std::string& key) {
+    const auto context = this->context(key);
+    v1::ListSessionsResponse page;
+    EXPECT_TRUE(test_->sessions->ListSessions(context.get(), {}, &page).ok());
+    std::vector<std::string> ids;
+    for (const v1::Session& session : page.sessions()) ids.push_back(session.id());
+    return ids;
+  }
+  // Samples from a session to its end; the values, or the status.
+  grpc::Status generate(const std::string& key, const std::string& session,
+                        const std::vector<int32_t>& prompt, std::vector<int32_t>* values = nullptr,
+                        const std::string& request_id = "") {
+    const auto context = this->context(key);
+    v1::GenerateRequest request = generate_request(prompt, 5);
+    if (!session.empty()) request.mutable_origin()->set_session(session);
+    request.set_request_id(request_id);
+    const auto reader = test_->inference->Generate(context.get(), request);
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      for (const v1::ValueRun& run : response.values().runs()) {
+        if (values) values->insert(values->end(), run.values().begin(), run.values().end());
+      }
+    }
+    return reader->Finish();
+  }
+  grpc::Status score(const std::string& key) {
+    const auto context = this->context(key);
+    const auto stream = test_->inference->Score(context.get());
+    stream->Write(score_request({1, 2, 3}));
+    stream->WritesDone();
+    v1::ScoreResponse response;
+    while (stream->Read(&response)) {
+    }
+    return stream->Finish();
+  }
+
+  const TestFolder folder_;
+  const std::string path_ = folder_.path("keys.jsonl");
+  std::unique_ptr<TestServer> test_;
+};
+
+TEST_F(KeysTest, EveryCallOfOursAsksForAKey) {
+  serve({entry_of("ada", "one")});
+  for (const std::string key : {"", "wrong"}) {
+    v1::ModelInfo model;
+    v1::ListModelsResponse models;
+    v1::Session session;
+    v1::ListSessionsResponse page;
+    v1::DeleteSessionResponse deleted;
+    EXPECT_EQ(generate(key, "", {1}).error_code(), kUnauthenticated);
+    EXPECT_EQ(score(key).error_code(), kUnauthenticated);
+    EXPECT_EQ(create(key, "a").error_code(), kUnauthenticated);
+    EXPECT_EQ(test_->sessions->GetSession(context(key).get(), {}, &session).error_code(),
+              kUnauthenticated);
+    EXPECT_EQ(test_->sessions->ListSessions(context(key).get(), {}, &page).error_code(),
+              kUnauthenticated);
+    EXPECT_EQ(test_->sessions->DeleteSession(context(key).get(), {}, &deleted).error_code(),
+              kUnauthenticated);
+    EXPECT_EQ(test_->models->ListModels(context(key).get(), {}, &models).error_code(),
+              kUnauthenticated);
+    EXPECT_EQ(test_->models->GetModel(context(key).get(), {}, &model).error_code(),
+              kUnauthenticated);
+  }
+  EXPECT_TRUE(generate("one", "", {1}).ok());
+  EXPECT_TRUE(score("one").ok());
+  EXPECT_THAT(test_->log_text.str(), Not(HasSubstr("wrong"))) << "no key is logged";
+}
+
+TEST_F(KeysTest, HealthAsksForNone) {
+  serve({entry_of("ada", "one")});
+  grpc::health::v1::HealthCheckResponse health;
+  ASSERT_TRUE(test_->health->Check(context("").get(), {}, &health).ok());
+  EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+}
+
+TEST_F(KeysTest, TwoTenantsHaveSessionsOfTheSameName) {
+  serve({entry_of("ada", "one"), entry_of("bob", "two")});
+  ASSERT_TRUE(create("one", "s").ok());
+  EXPECT_EQ(generate("two", "s", {1}).error_code(), grpc::StatusCode::NOT_FOUND);
+  ASSERT_TRUE(create("two", "s").ok());
+  ASSERT_TRUE(create("two", "t").ok());
+  EXPECT_EQ(list("one"), std::vector<std::string>{"s"});
+  EXPECT_EQ(list("two"), (std::vector<std::string>{"s", "t"}));
+  std::vector<int32_t> of_ada;
+  std::vector<int32_t> of_bob;
+  ASSERT_TRUE(generate("one", "s", {1, 2}, &of_ada, "call").ok());
+  ASSERT_TRUE(generate("two", "s", {3, 4}, &of_bob, "call").ok()) << "request ids are the owner's";
+  EXPECT_EQ(of_ada, FakeModel::expected(fake_spec(), {1, 2}, 1, 0, 5));
+  EXPECT_EQ(of_bob, FakeModel::expected(fake_spec(), {3, 4}, 1, 0, 5));
+  v1::DeleteSessionRequest request;
+  request.set_id("s");
+  v1::DeleteSessionResponse deleted;
+  ASSERT_TRUE(test_->sessions->DeleteSession(context("two").get(), request, &deleted).ok());
+  EXPECT_EQ(list("one"), std::vector<std::string>{"s"});
+}
+
+TEST_F(KeysTest, ARotatedKeyKeepsTheSessions) {
+  serve({entry_of("ada", "one")});
+  ASSERT_TRUE(create("one", "s").ok());
+  write({entry_of("ada", "one"), entry_of("ada", "two")});
+  test_->server.tend();
+  EXPECT_EQ(list("two"), std::vector<std::string>{"s"});
+  EXPECT_EQ(list("one"), std::vector<std::string>{"s"}) << "both, for as long as both are there";
+  write({entry_of("ada", "two")});
+  test_->server.tend();
+  EXPECT_EQ(create("one", "t").error_code(), kUnauthenticated);
+  EXPECT_TRUE(generate("two", "s", {1}).ok());
+}
+
+TEST_F(KeysTest, ACallEndsWithTheKeyThatMadeIt) {
+  serve({entry_of("ada", "one"), entry_of("bob", "two")});
+  const auto start = [&](grpc::ClientContext& context) {
+    auto reader = test_->inference->Generate(&context, generate_request({1}, 1 << 20));
+    v1::GenerateResponse response;
+    EXPECT_TRUE(reader->Read(&response));
+    return reader;
+  };
+  const auto ada = context("one");
+  const auto bob = context("two");
+  const auto of_ada = start(*ada);
+  const auto of_bob = start(*bob);
+  write({entry_of("ada", "three"), entry_of("bob", "two")});
+  test_->server.tend();
+  v1::GenerateResponse response;
+  while (of_ada->Read(&response)) {
+  }
+  const grpc::Status status = of_ada->Finish();
+  EXPECT_EQ(status.error_code(), kUnauthenticated);
+  EXPECT_EQ(status.error_message(), "the key of this call has been taken away");
+  EXPECT_TRUE(of_bob->Read(&response)) << "others go on";
+  bob->TryCancel();
+  while (of_bob->Read(&response)) {
+  }
+  EXPECT_EQ(of_bob->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(KeysTest, AModelThatAKeyMayNotUseIsNotThere) {
+  KeyEntry ada = entry_of("ada", "one");
+  ada.models = {"another"};
+  serve({ada, entry_of("bob", "two")});
+  EXPECT_EQ(generate("one", "", {1}).error_code(), grpc::StatusCode::NOT_FOUND);
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(test_->models->ListModels(context("one").get(), {}, &models).ok());
+  EXPECT_EQ(models.models_size(), 0);
+  EXPECT_TRUE(generate("two", "", {1}).ok());
+}
+
+TEST_F(KeysTest, AQuotaThatIsUsedUpSaysWhichAndWhenToComeBack) {
+  KeyEntry ada = entry_of("ada", "one");
+  ada.calls = 1;
+  serve({ada, entry_of("bob", "two")});
+  const auto first = context("one");
+  const auto running = test_->inference->Generate(first.get(), generate_request({1}, 1 << 20));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(running->Read(&response));
+  const auto second = context("one");
+  const auto refused = test_->inference->Generate(second.get(), generate_request({1}, 5));
+  EXPECT_FALSE(refused->Read(&response));
+  const grpc::Status status = refused->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("calls is 1"));
+  EXPECT_EQ(trailing_of(*second, "grpc-retry-pushback-ms"), "1000");
+  EXPECT_TRUE(generate("two", "", {1}).ok()) << "a quota is of one account";
+  first->TryCancel();
+  while (running->Read(&response)) {
+  }
+  EXPECT_EQ(running->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(eventually([&] { return generate("one", "", {1}).ok(); }));
+}
+
+TEST(Reach, BeyondThisMachineAServerListensOnlyWhereThatIsSaid) {
+  const TestFolder folder;
+  const std::string keys = folder.path("keys.jsonl");
+  ASSERT_TRUE(change_key_file(keys, true, [](auto&) { return Status(); }).ok());
+  std::ostringstream log_text;
+  const EventLog log("info", false, log_text);
+  const auto start = [&](const std::string& address, const std::string& keys, bool said) {
+    ServerOptions options;
+    options.address = address;
+    options.keys = keys;
+    options.insecure_public = said;
+    return Server(options, log).start();
+  };
+  for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
+    const Status open = start(address, "", false);
+    EXPECT_EQ(open.code(), Code::kInvalidArgument);
+    EXPECT_THAT(open.message(), HasSubstr("callers are asked for no key"));
+    EXPECT_THAT(open.message(), HasSubstr("--keys"));
+    EXPECT_THAT(open.message(), HasSubstr("--insecure-public"));
+    const Status clear = start(address, keys, false);
+    EXPECT_EQ(clear.code(), Code::kInvalidArgument);
+    EXPECT_THAT(clear.message(), HasSubstr("in the clear"));
+    EXPECT_THAT(clear.message(), HasSubstr("--insecure-public"));
+    EXPECT_TRUE(start(address, "", true).ok());
+    EXPECT_TRUE(start(address, keys, true).ok());
+  }
+  for (const std::string& address :
+       {std::string("127.0.0.1:0"), std::string("localhost:0"), "unix:" + folder.path("socket")}) {
+    EXPECT_TRUE(start(address, "", false).ok()) << address;
+    EXPECT_TRUE(start(address, keys, false).ok()) << address;
+  }
+}
+
+}  // namespace
+}  // namespace runnel
