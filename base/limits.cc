@@ -6,13 +6,30 @@ namespace runnel {
 
 std::span<const Limit* const> all_limits() {
   static constexpr std::array kAll = {
-      &limits::kSessions,       &limits::kBatchRows,       &limits::kBatchValues,
-      &limits::kMailbox,        &limits::kMailboxBytes,    &limits::kStreamRoom,
-      &limits::kStepsPerLaunch, &limits::kSamples,         &limits::kPromptValues,
-      &limits::kTextBytes,      &limits::kMaxValues,       &limits::kMessageBytes,
-      &limits::kDeliveryValues, &limits::kDeliveryDelayMs, &limits::kStallTimeoutMs,
-      &limits::kIdleTimeoutMs,  &limits::kGraceMs,         &limits::kStreamsPerConnection,
-      &limits::kConnections,    &limits::kNetworkBytes,
+      &limits::kSessions,
+      &limits::kSessionsPerCaller,
+      &limits::kBatchRows,
+      &limits::kBatchValues,
+      &limits::kMailbox,
+      &limits::kMailboxBytes,
+      &limits::kStreamRoom,
+      &limits::kStepsPerLaunch,
+      &limits::kSamples,
+      &limits::kPromptValues,
+      &limits::kTextBytes,
+      &limits::kMaxValues,
+      &limits::kMessageBytes,
+      &limits::kDeliveryValues,
+      &limits::kDeliveryDelayMs,
+      &limits::kStallTimeoutMs,
+      &limits::kIdleTimeoutMs,
+      &limits::kGraceMs,
+      &limits::kStreamsPerConnection,
+      &limits::kConnections,
+      &limits::kConnectionAgeMs,
+      &limits::kNetworkBytes,
+      &limits::kCallBytes,
+      &limits::kRecordBytes,
   };
   return kAll;
 }

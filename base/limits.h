@@ -34,6 +34,9 @@ inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{100} << 20;
 namespace limits {
 inline constexpr Limit kSessions{"sessions", 256, 1, 1 << 20,
                                  "states kept on the device, and so sessions at once"};
+inline constexpr Limit kSessionsPerCaller{
+    "sessions_per_caller", 0, 0, 1 << 20,
+    "states that one caller may hold, a caller without a key by address; 0: all of them"};
 inline constexpr Limit kBatchRows{"batch_rows", 256, 1, 4096, "sequences advanced in one step"};
 inline constexpr Limit kBatchValues{"batch_values", 512, 1, 65536,
                                     "values consumed in one step, prompts included"};
@@ -68,8 +71,15 @@ inline constexpr Limit kStreamsPerConnection{"streams_per_connection", 128, 1, 6
                                              "concurrent calls on one connection"};
 inline constexpr Limit kConnections{"connections", 256, 1, 65536,
                                     "connections at once; more are closed as they come"};
+inline constexpr Limit kConnectionAgeMs{
+    "connection_age_ms", 3600000, 1000, (int64_t{1} << 31) - 1,
+    "milliseconds after which a connection takes no more calls; those that run go on"};
 inline constexpr Limit kNetworkBytes{"network_bytes", 64 << 20, 4 << 20, int64_t{1} << 40,
                                      "bytes that messages may hold on their way in and out"};
+inline constexpr Limit kCallBytes{"call_bytes", 256 << 20, 1 << 20, int64_t{1} << 40,
+                                  "bytes that all calls may hold: requests, answers, streams"};
+inline constexpr Limit kRecordBytes{"record_bytes", 256 << 10, 0, int64_t{1} << 30,
+                                    "bytes that a session may keep of its last call for a retry"};
 }  // namespace limits
 
 // All of the above that an operator can set, in the order of the docs.

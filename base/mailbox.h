@@ -96,8 +96,8 @@ class Mailbox {
   };
 
   void add(T&& item, int64_t bytes) {
-    bytes_ += bytes;
     waiting_.push_back({std::move(item), bytes});
+    bytes_ += bytes;  // once the item is in: there may be no memory for it
   }
 
   const size_t capacity_;

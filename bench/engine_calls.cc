@@ -62,7 +62,7 @@ Result<double> sample_from_session(Engine& engine, const std::string& session, i
 Result<double> feed_session(Engine& engine, const std::string& session,
                             std::vector<int32_t> values) {
   std::promise<Status> made;
-  engine.create_session({.owner = "", .id = session},
+  engine.create_session({}, session,
                         [&](const Result<SessionInfo>& info) { made.set_value(info.status()); });
   const Status status = made.get_future().get();
   if (!status.ok() && status.code() != Code::kAlreadyExists) return status;

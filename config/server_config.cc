@@ -172,6 +172,17 @@ Status check_for_cpu(const ServerConfig& config) {
   return {};
 }
 
+// The largest message must find room while it is parsed and answered.
+Status check_call_bytes(const ServerConfig& config) {
+  constexpr int64_t kPerByte = 17;  // 16, and some beside
+  const int64_t needed = kPerByte * config.limit(limits::kMessageBytes);
+  const int64_t there = config.limit(limits::kCallBytes);
+  if (needed <= there) return {};
+  return invalid_argument("limits.call_bytes is " + std::to_string(there) +
+                          "; it must be at least " + std::to_string(needed) +
+                          ", 17 times limits.message_bytes, or the largest message cannot be read");
+}
+
 // All samples of a call share its stream, whose memory is taken when it begins.
 Status check_stream_room(const ServerConfig& config) {
   const int64_t room = config.limit(limits::kStreamRoom);
@@ -276,6 +287,7 @@ Status check_config(const ServerConfig& config) {
     if (Status s = check_for_cpu(config); !s.ok()) return s;
   }
   if (Status s = check_stream_room(config); !s.ok()) return s;
+  if (Status s = check_call_bytes(config); !s.ok()) return s;
   return check_address(config.address);
 }
 

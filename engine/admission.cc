@@ -36,7 +36,8 @@ void Scheduler::admit(GenerateRequest request, const RequestDigest& digest,
   generation->turns = turns_of(generation->request.caller);
   generation->served = shares_;
   generation->admitted = now_;
-  Status status = draining()                  ? draining_status()
+  Status refused = refusal();
+  Status status = !refused.ok()               ? std::move(refused)
                   : find_retried(*generation) ? try_resume(*generation)
                                               : try_admit(*generation);
   if (!status.ok()) {
@@ -82,6 +83,7 @@ Status Scheduler::try_admit(Generation& generation) {
     record.request_id = request.request_id;
     record.digest = generation.digest;
     record.position = position;
+    record.limit(options_.record_bytes, request.top_log_probs);
     record.reserve(generation.samples[0].remaining, request.top_log_probs);
   }
   return {};
@@ -103,7 +105,10 @@ Result<Session*> Scheduler::open_samples(Generation& generation, Session* source
                       "session, or choose a new request_id");
   }
   const bool in_place = source != nullptr && request.in_place();
-  if (Status s = sessions_.check_room(request.samples - (in_place ? 1 : 0)); !s.ok()) return s;
+  if (Status s = sessions_.check_room(request.samples - (in_place ? 1 : 0), request.caller);
+      !s.ok()) {
+    return s;
+  }
   generation.samples.resize(request.samples);
   if (in_place) {  // with one sample only
     generation.samples[0].session = source;
@@ -122,7 +127,8 @@ Result<Session*> Scheduler::open_samples(Generation& generation, Session* source
 
 Session& Scheduler::open_sample(const GenerateRequest& request) {
   const bool kept = request.keep.value_or(false) && !request.session;
-  return kept ? sessions_.open(key_of(request)) : sessions_.open_anonymous();
+  return kept ? sessions_.open(key_of(request), request.caller)
+              : sessions_.open_anonymous(request.caller);
 }
 
 // The prompt of a new sequence with the first value that is due before it.
@@ -274,8 +280,8 @@ void Scheduler::feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<i
                            std::function<void(Result<ScoredChunk>)> done) {
   if (call->session != nullptr) call->waited = call->waits(now_);
   call->done = std::move(done);
-  if (draining() && call->session == nullptr) {
-    call->complete(draining_status(), now_);
+  if (Status s = refusal(); !s.ok() && call->session == nullptr) {
+    call->complete(std::move(s), now_);
     return;
   }
   if (call->over()) {  // its end and this message have crossed
@@ -318,8 +324,8 @@ Status Scheduler::open_score(ScoreCall& call) {
     if (!found.ok()) return found.status();
     source = *found;
   }
-  if (Status s = sessions_.check_room(1); !s.ok()) return s;
-  Session& session = sessions_.open_anonymous();
+  if (Status s = sessions_.check_room(1, call.caller); !s.ok()) return s;
+  Session& session = sessions_.open_anonymous(call.caller);
   if (source != nullptr) {
     sessions_.copy(*source, session);
     source->idle_since = now_;

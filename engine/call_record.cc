@@ -4,10 +4,14 @@
 
 namespace runnel {
 
+void CallRecord::limit(int64_t bytes, int top_log_probs) {
+  most = bytes / static_cast<int64_t>(sizeof(StreamValue) + top_log_probs * sizeof(TopLogProb));
+}
+
 void CallRecord::reserve(int64_t more, int top_log_probs) {
-  const int64_t most = std::min(std::ssize(values) + more, kMaxRecordedValues);
-  values.reserve(static_cast<size_t>(most));
-  top.reserve(static_cast<size_t>(most * top_log_probs));
+  const int64_t count = std::min(std::ssize(values) + more, most);
+  values.reserve(static_cast<size_t>(count));
+  top.reserve(static_cast<size_t>(count * top_log_probs));
 }
 
 void CallRecord::shrink() {
@@ -16,7 +20,7 @@ void CallRecord::shrink() {
 }
 
 void CallRecord::add(const Emitted& emitted) {
-  if (static_cast<int64_t>(values.size()) == kMaxRecordedValues) {
+  if (std::ssize(values) == most) {
     whole = false;
     return;
   }

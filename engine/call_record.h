@@ -11,23 +11,23 @@
 
 namespace runnel {
 
-// The most values that a record holds. A call that samples more cannot be retried by its id; its
-// client goes on by expected_position.
-inline constexpr int64_t kMaxRecordedValues = 65536;
-
 struct CallRecord {
   std::string request_id;
   RequestDigest digest{};  // of the request, which may be far larger than a state
   int64_t position = 0;    // where the session stood
   std::vector<StreamValue> values;
   std::vector<TopLogProb> top;       // of all values, in order, top_count each
+  int64_t most = 0;                  // values that it may hold
   bool whole = true;                 // it holds every value
   std::optional<Finished> finished;  // where the call ended by itself
 
-  // Makes room for so many values more, as far as a record holds them, so that add() allocates
+  // Lets the record hold as many values, each with `top_log_probs`, as take `bytes`.
+  void limit(int64_t bytes, int top_log_probs);
+  // Makes room for so many values more, as far as the record may hold them, so that add() allocates
   // nothing.
   void reserve(int64_t more, int top_log_probs);
-  // Adds a sampled value.
+  // Adds a sampled value. One more than the record may hold makes it incomplete: the call cannot be
+  // retried by its id, and its client goes on by expected_position.
   void add(const Emitted& emitted);
   // The call has ended: returns the room that it has not used.
   void shrink();

@@ -20,13 +20,6 @@ int64_t bytes_of(const std::vector<int32_t>& values) {
   return static_cast<int64_t>(values.size() * sizeof(int32_t));
 }
 
-int64_t bytes_of(const GenerateRequest& request) {
-  int64_t bytes = bytes_of(request.prompt);
-  for (const std::vector<int32_t>& sequence : request.stop) bytes += bytes_of(sequence);
-  for (const std::string& text : request.stop_text) bytes += std::ssize(text);
-  return bytes;
-}
-
 // The seed of a request that names none. It follows from the request_id, so that a retry gets the
 // same stream.
 uint64_t seed_of(const std::string& request_id) {
@@ -43,6 +36,26 @@ int slots_needed(const GenerateRequest& request) {
   if (!request.request_id.empty()) return 0;
   return request.samples - (request.in_place() ? 1 : 0);
 }
+
+// The slots claimed for a call on its way to the scheduler, given up however that ends.
+class Claim {
+ public:
+  explicit Claim(Scheduler& scheduler) : scheduler_(scheduler) {}
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+  ~Claim() { give_up(); }
+
+  Status take(int slots) {
+    Status status = scheduler_.claim(slots);
+    if (status.ok()) slots_ = slots;
+    return status;
+  }
+  void give_up() { scheduler_.give_up(std::exchange(slots_, 0)); }
+
+ private:
+  Scheduler& scheduler_;
+  int slots_ = 0;
+};
 
 }  // namespace
 
@@ -77,6 +90,7 @@ int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
 EngineStats Engine::stats() const { return scheduler_->stats(); }
 int Engine::active_calls() const { return scheduler_->active_calls(); }
 void Engine::nudge() { scheduler_->nudge(); }
+Status Engine::failure() const { return scheduler_->failure(); }
 void Engine::drain() { scheduler_->drain(); }
 void Engine::end_all(Status status) { scheduler_->end_all(std::move(status)); }
 bool Engine::turn() { return scheduler_->turn(); }
@@ -87,31 +101,31 @@ int Engine::stream_room(int samples) const {
 }
 
 Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
-  if (scheduler_->draining()) return draining_status();
+  if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (Status s = validate(request, model_->spec(), options_); !s.ok()) return s;
   if (Status s = scheduler_->check_pace(request.caller); !s.ok()) return s;
   if (!request.seed) request.seed = seed_of(request.request_id);
   stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
-  const int needed = slots_needed(request);
-  if (Status s = scheduler_->claim(needed); !s.ok()) return s;
+  const auto claim = std::make_shared<Claim>(*scheduler_);
+  if (Status s = claim->take(slots_needed(request)); !s.ok()) return s;
   const int64_t bytes = bytes_of(request);
   const RequestDigest digest = request.request_id.empty() ? RequestDigest{} : digest_of(request);
   const bool put =
-      scheduler_->put({[request = std::move(request), stream = std::move(stream), needed,
+      scheduler_->put({[request = std::move(request), stream = std::move(stream), claim,
                         digest](Scheduler& scheduler) mutable {
-                         scheduler.give_up(needed);
+                         claim->give_up();
                          scheduler.admit(std::move(request), digest, std::move(stream));
                        },
                        bytes});
   if (put) return {};
-  scheduler_->give_up(needed);
+  claim->give_up();
   return mailbox_full();
 }
 
 Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller,
                                                        const std::optional<std::string>& session,
                                                        bool begin) {
-  if (scheduler_->draining()) return draining_status();
+  if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (session) {
     if (Status s = validate_session_id(*session); !s.ok()) return s;
   }
@@ -143,14 +157,15 @@ void Engine::end_score(const std::shared_ptr<ScoreCall>& call) {
   nudge();
 }
 
-void Engine::create_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done) {
-  if (scheduler_->draining()) return done(draining_status());
-  if (!key.id.empty()) {
-    if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
+void Engine::create_session(const Caller& caller, std::string id,
+                            const std::function<void(Result<SessionInfo>)>& done) {
+  if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
+  if (!id.empty()) {
+    if (Status s = validate_session_id(id); !s.ok()) return done(s);
   }
-  const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
-    done(scheduler.create_session(key));
-  }});
+  const bool put =
+      scheduler_->put({[key = SessionKey{caller.name, std::move(id)}, caller, done](
+                           Scheduler& scheduler) { done(scheduler.create_session(key, caller)); }});
   if (!put) done(mailbox_full());
 }
 
@@ -173,7 +188,7 @@ void Engine::list_sessions(std::string owner, std::string after, int count,
 }
 
 void Engine::delete_session(SessionKey key, const std::function<void(Status)>& done) {
-  if (scheduler_->draining()) return done(draining_status());
+  if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
   if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
   const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
     done(scheduler.delete_session(key));

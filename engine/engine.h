@@ -65,7 +65,8 @@ class Engine {
 
   // Sessions. An empty id lets the engine choose one. `done` is called exactly once, also with a
   // refusal.
-  void create_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done);
+  void create_session(const Caller& caller, std::string id,
+                      const std::function<void(Result<SessionInfo>)>& done);
   void get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done);
   // Sessions of an owner with ids after `after`, at most `count`.
   void list_sessions(std::string owner, std::string after, int count,
@@ -75,6 +76,10 @@ class Engine {
 
   // Wakes the scheduler for another turn. Streams do so by themselves.
   void nudge();
+
+  // UNAVAILABLE, with the reason, once the device has failed: every call has ended with this
+  // status, and new ones are refused with it. OK before.
+  Status failure() const;
 
   // From here on new calls are refused with UNAVAILABLE; running calls go on.
   void drain();

@@ -33,6 +33,25 @@ Status values_used_up(const std::string& account, int64_t per_second, Duration b
   return status.with_retry_after(wait);
 }
 
+Status device_failed(const std::string& model, const Status& reason) {
+  return {Code::kUnavailable,
+          "the device of model '" + model + "' has failed: " + reason.message() +
+              "; the server stops, and its sessions are lost: call again once it is back, or "
+              "another one"};
+}
+
+Status share_used_up(int64_t needed, int64_t held, int64_t share) {
+  const std::string limit = "one caller may hold " + std::to_string(share) +
+                            " states (limits.sessions_per_caller, or the caller's own limit)";
+  if (needed > share) {
+    return invalid_argument("the call needs " + std::to_string(needed) + " states, and " + limit);
+  }
+  Status status(Code::kResourceExhausted,
+                limit + ", and this one holds " + std::to_string(held) +
+                    "; delete sessions that are done, or wait for calls to end");
+  return status.with_retry_after(std::chrono::seconds(1));
+}
+
 Status no_room(int needed, int free, int slots) {
   if (needed > slots) {  // not now and not later
     return invalid_argument(

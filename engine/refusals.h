@@ -25,6 +25,12 @@ Status calls_used_up(const std::string& account, int64_t calls);
 // RESOURCE_EXHAUSTED: the account has had more values than `per_second` allows; it is behind by
 // `behind`.
 Status values_used_up(const std::string& account, int64_t per_second, Duration behind);
+// UNAVAILABLE, for good: the device of `model` has failed, as `reason` says.
+Status device_failed(const std::string& model, const Status& reason);
+
+// RESOURCE_EXHAUSTED: a call needs `needed` states more than the `held` of its caller, who may have
+// `share`. INVALID_ARGUMENT where the call needs more than that by itself.
+Status share_used_up(int64_t needed, int64_t held, int64_t share);
 
 // RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free.
 // INVALID_ARGUMENT where there are never so many: to wait is of no use.

@@ -65,6 +65,9 @@ struct GenerateRequest {
   bool in_place() const { return session && keep.value_or(samples == 1); }
 };
 
+// Bytes of memory outside of the request that grow with what the client sends.
+int64_t bytes_of(const GenerateRequest& request);
+
 // The first event of a generation.
 struct Started {
   std::string session;  // empty when nothing is kept

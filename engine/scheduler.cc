@@ -53,7 +53,7 @@ bool Scheduler::put_admitted(Command command) {
 
 void Scheduler::end_all(Status status) {
   {
-    std::lock_guard lock(end_all_mutex_);
+    std::lock_guard lock(status_mutex_);
     end_all_ = std::move(status);
   }
   mailbox_.nudge();
@@ -64,6 +64,17 @@ Status Scheduler::check_pace(const Caller& caller) const {
   const Duration behind = caller.usage->behind(clock_.now());
   if (behind <= kMostBehind) return {};
   return values_used_up(caller.account, *caller.limits.values_per_second, behind);
+}
+
+Status Scheduler::refusal() const {
+  if (failed_.load(std::memory_order_acquire)) return failure();
+  if (draining_.load(std::memory_order_acquire)) return draining_status();
+  return {};
+}
+
+Status Scheduler::failure() const {
+  std::lock_guard lock(status_mutex_);
+  return failure_;
 }
 
 EngineStats Scheduler::stats() const {
@@ -117,8 +128,9 @@ bool Scheduler::run_commands(size_t waiting) {
 
 // --- Sessions by name ---
 
-Result<SessionInfo> Scheduler::create_session(SessionKey key) {
-  return sessions_.create(std::move(key), now_);
+Result<SessionInfo> Scheduler::create_session(SessionKey key, const Caller& caller) {
+  if (Status s = refusal(); !s.ok()) return s;
+  return sessions_.create(std::move(key), caller, now_);
 }
 
 Result<SessionInfo> Scheduler::get_session(const SessionKey& key) {
@@ -160,8 +172,8 @@ OwnerTurns& Scheduler::turns_of(const Subject& subject) {
   return subject.score ? *subject.score->turns : *subject.generation->turns;
 }
 
-// True when the account has had more values than its quota allows by now: its rows are left out of
-// this plan.
+// True when the account has had more values than its quota allows by now: its rows are left out
+// of this plan.
 bool Scheduler::is_ahead(const OwnerTurns& turns) {
   if (turns.values_per_second == 0 || turns.usage->behind(now_) <= Duration(0)) return false;
   paces_ = true;
@@ -199,7 +211,8 @@ void Scheduler::gather() {
   }
 }
 
-// Sends a retry the values of the earlier try; after the last one, goes on or ends as that try did.
+// Sends a retry the values of the earlier try; after the last one, goes on or ends as that try
+// did.
 void Scheduler::resend_recorded(Generation& generation) {
   if (!resend(generation, now_)) {
     note_stall(generation);
@@ -296,10 +309,7 @@ void Scheduler::step() {
   const Ticket ticket = model_.submit(rows_, plan_.steps);
   const Status status = collect(ticket);
   now_ = clock_.now();
-  if (!status.ok()) {
-    for (const Share& share : plan_.shares) lose(subjects_[share.candidate], status);
-    return;
-  }
+  if (!status.ok()) return fail(status);
   steps_.fetch_add(plan_.steps, std::memory_order_relaxed);
   for (const Emitted& emitted : emitted_) {
     hand_out(subjects_[plan_.shares[emitted.row].candidate], emitted);
@@ -322,18 +332,16 @@ Status Scheduler::collect(Ticket ticket) {
   }
 }
 
-// The device has failed and lost the state of this row: ends the call and its session.
-void Scheduler::lose(const Subject& subject, const Status& status) {
-  if (subject.score != nullptr) {
-    end_score(*subject.score, status);
-    return;
+// The device has failed, and with it every state: ends all calls. From here on new ones are
+// refused, so that no step follows.
+void Scheduler::fail(const Status& reason) {
+  const Status status = device_failed(model_.spec().name, reason);
+  {
+    std::lock_guard lock(status_mutex_);
+    failure_ = status;
   }
-  Generation& generation = *subject.generation;
-  if (generation.ended()) return;  // by the loss of another sample
-  const SessionKey key =
-      generation.samples[0].session == nullptr ? SessionKey{} : generation.samples[0].session->key;
-  end_generation(generation, status);
-  if (Session* session = sessions_.find(key)) sessions_.forget(*session);
+  failed_.store(true, std::memory_order_release);
+  end_every_call(status);
 }
 
 void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
@@ -373,15 +381,15 @@ void Scheduler::advance(const Subject& subject, int inputs) {
 void Scheduler::end_calls() {
   std::optional<Status> all;
   {
-    std::lock_guard lock(end_all_mutex_);
+    std::lock_guard lock(status_mutex_);
     all.swap(end_all_);
   }
+  if (all) end_every_call(*all);
   for (const auto& generation : generations_) {
-    if (all && !generation->ended()) end_generation(*generation, *all);
     if (!generation->ended()) end_if_due(*generation);
   }
   for (const auto& call : scores_) {
-    if (all) end_score(*call, *all);
+    if (call->over()) continue;
     if (call->cancelled.load(std::memory_order_acquire)) {
       end_score(*call, {Code::kCancelled, "the call was cancelled"});
     }
@@ -392,6 +400,13 @@ void Scheduler::end_calls() {
     }
   }
   forget_ended();
+}
+
+void Scheduler::end_every_call(const Status& status) {
+  for (const auto& generation : generations_) {
+    if (!generation->ended()) end_generation(*generation, status);
+  }
+  for (const auto& call : scores_) end_score(*call, status);
 }
 
 // Ends a generation that is cancelled, stalled or out of time.

@@ -44,7 +44,10 @@ class Scheduler {
   // From here on put() refuses.
   void close() { mailbox_.close(); }
   void drain() { draining_.store(true, std::memory_order_release); }
-  bool draining() const { return draining_.load(std::memory_order_acquire); }
+  // Why new calls are refused: the device has failed, or the engine drains. OK: they are not.
+  Status refusal() const;
+  // What the device has failed with, for good; OK while it has not.
+  Status failure() const;
   void end_all(Status status);
   // Claims the slots that a call will lease, so that a full pool refuses at once.
   Status claim(int slots) { return sessions_.claim(slots); }
@@ -66,7 +69,7 @@ class Scheduler {
              std::shared_ptr<TokenStream> stream);
   void feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
                   std::function<void(Result<ScoredChunk>)> done);
-  Result<SessionInfo> create_session(SessionKey key);
+  Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
   Result<SessionInfo> get_session(const SessionKey& key);
   SessionPage list_sessions(const std::string& owner, const std::string& after, int count) const;
   Status delete_session(const SessionKey& key);
@@ -96,6 +99,7 @@ class Scheduler {
 
   // Endings.
   void end_calls();
+  void end_every_call(const Status& status);
   void end_if_due(Generation& generation);
   void finish_sample(Generation& generation, int index, FinishReason reason);
   void end_generation(Generation& generation, Status status);
@@ -119,7 +123,7 @@ class Scheduler {
   void note_stall(Generation& generation);
   void step();
   Status collect(Ticket ticket);
-  void lose(const Subject& subject, const Status& status);
+  void fail(const Status& reason);
   void advance(const Subject& subject, int inputs);
   void hand_out(const Subject& subject, const Emitted& emitted);
   void publish();
@@ -131,8 +135,10 @@ class Scheduler {
 
   Mailbox<Command> mailbox_;
   std::atomic<bool> draining_{false};
-  std::mutex end_all_mutex_;
-  std::optional<Status> end_all_;
+  std::atomic<bool> failed_{false};
+  mutable std::mutex status_mutex_;
+  std::optional<Status> end_all_;  // with status_mutex_ held
+  Status failure_;                 // with status_mutex_ held
 
   Sessions sessions_;
   std::vector<std::unique_ptr<Generation>> generations_;

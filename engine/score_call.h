@@ -49,6 +49,8 @@ class ScoreCall {
   // Hands the outcome of the message to its owner.
   void complete(Result<ScoredChunk> outcome, TimePoint now) {
     answered = now;
+    values = {};
+    fed = 0;
     const auto call = std::exchange(done, nullptr);
     if (call) call(std::move(outcome));
   }

@@ -35,6 +35,7 @@ std::optional<SessionState> next_state(SessionState state, SessionEvent event);
 
 struct Session {
   SessionKey key;
+  std::string account;  // whose share its slot counts against
   SlotId slot = -1;
   SessionState state = SessionState::kNew;
   int64_t position = 0;        // of the next value: the number of known values

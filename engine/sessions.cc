@@ -32,9 +32,19 @@ Status Sessions::claim(int slots) {
   return no_room(slots, pool_.unclaimed(), pool_.size());
 }
 
-Status Sessions::check_room(int needed) const {
+Status Sessions::check_room(int needed, const Caller& caller) const {
+  const auto held = held_.find(caller.account);
+  const int64_t holds = held == held_.end() ? 0 : held->second;
+  const int64_t share = share_of(caller);
+  if (needed > 0 && holds + needed > share) return share_used_up(needed, holds, share);
   if (needed <= pool_.free()) return {};
   return no_room(needed, pool_.unclaimed(), pool_.size());
+}
+
+// The most slots that an account may hold.
+int64_t Sessions::share_of(const Caller& caller) const {
+  const int64_t general = options_.sessions_per_caller;
+  return caller.limits.sessions.value_or(general == 0 ? pool_.size() : general);
 }
 
 Result<Session*> Sessions::resolve(const SessionKey& key) {
@@ -57,24 +67,27 @@ std::string Sessions::unused_id(const std::string& owner) {
   return id;
 }
 
-SlotId Sessions::lease() {
+SlotId Sessions::lease(const Caller& caller) {
   const std::optional<SlotId> slot = pool_.lease();
   check(slot.has_value(), "a session is opened where a slot is free");
+  ++held_[caller.account];
   return *slot;
 }
 
-Session& Sessions::open(SessionKey key) {
+Session& Sessions::open(SessionKey key, const Caller& caller) {
   if (key.id.empty()) key.id = unused_id(key.owner);
   Session session;
   session.key = std::move(key);
-  session.slot = lease();
+  session.account = caller.account;
+  session.slot = lease(caller);
   return *table_.insert(std::move(session));
 }
 
-Session& Sessions::open_anonymous() {
-  const SlotId slot = lease();
+Session& Sessions::open_anonymous(const Caller& caller) {
+  const SlotId slot = lease(caller);
   Session& session = anonymous_[slot];
   session = {};
+  session.account = caller.account;
   session.slot = slot;
   return session;
 }
@@ -96,6 +109,8 @@ void Sessions::set(const Session& session, Control control) {
 void Sessions::end(Session& session) {
   session.apply(SessionEvent::kEnd);
   pool_.release(session.slot);
+  const auto held = held_.find(session.account);
+  if (--held->second == 0) held_.erase(held);
 }
 
 void Sessions::give_back(Session& session, TimePoint now) {
@@ -118,12 +133,12 @@ void Sessions::expire(TimePoint now) {
   table_.erase_rested(now - options_.idle_timeout, [this](Session& session) { end(session); });
 }
 
-Result<SessionInfo> Sessions::create(SessionKey key, TimePoint now) {
+Result<SessionInfo> Sessions::create(SessionKey key, const Caller& caller, TimePoint now) {
   if (!key.id.empty() && table_.find(key) != nullptr) {
     return Status(Code::kAlreadyExists, "session '" + key.id + "' exists already");
   }
-  if (Status s = check_room(1); !s.ok()) return s;
-  Session& session = open(std::move(key));
+  if (Status s = check_room(1, caller); !s.ok()) return s;
+  Session& session = open(std::move(key), caller);
   session.idle_since = now;
   reset(session);
   return describe(session, now);

@@ -5,6 +5,7 @@
 // A named session is in the table and outlives its calls; an anonymous one ends with its call.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ class Sessions {
   // --- The scheduler's thread ---
 
   int free_slots() const { return pool_.free(); }
-  // RESOURCE_EXHAUSTED when fewer than `needed` slots are free.
-  Status check_room(int needed) const;
+  // RESOURCE_EXHAUSTED when fewer than `needed` slots are free, or the account may not hold so many
+  // more.
+  Status check_room(int needed, const Caller& caller) const;
 
   // Null when there is none.
   Session* find(const SessionKey& key) { return table_.find(key); }
@@ -39,10 +41,10 @@ class Sessions {
   Result<Session*> resolve(const SessionKey& key);
 
   // A new session under `key`, which must be free; an empty id: one of 128 random bits. A slot
-  // must be free. The state is undefined until reset() or copy().
-  Session& open(SessionKey key);
+  // must be free, for the account as well. The state is undefined until reset() or copy().
+  Session& open(SessionKey key, const Caller& caller);
   // The same without a name, for one call alone.
-  Session& open_anonymous();
+  Session& open_anonymous(const Caller& caller);
   // Makes the session an empty sequence: zeroes its state.
   void reset(const Session& session);
   // Copies state, position and pending value.
@@ -58,7 +60,7 @@ class Sessions {
   void expire(TimePoint now);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
-  Result<SessionInfo> create(SessionKey key, TimePoint now);
+  Result<SessionInfo> create(SessionKey key, const Caller& caller, TimePoint now);
   // NOT_FOUND.
   Result<SessionInfo> get(const SessionKey& key, TimePoint now);
   SessionPage page(const std::string& owner, const std::string& after, int count,
@@ -66,14 +68,16 @@ class Sessions {
 
  private:
   std::string unused_id(const std::string& owner);
-  SlotId lease();
+  int64_t share_of(const Caller& caller) const;
+  SlotId lease(const Caller& caller);
   void end(Session& session);
 
   Model& model_;
   const EngineOptions& options_;
   StatePool pool_;
   SessionTable table_;
-  std::vector<Session> anonymous_;  // by slot
+  std::vector<Session> anonymous_;   // by slot
+  std::map<std::string, int> held_;  // slots of each account that has any
   TimePoint next_expiry_{};
 };
 

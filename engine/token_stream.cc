@@ -22,6 +22,10 @@ TokenStream::TokenStream(Delivery delivery, int room, int top_log_probs, std::fu
   top_.reserve(static_cast<size_t>(room) * top_log_probs);
 }
 
+int64_t TokenStream::bytes(int room, int top_log_probs) {
+  return static_cast<int64_t>(sizeof(StreamValue) + top_log_probs * sizeof(TopLogProb)) * room;
+}
+
 void TokenStream::attach(std::function<void()> resume) {
   std::lock_guard lock(mutex_);
   resume_ = std::move(resume);

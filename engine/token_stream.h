@@ -46,6 +46,9 @@ class TokenStream {
   TokenStream(const TokenStream&) = delete;
   TokenStream& operator=(const TokenStream&) = delete;
 
+  // Bytes of the values that such a stream can hold.
+  static int64_t bytes(int room, int top_log_probs);
+
   // --- The scheduler's side ---
 
   // What is called when the reader has made room that the scheduler waited for, or has gone: from

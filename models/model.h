@@ -82,8 +82,8 @@ class Model {
 
   // False: not done yet. True: appends what the submit emitted to `out`, in the order of steps, and
   // within a step of rows. Reserve limits().values + limits().rows * limits().steps to avoid
-  // allocation. Not OK: the device has failed (INTERNAL, saying how), `out` is as it was, and what
-  // the slots of these rows hold is lost; other slots are as they were.
+  // allocation. Not OK: the device has failed for good (INTERNAL, saying how), `out` is as it was,
+  // and every state is lost. Nothing may be submitted after that.
   virtual Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) = 0;
 };
 

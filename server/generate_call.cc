@@ -4,6 +4,18 @@
 #include <utility>
 
 namespace runnel {
+namespace {
+
+constexpr int64_t kCallBytes = 16 << 10;  // what a call takes whatever it asks for
+
+// What a call may hold for its reader: its stream, the group that is taken from it, and an event,
+// as a message and encoded.
+int64_t bytes_of_answers(int room, int top_log_probs) {
+  return kCallBytes + 2 * TokenStream::bytes(room, top_log_probs) +
+         3 * GroupEvents::bytes(room, top_log_probs);
+}
+
+}  // namespace
 
 GenerateCall::GenerateCall(ServerState& state, CallOrigin origin, GenerateSink& sink)
     : Call(state, std::move(origin), sink), sink_(sink) {}
@@ -20,8 +32,13 @@ void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateReque
   request.caller = caller();
   // The stream's memory is allocated before the engine has looked at the request.
   const int top = std::clamp(request.top_log_probs, 0, kMaxTopLogProbs);
-  const auto stream = std::make_shared<TokenStream>(
-      request.delivery, engine.stream_room(request.samples), top, waker());
+  const int room = engine.stream_room(request.samples);
+  auto hold = state_.memory.take(bytes_of(request) + bytes_of_answers(room, top));
+  if (!hold.ok()) return refuse(hold.status());
+  // The stream is the last thing that is left of a call, and keeps the hold.
+  const auto kept = std::make_shared<const MemoryBudget::Hold>(std::move(*hold));
+  const auto stream = std::make_shared<TokenStream>(request.delivery, room, top,
+                                                    [kept, wake = waker()] { wake(); });
   {
     std::lock_guard lock(mutex_);
     events_.emplace(model->tokenizer, request.top_log_probs > 0);

@@ -3,6 +3,18 @@
 #include <algorithm>
 
 namespace runnel {
+namespace {
+
+// Bounds in protobuf, the widest of the wires: value, log-probability and a run of its own.
+constexpr size_t kValueBytes = 48;
+constexpr size_t kTopBytes = 18;
+
+}  // namespace
+
+int64_t GroupEvents::bytes(int room, int top_log_probs) {
+  const auto values = static_cast<int64_t>(kValueBytes + top_log_probs * kTopBytes) * room;
+  return std::min(values, static_cast<int64_t>(kEventTarget));
+}
 
 void GroupEvents::start(const StreamGroup& group) {
   group_ = &group;
@@ -30,9 +42,6 @@ std::optional<GenerateEvent> GroupEvents::next() {
 }
 
 SampledValues GroupEvents::cut_values() {
-  // Bounds in protobuf, the widest of the wires: value, log-probability and a run of its own.
-  constexpr size_t kValueBytes = 48;
-  constexpr size_t kTopBytes = 18;
   std::ranges::fill(last_run_, -1);
   used_ = 0;
   for (size_t bytes = 0; value_ < group_->values.size() && bytes < kEventTarget; ++value_) {

@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "engine/token_stream.h"
+#include "models/check_forward.h"
 
 namespace runnel {
 namespace {
@@ -15,6 +16,8 @@ constexpr auto kWarmUp = std::chrono::seconds(60);
 EngineOptions engine_options(const ServerConfig& config) {
   return {.mailbox = config.limit(limits::kMailbox),
           .mailbox_bytes = config.limit(limits::kMailboxBytes),
+          .sessions_per_caller = config.limit(limits::kSessionsPerCaller),
+          .record_bytes = config.limit(limits::kRecordBytes),
           .stream_room = config.limit(limits::kStreamRoom),
           .samples = config.limit(limits::kSamples),
           .prompt_values = config.limit(limits::kPromptValues),
@@ -74,6 +77,9 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   if (!bundle.ok()) return bundle.status();
   Result<LoadedModel> loaded = make_model(*bundle, config, model_limits(config));
   if (!loaded.ok()) return loaded.status();
+  if (Status s = check_forward(*loaded->model); !s.ok()) {
+    return Status(s.code(), from.path + ": " + s.message());
+  }
   ServedModel served;
   served.name = from.name.empty() ? bundle->spec.name : from.name;
   served.backend = std::move(loaded->backend);

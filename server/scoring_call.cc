@@ -48,11 +48,11 @@ Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
   return {};
 }
 
-void ScoringCall::feed(std::vector<int32_t> values) {
+void ScoringCall::feed(std::vector<int32_t> values, std::shared_ptr<const void> room) {
   set_phase(Phase::kScoring);
   const std::weak_ptr<ScoringCall> weak = std::static_pointer_cast<ScoringCall>(shared_from_this());
-  const Status status =
-      model()->engine->score(scoring_, std::move(values), [weak](Result<ScoredChunk> chunk) {
+  const Status status = model()->engine->score(
+      scoring_, std::move(values), [weak, room = std::move(room)](Result<ScoredChunk> chunk) {
         const auto call = weak.lock();
         if (call == nullptr) return;
         call->answer(std::move(chunk));

@@ -39,8 +39,8 @@ class ScoringCall final : public Call {
               bool begin);
   // Null before open().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
-  // The values of a chunk; after open().
-  void feed(std::vector<int32_t> values);
+  // The values of a chunk; after open(). `room` is kept for as long as the engine has them.
+  void feed(std::vector<int32_t> values, std::shared_ptr<const void> room = nullptr);
   // The client has no more chunks.
   void close();
 

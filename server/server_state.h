@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/limits.h"
 #include "engine/request.h"
 #include "server/callers.h"
 #include "server/event_log.h"
 #include "server/live_calls.h"
+#include "server/memory_budget.h"
 #include "server/served_models.h"
 #include "server/task_thread.h"
 #include "server/text_input.h"
@@ -15,7 +17,9 @@
 namespace runnel {
 
 struct ServerState {
-  explicit ServerState(const EventLog& event_log) : log(event_log) {}
+  explicit ServerState(const EventLog& event_log,
+                       int64_t call_bytes = limits::kCallBytes.default_value)
+      : log(event_log), memory(call_bytes) {}
 
   // How text in a call becomes values of `model`.
   TextInput text_input(const ServedModel& model) const {
@@ -23,6 +27,7 @@ struct ServerState {
   }
 
   const EventLog& log;
+  MemoryBudget memory;       // of all calls
   Delivery delivery;         // of calls that do not ask otherwise
   int64_t text_bytes = 0;    // of one prompt or chunk, at most
   Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice

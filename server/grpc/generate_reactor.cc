@@ -17,8 +17,9 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       : context_(context),
         call_(GenerateCall::make(state, origin_of("Generate", state, context), *this)) {}
 
-  void start(const ServerState& state, const grpc::ByteBuffer& bytes) {
-    if (Status s = submit(state, bytes); !s.ok()) call_->refuse(s);
+  void start(ServerState& state, const grpc::ByteBuffer& bytes) {
+    const Status status = within_memory([&] { return submit(state, bytes); });
+    if (!status.ok()) call_->refuse(status);
   }
 
   void OnWriteDone(bool ok) override { call_->written(ok); }
@@ -29,8 +30,10 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
  private:
-  Status submit(const ServerState& state, const grpc::ByteBuffer& bytes) {
+  Status submit(ServerState& state, const grpc::ByteBuffer& bytes) {
     if (Status s = call_->admit(); !s.ok()) return s;
+    const auto room = state.memory.take(memory_for(bytes));  // until the call has its own
+    if (!room.ok()) return room.status();
     const auto message = parse_message<v1::GenerateRequest>(bytes);
     if (!message.ok()) return message.status();
     auto model = state.models.find(call_->caller(), message->model());

@@ -1,13 +1,15 @@
 #include "runnel/v1/models.grpc.pb.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/services.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/unary_call.h"
 
 namespace runnel {
 namespace {
 
 using Base = v1::Models::WithRawCallbackMethod_ListModels<
     v1::Models::WithRawCallbackMethod_GetModel<v1::Models::Service>>;
+
+constexpr int64_t kModelBytes = 4096;  // what a model is in an answer, as a message and encoded
 
 class ModelService final : public Base {
  public:
@@ -16,40 +18,39 @@ class ModelService final : public Base {
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    finish_unary(list(*request, caller_of(state_, *context)), *context, *response, *reactor);
-    return reactor;
+    return UnaryCall::start(state_, *context, *request, *response,
+                            [this](UnaryCall& call) { return list(call); });
   }
 
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    finish_unary(get(*request, caller_of(state_, *context)), *context, *response, *reactor);
-    return reactor;
+    return UnaryCall::start(state_, *context, *request, *response,
+                            [this](UnaryCall& call) { return get(call); });
   }
 
  private:
-  Result<v1::ListModelsResponse> list(const grpc::ByteBuffer& bytes,
-                                      const Result<Caller>& caller) const {
-    if (!caller.ok()) return caller.status();
-    const auto request = parse_message<v1::ListModelsRequest>(bytes);
+  // Each: OK when it has answered; otherwise the call is still to be refused.
+
+  Status list(UnaryCall& call) const {
+    const auto request = call.parse<v1::ListModelsRequest>();
     if (!request.ok()) return request.status();
     if (Status s = state_.models.ready(); !s.ok()) return s;
+    const auto models = state_.models.all_for(call.caller());
+    if (Status s = call.reserve(std::ssize(models) * kModelBytes); !s.ok()) return s;
     v1::ListModelsResponse response;
-    for (const auto& [name, model] : state_.models.all_for(*caller)) {
-      *response.add_models() = model_message(*model);
-    }
-    return response;
+    for (const auto& [name, model] : models) *response.add_models() = model_message(*model);
+    call.answer(Result<v1::ListModelsResponse>(std::move(response)));
+    return {};
   }
 
-  Result<v1::ModelInfo> get(const grpc::ByteBuffer& bytes, const Result<Caller>& caller) const {
-    if (!caller.ok()) return caller.status();
-    const auto request = parse_message<v1::GetModelRequest>(bytes);
+  Status get(UnaryCall& call) const {
+    const auto request = call.parse<v1::GetModelRequest>();
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(*caller, request->name());
+    const auto model = state_.models.find(call.caller(), request->name());
     if (!model.ok()) return model.status();
-    return model_message(**model);
+    call.answer(Result<v1::ModelInfo>(model_message(**model)));
+    return {};
   }
 
   ServerState& state_;

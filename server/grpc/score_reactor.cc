@@ -24,7 +24,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnReadDone(bool ok) override {
     if (!call_->arrived()) return;
     if (!ok) return call_->close();
-    if (Status s = feed(); !s.ok()) call_->refuse(s);
+    if (Status s = within_memory([this] { return feed(); }); !s.ok()) call_->refuse(s);
   }
   void OnWriteDone(bool ok) override { call_->written(ok); }
   void OnCancel() override { call_->cancel(); }
@@ -36,13 +36,15 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
  private:
   // The message that was read goes to the call.
   Status feed() {
+    // Kept to the call's end: chunks that are no larger than the largest so far find room.
+    if (Status s = state_.memory.grow(*room_, memory_for(bytes_in_)); !s.ok()) return s;
     const auto message = parse_message<v1::ScoreRequest>(bytes_in_);
     if (!message.ok()) return message.status();
     const bool first = call_->opened() == nullptr;
     if (Status s = first ? open(*message) : check_same(*message); !s.ok()) return s;
     auto values = chunk_of(*message, state_.text_input(*call_->opened()));
     if (!values.ok()) return values.status();
-    call_->feed(std::move(*values));
+    call_->feed(std::move(*values), room_);
     return {};
   }
 
@@ -67,8 +69,9 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   void read() override { StartRead(&bytes_in_); }
   void write(const ScoreEvent& event) override {
-    encode(event, message_);
-    bytes_out_ = serialize_message(message_);
+    v1::ScoreResponse message;
+    encode(event, message);
+    bytes_out_ = serialize_message(message);
     StartWrite(&bytes_out_);
   }
   void finish(const Status& status) override {
@@ -79,8 +82,8 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   ServerState& state_;
   grpc::CallbackServerContext& context_;
-  v1::ScoreResponse message_;  // its memory is used again
   grpc::ByteBuffer bytes_in_, bytes_out_;
+  const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
   const std::shared_ptr<ScoringCall> call_;
 };
 

@@ -34,6 +34,9 @@ void set_connection_arguments(grpc::ServerBuilder& builder, const ServerOptions&
   const auto set = [&](const char* name, int value) { builder.AddChannelArgument(name, value); };
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.streams_per_connection));
   set(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytes);
+  // Calls have all the time that they need to end: the grace after the age is the library's
+  // default, without an end.
+  set(GRPC_ARG_MAX_CONNECTION_AGE_MS, static_cast<int>(options.connection_age_ms));
   set(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -67,7 +70,7 @@ Status check_reach(const ListenSockets& sockets, const ServerOptions& options) {
 }  // namespace
 
 Server::Server(ServerOptions options, const EventLog& log)
-    : options_(std::move(options)), log_(log), state_(log) {
+    : options_(std::move(options)), log_(log), state_(log, options_.call_bytes) {
   state_.delivery = options_.delivery;
   state_.text_bytes = options_.text_bytes;
   state_.stall_timeout = options_.stall_timeout;
@@ -118,6 +121,14 @@ void Server::tend() {
 void Server::ready() {
   state_.models.open();
   set_serving(*server_, true);
+}
+
+Status Server::failure() const {
+  const auto models = state_.models.all();
+  for (const auto& [name, model] : *models) {
+    if (Status s = model->engine->failure(); !s.ok()) return s;
+  }
+  return {};
 }
 
 std::shared_ptr<grpc::Channel> Server::in_process_channel() {

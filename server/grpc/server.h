@@ -25,7 +25,9 @@ struct ServerOptions {
   int64_t message_bytes = limits::kMessageBytes.default_value;
   int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
   int64_t connections = limits::kConnections.default_value;
+  int64_t connection_age_ms = limits::kConnectionAgeMs.default_value;
   int64_t network_bytes = limits::kNetworkBytes.default_value;
+  int64_t call_bytes = limits::kCallBytes.default_value;
   Delivery delivery;
   int64_t text_bytes = limits::kTextBytes.default_value;  // of one prompt or chunk to score
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
@@ -65,7 +67,10 @@ class Server {
   // calls of those that are gone.
   void tend();
 
-  // Streams that run.
+  // What the device of a model has failed with, for good; OK while none has.
+  Status failure() const;
+
+  // Calls that run.
   int active_streams() const { return state_.calls.count(); }
 
   // A channel without a socket.

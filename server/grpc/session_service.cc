@@ -1,9 +1,11 @@
+#include <functional>
 #include <utility>
 
 #include "runnel/v1/sessions.grpc.pb.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/page_token.h"
 #include "server/grpc/services.h"
+#include "server/grpc/unary_call.h"
 #include "server/grpc/wire.h"
 
 namespace runnel {
@@ -15,19 +17,7 @@ using Base = v1::Sessions::WithRawCallbackMethod_CreateSession<
 
 constexpr int kDefaultPage = 100;
 constexpr int kLargestPage = 1000;
-
-// A unary call that the scheduler answers: what is needed once it has.
-struct Answer {
-  grpc::CallbackServerContext* context;
-  grpc::ByteBuffer* response;
-  grpc::ServerUnaryReactor* reactor;
-
-  template <typename Message>
-  void finish(const Result<Message>& outcome) const {
-    finish_unary(outcome, *context, *response, *reactor);
-  }
-  void refuse(const Status& status) const { finish(Result<v1::Session>(status)); }
-};
+constexpr int64_t kEntryBytes = 1024;  // of a page: as the engine has it, as a message, encoded
 
 v1::ListSessionsResponse page_message(const SessionPage& page, const ServedModel& model) {
   v1::ListSessionsResponse message;
@@ -54,99 +44,98 @@ class SessionService final : public Base {
   grpc::ServerUnaryReactor* CreateSession(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override {
-    const Answer answer{context, response, context->DefaultReactor()};
-    if (Status s = create(*request, answer); !s.ok()) answer.refuse(s);
-    return answer.reactor;
+    return start(*context, *request, *response, [this](UnaryCall& call) { return create(call); });
   }
 
   grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    const Answer answer{context, response, context->DefaultReactor()};
-    if (Status s = get(*request, answer); !s.ok()) answer.refuse(s);
-    return answer.reactor;
+    return start(*context, *request, *response, [this](UnaryCall& call) { return get(call); });
   }
 
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const grpc::ByteBuffer* request,
                                          grpc::ByteBuffer* response) override {
-    const Answer answer{context, response, context->DefaultReactor()};
-    if (Status s = list(*request, answer); !s.ok()) answer.refuse(s);
-    return answer.reactor;
+    return start(*context, *request, *response, [this](UnaryCall& call) { return list(call); });
   }
 
   grpc::ServerUnaryReactor* DeleteSession(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override {
-    const Answer answer{context, response, context->DefaultReactor()};
-    if (Status s = remove(*request, answer); !s.ok()) answer.refuse(s);
-    return answer.reactor;
+    return start(*context, *request, *response, [this](UnaryCall& call) { return remove(call); });
   }
 
  private:
-  // Each: OK when the scheduler will answer, or has; otherwise the call is still to be refused.
+  grpc::ServerUnaryReactor* start(grpc::CallbackServerContext& context,
+                                  const grpc::ByteBuffer& request, grpc::ByteBuffer& response,
+                                  const std::function<Status(UnaryCall&)>& begin) {
+    return UnaryCall::start(state_, context, request, response, begin);
+  }
 
-  Status create(const grpc::ByteBuffer& bytes, const Answer& answer) const {
-    const Result<Caller> caller = caller_of(state_, *answer.context);
-    if (!caller.ok()) return caller.status();
-    auto request = parse_message<v1::CreateSessionRequest>(bytes);
+  // Each: OK when the engine will answer, or has; otherwise the call is still to be refused.
+
+  Status create(UnaryCall& call) const {
+    const auto request = call.parse<v1::CreateSessionRequest>();
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(*caller, request->model());
+    const Caller& caller = call.caller();
+    const auto model = state_.models.find(caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->create_session({caller->name, request->id()}, reply(answer, *model));
+    (*model)->engine->create_session(caller, request->id(), reply(call, *model));
     return {};
   }
 
-  Status get(const grpc::ByteBuffer& bytes, const Answer& answer) const {
-    const Result<Caller> caller = caller_of(state_, *answer.context);
-    if (!caller.ok()) return caller.status();
-    auto request = parse_message<v1::GetSessionRequest>(bytes);
+  Status get(UnaryCall& call) const {
+    const auto request = call.parse<v1::GetSessionRequest>();
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(*caller, request->model());
+    const Caller& caller = call.caller();
+    const auto model = state_.models.find(caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->get_session({caller->name, request->id()}, reply(answer, *model));
+    (*model)->engine->get_session({caller.name, request->id()}, reply(call, *model));
     return {};
   }
 
-  Status list(const grpc::ByteBuffer& bytes, const Answer& answer) const {
-    const Result<Caller> caller = caller_of(state_, *answer.context);
-    if (!caller.ok()) return caller.status();
-    const auto request = parse_message<v1::ListSessionsRequest>(bytes);
+  Status list(UnaryCall& call) const {
+    const auto request = call.parse<v1::ListSessionsRequest>();
     if (!request.ok()) return request.status();
-    const auto found = state_.models.find(*caller, request->model());
+    const Caller& caller = call.caller();
+    const auto found = state_.models.find(caller, request->model());
     if (!found.ok()) return found.status();
     const Result<int> size = page_size_of(*request);
     if (!size.ok()) return size.status();
     auto after = read_page_token((*found)->name, request->page_token());
     if (!after.ok()) return after.status();
+    if (Status s = call.reserve(*size * kEntryBytes); !s.ok()) return s;
     (*found)->engine->list_sessions(
-        caller->name, std::move(*after), *size,
-        [answer, model = *found](const Result<SessionPage>& page) {
-          if (!page.ok()) return answer.refuse(page.status());
-          answer.finish<v1::ListSessionsResponse>(page_message(*page, *model));
+        caller.name, std::move(*after), *size,
+        [kept = call.shared_from_this(), model = *found](Result<SessionPage> page) {
+          kept->answer_later(std::move(page), [model](const SessionPage& entries) {
+            return page_message(entries, *model);
+          });
         });
     return {};
   }
 
-  Status remove(const grpc::ByteBuffer& bytes, const Answer& answer) const {
-    const Result<Caller> caller = caller_of(state_, *answer.context);
-    if (!caller.ok()) return caller.status();
-    const auto request = parse_message<v1::DeleteSessionRequest>(bytes);
+  Status remove(UnaryCall& call) const {
+    const auto request = call.parse<v1::DeleteSessionRequest>();
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(*caller, request->model());
+    const Caller& caller = call.caller();
+    const auto model = state_.models.find(caller, request->model());
     if (!model.ok()) return model.status();
-    (*model)->engine->delete_session({caller->name, request->id()}, [answer](const Status& status) {
-      if (!status.ok()) return answer.refuse(status);
-      answer.finish<v1::DeleteSessionResponse>(v1::DeleteSessionResponse());
-    });
+    (*model)->engine->delete_session(
+        {caller.name, request->id()}, [kept = call.shared_from_this()](const Status& status) {
+          using Outcome = Result<v1::DeleteSessionResponse>;
+          kept->answer_later(status.ok() ? Outcome(v1::DeleteSessionResponse()) : Outcome(status),
+                             std::identity());
+        });
     return {};
   }
 
-  static std::function<void(Result<SessionInfo>)> reply(const Answer& answer,
+  static std::function<void(Result<SessionInfo>)> reply(UnaryCall& call,
                                                         std::shared_ptr<const ServedModel> model) {
-    return [answer, model = std::move(model)](const Result<SessionInfo>& session) {
-      if (!session.ok()) return answer.refuse(session.status());
-      answer.finish<v1::Session>(session_message(*session, *model));
+    return [kept = call.shared_from_this(), model = std::move(model)](Result<SessionInfo> session) {
+      kept->answer_later(std::move(session), [model](const SessionInfo& info) {
+        return session_message(info, *model);
+      });
     };
   }
 

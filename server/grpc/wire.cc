@@ -11,6 +11,8 @@ namespace {
 // A packed number of a byte on the wire takes 8 in an array that doubles.
 constexpr int64_t kParsedPerByte = 12;
 constexpr int64_t kParsedAnyway = 64 << 10;
+// Values and log-probabilities as the engine has them, as messages and encoded: 4 bytes each.
+constexpr int64_t kHeldPerByte = 16;
 
 }  // namespace
 
@@ -24,6 +26,10 @@ Status check_parsed_size(const grpc::ByteBuffer& bytes,
   return invalid_argument("the request has too many small fields: its " + std::to_string(length) +
                           " bytes would take more than " + std::to_string(most) + " in memory" +
                           "; send fewer, or numbers packed");
+}
+
+int64_t memory_for(const grpc::ByteBuffer& bytes) {
+  return kParsedAnyway + (bytes.Valid() ? kHeldPerByte * static_cast<int64_t>(bytes.Length()) : 0);
 }
 
 grpc::Status to_grpc(const Status& status) {

@@ -11,6 +11,7 @@
 #include <grpcpp/support/proto_buffer_writer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <new>
 #include <optional>
 #include <string>
 
@@ -21,11 +22,15 @@
 
 namespace runnel {
 
-// The message in `bytes`, or INVALID_ARGUMENT.
 // OK where what `bytes` becomes in memory is in proportion to what it is on the wire; refused
 // before memory is taken.
 Status check_parsed_size(const grpc::ByteBuffer& bytes, const google::protobuf::Message& prototype);
 
+// Bytes that a message may take in memory, from the parsing of `bytes` to the encoded answer to its
+// values.
+int64_t memory_for(const grpc::ByteBuffer& bytes);
+
+// The message in `bytes`, or INVALID_ARGUMENT.
 template <typename Message>
 Result<Message> parse_message(const grpc::ByteBuffer& bytes) {
   if (Status s = check_parsed_size(bytes, Message::default_instance()); !s.ok()) return s;
@@ -47,6 +52,17 @@ grpc::ByteBuffer serialize_message(const Message& message) {
       grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
   check(status.ok(), "a message of our own serializes");
   return bytes;
+}
+
+// What `work` returns; RESOURCE_EXHAUSTED where memory gives out in it. An exception that reaches
+// the library would leave the call without an end.
+template <typename Work>
+Status within_memory(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return {Code::kResourceExhausted, "the server has no memory for this call; try again later"};
+  }
 }
 
 // The same code and message.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/grpc/server.h"
+#include "server/process/memory_bound.h"
 #include "server/process/stop_signal.h"
 
 namespace runnel {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+constexpr int kExitDevice = 3;
 constexpr auto kTendInterval = std::chrono::seconds(1);
 
 ServerOptions server_options(const ServerConfig& config) {
@@ -21,7 +23,9 @@ ServerOptions server_options(const ServerConfig& config) {
           .message_bytes = config.limit(limits::kMessageBytes),
           .streams_per_connection = config.limit(limits::kStreamsPerConnection),
           .connections = config.limit(limits::kConnections),
+          .connection_age_ms = config.limit(limits::kConnectionAgeMs),
           .network_bytes = config.limit(limits::kNetworkBytes),
+          .call_bytes = config.limit(limits::kCallBytes),
           .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
                        .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
           .text_bytes = config.limit(limits::kTextBytes),
@@ -42,9 +46,36 @@ void log_capacity(const ServedModels::ByName& models, const EventLog& log) {
   }
 }
 
+void log_memory(const MemoryBound& bound, const EventLog& log) {
+  log.info("memory", {{"most", bound.total()},
+                      {"start", bound.start},
+                      {"connections", bound.connections},
+                      {"network", bound.network},
+                      {"calls", bound.calls},
+                      {"records", bound.records}});
+}
+
 int failed(const EventLog& log, int code, const Status& status) {
   log.error("failed",
             {{"code", std::string(code_name(status.code()))}, {"message", status.message()}});
+  return code;
+}
+
+// Serves until a signal comes or a device fails, then drains. Gives the exit code.
+int serve_until_the_end(Server& server, const ServerConfig& config, const EventLog& log,
+                        StopSignal& stop) {
+  int signal = 0;
+  Status failure;
+  while (signal == 0 && failure.ok()) {
+    signal = stop.wait(kTendInterval);
+    server.tend();
+    failure = server.failure();
+  }
+  if (signal != 0) log.info("stop", {{"signal", int64_t{signal}}});
+  if (!failure.ok()) failed(log, kExitDevice, failure);
+  server.drain(milliseconds_of(config, limits::kGraceMs));
+  const int code = failure.ok() ? 0 : kExitDevice;
+  log.info("exit", {{"code", int64_t{code}}});
   return code;
 }
 
@@ -73,17 +104,10 @@ int serve(const ServerConfig& config, const ModelFactory& make_model, const Even
     server.ready();
     const auto models = server.models().all();
     log_capacity(*models, log);
+    log_memory(memory_bound(config), log);
     log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
   }
-  int signal = 0;
-  while (signal == 0) {
-    signal = stop.wait(kTendInterval);
-    server.tend();
-  }
-  log.info("stop", {{"signal", int64_t{signal}}});
-  server.drain(milliseconds_of(config, limits::kGraceMs));
-  log.info("exit", {{"code", int64_t{0}}});
-  return 0;
+  return serve_until_the_end(server, config, log, stop);
 }
 
 }  // namespace runnel

@@ -10,7 +10,8 @@
 namespace runnel {
 
 // Serves until SIGTERM or SIGINT, then drains. Gives the exit code: 0 when all went well, 1 when
-// the server could not start, 2 when the settings are wrong. The reason is logged.
+// the server could not start, 2 when the settings are wrong, 3 when a device has failed while it
+// served. The reason is logged.
 int serve(const ServerConfig& config, const ModelFactory& make_model, const EventLog& log,
           const std::string& version);
 

@@ -1,143 +1,46 @@
-"""What clients that send and never finish cost a server: bounded by limits.network_bytes and limits.connections.
+"""What clients that send and never finish, or never read, cost a server: no more than it says at start."""
 
-Plain sockets and HTTP/2 frames: no library sends what these clients send.
-"""
-
-import pathlib
 import re
 import socket
-import struct
 import subprocess
-import sys
-import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
-DATA, HEADERS, SETTINGS, PING, WINDOW = 0, 1, 4, 6, 8
-MIB = 1 << 20
+from hostile_client import MIB, RUNNEL, Client, Server, message, push_all
+
+ELSEWHERE = "127.0.0.2"  # where the attackers are
+SLACK = MIB  # of the figures themselves: pages, and what the test costs the server
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+def number(value: int) -> bytes:
+    """A number in protobuf."""
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
 
 
-def field(name: bytes, value: bytes) -> bytes:
-    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+def bytes_field(key: int, value: bytes) -> bytes:
+    return number(key << 3 | 2) + number(len(value)) + value
 
 
-CALL = b"".join(
-    field(*pair)
-    for pair in (
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", b"/runnel.v1.Inference/Generate"),
-        (b":authority", b"x"),
-        (b"content-type", b"application/grpc"),
-        (b"te", b"trailers"),
-    )
-)
+def number_field(key: int, value: int) -> bytes:
+    return number(key << 3) + number(value)
 
 
-class Server:
-    """`runnel serve` with flags, on a free port."""
-
-    def __init__(self, *flags: str) -> None:
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by stop()
-        command = [RUNNEL, "serve", str(ROOT / "zoo/mnist-small"), "--address", "127.0.0.1:0", *flags]
-        self.process = subprocess.Popen(command, stderr=self.log)
-        self.port = 0
-        deadline = time.monotonic() + 60
-        while self.port == 0 and time.monotonic() < deadline:
-            time.sleep(0.05)
-            self.log.seek(0)
-            ready = re.search(r"ready.*address=127\.0\.0\.1:(\d+)", self.log.read())
-            self.port = int(ready.group(1)) if ready else 0
-
-    def resident(self) -> int:
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        found = re.search(r"VmRSS:\s+(\d+)", status)
-        return int(found.group(1)) * 1024 if found else 0
-
-    def serves(self) -> bool:
-        command = [RUNNEL, "health", "--server", f"127.0.0.1:{self.port}", "--timeout", "20"]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-    def stop(self) -> int:
-        self.process.terminate()
-        code = self.process.wait(60)
-        self.log.close()
-        return code
+def generate(prompt: int, *, samples: int = 1, values: int = 100000, top: int = 0, request_id: str = "") -> bytes:
+    """A GenerateRequest with so many values of prompt."""
+    body = bytes_field(3, bytes_field(1, b"\x01" * prompt)) + number_field(5, samples) + number_field(6, values)
+    body += number_field(10, top)
+    if request_id:
+        body += number_field(11, 1) + bytes_field(13, request_id.encode())
+    return message(body)
 
 
-class Withholder:
-    """A connection with many calls, each of one message that lacks its last byte."""
-
-    def __init__(self, port: int, streams: int, message: bytes) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.settimeout(2)
-        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))
-        self.message, self.sent = message, {2 * i + 1: 0 for i in range(streams)}
-        self.window, self.initial, self.connection_window = dict.fromkeys(self.sent, 65535), 65535, 65535
-        self.received, self.is_open = b"", True
-        for stream in self.sent:
-            self.send(frame(HEADERS, 4, stream, CALL))
-
-    def send(self, data: bytes) -> None:
-        try:
-            self.socket.settimeout(2)
-            self.socket.sendall(data)
-        except OSError:
-            self.is_open = False
-
-    def listen(self) -> None:
-        try:
-            self.socket.settimeout(0.001)
-            data = self.socket.recv(65536)
-            self.is_open = self.is_open and data != b""
-            self.received += data
-        except TimeoutError:
-            return
-        except OSError:
-            self.is_open = False
-        while len(self.received) >= 9:
-            length = int.from_bytes(self.received[:3], "big")
-            if len(self.received) < 9 + length:
-                return
-            kind, flags = self.received[3], self.received[4]
-            stream = int.from_bytes(self.received[5:9], "big")
-            payload, self.received = self.received[9 : 9 + length], self.received[9 + length :]
-            self.heard(kind, flags, stream, payload)
-
-    def heard(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == WINDOW and stream == 0:
-            self.connection_window += int.from_bytes(payload, "big")
-        elif kind == WINDOW and stream in self.window:
-            self.window[stream] += int.from_bytes(payload, "big")
-        elif kind == SETTINGS and not flags & 1:
-            for at in range(0, len(payload), 6):
-                name, value = struct.unpack(">HI", payload[at : at + 6])
-                if name == 4:  # the window that every stream begins with
-                    self.window = {s: w + value - self.initial for s, w in self.window.items()}
-                    self.initial = value
-            self.send(frame(SETTINGS, 1, 0, b""))
-        elif kind == PING and not flags & 1:
-            self.send(frame(PING, 1, 0, payload))
-
-    def push(self) -> bool:
-        """Sends what the server takes; False when it takes nothing more."""
-        moved = False
-        for stream, sent in self.sent.items():
-            most = min(16384, len(self.message) - sent, self.window[stream], self.connection_window)
-            if not self.is_open or most <= 0:
-                continue
-            self.send(frame(DATA, 0, stream, self.message[sent : sent + most]))
-            self.sent[stream] += most
-            self.window[stream] -= most
-            self.connection_window -= most
-            moved = True
-        return moved
+def withheld(size: int) -> bytes:
+    """A message that lacks its last byte."""
+    return message(b"\x0a" * size)[:-1]
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -151,25 +54,21 @@ def is_closed(connection: socket.socket) -> bool:
 
 class Bounds(unittest.TestCase):
     def test_withheld_messages_cost_no_more_than_the_network_may_hold(self):
-        size = MIB - 64
-        message = struct.pack(">BI", 0, size) + b"\x0a" * (size - 1)
         server = Server("--network-bytes", str(16 * MIB))
         try:
-            before = server.resident()
-            clients = [Withholder(server.port, 40, message) for _ in range(4)]
-            deadline = time.monotonic() + 20
-            quiet = 0
-            while quiet < 20 and time.monotonic() < deadline:
-                for client in clients:
-                    client.listen()
-                quiet = 0 if sum(client.push() for client in clients) > 0 else quiet + 1
-            grown = server.resident() - before
-            sent = sum(sum(client.sent.values()) for client in clients)
+            before = server.memory()
+            clients = [Client(server.port) for _ in range(4)]
+            for client in clients:
+                for _ in range(40):
+                    client.begin("Inference/Generate", withheld(MIB - 64))
+            push_all(clients, 20)
+            grown = server.memory() - before
+            sent = sum(client.sent() for client in clients)
             self.assertGreater(sent, 80 * MIB, "the clients have sent far more than may be held")
             # The library frees what is over the bound a moment after it is there.
             self.assertLess(grown, 48 * MIB, f"{sent} bytes sent")
             for client in clients:
-                client.socket.close()
+                client.close()
             self.assertTrue(server.serves())
         finally:
             self.assertEqual(server.stop(), 0)
@@ -191,6 +90,93 @@ class Bounds(unittest.TestCase):
             self.assertTrue(server.serves(), "room again once they have gone")
         finally:
             self.assertEqual(server.stop(), 0)
+
+    def test_a_connection_is_asked_to_end_at_its_age_and_its_calls_go_on(self):
+        server = Server("--connection-age-ms", "1000", bundle="zoo/text-endless-small")
+        try:
+            client = Client(server.port, window=1 << 20)
+            client.begin("Inference/Generate", withheld(100))  # a call that does not end
+            deadline = time.monotonic() + 20
+            while not client.goes_away and time.monotonic() < deadline:
+                client.listen(0.2)
+                client.push()
+            self.assertTrue(client.goes_away)
+            self.assertTrue(client.is_open, "the call may go on")
+            self.assertTrue(server.serves())
+            client.close()
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_all_at_once_cost_no_more_than_the_figure_at_start(self):
+        flags = {
+            "network-bytes": 16 * MIB,
+            "call-bytes": 96 * MIB,
+            "record-bytes": 64 << 10,
+            "sessions": 64,
+            "sessions-per-caller": 48,
+            "connections": 48,
+            "streams-per-connection": 64,
+        }
+        words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+        server = Server(*words, bundle="zoo/text-endless-small")
+        try:
+            figure = re.search(r" memory most=(\d+)", server.logged())
+            self.assertIsNotNone(figure, "the bound is in the log")
+            assert figure is not None
+            before = self.honest(server)
+            self.attack(server)
+            during = self.honest(server)
+            for stream in (before, during):
+                self.assertEqual(stream.wait(300), 0, "honest clients are served to the end")
+            self.assertLess(server.memory("VmHWM"), int(figure.group(1)) + SLACK)
+            self.assertTrue(server.serves())
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def honest(self, server: Server) -> subprocess.Popen[bytes]:
+        """A client that reads all that it asks for."""
+        where = ["--server", f"127.0.0.1:{server.port}"]
+        asked = ["generate", *where, "--prompt", "The ", "--max-values", "20000"]
+        return subprocess.Popen([RUNNEL, *asked], stdout=subprocess.DEVNULL)
+
+    def attack(self, server: Server) -> None:
+        clients = []
+
+        def connect(window: int = 65535) -> Client:
+            clients.append(Client(server.port, window, ELSEWHERE))
+            return clients[-1]
+
+        for _ in range(4):  # messages that never end
+            client = connect()
+            for _ in range(64):
+                client.begin("Inference/Generate", withheld(MIB - 64))
+        for _ in range(16):  # streams without a message
+            client = connect()
+            for _ in range(64):
+                client.begin("Inference/Generate", b"")
+        for _ in range(4):  # streams of which nothing is read, with all that comes with values
+            client = connect(window=0)
+            for _ in range(32):
+                client.begin("Inference/Generate", generate(10, top=20))
+            client.begin("Inference/Generate", generate(10, samples=16, top=20))
+        for index in range(4):  # calls that are remembered
+            client = connect()
+            for call in range(32):
+                name = f"{index}-{call}"
+                client.begin("Inference/Generate", generate(10, values=2000, top=20, request_id=name))
+        for _ in range(4):  # prompts as long as a message can be, and chunks to score
+            client = connect()
+            for _ in range(16):
+                client.begin("Inference/Generate", generate(MIB - 100))
+                chunk = bytes_field(3, bytes_field(1, b"\x01" * 100000))
+                client.begin("Inference/Score", message(chunk), ends=False)
+        for _ in range(4):  # pages that are not read
+            client = connect(window=0)
+            for _ in range(60):
+                client.begin("Sessions/CreateSession", message(b""))
+                client.begin("Sessions/ListSessions", message(number_field(2, 1000)))
+        push_all(clients, 30)
+        self.clients = clients  # until the test ends
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ TEST(EngineThreads, UnaryCallsAreAnsweredFromAnyThread) {
   const Clock clock;
   const auto engine = make_engine(clock, 4);
   std::promise<Result<SessionInfo>> created;
-  engine->create_session({"", ""}, [&](Result<SessionInfo> r) { created.set_value(std::move(r)); });
+  engine->create_session({}, "", [&](Result<SessionInfo> r) { created.set_value(std::move(r)); });
   const auto info = created.get_future().get();
   ASSERT_TRUE(info.ok());
   std::promise<Result<SessionPage>> listed;

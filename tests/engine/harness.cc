@@ -53,7 +53,7 @@ void Harness::run(int turns) {
 
 Result<SessionInfo> Harness::create(const std::string& id) {
   std::optional<Result<SessionInfo>> result;
-  engine->create_session({"", id}, [&](Result<SessionInfo> r) { result = std::move(r); });
+  engine->create_session({}, id, [&](Result<SessionInfo> r) { result = std::move(r); });
   if (!result) engine->turn();
   return *result;
 }

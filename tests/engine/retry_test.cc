@@ -121,6 +121,27 @@ TEST_F(RetryTest, AnotherRequestUnderTheSameIdIsRefused) {
   EXPECT_THAT(other->end->message(), testing::HasSubstr("'call-1' was used for another request"));
 }
 
+TEST(RetryMemory, ARecordHoldsNoMoreBytesThanItMay) {
+  EngineOptions options;
+  options.record_bytes = 10 * static_cast<int64_t>(sizeof(StreamValue));
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  for (const int64_t values : {10, 11}) {
+    GenerateRequest request = request_of({1}, values);
+    request.request_id = "call-" + std::to_string(values);
+    request.keep = true;
+    harness.generate(request);
+    harness.run();
+    const auto again = harness.generate(request);
+    harness.run();
+    if (values == 10) {
+      EXPECT_EQ(again->values[0].size(), 10U);
+    } else {
+      EXPECT_EQ(again->end->to_string(),
+                "ABORTED: the call was too long to be sent again: go on with a new request_id");
+    }
+  }
+}
+
 // A record outlives its call by as long as its session, so it must not keep a long prompt, nor room
 // for values that never came.
 TEST(RetryMemory, ARecordKeepsNeitherThePromptNorRoomForMoreValues) {

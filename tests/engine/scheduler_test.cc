@@ -512,24 +512,82 @@ TEST(Scheduler, AReaderThatNeverReadsIsEndedAfterTheStallTimeout) {
   EXPECT_EQ(harness.get(slow->started->session)->position, 9);  // the session stays
 }
 
-TEST(Scheduler, AFaultOfTheDeviceEndsItsBatchAndNothingElse) {
+TEST(Scheduler, ADeviceThatFailsEndsEveryCallAndRefusesNewOnes) {
   Harness harness(fake_spec(), {.slots = 4, .rows = 1, .values = 1, .steps = 1});
   ASSERT_TRUE(harness.create("a").ok());
-  ASSERT_TRUE(harness.create("b").ok());
-  GenerateRequest request = request_of({1}, 10);
-  request.session = "a";
-  const auto lost = harness.generate(request);
+  const auto stepped = harness.generate(request_of({1}, 10));
+  const auto waiting = harness.generate(request_of({2}, 10));
+  const auto scoring = *harness.engine->start_score({}, std::nullopt);
+  std::optional<Status> scored;
+  ASSERT_TRUE(harness.engine
+                  ->score(scoring, {1, 2, 3, 4},
+                          [&](const Result<ScoredChunk>& chunk) { scored = chunk.status(); })
+                  .ok());
   harness.turn();
-  request.session = "b";
-  const auto other = harness.generate(request);
-  int launches = 0;
-  harness.model->fails = [&] { return ++launches == 1; };  // one row at a time: a, then b
+  EXPECT_TRUE(harness.engine->failure().ok());
+  harness.model->fails = [] { return true; };
+  harness.turn();
+  const std::string status =
+      "UNAVAILABLE: the device of model 'fake' has failed: the fake device failed; the server "
+      "stops, and its sessions are lost: call again once it is back, or another one";
+  EXPECT_EQ(harness.engine->failure().to_string(), status);
   harness.run();
-  EXPECT_EQ(lost->end->to_string(), "INTERNAL: the fake device failed");
-  EXPECT_EQ(other->values[0], expected({1}, 10));
-  EXPECT_EQ(harness.get("a").status().code(), Code::kNotFound);
-  EXPECT_EQ(harness.get("b")->position, 11);
-  EXPECT_EQ(harness.engine->stats().sessions_free, 3);
+  EXPECT_EQ(stepped->end->to_string(), status);
+  EXPECT_EQ(waiting->end->to_string(), status);
+  EXPECT_EQ(scored->to_string(), status);
+  EXPECT_EQ(harness.engine->active_calls(), 0);
+
+  const size_t launches = harness.model->launches.size();
+  EXPECT_EQ(harness.generate(request_of({1}, 10))->end->to_string(), status);
+  EXPECT_EQ(harness.engine->start_score({}, std::nullopt).status().to_string(), status);
+  EXPECT_EQ(harness.create("b").status().to_string(), status);
+  harness.run();
+  EXPECT_EQ(harness.model->launches.size(), launches) << "nothing is submitted to it";
+}
+
+TEST(Scheduler, OneCallerHoldsNoMoreStatesThanItsShare) {
+  EngineOptions options;
+  options.sessions_per_caller = 2;
+  Harness harness(fake_spec(), {.slots = 16, .rows = 8, .values = 16, .steps = 1}, options);
+  const auto create = [&](const Caller& caller) {
+    Status status;
+    harness.engine->create_session(
+        caller, "", [&](const Result<SessionInfo>& info) { status = info.status(); });
+    harness.turn();
+    return status;
+  };
+  Caller here, there, named, large;
+  here.account = "192.0.2.1";
+  there.account = "192.0.2.2";
+  named.name = named.account = "ada";
+  large.name = large.account = "grace";
+  large.limits.sessions = 3;
+  for (const Caller& caller : {here, there, named}) {
+    EXPECT_TRUE(create(caller).ok());
+    EXPECT_TRUE(create(caller).ok());
+    const Status refused = create(caller);
+    EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+    EXPECT_THAT(refused.message(), testing::HasSubstr("limits.sessions_per_caller"));
+    EXPECT_TRUE(refused.retry_after().has_value());
+  }
+  // The states of running calls count as well.
+  GenerateRequest request = request_of({1}, 3);
+  request.caller = here;
+  harness.generate(request);
+  harness.run();
+  EXPECT_EQ(harness.readers.back()->end->code(), Code::kResourceExhausted);
+  request.caller = large;
+  request.samples = 2;
+  harness.generate(request);
+  harness.run();
+  EXPECT_TRUE(harness.readers.back()->end->ok()) << "a caller's own limit comes first";
+  request.samples = 4;
+  harness.generate(request);
+  harness.run();
+  EXPECT_EQ(harness.readers.back()->end->code(), Code::kInvalidArgument);
+  // What a call has held is free again, and a session's place once it has gone.
+  EXPECT_TRUE(create(large).ok());
+  EXPECT_TRUE(create(large).ok());
 }
 
 TEST(Scheduler, DrainRefusesNewCallsAndLetsOthersEnd) {

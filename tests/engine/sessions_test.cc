@@ -39,7 +39,7 @@ class SessionsTest : public testing::Test {
 };
 
 TEST_F(SessionsTest, ResolveGivesARestingSessionAndNamesWhatIsWrong) {
-  ASSERT_TRUE(sessions_.create({"me", "a"}, kNow).ok());
+  ASSERT_TRUE(sessions_.create({"me", "a"}, {}, kNow).ok());
   const Result<Session*> found = sessions_.resolve({"me", "a"});
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(sessions_.resolve({"you", "a"}).status().code(), Code::kNotFound);
@@ -50,8 +50,8 @@ TEST_F(SessionsTest, ResolveGivesARestingSessionAndNamesWhatIsWrong) {
 }
 
 TEST_F(SessionsTest, AnAnonymousSessionEndsWithItsCallAndANamedOneRests) {
-  Session& anonymous = sessions_.open_anonymous();
-  Session& named = sessions_.open({"me", "a"});
+  Session& anonymous = sessions_.open_anonymous({});
+  Session& named = sessions_.open({"me", "a"}, {});
   named.apply(SessionEvent::kFeed);
   EXPECT_EQ(sessions_.free_slots(), 1);
   sessions_.give_back(anonymous, kNow);
@@ -63,18 +63,18 @@ TEST_F(SessionsTest, AnAnonymousSessionEndsWithItsCallAndANamedOneRests) {
 }
 
 TEST_F(SessionsTest, ACopyHasTheStateAndAResetSlotHasNone) {
-  Session& from = sessions_.open({"me", "a"});
+  Session& from = sessions_.open({"me", "a"}, {});
   sessions_.reset(from);
   const uint64_t empty = state_of(from);
   feed(from, 5);
   feed(from, 6);
-  Session& to = sessions_.open_anonymous();
+  Session& to = sessions_.open_anonymous({});
   sessions_.copy(from, to);
   EXPECT_EQ(state_of(to), state_of(from));
   EXPECT_EQ(to.position, 2);
   EXPECT_EQ(to.pending, 6);
   sessions_.give_back(to, kNow);
-  Session& next = sessions_.open_anonymous();
+  Session& next = sessions_.open_anonymous({});
   EXPECT_EQ(next.position, 0);
   sessions_.reset(next);
   EXPECT_EQ(state_of(next), empty);
@@ -89,14 +89,14 @@ TEST_F(SessionsTest, AFullPoolSaysHowManySlotsAreFreeAndWhenToRetry) {
   EXPECT_TRUE(refused.retry_after().has_value());
   EXPECT_EQ(sessions_.claim(4).code(), Code::kInvalidArgument) << "it never fits";
   sessions_.give_up(2);
-  EXPECT_TRUE(sessions_.check_room(3).ok());
-  EXPECT_EQ(sessions_.check_room(4).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(sessions_.check_room(3, {}).ok());
+  EXPECT_EQ(sessions_.check_room(4, {}).code(), Code::kInvalidArgument);
 }
 
 TEST_F(SessionsTest, AnIdThatIsChosenHas128Bits) {
   std::set<std::string> digits;
   for (int i = 0; i < 200; ++i) {
-    const auto made = sessions_.create({"me", ""}, kNow);
+    const auto made = sessions_.create({"me", ""}, {}, kNow);
     ASSERT_TRUE(made.ok());
     const std::string& id = made->key.id;
     ASSERT_EQ(id.size(), 34U) << id;
@@ -107,8 +107,8 @@ TEST_F(SessionsTest, AnIdThatIsChosenHas128Bits) {
 }
 
 TEST_F(SessionsTest, OnlyRestingSessionsExpire) {
-  ASSERT_TRUE(sessions_.create({"me", "rests"}, kNow).ok());
-  ASSERT_TRUE(sessions_.create({"me", "works"}, kNow).ok());
+  ASSERT_TRUE(sessions_.create({"me", "rests"}, {}, kNow).ok());
+  ASSERT_TRUE(sessions_.create({"me", "works"}, {}, kNow).ok());
   sessions_.find({"me", "works"})->apply(SessionEvent::kFeed);
   sessions_.expire(kNow + std::chrono::seconds(61));
   EXPECT_EQ(sessions_.find({"me", "rests"}), nullptr);
@@ -120,8 +120,8 @@ TEST(SessionsDeathTest, OpeningWithoutAFreeSlotStopsTheProcess) {
   FakeModel model(fake_spec(), {.slots = 1, .rows = 1, .values = 1, .steps = 1});
   const EngineOptions options;
   Sessions sessions(model, options);
-  sessions.open_anonymous();
-  EXPECT_DEATH(sessions.open_anonymous(), "slot is free");
+  sessions.open_anonymous({});
+  EXPECT_DEATH(sessions.open_anonymous({}), "slot is free");
 }
 
 }  // namespace

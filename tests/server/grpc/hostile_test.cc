@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/allocation_limit.h"
 #include "tests/server/grpc/test_server.h"
 
 namespace runnel {
@@ -49,6 +50,44 @@ TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
     EXPECT_THAT(status.error_message(), HasSubstr("do not parse")) << method;
     EXPECT_THAT(status.error_message(), HasSubstr("the request is not a runnel.v1."));
   }
+  expect_serving(test);
+}
+
+// Neither a call's entry nor its state stays, as where an exception reached the library.
+TEST(Hostile, ACallThatTheServerHasNoMemoryForIsRefused) {
+  TestServer test(served_fake("fake"));
+  const std::vector<int32_t> many(200'000, 1);
+  v1::CreateSessionRequest create;
+  create.set_id(std::string(300'000, 'x'));
+  const std::vector<std::pair<std::string, std::string>> calls = {
+      {"Inference/Generate", generate_request(many, 3).SerializeAsString()},
+      {"Inference/Score", score_request(many).SerializeAsString()},
+      {"Sessions/CreateSession", create.SerializeAsString()}};
+  for (const auto& [method, bytes] : calls) {
+    grpc::Status status;
+    {
+      const AllocationLimit limit(250'000);
+      status = call(test, "/runnel.v1." + method, bytes);
+    }
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("no memory for this call")) << method;
+    EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; })) << method;
+    test.expect_free(8);
+  }
+  expect_serving(test);
+}
+
+TEST(Hostile, CallsHoldNoMoreMemoryThanTheyMay) {
+  ServerOptions options;
+  options.call_bytes = 16 << 20;
+  TestServer test(served_fake("fake"), options);
+  // A stream for 64 samples with all their top log-probabilities would take 24 MB twice.
+  v1::GenerateRequest large = generate_request({1}, 3);
+  large.set_samples(64);
+  large.set_top_log_probs(20);
+  const Generated refused = test.generate(large);
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("of the 16777216 that limits.call_bytes"));
   expect_serving(test);
 }
 

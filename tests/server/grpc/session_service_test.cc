@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
+#include "server/grpc/services.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
 
@@ -49,6 +52,58 @@ TEST(Sessions, TheServerChoosesANameWhereThereIsNone) {
   ASSERT_TRUE(test.create("", &second).ok());
   EXPECT_THAT(first.id(), StartsWith("s-"));
   EXPECT_NE(first.id(), second.id());
+}
+
+// Holds a thread up until it is opened.
+struct Gate {
+  void wait() {
+    reached.set_value();
+    opened.get_future().wait();
+  }
+  std::promise<void> reached, opened;
+};
+
+TEST(Sessions, AnswersWaitForTheWriterAndTheSchedulerForNeither) {
+  std::ostringstream text;
+  const EventLog log("error", false, text);
+  ServerState state(log);
+  state.stall_timeout = std::chrono::seconds(30);
+  ASSERT_TRUE(state.models.add(served_fake("fake")).ok());
+  state.models.open();
+  const auto service = make_session_service(state);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(service.get());
+  const auto server = builder.BuildAndStart();
+  const auto stub = v1::Sessions::NewStub(server->InProcessChannel({}));
+
+  const auto gate = std::make_shared<Gate>();
+  state.writer.post<&Gate::wait>(gate);
+  gate->reached.get_future().wait();
+  const auto list = [&] {
+    grpc::ClientContext context;
+    v1::ListSessionsResponse response;
+    return stub->ListSessions(&context, {}, &response);
+  };
+  std::vector<std::future<grpc::Status>> lists;
+  for (int i = 0; i < 8; ++i) lists.push_back(std::async(std::launch::async, list));
+  EXPECT_TRUE(eventually([&] { return state.calls.count() == 8; }));
+
+  Engine& engine = *(*state.models.find({}, ""))->engine;
+  GenerateRequest request;
+  request.prompt = {1};
+  request.max_values = 200;
+  const auto stream =
+      std::make_shared<TokenStream>(request.delivery, engine.stream_room(1), 0, [] {});
+  ASSERT_TRUE(engine.generate(request, stream).ok());
+  EXPECT_TRUE(eventually([&] { return engine.stats().values_sampled == 200; }));
+  for (const auto& each : lists) {
+    EXPECT_EQ(each.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  }
+  gate->opened.set_value();
+  for (auto& each : lists) EXPECT_TRUE(each.get().ok());
+  EXPECT_TRUE(eventually([&] { return state.calls.count() == 0; }));
+  EXPECT_EQ(state.memory.held(), 0);
+  server->Shutdown();
 }
 
 TEST(Sessions, NamesAreCheckedAndUnique) {

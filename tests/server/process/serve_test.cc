@@ -13,6 +13,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -94,6 +95,66 @@ struct Workplace {
   std::string bundle;
 };
 
+// A model that fails when it has taken so many steps.
+ModelFactory failing_after(int steps) {
+  return [steps](const Bundle& bundle, const ServerConfig&, const ModelLimits& limits) {
+    auto model = std::make_unique<FakeModel>(bundle.spec, limits);
+    model->fails = [left = steps]() mutable { return left-- <= 0; };
+    return Result<LoadedModel>(LoadedModel{nullptr, std::move(model)});
+  };
+}
+
+TEST(Serve, ADeviceThatFailsTurnsHealthAndEndsTheProcessWithACode) {
+  const Workplace place;
+  ServerConfig config;
+  config.address = "unix:" + place.directory.path() + "/socket";
+  config.models = {{.name = "failing", .path = place.bundle}};
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  int code = -1;
+  std::thread process([&] { code = serve(config, failing_after(200), log, "test"); });
+
+  const auto channel = grpc::CreateChannel(config.address, grpc::InsecureChannelCredentials());
+  const auto health = grpc::health::v1::Health::NewStub(channel);
+  grpc::ClientContext watching;
+  watching.set_wait_for_ready(true);
+  const auto watch = health->Watch(&watching, {});
+  grpc::health::v1::HealthCheckResponse state;
+  do {
+    ASSERT_TRUE(watch->Read(&state));
+  } while (state.status() != grpc::health::v1::HealthCheckResponse::SERVING);
+
+  const auto inference = v1::Inference::NewStub(channel);
+  grpc::ClientContext context;
+  const auto call = inference->Generate(&context, generate_request({1}, 1000));
+  v1::GenerateResponse response;
+  while (call->Read(&response)) {
+  }
+  const grpc::Status status = call->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("has failed: the fake device failed"));
+  EXPECT_TRUE(watch->Read(&state));
+  EXPECT_EQ(state.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  watching.TryCancel();
+  watch->Finish();
+  process.join();
+  EXPECT_EQ(code, 3);
+  EXPECT_THAT(text.str(), HasSubstr("error failed code=UNAVAILABLE"));
+  EXPECT_THAT(text.str(), HasSubstr("info exit code=3"));
+}
+
+TEST(Serve, WeightsThatOverflowAreRefusedBeforeAnybodyIsServed) {
+  const Workplace place;
+  TensorMap tensors = random_tensors(small_symbol_spec(), 1);
+  for (float& weight : tensors["predictor.weight"]) weight *= 1e36F;
+  const std::string bundle = place.directory.path() + "/overflows";
+  write_bundle(bundle, small_symbol_spec(), tensors);
+  Process process(place.directory, {"serve", bundle, "--address", "127.0.0.1:0"});
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.log(),
+              HasSubstr(bundle + ": the forward pass does not work with these weights"));
+}
+
 TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
   const Workplace place;
   Process process(place.directory,
@@ -114,6 +175,7 @@ TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
   EXPECT_THAT(log, HasSubstr("info start version="));
   EXPECT_THAT(log, HasSubstr("state_bytes=" + std::to_string(bytes) + " sessions=5 states_bytes=" +
                              std::to_string(5 * bytes) + " numerics=cpu/"));
+  EXPECT_THAT(log, HasSubstr("info memory most="));
   EXPECT_THAT(log, HasSubstr("info stop signal=15"));
   EXPECT_THAT(log, HasSubstr("info drain streams=0"));
   EXPECT_THAT(log, HasSubstr("info exit code=0"));

@@ -1,0 +1,95 @@
+// One unary call, from its request until the client has its answer. The answer's memory counts
+// against the server's until then, and a client that does not take it is cut off.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "server/grpc/wire.h"
+#include "server/live_calls.h"
+#include "server/server_state.h"
+
+namespace runnel {
+
+class UnaryCall final : public grpc::ServerUnaryReactor,
+                        public LiveCall,
+                        public std::enable_shared_from_this<UnaryCall> {
+ public:
+  // A live call, answered by `begin` or by a callback that it leaves; what is not OK is the answer,
+  // and so are UNAUTHENTICATED, before `begin`, and RESOURCE_EXHAUSTED where memory gives out.
+  // `state` outlives the call, `context`, `request` and `response` are gRPC's.
+  static grpc::ServerUnaryReactor* start(ServerState& state, grpc::CallbackServerContext& context,
+                                         const grpc::ByteBuffer& request,
+                                         grpc::ByteBuffer& response,
+                                         const std::function<Status(UnaryCall&)>& begin);
+
+  // The request, as a message. INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  template <typename Message>
+  Result<Message> parse() {
+    if (Status s = reserve(memory_for(request_)); !s.ok()) return s;
+    return parse_message<Message>(request_);
+  }
+  const Caller& caller() const { return *caller_; }
+
+  // Makes room for `bytes` of memory in all. RESOURCE_EXHAUSTED.
+  Status reserve(int64_t bytes) { return state_.memory.grow(room_, bytes); }
+
+  // Answers with a message or a refusal, once.
+  template <typename Message>
+  void answer(const Result<Message>& outcome) {
+    {
+      std::lock_guard lock(mutex_);
+      answered_ = std::chrono::steady_clock::now();
+    }
+    finish_unary(outcome, context_, response_, *this);
+  }
+  // The same on the writer's thread, with what `message_of` makes of an outcome that is OK: the
+  // scheduler's thread must not be held up.
+  template <typename Outcome, typename MessageOf>
+  void answer_later(Result<Outcome> outcome, MessageOf message_of) {
+    using Message = std::decay_t<decltype(message_of(std::as_const(*outcome)))>;
+    later_ = [this, outcome = std::move(outcome), message_of = std::move(message_of)] {
+      answer(outcome.ok() ? Result<Message>(message_of(std::as_const(*outcome)))
+                          : Result<Message>(outcome.status()));
+    };
+    state_.writer.post<&UnaryCall::run_later>(shared_from_this());
+  }
+
+  void OnDone() override;
+
+  // --- LiveCall ---
+
+  // It has its answer soon in any case.
+  void end(const Status& /*status*/) override {}
+  void tend(TimePoint now) override;
+
+ private:
+  UnaryCall(ServerState& state, grpc::CallbackServerContext& context,
+            const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
+      : state_(state),
+        context_(context),
+        request_(request),
+        response_(response),
+        caller_(caller_of(state, context)) {}
+  void run_later() { std::exchange(later_, nullptr)(); }
+
+  ServerState& state_;
+  grpc::CallbackServerContext& context_;
+  const grpc::ByteBuffer& request_;
+  grpc::ByteBuffer& response_;
+  const Result<Caller> caller_;
+  MemoryBudget::Hold room_;
+  std::function<void()> later_;
+  std::mutex mutex_;
+  std::optional<TimePoint> answered_;  // with mutex_ held: the client has yet to take the answer
+};
+
+}  // namespace runnel

@@ -1,0 +1,60 @@
+#include "server/memory_budget.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace runnel {
+namespace {
+
+Status used_up(int64_t needed, int64_t held, int64_t size) {
+  Status status(Code::kResourceExhausted, "the call may need " + std::to_string(needed) +
+                                              " bytes, and calls hold " + std::to_string(held) +
+                                              " of the " + std::to_string(size) +
+                                              " that limits.call_bytes allows; ");
+  if (needed > size) {
+    return {status.code(), status.message() + "ask for less, or raise the limit"};
+  }
+  return Status(status.code(), status.message() + "try again")
+      .with_retry_after(std::chrono::milliseconds(500));
+}
+
+}  // namespace
+
+MemoryBudget::Hold::Hold(std::shared_ptr<std::atomic<int64_t>> held, int64_t bytes)
+    : held_(std::move(held)), bytes_(bytes) {}
+
+MemoryBudget::Hold::Hold(Hold&& other) noexcept
+    : held_(std::move(other.held_)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+MemoryBudget::Hold& MemoryBudget::Hold::operator=(Hold&& other) noexcept {
+  std::swap(held_, other.held_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MemoryBudget::Hold::~Hold() {
+  if (held_ != nullptr) held_->fetch_sub(bytes_, std::memory_order_relaxed);
+}
+
+MemoryBudget::MemoryBudget(int64_t bytes)
+    : size_(bytes), held_(std::make_shared<std::atomic<int64_t>>(0)) {}
+
+Result<MemoryBudget::Hold> MemoryBudget::take(int64_t bytes) {
+  int64_t held = held_->load(std::memory_order_relaxed);
+  do {
+    if (bytes > size_ - held) return used_up(bytes, held, size_);
+  } while (!held_->compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
+  return Hold(held_, bytes);
+}
+
+Status MemoryBudget::grow(Hold& hold, int64_t bytes) {
+  if (bytes <= hold.bytes_) return {};
+  Result<Hold> more = take(bytes - hold.bytes_);
+  if (!more.ok()) return more.status();
+  more->bytes_ += std::exchange(hold.bytes_, 0);
+  hold = std::move(*more);
+  return {};
+}
+
+}  // namespace runnel

@@ -1,0 +1,40 @@
+#include "server/process/memory_bound.h"
+
+#include <unistd.h>
+
+#include <fstream>
+
+namespace runnel {
+namespace {
+
+// Measured, rounded up (tests/end_to_end/bounds_test.py).
+constexpr int64_t kConnectionBytes = 32 << 10;
+constexpr int64_t kStreamBytes = 13 << 10;
+// A session beside its state and its record: its entry in the table, names.
+constexpr int64_t kSessionBytes = 1 << 10;
+// The library holds more than its budget for a moment, while it ends calls for it.
+constexpr int64_t kNetworkFactor = 2;
+
+int64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size = 0;
+  int64_t resident = 0;
+  in >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace
+
+MemoryBound memory_bound(const ServerConfig& config) {
+  const int64_t streams = config.limit(limits::kStreamsPerConnection);
+  const int64_t sessions =
+      config.limit(limits::kSessions) * static_cast<int64_t>(config.models.size());
+  return {.start = resident_bytes(),
+          .connections =
+              config.limit(limits::kConnections) * (kConnectionBytes + streams * kStreamBytes),
+          .network = config.limit(limits::kNetworkBytes) * kNetworkFactor,
+          .calls = config.limit(limits::kCallBytes),
+          .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes)};
+}
+
+}  // namespace runnel

@@ -1,0 +1,25 @@
+// The most memory that a serving process may come to use: what it has once its models are loaded,
+// and every budget. docs/security.md names what is beyond.
+#pragma once
+
+#include <cstdint>
+
+#include "config/server_config.h"
+
+namespace runnel {
+
+// In bytes.
+struct MemoryBound {
+  int64_t start = 0;        // resident now: program, weights, states, workspace
+  int64_t connections = 0;  // what connections and streams cost before their first message
+  int64_t network = 0;      // messages on their way
+  int64_t calls = 0;        // requests, answers, streams
+  int64_t records = 0;      // what sessions keep beside their states
+
+  int64_t total() const { return start + connections + network + calls + records; }
+};
+
+// Of this process, which has just loaded the models of `config`.
+MemoryBound memory_bound(const ServerConfig& config);
+
+}  // namespace runnel

@@ -1,0 +1,189 @@
+"""A server process, and clients that misbehave on plain sockets: no library sends what they send."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
+MIB = 1 << 20
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 4, 6, 7, 8, 9
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+INITIAL_WINDOW = 4  # a setting
+FRAME = 16384  # bytes of a frame, at most
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def field(name: bytes, value: bytes) -> bytes:
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def headers(method: str) -> bytes:
+    """The headers of a call of "Service/Method"."""
+    pairs = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": b"/runnel.v1." + method.encode(),
+        b":authority": b"x",
+        b"content-type": b"application/grpc",
+        b"te": b"trailers",
+    }
+    return b"".join(field(*pair) for pair in pairs.items())
+
+
+def message(body: bytes) -> bytes:
+    """A message as gRPC frames it."""
+    return struct.pack(">BI", 0, len(body)) + body
+
+
+class Server:
+    """`runnel serve` of a bundle with flags, on a free port."""
+
+    def __init__(self, *flags: str, bundle: str = "zoo/mnist-small") -> None:
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by stop()
+        command = [RUNNEL, "serve", str(ROOT / bundle), "--address", "127.0.0.1:0", *flags]
+        self.process = subprocess.Popen(command, stderr=self.log)
+        self.port = 0
+        deadline = time.monotonic() + 60
+        while self.port == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            ready = re.search(r"ready.*address=127\.0\.0\.1:(\d+)", self.logged())
+            self.port = int(ready.group(1)) if ready else 0
+
+    def logged(self) -> str:
+        self.log.seek(0)
+        return self.log.read()
+
+    def memory(self, name: str = "VmRSS") -> int:
+        """Bytes that are resident; with VmHWM the most that ever were."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        found = re.search(rf"{name}:\s+(\d+)", status)
+        return int(found.group(1)) * 1024 if found else 0
+
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def serves(self) -> bool:
+        command = [RUNNEL, "health", "--server", f"127.0.0.1:{self.port}", "--timeout", "20"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def stop(self) -> int:
+        self.process.terminate()
+        code = self.process.wait(60)
+        self.log.close()
+        return code
+
+
+@dataclasses.dataclass
+class Stream:
+    body: bytes
+    ends: bool  # after the body
+    window: int  # bytes that the server takes
+    sent: int = 0
+
+
+class Client:
+    """A connection that grants the server `window` bytes for each answer, and no more ever."""
+
+    def __init__(self, port: int, window: int = 65535, source: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
+        self.streams: dict[int, Stream] = {}
+        self.initial, self.window = 65535, 65535
+        self.received, self.is_open, self.goes_away = b"", True, False
+        self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window)))
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def begin(self, method: str, body: bytes, ends: bool = True) -> None:
+        """Begins a call; push() sends its body."""
+        stream = 2 * len(self.streams) + 1
+        self.streams[stream] = Stream(body, ends, self.initial)
+        self.send(frame(HEADERS, END_HEADERS, stream, headers(method)))
+
+    def send(self, data: bytes) -> None:
+        try:
+            self.socket.settimeout(2)
+            self.socket.sendall(data)
+        except OSError:
+            self.is_open = False
+
+    def listen(self, seconds: float = 0.001) -> None:
+        """Takes what the server has sent."""
+        try:
+            self.socket.settimeout(seconds)
+            data = self.socket.recv(65536)
+            self.is_open = self.is_open and data != b""
+            self.received += data
+        except TimeoutError:
+            return
+        except OSError:
+            self.is_open = False
+        while len(self.received) >= 9:
+            length = int.from_bytes(self.received[:3], "big")
+            if len(self.received) < 9 + length:
+                return
+            kind, flags = self.received[3], self.received[4]
+            stream = int.from_bytes(self.received[5:9], "big")
+            payload, self.received = self.received[9 : 9 + length], self.received[9 + length :]
+            self.heard(kind, flags, stream, payload)
+
+    def heard(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == WINDOW and stream == 0:
+            self.window += int.from_bytes(payload, "big")
+        elif kind == WINDOW and stream in self.streams:
+            self.streams[stream].window += int.from_bytes(payload, "big")
+        elif kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(payload), 6):
+                name, value = struct.unpack(">HI", payload[at : at + 6])
+                if name == INITIAL_WINDOW:
+                    for each in self.streams.values():
+                        each.window += value - self.initial
+                    self.initial = value
+            self.send(frame(SETTINGS, ACK, 0, b""))
+        elif kind == PING and not flags & ACK:
+            self.send(frame(PING, ACK, 0, payload))
+        elif kind == GOAWAY:
+            self.goes_away = True
+
+    def push(self) -> bool:
+        """Sends what the server takes; False when it takes nothing more."""
+        moved = False
+        for number, stream in self.streams.items():
+            most = min(FRAME, len(stream.body) - stream.sent, stream.window, self.window)
+            if not self.is_open or most <= 0:
+                continue
+            last = stream.ends and stream.sent + most == len(stream.body)
+            body = stream.body[stream.sent : stream.sent + most]
+            self.send(frame(DATA, END_STREAM if last else 0, number, body))
+            stream.sent += most
+            stream.window -= most
+            self.window -= most
+            moved = True
+        return moved
+
+    def sent(self) -> int:
+        return sum(stream.sent for stream in self.streams.values())
+
+
+def push_all(clients: list[Client], seconds: float) -> None:
+    """Sends until no server takes anything for a while."""
+    deadline = time.monotonic() + seconds
+    quiet = 0
+    while quiet < 20 and time.monotonic() < deadline:
+        for client in clients:
+            client.listen()
+        quiet = 0 if sum(client.push() for client in clients) > 0 else quiet + 1
