@@ -90,6 +90,16 @@ std::vector<Field> make_fields() {
       "insecure_public", "--insecure-public",
       [](ServerConfig& config) { return &config.insecure_public; },
       "listen beyond this machine even where no key is asked for, or keys come in the clear"));
+  fields.push_back(file_field(
+      "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
+      "PEM file of the server's certificate and what it was signed with; with it all is TLS"));
+  fields.push_back(file_field(
+      "tls.key", "--tls-key", [](ServerConfig& config) { return &config.tls_key; },
+      "PEM file of that certificate's private key"));
+  fields.push_back(file_field(
+      "tls.client_ca", "--tls-client-ca",
+      [](ServerConfig& config) { return &config.tls_client_ca; },
+      "PEM file of authorities; with it, clients without a certificate of theirs are refused"));
   fields.push_back(choice_field(
       "backend", "--backend", [](ServerConfig& config) { return &config.backend; },
       {"auto", "cpu", "cuda"}, "where the models run"));

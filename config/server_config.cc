@@ -160,6 +160,21 @@ Status check_address(const std::string& address) {
                           "[::]:50051 or unix:PATH");
 }
 
+Status check_tls(const ServerConfig& config) {
+  if (config.tls_cert.empty() != config.tls_key.empty()) {
+    const bool key = config.tls_key.empty();
+    return invalid_argument(
+        std::string(key ? "tls.cert is set and tls.key" : "tls.key is set and tls.cert") +
+        " is not: a certificate and its key go together");
+  }
+  if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
+    return invalid_argument(
+        "tls.client_ca is set and tls.cert is not: certificates of clients need TLS; set tls.cert "
+        "and tls.key");
+  }
+  return {};
+}
+
 // What only a GPU does is not quietly done otherwise.
 Status check_for_cpu(const ServerConfig& config) {
   static const ServerConfig kDefaults;
@@ -288,6 +303,7 @@ Status check_config(const ServerConfig& config) {
   }
   if (Status s = check_stream_room(config); !s.ok()) return s;
   if (Status s = check_call_bytes(config); !s.ok()) return s;
+  if (Status s = check_tls(config); !s.ok()) return s;
   return check_address(config.address);
 }
 

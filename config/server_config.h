@@ -27,14 +27,15 @@ struct ServerConfig {
   std::string address;
   std::string keys;              // path of the file of keys; empty: nobody is asked for one
   bool insecure_public = false;  // listens beyond this machine without keys, or without TLS
-  std::string backend;           // "auto", "cpu", "cuda"
-  std::string isa;               // "auto", "portable", "avx2", "avx512", "avx512bf16"
-  int64_t threads = 0;           // of the CPU backend; 0: one per core
-  std::string precision;         // "auto", "fp32", "bf16"
-  std::string kernels;           // of the CUDA backend: "own", "cublas"
-  std::string state;             // likewise: "plain", "replay"
-  std::string prompts;           // likewise: "steps", "chunks"
-  std::string log_level;         // "debug", "info", "warn", "error"
+  std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none
+  std::string backend;                           // "auto", "cpu", "cuda"
+  std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
+  int64_t threads = 0;    // of the CPU backend; 0: one per core
+  std::string precision;  // "auto", "fp32", "bf16"
+  std::string kernels;    // of the CUDA backend: "own", "cublas"
+  std::string state;      // likewise: "plain", "replay"
+  std::string prompts;    // likewise: "steps", "chunks"
+  std::string log_level;  // "debug", "info", "warn", "error"
   bool log_json = false;
   std::vector<int64_t> limits;  // in the order of all_limits()
 

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "server/grpc/services.h"
+#include "server/grpc/tls_credentials.h"
 
 namespace runnel {
 namespace {
@@ -52,19 +53,25 @@ void set_serving(grpc::Server& server, bool serving) {
   for (const char* name : kServiceNames) health->SetServingStatus(name, serving);
 }
 
-// Other machines reach a server only where that is said by name: here nobody is asked for a key, or
-// the key would cross the network in the clear.
+// Other machines reach a server only over TLS and with a credential, unless that is said by name.
 Status check_reach(const ListenSockets& sockets, const ServerOptions& options) {
   if (sockets.on_loopback || options.insecure_public) return {};
-  const std::string fault = options.keys.empty()
-                                ? "callers are asked for no key: make some with 'runnel key new' "
-                                  "and set --keys, behind a proxy that ends TLS"
-                                : "keys would cross the network in the clear: put a proxy that "
-                                  "ends TLS in front";
+  const bool tls = !options.tls.certificate.empty();
+  std::string fault;
+  if (options.keys.empty() && options.tls.client_authorities.empty()) {
+    fault =
+        "anybody could call: make keys with 'runnel key new' and set --keys, or set "
+        "--tls-client-ca";
+  } else if (!tls) {
+    fault =
+        "keys would cross the network in the clear: set --tls-cert and --tls-key, or put a proxy "
+        "that ends TLS in front (docs/deploy.md) and listen on 127.0.0.1";
+  } else {
+    return {};
+  }
   return invalid_argument("address is " + sockets.address + ", which other machines reach, and " +
                           fault +
-                          " (docs/deploy.md), and listen on 127.0.0.1; or say --insecure-public if "
-                          "only those can reach it who may use it");
+                          "; or say --insecure-public if only those can reach it who may use it");
 }
 
 }  // namespace
@@ -81,7 +88,17 @@ Server::Server(ServerOptions options, const EventLog& log)
 
 Server::~Server() { drain(Duration(0)); }
 
+Status Server::load_credentials() {
+  credentials_ = grpc::InsecureServerCredentials();
+  if (options_.tls.certificate.empty()) return {};
+  certificate_ = std::make_unique<ServerCertificate>(options_.tls, log_);
+  if (Status s = certificate_->load(); !s.ok()) return s;
+  credentials_ = tls_credentials(*certificate_);
+  return {};
+}
+
 Status Server::start() {
+  if (Status s = load_credentials(); !s.ok()) return s;
   Result<ListenSockets> sockets = listen_on(options_.address);
   if (!sockets.ok()) return sockets.status();
   if (Status s = check_reach(*sockets, options_); !s.ok()) return s;
@@ -98,8 +115,7 @@ Status Server::start() {
   builder.SetResourceQuota(quota);
   for (const auto& service : services_) builder.RegisterService(service.get());
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      Type::FROM_FD, grpc::InsecureServerCredentials());
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_);
   server_ = builder.BuildAndStart();
   check(server_ != nullptr, "a server without a port starts");
   set_serving(*server_, false);
@@ -115,6 +131,7 @@ Status Server::start() {
 
 void Server::tend() {
   state_.callers.refresh(log_);
+  if (certificate_ != nullptr) certificate_->refresh();
   state_.calls.tend_all(std::chrono::steady_clock::now());
 }
 

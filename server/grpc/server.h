@@ -14,6 +14,7 @@
 #include "server/event_log.h"
 #include "server/listener.h"
 #include "server/served_models.h"
+#include "server/server_certificate.h"
 #include "server/server_state.h"
 
 namespace runnel {
@@ -22,6 +23,7 @@ struct ServerOptions {
   std::string address = "127.0.0.1:0";
   std::string keys;              // path of the file of keys; empty: nobody is asked for one
   bool insecure_public = false;  // may listen beyond this machine although anyone could call
+  TlsFiles tls;
   int64_t message_bytes = limits::kMessageBytes.default_value;
   int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
   int64_t connections = limits::kConnections.default_value;
@@ -46,7 +48,7 @@ class Server {
 
   // Listens, and answers UNAVAILABLE until ready(). FAILED_PRECONDITION when the address cannot be
   // had; INVALID_ARGUMENT when it lies open to others against the options; errors of
-  // read_key_file().
+  // read_key_file(); INVALID_ARGUMENT or NOT_FOUND when a file for TLS cannot be used.
   Status start();
   // Where clients find it: the address with the port that the system chose where it was 0.
   const std::string& address() const { return listener_->address(); }
@@ -63,8 +65,8 @@ class Server {
 
   // To be called about once a second: ends Score calls whose client has sent nothing for the stall
   // timeout, and cuts off calls whose reader has taken nothing for twice as long, and so has missed
-  // the ABORTED that ended them. Reads the keys again where their file has changed, and ends the
-  // calls of those that are gone.
+  // the ABORTED that ended them. Reads keys and certificates again where their files have changed,
+  // and ends the calls of keys that are gone.
   void tend();
 
   // What the device of a model has failed with, for good; OK while none has.
@@ -77,12 +79,15 @@ class Server {
   std::shared_ptr<grpc::Channel> in_process_channel();
 
  private:
+  Status load_credentials();
   bool wait_until_none(Duration at_most);
 
   const ServerOptions options_;
   const EventLog& log_;
   ServerState state_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<ServerCertificate> certificate_;  // null: no TLS
+  std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> server_;  // its calls use all of the above
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<Listener> listener_;  // first to go
