@@ -2,32 +2,20 @@
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <openssl/x509.h>
 
 #include <ctime>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
+#include "base/openssl.h"
 
 namespace runnel {
 namespace {
 
-constexpr int64_t kMaxPemBytes = 1 << 20;
+using openssl::Bio, openssl::Certificate, openssl::Context, openssl::Key;
 
-template <auto kFree>
-struct Free {
-  template <typename T>
-  void operator()(T* held) const {
-    kFree(held);
-  }
-};
-using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-using Context = std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>>;
+constexpr int64_t kMaxPemBytes = 1 << 20;
 
 // Without it, the library would ask at the terminal.
 int no_password(char*, int, int, void*) { return 0; }
@@ -107,9 +95,7 @@ Status check_strength(X509* certificate, const std::string& file) {
 std::string subject_of(const X509* certificate) {
   const Bio bio(BIO_new(BIO_s_mem()));
   X509_NAME_print_ex(bio.get(), X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253);
-  char* text = nullptr;
-  const auto size = BIO_get_mem_data(bio.get(), &text);
-  return {text, static_cast<size_t>(size)};
+  return openssl::written(bio);
 }
 
 }  // namespace

@@ -56,17 +56,16 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 
 }  // namespace
 
-Result<Stubs> connect_for(const std::string& address, int streams) {
+Result<Stubs> connect_for(const Access& access, int streams) {
   Stubs stubs;
   for (int open = 0; open < streams; open += kStreamsOfAConnection) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // it would be measured too
-    const auto channel =
-        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    const auto channel = open_channel(access, arguments);
     if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnect)) {
-      return Status(Code::kUnavailable,
-                    "no server answers at " + address + "; start it with 'runnel serve BUNDLE'");
+      return Status(Code::kUnavailable, "no server answers at " + access.address +
+                                            "; start it with 'runnel serve BUNDLE'");
     }
     stubs.push_back(v1::Inference::NewStub(channel));
   }

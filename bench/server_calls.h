@@ -16,7 +16,7 @@ namespace runnel {
 using Stubs = std::vector<std::unique_ptr<v1::Inference::Stub>>;
 
 // Connects so often that `streams` calls can be open at once. UNAVAILABLE when nobody answers.
-Result<Stubs> connect_for(const std::string& address, int streams);
+Result<Stubs> connect_for(const Access& access, int streams);
 
 // Runs fresh sequences of the model to their end, each call a stream. Gives seconds, from the first
 // call to the last value.

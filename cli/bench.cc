@@ -72,7 +72,7 @@ class Bench {
     if (!options_.bundle.empty()) {
       if (Status s = run_bundle(what); !s.ok()) return s;
     }
-    return options_.server.empty() ? Status() : run_server(what);
+    return options_.server.address.empty() ? Status() : run_server(what);
   }
 
   const OrderedJson& figures() const { return out_; }
@@ -155,7 +155,9 @@ class Bench {
       describe(info);
       if (info.sessions_free() < most) return too_few_sessions(info, most);
     }
-    const Result<Stubs> stubs = connect_for(options_.server, most);
+    const Result<Access> access = read_access(options_.server);
+    if (!access.ok()) return access.status();
+    const Result<Stubs> stubs = connect_for(*access, most);
     if (!stubs.ok()) return stubs.status();
     const RunWork run = [&](const Work& work, const OnValues& on_values) {
       return run_on_server(*stubs, *model, work, on_values);
@@ -237,7 +239,7 @@ class Bench {
 // The measurements asked for, or all that can be done without an hour's patience.
 Result<std::set<std::string>> choose(const BenchOptions& options) {
   std::set<std::string> chosen(options.what.begin(), options.what.end());
-  if (options.bundle.empty() && options.server.empty() &&
+  if (options.bundle.empty() && options.server.address.empty() &&
       chosen != std::set<std::string>{"limits"}) {
     return invalid_argument(
         "say what to measure: a bundle's directory, --server ADDRESS, or --what limits");
@@ -245,7 +247,7 @@ Result<std::set<std::string>> choose(const BenchOptions& options) {
   for (const auto& [name, needs, unasked] : kMeasurements) {
     const bool possible =
         needs == Needs::kNothing ||
-        (needs == Needs::kBundle ? !options.bundle.empty() : !options.server.empty());
+        (needs == Needs::kBundle ? !options.bundle.empty() : !options.server.address.empty());
     if (chosen.contains(name) && !possible) {
       return invalid_argument(
           "--what " + std::string(name) + " needs " +
@@ -307,8 +309,7 @@ void add_flags(CLI::App& command, BenchOptions& options) {
   std::vector<std::string> names;
   for (const Measurement& one : kMeasurements) names.emplace_back(one.name);
   command.add_option("bundle", options.bundle, "Directory of a bundle to measure in this process");
-  command.add_option("--server", options.server, "Address of a server to measure, host:port")
-      ->check(check_server);
+  add_server(command, options.server);
   add_model(command, options.model);
   command
       .add_option("--what", options.what,

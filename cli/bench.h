@@ -9,13 +9,15 @@
 
 #include "cli/console.h"
 #include "cli/serve.h"
+#include "client/access.h"
 #include "server/load_model.h"
 
 namespace runnel {
 
 struct BenchOptions {
-  std::string bundle;         // measured in this process; empty: only what needs none
-  std::string server, model;  // measured through gRPC; empty: not
+  std::string bundle;  // measured in this process; empty: only what needs none
+  Target server = {.address = ""};
+  std::string model;  // measured through gRPC; empty: not
   // Of "engine", "memory", "positions", "operations" (of the bundle), "streams", "samples" (of the
   // server), "limits" (of the machine). Empty: what the rest of the options allows.
   std::vector<std::string> what;

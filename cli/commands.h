@@ -13,7 +13,8 @@
 namespace runnel {
 
 struct GenerateOptions {
-  std::string server = kDefaultServer, model;
+  Target server;
+  std::string model;
   int count = 1;
   std::optional<uint64_t> seed;
   std::optional<float> temperature, top_p, min_p;
@@ -36,7 +37,8 @@ struct GenerateOptions {
 };
 
 struct ScoreOptions {
-  std::string server = kDefaultServer, model;
+  Target server;
+  std::string model;
   std::string file;   // "-": standard input
   bool text = false;  // the file is text, not numbers
   bool no_begin = false;
@@ -47,7 +49,8 @@ struct ScoreOptions {
 };
 
 struct SessionOptions {
-  std::string server = kDefaultServer, model;
+  Target server;
+  std::string model;
   std::vector<std::string> ids;  // to delete; none: list all
   bool json = false;
   double timeout = 10;
@@ -55,13 +58,13 @@ struct SessionOptions {
 
 struct InfoOptions {
   std::optional<std::string> bundle;  // else the server
-  std::string server = kDefaultServer;
+  Target server;
   bool json = false;
   double timeout = 10;
 };
 
 struct HealthOptions {
-  std::string server = kDefaultServer;
+  Target server;
   bool json = false;
   double timeout = 5;
   double wait = 0;  // seconds to wait until it serves

@@ -12,6 +12,7 @@ namespace runnel {
 namespace {
 
 constexpr double kLongestSeconds = 1e7;
+constexpr const char* kReaching = "Reaching the server";
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
   const std::string meant = nearest(word, known);
@@ -51,10 +52,35 @@ std::string unknown_word(const CLI::App& command) {
 
 }  // namespace
 
-void add_server(CLI::App& command, std::string& server) {
-  command.add_option("--server", server, "Address of the server, host:port")
+void add_server(CLI::App& command, Target& server) {
+  command.add_option("--server", server.address, "Address of the server, host:port")
       ->check(check_server)
       ->capture_default_str();
+  const auto word = [&](const char* flag, std::string& to, const char* variable, const char* what) {
+    command.add_option(flag, to, what)->envname(variable)->group(kReaching);
+  };
+  command
+      .add_flag("--tls", server.tls,
+                "Call by TLS; the server's certificate must be one that "
+                "this system trusts, or --tls-ca")
+      ->envname("RUNNEL_TLS")
+      ->group(kReaching);
+  word("--tls-ca", server.tls_ca, "RUNNEL_TLS_CA",
+       "PEM file of the authorities whose server to trust; turns TLS on, as those below");
+  word("--tls-cert", server.tls_cert, "RUNNEL_TLS_CERT",
+       "PEM file of this client's certificate, where the server asks for one");
+  word("--tls-key", server.tls_key, "RUNNEL_TLS_KEY", "PEM file of its private key");
+  word("--tls-name", server.tls_name, "RUNNEL_TLS_NAME",
+       "Name in the server's certificate, where it is not the host of --server");
+  word("--api-key-file", server.api_key_file, "RUNNEL_API_KEY_FILE",
+       "File of the key to call with");
+  word(
+      "--api-key", server.api_key, "RUNNEL_API_KEY",
+      "The key itself: all users of this machine can read it in ps; --api-key-file goes before it");
+  command
+      .add_flag("--plaintext-key", server.plaintext_key,
+                "Send the key without TLS, to another machine, too")
+      ->group(kReaching);
 }
 
 void add_model(CLI::App& command, std::string& model) {

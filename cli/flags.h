@@ -5,11 +5,13 @@
 #include <functional>
 #include <string>
 
+#include "client/access.h"
+
 namespace runnel {
 
-inline constexpr const char* kDefaultServer = "127.0.0.1:50051";
-
-void add_server(CLI::App& command, std::string& server);
+// --server and how it is reached: TLS, certificates, keys; from the environment where no flag says
+// it.
+void add_server(CLI::App& command, Target& server);
 void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
 // "Seconds " and `what`, above 0.

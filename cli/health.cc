@@ -47,14 +47,14 @@ int run_health(const HealthOptions& options, Console& console) {
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (options.json) {
     const OrderedJson out = {
-        {"server", options.server}, {"serving", answer.serving}, {"status", answer.status}};
+        {"server", options.server.address}, {"serving", answer.serving}, {"status", answer.status}};
     console.out << json_text(out) << std::endl;
   } else if (answer.serving) {
     console.out << answer.status << std::endl;
   }
   if (answer.serving) return kExitOk;
   if (options.json) return kExitFailed;
-  return fail(console, kExitFailed, options.server + " does not serve: " + answer.status);
+  return fail(console, kExitFailed, options.server.address + " does not serve: " + answer.status);
 }
 
 }  // namespace runnel

@@ -118,7 +118,7 @@ int info_of_server(const InfoOptions& options, Console& console) {
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!status.ok()) return fail(console, kExitFailed, call_error(status));
   if (options.json) {
-    OrderedJson out = {{"server", options.server}, {"models", OrderedJson::array()}};
+    OrderedJson out = {{"server", options.server.address}, {"models", OrderedJson::array()}};
     for (const v1::ModelInfo& model : models.models()) out["models"].push_back(model_json(model));
     console.out << json_text(out) << std::endl;
     return kExitOk;

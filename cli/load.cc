@@ -97,14 +97,15 @@ Result<Setup> set_up(const LoadOptions& options, const v1::ListModelsResponse& m
 
 // Connections of their own: calls on one connection share its window and its limit of streams.
 Result<Stubs> connect(const LoadOptions& options) {
+  const Result<Access> access = read_access(options.server);
+  if (!access.ok()) return access.status();
   Stubs stubs;
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < options.connections; ++i) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // it would be measured too
-    channels.push_back(
-        grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments));
+    channels.push_back(open_channel(*access, arguments));
     channels.back()->GetState(true);
     stubs.push_back(v1::Inference::NewStub(channels.back()));
   }
@@ -153,7 +154,7 @@ class Load {
     OrderedJson out = {
         {"model", setup_.model.name},
         {"numerics", setup_.model.numerics},
-        {"server", options_.server},
+        {"server", options_.server.address},
         {"machine", {{"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()}}},
         {"prompt", options_.prompt},
         {"values", options_.values},

@@ -11,7 +11,8 @@
 namespace runnel {
 
 struct LoadOptions {
-  std::string server = kDefaultServer, model;
+  Target server;
+  std::string model;
   // One of the three; a sweep finds the capacity first where it is not given.
   double rate = 0;  // calls per second
   bool find_capacity = false;

@@ -1,18 +1,12 @@
 #include "client/address.h"
 
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <memory>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "base/text.h"
 
@@ -47,44 +41,14 @@ bool is_port(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535;
 }
 
-// 0 when a connection was accepted, else the error's number; ETIMEDOUT after `at_most`.
-int try_connect(const addrinfo& target, std::chrono::milliseconds at_most) {
-  const int descriptor =
-      socket(target.ai_family, target.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return errno;
-  int error = connect(descriptor, target.ai_addr, target.ai_addrlen) == 0 ? 0 : errno;
-  if (error == EINPROGRESS) {
-    pollfd file = {.fd = descriptor, .events = POLLOUT, .revents = 0};
-    error = ETIMEDOUT;
-    socklen_t size = sizeof error;
-    if (poll(&file, 1, static_cast<int>(at_most.count())) == 1) {
-      getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
-    }
-  }
-  close(descriptor);
-  return error;
-}
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", seconds);
-  return text;
-}
-
-Status not_answering(const std::string& address, double seconds) {
-  return {Code::kDeadlineExceeded,
-          address + " accepts connections, but has not answered within " + seconds_text(seconds) +
-              "; see whether its process is stopped or overloaded, or give it more time with "
-              "--timeout"};
-}
-
 }  // namespace
 
 Status check_server_address(const std::string& address) {
   const std::string found = "the server's address is " + quote(address, 200);
   for (const std::string_view scheme : {"http://", "https://", "grpc://", "grpcs://"}) {
     if (address.starts_with(scheme)) {
-      return invalid_argument(found + "; leave out " + quote(scheme) + " and give host:port");
+      const char* tls = scheme.ends_with("s://") ? ", with --tls or --tls-ca FILE" : "";
+      return invalid_argument(found + "; leave out " + quote(scheme) + " and give host:port" + tls);
     }
   }
   if (has_grpc_scheme(address)) return {};
@@ -100,41 +64,19 @@ Status check_server_address(const std::string& address) {
   return {};
 }
 
-Status explain_silence(const std::string& address, bool refused,
-                       std::chrono::duration<double> after, std::chrono::milliseconds at_most) {
-  const std::string start_one =
-      "; start one with 'runnel serve BUNDLE', or name another with --server";
-  const Status nobody = {Code::kUnavailable, "no server answers at " + address + start_one};
+std::string host_of(const std::string& address) {
   const std::optional<HostPort> parts = has_grpc_scheme(address) ? std::nullopt : split(address);
-  if (!parts) return refused ? nobody : not_answering(address, after.count());
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(parts->host.c_str(), parts->port.c_str(), &hints, &found);
-      error != 0) {
-    return {Code::kUnavailable, "the host " + quote(parts->host, 200) + " cannot be found (" +
-                                    gai_strerror(error) + "): check the name given to --server"};
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> targets(found, freeaddrinfo);
-  int error = 0;
-  for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
-    error = try_connect(*target, at_most);
-    if (error == 0) break;
-  }
-  if (error == ECONNREFUSED) return nobody;
-  if (error == ETIMEDOUT) {
-    return {Code::kDeadlineExceeded,
-            "no connection to " + address + " within " + seconds_text(after.count()) +
-                "; is the address right, and does a firewall let it pass?"};
-  }
-  if (error != 0) {
-    return {Code::kUnavailable, "no connection to " + address + ": " +
-                                    std::generic_category().message(error) + start_one};
-  }
-  if (!refused) return not_answering(address, after.count());
-  return {Code::kUnavailable, "something listens at " + address +
-                                  ", but it does not speak gRPC without TLS; is that the port of "
-                                  "'runnel serve'?"};
+  return parts ? parts->host : "";
+}
+
+bool is_loopback(const std::string& address) {
+  if (address.starts_with("unix:") || address.starts_with("unix-abstract:")) return true;
+  const std::string host = host_of(address);
+  in_addr four{};
+  in6_addr six{};
+  if (inet_pton(AF_INET, host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, host.c_str(), &six) == 1) return IN6_IS_ADDR_LOOPBACK(&six);
+  return host == "localhost";
 }
 
 }  // namespace runnel

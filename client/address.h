@@ -1,7 +1,6 @@
-// The address of a server: its form, and what answers there when a connection fails.
+// The address of a server, as people write it.
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include "base/status.h"
@@ -12,11 +11,10 @@ namespace runnel {
 // "dns:///name:port"). INVALID_ARGUMENT says what is wrong and shows the right form.
 Status check_server_address(const std::string& address);
 
-// Why no call reaches `address`: opens one plain connection, for no longer than `at_most`, and says
-// on one line what it found and what to do. UNAVAILABLE when nothing listens, the host is unknown,
-// or another protocol answers; DEADLINE_EXCEEDED when the peer has not answered `after` seconds.
-// `refused`: gRPC has given up by itself, before its time was over.
-Status explain_silence(const std::string& address, bool refused,
-                       std::chrono::duration<double> after, std::chrono::milliseconds at_most);
+// The host in "host:port", without brackets; "" where the address has a scheme of gRPC's.
+std::string host_of(const std::string& address);
+
+// True for an address that only this machine has: "localhost", 127.0.0.0/8, ::1, "unix:PATH".
+bool is_loopback(const std::string& address);
 
 }  // namespace runnel

@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "client/address.h"
+#include "client/silence.h"
 
 namespace runnel {
 namespace {
@@ -23,12 +24,7 @@ constexpr int64_t kScoreChunk = 4096;  // values of one message
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr const char* kPushback = "grpc-retry-pushback-ms";
 
-bool is_loopback(std::string_view address) {
-  return address.starts_with("127.") || address.starts_with("localhost") ||
-         address.starts_with("[::1]");
-}
-
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+grpc::ChannelArguments arguments_for(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // One client that waits for one server may ask often.
@@ -36,7 +32,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   // A machine's own server is never behind a proxy.
   if (is_loopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return arguments;
 }
 
 grpc::Status to_grpc(const Status& status) {
@@ -120,8 +116,7 @@ class Client::Call {
   grpc::ClientContext context_;
 };
 
-Client::Client(std::string address, Seconds timeout)
-    : address_(std::move(address)), timeout_(timeout) {}
+Client::Client(Target target, Seconds timeout) : target_(std::move(target)), timeout_(timeout) {}
 
 Client::~Client() = default;
 
@@ -130,14 +125,21 @@ system_clock::time_point Client::deadline(Seconds at_most) const {
          std::chrono::duration_cast<system_clock::duration>(std::min(at_most, timeout_));
 }
 
+Status Client::open() {
+  Result<Access> access = read_access(target_);
+  if (!access.ok()) return access.status();
+  access_ = std::move(*access);
+  channel_ = open_channel(access_, arguments_for(access_.address));
+  inference_ = v1::Inference::NewStub(channel_);
+  models_ = v1::Models::NewStub(channel_);
+  sessions_ = v1::Sessions::NewStub(channel_);
+  health_ = grpc::health::v1::Health::NewStub(channel_);
+  return {};
+}
+
 grpc::Status Client::connect(Seconds at_most) {
-  if (Status form = check_server_address(address_); !form.ok()) return to_grpc(form);
   if (!channel_) {
-    channel_ = make_channel(address_);
-    inference_ = v1::Inference::NewStub(channel_);
-    models_ = v1::Models::NewStub(channel_);
-    sessions_ = v1::Sessions::NewStub(channel_);
-    health_ = grpc::health::v1::Health::NewStub(channel_);
+    if (Status opened = open(); !opened.ok()) return to_grpc(opened);
   }
   const system_clock::time_point until = deadline(at_most);
   grpc_connectivity_state state = channel_->GetState(true);
@@ -152,7 +154,7 @@ grpc::Status Client::connect(Seconds at_most) {
   }
   if (state == GRPC_CHANNEL_READY) return grpc::Status::OK;
   const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
-  return to_grpc(explain_silence(address_, refused, std::min(at_most, timeout_), kProbe));
+  return to_grpc(explain_silence(access_, refused, std::min(at_most, timeout_), kProbe));
 }
 
 grpc::Status Client::list_models(v1::ListModelsResponse& models) {

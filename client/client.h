@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "client/access.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
@@ -40,15 +41,13 @@ struct Scored {
 class Client {
  public:
   // Nothing is connected yet, and no thread runs. `timeout` bounds each Generate and Score call.
-  Client(std::string address, Seconds timeout);
+  Client(Target target, Seconds timeout);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  const std::string& address() const { return address_; }
-
   // Waits until the server is reached, no longer than `at_most`. Errors say what to do:
-  // - INVALID_ARGUMENT for an address of a wrong form;
+  // - INVALID_ARGUMENT and NOT_FOUND for an address, a file or a key that cannot be used;
   // - UNAVAILABLE as soon as it is known that no server of gRPC answers;
   // - DEADLINE_EXCEEDED when the peer has not answered in time.
   grpc::Status connect(Seconds at_most);
@@ -77,10 +76,12 @@ class Client {
   grpc::Status score_once(const std::string& model, const Sequence& sequence,
                           std::chrono::system_clock::time_point until, Scored& scored,
                           std::chrono::milliseconds& pushback);
+  Status open();                                   // makes the channel and the stubs
   bool pause(std::chrono::milliseconds duration);  // false: cancelled
 
-  const std::string address_;
+  const Target target_;
   const Seconds timeout_;
+  Access access_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Models::Stub> models_;

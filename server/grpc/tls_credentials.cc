@@ -43,9 +43,11 @@ class TlsCredentials final : public grpc::ServerCredentials {
     if (current == credentials.given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {.private_key = current->identity.key.c_str(),
                                              .cert_chain = current->identity.certificate.c_str()};
-    const char* authorities =
-        credentials.certificate_.asks_clients() ? current->client_authorities.c_str() : nullptr;
-    *config = grpc_ssl_server_certificate_config_create(authorities, &pair, 1);
+    // The library wants authorities here even where it asks no client for a certificate.
+    const std::string& authorities = credentials.certificate_.asks_clients()
+                                         ? current->client_authorities
+                                         : current->identity.certificate;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     credentials.given_ = std::move(current);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }

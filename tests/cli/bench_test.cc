@@ -157,7 +157,7 @@ TEST_F(BenchTest, PositionsNeedAModelWithoutAnEnd) {
 
 TEST_F(BenchTest, MeasuresAServer) {
   const TestServer server(served_bundle(small_image_spec(), 5));
-  options_.server = server.server.address();
+  options_.server.address = server.server.address();
   const OrderedJson throughput = figures()["throughput"];
   ASSERT_EQ(throughput.size(), 4);
   expect_throughput(throughput[0], "streams", 1, 19);
@@ -170,7 +170,7 @@ TEST_F(BenchTest, GivesAValueToAModelWithoutOneOfItsOwn) {
   Spec spec = small_image_spec();
   spec.begin.reset();
   const TestServer server(served_bundle(spec, 5));
-  options_.server = server.server.address();
+  options_.server.address = server.server.address();
   options_.what = {"samples"};
   options_.batches = {2};
   expect_throughput(figures()["throughput"][0], "samples", 2, 19);
@@ -178,7 +178,7 @@ TEST_F(BenchTest, GivesAValueToAModelWithoutOneOfItsOwn) {
 
 TEST_F(BenchTest, AServerWithoutRoomIsToldHowToGetIt) {
   const TestServer server(served_bundle(small_image_spec(), 5));
-  options_.server = server.server.address();
+  options_.server.address = server.server.address();
   options_.batches = {9};
   EXPECT_EQ(run(), kExitFailed);
   EXPECT_THAT(captured_.err(), HasSubstr("has 8 free sessions"));

@@ -22,13 +22,13 @@ class CommandsTest : public testing::Test {
  protected:
   int health() {
     HealthOptions options;
-    options.server = server_.address();
+    options.server.address = server_.address();
     return run_health(options, captured_.console());
   }
   int info(const InfoOptions& options) { return run_info(options, captured_.console()); }
   InfoOptions of_server() const {
     InfoOptions options;
-    options.server = server_.address();
+    options.server.address = server_.address();
     return options;
   }
   // Runs a command line as the program does; what it prints goes to the test's own output.
@@ -70,7 +70,7 @@ TEST_F(CommandsTest, HealthWaitsUntilItServes) {
     server_.set_serving(true);
   });
   HealthOptions options;
-  options.server = server_.address();
+  options.server.address = server_.address();
   options.wait = 60;
   EXPECT_EQ(run_health(options, captured_.console()), kExitOk);
   later.join();
@@ -78,7 +78,7 @@ TEST_F(CommandsTest, HealthWaitsUntilItServes) {
 
 TEST_F(CommandsTest, HealthPrintsJson) {
   HealthOptions options;
-  options.server = server_.address();
+  options.server.address = server_.address();
   options.json = true;
   EXPECT_EQ(run_health(options, captured_.console()), kExitOk);
   const auto json = nlohmann::json::parse(captured_.out());
@@ -89,15 +89,15 @@ TEST_F(CommandsTest, HealthPrintsJson) {
 TEST_F(CommandsTest, AMissingServerIsNamedAtOnce) {
   const std::string nobody = "127.0.0.1:1";
   HealthOptions health;
-  health.server = nobody;
+  health.server.address = nobody;
   health.timeout = 60;
   InfoOptions info;
-  info.server = nobody;
+  info.server.address = nobody;
   info.timeout = 60;
   GenerateOptions generate;
-  generate.server = nobody;
+  generate.server.address = nobody;
   ScoreOptions score;
-  score.server = nobody;
+  score.server.address = nobody;
   const Clock clock;
   const TimePoint start = clock.now();
   EXPECT_EQ(run_health(health, captured_.console()), kExitFailed);
@@ -137,7 +137,7 @@ TEST_F(CommandsTest, InfoOfABundleNeedsNoServer) {
   const Spec spec = small_image_spec();
   write_bundle(folder_.path(""), spec, random_tensors(spec, 1));
   InfoOptions options;
-  options.server = "127.0.0.1:1";
+  options.server.address = "127.0.0.1:1";
   options.bundle = folder_.path("");
   EXPECT_EQ(info(options), kExitOk) << captured_.err();
   EXPECT_THAT(captured_.out(), AllOf(HasSubstr("images of 5 x 4, grey"), HasSubstr("2 layers"),
@@ -257,7 +257,7 @@ TEST_F(CommandsTest, TheCommandLineChecksTheFormOfAnAddress) {
 TEST_F(CommandsTest, ListsAndDeletesSessions) {
   server_.sessions = {"first", "second", "third"};
   SessionOptions options;
-  options.server = server_.address();
+  options.server.address = server_.address();
   options.model = "text";
   ASSERT_EQ(run_session(options, captured_.console()), kExitOk) << captured_.err();
   EXPECT_THAT(captured_.out(),
@@ -272,7 +272,7 @@ TEST_F(CommandsTest, ListsAndDeletesSessions) {
 TEST_F(CommandsTest, ListsSessionsAsJson) {
   server_.sessions = {"one"};
   SessionOptions options;
-  options.server = server_.address();
+  options.server.address = server_.address();
   options.json = true;
   EXPECT_EQ(run_session(options, captured_.console()), kExitUsage) << "two models, none named";
   options.model = "text";

@@ -27,7 +27,7 @@ constexpr ImageShape kShape{.height = 4, .width = 3, .channels = 1};
 class GenerateTest : public testing::Test {
  protected:
   GenerateTest() {
-    options_.server = server_.address();
+    options_.server.address = server_.address();
     options_.model = "small";
     options_.out = folder_.path("sheet.png");
   }

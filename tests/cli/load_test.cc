@@ -45,7 +45,7 @@ std::set<std::string> as_bytes(const std::vector<v1::GenerateRequest>& requests)
 class LoadTest : public testing::Test {
  protected:
   LoadTest() {
-    options_.server = server_.address();
+    options_.server.address = server_.address();
     options_.rate = 150;
     options_.duration = 1;
     options_.warm_up = 0.1;
@@ -286,7 +286,7 @@ TEST_F(LoadTest, FlagsThatCannotBeUsedAreToldBeforeAnyCall) {
 }
 
 TEST_F(LoadTest, AMissingServerIsNamed) {
-  options_.server = "127.0.0.1:1";
+  options_.server.address = "127.0.0.1:1";
   EXPECT_EQ(run(), kExitFailed);
   EXPECT_THAT(captured_.err(), HasSubstr("no server answers at 127.0.0.1:1"));
 }

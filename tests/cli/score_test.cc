@@ -19,7 +19,7 @@ using testing::HasSubstr;
 class ScoreTest : public testing::Test {
  protected:
   ScoreTest() {
-    options_.server = server_.address();
+    options_.server.address = server_.address();
     options_.model = "small";
     std::vector<uint8_t> content(40 * 12, 1);
     for (int i = 0; i < 40; ++i) {

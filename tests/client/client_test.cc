@@ -10,7 +10,7 @@
 #include <atomic>
 #include <thread>
 
-#include "client/address.h"
+#include "client/silence.h"
 
 namespace runnel {
 namespace {
@@ -56,7 +56,7 @@ class Listener {
 };
 
 TEST(Connecting, NamesAServerThatIsNotThere) {
-  Client client("127.0.0.1:1", Seconds(60));
+  Client client({.address = "127.0.0.1:1"}, Seconds(60));
   const grpc::Status status = client.connect(Seconds(60));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(),
@@ -65,7 +65,7 @@ TEST(Connecting, NamesAServerThatIsNotThere) {
 
 TEST(Connecting, NamesAServerThatDoesNotAnswer) {
   const Listener silent("");  // the kernel accepts for it, as for a process that is stopped
-  Client client(silent.address(), Seconds(0.2));
+  Client client({.address = silent.address()}, Seconds(0.2));
   const grpc::Status status = client.connect(Seconds(10));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(status.error_message(), HasSubstr("accepts connections, but has not answered within "
@@ -74,16 +74,16 @@ TEST(Connecting, NamesAServerThatDoesNotAnswer) {
 
 TEST(Connecting, NamesAServerOfAnotherProtocol) {
   const Listener other("SSH-2.0-OpenSSH_9.2\r\n");
-  Client client(other.address(), Seconds(60));
+  Client client({.address = other.address()}, Seconds(60));
   const grpc::Status status = client.connect(Seconds(60));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("something listens at " + other.address() +
-                                                ", but it does not speak gRPC without TLS"));
+                                                ", but it does not speak gRPC; is that"));
 }
 
 TEST(Connecting, NamesAHostThatIsNotKnown) {
-  const Status status =
-      explain_silence("no-such-host.invalid:1", true, Seconds(1), std::chrono::milliseconds(100));
+  const Status status = explain_silence({.address = "no-such-host.invalid:1"}, true, Seconds(1),
+                                        std::chrono::milliseconds(100));
   EXPECT_THAT(status.message(), HasSubstr("the host 'no-such-host.invalid' cannot be found"));
 }
 
@@ -96,7 +96,7 @@ TEST(CallErrors, SayWhatToDo) {
 }
 
 TEST(Connecting, RefusesAnAddressOfAWrongForm) {
-  Client client("http://127.0.0.1:50051", Seconds(1));
+  Client client({.address = "http://127.0.0.1:50051"}, Seconds(1));
   const grpc::Status status = client.connect(Seconds(1));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("leave out 'http://'"));

@@ -1,0 +1,143 @@
+#include "client/access.h"
+
+#include <grpcpp/support/client_interceptor.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "client/address.h"
+
+namespace runnel {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+
+constexpr int64_t kMaxKeyBytes = 4096;
+// Where systems keep the authorities that they trust: Debian and Alpine, Fedora, SUSE, others.
+constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                              "/etc/pki/tls/certs/ca-bundle.crt",
+                                              "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+
+// Puts the key on a call.
+class KeyBearer final : public grpc::experimental::Interceptor {
+ public:
+  explicit KeyBearer(const std::string& bearer) : bearer_(bearer) {}
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->emplace("authorization", bearer_);
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string& bearer_;
+};
+
+class KeyBearerFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit KeyBearerFactory(const std::string& key) : bearer_("Bearer " + key) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(
+      grpc::experimental::ClientRpcInfo*) override {
+    return new KeyBearer(bearer_);  // the library's own from here
+  }
+
+ private:
+  const std::string bearer_;
+};
+
+Status read_authorities_of(const Target& target, Access& access) {
+  if (!target.tls_ca.empty()) {
+    access.authorities_file = target.tls_ca;
+  } else {
+    const auto* found = std::ranges::find_if(
+        kSystemAuthorities, [](const char* file) { return RegularFile::open(file).ok(); });
+    if (found == std::end(kSystemAuthorities)) {
+      return not_found(std::string("this system has no list of authorities (") +
+                       kSystemAuthorities[0] + "); give those to trust with --tls-ca FILE");
+    }
+    access.authorities_file = *found;
+  }
+  Result<std::string> pem = read_authorities(access.authorities_file);
+  if (!pem.ok()) return pem.status();
+  access.authorities = std::move(*pem);
+  return {};
+}
+
+Status read_tls(const Target& target, Access& access) {
+  if (target.tls_cert.empty() != target.tls_key.empty()) {
+    return invalid_argument("--tls-cert and --tls-key go together: give both, or none");
+  }
+  if (Status s = read_authorities_of(target, access); !s.ok()) return s;
+  access.name = target.tls_name.empty() ? host_of(target.address) : target.tls_name;
+  if (target.tls_cert.empty()) return {};
+  Result<Identity> identity =
+      read_identity(target.tls_cert, target.tls_key, std::chrono::system_clock::now());
+  if (!identity.ok()) return identity.status();
+  access.identity = std::move(*identity);
+  access.certificate_file = target.tls_cert;
+  access.key_file = target.tls_key;
+  return {};
+}
+
+Result<std::string> read_key(const Target& target) {
+  if (target.api_key_file.empty()) return target.api_key;
+  Result<std::string> key = read_file(target.api_key_file, kMaxKeyBytes);
+  if (!key.ok()) return key;
+  const size_t end = key->find_last_not_of(" \t\r\n");
+  key->resize(end == std::string::npos ? 0 : end + 1);
+  if (key->empty()) return invalid_argument(target.api_key_file + " has no key in it");
+  return key;
+}
+
+// Says nothing of the key itself.
+Status check_key(const std::string& key, const Target& target, bool tls) {
+  const bool plain = std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
+  if (!plain || static_cast<int64_t>(key.size()) > kMaxKeyBytes) {
+    return invalid_argument("the key is not one: it must be letters, digits and signs of ASCII, " +
+                            std::to_string(kMaxKeyBytes) + " at most");
+  }
+  if (key.empty() || tls || target.plaintext_key || is_loopback(target.address)) return {};
+  return invalid_argument(
+      "the key would go to " + quote(target.address, 200) +
+      " in the clear, for anyone on the way to read; use TLS (--tls, or --tls-ca FILE), or "
+      "--plaintext-key where nobody else can listen");
+}
+
+}  // namespace
+
+Result<Access> read_access(const Target& target) {
+  if (Status form = check_server_address(target.address); !form.ok()) return form;
+  Access access;
+  access.address = target.address;
+  access.tls = target.tls || !target.tls_ca.empty() || !target.tls_cert.empty() ||
+               !target.tls_key.empty() || !target.tls_name.empty();
+  if (access.tls) {
+    if (Status s = read_tls(target, access); !s.ok()) return s;
+  }
+  Result<std::string> key = read_key(target);
+  if (!key.ok()) return key.status();
+  if (Status s = check_key(*key, target, access.tls); !s.ok()) return s;
+  access.key = std::move(*key);
+  return access;
+}
+
+std::shared_ptr<grpc::Channel> open_channel(const Access& access,
+                                            grpc::ChannelArguments arguments) {
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (access.tls) {
+    credentials = grpc::SslCredentials({.pem_root_certs = access.authorities,
+                                        .pem_private_key = access.identity.key,
+                                        .pem_cert_chain = access.identity.certificate});
+    if (!access.name.empty()) arguments.SetSslTargetNameOverride(access.name);
+  }
+  if (access.key.empty()) return grpc::CreateCustomChannel(access.address, credentials, arguments);
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> bearers;
+  bearers.push_back(std::make_unique<KeyBearerFactory>(access.key));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(access.address, credentials,
+                                                                 arguments, std::move(bearers));
+}
+
+}  // namespace runnel

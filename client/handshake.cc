@@ -1,0 +1,138 @@
+#include "client/handshake.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <array>
+
+#include "base/openssl.h"
+#include "base/text.h"
+
+namespace runnel {
+namespace {
+
+using openssl::Bio, openssl::Connection, openssl::Context;
+
+constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // as ALPN writes it
+constexpr int kAlerts = SSL_AD_REASON_OFFSET;                   // reasons from here: the peer's own
+
+Context make_context() {
+  Context context(SSL_CTX_new(TLS_client_method()));
+  SSL_CTX_set_alpn_protos(context.get(), kHttp2.data(), kHttp2.size());
+  return context;
+}
+
+// read_access() has read the same files and found them good.
+void trust(const Access& access, SSL_CTX* context) {
+  SSL_CTX_load_verify_file(context, access.authorities_file.c_str());
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  if (access.certificate_file.empty()) return;
+  SSL_CTX_use_certificate_chain_file(context, access.certificate_file.c_str());
+  SSL_CTX_use_PrivateKey_file(context, access.key_file.c_str(), SSL_FILETYPE_PEM);
+}
+
+Connection connection_on(int socket, SSL_CTX* context) {
+  Connection connection(SSL_new(context));
+  SSL_set_fd(connection.get(), socket);
+  ERR_clear_error();
+  return connection;
+}
+
+// "DNS:localhost, IP Address:127.0.0.1".
+std::string names_of(SSL* connection) {
+  const X509* certificate = SSL_get0_peer_certificate(connection);
+  if (certificate == nullptr) return "none";
+  const int at = X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1);
+  if (at < 0) return "none";
+  const Bio bio(BIO_new(BIO_s_mem()));
+  X509V3_EXT_print(bio.get(), X509_get_ext(certificate, at), 0, 0);
+  return printable(openssl::written(bio), 200);
+}
+
+std::string explain_certificate(SSL* connection, const Access& access) {
+  const long result = SSL_get_verify_result(connection);
+  const std::string reason = X509_verify_cert_error_string(result);
+  switch (result) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+      return "its certificate is not for " + quote(access.name, 200) +
+             ", and has these names: " + names_of(connection) +
+             "; call it by one of them, or say with --tls-name which one it has";
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return "its certificate cannot be used now: " + reason +
+             "; it needs a new one, or a clock is wrong";
+    default:
+      return "its certificate is not signed by an authority in " + access.authorities_file + ": " +
+             reason + "; give the right one with --tls-ca FILE";
+  }
+}
+
+// After a handshake that did not succeed, or a connection that the server closed after it. `asked`:
+// the server wanted a certificate of the client. (A server of gRPC's closes without a word.)
+std::string explain_error(const Access& access, bool asked) {
+  const unsigned long error = ERR_peek_last_error();
+  const int reason = ERR_GET_REASON(error);
+  if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST) {
+    return "it does not speak TLS; leave out --tls and what belongs to it, or call the port that "
+           "does";
+  }
+  if (asked && access.certificate_file.empty()) {
+    return "it wants a certificate of its clients; give one with --tls-cert and --tls-key";
+  }
+  if (asked) {
+    return "it does not take the certificate in " + access.certificate_file + " (" +
+           access.identity.subject +
+           "); is it signed by an authority of the server's --tls-client-ca?";
+  }
+  const char* words = ERR_reason_error_string(error);
+  return std::string("the TLS handshake failed: ") +
+         (words == nullptr ? "the connection was closed" : words);
+}
+
+// Called when the server asks for a certificate; those that there are have been set.
+int note_asked(SSL*, void* asked) {
+  *static_cast<bool*>(asked) = true;
+  return 1;
+}
+
+}  // namespace
+
+bool speaks_tls(int socket) {
+  const Context context = make_context();
+  const Connection connection = connection_on(socket, context.get());
+  const bool shaken = SSL_connect(connection.get()) == 1;
+  const int reason = ERR_GET_REASON(ERR_peek_last_error());
+  ERR_clear_error();
+  return shaken || reason >= kAlerts;
+}
+
+Status explain_handshake(int socket, const Access& access) {
+  const Context context = make_context();
+  trust(access, context.get());
+  bool asked = false;
+  SSL_CTX_set_cert_cb(context.get(), note_asked, &asked);
+  const Connection connection = connection_on(socket, context.get());
+  X509_VERIFY_PARAM* checks = SSL_get0_param(connection.get());
+  if (X509_VERIFY_PARAM_set1_ip_asc(checks, access.name.c_str()) != 1) {
+    X509_VERIFY_PARAM_set1_host(checks, access.name.c_str(), 0);
+    SSL_set_tlsext_host_name(connection.get(), access.name.c_str());
+  }
+  ERR_clear_error();
+  const bool shaken = SSL_connect(connection.get()) == 1;
+  std::string why;
+  if (!shaken && SSL_get_verify_result(connection.get()) != X509_V_OK) {
+    why = explain_certificate(connection.get(), access);
+  } else {
+    // What the server thinks of the client's certificate comes after the client's handshake.
+    char byte = 0;
+    const bool talks = shaken && SSL_read(connection.get(), &byte, 1) == 1;
+    why = talks ? "it speaks TLS, but not gRPC; is that the port of 'runnel serve'?"
+                : explain_error(access, asked);
+  }
+  ERR_clear_error();
+  return {Code::kUnavailable, "no call reaches " + access.address + ": " + why};
+}
+
+}  // namespace runnel

@@ -1,0 +1,134 @@
+#include "client/silence.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "base/text.h"
+#include "client/address.h"
+#include "client/handshake.h"
+
+namespace runnel {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kStartOne =
+    "; start one with 'runnel serve BUNDLE', or name another with --server";
+
+// A connected socket, closed at the end, or the error's number; ETIMEDOUT after `at_most`.
+class Probe {
+ public:
+  Probe(const addrinfo& target, milliseconds at_most)
+      : socket_(::socket(target.ai_family, target.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+    if (socket_ < 0 || ::connect(socket_, target.ai_addr, target.ai_addrlen) != 0) error_ = errno;
+    if (error_ == EINPROGRESS) await(at_most);
+    if (error_ == 0) make_blocking(at_most);
+  }
+  ~Probe() {
+    if (socket_ >= 0) close(socket_);
+  }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+  int error() const { return error_; }
+  int socket() const { return socket_; }
+
+ private:
+  void await(milliseconds at_most) {
+    pollfd file = {.fd = socket_, .events = POLLOUT, .revents = 0};
+    error_ = ETIMEDOUT;
+    socklen_t size = sizeof error_;
+    if (poll(&file, 1, static_cast<int>(at_most.count())) == 1) {
+      getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error_, &size);
+    }
+  }
+  // For what is said on it, each time no longer than `at_most`.
+  void make_blocking(milliseconds at_most) const {
+    const timeval time = {.tv_sec = at_most.count() / 1000,
+                          .tv_usec = at_most.count() % 1000 * 1000};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+    fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) & ~O_NONBLOCK);
+  }
+
+  const int socket_;
+  int error_ = 0;
+};
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
+
+Status not_answering(const std::string& address, double seconds) {
+  return {Code::kDeadlineExceeded,
+          address + " accepts connections, but has not answered within " + seconds_text(seconds) +
+              "; see whether its process is stopped or overloaded, or give it more time with "
+              "--timeout"};
+}
+
+Status no_server(const std::string& address) {
+  return {Code::kUnavailable, "no server answers at " + address + kStartOne};
+}
+
+Status no_connection(const std::string& address, int error, double seconds) {
+  if (error == ECONNREFUSED) return no_server(address);
+  if (error == ETIMEDOUT) {
+    return {Code::kDeadlineExceeded,
+            "no connection to " + address + " within " + seconds_text(seconds) +
+                "; is the address right, and does a firewall let it pass?"};
+  }
+  return {Code::kUnavailable, "no connection to " + address + ": " +
+                                  std::generic_category().message(error) + kStartOne};
+}
+
+// The peer accepts connections, and gRPC could do nothing with it.
+Status wrong_protocol(int socket, const Access& access) {
+  if (access.tls) return explain_handshake(socket, access);
+  if (speaks_tls(socket)) {
+    return {Code::kUnavailable, access.address +
+                                    " speaks TLS: add --tls-ca FILE with the authority that signed "
+                                    "its certificate, or --tls where the system trusts it"};
+  }
+  return {Code::kUnavailable, "something listens at " + access.address +
+                                  ", but it does not speak gRPC; is that the port of 'runnel "
+                                  "serve'?"};
+}
+
+}  // namespace
+
+Status explain_silence(const Access& access, bool refused, std::chrono::duration<double> after,
+                       milliseconds at_most) {
+  const std::string& address = access.address;
+  const std::string host = host_of(address);
+  if (host.empty()) return refused ? no_server(address) : not_answering(address, after.count());
+  const std::string port = address.substr(address.rfind(':') + 1);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return {Code::kUnavailable, "the host " + quote(host, 200) + " cannot be found (" +
+                                    gai_strerror(error) + "): check the name given to --server"};
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> targets(found, freeaddrinfo);
+  int error = 0;
+  for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
+    const Probe probe(*target, at_most);
+    error = probe.error();
+    if (error != 0) continue;
+    return refused ? wrong_protocol(probe.socket(), access) : not_answering(address, after.count());
+  }
+  return no_connection(address, error, after.count());
+}
+
+}  // namespace runnel
