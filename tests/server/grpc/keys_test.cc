@@ -8,6 +8,7 @@
 #include <string>
 
 #include "config/key_file.h"
+#include "tests/base/certificates.h"
 #include "tests/base/test_files.h"
 #include "tests/server/grpc/test_server.h"
 
@@ -227,36 +228,63 @@ TEST_F(KeysTest, AQuotaThatIsUsedUpSaysWhichAndWhenToComeBack) {
   EXPECT_TRUE(eventually([&] { return generate("one", "", {1}).ok(); }));
 }
 
-TEST(Reach, BeyondThisMachineAServerListensOnlyWhereThatIsSaid) {
-  const TestFolder folder;
-  const std::string keys = folder.path("keys.jsonl");
-  ASSERT_TRUE(change_key_file(keys, true, [](auto&) { return Status(); }).ok());
-  std::ostringstream log_text;
-  const EventLog log("info", false, log_text);
-  const auto start = [&](const std::string& address, const std::string& keys, bool said) {
+class Reach : public testing::Test {
+ protected:
+  Reach() {
+    const PemPair pair = authority_.issue("server");
+    folder_.write("cert.pem", pair.certificate);
+    folder_.write("key.pem", pair.key);
+    folder_.write("ca.pem", authority_.pem());
+    EXPECT_TRUE(change_key_file(keys_, true, [](auto&) { return Status(); }).ok());
+  }
+  Status start(const std::string& address, const std::string& keys, const TlsFiles& tls,
+               bool insecure_public = false) const {
     ServerOptions options;
     options.address = address;
     options.keys = keys;
-    options.insecure_public = said;
-    return Server(options, log).start();
-  };
+    options.tls = tls;
+    options.insecure_public = insecure_public;
+    return Server(options, log_).start();
+  }
+
+  const TestFolder folder_;
+  const TestAuthority authority_{"an authority"};
+  const std::string keys_ = folder_.path("keys.jsonl");
+  const TlsFiles tls_{folder_.path("cert.pem"), folder_.path("key.pem"), ""};
+  const TlsFiles mutual_tls_{tls_.certificate, tls_.key, folder_.path("ca.pem")};
+  std::ostringstream log_text_;
+  const EventLog log_{"info", false, log_text_};
+};
+
+TEST_F(Reach, BeyondThisMachineAServerListensOnlyWhereThatIsSaid) {
   for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
-    const Status open = start(address, "", false);
-    EXPECT_EQ(open.code(), Code::kInvalidArgument);
-    EXPECT_THAT(open.message(), HasSubstr("callers are asked for no key"));
-    EXPECT_THAT(open.message(), HasSubstr("--keys"));
-    EXPECT_THAT(open.message(), HasSubstr("--insecure-public"));
-    const Status clear = start(address, keys, false);
+    for (const TlsFiles& tls : {TlsFiles(), tls_}) {
+      const Status open = start(address, "", tls);
+      EXPECT_EQ(open.code(), Code::kInvalidArgument);
+      EXPECT_THAT(open.message(), HasSubstr("anybody could call"));
+      EXPECT_THAT(open.message(), HasSubstr("--keys"));
+      EXPECT_THAT(open.message(), HasSubstr("--insecure-public"));
+    }
+    const Status clear = start(address, keys_, {});
     EXPECT_EQ(clear.code(), Code::kInvalidArgument);
     EXPECT_THAT(clear.message(), HasSubstr("in the clear"));
+    EXPECT_THAT(clear.message(), HasSubstr("--tls-cert"));
     EXPECT_THAT(clear.message(), HasSubstr("--insecure-public"));
-    EXPECT_TRUE(start(address, "", true).ok());
-    EXPECT_TRUE(start(address, keys, true).ok());
+    EXPECT_TRUE(start(address, "", {}, true).ok());
+    EXPECT_TRUE(start(address, keys_, {}, true).ok());
   }
+}
+
+TEST_F(Reach, ACredentialOverTlsMayComeFromAnywhere) {
+  EXPECT_TRUE(start("0.0.0.0:0", keys_, tls_).ok());
+  EXPECT_TRUE(start("0.0.0.0:0", "", mutual_tls_).ok());
+}
+
+TEST_F(Reach, OnThisMachineNothingNeedsToBeSaid) {
   for (const std::string& address :
-       {std::string("127.0.0.1:0"), std::string("localhost:0"), "unix:" + folder.path("socket")}) {
-    EXPECT_TRUE(start(address, "", false).ok()) << address;
-    EXPECT_TRUE(start(address, keys, false).ok()) << address;
+       {std::string("127.0.0.1:0"), std::string("localhost:0"), "unix:" + folder_.path("socket")}) {
+    EXPECT_TRUE(start(address, "", {}).ok()) << address;
+    EXPECT_TRUE(start(address, keys_, {}).ok()) << address;
   }
 }
 
