@@ -65,7 +65,9 @@ size_t GroupEvents::add_text(const StreamValue& value, ValueRun& run) {
   const auto sample = static_cast<size_t>(value.sample);
   if (sample >= texts_.size()) texts_.resize(sample + 1);
   const size_t before = run.text.size();
-  texts_[sample].add(tokenizer_->bytes(value.value), run.text);
+  const bool is_first = value.position == 0;
+  texts_[sample].add(
+      is_first ? tokenizer_->first_bytes(value.value) : tokenizer_->bytes(value.value), run.text);
   return run.text.size() - before;
 }
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "models/bundle/config.h"
 #include "models/bundle/safetensors.h"
+#include "models/text/load_tokenizer.h"
 
 namespace runnel {
 namespace {
@@ -74,21 +75,28 @@ Result<Spec> load_spec(const std::string& path) {
 }
 
 // What turns text into values of this spec and back; null where its values are not text.
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path, const Spec& spec) {
+Result<std::shared_ptr<const Tokenizer>> tokenizer_of(const Spec& spec,
+                                                      const std::string& directory) {
   if (spec.text == TextKind::kNone) return std::shared_ptr<const Tokenizer>();
   if (spec.text == TextKind::kBytes) return Tokenizer::of_bytes();
-  const Result<std::string> json = read_file(path, kMaxTokenizerBytes);
-  if (json.status().code() == Code::kNotFound) {
-    return not_found(json.status().message() + "; config.json says \"text\": \"tokenizer\"");
+  auto tokenizer = load_tokenizer(directory);
+  if (tokenizer.status().code() == Code::kNotFound) {
+    return not_found(tokenizer.status().message() + "; config.json says \"text\": \"tokenizer\"");
   }
-  if (!json.ok()) return json.status();
-  auto tokenizer = Tokenizer::parse(*json, path);
-  if (tokenizer.ok() && (*tokenizer)->size() > spec.vocabulary) {
-    return invalid_argument(
-        path + ": expected values from 0 to " + std::to_string(spec.vocabulary - 1) +
-        ", as config.json has " + std::to_string(spec.vocabulary) + ", found " +
-        std::to_string((*tokenizer)->size() - 1) + " for " +
-        quote((*tokenizer)->bytes(static_cast<int32_t>((*tokenizer)->size() - 1))));
+  if (!tokenizer.ok()) return tokenizer.status();
+  const int64_t last = (*tokenizer)->size() - 1;
+  if (last >= spec.vocabulary) {
+    return invalid_argument(directory + ": config.json has " + std::to_string(spec.vocabulary) +
+                            " values, its tokenizer has " + std::to_string(last) + " for " +
+                            quote((*tokenizer)->bytes(static_cast<int32_t>(last))));
+  }
+  const std::vector<int32_t>& begin = (*tokenizer)->begin();
+  const bool begins_alike =
+      begin.empty() || (begin.size() == 1 && spec.begin && spec.begin->histogram.empty() &&
+                        spec.begin->value == begin.front());
+  if (!begins_alike) {
+    return invalid_argument(directory + ": its tokenizer puts " + std::to_string(begin.front()) +
+                            " before a text, which begin.value of config.json does not");
   }
   return tokenizer;
 }
@@ -98,7 +106,7 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
 Result<Bundle> load_bundle(const std::string& directory) {
   Result<Spec> spec = load_spec(directory + "/config.json");
   if (!spec.ok()) return spec.status();
-  auto tokenizer = load_tokenizer(directory + "/tokenizer.json", *spec);
+  auto tokenizer = tokenizer_of(*spec, directory);
   if (!tokenizer.ok()) return tokenizer.status();
   Result<SafetensorsFile> opened = SafetensorsFile::open(directory + "/model.safetensors");
   if (!opened.ok()) return opened.status();

@@ -1,5 +1,5 @@
-// A bundle: a directory with config.json, model.safetensors and, where config.json asks for it,
-// tokenizer.json; loaded and checked as a whole.
+// A bundle: a directory with config.json, model.safetensors and, where config.json asks for it, a
+// tokenizer; loaded and checked as a whole.
 #pragma once
 
 #include <map>

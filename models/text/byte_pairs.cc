@@ -1,5 +1,7 @@
 #include "models/text/byte_pairs.h"
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -8,9 +10,24 @@ namespace runnel {
 namespace {
 
 constexpr int32_t kNone = -1;
+// The clock is looked at once in so many merges.
+constexpr int64_t kMergesAtOnce = 4096;
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+// Bytes of the character that begins with `first`.
+size_t length_of(unsigned char first) {
+  if (first < 0xC0) return 1;
+  return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+// The bytes of a character as a number.
+uint32_t key_of(std::string_view character) {
+  uint32_t key = 0;
+  for (const char byte : character) key = key << 8 | static_cast<unsigned char>(byte);
+  return key;
 }
 
 // A merge that was possible when it was queued. The smallest is the next: by rank, then from the
@@ -27,21 +44,24 @@ struct Waiting {
 // A word at work: parts in a doubly linked list, each merged into its left neighbour.
 class BytePairs::Word {
  public:
-  Word(const BytePairs& pairs, std::string_view text) : pairs_(pairs) {
-    const auto count = static_cast<int32_t>(text.size());
-    parts_.reserve(text.size());
+  // `values`: those that it begins with.
+  Word(const BytePairs& pairs, const std::vector<int32_t>& values) : pairs_(pairs) {
+    const auto count = static_cast<int32_t>(values.size());
+    parts_.reserve(values.size());
     for (int32_t at = 0; at < count; ++at) {
-      const auto byte = static_cast<unsigned char>(text[static_cast<size_t>(at)]);
-      parts_.push_back({pairs.byte_values_[byte], at - 1, at + 1 < count ? at + 1 : kNone});
+      parts_.push_back({values[static_cast<size_t>(at)], at - 1, at + 1 < count ? at + 1 : kNone});
     }
     std::vector<Waiting> first;
     for (int32_t at = 0; at < count; ++at) look(at, first);
     waiting_ = Queue(std::greater<>(), std::move(first));
   }
 
-  void merge() {
+  // False past the deadline.
+  bool merge(TimePoint deadline) {
     std::vector<Waiting> found;
-    while (!waiting_.empty()) {
+    for (int64_t merges = 1; !waiting_.empty(); ++merges) {
+      const bool looks = merges % kMergesAtOnce == 0;
+      if (looks && std::chrono::steady_clock::now() >= deadline) return false;
       const Waiting next = waiting_.top();
       waiting_.pop();
       if (!is_current(next)) continue;
@@ -56,6 +76,7 @@ class BytePairs::Word {
       look(next.at, found);
       for (const Waiting& one : found) waiting_.push(one);
     }
+    return true;
   }
 
   void append_to(std::vector<int32_t>& values) const {
@@ -88,9 +109,13 @@ class BytePairs::Word {
   }
 
   const BytePairs& pairs_;
-  std::vector<Part> parts_;  // by the place of their first byte
+  std::vector<Part> parts_;  // by the place of their first value
   Queue waiting_;
 };
+
+void BytePairs::add_character(std::string_view character, int32_t value) {
+  characters_[key_of(character)] = value;
+}
 
 void BytePairs::add_merge(int32_t left, int32_t right, int32_t merged) {
   merges_[pair_of(left, right)] = {ranks_++, merged};
@@ -101,14 +126,32 @@ const BytePairs::Merge* BytePairs::find(int32_t left, int32_t right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-void BytePairs::encode(std::string_view word, std::vector<int32_t>& values) const {
-  if (word.size() == 1 || merges_.empty()) {
-    for (const char byte : word) values.push_back(byte_values_[static_cast<unsigned char>(byte)]);
-    return;
-  }
-  Word parts(*this, word);
-  parts.merge();
+bool BytePairs::encode(std::string_view word, TimePoint deadline,
+                       std::vector<int32_t>& values) const {
+  const size_t before = values.size();
+  begin(word, values);
+  if (values.size() - before < 2 || merges_.empty()) return true;
+  Word parts(*this, {values.begin() + static_cast<std::ptrdiff_t>(before), values.end()});
+  values.resize(before);
+  if (!parts.merge(deadline)) return false;
   parts.append_to(values);
+  return true;
+}
+
+void BytePairs::begin(std::string_view word, std::vector<int32_t>& values) const {
+  while (!word.empty()) {
+    const std::string_view character =
+        word.substr(0, length_of(static_cast<unsigned char>(word.front())));
+    const auto known = characters_.find(key_of(character));
+    if (known != characters_.end()) {
+      values.push_back(known->second);
+    } else {
+      for (const char byte : character) {
+        values.push_back(byte_values_[static_cast<unsigned char>(byte)]);
+      }
+    }
+    word.remove_prefix(character.size());
+  }
 }
 
 }  // namespace runnel

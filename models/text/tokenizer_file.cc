@@ -1,14 +1,19 @@
-// Tokenizer::parse(): tokenizer.json as Hugging Face has it. What would be done differently here is
-// refused, not left out.
+// Tokenizer::from_json(): tokenizer.json as Hugging Face has it. What would be done differently
+// here is refused, not left out.
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <unordered_set>
 #include <utility>
 
+#include "base/check.h"
 #include "base/json_fields.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "models/text/byte_letters.h"
 #include "models/text/tokenizer.h"
+#include "models/text/tokenizer_steps.h"
 
 namespace runnel {
 namespace {
@@ -16,60 +21,39 @@ namespace {
 // A vocabulary of the largest size, with its merges as pairs, has fewer JSON values.
 constexpr JsonLimits kJsonLimits{kMaxTokenizerBytes, int64_t{1} << 23, 8};
 constexpr int64_t kMaxTokenBytes = 1024;
+constexpr int64_t kMaxLiteralBytes = int64_t{4} << 20;  // of all added tokens
 constexpr int kBytes = 256;
 
-// The characters that stand for bytes in the tokens of a vocabulary: printable ones of Latin-1 for
-// themselves, and for the other bytes, in order, those from U+0100 on.
-class ByteAlphabet {
- public:
-  ByteAlphabet() {
-    byte_of_.fill(-1);
-    int other = kBytes;
-    for (int byte = 0; byte < kBytes; ++byte) {
-      const bool prints = (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
-      const int character = prints ? byte : other++;
-      byte_of_[static_cast<size_t>(character)] = byte;
-      if (character < 0x80) {
-        characters_[static_cast<size_t>(byte)] = {static_cast<char>(character)};
-      } else {
-        characters_[static_cast<size_t>(byte)] = {static_cast<char>(0xC0 | character >> 6),
-                                                  static_cast<char>(0x80 | (character & 0x3F))};
-      }
-    }
-  }
-
-  const std::string& character(int byte) const { return characters_[static_cast<size_t>(byte)]; }
-
-  // The bytes that `token`, which is UTF-8, stands for; none where one of its characters stands for
-  // no byte.
-  std::optional<std::string> bytes(std::string_view token) const {
-    std::string bytes;
-    for (size_t at = 0; at < token.size(); ++at) {
-      unsigned character = static_cast<unsigned char>(token[at]);
-      if (character >= 0xE0) return std::nullopt;  // three bytes or more
-      if (character >= 0x80) {
-        character = (character & 0x1F) << 6 | (static_cast<unsigned char>(token[++at]) & 0x3F);
-      }
-      if (character >= byte_of_.size() || byte_of_[character] < 0) return std::nullopt;
-      bytes += static_cast<char>(byte_of_[character]);
-    }
-    return bytes;
-  }
-
- private:
-  std::array<int, 0x144> byte_of_{};
-  std::array<std::string, kBytes> characters_;
-};
-
-// A value that was not expected, by its type where it has one.
-std::string found(const Json& value) {
-  const auto type = value.is_object() ? value.find("type") : value.end();
-  return value.is_object() && type != value.end() ? "the type " + describe(*type) : describe(value);
+// "<0x0A>": the token of a byte that belongs to a character without a token.
+std::string byte_name(int byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  return std::string("<0x") + kDigits[static_cast<size_t>(byte >> 4)] +
+         kDigits[static_cast<size_t>(byte & 15)] + ">";
 }
 
-bool has_type(const Json& value, const char* type) {
-  const auto member = value.is_object() ? value.find("type") : value.end();
-  return value.is_object() && member != value.end() && *member == type;
+// The byte of such a token; -1: it is another one.
+int named_byte(std::string_view token) {
+  int byte = 0;
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
+}
+
+// UTF-8 never holds the other bytes.
+bool is_in_utf8(int byte) { return byte < 0xC0 || (byte >= 0xC2 && byte < 0xF5); }
+
+std::string with_spaces(std::string_view token) {
+  std::string text;
+  for (size_t at = 0; at < token.size();) {
+    const bool is_mark = token.substr(at).starts_with(kSpaceMark);
+    text += is_mark ? ' ' : token[at];
+    at += is_mark ? kSpaceMark.size() : 1;
+  }
+  return text;
+}
+
+bool is_one_character(std::string_view token) {
+  return std::ranges::count_if(token, [](char byte) { return (byte & 0xC0) != 0x80; }) == 1;
 }
 
 class TokenizerFile {
@@ -83,20 +67,15 @@ class TokenizerFile {
   Result<std::shared_ptr<const Tokenizer>> read() {
     expect_null(root_, "truncation", "text is never cut short");
     expect_null(root_, "padding", "nothing is padded");
-    expect_null(root_, "normalizer", "text is taken as it is");
-    check_byte_level("decoder", "");
-    check_byte_level("post_processor", "; a first value is given by begin in config.json");
+    read_steps();
     if (faults_.ok()) read_model();
     if (faults_.ok()) read_added_tokens();
-    if (faults_.ok()) read_pre_tokenizer();
+    if (faults_.ok()) read_template();
     if (!faults_.ok()) return faults_.status();
-    return std::make_shared<const Tokenizer>(TokenizerParts{.first = std::move(first_),
-                                                            .second = std::move(second_),
-                                                            .add_prefix = add_prefix_,
-                                                            .patterns = std::move(patterns_),
-                                                            .words = std::move(words_),
-                                                            .pairs = std::move(*pairs_),
-                                                            .bytes = std::move(bytes_)});
+    parts_.model = std::move(*pairs_);
+    parts_.first = LiteralTokens(std::move(first_));
+    parts_.second = LiteralTokens(std::move(second_));
+    return std::make_shared<const Tokenizer>(std::move(parts_));
   }
 
  private:
@@ -106,16 +85,27 @@ class TokenizerFile {
     faults_.add(fields.path(key), std::string("null (") + why + ")", found(*member));
   }
 
-  void expect(const Fields& fields, const char* key, bool value, const char* why) {
-    if (fields.boolean(key, value) == value) return;
-    faults_.add(fields.path(key), std::string(value ? "true" : "false") + " (" + why + ")",
-                value ? "false" : "true");
+  void read_steps() {
+    NormalizerSteps normalizer = read_normalizer(faults_, root_.find("normalizer"));
+    WordSteps words = read_pre_tokenizer(faults_, root_.find("pre_tokenizer"));
+    spells_bytes_ = words.spells_bytes;
+    const bool marks_spaces = normalizer.marks_spaces || words.marks_spaces;
+    if (marks_spaces && spells_bytes_) {
+      faults_.add("pre_tokenizer", "ByteLevel, or marks for spaces", "both");
+    }
+    const DecoderSteps decoder =
+        read_decoder(faults_, root_.find("decoder"), spells_bytes_, marks_spaces);
+    unmarks_spaces_ = decoder.unmarks_spaces;
+    parts_.drops_first_space = decoder.drops_first_space;
+    parts_.normalizer = std::move(normalizer.steps);
+    parts_.words = std::move(words.steps);
   }
 
-  void check_byte_level(const char* key, const char* what_to_do) {
-    const Json* const member = root_.find(key);
-    if (member == nullptr || member->is_null() || has_type(*member, "ByteLevel")) return;
-    faults_.add(key, "null or the type 'ByteLevel'", found(*member) + what_to_do);
+  void read_template() {
+    TemplateValues values =
+        read_post_processor(faults_, root_.find("post_processor"), std::ssize(parts_.bytes));
+    parts_.begin = std::move(values.begin);
+    parts_.end = std::move(values.end);
   }
 
   void read_model() {
@@ -128,14 +118,26 @@ class TokenizerFile {
         "model", {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                   "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
     expect_null(model, "dropout", "the same text always has the same values");
-    expect_null(model, "unk_token", "every byte is known");
     expect_empty(model, "continuing_subword_prefix");
     expect_empty(model, "end_of_word_suffix");
-    expect(model, "byte_fallback", false, "tokens are written in the characters of ByteLevel");
+    check_byte_fallback(model);
     if (faults_.ok()) read_vocabulary(model);
     if (faults_.ok()) read_byte_values(model);
     if (faults_.ok()) read_merges(model);
-    if (faults_.ok() && model.boolean("ignore_merges", false)) read_words();
+    // A word that is a token is not merged first.
+    if (faults_.ok() && model.boolean("ignore_merges", false)) parts_.whole_words = values_;
+  }
+
+  void check_byte_fallback(const Fields& model) {
+    const bool falls_back = model.boolean("byte_fallback", false);
+    if (falls_back && spells_bytes_) {
+      faults_.add(model.path("byte_fallback"),
+                  "false (tokens are written in the characters of ByteLevel)", "true");
+    }
+    if (!falls_back && !spells_bytes_) {
+      faults_.add(model.path("byte_fallback"),
+                  "true (without ByteLevel not every character has a token)", "false");
+    }
   }
 
   void expect_empty(const Fields& fields, const char* key) {
@@ -152,9 +154,21 @@ class TokenizerFile {
     }
     for (const auto& [token, id] : vocabulary->items()) {
       const std::string path = model.path("vocab") + "[" + quote(token) + "]";
-      add_value(path, token, id, alphabet_.bytes(token).value_or(token));
+      add_value(path, token, id, bytes_of(token));
       if (!faults_.ok()) return;
     }
+  }
+
+  // What a token of the vocabulary stands for.
+  std::string bytes_of(const std::string& token) const {
+    if (spells_bytes_) return bytes_of_letters(token).value_or(token);
+    if (const int byte = named_byte(token); byte >= 0) return {static_cast<char>(byte)};
+    return unmarks_spaces_ ? with_spaces(token) : token;
+  }
+
+  // The character of byte_fallback or of ByteLevel.
+  std::string name_of(int byte) const {
+    return spells_bytes_ ? letter_of(static_cast<unsigned char>(byte)) : byte_name(byte);
   }
 
   // `token`, which stands for `bytes`, has the value `id`.
@@ -170,26 +184,30 @@ class TokenizerFile {
                          std::to_string(token.size()));
     }
     const auto value = id.get<size_t>();
-    if (value >= bytes_.size()) bytes_.resize(value + 1);
-    if (!bytes_[value].empty()) {
+    if (value >= parts_.bytes.size()) parts_.bytes.resize(value + 1);
+    if (!parts_.bytes[value].empty()) {
       return faults_.add(path, "a value of its own", describe(id) + " a second time");
     }
-    bytes_[value] = std::move(bytes);
+    parts_.bytes[value] = std::move(bytes);
     values_.emplace(token, static_cast<int32_t>(value));
   }
 
   void read_byte_values(const Fields& model) {
     std::array<int32_t, kBytes> byte_values{};
     for (int byte = 0; byte < kBytes; ++byte) {
-      const auto known = values_.find(alphabet_.character(byte));
+      const std::string name = name_of(byte);
+      const auto known = values_.find(name);
+      if (known == values_.end() && !is_in_utf8(byte)) continue;
       if (known == values_.end()) {
-        return faults_.add(model.path("vocab"), "a token for each single byte",
-                           "none for byte " + std::to_string(byte) + " (" +
-                               quote(alphabet_.character(byte)) + ")");
+        return faults_.add(model.path("vocab"), "a token for each byte of UTF-8",
+                           "none for byte " + std::to_string(byte) + " (" + quote(name) + ")");
       }
       byte_values[static_cast<size_t>(byte)] = known->second;
     }
     pairs_.emplace(byte_values);
+    for (const auto& [token, value] : values_) {
+      if (is_one_character(token)) pairs_->add_character(token, value);
+    }
   }
 
   void read_merges(const Fields& model) {
@@ -231,13 +249,6 @@ class TokenizerFile {
     pairs_->add_merge(values[0], values[1], values[2]);
   }
 
-  // With ignore_merges a word that is a token is not merged first.
-  void read_words() {
-    for (const auto& [token, value] : values_) {
-      if (auto bytes = alphabet_.bytes(token)) words_.emplace(std::move(*bytes), value);
-    }
-  }
-
   void read_added_tokens() {
     const Json* const tokens = root_.find("added_tokens");
     if (tokens == nullptr || tokens->is_null()) return;
@@ -251,9 +262,7 @@ class TokenizerFile {
     const Fields fields(
         faults_, &token, path,
         {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-    for (const char* const key : {"single_word", "lstrip", "rstrip"}) {
-      expect(fields, key, false, "tokens are found wherever they stand");
-    }
+    expect(faults_, fields, "single_word", false, "tokens are found within words, too");
     const Json* const id = fields.require("id", "an integer");
     const Json* const content = fields.require("content", "a string");
     if (!faults_.ok()) return;
@@ -272,85 +281,54 @@ class TokenizerFile {
           describe(*id));
     }
     if (!faults_.ok()) return;
-    const int32_t value = values_.at(text);
-    bytes_[static_cast<size_t>(value)] = text;
-    (fields.boolean("normalized", false) ? second_ : first_).add(text, value);
+    add_literal(fields, path, text, values_.at(text));
   }
 
-  void read_pre_tokenizer() {
-    const char* const expected = "the type 'ByteLevel', or a 'Sequence' that ends with it";
-    const Json* const member = root_.require("pre_tokenizer", expected);
-    if (member == nullptr) return;
-    if (has_type(*member, "ByteLevel")) return read_byte_level(*member, "pre_tokenizer", true);
-    if (!has_type(*member, "Sequence")) {
-      return faults_.add("pre_tokenizer", expected, found(*member));
+  // A token that is normalized is found by its text in that form.
+  void add_literal(const Fields& fields, const std::string& path, const std::string& text,
+                   int32_t value) {
+    parts_.bytes[static_cast<size_t>(value)] = spells_bytes_ ? text : bytes_of(text);
+    const bool is_normalized = fields.boolean("normalized", false);
+    LiteralToken token{.text = is_normalized ? normalized(text) : text,
+                       .value = value,
+                       .takes_space_before = fields.boolean("lstrip", false),
+                       .takes_space_after = fields.boolean("rstrip", false)};
+    literal_bytes_ += std::ssize(token.text);
+    if (literal_bytes_ > kMaxLiteralBytes) {
+      return faults_.add("added_tokens",
+                         "at most " + std::to_string(kMaxLiteralBytes) + " bytes in all", "more");
     }
-    const Fields sequence(faults_, member, "pre_tokenizer", {"type", "pretokenizers"});
-    const Json* const steps = sequence.require("pretokenizers", "an array");
-    if (steps == nullptr) return;
-    const std::string path = sequence.path("pretokenizers");
-    if (!steps->is_array() || steps->empty()) {
-      return faults_.add(path, "an array of at least one", describe(*steps));
+    if (is_normalized && !added_normalized_.insert(token.text).second) {
+      return faults_.add(path, "a token of its own",
+                         quote(text) + ", which is another one when normalized");
     }
-    for (size_t i = 0; i + 1 < steps->size() && faults_.ok(); ++i) {
-      read_split((*steps)[i], path + "[" + std::to_string(i) + "]");
-    }
-    read_byte_level(steps->back(), path + "[" + std::to_string(steps->size() - 1) + "]", false);
+    (is_normalized ? second_ : first_).push_back(std::move(token));
   }
 
-  // By itself it may cut text into words and put a space before it; at the end of a sequence it
-  // only turns text into bytes.
-  void read_byte_level(const Json& step, const std::string& path, bool is_alone) {
-    if (!has_type(step, "ByteLevel")) return faults_.add(path, "the type 'ByteLevel'", found(step));
-    const Fields fields(faults_, &step, path,
-                        {"type", "add_prefix_space", "trim_offsets", "use_regex"});
-    if (!is_alone) {
-      expect(fields, "add_prefix_space", false, "as the text has been cut into words");
-      fields.require("use_regex", "false (as the text has been cut into words)");
-      expect(fields, "use_regex", false, "as the text has been cut into words");
-      return;
-    }
-    add_prefix_ = fields.boolean("add_prefix_space", true);
-    if (fields.boolean("use_regex", true)) add_pattern(SplitPattern::gpt2(), path);
+  // `text` as the normalizer leaves it, which cuts nothing.
+  std::string normalized(const std::string& text) const {
+    Pieces pieces(text, true);
+    check(pieces.take(parts_.normalizer, {}).ok() && pieces.all().size() == 1, "one piece");
+    return std::string(pieces.all().front());
   }
 
-  void read_split(const Json& step, const std::string& path) {
-    if (!has_type(step, "Split")) return faults_.add(path, "the type 'Split'", found(step));
-    const Fields split(faults_, &step, path, {"type", "pattern", "behavior", "invert"});
-    split.choice("behavior", std::array{Choice{"Isolated", 0}});
-    expect(split, "invert", false, "what the pattern matches is a word");
-    const Fields pattern = split.object("pattern", {"Regex"});
-    const Json* const regex = pattern.require("Regex", "a string");
-    if (regex == nullptr || !faults_.ok()) return;
-    if (!regex->is_string()) {
-      return faults_.add(pattern.path("Regex"), "a string", describe(*regex));
-    }
-    add_pattern(regex->get_ref<const std::string&>(), pattern.path("Regex"));
-  }
-
-  void add_pattern(std::string_view text, const std::string& path) {
-    Result<SplitPattern> pattern = SplitPattern::compile(text);
-    if (!pattern.ok()) return faults_.add(path, pattern.status().message());
-    patterns_.push_back(std::move(*pattern));
-  }
-
-  const ByteAlphabet alphabet_;
   Faults faults_;
   const Fields root_;
-  std::unordered_map<std::string, int32_t> values_;  // by token, as the file writes it
-  std::unordered_set<std::string> added_;            // tokens of added_tokens
+  std::unordered_map<std::string, int32_t> values_;   // by token, as the file writes it
+  std::unordered_set<std::string> added_;             // tokens of added_tokens
+  std::unordered_set<std::string> added_normalized_;  // those that are normalized, in that form
+  bool spells_bytes_ = false;                         // tokens are in the letters of ByteLevel
+  bool unmarks_spaces_ = false;                       // marks in tokens stand for spaces
   std::optional<BytePairs> pairs_;
-  LiteralTokens first_, second_;
-  bool add_prefix_ = false;
-  std::vector<SplitPattern> patterns_;
-  std::unordered_map<std::string, int32_t> words_;
-  std::vector<std::string> bytes_;
+  std::vector<LiteralToken> first_, second_;
+  int64_t literal_bytes_ = 0;
+  TokenizerParts parts_{.model = ByteTrie(), .bytes = {}};
 };
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json,
-                                                          const std::string& file) {
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view json,
+                                                              const std::string& file) {
   const Result<Json> tree = parse_json(json, file, kJsonLimits);
   if (!tree.ok()) return tree.status();
   return TokenizerFile(*tree, file).read();

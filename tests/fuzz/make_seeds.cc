@@ -1,5 +1,6 @@
 // Writes the seeds of a fuzzer's corpus: make_seeds DIRECTORY makes DIRECTORY/json,
-// DIRECTORY/keys, DIRECTORY/spec, DIRECTORY/tokenizer and DIRECTORY/safetensors, each with a
+// DIRECTORY/keys, DIRECTORY/spec, DIRECTORY/tokenizer, DIRECTORY/vocabulary and
+// DIRECTORY/safetensors, each with a
 // dictionary beside it.
 #include <cstdio>
 #include <filesystem>
@@ -40,6 +41,7 @@ int run(const std::string& directory) {
   write_corpus(directory + "/keys", key_seeds(), key_words());
   write_corpus(directory + "/spec", spec_seeds(), spec_words());
   write_corpus(directory + "/tokenizer", tokenizer_seeds(), tokenizer_words());
+  write_corpus(directory + "/vocabulary", vocabulary_seeds(), vocabulary_words());
   std::vector<std::string> files;
   for (const std::string& file : safetensors_seeds()) {
     const size_t header_end = file.rfind('}') + 1;  // the data of the seeds is zeros

@@ -17,6 +17,7 @@
 #include "models/bundle/bundle.h"
 #include "models/bundle/config.h"
 #include "models/bundle/safetensors.h"
+#include "models/text/nfc.h"
 #include "models/text/tokenizer.h"
 #include "tests/models/bundle/bundle_writer.h"
 
@@ -197,7 +198,7 @@ void check_reads(const SafetensorsFile& file) {
   check(file.digest().size() == 64, "digest");
 }
 
-// {"Ā":0,...}: the characters of all bytes, and words that merges can make of them.
+// {"Ā":0,...}: the characters of all bytes, their names, and words that merges can make of them.
 std::string byte_vocabulary() {
   std::string text = "{";
   int other = 0x100;
@@ -207,14 +208,32 @@ std::string byte_vocabulary() {
     char escaped[16];
     std::snprintf(escaped, sizeof(escaped), "\"\\u%04x\":", static_cast<unsigned>(character));
     text += escaped + std::to_string(byte) + ",";
+    std::snprintf(escaped, sizeof(escaped), "\"<0x%02X>\":", static_cast<unsigned>(byte));
+    text += escaped + std::to_string(1000 + byte) + ",";
   }
-  return text + R"("ab":256,"abc":257,"\u0120a":258,"<|end|>":259})";
+  return text + R"("ab":256,"abc":257,"\u0120a":258,"<|end|>":259,"\u2581":260,"\u2581a":261})";
 }
 
+// One line for every byte, as RWKV's vocabularies begin.
+std::string byte_lines() {
+  std::string text;
+  for (int byte = 0; byte < 256; ++byte) {
+    char line[32];
+    std::snprintf(line, sizeof(line), "%d b'\\x%02x' 1\n", byte + 1, static_cast<unsigned>(byte));
+    text += line;
+  }
+  return text;
+}
+
+// `text` without white space, which may move, and composed.
 std::string without_spaces(std::string_view text) {
   std::string out;
-  std::ranges::copy_if(text, std::back_inserter(out), [](char c) { return c != ' '; });
-  return out;
+  while (!text.empty()) {
+    const size_t spaces = text.starts_with(kSpaceMark) ? kSpaceMark.size() : space_at_start(text);
+    if (spaces == 0) out += text.front();
+    text.remove_prefix(std::max<size_t>(spaces, 1));
+  }
+  return nfc(out);
 }
 
 void check_encoding(const Tokenizer& tokenizer, std::string_view text) {
@@ -231,7 +250,18 @@ void check_encoding(const Tokenizer& tokenizer, std::string_view text) {
     check(!tokenizer.bytes(value).empty(), "a value stands for something");
     bytes += tokenizer.bytes(value);
   }
+  check(valid_utf8_prefix(bytes) == bytes.size(), "values of whole characters are whole ones");
   check(without_spaces(bytes) == without_spaces(text), "values are the text that they came from");
+}
+
+void check_encodings(const Tokenizer& tokenizer, std::string_view text) {
+  for (const std::string_view example :
+       {std::string_view(), text.substr(0, 200),
+        std::string_view("abcab abc  <|end|>\r\n  it's 12"),
+        std::string_view("\xe5\xb7\x9d\xf0\x9f\x8c\x8a \xc3\xa9\xcc\x81\xcc\x96\t"),
+        std::string_view("\0\x7f\n", 3)}) {
+    check_encoding(tokenizer, example);
+  }
 }
 
 }  // namespace
@@ -289,19 +319,27 @@ bool check_tokenizer(std::string_view text) {
   if (const size_t at = json.find("\"@\""); at != std::string::npos) {
     json.replace(at, 3, kVocabulary);
   }
-  const auto tokenizer = Tokenizer::parse(json, "tokenizer.json");
+  const auto tokenizer = Tokenizer::from_json(json, "tokenizer.json");
   if (!tokenizer.ok()) {
     check_refusal(tokenizer.status(), "tokenizer.json");
     return false;
   }
   check((*tokenizer)->size() >= 256 && (*tokenizer)->size() <= kMaxVocabulary, "size");
-  for (const std::string_view example :
-       {std::string_view(), text.substr(0, 200),
-        std::string_view("abcab abc  <|end|>\r\n  it's 12"),
-        std::string_view("\xe5\xb7\x9d\xf0\x9f\x8c\x8a \xc3\xa9\xcc\x81\t"),
-        std::string_view("\0\x7f\n", 3)}) {
-    check_encoding(**tokenizer, example);
+  check_encodings(**tokenizer, text);
+  return true;
+}
+
+bool check_vocabulary(std::string_view text) {
+  static const std::string kLines = byte_lines();
+  std::string lines(text);
+  if (const size_t at = lines.find("@\n"); at != std::string::npos) lines.replace(at, 2, kLines);
+  const auto tokenizer = Tokenizer::from_rwkv(lines, "vocabulary.txt");
+  if (!tokenizer.ok()) {
+    check_refusal(tokenizer.status(), "vocabulary.txt");
+    return false;
   }
+  check((*tokenizer)->size() > 256 && (*tokenizer)->size() <= kMaxVocabulary, "size");
+  check_encodings(**tokenizer, text);
   return true;
 }
 
@@ -383,12 +421,32 @@ std::vector<std::string> tokenizer_seeds() {
 "special":true}],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
 "post_processor":null,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":"@",
 "merges":["a b","ab c","\u0120 a"]}})json",
-      R"json({"added_tokens":[{"id":300,"content":"\r","normalized":true}],"pre_tokenizer":{
+      R"json({"added_tokens":[{"id":300,"content":"\r","normalized":true,"rstrip":true}],"pre_tokenizer":{
 "type":"Sequence","pretokenizers":[{"type":"Split","pattern":{
 "Regex":"(?i:'s)|[^\\s\\p{L}]?\\p{L}+|\\p{N}{1,3}|\\s+(?!\\S)"},"behavior":"Isolated",
 "invert":false},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},
 "model":{"vocab":"@","merges":[["a","b"]],"ignore_merges":true}})json",
+      R"json({"added_tokens":[{"id":300,"content":"e\u0301","normalized":true,"lstrip":true}],
+"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[
+{"type":"Punctuation","behavior":"Contiguous"},{"type":"ByteLevel"},
+{"type":"Digits","individual_digits":false}]},"model":{"vocab":"@","merges":["a b"]}})json",
+      R"json({"added_tokens":[{"id":259,"content":"<|end|>"}],"normalizer":{"type":"Sequence",
+"normalizers":[{"type":"Prepend","prepend":"\u2581"},{"type":"Replace","pattern":{"String":" "},
+"content":"\u2581"}]},"pre_tokenizer":null,"post_processor":{"type":"TemplateProcessing","single":[
+{"SpecialToken":{"id":"s","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{
+"s":{"id":"s","ids":[259]}}},"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{
+"String":"\u2581"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip",
+"content":" ","start":1,"stop":0}]},"model":{"byte_fallback":true,"vocab":"@",
+"merges":["\u2581 a"]}})json",
+      R"json({"pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first",
+"split":true},"decoder":{"type":"Metaspace","replacement":"\u2581"},"model":{"byte_fallback":true,
+"vocab":"@","merges":[]}})json",
   };
+}
+
+std::vector<std::string> vocabulary_seeds() {
+  return {"@\n261 '\\n\\n' 2\n300 \" it's\" 5\n301 '\\u5ddd' 3\n302 b'\\xe5\\xb7' 2\n",
+          "@\n257 'ab' 2\n258 'abc' 3\n70000 '\xc3\xa9' 2"};
 }
 
 std::span<const std::string_view> spec_words() {
@@ -517,6 +575,16 @@ std::span<const std::string_view> tokenizer_words() {
                                                 "\"Sequence\"",
                                                 "\"Split\"",
                                                 "\"NFC\"",
+                                                "\"Prepend\"",
+                                                "\"Replace\"",
+                                                "\"Metaspace\"",
+                                                "\"Punctuation\"",
+                                                "\"Digits\"",
+                                                "\"ByteFallback\"",
+                                                "\"TemplateProcessing\"",
+                                                "\"first\"",
+                                                "\"never\"",
+                                                "\\u2581",
                                                 "\"a b\"",
                                                 "[\"a\",\"b\"]",
                                                 "[]",
@@ -549,6 +617,14 @@ std::span<const std::string_view> tokenizer_words() {
                                                 "\xff",
                                                 "\xc3\xa9",
                                                 " "};
+  return kWords;
+}
+
+std::span<const std::string_view> vocabulary_words() {
+  static constexpr std::string_view kWords[] = {
+      "\n",      " ",    "'",      "\"",       "b'",   "\\x",      "\\xff", "\\u5ddd",
+      "\\ud800", "\\n",  "\\'",    "\\\\",     " 1\n", " 2\n",     "0 ",    "1 ",
+      "256 ",    "257 ", "70000 ", "1048576 ", "-1",   "\xc3\xa9", "\xff",  "@\n"};
   return kWords;
 }
 

@@ -27,7 +27,7 @@ bool check_safetensors(std::string_view file);
 
 // Parses a tokenizer.json, in which the first "@" stands for a vocabulary of every byte and a few
 // words. Refused: as above. Accepted: texts of all kinds become values that there are, and these
-// the same text again, spaces aside. True when it was accepted.
+// the same text again, white space and the form of its characters aside. True when it was accepted.
 bool check_tokenizer(std::string_view text);
 
 // Parses a file of keys. Refused: as above. Accepted: names and quotas are within their limits, no
@@ -35,17 +35,23 @@ bool check_tokenizer(std::string_view text);
 // accepted.
 bool check_keys(std::string_view text);
 
+// Parses a vocabulary of RWKV, in which the first line "@" stands for one line for every byte.
+// Otherwise as check_tokenizer().
+bool check_vocabulary(std::string_view text);
+
 // Small well-formed inputs to start from.
 std::vector<std::string> json_seeds();
 std::vector<std::string> spec_seeds();
 std::vector<std::string> safetensors_seeds();
 std::vector<std::string> tokenizer_seeds();
 std::vector<std::string> key_seeds();
+std::vector<std::string> vocabulary_seeds();
 
 // Words that are worth inserting.
 std::span<const std::string_view> spec_words();
 std::span<const std::string_view> safetensors_words();
 std::span<const std::string_view> tokenizer_words();
 std::span<const std::string_view> key_words();
+std::span<const std::string_view> vocabulary_words();
 
 }  // namespace runnel

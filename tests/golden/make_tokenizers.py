@@ -1,20 +1,37 @@
 #!/usr/bin/env python3
 """Write tokenizers/NAME/{tokenizer.json,encodings.json} with the tokenizers library of Hugging Face.
 
-    python3 -m venv /tmp/golden && /tmp/golden/bin/pip install tokenizers==0.23.3
-    /tmp/golden/bin/python tests/golden/make_tokenizers.py
+    python3 -m venv /tmp/golden
+    /tmp/golden/bin/pip install tokenizers==0.23.3 && /tmp/golden/bin/pip install --no-deps rwkv==0.8.32
+    /tmp/golden/bin/python tests/golden/make_tokenizers.py [NAME...]
 
-Each is a small byte-level BPE, trained on pages of docs/ and on what stands here.
+Each is a small byte pair encoding, trained on pages of docs/ and on what stands here, in the structure of
+a published one; rwkv/ is a part of BlinkDL's vocabulary (Apache-2.0), with values by his package.
 encodings.json: texts that are hard to cut, each with its values as the library gives them.
---check compares what it computes with what is stored and writes nothing.
+--check compares what it computes with what is stored and writes nothing. --compare PROGRAM gives 10,000
+random texts for each to encode_texts (tests/models/text) and to the library, which must agree.
 """
 
 import argparse
 import json
 import os
+import random
+import subprocess
 import sys
+import unicodedata
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[attr-defined]
+import rwkv.rwkv_tokenizer
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -151,6 +168,29 @@ HARD = [
     "lorem ipsum DOLOR Sit amet, consectetur; ADIPISCING",
 ]
 
+# Characters that NFC changes, keeps and orders; SentencePiece's mark; what looks like a token.
+NORMALIZED = [
+    "e\u0301 E\u0301 n\u0303 u\u0308\u0304 o\u0302\u0301",
+    "\u212b \u2126 \u212a \u1f71 \u0340 \u0344 \u0374 \u037e \u0387",
+    "a\u0301\u0316 a\u0316\u0301 a\u0315\u0300\u05ae\u0300 \u0f71\u0f72\u0f74",
+    "\u1100\u1161 \u1100\u1161\u11a8 \uac00\u11a8 \uac01\u11a8 \u11a8 \u1112\u1175\u11c2",
+    "\u0958 \u0915\u093c \u09dc \u0a33 \u2adc \ufb1d \ufb2a \ufb4e \U0001d15e \U0001d1bb",
+    "\uf900 \ufa10 \U0002f800 \ufb01 \uff21 \u00bd \u2167 \u3300",
+    "\u0b47\u0b56 \u0b47\u0b3e \u0cbf\u0cd5 \u0dd9\u0dca \u0ddc\u0dca \u1025\u102e \u1b05\u1b35",
+    "\u0301\u0316 first a\u0301\u0301\u0301 b\u0327\u0301 c\u0301\u0327 \u1e9b\u0323 \u1e69 s\u0323\u0307",
+    "x" + "\u0301\u0316" * 40,
+    "\u2581 \u2581\u2581a \u2581the a\u2581b \u2581\u2581 ",
+    "<0x41> <0x0A> <0xE2> <unk> <s> </s> x<s>y <s> y",
+    "<s><s> </s>\n</s>\u2003</s>",
+    "  <pad>  <pad>\t\t<pad>x \u3000<pad>\u2028 ",
+    "100 1000 10000 x100 12.5 1,000 123abc456",
+    "!?!?a!? $5 +1 <= >= ^_^ `x` |y| ~z \u00bfq? \u3002\u3002a\u3001",
+    "\u043c\u043d\u043e \u00b2\u00b3 \u0432\u0431",
+    "\u4e2d\u6587 \u00e9t\u00e9 ",
+    " a  b   c    d",
+    "   ",
+]
+
 ADDED = [
     AddedToken("<|end|>", special=True),
     AddedToken("<|pause|>", special=True),
@@ -159,6 +199,17 @@ ADDED = [
     AddedToken("Fluß", special=False),
     AddedToken("☃", special=False, normalized=False),
 ]
+
+
+MARK = "\u2581"
+
+
+def training_texts():
+    texts = [TRAINING] * 4
+    for path in TEXTS:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            texts.append(file.read())
+    return texts
 
 
 def trained(pre_tokenizer, ignore_merges=False):
@@ -170,11 +221,7 @@ def trained(pre_tokenizer, ignore_merges=False):
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [TRAINING] * 4
-    for path in TEXTS:
-        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-            texts.append(file.read())
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(training_texts(), trainer)
     return tokenizer
 
 
@@ -198,40 +245,263 @@ def make_all():
     )
     whole = trained(byte_level(True))
     whole.pre_tokenizer = byte_level(False)  # no words: merges go across spaces
-    return {"gpt2": gpt2, "prefixed": prefixed, "words": words, "cases": cases, "whole": whole}
+    return {
+        "gpt2": gpt2,
+        "prefixed": prefixed,
+        "words": words,
+        "cases": cases,
+        "whole": whole,
+        "neox": neox(),
+        "falcon": falcon(),
+        **make_with_bytes(),
+    }
 
 
-def old_form(text):
-    """The file with its merges as "a b", as older ones have them."""
+def neox():
+    """Like GPT-NeoX's: NFC, and runs of spaces that are tokens of their own."""
+    tokenizer = trained(byte_level(True))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.add_tokens([AddedToken("<|endoftext|>", special=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken(" " * count, normalized=True) for count in range(24, 1, -1)])
+    tokenizer.add_tokens([AddedToken("e\u0301le\u0300ve", normalized=True)])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    return tokenizer
+
+
+def falcon():
+    """Like Falcon's: words are cut again after their bytes have become letters."""
+    steps = [
+        pre_tokenizers.Punctuation("contiguous"),
+        byte_level(True),
+        pre_tokenizers.Digits(individual_digits=False),
+        split("[0-9][0-9][0-9]"),
+    ]
+    tokenizer = trained(pre_tokenizers.Sequence(steps))
+    tokenizer.add_tokens([AddedToken(">>TITLE<<", special=True, normalized=False), *ADDED[:1]])
+    return tokenizer
+
+
+def with_bytes(normalizer, pre_tokenizer, decoder, added, ignore_merges=False):
+    """Like Llama's and Mistral's: SentencePiece's marks, and bytes of characters without a token."""
+    base = Tokenizer(models.BPE())
+    base.normalizer = normalizers.Replace(" ", MARK)
+    base.pre_tokenizer = pre_tokenizers.Split(MARK, "merged_with_next")
+    base.train_from_iterator(
+        training_texts(), trainers.BpeTrainer(vocab_size=700, limit_alphabet=90, show_progress=False)
+    )
+    model = json.loads(base.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    names += [MARK, *sorted(model["vocab"], key=model["vocab"].get)]
+    values = {name: value for value, name in enumerate(dict.fromkeys(names))}
+    merges = [tuple(pair) for pair in model["merges"]]
+    options = {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "ignore_merges": ignore_merges}
+    tokenizer = Tokenizer(models.BPE(vocab=values, merges=merges, **options))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in ("<unk>", "<s>", "</s>")])
+    tokenizer.add_tokens(added)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A <s> $B", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    return tokenizer
+
+
+def joined(*ends):
+    return decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse(), *ends])
+
+
+def make_with_bytes():
+    strip = decoders.Strip(" ", 1, 0)
+    marked = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
+    taking_space = [
+        AddedToken("<pad>", special=True, lstrip=True, rstrip=True),
+        AddedToken("state", normalized=True),
+        AddedToken("\u00e9t\u00e9", normalized=False, rstrip=True),
+    ]
+    metaspace = pre_tokenizers.Metaspace
+    return {
+        "llama": with_bytes(marked, None, joined(strip), taking_space),
+        "mistral": with_bytes(None, metaspace(MARK, "first", False), joined(strip), taking_space),
+        "marks": with_bytes(
+            normalizers.NFC(), metaspace(MARK, "always", True), decoders.Metaspace(MARK, "always"), [], True
+        ),
+        "unmarked": with_bytes(normalizers.Replace(" ", MARK), None, joined(), taking_space[:1]),
+    }
+
+
+def old_form(name, text):
+    """The file as older versions write it: merges as "a b", Metaspace with a flag."""
     tree = json.loads(text)
-    tree["model"]["merges"] = [" ".join(pair) for pair in tree["model"]["merges"]]
+    if name in ("gpt2", "llama", "marks"):
+        tree["model"]["merges"] = [" ".join(pair) for pair in tree["model"]["merges"]]
+    if name == "marks":
+        for member in ("pre_tokenizer", "decoder"):
+            tree[member] = {"type": "Metaspace", "replacement": MARK, "add_prefix_space": True}
     return json.dumps(tree, ensure_ascii=False)
+
+
+class Library:
+    """A tokenizer.json by the tokenizers library."""
+
+    def __init__(self, directory):
+        self.tokenizer = Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
+
+    def encode(self, texts):
+        return [one.ids for one in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    def decode(self, values):
+        """What the values stand for; None where the library loses some of it: letters of added tokens, spaces."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        is_lossy = isinstance(self.tokenizer.decoder, decoders.Metaspace) or any(value in added for value in values)
+        return None if is_lossy else self.tokenizer.decode(values, skip_special_tokens=False)
+
+
+class Trie:
+    """A vocabulary of RWKV by BlinkDL's package."""
+
+    def __init__(self, directory):
+        self.tokenizer = rwkv.rwkv_tokenizer.TRIE_TOKENIZER(os.path.join(directory, VOCABULARY))
+
+    def encode(self, texts):
+        return [self.tokenizer.encode(text) for text in texts]
+
+    def decode(self, values):
+        return self.tokenizer.decodeBytes(values).decode("utf-8")
+
+
+VOCABULARY = "rwkv_vocab_v20230424.txt"
+
+
+def original(directory):
+    """The original of the tokenizer in a directory."""
+    return (Trie if os.path.exists(os.path.join(directory, VOCABULARY)) else Library)(directory)
+
+
+def write_part_of_rwkv(path):
+    """Single bytes, and every token of some of the rest that is short or of another kind."""
+    whole = os.path.join(os.path.dirname(rwkv.rwkv_tokenizer.__file__), VOCABULARY)
+    with open(whole, encoding="utf-8") as file:
+        lines = file.read().split("\n")[:-1]
+    kept = lines[:256] + [line for line in lines[256:] if int(line[: line.index(" ")]) % 61 == 0]
+    kept += [line for line in lines[256:] if "\\" in line and int(line[: line.index(" ")]) % 7 == 0]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("".join(line + "\n" for line in sorted(set(kept), key=lambda line: int(line.split(" ")[0]))))
+
+
+# Old enough that every library has the same tables for them.
+CHARACTERS = [
+    chr(code)
+    for code in range(0x20, 0x30000)
+    if unicodedata.ucd_3_2_0.category(chr(code)) not in ("Cn", "Cs")
+    and unicodedata.ucd_3_2_0.category(chr(code)) == unicodedata.category(chr(code))
+]
+MARKS = [one for one in CHARACTERS if unicodedata.combining(one)]
+PIECES = [
+    *(" ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u3000", "\u0085", "a", "the", "The", "state", "of", "session", "'s"),
+    *("'", "7", "100", "1234", ".", ",", "!?", "<", ">", "|", "<|end|>", "<|end", "<s>", "</s>", "<pad>", "<unk>"),
+    *(
+        "<0x41>",
+        MARK,
+        MARK * 2,
+        MARK + "a",
+        "<|endoftext|>",
+        ">>TITLE<<",
+        "runnels",
+        "Fluß",
+        "☃",
+        "été",
+        "川",
+        "🌊",
+        "é",
+    ),
+    *("e\u0301", "\u0301", "\u0316", "\u1100", "\u1161", "\u11a8", "가", "м", "²", "½", "\u200d", "_", "{", "}", "\\"),
+]
+
+
+def random_text(source):
+    """Hard pieces, runs of one piece, characters of any kind, or all of it."""
+    kind = source.randrange(5)
+    pieces = source.choices(PIECES, k=source.randrange(1, 6)) if kind == 0 else PIECES
+    text = ""
+    for _ in range(source.randrange(1, 40)):
+        text += source.choice(pieces) * (source.randrange(1, 30) if source.randrange(9) == 0 else 1)
+        if kind == 1:
+            text += source.choice(CHARACTERS)
+        if kind == 2:
+            text += "".join(source.choices(MARKS, k=source.randrange(5)))
+        if kind == 3:
+            text += source.choice(HARD)[: source.randrange(12)]
+    return text
+
+
+def compare(program, directory):
+    """Ends with a message where `program` gives other values, or other text for them."""
+    source = random.Random(15)
+    texts = [random_text(source) for _ in range(10000)]
+    lines = "".join(json.dumps(text) + "\n" for text in texts)
+    done = subprocess.run([program, directory], input=lines, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{directory}: {done.stderr}")
+    results = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+    library = original(directory)
+    decoded = 0
+    for text, values, result in zip(texts, library.encode(texts), results, strict=True):
+        if result["values"] != values:
+            sys.exit(f"{directory}: {text!r}: expected {values}, found {result['values']}")
+        expected = library.decode(values)
+        if expected is not None and "\ufffd" not in expected and expected != result["text"]:
+            sys.exit(f"{directory}: {text!r}: expected {expected!r}, found {result['text']!r}")
+        decoded += expected is not None
+    print(f"{directory}: {len(texts)} texts encode alike, {decoded} decode alike")
+
+
+def names_of_all():
+    return sorted(os.listdir(os.path.join(HERE, "tokenizers")))
+
+
+def hard_texts(name):
+    return HARD if name in ("gpt2", "prefixed", "words", "cases", "whole") else HARD + NORMALIZED
+
+
+def stored_form(name, directory):
+    texts = hard_texts(name)
+    encodings = [
+        {"text": text, "values": values} for text, values in zip(texts, original(directory).encode(texts), strict=True)
+    ]
+    return "[\n" + ",\n".join(json.dumps(one, ensure_ascii=True) for one in encodings) + "\n]\n"
+
+
+def write(name, make, directory):
+    os.makedirs(directory, exist_ok=True)
+    if name == "rwkv":
+        write_part_of_rwkv(os.path.join(directory, VOCABULARY))
+    else:
+        with open(os.path.join(directory, "tokenizer.json"), "w", encoding="utf-8") as file:
+            file.write(old_form(name, make[name].to_str()) + "\n")
+    with open(os.path.join(directory, "encodings.json"), "w", encoding="utf-8") as file:
+        file.write(stored_form(name, directory))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--compare", metavar="PROGRAM", help="compare this program, write nothing")
+    parser.add_argument("names", nargs="*", help="names of tokenizers, or directories to compare (all)")
     args = parser.parse_args()
-    for name, tokenizer in make_all().items():
-        directory = os.path.join(HERE, "tokenizers", name)
-        path = os.path.join(directory, "tokenizer.json")
-        if args.check:
-            tokenizer = Tokenizer.from_file(path)
-        encodings = [{"text": text, "values": tokenizer.encode(text, add_special_tokens=False).ids} for text in HARD]
-        lines = [json.dumps(one, ensure_ascii=True) for one in encodings]
-        stored = "[\n" + ",\n".join(lines) + "\n]\n"
-        if args.check:
+    if args.check or args.compare:
+        for name in args.names or names_of_all():
+            directory = os.path.join(HERE, "tokenizers", name)
+            if args.compare:
+                compare(args.compare, directory)
+                continue
             with open(os.path.join(directory, "encodings.json"), encoding="utf-8") as file:
-                if file.read() != stored:
+                if file.read() != stored_form(name, directory):
                     sys.exit(f"{name}: the library gives other values")
-            continue
-        os.makedirs(directory, exist_ok=True)
-        text = tokenizer.to_str()
-        with open(path, "w", encoding="utf-8") as file:
-            file.write((old_form(text) if name == "gpt2" else text) + "\n")
-        with open(os.path.join(directory, "encodings.json"), "w", encoding="utf-8") as file:
-            file.write(stored)
-        print(f"{name}: {tokenizer.get_vocab_size()} values, {len(HARD)} texts")
+        return
+    make = make_all()
+    for name in args.names or [*make, "rwkv"]:
+        write(name, make, os.path.join(HERE, "tokenizers", name))
 
 
 if __name__ == "__main__":

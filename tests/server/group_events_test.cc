@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "models/text/load_tokenizer.h"
 
 namespace runnel {
 namespace {
@@ -159,6 +160,22 @@ TEST(GroupEvents, ASampleThatEndsWithinACharacterClosesWithAReplacement) {
   group.finished = {{.sample = 0, .position = 1}};
   GroupEvents events(Tokenizer::of_bytes());
   EXPECT_EQ(text_of(events, {group}, 0), "\ufffd");
+}
+
+TEST(GroupEvents, ASequenceDoesNotBeginWithTheSpaceOfItsTokenizer) {
+  const auto tokenizer = load_tokenizer("tests/golden/tokenizers/llama");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const int32_t the = (*tokenizer)->encode("the")->front();
+  for (const int64_t position : {0, 1}) {
+    StreamGroup group;
+    group.values = {{.sample = 0, .value = the, .position = position}};
+    GroupEvents events(*tokenizer);
+    events.start(group);
+    const auto event = events.next();
+    ASSERT_TRUE(event.has_value());
+    const std::string text = std::get<SampledValues>(*event).runs.front().text;
+    EXPECT_EQ(text.starts_with(' '), position == 1) << text;
+  }
 }
 
 }  // namespace

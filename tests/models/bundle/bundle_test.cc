@@ -273,9 +273,27 @@ TEST(Bundle, ATokenizerIsReadFromItsFileAndMustFitTheValues) {
   EXPECT_EQ(bundle->tokenizer->size(), 901);
   std::filesystem::copy_file("tests/golden/tokenizers/words/tokenizer.json", path,
                              std::filesystem::copy_options::overwrite_existing);
-  EXPECT_THAT(load_bundle(directory.path()).status().message(),
-              HasSubstr("tokenizer.json: expected values from 0 to 900, as config.json has 901, "
-                        "found 905 for '\\xe2\\x98\\x83'"));
+  EXPECT_THAT(
+      load_bundle(directory.path()).status().message(),
+      HasSubstr(": config.json has 901 values, its tokenizer has 905 for '\\xe2\\x98\\x83'"));
+}
+
+TEST(Bundle, ATokenizerThatPutsAValueBeforeATextGoesWithThatFirstValue) {
+  Spec spec = small_text_spec();
+  spec.text = TextKind::kTokenizer;
+  spec.vocabulary = spec.head.values = 1000;
+  for (const int32_t value : {1, 10}) {
+    const TempDir directory;
+    spec.begin = Begin{.value = value, .histogram = {}};
+    write_bundle(directory.path(), spec, random_tensors(spec, 1));
+    std::filesystem::copy("tests/golden/tokenizers/llama/tokenizer.json", directory.path());
+    const Result<Bundle> bundle = load_bundle(directory.path());
+    EXPECT_EQ(bundle.ok(), value == 1) << bundle.status().message();
+    if (value == 1) continue;
+    EXPECT_THAT(
+        bundle.status().message(),
+        HasSubstr(": its tokenizer puts 1 before a text, which begin.value of config.json"));
+  }
 }
 
 TEST(Bundle, DigestFollowsTheWeights) {

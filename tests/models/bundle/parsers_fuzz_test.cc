@@ -115,6 +115,14 @@ TEST(ParsersFuzz, TokenizerProperties) {
   EXPECT_LT(accepted, kFiles);
 }
 
+TEST(ParsersFuzz, VocabularyProperties) {
+  constexpr int kFiles = 3000;
+  const int accepted =
+      walk(vocabulary_seeds(), Mutator(6, vocabulary_words()), check_vocabulary, kFiles);
+  EXPECT_GT(accepted, kFiles / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kFiles);
+}
+
 TEST(ParsersFuzz, SafetensorsProperties) {
   const int accepted =
       walk(safetensors_seeds(), Mutator(2, safetensors_words()), check_safetensors);

@@ -1,5 +1,5 @@
-// Text to values and back, against what the tokenizers library of Hugging Face gives
-// (tests/golden).
+// Text to values and back, against what the tokenizers library of Hugging Face and BlinkDL's
+// package give (tests/golden).
 #include "models/text/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "models/text/load_tokenizer.h"
 
 namespace runnel {
 namespace {
@@ -31,7 +32,7 @@ std::string golden(const std::string& name) {
 Json golden_tree() { return Json::parse(golden("words/tokenizer.json")); }
 
 std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
-  auto tokenizer = Tokenizer::parse(golden(name + "/tokenizer.json"), name);
+  auto tokenizer = load_tokenizer("tests/golden/tokenizers/" + name);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   return *tokenizer;
 }
@@ -48,6 +49,12 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
   return values.ok() ? *values : std::vector<int32_t>();
 }
 
+// Others put a space before a text, compose its characters, or take a mark for a space.
+bool keeps_text(std::string_view name) {
+  constexpr std::array kKeeping = {"gpt2", "words", "cases", "whole", "falcon", "rwkv"};
+  return std::ranges::find(kKeeping, name) != kKeeping.end();
+}
+
 class GoldenTokenizer : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTokenizer, GivesTheValuesOfTheLibrary) {
@@ -59,14 +66,16 @@ TEST_P(GoldenTokenizer, GivesTheValuesOfTheLibrary) {
     const auto text = one["text"].get<std::string>();
     const std::vector<int32_t> values = encode(*tokenizer, text);
     EXPECT_EQ(values, one["values"].get<std::vector<int32_t>>()) << text;
-    if (name != "prefixed") {
+    if (keeps_text(name)) {
       EXPECT_EQ(bytes_of(*tokenizer, values), text);
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
-                         ::testing::Values("gpt2", "prefixed", "words", "cases", "whole"));
+                         ::testing::Values("gpt2", "prefixed", "words", "cases", "whole", "neox",
+                                           "falcon", "llama", "mistral", "marks", "unmarked",
+                                           "rwkv"));
 
 TEST(Tokenizer, BytesAreTheirOwnValues) {
   const auto tokenizer = Tokenizer::of_bytes();
@@ -80,8 +89,42 @@ TEST(Tokenizer, BytesAreTheirOwnValues) {
   EXPECT_EQ(tokenizer->bytes(256), "");
 }
 
+TEST(Tokenizer, BytesOfACharacterAreValuesWhereItHasNone) {
+  const auto tokenizer = golden_tokenizer("mistral");
+  const std::vector<int32_t> values = encode(*tokenizer, "\u2603");
+  ASSERT_EQ(values.size(), 4U);  // the mark before the text
+  EXPECT_EQ(tokenizer->bytes(values[1]), "\xE2");
+  EXPECT_EQ(bytes_of(*tokenizer, values), " \u2603");
+}
+
+TEST(Tokenizer, TheSpaceBeforeATextIsNotWrittenAtItsStart) {
+  for (const char* const name : {"llama", "mistral", "marks"}) {
+    const auto tokenizer = golden_tokenizer(name);
+    const int32_t first = encode(*tokenizer, "the").front();
+    EXPECT_TRUE(tokenizer->bytes(first).starts_with(' ')) << name;
+    EXPECT_EQ(" " + std::string(tokenizer->first_bytes(first)), tokenizer->bytes(first)) << name;
+    EXPECT_EQ(tokenizer->first_bytes(1), "<s>") << name;
+  }
+  const auto unmarked = golden_tokenizer("unmarked");
+  const int32_t space = encode(*unmarked, " ").front();
+  EXPECT_EQ(unmarked->first_bytes(space), " ");
+}
+
+TEST(Tokenizer, TellsWhatBeginsAndEndsAText) {
+  for (const char* const name : {"llama", "mistral"}) {
+    const auto tokenizer = golden_tokenizer(name);
+    EXPECT_EQ(tokenizer->begin(), std::vector<int32_t>{1}) << name;
+    EXPECT_EQ(tokenizer->end(), std::vector<int32_t>{2}) << name;
+  }
+  EXPECT_TRUE(golden_tokenizer("neox")->begin().empty());
+  EXPECT_TRUE(golden_tokenizer("neox")->end().empty());
+  EXPECT_TRUE(golden_tokenizer("rwkv")->begin().empty());
+  EXPECT_EQ(golden_tokenizer("rwkv")->end(), std::vector<int32_t>{0});
+}
+
 TEST(Tokenizer, RefusesWhatIsNotUtf8) {
-  for (const auto& tokenizer : {Tokenizer::of_bytes(), golden_tokenizer("words")}) {
+  for (const auto& tokenizer : {Tokenizer::of_bytes(), golden_tokenizer("words"),
+                                golden_tokenizer("llama"), golden_tokenizer("rwkv")}) {
     EXPECT_EQ(tokenizer->encode("ab\xFF").status().message(), "not valid UTF-8 at byte 2");
     EXPECT_EQ(tokenizer->encode("ab\xC3").status().code(), Code::kInvalidArgument);
   }
@@ -94,7 +137,7 @@ TEST(Tokenizer, WhatIsEncodedDecodesToTheSameText) {
       "٣",   "é",    "ß",       "Ж",      "川",     "🌊",     "\u0301", "!",  "_",  "<|", "|>",
       "end", "ness", "<|end|>", "\u00a0", "\u2028", "\u200d", "\u180e", "ſ",  "Ⅷ",  "½"};
   std::mt19937 random(11);
-  for (const char* const name : {"gpt2", "words", "cases", "whole"}) {
+  for (const char* const name : {"gpt2", "words", "cases", "whole", "falcon", "rwkv"}) {
     const auto tokenizer = golden_tokenizer(name);
     for (int round = 0; round < 400; ++round) {
       std::string text;
@@ -146,7 +189,7 @@ TEST(BytePairs, MergeAsTheRuleSays) {
       plain.push_back(255 - word.back());
     }
     std::vector<int32_t> values;
-    pairs.encode(word, values);
+    ASSERT_TRUE(pairs.encode(word, TimePoint::max(), values));
     EXPECT_EQ(values, merged_plainly(plain, merges)) << word;
   }
 }
@@ -154,15 +197,27 @@ TEST(BytePairs, MergeAsTheRuleSays) {
 // As long as the longest text of a request may be; the square of it would take minutes.
 TEST(Tokenizer, LongHostileTextsAreNoWork) {
   const auto length = static_cast<size_t>(limits::kTextBytes.default_value);
-  const auto words = golden_tokenizer("words");
-  const auto whole = golden_tokenizer("whole");
-  for (const std::string unit : {"a", " ", "\n", "ab", "<|end|", "the ", "川", " \n", "'"}) {
-    std::string text;
-    while (text.size() < length) text += unit;
-    for (const auto& tokenizer : {words, whole}) {
-      EXPECT_EQ(bytes_of(*tokenizer, encode(*tokenizer, text)), text) << unit;
+  for (const char* const name : {"words", "whole", "falcon", "rwkv", "neox", "llama"}) {
+    const auto tokenizer = golden_tokenizer(name);
+    for (const std::string unit :
+         {"a", " ", "\n", "ab", "<|end|", "the ", "川", " \n", "'", "<pad> ", "\u0301\u0316"}) {
+      std::string text;
+      while (text.size() < length) text += unit;
+      const std::vector<int32_t> values = encode(*tokenizer, text);
+      EXPECT_FALSE(values.empty()) << name << unit;
+      if (keeps_text(name)) {
+        EXPECT_EQ(bytes_of(*tokenizer, values), text) << name << unit;
+      }
     }
   }
+}
+
+TEST(Tokenizer, MergesAreGivenUpAtTheDeadline) {
+  std::array<int32_t, 256> byte_values{};
+  BytePairs pairs(byte_values);
+  pairs.add_merge(0, 0, 1);
+  std::vector<int32_t> values;
+  EXPECT_FALSE(pairs.encode(std::string(100000, 'a'), TimePoint::min(), values));
 }
 
 // --- The file ---
@@ -174,7 +229,7 @@ struct Fault {
 };
 
 void expect_refused(const Json& tree, const std::vector<std::string>& message) {
-  const auto tokenizer = Tokenizer::parse(tree.dump(), "t.json");
+  const auto tokenizer = Tokenizer::from_json(tree.dump(), "t.json");
   ASSERT_FALSE(tokenizer.ok()) << message.front();
   EXPECT_EQ(tokenizer.status().code(), Code::kInvalidArgument);
   EXPECT_TRUE(tokenizer.status().message().starts_with("t.json: "));
@@ -183,25 +238,61 @@ void expect_refused(const Json& tree, const std::vector<std::string>& message) {
   }
 }
 
+void expect_faults(const Json& file, const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
+    Json tree = file;
+    const Json::json_pointer pointer(fault.pointer);
+    if (fault.value.is_null()) {
+      tree.at(pointer.parent_pointer()).erase(pointer.back());
+    } else {
+      tree[pointer] = fault.value;
+    }
+    expect_refused(tree, fault.message);
+  }
+}
+
+constexpr const char* kMark = "\u2581";
+
+Json sequence(const char* list, const Json& step) {
+  return {{"type", "Sequence"}, {list, Json::array({step})}};
+}
+
+Json replace(const char* pattern, const char* content) {
+  return {{"type", "Replace"}, {"pattern", {{"String", pattern}}}, {"content", content}};
+}
+
+// A processor that puts `single` together, where <s> is `value`.
+Json templated(const Json& single, int value) {
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"special_tokens", {{"<s>", {{"ids", {value}}}}}}};
+}
+
 TEST(TokenizerFile, RefusesWhatWouldBeDoneDifferently) {
-  const Json nfc = {{"type", "NFC"}};
-  const Json prefix = {{"type", "Prepend"}};
-  const Json bert = {{"type", "TemplateProcessing"}};
+  const Json begin = Json::array({{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", "A"}}});
+  const Json lower = {{"type", "Lowercase"}};
+  const Json prefix = {{"type", "Prepend"}, {"prepend", " "}};
+  const Json bert = {{"type", "BertProcessing"}};
   const Json word = {{"type", "WordPiece"}, {"vocab", Json::object()}};
   const std::string split = "/pre_tokenizer/pretokenizers/0";
   const std::vector<Fault> faults = {
-      {"/normalizer", nfc, {"normalizer: expected null (text is taken", "found the type 'NFC'"}},
-      {"/normalizer", "x", {"normalizer: expected null", "found 'x'"}},
+      {"/normalizer", lower, {"normalizer: expected null or the type 'NFC', ", "'Lowercase'"}},
+      {"/normalizer", "x", {"normalizer: expected null or", "found 'x'"}},
+      {"/normalizer", prefix, {"normalizer.prepend: expected '\\xe2\\x96\\x81', found ' '"}},
+      {"/normalizer", sequence("normalizers", lower), {"normalizer.normalizers[0]: expected null"}},
+      {"/normalizer", replace("a", kMark), {"normalizer.pattern.String: expected ' ', found 'a'"}},
+      {"/normalizer", replace(" ", "_"), {"normalizer.content: expected '", "found '_'"}},
+      {"/normalizer", replace(" ", kMark), {"pre_tokenizer: expected ByteLevel, or marks for sp"}},
       {"/truncation", prefix, {"truncation: expected null"}},
       {"/padding", Json::object(), {"padding: expected null", "found an object"}},
-      {"/post_processor",
-       bert,
-       {"post_processor: expected null or the type 'ByteLevel', found the "
-        "type 'TemplateProcessing'; a first value is given by begin"}},
+      {"/post_processor", bert, {"post_processor: expected null or", "the type 'BertProcessing'"}},
+      {"/post_processor", {{"type", "TemplateProcessing"}}, {"post_processor.single: expected an"}},
+      {"/post_processor", templated({{"A", 1}}, 0), {"post_processor.single: expected the text"}},
+      {"/post_processor", templated(Json::array(), 0), {"single: expected one text, found 0"}},
+      {"/post_processor", templated(begin, 5000), {"special_tokens['<s>'].ids: expected values t"}},
       {"/decoder", word, {"decoder: expected null or the type 'ByteLevel'"}},
       {"/model", word, {"model: expected the type 'BPE', found the type 'WordPiece'"}},
       {"/model/dropout", 0.1, {"model.dropout: expected null", "found 0.1"}},
-      {"/model/unk_token", "<unk>", {"model.unk_token: expected null", "found '<unk>'"}},
       {"/model/byte_fallback", true, {"model.byte_fallback: expected false", "found true"}},
       {"/model/end_of_word_suffix", "</w>", {"model.end_of_word_suffix: expected null or ''"}},
       {"/model/colour", 1, {"model: expected one of the keys type", "found 'colour'"}},
@@ -218,14 +309,13 @@ TEST(TokenizerFile, RefusesWhatWouldBeDoneDifferently) {
        {"model.merges[0]: expected tokens of model.vocab", "found 'qqqq'"}},
       {"/pre_tokenizer",
        {{"type", "Whitespace"}},
-       {"pre_tokenizer: expected the type 'ByteLevel'", "found the type 'Whitespace'"}},
-      {"/pre_tokenizer", nullptr, {"pre_tokenizer: expected the type 'ByteLevel'", "no such key"}},
-      {"/pre_tokenizer/pretokenizers", Json::array(), {"pretokenizers: expected an array of at"}},
-      {"/pre_tokenizer/pretokenizers/1", nfc, {"pretokenizers[1]: expected the type 'ByteLevel'"}},
-      {"/pre_tokenizer/pretokenizers/1/use_regex", true, {"[1].use_regex: expected false"}},
-      {"/pre_tokenizer/pretokenizers/1/use_regex", nullptr, {"[1].use_regex: expected false"}},
-      {"/pre_tokenizer/pretokenizers/1/add_prefix_space", true, {"add_prefix_space: expected fal"}},
-      {"/pre_tokenizer/pretokenizers/0", {{"type", "Digits"}}, {"[0]: expected the type 'Split'"}},
+       {"pre_tokenizer: expected one of the types 'ByteLevel', ", "found the type 'Whitespace'"}},
+      {"/pre_tokenizer", nullptr, {"decoder: expected the type 'Replace', ", "has no ByteLevel"}},
+      {"/pre_tokenizer/pretokenizers", 1, {"pretokenizers: expected an array of at most 16"}},
+      {"/pre_tokenizer/pretokenizers/1", lower, {"pretokenizers[1]: expected one of the types"}},
+      {"/pre_tokenizer/pretokenizers/2",
+       {{"type", "ByteLevel"}},
+       {"pretokenizers[2]: expected one ByteLevel, found a second one"}},
       {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", {"behavior: expected 'Isolated'"}},
       {"/pre_tokenizer/pretokenizers/0/invert", true, {"[0].invert: expected false"}},
       {"/pre_tokenizer/pretokenizers/0/pattern",
@@ -233,7 +323,7 @@ TEST(TokenizerFile, RefusesWhatWouldBeDoneDifferently) {
        {"expected one of the keys Reg"}},
       {"/pre_tokenizer/pretokenizers/0/pattern/Regex", 1, {"Regex: expected a string, found 1"}},
       {"/added_tokens", 1, {"added_tokens: expected an array, found 1"}},
-      {"/added_tokens/0/lstrip", true, {"added_tokens[0].lstrip: expected false"}},
+      {"/added_tokens/0/lstrip", 1, {"added_tokens[0].lstrip: expected true or false"}},
       {"/added_tokens/0/single_word", true, {"added_tokens[0].single_word: expected false"}},
       {"/added_tokens/0/id", 3, {"added_tokens[0]: expected a value of its own, found 3 a second"}},
       {"/added_tokens/0/content", "", {"added_tokens[0]: expected a token of 1 to 1024 bytes"}},
@@ -242,22 +332,63 @@ TEST(TokenizerFile, RefusesWhatWouldBeDoneDifferently) {
       {"/added_tokens/0/content", "<|pause|>", {"a token of its own, found '<|pause|>' a second"}},
       {"/colour", 1, {"the file: expected one of the keys version", "found 'colour'"}},
   };
-  for (const Fault& fault : faults) {
-    Json tree = golden_tree();
-    const Json::json_pointer pointer(fault.pointer);
-    if (fault.value.is_null()) {
-      tree.at(pointer.parent_pointer()).erase(pointer.back());
-    } else {
-      tree[pointer] = fault.value;
-    }
-    expect_refused(tree, fault.message);
+  expect_faults(golden_tree(), faults);
+}
+
+// Of a file without ByteLevel.
+TEST(TokenizerFile, RefusesWhatHasNoWayBack) {
+  const Json metaspace = {{"type", "Metaspace"}, {"replacement", kMark}};
+  Json bare = metaspace, other = metaspace, unknown = metaspace;
+  bare["add_prefix_space"] = false;
+  other["replacement"] = "_";
+  unknown["prepend_scheme"] = "last";
+  const std::vector<Fault> faults = {
+      {"/decoder", nullptr, {"decoder: expected marks to become spaces, as spaces become marks"}},
+      {"/decoder", {{"type", "ByteLevel"}}, {"decoder: expected the type 'Replace'"}},
+      {"/decoder/decoders/0/content", "_", {"decoder.decoders[0].content: expected ' '"}},
+      {"/decoder/decoders/3/start", 2, {"decoders[3].start: expected an integer from 0 to 1"}},
+      {"/decoder/decoders/3/stop", 1, {"decoders[3].stop: expected an integer from 0 to 0"}},
+      {"/model/byte_fallback", nullptr, {"model.byte_fallback: expected true", "found false"}},
+      {"/model/byte_fallback", false, {"model.byte_fallback: expected true (without ByteLevel"}},
+      {"/model/vocab/<0x80>", nullptr, {"none for byte 128 ('<0x80>')"}},
+      {"/pre_tokenizer", bare, {"pre_tokenizer.add_prefix_space: expected true (as prepend_sch"}},
+      {"/pre_tokenizer", other, {"pre_tokenizer.replacement: expected '", "found '_'"}},
+      {"/pre_tokenizer", unknown, {"prepend_scheme: expected 'always' or 'first' or 'never'"}},
+      {"/pre_tokenizer", {{"type", "Digits"}}, {"decoder: expected marks to stay, as spaces do"}},
+  };
+  expect_faults(Json::parse(golden("mistral/tokenizer.json")), faults);
+}
+
+TEST(TokenizerFile, BytesThatUtf8NeverHoldsNeedNoToken) {
+  Json tree = Json::parse(golden("mistral/tokenizer.json"));
+  for (const char* const name : {"<0xC0>", "<0xC1>", "<0xF5>", "<0xFF>"}) {
+    tree["model"]["vocab"].erase(name);
   }
+  EXPECT_TRUE(Tokenizer::from_json(tree.dump(), "t.json").ok());
+}
+
+TEST(TokenizerFile, RefusesTokensThatAreTheSameWhenNormalized) {
+  Json tree = Json::parse(golden("neox/tokenizer.json"));
+  Json token = tree["added_tokens"].back();
+  token["content"] = "\u00e9l\u00e8ve";
+  token["id"] = 3000;
+  tree["added_tokens"].push_back(token);
+  expect_refused(tree, {"a token of its own", "which is another one when normalized"});
+}
+
+TEST(TokenizerFile, RefusesMoreAddedTextThanItHoldsInMemory) {
+  Json tree = golden_tree();
+  for (int i = 0; i < 4200; ++i) {
+    const std::string text = std::to_string(i) + std::string(1000, 'a');
+    tree["added_tokens"].push_back({{"id", 3000 + i}, {"content", text}});
+  }
+  expect_refused(tree, {"added_tokens: expected at most 4194304 bytes in all, found more"});
 }
 
 TEST(TokenizerFile, RefusesAVocabularyWithoutAByte) {
   Json tree = golden_tree();
   tree["model"]["vocab"].erase("Ġ");
-  expect_refused(tree, {"model.vocab: expected a token for each single byte, found none for byte "
+  expect_refused(tree, {"model.vocab: expected a token for each byte of UTF-8, found none for byte "
                         "32 ('\\xc4\\xa0')"});
 }
 
@@ -275,7 +406,7 @@ TEST(TokenizerFile, RefusesPatternsThatMeanAnotherThingHere) {
   for (const char* const broken : {"(", "[a", "a{2", "*", "\\"}) {
     Json tree = golden_tree();
     tree[Json::json_pointer("/pre_tokenizer/pretokenizers/0/pattern/Regex")] = broken;
-    const auto tokenizer = Tokenizer::parse(tree.dump(), "t.json");
+    const auto tokenizer = Tokenizer::from_json(tree.dump(), "t.json");
     EXPECT_EQ(tokenizer.ok(), std::string_view(broken) == "a{2") << broken;
   }
 }
@@ -283,7 +414,7 @@ TEST(TokenizerFile, RefusesPatternsThatMeanAnotherThingHere) {
 TEST(TokenizerFile, APatternThatTakesTooLongIsGivenUp) {
   Json tree = golden_tree();
   tree[Json::json_pointer("/pre_tokenizer/pretokenizers/0/pattern/Regex")] = "(a+a+)+\\d";
-  const auto tokenizer = Tokenizer::parse(tree.dump(), "t.json");
+  const auto tokenizer = Tokenizer::from_json(tree.dump(), "t.json");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   const auto values = (*tokenizer)->encode(std::string(200, 'a'));
   EXPECT_EQ(values.status().code(), Code::kInvalidArgument);
@@ -306,7 +437,7 @@ TEST(TokenizerFile, AFruitlessSearchEndsInTime) {
 TEST(TokenizerFile, ValuesMayHaveHolesBetweenThem) {
   Json tree = golden_tree();
   tree["added_tokens"][0]["id"] = 5000;
-  const auto tokenizer = Tokenizer::parse(tree.dump(), "t.json");
+  const auto tokenizer = Tokenizer::from_json(tree.dump(), "t.json");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   EXPECT_EQ((*tokenizer)->size(), 5001);
   EXPECT_EQ((*tokenizer)->bytes(5000), "<|end|>");

@@ -1,0 +1,69 @@
+#include "models/text/literal_tokens.h"
+
+#include <array>
+#include <chrono>
+#include <utility>
+
+namespace runnel {
+namespace {
+
+// A search looks at the clock once in so many places.
+constexpr size_t kPlacesAtOnce = 4096;
+
+constexpr std::array<std::string_view, 25> kSpaces = {
+    "\t",           "\n",           "\v",           "\f",           "\r",           " ",
+    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82",
+    "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88",
+    "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F",
+    "\xE3\x80\x80"};
+
+std::vector<std::pair<std::string, int32_t>> texts_of(const std::vector<LiteralToken>& tokens) {
+  std::vector<std::pair<std::string, int32_t>> texts;
+  for (const LiteralToken& token : tokens) {
+    texts.emplace_back(token.text, static_cast<int32_t>(texts.size()));
+  }
+  return texts;
+}
+
+}  // namespace
+
+LiteralTokens::LiteralTokens(std::vector<LiteralToken> tokens)
+    : tokens_(std::move(tokens)), trie_(texts_of(tokens_)) {}
+
+std::optional<LiteralTokens::Match> LiteralTokens::find(std::string_view text, size_t from,
+                                                        TimePoint deadline) const {
+  const size_t end = trie_.empty() ? from : text.size();
+  for (size_t begin = from; begin < end; ++begin) {
+    const bool looks = (begin - from) % kPlacesAtOnce == 0;
+    if (looks && std::chrono::steady_clock::now() >= deadline) return std::nullopt;
+    const ByteTrie::Match match = trie_.longest(text.substr(begin));
+    if (match.length > 0) {
+      return Match{begin, begin + match.length, &tokens_[static_cast<size_t>(match.value)]};
+    }
+  }
+  return Match{text.size(), text.size()};
+}
+
+size_t space_at_start(std::string_view text) {
+  size_t length = 0;
+  for (size_t one = 1; one > 0; length += one) {
+    one = 0;
+    for (const std::string_view space : kSpaces) {
+      if (text.substr(length).starts_with(space)) one = space.size();
+    }
+  }
+  return length;
+}
+
+size_t space_at_end(std::string_view text) {
+  size_t length = 0;
+  for (size_t one = 1; one > 0; length += one) {
+    one = 0;
+    for (const std::string_view space : kSpaces) {
+      if (text.substr(0, text.size() - length).ends_with(space)) one = space.size();
+    }
+  }
+  return length;
+}
+
+}  // namespace runnel

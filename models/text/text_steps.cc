@@ -1,0 +1,77 @@
+#include "models/text/text_steps.h"
+
+#include <utility>
+
+#include "models/text/byte_letters.h"
+#include "models/text/nfc.h"
+
+namespace runnel {
+
+void compose(std::string_view piece, bool /*at_start*/, std::string& out) { out += nfc(piece); }
+
+void put_space_before(std::string_view piece, bool /*at_start*/, std::string& out) {
+  if (!piece.starts_with(' ')) out += ' ';
+  out += piece;
+}
+
+void put_mark_before(std::string_view piece, bool /*at_start*/, std::string& out) {
+  out += kSpaceMark;
+  out += piece;
+}
+
+void put_mark_before_unmarked(std::string_view piece, bool /*at_start*/, std::string& out) {
+  if (!piece.starts_with(kSpaceMark)) out += kSpaceMark;
+  out += piece;
+}
+
+void put_mark_before_start(std::string_view piece, bool at_start, std::string& out) {
+  if (at_start && !piece.starts_with(kSpaceMark)) out += kSpaceMark;
+  out += piece;
+}
+
+void mark_spaces(std::string_view piece, bool /*at_start*/, std::string& out) {
+  for (const char c : piece) c == ' ' ? out += kSpaceMark : out += c;
+}
+
+void spell_bytes(std::string_view piece, bool /*at_start*/, std::string& out) {
+  for (const char c : piece) out += letter_of(static_cast<unsigned char>(c));
+}
+
+Pieces::Pieces(std::string_view text, bool at_start) : at_start_(at_start) {
+  if (!text.empty()) pieces_.push_back(text);
+}
+
+Status Pieces::take(const std::vector<TextStep>& steps, TimePoint deadline) {
+  for (const TextStep& step : steps) {
+    if (const auto* const one = std::get_if<PieceChange>(&step)) {
+      change(*one);
+    } else if (Status s = cut(std::get<SplitPattern>(step), deadline); !s.ok()) {
+      return s;
+    }
+  }
+  return {};
+}
+
+void Pieces::change(PieceChange change) {
+  std::string changed;
+  std::vector<size_t> ends;
+  for (const std::string_view piece : pieces_) {
+    change(piece, at_start_ && ends.empty(), changed);
+    ends.push_back(changed.size());
+  }
+  changed_ = std::move(changed);
+  for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
+    pieces_[i] = std::string_view(changed_).substr(begin, ends[i] - begin);
+  }
+}
+
+Status Pieces::cut(const SplitPattern& pattern, TimePoint deadline) {
+  std::vector<std::string_view> smaller;
+  for (const std::string_view piece : pieces_) {
+    if (Status s = pattern.split(piece, deadline, smaller); !s.ok()) return s;
+  }
+  pieces_ = std::move(smaller);
+  return {};
+}
+
+}  // namespace runnel

@@ -1,0 +1,51 @@
+#include "models/text/literal_tokens.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+namespace runnel {
+namespace {
+
+using Match = std::pair<size_t, int32_t>;  // where, and its value
+
+std::vector<Match> all_in(const LiteralTokens& tokens, std::string_view text) {
+  std::vector<Match> matches;
+  for (size_t from = 0; from < text.size();) {
+    const auto match = tokens.find(text, from, TimePoint::max());
+    if (!match || match->token == nullptr) break;
+    matches.emplace_back(match->begin, match->token->value);
+    from = match->end;
+  }
+  return matches;
+}
+
+TEST(LiteralTokens, TheFirstCountsAndOfThoseTheLongest) {
+  const LiteralTokens tokens(
+      {{.text = "ab", .value = 7}, {.text = "abcd", .value = 8}, {.text = "bc", .value = 9}});
+  EXPECT_EQ(all_in(tokens, "xabcabcdbcab"), (std::vector<Match>{{1, 7}, {4, 8}, {8, 9}, {10, 7}}));
+  EXPECT_TRUE(all_in(tokens, "acbd").empty());
+  EXPECT_TRUE(all_in(LiteralTokens(), "abcd").empty());
+}
+
+// A token that fails at its last byte, from every place of a text.
+TEST(LiteralTokens, AFruitlessSearchEndsInTime) {
+  const LiteralTokens tokens({{.text = std::string(1023, 'a') + "b", .value = 1}});
+  const std::string text(4 << 20, 'a');
+  const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  EXPECT_FALSE(tokens.find(text, 0, deadline).has_value());
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline + std::chrono::seconds(1));
+}
+
+TEST(LiteralTokens, SpaceIsThatOfUnicode) {
+  EXPECT_EQ(space_at_start(" \t\u00a0\u3000x "), 7U);
+  EXPECT_EQ(space_at_end(" x\u2028\r\n"), 5U);
+  EXPECT_EQ(space_at_start("\u200b "), 0U);
+  EXPECT_EQ(space_at_end("\u180e"), 0U);
+  EXPECT_EQ(space_at_start("  "), 2U);
+  EXPECT_EQ(space_at_end(""), 0U);
+}
+
+}  // namespace
+}  // namespace runnel
