@@ -40,9 +40,7 @@ Connection connection_on(int socket, SSL_CTX* context) {
 }
 
 // "DNS:localhost, IP Address:127.0.0.1".
-std::string names_of(SSL* connection) {
-  const X509* certificate = SSL_get0_peer_certificate(connection);
-  if (certificate == nullptr) return "none";
+std::string names_of(const X509* certificate) {
   const int at = X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1);
   if (at < 0) return "none";
   const Bio bio(BIO_new(BIO_s_mem()));
@@ -50,14 +48,31 @@ std::string names_of(SSL* connection) {
   return printable(openssl::written(bio), 200);
 }
 
-std::string explain_certificate(SSL* connection, const Access& access) {
-  const long result = SSL_get_verify_result(connection);
+// What is seen of the server on the way.
+struct Seen {
+  std::string names;   // in its certificate
+  bool asked = false;  // for one of the client
+};
+
+// Called in place of the library's own check, which it makes.
+int check_certificate(X509_STORE_CTX* chain, void* seen) {
+  static_cast<Seen*>(seen)->names = names_of(X509_STORE_CTX_get0_cert(chain));
+  return X509_verify_cert(chain);
+}
+
+// Called when the server asks for a certificate; those that there are have been set.
+int note_asked(SSL*, void* seen) {
+  static_cast<Seen*>(seen)->asked = true;
+  return 1;
+}
+
+std::string explain_certificate(long result, const Access& access, const Seen& seen) {
   const std::string reason = X509_verify_cert_error_string(result);
   switch (result) {
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return "its certificate is not for " + quote(access.name, 200) +
-             ", and has these names: " + names_of(connection) +
+             ", and has these names: " + seen.names +
              "; call it by one of them, or say with --tls-name which one it has";
     case X509_V_ERR_CERT_HAS_EXPIRED:
     case X509_V_ERR_CERT_NOT_YET_VALID:
@@ -91,12 +106,6 @@ std::string explain_error(const Access& access, bool asked) {
          (words == nullptr ? "the connection was closed" : words);
 }
 
-// Called when the server asks for a certificate; those that there are have been set.
-int note_asked(SSL*, void* asked) {
-  *static_cast<bool*>(asked) = true;
-  return 1;
-}
-
 }  // namespace
 
 bool speaks_tls(int socket) {
@@ -111,8 +120,9 @@ bool speaks_tls(int socket) {
 Status explain_handshake(int socket, const Access& access) {
   const Context context = make_context();
   trust(access, context.get());
-  bool asked = false;
-  SSL_CTX_set_cert_cb(context.get(), note_asked, &asked);
+  Seen seen;
+  SSL_CTX_set_cert_verify_callback(context.get(), check_certificate, &seen);
+  SSL_CTX_set_cert_cb(context.get(), note_asked, &seen);
   const Connection connection = connection_on(socket, context.get());
   X509_VERIFY_PARAM* checks = SSL_get0_param(connection.get());
   if (X509_VERIFY_PARAM_set1_ip_asc(checks, access.name.c_str()) != 1) {
@@ -122,14 +132,15 @@ Status explain_handshake(int socket, const Access& access) {
   ERR_clear_error();
   const bool shaken = SSL_connect(connection.get()) == 1;
   std::string why;
-  if (!shaken && SSL_get_verify_result(connection.get()) != X509_V_OK) {
-    why = explain_certificate(connection.get(), access);
+  const long result = SSL_get_verify_result(connection.get());
+  if (!shaken && result != X509_V_OK) {
+    why = explain_certificate(result, access, seen);
   } else {
     // What the server thinks of the client's certificate comes after the client's handshake.
     char byte = 0;
     const bool talks = shaken && SSL_read(connection.get(), &byte, 1) == 1;
     why = talks ? "it speaks TLS, but not gRPC; is that the port of 'runnel serve'?"
-                : explain_error(access, asked);
+                : explain_error(access, seen.asked);
   }
   ERR_clear_error();
   return {Code::kUnavailable, "no call reaches " + access.address + ": " + why};

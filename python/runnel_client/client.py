@@ -8,6 +8,7 @@ from concurrent import futures
 from typing import Any
 
 from runnel_client import command, messages
+from runnel_client.access import Access
 from runnel_client.errors import BundleError
 
 CHUNK = 65536  # values in one message
@@ -16,14 +17,19 @@ CHUNK = 65536  # values in one message
 class Client:
     """Score and Generate of one model; many sequences go side by side, so that they share batches."""
 
-    def __init__(self, address: str, model: str):
+    def __init__(self, address: str, model: str, access: Access | None = None):
+        """Without `access`, as the environment says: RUNNEL_TLS_CA, RUNNEL_API_KEY and so on."""
+        access = access or Access.from_environment()
         try:
             import grpc
         except ImportError as error:
             raise command.missing(error) from None
         self.messages, self.model, self.error = messages.inference(), model, grpc.RpcError
-        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 1 << 26)]
-        self.channel = grpc.insecure_channel(address, options=options)
+        options: list[tuple[str, str | int]] = [
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.max_receive_message_length", 1 << 26),
+        ]
+        self.channel, self.metadata = access.channel(address, options), access.metadata(address)
         self.calls = futures.ThreadPoolExecutor(32)
 
     def __enter__(self) -> Client:
@@ -57,7 +63,7 @@ class Client:
         )
         found: list[float] = []
         with self._failures_told():
-            for response in call(requests(), timeout=3600):
+            for response in call(requests(), timeout=3600, metadata=self.metadata):
                 found.extend(response.chunk.log_probs)
         return found
 
@@ -75,7 +81,7 @@ class Client:
         )
         samples: list[list[int]] = [[] for _ in range(fields.get("samples", 1))]
         with self._failures_told():
-            for response in call(request, timeout=3600):
+            for response in call(request, timeout=3600, metadata=self.metadata):
                 for run in response.values.runs:
                     samples[run.sample].extend(run.values)
         return samples

@@ -43,6 +43,31 @@ TEST(ServerConfig, AFileSetsWhatItSaysAndLeavesTheRest) {
   EXPECT_EQ(config.limit(limits::kMailbox), limits::kMailbox.default_value);
 }
 
+TEST(ServerConfig, FilesAreNamedFromTheConfigFile) {
+  ServerConfig config;
+  const Status status =
+      parse_config(R"({"tls": {"cert": "a.pem", "key": "/keys/b.pem", "client_ca": ""}})",
+                   "/etc/runnel/a.json", config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.tls_cert, "/etc/runnel/a.pem");
+  EXPECT_EQ(config.tls_key, "/keys/b.pem");
+  EXPECT_EQ(config.tls_client_ca, "");
+}
+
+TEST(ServerConfig, ACertificateAndItsKeyGoTogether) {
+  ServerConfig config;
+  config.models = {{"", "/b"}};
+  config.tls_cert = "/a.pem";
+  EXPECT_THAT(check_config(config).message(), StartsWith("tls.cert is set and tls.key is not"));
+  config.tls_key = "/b.pem";
+  config.tls_client_ca = "/c.pem";
+  EXPECT_TRUE(check_config(config).ok());
+  config.tls_cert = "";
+  EXPECT_THAT(check_config(config).message(), StartsWith("tls.key is set and tls.cert is not"));
+  config.tls_key = "";
+  EXPECT_THAT(check_config(config).message(), HasSubstr("certificates of clients need TLS"));
+}
+
 TEST(ServerConfig, TheExampleParsesAndHoldsEveryDefault) {
   ServerConfig config;
   const Status status = read_config_file("config/serve.json", config);

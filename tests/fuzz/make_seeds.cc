@@ -1,7 +1,6 @@
 // Writes the seeds of a fuzzer's corpus: make_seeds DIRECTORY makes DIRECTORY/json,
 // DIRECTORY/keys, DIRECTORY/spec, DIRECTORY/tokenizer, DIRECTORY/vocabulary and
-// DIRECTORY/safetensors, each with a
-// dictionary beside it.
+// DIRECTORY/safetensors, each with a dictionary beside it.
 #include <cstdio>
 #include <filesystem>
 #include <string>

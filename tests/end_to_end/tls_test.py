@@ -1,0 +1,317 @@
+"""TLS and keys over real connections: `runnel serve`, its commands, and grpcio as a client that is not ours.
+
+    RUNNEL=build/release/runnel tests/end_to_end/tls_test.py
+
+Run by ctest (end_to_end.tls), which sets what it needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import unittest
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+
+from runnel_client import messages, serving
+from runnel_client.access import Access
+from runnel_client.client import Client
+from runnel_client.errors import BundleError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
+SECRET = "a-key-of-no-use-0123456789"
+pb = messages.inference()
+
+
+def certificates(folder: pathlib.Path, *hosts: str) -> pathlib.Path:
+    subprocess.run([ROOT / "scripts/certificates", folder, *hosts], check=True)
+    return folder
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def runnel(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run([RUNNEL, *words], capture_output=True, text=True, check=False, env=environment, timeout=60)
+
+
+def shown(address: str) -> str:
+    """The certificate that a new connection is shown."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)))
+
+
+class Place:
+    """A folder with certificates in it, and the server that uses them."""
+
+    def __init__(self) -> None:
+        self.holder = tempfile.TemporaryDirectory(prefix="runnel_tls_")
+        self.folder = pathlib.Path(self.holder.name)
+        self.ours = certificates(self.folder / "ours")
+        self.others = certificates(self.folder / "others")
+        self.log = self.folder / "log"
+
+    def path(self, name: str) -> str:
+        return str(self.ours / name)
+
+    def read(self, name: str) -> bytes:
+        return (self.ours / name).read_bytes()
+
+    @contextlib.contextmanager
+    def serving(self, *flags: str, bundle: str = "zoo/mnist-small") -> Iterator[str]:
+        files = ("--tls-cert", self.path("server.pem"), "--tls-key", self.path("server.key"))
+        with serving.running(RUNNEL, str(ROOT / bundle), str(self.log), (*files, *flags)) as (_, address):
+            yield address
+
+    def said(self, words: str) -> int:
+        return self.log.read_text().count(words)
+
+
+def draw(channel: grpc.Channel, values: int, **fields: Any) -> Any:
+    call = channel.unary_stream(
+        "/runnel.v1.Inference/Generate",
+        request_serializer=pb.GenerateRequest.SerializeToString,
+        response_deserializer=pb.GenerateResponse.FromString,
+    )
+    request = pb.GenerateRequest(**{"model": "mnist-small", "max_values": values, **fields})
+    return call(request, timeout=60)
+
+
+def drawn(responses: Any) -> int:
+    return sum(len(run.values) for response in responses for run in response.values.runs)
+
+
+class Tls(unittest.TestCase):
+    place: Place
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.place = Place()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.place.holder.cleanup()
+
+    def credentials(self, **own: Any) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.place.read("ca.pem"), **own)
+
+    def own(self) -> dict[str, bytes]:
+        return {"private_key": self.place.read("client.key"), "certificate_chain": self.place.read("client.pem")}
+
+    def fails(self, words: str, *arguments: str, **variables: str) -> None:
+        result = runnel("health", "--timeout", "20", *arguments, **variables)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn(words, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, "one line")
+
+    def test_everyone_is_served_by_tls(self) -> None:
+        ca = self.place.path("ca.pem")
+        with self.place.serving() as address:
+            with grpc.secure_channel(address, self.credentials()) as channel:
+                self.assertEqual(drawn(draw(channel, 100)), 100)
+            self.assertEqual(runnel("health", "--server", address, "--tls-ca", ca).stdout, "SERVING\n")
+            by_environment = runnel("info", "--server", address, RUNNEL_TLS_CA=ca)
+            self.assertIn("mnist-small", by_environment.stdout)
+            load = (
+                "load",
+                "--rate",
+                "20",
+                "--duration",
+                "0.5",
+                "--warm-up",
+                "0",
+                "--values",
+                "8",
+                "--connections",
+                "2",
+            )
+            self.assertIn("calls/s", runnel(*load, "--server", address, "--tls-ca", ca).stdout)
+            bench = ("bench", "--what", "streams", "--batch", "2", "--seconds", "0.1")
+            measured = runnel(*bench, "--server", address, "--tls-ca", ca)
+            self.assertEqual(measured.returncode, 0, measured.stderr)
+            with Client(address, "mnist-small", Access(tls_ca=ca)) as client:
+                self.assertEqual(len(client.generate([[1]], max_values=10)[0][0]), 10)
+            self.assertIn('certificate subject="CN=server" expires=20', self.place.log.read_text())
+
+    def test_connections_are_http2_by_tls_1_2_or_later(self) -> None:
+        context = ssl.create_default_context(cafile=self.place.path("ca.pem"))
+        context.set_alpn_protocols(["http/1.1", "h2"])
+        with self.place.serving() as address:
+            port = int(address.rpartition(":")[2])
+            for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                context.minimum_version = context.maximum_version = version
+                with (
+                    socket.create_connection(("127.0.0.1", port)) as plain,
+                    context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+                ):
+                    self.assertEqual(connection.selected_alpn_protocol(), "h2")
+
+    def test_a_server_that_is_not_trusted_is_named_as_such(self) -> None:
+        with self.place.serving() as address:
+            ca, other = self.place.path("ca.pem"), str(self.place.others / "ca.pem")
+            self.fails(f"is not signed by an authority in {other}", "--server", address, "--tls-ca", other)
+            self.fails(
+                "not for 'example.org', and has these names: DNS:localhost, IP Address:127.0.0.1",
+                *("--server", address, "--tls-ca", ca, "--tls-name", "example.org"),
+            )
+            self.fails(f"{address} speaks TLS: add --tls-ca FILE", "--server", address)
+            wrong = grpc.ssl_channel_credentials((self.place.others / "ca.pem").read_bytes())
+            with grpc.secure_channel(address, wrong) as channel, self.assertRaises(grpc.RpcError) as refused:
+                drawn(draw(channel, 10))
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
+
+    def test_a_server_of_another_name_is_called_by_it(self) -> None:
+        elsewhere = certificates(self.place.folder / "elsewhere", "models.example.org")
+        files = ("--tls-cert", str(elsewhere / "server.pem"), "--tls-key", str(elsewhere / "server.key"))
+        with serving.running(RUNNEL, str(ROOT / "zoo/mnist-small"), str(self.place.log), files) as (_, address):
+            known = ("--server", address, "--tls-ca", str(elsewhere / "ca.pem"))
+            self.fails("not for '127.0.0.1', and has these names: DNS:models.example.org", *known)
+            named = runnel("health", *known, "--tls-name", "models.example.org")
+            self.assertEqual(named.stdout, "SERVING\n", named.stderr)
+            access = Access(tls_ca=str(elsewhere / "ca.pem"), tls_name="models.example.org")
+            with Client(address, "mnist-small", access) as client:
+                self.assertEqual(len(client.generate([[1]], max_values=10)[0][0]), 10)
+
+    def test_tls_to_a_server_without_it_is_named_as_such(self) -> None:
+        with serving.running(RUNNEL, str(ROOT / "zoo/mnist-small"), str(self.place.log)) as (_, address):
+            self.fails("it does not speak TLS", "--server", address, "--tls-ca", self.place.path("ca.pem"))
+
+    def test_clients_need_a_certificate_where_the_server_asks_for_one(self) -> None:
+        ca = self.place.path("ca.pem")
+        with self.place.serving("--tls-client-ca", ca) as address:
+            self.fails("wants a certificate of its clients", "--server", address, "--tls-ca", ca)
+            stranger = [str(self.place.others / name) for name in ("client.pem", "client.key")]
+            self.fails(
+                "does not take the certificate in",
+                *("--server", address, "--tls-ca", ca, "--tls-cert", stranger[0], "--tls-key", stranger[1]),
+            )
+            own = {"RUNNEL_TLS_CA": ca, "RUNNEL_TLS_CERT": self.place.path("client.pem")}
+            served = runnel("health", "--server", address, **own, RUNNEL_TLS_KEY=self.place.path("client.key"))
+            self.assertEqual(served.stdout, "SERVING\n", served.stderr)
+            with grpc.secure_channel(address, self.credentials(**self.own())) as channel:
+                self.assertEqual(drawn(draw(channel, 10)), 10)
+            with (
+                grpc.secure_channel(address, self.credentials()) as channel,
+                self.assertRaises(grpc.RpcError) as refused,
+            ):
+                drawn(draw(channel, 10))
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
+
+    def test_a_stream_goes_on_while_certificate_and_authority_change(self) -> None:
+        samples, values = 64, 512
+        with self.place.serving(bundle="zoo/text-small") as address:
+            with grpc.secure_channel(address, self.credentials()) as channel:
+                stream = draw(channel, values, model="text-small", samples=samples)
+                got = drawn([next(stream), next(stream)])
+                before = shown(address)
+                self.assertLess(got, samples * values)
+                (self.place.ours / "ca.key").unlink()  # another authority: what was trusted is no more
+                certificates(self.place.ours)
+                self.assertTrue(wait_until(lambda: shown(address) != before), self.place.log.read_text())
+                self.assertEqual(got + drawn(stream), samples * values)
+            with grpc.secure_channel(address, self.credentials()) as channel:
+                self.assertEqual(drawn(draw(channel, 10, model="text-small")), 10)
+        self.assertEqual(self.place.said("info certificate"), 2)
+
+    def test_a_certificate_without_its_key_is_refused_and_the_old_one_stays(self) -> None:
+        with self.place.serving() as address:
+            before = shown(address)
+            new = certificates(self.place.folder / "new")
+            for name in ("server.pem", "server.key"):
+                self.assertEqual(shown(address), before)
+                os.replace(new / name, self.place.ours / name)
+                if name == "server.pem":
+                    self.assertTrue(wait_until(lambda: self.place.said("is not the key of") == 1))
+                    self.assertEqual(shown(address), before)
+            self.assertTrue(wait_until(lambda: shown(address) != before))
+            self.assertEqual(self.place.said("is not the key of"), 1)
+        certificates(self.place.ours)
+
+    def test_files_that_cannot_be_used_are_one_error_at_the_start(self) -> None:
+        path = self.place.path
+        for flags, words in (
+            (("--tls-cert", path("server.pem")), "tls.cert is set and tls.key is not"),
+            (("--tls-client-ca", path("ca.pem")), "tls.client_ca is set and tls.cert is not"),
+            (("--tls-cert", path("none"), "--tls-key", path("server.key")), "none: cannot be opened"),
+            (("--tls-cert", path("server.pem"), "--tls-key", path("client.key")), "is not the key of"),
+            (("--tls-cert", path("server.key"), "--tls-key", path("server.key")), "has no certificate"),
+            (("--tls-cert", path("server.pem"), "--tls-key", path("server.pem")), "has no private key"),
+        ):
+            result = runnel("serve", str(ROOT / "zoo/mnist-small"), "--address", "127.0.0.1:0", *flags)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(words, result.stderr.splitlines()[-1])
+
+
+class Recorder(grpc.GenericRpcHandler):
+    """A server that notes which authorization each call brings."""
+
+    def __init__(self) -> None:
+        self.heard: list[str | None] = []
+
+    def service(self, details: Any) -> Any:
+        self.heard.append(dict(details.invocation_metadata).get("authorization"))
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"\x08\x01")
+
+
+class Keys(unittest.TestCase):
+    def test_each_call_carries_the_key(self) -> None:
+        recorder = Recorder()
+        server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[recorder])
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "key"
+            file.write_text(SECRET + "\n")
+            health = ("health", "--server", address)
+            for words, variables in (
+                (("--api-key", SECRET), {}),
+                (("--api-key-file", str(file)), {}),
+                ((), {"RUNNEL_API_KEY": SECRET}),
+                ((), {"RUNNEL_API_KEY_FILE": str(file), "RUNNEL_API_KEY": "another"}),
+            ):
+                self.assertEqual(runnel(*health, *words, **variables).stdout, "SERVING\n")
+                self.assertEqual(recorder.heard.pop(), f"Bearer {SECRET}")
+            runnel(*health)
+            self.assertEqual(recorder.heard, [None])
+        server.stop(None).wait()
+
+    def test_no_key_leaves_this_machine_in_the_clear(self) -> None:
+        for address in ("192.0.2.1:50051", "localhost.example.org:50051"):
+            result = runnel("health", "--server", address, "--api-key", SECRET)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(f"the key would go to '{address}' in the clear", result.stderr)
+            self.assertNotIn(SECRET, result.stderr)
+            with self.assertRaisesRegex(BundleError, "in the clear"):
+                Client(address, "any", Access(api_key=SECRET))
+        self.assertEqual(Access(api_key=SECRET).metadata("127.0.0.1:1"), [("authorization", f"Bearer {SECRET}")])
+
+
+class Recipe(unittest.TestCase):
+    def test_the_script_runs(self) -> None:
+        result = subprocess.run(
+            [ROOT / "scripts/demo_tls", RUNNEL], capture_output=True, text=True, check=False, timeout=120
+        )
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        for words in ("without a certificate: refused", "renewed under load: completed:", "HAProxy"):
+            self.assertIn(words, result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
