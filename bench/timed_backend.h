@@ -1,4 +1,4 @@
-// A backend that passes everything on and keeps how long each operation takes.
+// A backend that forwards every operation to another one and measures how long it takes.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace runnel {
 
-// The operations of a step, in its order. The five products are told apart by their sizes.
+// The operations of a step, in order. The five matrix products are identified by their shapes.
 enum class StepPart : uint8_t {
   kEmbed,
   kQkv,
@@ -31,7 +31,7 @@ inline constexpr int kStepParts = 11;
 // "embed", "qkv", ...
 const char* step_part_name(StepPart part);
 
-// What has been spent on one part, by all threads together.
+// Time and calls of one part, summed over all threads.
 struct Spent {
   std::chrono::nanoseconds time{0};
   int64_t calls = 0;
@@ -40,13 +40,13 @@ using StepTimes = std::array<Spent, kStepParts>;
 
 class TimedBackend final : public Backend {
  public:
-  // Of a linear transformer. Both outlive the object.
+  // Measures `to`, which runs a linear transformer of `spec`. Both outlive this object.
   TimedBackend(Backend& to, const Spec& spec)
       : to_(to), spec_(spec), sizes_(std::get<LinearTransformerSpec>(spec.model)) {}
 
-  // Of all steps since the last reset().
+  // The totals of one part since the last reset().
   const Spent& spent(StepPart part) const { return spent_[static_cast<size_t>(part)]; }
-  // Threads that took part in them, on average.
+  // The average number of threads that a step has run on since then.
   double threads() const;
   void reset();
 
@@ -88,7 +88,7 @@ class TimedBackend final : public Backend {
   const Spec& spec_;
   const LinearTransformerSpec& sizes_;
   StepTimes spent_{};
-  std::mutex mutex_;  // of what the threads of run() add to
+  std::mutex mutex_;  // guards spent_, runs_ and participants_
   int64_t runs_ = 0, participants_ = 0;
 };
 

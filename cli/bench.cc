@@ -48,8 +48,8 @@ constexpr const char* kExamples = R"(Examples:
                                                   for each, and one stream for all
 
 'positions' needs a bundle without a last position:
-  scripts/runnel-random-bundle --preset mnist --endless --out /tmp/endless
-  runnel bench /tmp/endless --what positions --positions 1000,10000,100000
+  scripts/runnel-random-bundle --preset mnist --endless --out build/endless
+  runnel bench build/endless --what positions --positions 1000,10000,100000
 
 'make bench' does all of it in turns with PyTorch, and draws docs/benchmarks.)";
 

@@ -1,12 +1,12 @@
-// What a server says of a request's fields, in the words of the flags that they come from.
+// Translates the names of request fields in a server's error messages into the flags that set them.
 #pragma once
 
 #include <string>
 
 namespace runnel {
 
-// "INVALID_ARGUMENT: samples is 65; it must be ..." as "INVALID_ARGUMENT: --count is 65; it must be
-// ...".
+// Turns "INVALID_ARGUMENT: samples is 65; it must be ..." into "INVALID_ARGUMENT: --count is 65; it
+// must be ...".
 std::string in_flags(std::string message);
 
 }  // namespace runnel

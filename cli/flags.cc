@@ -33,14 +33,14 @@ std::string unknown_flag(const CLI::App& command, const std::string& word) {
          suggestion(flag, flags_of(command));
 }
 
-// The command that was named last, "session list" before "session".
+// The innermost command on the command line: for "session list", list rather than session.
 const CLI::App& chosen_command(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   return *command;
 }
 
-// What is wrong with the first word that nothing took; "" when all were taken.
+// Describes the first word that no command or option has taken; "" if there is none.
 std::string unknown_word(const CLI::App& command) {
   const std::vector<std::string> left = command.remaining();
   if (left.empty()) return "";

@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-// The command that `words` name, below `app`; the first word that names none is told.
+// Finds the command under `app` that `words` name, or reports the first word that is not a command.
 int print_help(const CLI::App& app, const std::vector<std::string>& words, Console& console) {
   const CLI::App* command = &app;
   for (const std::string& word : words) {

@@ -1,5 +1,5 @@
-// The program `runnel`: serve, and the commands that talk to a server. The one place that knows
-// which devices there are.
+// The program `runnel`: the server, and the commands that talk to one. Only this file knows which
+// backends exist.
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
@@ -23,7 +23,7 @@
 namespace runnel {
 namespace {
 
-// Makes the models of this process, one at a time. Those on the CPU share one team of threads.
+// Makes the models of this process, one at a time. All models on the CPU share one thread pool.
 class ModelMaker {
  public:
   Result<LoadedModel> operator()(const Bundle& bundle, const ServerConfig& config,
@@ -35,7 +35,7 @@ class ModelMaker {
   std::shared_ptr<CpuThreads> threads_;  // null until a model needs them
 };
 
-// auto is the GPU where there is one, and where something is asked for that only a GPU does.
+// With `auto`, uses the GPU if there is one; settings that only a GPU supports then require it.
 Result<std::unique_ptr<Backend>> ModelMaker::make_backend(const ServerConfig& config) {
   if (config.backend != "cpu") {
     const CudaOptions options = {.library = config.kernels == "cublas",
@@ -81,14 +81,15 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
 }
 
 int run_serve(const ServerConfig& config, const ModelFactory& load_on_device) {
-  // A peer that hangs up is an error of its call; a log that nobody reads any more is none at all.
+  // Writing to a closed connection fails that call, and writing to a closed log is ignored; neither
+  // may kill the process.
   std::signal(SIGPIPE, SIG_IGN);
   const EventLog log(config.log_level, config.log_json);
   return serve(config, load_on_device, log, RUNNEL_VERSION);
 }
 
-// Every error is told once, as a status or in the log: the libraries' own lines would repeat it, in
-// another form. GRPC_VERBOSITY brings gRPC's back.
+// Turns off the libraries' own log lines: they repeat errors that are already reported as a status
+// or in our log. Setting GRPC_VERBOSITY turns gRPC's on again.
 void silence_libraries() {
   google::protobuf::SetLogHandler(nullptr);
   if (std::getenv("GRPC_VERBOSITY") == nullptr) {
@@ -111,7 +112,7 @@ int run(int argc, char** argv) {
   add_help_commands(app, exit_code, RUNNEL_VERSION);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {  // how the library says that it is done
+  } catch (const CLI::ParseError& error) {  // also thrown for --help and --version
     exit_code = app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
   Console console = standard_console();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kPage = 1000;
 
-// The model whose sessions are meant; more than one and none named is the user's to settle.
+// Chooses the model whose sessions to use. Fails if the server has several and none is named.
 Result<std::string> model_of(Client& client, const std::string& name, grpc::Status& called) {
   v1::ListModelsResponse models;
   called = client.list_models(models);
@@ -73,7 +73,7 @@ int list(const SessionOptions& options, const std::string& model, Client& client
   return kExitOk;
 }
 
-// Those that can be deleted are, whatever becomes of the others.
+// Deletes every session named, even if deleting some of them fails.
 int delete_each(const SessionOptions& options, const std::string& model, Client& client,
                 Console& console) {
   int code = kExitOk;

@@ -26,10 +26,10 @@ except ImportError as error:
 Add = Callable[..., object]
 
 EXAMPLES = """examples:
-  runnel-random-bundle --preset mnist --out /tmp/mnist
-  runnel-random-bundle --preset lm --layers 2 --dtype f32 --out /tmp/lm
-  runnel-random-bundle --preset tiny --endless --symbols 01 --out /tmp/bits
-  runnel-random-bundle --preset tiny --endless --text --out /tmp/noise
+  runnel-random-bundle --preset mnist --out bundles/mnist
+  runnel-random-bundle --preset lm --layers 2 --dtype f32 --out bundles/lm
+  runnel-random-bundle --preset tiny --endless --symbols 01 --out bundles/bits
+  runnel-random-bundle --preset tiny --endless --text --out bundles/noise
 """
 
 # The paper's image models, a language model of 1.4 billion parameters, and one for tests.
