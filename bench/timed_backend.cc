@@ -65,12 +65,25 @@ void TimedBackend::embed(Rows rows, View values, const Control* control, const E
   timed(StepPart::kEmbed, [&] { to_.embed(rows, values, control, embedding, out); });
 }
 
-void TimedBackend::matmul(View x, const Weight& weight, Activation activation, View out) {
-  timed(part_of(weight), [&] { to_.matmul(x, weight, activation, out); });
+void TimedBackend::matmul(View x, const Weight& weight, End end, View out) {
+  timed(part_of(weight), [&] { to_.matmul(x, weight, end, out); });
 }
 
 void TimedBackend::norm(View x, View residual, const Norm& norm, View out) {
   timed(StepPart::kNorm, [&] { to_.norm(x, residual, norm, out); });
+}
+
+void TimedBackend::gated_norm(View x, const Norm& norm, const NormGate& gate, View out) {
+  timed(StepPart::kNorm, [&] { to_.gated_norm(x, norm, gate, out); });
+}
+
+void TimedBackend::shift(Rows rows, View x, View mu, States states, View out) {
+  timed(StepPart::kOther, [&] { to_.shift(rows, x, mu, states, out); });
+}
+
+void TimedBackend::convolve(Rows rows, View x, const Convolution& convolution, States states,
+                            View out) {
+  timed(StepPart::kOther, [&] { to_.convolve(rows, x, convolution, states, out); });
 }
 
 void TimedBackend::features(View x, const RandomFeatures& features, View out) {

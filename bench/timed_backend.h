@@ -58,6 +58,7 @@ class TimedBackend final : public Backend {
   std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
     return to_.state_parts(recurrence);
   }
+  Status takes(const Recurrence& recurrence) const override { return to_.takes(recurrence); }
   int chunk() const override { return to_.chunk(); }
   bool takes_bf16_tables() const override { return to_.takes_bf16_tables(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
@@ -67,8 +68,12 @@ class TimedBackend final : public Backend {
   void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
-  void matmul(View x, const Weight& weight, Activation activation, View out) override;
+  void matmul(View x, const Weight& weight, End end, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
+  void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
+  void shift(Rows rows, View x, View mu, States states, View out) override;
+  void convolve(Rows rows, View x, const Convolution& convolution, States states,
+                View out) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,33 +74,111 @@ struct Embedding {
   int position_width = 0;  // kAdd: equal to the value width; kNone: 0
 };
 
-struct Norm {
-  View scale, shift;  // fp32 [1, width]
-  float eps;
+// How a matrix product ends: out = activation(x W^T + b) * times + plus, element by element.
+struct End {
+  Activation activation;
+  View times, plus;  // fp32, of out's shape, possibly out itself; data null: left out
+
+  // Implicit: most products end with an activation alone.
+  End(Activation activation, View times = {}, View plus = {})
+      : activation(activation), times(times), plus(plus) {}
 };
 
-// Linear attention as a recurrence (Katharopoulos et al. 2020, equations 18-20), per head:
-//   S += phi(k) v^T, z += phi(k), y = phi(q)^T S / (phi(q)^T z + eps).
-// With a gate (random feature attention, Peng et al. 2021) it forgets: for g = sigmoid(gate),
-//   S = g S + (1 - g) phi(k) v^T, z = g z + (1 - g) phi(k).
-// The state of one head is S fp32 [dk][dv] followed by z fp32 [dk]; heads follow one another. A
-// backend may keep it in another form (Backend::state_bytes).
+enum class NormKind : uint8_t {
+  kLayer,  // (x - mean) / sqrt(mean((x - mean)^2) + eps) * scale + shift
+  kRms,    // x / sqrt(mean(x^2) + eps) * scale
+};
+
+// Normalizes each row of a matrix, or each of `groups` equal slices of a row by itself: a group for
+// each head, where a network norms its heads.
+struct Norm {
+  View scale, shift;  // fp32 [1, width]; kRms has no shift
+  float eps;
+  NormKind kind = NormKind::kLayer;
+  int groups = 1;
+};
+
+// The gate of a norm: (norm(x) + plus) * activation(by), or norm(x * activation(by)).
+struct NormGate {
+  View by;  // fp32, of x's shape
+  Activation activation = Activation::kSilu;
+  bool before = false;  // the second form, which has no `plus`
+  View plus = {};       // fp32, of x's shape; data null: left out
+};
+
+// A causal convolution of each channel by itself, and its activation:
+//   y_t = activation(bias + weight_0 x_(t - taps + 1) + ... + weight_(taps - 1) x_t).
+struct Convolution {
+  View weight;  // fp32 [taps, channels]: the last row meets the newest input
+  View bias;    // fp32 [1, channels]; data null: left out
+  Activation activation = Activation::kSilu;
+
+  int taps() const { return weight.rows; }
+  // Bytes of a slot's state, its last inputs fp32 [taps - 1][channels], oldest first.
+  int64_t state_bytes() const { return int64_t{weight.rows - 1} * weight.cols * 4; }
+};
+
+// All recurrences here are one. For each head and input, with a state S [dk][dv] that starts as
+// zeros and is read by a^T S before it changes:
+//   S = diag(w) S + b (a^T S) + k v^T,  y = S^T q.
+// A rule says which of these terms there are, and how they follow from a network's activations
+// (rules.h).
+enum class Rule : uint8_t {
+  // Linear attention (Katharopoulos et al. 2020, equations 18-20):
+  //   S += phi(k) v^T, z += phi(k), y = phi(q)^T S / (phi(q)^T z + eps).
+  // With a gate (random feature attention, Peng et al. 2021) it forgets: for g = sigmoid(gate),
+  //   S = g S + (1 - g) phi(k) v^T, z = g z + (1 - g) phi(k).
+  kLinear,
+  // RWKV-7 (Peng et al. 2025), q being r. With alpha = sigmoid(rate), kappa = k k_k:
+  //   w = exp(-e^(-1/2) sigmoid(decay)), a = -kappa / |kappa|, b = alpha kappa / |kappa|,
+  //   k (1 + (alpha - 1) k_a) for k, and v + (first - v) sigmoid(mix) for v where there is a mix.
+  // For |kappa| it takes max(|kappa|, 1e-12), or sqrt(|kappa|^2 + eps) where eps > 0. It also
+  // returns bonus = (sum of q k r_k) v, with k and v as they enter the state.
+  kRwkv7,
+  // Mamba-2 (Dao and Gu 2024). With dt = softplus(decay + dt_bias), clamped to
+  // [dt_least, dt_most]:
+  //   w = exp(-dt_rate dt), dt v for v, y + skip v for y.
+  // q is C, k is B, both of the head's group, and v is x.
+  kMamba2,
+};
+
+// The state of one head is S fp32 [dk][dv], for kLinear followed by z fp32 [dk]; heads follow one
+// another. A backend may keep it in another form (Backend::state_bytes).
 struct Recurrence {
-  FeatureMap map = FeatureMap::kElu;  // not a random one: features() comes before
-  bool gated = false;
+  Rule rule = Rule::kLinear;
+  FeatureMap map = FeatureMap::kElu;  // of kLinear; not a random one: features() comes before
+  bool gated = false;                 // of kLinear
   int heads = 0;
+  int key_heads = 0;  // of q and k: head h takes number h / (heads / key_heads); 0: heads
   int dk = 0;
   int dv = 0;
-  float eps = 1e-6F;
+  float eps = 1e-6F;  // of kLinear and kRwkv7
 
-  // Of (S, z) of all heads, as they stand one behind the other.
-  int64_t state_bytes() const { return int64_t{heads} * (int64_t{dk} * dv + dk) * 4; }
+  // Of kRwkv7, fp32 [1, heads * dk].
+  View k_k = {}, k_a = {}, r_k = {};
+
+  // Of kMamba2, fp32 [1, heads]: dt_rate is exp(A_log), skip is D.
+  View dt_rate = {}, dt_bias = {}, skip = {};
+  float dt_least = 0.0F;
+  float dt_most = std::numeric_limits<float>::infinity();
+
+  int keys() const { return (key_heads > 0 ? key_heads : heads) * dk; }
+  // Bytes of a slot's state: of all heads, one after the other.
+  int64_t state_bytes() const {
+    return int64_t{heads} * (int64_t{dk} * dv + (rule == Rule::kLinear ? dk : 0)) * 4;
+  }
 };
 
+// A network's activations for recur(), fp32, a row for each input.
 struct RecurrenceInputs {
-  View q, k;       // fp32 [inputs, heads * dk]
-  View v;          // fp32 [inputs, heads * dv]
-  View gate = {};  // fp32 [inputs, heads], before the sigmoid; for a recurrence that is gated
+  View q, k;       // [inputs, keys()]
+  View v;          // [inputs, heads * dv]
+  View gate = {};  // of kLinear if gated: [inputs, heads], before the sigmoid
+
+  View decay = {};            // of kRwkv7: [inputs, heads * dk]; of kMamba2: [inputs, heads]
+  View rate = {};             // of kRwkv7: [inputs, heads * dk]
+  View first = {}, mix = {};  // of kRwkv7: [inputs, heads * dv]; data null: v stays as it is
+  View bonus = {};            // of kRwkv7: [inputs, heads * dv], written
 };
 
 enum class HeadKind : uint8_t { kCategorical, kMixtureOfLogistics };
@@ -146,9 +225,22 @@ class Backend {
   virtual std::vector<StatePart> state_parts(const Recurrence& recurrence) const {
     const int64_t heads = recurrence.heads;
     const int64_t s_bytes = int64_t{recurrence.dk} * recurrence.dv * 4;
-    const int64_t stride = s_bytes + int64_t{recurrence.dk} * 4;
-    return {{"S", DType::kF32, {heads, recurrence.dk, recurrence.dv}, 0, stride},
-            {"z", DType::kF32, {heads, recurrence.dk}, s_bytes, stride}};
+    const int64_t stride = recurrence.state_bytes() / heads;
+    std::vector<StatePart> parts = {
+        {"S", DType::kF32, {heads, recurrence.dk, recurrence.dv}, 0, stride}};
+    if (recurrence.rule == Rule::kLinear) {
+      parts.push_back({"z", DType::kF32, {heads, recurrence.dk}, s_bytes, stride});
+    }
+    return parts;
+  }
+
+  // Whether networks with this recurrence run here: its rule, its sizes, and gated_norm(), shift()
+  // and convolve(). Asked once, while a model loads. Not OK: FAILED_PRECONDITION, saying what to
+  // use instead.
+  virtual Status takes(const Recurrence& recurrence) const {
+    if (recurrence.rule == Rule::kLinear) return {};
+    return {Code::kFailedPrecondition,
+            "this backend runs linear transformers only, yet: use backend cpu"};
   }
 
   // A row's inputs may be given to recur() in several calls, with the same bits as in one, where
@@ -184,11 +276,30 @@ class Backend {
   virtual void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
                      View out) = 0;
 
-  // out = activation(x W^T + b). x [n, in], out [n, out].
-  virtual void matmul(View x, const Weight& weight, Activation activation, View out) = 0;
+  // out = end(x W^T + b). x [n, in], out [n, out].
+  virtual void matmul(View x, const Weight& weight, End end, View out) = 0;
 
-  // out = LayerNorm(x + residual), residual.data null: of x alone. out may be x or the residual.
+  // out = norm(x + residual), residual.data null: of x alone. out may be x or the residual.
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;
+
+  // out = norm(x) with a gate. out may be x.
+  virtual void gated_norm(View, const Norm&, const NormGate&, View /*out*/) {
+    check(false, "gated_norm: the backend has said that it does not");
+  }
+
+  // out = [x + d mu_0 | x + d mu_1 | ...] with d = (the input before, of the same row) - x, a block
+  // of columns for each row of mu [mixes, width]. x [inputs, width], out [inputs, mixes * width],
+  // which may be x if there is one mix. A slot's state is its last input, fp32 [width]. Outputs and
+  // states of frozen rows stay as they are.
+  virtual void shift(Rows, View /*x*/, View /*mu*/, States, View /*out*/) {
+    check(false, "shift: the backend has said that it does not");
+  }
+
+  // out = the convolution of x [inputs, channels] along each row's inputs; a slot's state keeps the
+  // last ones. out may be x. Frozen rows as in shift().
+  virtual void convolve(Rows, View /*x*/, const Convolution&, States, View /*out*/) {
+    check(false, "convolve: the backend has said that it does not");
+  }
 
   // The random features of queries and keys. x: fp32 [n, blocks * dk], the heads of one kind after
   // those of another, each a block; out: fp32 [n, blocks * features.size()]. Where there is a

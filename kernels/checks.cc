@@ -9,6 +9,44 @@ namespace {
 
 bool is_number(DType type) { return type == DType::kF32 || type == DType::kBF16; }
 
+// No matrix, or one of fp32 and of this shape.
+bool is_none_or_like(View view, View shape) {
+  return view.data == nullptr ||
+         (view.type == DType::kF32 && view.rows == shape.rows && view.cols == shape.cols &&
+          (view.rows <= 1 || view.stride >= view.cols));
+}
+
+// There, and of fp32 and so many columns.
+bool is_row(View view, int64_t cols) {
+  return view.data != nullptr && view.type == DType::kF32 && view.rows == 1 && view.cols == cols;
+}
+
+bool is_input(View view, int rows, int64_t cols) {
+  return view.type == DType::kF32 && view.rows == rows && view.cols == cols &&
+         (rows == 0 || view.data != nullptr);
+}
+
+void check_rwkv7(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out) {
+  const int64_t keys = recurrence.keys();
+  check(
+      is_row(recurrence.k_k, keys) && is_row(recurrence.k_a, keys) && is_row(recurrence.r_k, keys),
+      "recur: k_k, k_a and r_k [1, heads * dk]");
+  check(is_input(inputs.decay, out.rows, keys) && is_input(inputs.rate, out.rows, keys),
+        "recur: decay and rate [inputs, heads * dk]");
+  check(inputs.mix.data == nullptr || (is_input(inputs.mix, out.rows, out.cols) &&
+                                       is_input(inputs.first, out.rows, out.cols)),
+        "recur: first and mix [inputs, heads * dv]");
+  check(is_input(inputs.bonus, out.rows, out.cols), "recur: bonus [inputs, heads * dv]");
+}
+
+void check_mamba2(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out) {
+  const int heads = recurrence.heads;
+  check(is_row(recurrence.dt_rate, heads) && is_row(recurrence.dt_bias, heads) &&
+            is_row(recurrence.skip, heads),
+        "recur: dt_rate, dt_bias and skip [1, heads]");
+  check(is_input(inputs.decay, out.rows, heads), "recur: decay [inputs, heads]");
+}
+
 }  // namespace
 
 void check_matrix(View view, DType type, const char* what) {
@@ -48,22 +86,55 @@ void check_embed(Rows rows, View values, const Embedding& embedding, View out) {
         "embed: the position table is as wide as said");
 }
 
-void check_matmul(View x, const Weight& weight, View out) {
+void check_matmul(View x, const Weight& weight, const End& end, View out) {
   check_matrix(x, DType::kF32, "matmul: x is a matrix of fp32");
   check_matrix(out, DType::kF32, "matmul: out is a matrix of fp32");
   check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
         "matmul: x [n, in], out [n, out]");
+  check(is_none_or_like(end.times, out) && is_none_or_like(end.plus, out),
+        "matmul: what an end multiplies with and adds has out's shape");
 }
 
 void check_norm(View x, View residual, const Norm& norm, View out) {
   check_matrix(x, DType::kF32, "norm: x is a matrix of fp32");
   check_matrix(out, DType::kF32, "norm: out is a matrix of fp32");
   check(x.rows == out.rows && x.cols == out.cols && x.cols > 0, "norm: x and out of one shape");
-  check(norm.scale.cols == x.cols && norm.shift.cols == x.cols,
-        "norm: a scale and shift per column");
+  check(norm.groups > 0 && x.cols % norm.groups == 0, "norm: groups of one size");
+  const bool shifts = norm.kind == NormKind::kLayer;
+  check(norm.scale.cols == x.cols &&
+            (shifts ? norm.shift.cols == x.cols : norm.shift.data == nullptr),
+        "norm: a scale per column, and for LayerNorm a shift");
   check(residual.data == nullptr ||
             (residual.type == DType::kF32 && residual.rows >= x.rows && residual.cols == x.cols),
         "norm: the residual has x's shape");
+}
+
+void check_gated_norm(View x, const Norm& norm, const NormGate& gate, View out) {
+  check_norm(x, View{}, norm, out);
+  check(gate.by.data != nullptr && is_none_or_like(gate.by, out), "norm: a gate of x's shape");
+  check(is_none_or_like(gate.plus, out) && (!gate.before || gate.plus.data == nullptr),
+        "norm: what is added has x's shape, and comes behind the norm");
+}
+
+void check_shift(View x, View mu, View out) {
+  check_matrix(x, DType::kF32, "shift: x is a matrix of fp32");
+  check_matrix(mu, DType::kF32, "shift: mu is a matrix of fp32");
+  check_matrix(out, DType::kF32, "shift: out is a matrix of fp32");
+  check(mu.rows > 0 && mu.cols == x.cols && out.rows == x.rows &&
+            out.cols == int64_t{mu.rows} * mu.cols,
+        "shift: x [inputs, width], mu [mixes, width], out [inputs, mixes * width]");
+}
+
+void check_convolve(View x, const Convolution& convolution, View out) {
+  const View bias = convolution.bias;
+  check_matrix(x, DType::kF32, "convolve: x is a matrix of fp32");
+  check_matrix(convolution.weight, DType::kF32, "convolve: weight is a matrix of fp32");
+  check_matrix(out, DType::kF32, "convolve: out is a matrix of fp32");
+  check(convolution.taps() > 0 && convolution.weight.cols == x.cols && out.rows == x.rows &&
+            out.cols == x.cols,
+        "convolve: x and out [inputs, channels], weight [taps, channels]");
+  check(bias.data == nullptr || (bias.type == DType::kF32 && bias.cols == x.cols),
+        "convolve: a bias per channel");
 }
 
 void check_features(View x, const RandomFeatures& features, View out) {
@@ -82,19 +153,23 @@ void check_features(View x, const RandomFeatures& features, View out) {
 
 void check_recur(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out) {
   const int heads = recurrence.heads;
-  const int64_t dk = recurrence.dk;
-  const int64_t dv = recurrence.dv;
+  const int64_t values = int64_t{heads} * recurrence.dv;
   check_matrix(out, DType::kF32, "recur: out is a matrix of fp32");
-  check(heads > 0 && dk > 0 && dv > 0, "recur: heads have sizes");
+  check(heads > 0 && recurrence.dk > 0 && recurrence.dv > 0, "recur: heads have sizes");
+  const bool groups = recurrence.rule == Rule::kMamba2;
+  check(recurrence.key_heads == 0 || (groups && heads % recurrence.key_heads == 0),
+        "recur: as many heads to each group of keys");
   check(!is_random(recurrence.map), "recur: random features are made before");
   check(!recurrence.gated || (inputs.gate.data != nullptr && inputs.gate.cols == heads &&
                               inputs.gate.rows == out.rows),
         "recur: a gate per input and head");
-  check(inputs.q.cols == heads * dk && inputs.k.cols == heads * dk && inputs.v.cols == heads * dv &&
-            out.cols == heads * dv,
+  check(inputs.q.cols == recurrence.keys() && inputs.k.cols == recurrence.keys() &&
+            inputs.v.cols == values && out.cols == values,
         "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
   check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
         "recur: q, k, v and out have a row per input");
+  if (recurrence.rule == Rule::kRwkv7) check_rwkv7(recurrence, inputs, out);
+  if (recurrence.rule == Rule::kMamba2) check_mamba2(recurrence, inputs, out);
 }
 
 void check_head(const Head& kind, View head) {

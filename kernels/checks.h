@@ -16,8 +16,11 @@ void check_copy(Span from, Span to);
 void check_zero(Span bytes);
 
 void check_embed(Rows rows, View values, const Embedding& embedding, View out);
-void check_matmul(View x, const Weight& weight, View out);
+void check_matmul(View x, const Weight& weight, const End& end, View out);
 void check_norm(View x, View residual, const Norm& norm, View out);
+void check_gated_norm(View x, const Norm& norm, const NormGate& gate, View out);
+void check_shift(View x, View mu, View out);
+void check_convolve(View x, const Convolution& convolution, View out);
 void check_features(View x, const RandomFeatures& features, View out);
 void check_recur(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out);
 

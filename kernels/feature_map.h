@@ -12,7 +12,15 @@
 
 namespace runnel {
 
-enum class Activation : uint8_t { kNone, kRelu, kGelu };  // gelu is the exact form, with erf
+enum class Activation : uint8_t {
+  kNone,
+  kRelu,
+  kGelu,  // the exact form, with erf
+  kSquaredRelu,
+  kTanh,
+  kSigmoid,
+  kSilu,  // x sigmoid(x)
+};
 
 enum class FeatureMap : uint8_t {
   kNone,  // x: what is given has been through a map

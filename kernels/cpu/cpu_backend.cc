@@ -28,6 +28,9 @@ constexpr int kMaxThreads = 256;
 // Many rows of a matmul are shared in blocks of so many: enough to use each weight often.
 constexpr int kBlockRows = 32;
 
+// The columns of a row that shift() and convolve() take at a time.
+constexpr int kBlockColumns = 256;
+
 // A run of rows that one thread takes through all the network has about so many inputs: enough to
 // use each weight that comes from a far cache often, few enough for the activations to stay near.
 constexpr int kRunInputs = 16;
@@ -99,14 +102,19 @@ class CpuBackend final : public Backend {
   Precision preferred() const override {
     return isa_ == Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32;
   }
+  Status takes(const Recurrence& recurrence) const override;
   Buffer allocate(int64_t bytes, Memory memory) override;
   bool takes_bf16_tables() const override { return true; }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
   void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
-  void matmul(View x, const Weight& weight, Activation activation, View out) override;
+  void matmul(View x, const Weight& weight, End end, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
+  void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
+  void shift(Rows rows, View x, View mu, States states, View out) override;
+  void convolve(Rows rows, View x, const Convolution& convolution, States states,
+                View out) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
@@ -137,7 +145,9 @@ class CpuBackend final : public Backend {
   }
   void run_together(Rows rows, const Pass& pass);
   void run_in_parts(Rows rows, int parts, const Pass& pass);
-  void multiply(View x, const Weight& weight, Activation activation, View out, int begin, int end);
+  void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
+  template <typename F>
+  void split_columns(Rows rows, int columns, int64_t each, const F& body);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
                   Emitted* emitted, int row);
   void grow_scratch(int64_t floats);
@@ -341,8 +351,15 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
 
 // ---- layers -------------------------------------------------------------------------------------
 
-void CpuBackend::matmul(View x, const Weight& weight, Activation activation, View out) {
-  check_matmul(x, weight, out);
+cpu::Matrix matrix(View view) { return {view.f32(), view.stride}; }
+
+// Rows [first, first + count) of what may not be there.
+View rows_of(View view, int first, int count) {
+  return view.data == nullptr ? view : view.slice(first, count);
+}
+
+void CpuBackend::matmul(View x, const Weight& weight, End end, View out) {
+  check_matmul(x, weight, end, out);
   const int panels = divide_up(weight.out, kernels_.panel);
   // 50 multiply-adds a nanosecond, half of that for a single row.
   const int64_t work = int64_t{x.rows + 1} * weight.in * panels * kernels_.panel / 50;
@@ -351,29 +368,33 @@ void CpuBackend::matmul(View x, const Weight& weight, Activation activation, Vie
     split(blocks, work, [&](int begin_block, int end_block) {
       const int begin = begin_block * kBlockRows;
       const int count = std::min(end_block * kBlockRows, x.rows) - begin;
-      multiply(x.slice(begin, count), weight, activation, out.slice(begin, count), 0, panels);
+      const End part = {end.activation, rows_of(end.times, begin, count),
+                        rows_of(end.plus, begin, count)};
+      multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0, panels);
     });
   } else {
     split(x.rows == 0 ? 0 : panels, work,
-          [&](int begin, int end) { multiply(x, weight, activation, out, begin, end); });
+          [&](int first, int last) { multiply(x, weight, end, out, first, last); });
   }
 }
 
-// Panels [begin, end) of a matmul.
-void CpuBackend::multiply(View x, const Weight& weight, Activation activation, View out, int begin,
-                          int end) {
+// Panels [first, last) of a matmul.
+void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out, int first,
+                          int last) {
   cpu::MatmulArgs args = {.x = x.f32(),
                           .x_stride = x.stride,
                           .panels = weight.panels.as<float>(),
                           .bias = weight.bias.as<float>(),
                           .in = weight.in,
                           .out = weight.out,
-                          .activation = activation,
+                          .activation = end.activation,
+                          .times = matrix(end.times),
+                          .plus = matrix(end.plus),
                           .y = out.f32(),
                           .y_stride = out.stride};
   if (weight.precision == Precision::kFp32) {
     const bool widens = weight.stored == DType::kBF16;
-    (widens ? kernels_.matmul_widened : kernels_.matmul)(args, x.rows, begin, end);
+    (widens ? kernels_.matmul_widened : kernels_.matmul)(args, x.rows, first, last);
     return;
   }
   const int words = divide_up(weight.in, 2);
@@ -385,24 +406,103 @@ void CpuBackend::multiply(View x, const Weight& weight, Activation activation, V
       kernels_.round_pairs(x.f32(row + i), weight.in, scratch_.as<float>() + int64_t{i} * words);
     }
     args.y = out.f32(row);
-    kernels_.matmul_pairs(args, rows, begin, end);
+    args.times = matrix(rows_of(end.times, row, rows));
+    args.plus = matrix(rows_of(end.plus, row, rows));
+    kernels_.matmul_pairs(args, rows, first, last);
   }
+}
+
+cpu::NormArgs norm_args(View x, const Norm& norm, View out) {
+  return {.kind = norm.kind,
+          .groups = norm.groups,
+          .x = matrix(x),
+          .residual = {},
+          .scale = norm.scale.f32(),
+          .shift = norm.shift.f32(),
+          .eps = norm.eps,
+          .width = x.cols,
+          .gate = {},
+          .plus = {},
+          .gate_with = Activation::kNone,
+          .gate_before = false,
+          .out = out.f32(),
+          .out_stride = out.stride};
 }
 
 void CpuBackend::norm(View x, View residual, const Norm& norm, View out) {
   check_norm(x, residual, norm, out);
-  const cpu::NormArgs args = {.x = x.f32(),
-                              .x_stride = x.stride,
-                              .residual = residual.f32(),
-                              .residual_stride = residual.stride,
-                              .scale = norm.scale.f32(),
-                              .shift = norm.shift.f32(),
-                              .eps = norm.eps,
-                              .width = x.cols,
-                              .out = out.f32(),
-                              .out_stride = out.stride};
+  cpu::NormArgs args = norm_args(x, norm, out);
+  args.residual = matrix(residual);
   split(x.rows, int64_t{x.rows} * (x.cols / 4 + 30),
         [&](int begin, int end) { kernels_.norm(args, begin, end); });
+}
+
+void CpuBackend::gated_norm(View x, const Norm& norm, const NormGate& gate, View out) {
+  check_gated_norm(x, norm, gate, out);
+  cpu::NormArgs args = norm_args(x, norm, out);
+  args.gate = matrix(gate.by);
+  args.plus = matrix(gate.plus);
+  args.gate_with = gate.activation;
+  args.gate_before = gate.before;
+  split(x.rows, int64_t{x.rows} * (x.cols + 30),
+        [&](int begin, int end) { kernels_.norm(args, begin, end); });
+}
+
+// Calls body(row, state's slot, first column, last) for rows that are not frozen and blocks of
+// columns; `each`: nanoseconds of all inputs and columns.
+template <typename F>
+void CpuBackend::split_columns(Rows rows, int columns, int64_t each, const F& body) {
+  const int blocks = divide_up(columns, kBlockColumns);
+  split(rows.count * blocks, each, [&](int begin, int end) {
+    for (int item = begin; item < end; ++item) {
+      const int row = item / blocks;
+      const int column = item % blocks * kBlockColumns;
+      if (rows.slot[row] < 0) continue;
+      body(row, column, std::min(column + kBlockColumns, columns));
+    }
+  });
+}
+
+float* state_of(States states, int32_t slot) {
+  return reinterpret_cast<float*>(states.base + slot * states.slot_bytes + states.offset);
+}
+
+void CpuBackend::shift(Rows rows, View x, View mu, States states, View out) {
+  check_shift(x, mu, out);
+  check_inputs(rows, out, "shift: the rows' inputs are out's");
+  split_columns(rows, x.cols, int64_t{out.rows} * out.cols / 4, [&](int row, int begin, int end) {
+    const int input = rows.first[row] - rows.first[0];
+    kernels_.shift({.x = {x.f32(input), x.stride},
+                    .mu = matrix(mu),
+                    .mixes = mu.rows,
+                    .width = x.cols,
+                    .inputs = rows.first[row + 1] - rows.first[row],
+                    .state = state_of(states, rows.slot[row]),
+                    .out = out.f32(input),
+                    .out_stride = out.stride},
+                   begin, end);
+  });
+}
+
+void CpuBackend::convolve(Rows rows, View x, const Convolution& convolution, States states,
+                          View out) {
+  check_convolve(x, convolution, out);
+  check_inputs(rows, out, "convolve: the rows' inputs are out's");
+  const int64_t each = int64_t{out.rows} * out.cols;
+  split_columns(rows, x.cols, each, [&](int row, int begin, int end) {
+    const int input = rows.first[row] - rows.first[0];
+    kernels_.convolve({.x = {x.f32(input), x.stride},
+                       .weight = matrix(convolution.weight),
+                       .bias = convolution.bias.f32(),
+                       .activation = convolution.activation,
+                       .taps = convolution.taps(),
+                       .channels = x.cols,
+                       .inputs = rows.first[row + 1] - rows.first[row],
+                       .state = state_of(states, rows.slot[row]),
+                       .out = out.f32(input),
+                       .out_stride = out.stride},
+                      begin, end);
+  });
 }
 
 void CpuBackend::features(View x, const RandomFeatures& features, View out) {
@@ -430,42 +530,82 @@ void CpuBackend::features(View x, const RandomFeatures& features, View out) {
   split(count, count * each, [&](int begin, int end) { kernels_.features(args, begin, end); });
 }
 
+Status CpuBackend::takes(const Recurrence& recurrence) const {
+  const int most = std::max(recurrence.dk, recurrence.dv);
+  if (recurrence.rule == Rule::kLinear || most <= cpu::kMostState) return {};
+  return {Code::kFailedPrecondition, "a head's state has " + std::to_string(recurrence.dk) + " x " +
+                                         std::to_string(recurrence.dv) +
+                                         " numbers; this backend takes up to " +
+                                         std::to_string(cpu::kMostState) + " either way"};
+}
+
+// The part of `view` that is head `head`'s, `size` columns wide, from row `input` on.
+cpu::Matrix head_of(View view, int input, int head, int size) {
+  if (view.data == nullptr) return {};
+  return {view.f32(input) + int64_t{head} * size, view.stride};
+}
+
+cpu::RecurArgs recur_args(const Recurrence& recurrence, const RecurrenceInputs& inputs, int input,
+                          int head, View out) {
+  const int dk = recurrence.dk;
+  const int dv = recurrence.dv;
+  const int key_head =
+      recurrence.key_heads > 0 ? head / (recurrence.heads / recurrence.key_heads) : head;
+  const auto channels = [&](View view) { return head_of(view, 0, head, dk).data; };
+  const auto number = [&](View view) { return view.data == nullptr ? 0.0F : view.f32()[head]; };
+  const cpu::Matrix bonus = head_of(inputs.bonus, input, head, dv);
+  return {.rule = recurrence.rule,
+          .q = head_of(inputs.q, input, key_head, dk),
+          .k = head_of(inputs.k, input, key_head, dk),
+          .v = head_of(inputs.v, input, head, dv),
+          .map = recurrence.map,
+          .gate = recurrence.gated ? head_of(inputs.gate, input, head, 1) : cpu::Matrix{},
+          .inputs = 0,
+          .dk = dk,
+          .dv = dv,
+          .eps = recurrence.eps,
+          .state = nullptr,
+          .next = nullptr,
+          .out = out.f32(input) + int64_t{head} * dv,
+          .out_stride = out.stride,
+          .decay = head_of(inputs.decay, input, head, recurrence.rule == Rule::kRwkv7 ? dk : 1),
+          .rate = head_of(inputs.rate, input, head, dk),
+          .first = head_of(inputs.first, input, head, dv),
+          .mix = head_of(inputs.mix, input, head, dv),
+          .k_k = channels(recurrence.k_k),
+          .k_a = channels(recurrence.k_a),
+          .r_k = channels(recurrence.r_k),
+          .bonus = const_cast<float*>(bonus.data),
+          .bonus_stride = bonus.stride,
+          .dt_rate = number(recurrence.dt_rate),
+          .dt_bias = number(recurrence.dt_bias),
+          .skip = number(recurrence.skip),
+          .dt_least = recurrence.dt_least,
+          .dt_most = recurrence.dt_most};
+}
+
 void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
                        const RecurrenceInputs& inputs, States states, View out) {
   check_recur(recurrence, inputs, out);
   check_inputs(rows, out, "recur: the rows' inputs are out's");
+  check(takes(recurrence).ok(), "recur: the backend has said that it does not");
   const int heads = recurrence.heads;
-  const int64_t dk = recurrence.dk;
-  const int64_t dv = recurrence.dv;
-  const auto state_of = [&](int item) {
-    const int64_t slot = std::max(rows.slot[item / heads], 0);
-    return reinterpret_cast<float*>(states.base + slot * states.slot_bytes + states.offset) +
-           item % heads * (dk * dv + dk);
+  const int64_t head_floats = recurrence.state_bytes() / 4 / heads;
+  const auto state = [&](int item) {
+    return state_of(states, std::max(rows.slot[item / heads], 0)) + item % heads * head_floats;
   };
   const auto head = [&](int item, int next) {
     const int row = item / heads;
-    const int h = item % heads;
     if (rows.slot[row] < 0) return;
-    const int input = rows.first[row] - rows.first[0];
-    kernels_.recur({.q = inputs.q.f32(input) + h * dk,
-                    .q_stride = inputs.q.stride,
-                    .k = inputs.k.f32(input) + h * dk,
-                    .k_stride = inputs.k.stride,
-                    .v = inputs.v.f32(input) + h * dv,
-                    .v_stride = inputs.v.stride,
-                    .gate = recurrence.gated ? inputs.gate.f32(input) + h : nullptr,
-                    .gate_stride = inputs.gate.stride,
-                    .map = recurrence.map,
-                    .inputs = rows.first[row + 1] - rows.first[row],
-                    .dk = recurrence.dk,
-                    .dv = recurrence.dv,
-                    .eps = recurrence.eps,
-                    .state = state_of(item),
-                    .next = state_of(next),
-                    .out = out.f32(input) + h * dv,
-                    .out_stride = out.stride});
+    cpu::RecurArgs args =
+        recur_args(recurrence, inputs, rows.first[row] - rows.first[0], item % heads, out);
+    args.inputs = rows.first[row + 1] - rows.first[row];
+    args.state = state(item);
+    args.next = state(next);
+    kernels_.recur(args);
   };
-  const int64_t work = out.rows * int64_t{heads} * (dk * dv / 10 + 20);
+  const int64_t work =
+      out.rows * int64_t{heads} * (int64_t{recurrence.dk} * recurrence.dv / 10 + 20);
   split(rows.count * heads, work, [&](int begin, int end) {
     for (int item = begin; item < end; ++item) head(item, std::min(item + kHeadsAhead, end - 1));
   });

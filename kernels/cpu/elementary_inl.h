@@ -92,6 +92,60 @@ inline Reg gelu(Reg x) {
   return if_above(x, zero, sub(x, tail), tail);
 }
 
+// 1 / (1 + e^-x), within 2e-7.
+inline Reg sigmoid(Reg x) {
+  const Reg zero = set1(0.0F);
+  const Reg one = set1(1.0F);
+  const Reg e = exp_nonpositive(sub(zero, max(x, sub(zero, x))));
+  return div(if_above(x, zero, one, e), add(one, e));
+}
+
+// Within 2e-7.
+inline Reg tanh(Reg x) {
+  const Reg zero = set1(0.0F);
+  const Reg size = max(x, sub(zero, x));
+  const Reg e = exp_nonpositive(mul(set1(-2.0F), size));
+  const Reg y = div(sub(set1(1.0F), e), add(set1(1.0F), e));
+  return if_above(x, zero, y, sub(zero, y));
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), within 2e-7 of the larger of it and 1. With e =
+// e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 + ...), whose remainder is
+// below 1e-8.
+inline Reg softplus(Reg x) {
+  const Reg zero = set1(0.0F);
+  const Reg e = exp_nonpositive(sub(zero, max(x, sub(zero, x))));
+  const Reg f = div(e, add(set1(2.0F), e));
+  const Reg square = mul(f, f);
+  Reg sum = set1(1.0F / 15.0F);
+  for (int n = 13; n >= 1; n -= 2) {
+    sum = multiply_add(sum, square, set1(1.0F / static_cast<float>(n)));
+  }
+  return add(max(zero, x), mul(add(f, f), sum));
+}
+
+inline Reg activate(Activation activation, Reg x) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return max(set1(0.0F), x);
+    case Activation::kGelu:
+      return gelu(x);
+    case Activation::kSquaredRelu: {
+      const Reg y = max(set1(0.0F), x);
+      return mul(y, y);
+    }
+    case Activation::kTanh:
+      return tanh(x);
+    case Activation::kSigmoid:
+      return sigmoid(x);
+    case Activation::kSilu:
+      return mul(x, sigmoid(x));
+  }
+  return x;
+}
+
 // The sum of the lanes, always as the same tree.
 inline float sum_lanes(Reg x) {
   float lane[kLanes];
@@ -100,4 +154,43 @@ inline float sum_lanes(Reg x) {
     for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
   }
   return lane[0];
+}
+
+// Calls f(i, n) for runs of n elements from i on that together are [0, count): whole vectors, then
+// the rest.
+template <typename F>
+inline void each_vector(int count, const F& f) {
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) f(i, kLanes);
+  if (i < count) f(i, count - i);
+}
+inline Reg load_up_to(const float* p, int n) { return n < kLanes ? load_n(p, n) : load(p); }
+inline Reg first_up_to(Reg x, int n) { return n < kLanes ? first(x, n) : x; }
+inline void store_up_to(float* p, Reg x, int n) { n < kLanes ? store_n(p, x, n) : store(p, x); }
+
+// Any lane of what has the same number in all of them.
+inline float number_of(Reg x) {
+  float lane[kLanes];
+  store(lane, x);
+  return lane[0];
+}
+
+// For rules.h.
+struct VectorMath {
+  using Number = Reg;
+  static Reg set(float x) { return set1(x); }
+  static Reg multiply_add(Reg a, Reg b, Reg c) { return cpu::multiply_add(a, b, c); }
+  static Reg max(Reg a, Reg b) { return cpu::max(a, b); }
+  static Reg min(Reg a, Reg b) { return cpu::min(a, b); }
+  static Reg sqrt(Reg x) { return cpu::sqrt(x); }
+  static Reg if_above(Reg x, Reg y, Reg then, Reg otherwise) {
+    return cpu::if_above(x, y, then, otherwise);
+  }
+  static Reg exp_nonpositive(Reg x) { return cpu::exp_nonpositive(x); }
+  static Reg sigmoid(Reg x) { return cpu::sigmoid(x); }
+  static Reg softplus(Reg x) { return cpu::softplus(x); }
+};
+
+inline const float* row_of(const Matrix& matrix, int64_t row) {
+  return matrix.data + row * matrix.stride;
 }

@@ -11,9 +11,15 @@
 
 namespace runnel::cpu {
 
-// y [rows, out] = activation(x [rows, in] W^T + bias). A word is an fp32 number, or two bf16 ones
-// that follow each other in the direction of `in`, the first in the lower half. `panels` is
-// [panel][words][panel width], zero padded.
+// Of fp32, `stride` elements from row to row.
+struct Matrix {
+  const float* data;
+  int64_t stride;
+};
+
+// y [rows, out] = activation(x [rows, in] W^T + bias) * times + plus. A word is an fp32 number, or
+// two bf16 ones that follow each other in the direction of `in`, the first in the lower half.
+// `panels` is [panel][words][panel width], zero padded.
 struct MatmulArgs {
   const float* x;  // [rows, in] of fp32, or [rows, words] of pairs
   int64_t x_stride;
@@ -21,21 +27,24 @@ struct MatmulArgs {
   const float* bias;  // fp32 [panels * panel width]
   int in, out;
   Activation activation;
+  Matrix times, plus;  // [rows, out]; null: left out; may be y
   float* y;
   int64_t y_stride;
 };
 
-// out [rows, width] = LayerNorm(x + residual). `residual` may be null; `out` may be x or the
-// residual.
+// out [rows, width] = norm(x + residual), or norm(x) with a gate, as NormGate says. `residual` may
+// be null; `out` may be x or the residual.
 struct NormArgs {
-  const float* x;
-  int64_t x_stride;
-  const float* residual;
-  int64_t residual_stride;
+  NormKind kind;
+  int groups;  // equal ones of `width`
+  Matrix x, residual;
   const float* scale;
-  const float* shift;
+  const float* shift;  // null for kRms
   float eps;
   int width;
+  Matrix gate, plus;  // null: none
+  Activation gate_with;
+  bool gate_before;
   float* out;
   int64_t out_stride;
 };
@@ -58,17 +67,38 @@ struct FeatureArgs {
   int64_t out_stride;
 };
 
-// One head of one row: `inputs` steps of the recurrence over its state, S [dk][dv] and then z [dk].
+// The shift of one row: mixes of its `inputs` with what was before them, which `state` [width]
+// begins and ends with. `out` [inputs, mixes * width] may be x where there is one mix.
+struct ShiftArgs {
+  Matrix x, mu;
+  int mixes, width, inputs;
+  float* state;
+  float* out;
+  int64_t out_stride;
+};
+
+// The convolution of one row; `state` [taps - 1][channels]. `out` may be x.
+struct ConvolveArgs {
+  Matrix x, weight;
+  const float* bias;  // null: none
+  Activation activation;
+  int taps, channels, inputs;
+  float* state;
+  float* out;
+  int64_t out_stride;
+};
+
+// The most rows and columns of a head's state of a rule other than kLinear, which has no such
+// limit: a rule keeps what it makes of an input on the stack.
+inline constexpr int kMostState = 1024;
+
+// One head of one row: `inputs` steps of the recurrence over its state, S [dk][dv] and, for
+// kLinear, then z [dk]. What belongs to other rules is null.
 struct RecurArgs {
-  const float* q;
-  int64_t q_stride;
-  const float* k;
-  int64_t k_stride;
-  const float* v;
-  int64_t v_stride;
-  const float* gate;  // before the sigmoid; null: none
-  int64_t gate_stride;
+  Rule rule;
+  Matrix q, k, v;  // [inputs, dk], [inputs, dk], [inputs, dv]
   FeatureMap map;  // not a random one
+  Matrix gate;     // [inputs], before the sigmoid; null: none
   int inputs;
   int dk, dv;
   float eps;
@@ -76,6 +106,14 @@ struct RecurArgs {
   const float* next;  // a state that comes soon: is asked for ahead of its use
   float* out;         // [inputs, dv]
   int64_t out_stride;
+
+  Matrix decay, rate;            // [inputs, dk]; kMamba2: decay [inputs]
+  Matrix first, mix;             // [inputs, dv]; null: v as it is
+  const float *k_k, *k_a, *r_k;  // [dk]
+  float* bonus;                  // [inputs, dv]
+  int64_t bonus_stride;
+  float dt_rate, dt_bias, skip;
+  float dt_least, dt_most;
 };
 
 using Matmul = void(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
@@ -94,6 +132,9 @@ struct Kernels {
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
   // Of blocks [begin, end) of all inputs, `args.blocks` an input.
   void (*features)(const FeatureArgs& args, int64_t begin, int64_t end);
+  // Columns [begin, end) of a row.
+  void (*shift)(const ShiftArgs& args, int begin, int end);
+  void (*convolve)(const ConvolveArgs& args, int begin, int end);
   void (*recur)(const RecurArgs& args);
   // out[i] = exp(min((x[i] - shift) * scale, 0)); 0 where that is below -87. `scale` > 0.
   void (*exp)(const float* x, int count, float shift, float scale, float* out);

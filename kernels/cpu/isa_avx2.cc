@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/rules.h"
 
 namespace runnel::cpu {
 namespace {
@@ -56,6 +57,9 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/elementary_inl.h"
 #include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
+#include "kernels/cpu/recur_inl.h"
+#include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/table_inl.h"
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/rules.h"
 
 namespace runnel::cpu {
 namespace {
@@ -27,6 +28,9 @@ void round_pairs(const float* x, int count, float* pairs) {
 #include "kernels/cpu/elementary_inl.h"
 #include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
+#include "kernels/cpu/recur_inl.h"
+#include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/table_inl.h"
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Any CPU: 4 lanes through the compiler's vector extension, at the architecture's baseline. A
 // multiply-add is two roundings here, so its bits are not those of the other instruction sets.
 #include "kernels/cpu/isa.h"
+#include "kernels/rules.h"
 
 namespace runnel::cpu {
 namespace {
@@ -64,6 +65,9 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/elementary_inl.h"
 #include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
+#include "kernels/cpu/recur_inl.h"
+#include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/table_inl.h"
 
 }  // namespace
 

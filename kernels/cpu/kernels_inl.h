@@ -51,13 +51,27 @@ float make_finite(const float* x, int count, float* out) {
 
 // ---- matmul -------------------------------------------------------------------------------------
 
-// Applies gelu to a tile that has just been stored and is still in the nearest cache.
-inline void gelu_tile(float* y, int64_t y_stride, int rows, int cols) {
-  for (int row = 0; row < rows; ++row, y += y_stride) {
-    int col = 0;
-    for (; col + kLanes <= cols; col += kLanes) store(y + col, gelu(load(y + col)));
-    if (col < cols) store_n(y + col, gelu(load_n(y + col, cols - col)), cols - col);
+// What lies behind a tile's sums [rows][width], which have just been stored and are still in the
+// nearest cache.
+inline void end_tile(const MatmulArgs& args, const float* sums, int width, int row, int col,
+                     int rows, int cols) {
+  for (int64_t i = row; i < row + rows; ++i, sums += width) {
+    const float* times = args.times.data == nullptr ? nullptr : row_of(args.times, i) + col;
+    const float* plus = args.plus.data == nullptr ? nullptr : row_of(args.plus, i) + col;
+    float* y = args.y + i * args.y_stride + col;
+    each_vector(cols, [&](int j, int n) {
+      Reg value = activate(args.activation, load_up_to(sums + j, n));
+      if (times != nullptr) value = mul(value, load_up_to(times + j, n));
+      if (plus != nullptr) value = add(value, load_up_to(plus + j, n));
+      store_up_to(y + j, value, n);
+    });
   }
+}
+
+// Whether the sums go out as they are, or through relu.
+inline bool ends_in_registers(const MatmulArgs& args) {
+  return args.activation <= Activation::kRelu && args.times.data == nullptr &&
+         args.plus.data == nullptr;
 }
 
 // How far ahead of its use a panel is asked for: what passes while it comes from a far cache.
@@ -121,6 +135,33 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
   }
 }
 
+// y = sum, through relu if that is asked for.
+template <int kN, int kColumns>
+RUNNEL_INLINE void store_tile(const MatmulArgs& args, Reg (&sum)[kN][kColumns], int row, int col,
+                              int cols) {
+  if (args.activation == Activation::kRelu) {
+#pragma GCC unroll 32
+    for (int j = 0; j < kColumns; ++j) {
+#pragma GCC unroll 32
+      for (int i = 0; i < kN; ++i) sum[i][j] = max(set1(0.0F), sum[i][j]);
+    }
+  }
+  float* y = args.y + row * args.y_stride + col;
+#pragma GCC unroll 32
+  for (int j = 0; j < kColumns; ++j) {
+    const int left = cols - j * kLanes;
+#pragma GCC unroll 32
+    for (int i = 0; i < kN; ++i) {
+      float* to = y + i * args.y_stride + j * kLanes;
+      if (left >= kLanes) {
+        store(to, sum[i][j]);
+      } else if (left > 0) {
+        store_n(to, sum[i][j], left);
+      }
+    }
+  }
+}
+
 // kN rows by kP panels in registers. Each output element is one accumulator that starts from the
 // bias and takes one product after the other: the only order of sums there is.
 template <Factors kFactors, int kN, int kP>
@@ -135,30 +176,19 @@ void tile(const MatmulArgs& args, int row, int panel) {
   }
   add_products<kFactors, kN, kP>(args, args.x + row * args.x_stride,
                                  args.panels + panel * words * kPanel, sum);
-  if (args.activation == Activation::kRelu) {
+  const int col = panel * kPanel;
+  const int cols = args.out - col < kP * kPanel ? args.out - col : kP * kPanel;
+  if (!ends_in_registers(args)) {
+    float sums[kN * kP * kPanel];
 #pragma GCC unroll 32
     for (int j = 0; j < 2 * kP; ++j) {
 #pragma GCC unroll 32
-      for (int i = 0; i < kN; ++i) sum[i][j] = max(set1(0.0F), sum[i][j]);
+      for (int i = 0; i < kN; ++i) store(sums + i * kP * kPanel + j * kLanes, sum[i][j]);
     }
+    end_tile(args, sums, kP * kPanel, row, col, kN, cols);
+    return;
   }
-  const int col = panel * kPanel;
-  const int cols = args.out - col < kP * kPanel ? args.out - col : kP * kPanel;
-  float* y = args.y + row * args.y_stride + col;
-#pragma GCC unroll 32
-  for (int j = 0; j < 2 * kP; ++j) {
-    const int left = cols - j * kLanes;
-#pragma GCC unroll 32
-    for (int i = 0; i < kN; ++i) {
-      float* to = y + i * args.y_stride + j * kLanes;
-      if (left >= kLanes) {
-        store(to, sum[i][j]);
-      } else if (left > 0) {
-        store_n(to, sum[i][j], left);
-      }
-    }
-  }
-  if (args.activation == Activation::kGelu) gelu_tile(y, args.y_stride, kN, cols);
+  store_tile(args, sum, row, col, cols);
 }
 
 // Panels [begin, end) for kN rows, kP at once while they last: few rows need several panels, or
@@ -235,193 +265,66 @@ inline float squared_deviations(const float* x, float mean, int width) {
   return sum_lanes(sum);
 }
 
-inline void normalize(const NormArgs& args, float mean, Reg inverse, float* out) {
+// out = x times the gate; returns the sum.
+inline float multiply_gate(const float* x, const float* gate, Activation with, float* out,
+                           int width) {
+  Reg sum = set1(0.0F);
+  each_vector(width, [&](int i, int n) {
+    const Reg by = activate(with, load_up_to(gate + i, n));
+    const Reg value = mul(load_up_to(x + i, n), by);
+    store_up_to(out + i, value, n);
+    sum = add(sum, first_up_to(value, n));
+  });
+  return sum_lanes(sum);
+}
+
+// out = (out - mean) inverse scale + shift.
+inline void normalize(const float* scale, const float* shift, float mean, Reg inverse, float* out,
+                      int width) {
   const Reg means = set1(mean);
-  int i = 0;
-  for (; i + kLanes <= args.width; i += kLanes) {
-    const Reg value = mul(sub(load(out + i), means), inverse);
-    store(out + i, multiply_add(value, load(args.scale + i), load(args.shift + i)));
-  }
-  if (const int left = args.width - i; left > 0) {
-    const Reg value = mul(sub(load_n(out + i, left), means), inverse);
-    const Reg scaled =
-        multiply_add(value, load_n(args.scale + i, left), load_n(args.shift + i, left));
-    store_n(out + i, scaled, left);
-  }
+  each_vector(width, [&](int i, int n) {
+    const Reg value = mul(sub(load_up_to(out + i, n), means), inverse);
+    const Reg by = load_up_to(scale + i, n);
+    store_up_to(
+        out + i,
+        shift == nullptr ? mul(value, by) : multiply_add(value, by, load_up_to(shift + i, n)), n);
+  });
+}
+
+// out = (out + plus) times the gate.
+inline void gate_normed(const NormArgs& args, int64_t row, float* out) {
+  const float* gate = row_of(args.gate, row);
+  const float* plus = args.plus.data == nullptr ? nullptr : row_of(args.plus, row);
+  each_vector(args.width, [&](int i, int n) {
+    Reg value = load_up_to(out + i, n);
+    if (plus != nullptr) value = add(value, load_up_to(plus + i, n));
+    store_up_to(out + i, mul(value, activate(args.gate_with, load_up_to(gate + i, n))), n);
+  });
+}
+
+// Columns [begin, begin + width) of a row: its group `begin / width`.
+inline void norm_group(const NormArgs& args, int64_t row, int begin, int width, float* out) {
+  const float* x = row_of(args.x, row) + begin;
+  const float* residual =
+      args.residual.data == nullptr ? nullptr : row_of(args.residual, row) + begin;
+  const bool gated = args.gate.data != nullptr && args.gate_before;
+  const float sum =
+      gated ? multiply_gate(x, row_of(args.gate, row) + begin, args.gate_with, out + begin, width)
+            : add_residual(x, residual, out + begin, width);
+  const auto count = static_cast<float>(width);
+  const float mean = args.kind == NormKind::kRms ? 0.0F : sum / count;
+  const float variance = squared_deviations(out + begin, mean, width) / count;
+  normalize(args.scale + begin, args.shift == nullptr ? nullptr : args.shift + begin, mean,
+            div(set1(1.0F), sqrt(set1(variance + args.eps))), out + begin, width);
 }
 
 void norm(const NormArgs& args, int row_begin, int row_end) {
-  const float width = static_cast<float>(args.width);
+  const int width = args.width / args.groups;
   for (int64_t row = row_begin; row < row_end; ++row) {
-    const float* residual =
-        args.residual == nullptr ? nullptr : args.residual + row * args.residual_stride;
     float* out = args.out + row * args.out_stride;
-    const float mean =
-        add_residual(args.x + row * args.x_stride, residual, out, args.width) / width;
-    const float variance = squared_deviations(out, mean, args.width) / width;
-    normalize(args, mean, div(set1(1.0F), sqrt(set1(variance + args.eps))), out);
-  }
-}
-
-// ---- recur --------------------------------------------------------------------------------------
-
-// Rows of S that one pass takes: phi(q) and phi(k) of so many fit on the stack, whatever dk is.
-constexpr int kStateRows = 64;
-
-// What a gate lets through: S = keep S + take phi(k) v^T.
-struct Gate {
-  float keep = 1.0F, take = 1.0F;
-};
-
-// sigmoid(x) and 1 - sigmoid(x), neither by subtraction.
-inline Gate gate_of(float x) {
-  float lane[kLanes];
-  store(lane, exp_nonpositive(set1(x > 0.0F ? 0.0F - x : x)));
-  const float more = 1.0F / (1.0F + lane[0]);
-  const float less = lane[0] / (1.0F + lane[0]);
-  return x > 0.0F ? Gate{more, less} : Gate{less, more};
-}
-
-// take phi(k) and phi(q) of `count` elements, z = keep z + take phi(k), and the lanes of phi(q) . z
-// added to `dot`.
-template <FeatureMap kMap, bool kGated>
-inline Reg keys_and_queries(const float* k, const float* q, int count, const Gate& gate, float* z,
-                            float* phi_k, float* phi_q, Reg dot) {
-  const Reg keep = set1(gate.keep);
-  const Reg take = set1(gate.take);
-  const auto taken = [&](Reg key) { return kGated ? mul(take, key) : key; };
-  const auto sum = [&](Reg held, Reg key) {
-    return kGated ? multiply_add(keep, held, key) : add(held, key);
-  };
-  int i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    const Reg key = taken(phi<kMap>(load(k + i)));
-    const Reg query = phi<kMap>(load(q + i));
-    const Reg total = sum(load(z + i), key);
-    store(phi_k + i, key);
-    store(phi_q + i, query);
-    store(z + i, total);
-    dot = multiply_add(query, total, dot);
-  }
-  if (const int left = count - i; left > 0) {
-    const Reg key = first(taken(phi<kMap>(load_n(k + i, left))), left);
-    const Reg query = first(phi<kMap>(load_n(q + i, left)), left);
-    const Reg total = sum(load_n(z + i, left), key);
-    store(phi_k + i, key);
-    store(phi_q + i, query);
-    store_n(z + i, total, left);
-    dot = multiply_add(query, total, dot);
-  }
-  return dot;
-}
-
-// S = keep S + phi(k) v^T and out += phi(q)^T S for kN vectors of columns and `rows` rows of S.
-// With kPartial the only vector has `left` columns. What lies `ahead` floats behind is asked for.
-template <bool kGated, int kN, bool kPartial>
-inline void columns(float* state, int64_t dv, int rows, float keep, const float* phi_k,
-                    const float* phi_q, const float* v, float* out, int left, int64_t ahead) {
-  Reg value[kN];
-  Reg sum[kN];
-#pragma GCC unroll 8
-  for (int j = 0; j < kN; ++j) {
-    value[j] = kPartial ? load_n(v, left) : load(v + j * kLanes);
-    sum[j] = kPartial ? load_n(out, left) : load(out + j * kLanes);
-  }
-  for (int i = 0; i < rows; ++i, state += dv) {
-    const Reg key = set1(phi_k[i]);
-    const Reg query = set1(phi_q[i]);
-#pragma GCC unroll 8
-    for (int j = 0; j < kN; ++j) {
-      float* at = state + j * kLanes;
-      __builtin_prefetch(at + ahead, 1);
-      const Reg held = kPartial ? load_n(at, left) : load(at);
-      const Reg updated = multiply_add(key, value[j], kGated ? mul(set1(keep), held) : held);
-      kPartial ? store_n(at, updated, left) : store(at, updated);
-      sum[j] = multiply_add(query, updated, sum[j]);
+    for (int group = 0; group < args.groups; ++group) {
+      norm_group(args, row, group * width, width, out);
     }
-  }
-#pragma GCC unroll 8
-  for (int j = 0; j < kN; ++j) {
-    kPartial ? store_n(out, sum[j], left) : store(out + j * kLanes, sum[j]);
+    if (args.gate.data != nullptr && !args.gate_before) gate_normed(args, row, out);
   }
 }
-
-// columns() over all dv columns.
-template <bool kGated>
-inline void state_rows(float* state, int dv, int rows, float keep, const float* phi_k,
-                       const float* phi_q, const float* v, float* out, int64_t ahead) {
-  int j = 0;
-  for (; j + 4 * kLanes <= dv; j += 4 * kLanes) {
-    columns<kGated, 4, false>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, 0, ahead);
-  }
-  for (; j + 2 * kLanes <= dv; j += 2 * kLanes) {
-    columns<kGated, 2, false>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, 0, ahead);
-  }
-  for (; j + kLanes <= dv; j += kLanes) {
-    columns<kGated, 1, false>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, 0, ahead);
-  }
-  if (j == dv) return;
-  columns<kGated, 1, true>(state + j, dv, rows, keep, phi_k, phi_q, v + j, out + j, dv - j, ahead);
-}
-
-inline void divide(float* x, int count, float by) {
-  const Reg divisor = set1(by);
-  int i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(x + i, div(load(x + i), divisor));
-  if (i < count) store_n(x + i, div(load_n(x + i, count - i), divisor), count - i);
-}
-
-inline void set_zero(float* x, int count) {
-  int i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(x + i, set1(0.0F));
-  if (i < count) store_n(x + i, set1(0.0F), count - i);
-}
-
-template <FeatureMap kMap, bool kGated>
-void recur_with(const RecurArgs& args) {
-  alignas(64) float phi_k[kStateRows];
-  alignas(64) float phi_q[kStateRows];
-  float* z = args.state + int64_t{args.dk} * args.dv;
-  for (int64_t input = 0; input < args.inputs; ++input) {
-    const float* k = args.k + input * args.k_stride;
-    const float* q = args.q + input * args.q_stride;
-    float* out = args.out + input * args.out_stride;
-    const int64_t ahead = input + 1 < args.inputs ? 0 : args.next - args.state;
-    const Gate gate = kGated ? gate_of(args.gate[input * args.gate_stride]) : Gate{};
-    set_zero(out, args.dv);
-    Reg dot = set1(0.0F);
-    for (int i = 0; i < args.dk; i += kStateRows) {
-      const int rows = args.dk - i < kStateRows ? args.dk - i : kStateRows;
-      dot = keys_and_queries<kMap, kGated>(k + i, q + i, rows, gate, z + i, phi_k, phi_q, dot);
-      state_rows<kGated>(args.state + int64_t{i} * args.dv, args.dv, rows, gate.keep, phi_k, phi_q,
-                         args.v + input * args.v_stride, out, ahead);
-    }
-    divide(out, args.dv, sum_lanes(dot) + args.eps);
-  }
-}
-
-template <FeatureMap kMap>
-void recur_of(const RecurArgs& args) {
-  args.gate == nullptr ? recur_with<kMap, false>(args) : recur_with<kMap, true>(args);
-}
-
-void recur(const RecurArgs& args) {
-  if (args.map == FeatureMap::kElu) {
-    recur_of<FeatureMap::kElu>(args);
-  } else if (args.map == FeatureMap::kRelu) {
-    recur_of<FeatureMap::kRelu>(args);
-  } else {
-    recur_of<FeatureMap::kNone>(args);
-  }
-}
-
-constexpr Kernels kKernels = {.panel = kPanel,
-                              .matmul = matmul<Factors::kFp32>,
-                              .matmul_widened = matmul<Factors::kWidened>,
-                              .matmul_pairs = matmul<Factors::kPairs>,
-                              .round_pairs = round_pairs,
-                              .norm = norm,
-                              .features = features,
-                              .recur = recur,
-                              .exp = exp_scaled,
-                              .finite = make_finite};

@@ -94,7 +94,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
-  void matmul(View x, const Weight& weight, Activation activation, View out) override;
+  void matmul(View x, const Weight& weight, End end, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
@@ -102,6 +102,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
+  Status takes(const Recurrence& recurrence) const override { return Backend::takes(recurrence); }
   FusedSteps* fused() override { return this; }
   bool takes(const FusedNetwork& network) const override {
     return options_.whole && !options_.library && !options_.replay && whole_fits(network) &&
@@ -329,8 +330,11 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
 }
 
 template <typename Device>
-void DeviceBackend<Device>::matmul(View x, const Weight& weight, Activation activation, View out) {
-  check_matmul(x, weight, out);
+void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View out) {
+  check_matmul(x, weight, end, out);
+  const Activation activation = end.activation;
+  check(activation <= Activation::kGelu && end.times.data == nullptr && end.plus.data == nullptr,
+        "matmul: the backend has said that it does not");
   if (library_ != nullptr) {
     matmul_by_library(x, weight, activation, out);
     return;
@@ -364,6 +368,8 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, Activation acti
 template <typename Device>
 void DeviceBackend<Device>::norm(View x, View residual, const Norm& norm, View out) {
   check_norm(x, residual, norm, out);
+  check(norm.kind == NormKind::kLayer && norm.groups == 1,
+        "norm: the backend has said that it does not");
   launch<NormKernel>(NormKernel::launch(x.rows, x.cols), {.x = x.f32(),
                                                           .x_stride = x.stride,
                                                           .residual = residual.f32(),
@@ -394,6 +400,7 @@ template <typename Device>
 void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recurrence& recurrence,
                                   const RecurrenceInputs& inputs, States states, View out) {
   check_recur(recurrence, inputs, out);
+  check(takes(recurrence).ok(), "recur: the backend has said that it does not");
   // What a gate forgets is not in a log, nor in a chunk's sums.
   if (recurrence.gated && (options_.replay || options_.chunks)) {
     note({Code::kFailedPrecondition,

@@ -1,6 +1,8 @@
 // After loading, no operation allocates: this program counts every operator new.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/kernels/allocation_counter.h"
 #include "tests/kernels/fixture.h"
 
@@ -9,7 +11,7 @@ namespace {
 
 class Allocation : public KernelTest {};
 
-// One step of a tiny network of two rows: every operation there is.
+// One step of a tiny network of two rows: every operation that linear transformers have.
 struct Step {
   Guarded table{19, 8}, x{2, 8}, qkv{2, 24}, attended{2, 8}, projected{2, 8}, head{2, 19},
       scale{1, 8}, state{2, 80}, omega{4, 3}, features{2, 24};
@@ -59,6 +61,56 @@ struct Step {
     backend.sample(rows, {head_row, pending}, kind, head.view(), control.data(), emitted.data());
   }
 };
+
+// The operations of other recurrences.
+struct OtherStep {
+  Guarded x{2, 8}, shifted{2, 16}, out{2, 8}, bonus{2, 8}, states{2, 200}, constants{4, 8};
+  Weight weight;
+  int32_t slot[2] = {0, 1};
+  int32_t first[3] = {0, 1, 2};
+  Control control[2];
+
+  explicit OtherStep(Backend& backend) {
+    const std::vector<float> weights = random_floats(8 * 8, 1);
+    weight = backend.pack({weights.data(), 8, 8}, {}, Precision::kFp32);
+    for (Guarded* matrix : {&x, &shifted, &out, &bonus, &states, &constants}) {
+      matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
+    }
+  }
+
+  void run(Backend& backend) {
+    const Rows rows = {slot, first, 2};
+    const auto part = [&](int64_t offset) {
+      return States{reinterpret_cast<std::byte*>(states.row(0)), 200 * 4, offset * 4};
+    };
+    const View row = constants.view().top(1);
+    const Norm norm = {row, View{}, 1e-5F, NormKind::kRms, 2};
+    backend.shift(rows, x.view(), constants.view().top(2), part(0), shifted.view());
+    backend.convolve(rows, shifted.view().columns(8, 8), {constants.view(), row}, part(8),
+                     out.view());
+    RecurrenceInputs inputs = {.q = x.view(), .k = out.view(), .v = x.view()};
+    inputs.decay = inputs.rate = inputs.first = inputs.mix = x.view();
+    inputs.bonus = bonus.view();
+    Recurrence rwkv7 = {.rule = Rule::kRwkv7, .heads = 2, .dk = 4, .dv = 4};
+    rwkv7.k_k = rwkv7.k_a = rwkv7.r_k = row;
+    backend.recur(rows, control, rwkv7, inputs, part(32), out.view());
+    Recurrence mamba2 = {.rule = Rule::kMamba2, .heads = 2, .dk = 4, .dv = 4};
+    mamba2.dt_rate = mamba2.dt_bias = mamba2.skip = row.columns(0, 2);
+    inputs.decay = x.view().columns(0, 2);
+    backend.recur(rows, control, mamba2, inputs, part(64), out.view());
+    backend.gated_norm(out.view(), norm, {bonus.view()}, out.view());
+    backend.matmul(out.view(), weight, {Activation::kSilu, bonus.view(), x.view()},
+                   shifted.view().columns(0, 8));
+  }
+};
+
+TEST_P(Allocation, NoOperationOfOtherRecurrencesAllocates) {
+  OtherStep step(backend());
+  const int64_t before = allocation_count();
+  for (int i = 0; i < 11; ++i) step.run(backend());
+  EXPECT_EQ(allocation_count(), before);
+  for (const float x : step.shifted.values()) EXPECT_TRUE(std::isfinite(x));
+}
 
 TEST_P(Allocation, NoOperationAllocates) {
   Step step(backend());

@@ -62,16 +62,39 @@ TEST(ChecksDeathTest, LayersTakeWhatTheyWereMadeFor) {
   Weight weight;
   weight.in = 5;
   weight.out = 4;
-  check_matmul(shaped(2, 5), weight, shaped(2, 4));
-  EXPECT_DEATH(check_matmul(shaped(2, 6), weight, shaped(2, 4)), "matmul: x .n, in.");
-  EXPECT_DEATH(check_matmul(shaped(2, 5), weight, shaped(2, 3)), "matmul: x .n, in.");
-  EXPECT_DEATH(check_matmul(shaped(2, 5), weight, shaped(3, 4)), "matmul: x .n, in.");
+  const End end = {Activation::kNone, shaped(2, 4), shaped(2, 4)};
+  check_matmul(shaped(2, 5), weight, end, shaped(2, 4));
+  check_matmul(shaped(3, 5), weight, Activation::kRelu, shaped(3, 4));
+  EXPECT_DEATH(check_matmul(shaped(2, 6), weight, end, shaped(2, 4)), "matmul: x .n, in.");
+  EXPECT_DEATH(check_matmul(shaped(2, 5), weight, end, shaped(2, 3)), "matmul: x .n, in.");
+  EXPECT_DEATH(check_matmul(shaped(2, 5), weight, end, shaped(3, 4)), "matmul: x .n, in.");
+  EXPECT_DEATH(check_matmul(shaped(3, 5), weight, end, shaped(3, 4)), "out's shape");
   const Norm norm = {shaped(1, 4), shaped(1, 4), 1e-5F};
   check_norm(shaped(2, 4), View{}, norm, shaped(2, 4));
   check_norm(shaped(2, 4), shaped(3, 4), norm, shaped(2, 4));
   EXPECT_DEATH(check_norm(shaped(2, 4), shaped(1, 4), norm, shaped(2, 4)), "residual");
   EXPECT_DEATH(check_norm(shaped(2, 4), View{}, norm, shaped(2, 5)), "one shape");
   EXPECT_DEATH(check_norm(shaped(2, 5), View{}, norm, shaped(2, 5)), "per column");
+  const Norm rms = {shaped(1, 4), View{}, 1e-5F, NormKind::kRms, 2};
+  check_norm(shaped(2, 4), View{}, rms, shaped(2, 4));
+  const Norm uneven = {shaped(1, 4), View{}, 1e-5F, NormKind::kRms, 3};
+  EXPECT_DEATH(check_norm(shaped(2, 4), View{}, uneven, shaped(2, 4)), "groups of one size");
+  const NormGate added = {shaped(2, 4), Activation::kSilu, false, shaped(2, 4)};
+  check_gated_norm(shaped(2, 4), rms, added, shaped(2, 4));
+  const NormGate before = {shaped(2, 4), Activation::kSilu, true, shaped(2, 4)};
+  EXPECT_DEATH(check_gated_norm(shaped(2, 4), rms, before, shaped(2, 4)), "behind the norm");
+  EXPECT_DEATH(check_gated_norm(shaped(2, 4), rms, {}, shaped(2, 4)), "a gate of x's shape");
+}
+
+TEST(ChecksDeathTest, WhatLooksBackIsAsWideAsItsInputs) {
+  check_shift(shaped(5, 4), shaped(3, 4), shaped(5, 12));
+  EXPECT_DEATH(check_shift(shaped(5, 4), shaped(3, 4), shaped(5, 8)), "mixes . width");
+  EXPECT_DEATH(check_shift(shaped(5, 4), shaped(3, 5), shaped(5, 15)), "mixes . width");
+  Convolution convolution = {shaped(4, 6), shaped(1, 6)};
+  check_convolve(shaped(5, 6), convolution, shaped(5, 6));
+  EXPECT_DEATH(check_convolve(shaped(5, 7), convolution, shaped(5, 7)), "taps, channels");
+  convolution.bias = shaped(1, 5);
+  EXPECT_DEATH(check_convolve(shaped(5, 6), convolution, shaped(5, 6)), "a bias per channel");
 }
 
 TEST(ChecksDeathTest, FeaturesComeInBlocks) {
@@ -103,6 +126,30 @@ TEST(ChecksDeathTest, ARecurrenceGetsItsHeads) {
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "random features");
   recurrence.heads = 0;
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "sizes");
+}
+
+TEST(ChecksDeathTest, ARuleGetsWhatItIsMadeOf) {
+  RecurrenceInputs inputs = {.q = shaped(4, 6), .k = shaped(4, 6), .v = shaped(4, 10)};
+  Recurrence rwkv7 = {.rule = Rule::kRwkv7, .heads = 2, .dk = 3, .dv = 5};
+  EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "k_k, k_a and r_k");
+  rwkv7.k_k = rwkv7.k_a = rwkv7.r_k = shaped(1, 6);
+  EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "decay and rate");
+  inputs.decay = inputs.rate = shaped(4, 6);
+  EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "bonus");
+  inputs.bonus = shaped(4, 10);
+  check_recur(rwkv7, inputs, shaped(4, 10));
+  inputs.mix = shaped(4, 10);
+  EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "first and mix");
+
+  Recurrence mamba2 = {.rule = Rule::kMamba2, .heads = 4, .key_heads = 2, .dk = 3, .dv = 5};
+  inputs.v = shaped(4, 20);
+  EXPECT_DEATH(check_recur(mamba2, inputs, shaped(4, 20)), "dt_rate, dt_bias and skip");
+  mamba2.dt_rate = mamba2.dt_bias = mamba2.skip = shaped(1, 4);
+  EXPECT_DEATH(check_recur(mamba2, inputs, shaped(4, 20)), "decay .inputs, heads.");
+  inputs.decay = shaped(4, 4);
+  check_recur(mamba2, inputs, shaped(4, 20));
+  mamba2.key_heads = 3;
+  EXPECT_DEATH(check_recur(mamba2, inputs, shaped(4, 20)), "each group of keys");
 }
 
 TEST(ChecksDeathTest, AHeadIsAsWideAsItsKind) {

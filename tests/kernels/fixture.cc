@@ -24,6 +24,7 @@ class SharingBackend final : public Backend {
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return to_->state_bytes(recurrence);
   }
+  Status takes(const Recurrence& recurrence) const override { return to_->takes(recurrence); }
   int chunk() const override { return to_->chunk(); }
   bool takes_bf16_tables() const override { return to_->takes_bf16_tables(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_->allocate(bytes, memory); }
@@ -35,8 +36,18 @@ class SharingBackend final : public Backend {
              View out) override {
     share([&](Backend& lane) { lane.embed(rows, values, control, embedding, out); });
   }
-  void matmul(View x, const Weight& weight, Activation activation, View out) override {
-    share([&](Backend& lane) { lane.matmul(x, weight, activation, out); });
+  void matmul(View x, const Weight& weight, End end, View out) override {
+    share([&](Backend& lane) { lane.matmul(x, weight, end, out); });
+  }
+  void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override {
+    share([&](Backend& lane) { lane.gated_norm(x, norm, gate, out); });
+  }
+  void shift(Rows rows, View x, View mu, States states, View out) override {
+    share([&](Backend& lane) { lane.shift(rows, x, mu, states, out); });
+  }
+  void convolve(Rows rows, View x, const Convolution& convolution, States states,
+                View out) override {
+    share([&](Backend& lane) { lane.convolve(rows, x, convolution, states, out); });
   }
   void norm(View x, View residual, const Norm& norm, View out) override {
     share([&](Backend& lane) { lane.norm(x, residual, norm, out); });

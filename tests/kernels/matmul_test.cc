@@ -229,6 +229,87 @@ TEST_P(Matmul, GeluIsAccurateEverywhere) {
   }
 }
 
+// ---- ends ---------------------------------------------------------------------------------------
+
+class MatmulEnd : public KernelTest {};
+
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSquaredRelu:
+      return x > 0 ? x * x : 0;
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    default:
+      return reference::activate(activation, x);
+  }
+}
+
+constexpr Activation kAllActivations[] = {
+    Activation::kNone, Activation::kRelu,    Activation::kGelu, Activation::kSquaredRelu,
+    Activation::kTanh, Activation::kSigmoid, Activation::kSilu};
+
+TEST_P(MatmulEnd, ActivationsAreAccurateEverywhere) {
+  // A 1 x 1 layer of weight 1: y = act(x).
+  const float one = 1.0F;
+  const Weight weight = backend().pack({&one, 1, 1}, {}, Precision::kFp32);
+  constexpr int kCount = 40001;
+  Guarded x(kCount, 1);
+  Guarded y(kCount, 1);
+  for (int i = 0; i < kCount; ++i) x.at(i, 0) = static_cast<float>(i - 20000) * 0.005F;
+  for (const Activation activation : kAllActivations) {
+    backend().matmul(x.view(), weight, activation, y.view());
+    for (int i = 0; i < kCount; ++i) {
+      const double expected = activated(activation, x.at(i, 0));
+      ASSERT_NEAR(y.at(i, 0), expected, 3e-7 * std::max(1.0, std::abs(expected))) << x.at(i, 0);
+    }
+  }
+}
+
+// The sums go through the end by the same operations, wherever times and plus are.
+TEST_P(MatmulEnd, MultipliesAndAdds) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    for (const int rows : {1, 2, 9, 40, 130}) {
+      for (const int out : {1, 17, 32, 33, 100, 300}) {
+        Problem problem(rows, 19, out, static_cast<uint32_t>(rows + out));
+        problem.precision = precision;
+        const Weight weight = problem.pack(backend());
+        Guarded x(rows, 19, 1), times(rows, out, 2), plus(rows, out, 3), y(rows, out, 1);
+        x.fill(problem.x);
+        times.fill(random_floats(int64_t{rows} * out, 8));
+        plus.fill(random_floats(int64_t{rows} * out, 9));
+        for (const Activation activation : kAllActivations) {
+          backend().matmul(x.view(), weight, activation, y.view());
+          const std::vector<float> plain = y.values();
+          const auto expect = [&](const End& end, Guarded& to, bool multiplies, bool adds) {
+            const std::vector<float> factors = times.values();
+            const std::vector<float> terms = plus.values();
+            backend().matmul(x.view(), weight, end, to.view());
+            to.expect_guards("matmul");
+            std::vector<float> expected = plain;
+            for (size_t i = 0; i < expected.size(); ++i) {
+              if (multiplies) expected[i] *= factors[i];
+              if (adds) expected[i] += terms[i];
+            }
+            ASSERT_TRUE(same_bits(to.values(), expected)) << rows << " x " << out;
+          };
+          expect({activation, times.view()}, y, true, false);
+          expect({activation, {}, plus.view()}, y, false, true);
+          expect({activation, times.view(), plus.view()}, y, true, true);
+          // In place: a residual.
+          Guarded residual = plus;
+          expect({activation, times.view(), residual.view()}, residual, true, true);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, MatmulEnd, testing::ValuesIn(all_setups()), setup_name);
+
 INSTANTIATE_TEST_SUITE_P(Backends, Matmul, testing::ValuesIn(all_backends()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Libraries, Matmul, testing::ValuesIn(library_backends()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Backends, MatmulBits, testing::ValuesIn(all_backends()), setup_name);

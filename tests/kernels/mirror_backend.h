@@ -22,6 +22,7 @@ class MirrorBackend final : public Backend {
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return on_->state_bytes(recurrence);
   }
+  Status takes(const Recurrence& recurrence) const override { return on_->takes(recurrence); }
   int chunk() const override { return on_->chunk(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return on_->allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
@@ -39,9 +40,9 @@ class MirrorBackend final : public Backend {
     on_->embed(at, inputs, controls, there, mirror(out));
     bring_back();
   }
-  void matmul(View x, const Weight& weight, Activation activation, View out) override {
+  void matmul(View x, const Weight& weight, End end, View out) override {
     const View from = mirror(x);
-    on_->matmul(from, weight, activation, mirror(out));
+    on_->matmul(from, weight, end.activation, mirror(out));
     bring_back();
   }
   void norm(View x, View residual, const Norm& norm, View out) override {

@@ -112,5 +112,116 @@ TEST_P(NormTest, BitsDoNotDependOnTheBatch) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, NormTest, testing::ValuesIn(all_backends()), setup_name);
 
+double activated(Activation activation, double x) {
+  const double sigmoid = 1 / (1 + std::exp(-x));
+  if (activation == Activation::kSigmoid) return sigmoid;
+  return activation == Activation::kSilu ? x * sigmoid : x;
+}
+
+// x normed in `norm.groups` slices, without a gate.
+reference::Vector normed(const reference::Vector& x, Weights& weights, const Norm& norm) {
+  const size_t width = x.size() / norm.groups;
+  reference::Vector y;
+  for (size_t begin = 0; begin < x.size(); begin += width) {
+    double mean = 0;
+    for (size_t i = begin; i < begin + width; ++i) mean += x[i] / static_cast<double>(width);
+    if (norm.kind == NormKind::kRms) mean = 0;
+    double variance = norm.eps;
+    for (size_t i = begin; i < begin + width; ++i) {
+      variance += (x[i] - mean) * (x[i] - mean) / static_cast<double>(width);
+    }
+    for (size_t i = begin; i < begin + width; ++i) {
+      const int column = static_cast<int>(i);
+      const double shift = norm.kind == NormKind::kRms ? 0.0 : weights.shift.at(0, column);
+      y.push_back((x[i] - mean) / std::sqrt(variance) * weights.scale.at(0, column) + shift);
+    }
+  }
+  return y;
+}
+
+// Norms of slices, by the root of the mean square, and with a gate.
+class WiderNorm : public KernelTest {
+ protected:
+  // A gate's activation, and where it stands.
+  struct Gating {
+    Activation activation;
+    bool before, plus;
+  };
+
+  void expect_normed(int rows, int width, NormKind kind, int groups, const Gating* gating) {
+    Weights weights(width);
+    Guarded x(rows, width, 3), gate(rows, width, 1), plus(rows, width, 2), out(rows, width, 2);
+    x.fill(random_floats(int64_t{rows} * width, 1, 3.0F));
+    gate.fill(random_floats(int64_t{rows} * width, 2));
+    plus.fill(random_floats(int64_t{rows} * width, 3));
+    Norm norm = weights.norm(1e-5F);
+    norm.kind = kind;
+    norm.groups = groups;
+    if (kind == NormKind::kRms) norm.shift = {};
+    if (gating == nullptr) {
+      backend().norm(x.view(), View{}, norm, out.view());
+    } else {
+      backend().gated_norm(
+          x.view(), norm,
+          {gate.view(), gating->activation, gating->before, gating->plus ? plus.view() : View{}},
+          out.view());
+    }
+    out.expect_guards("norm");
+    for (int row = 0; row < rows; ++row) {
+      reference::Vector given(x.row(row), x.row(row) + width);
+      const auto by = [&](int c) { return activated(gating->activation, gate.at(row, c)); };
+      for (int c = 0; gating != nullptr && gating->before && c < width; ++c) given[c] *= by(c);
+      reference::Vector y = normed(given, weights, norm);
+      for (int c = 0; c < width; ++c) {
+        if (gating != nullptr && gating->plus) y[c] += plus.at(row, c);
+        if (gating != nullptr && !gating->before) y[c] *= by(c);
+        ASSERT_NEAR(out.at(row, c), y[c], 2e-5 * std::max(1.0, std::abs(y[c])))
+            << rows << " x " << width << " in " << groups << " at " << row << ", " << c;
+      }
+    }
+  }
+};
+
+TEST_P(WiderNorm, MatchesReference) {
+  const Gating gatings[] = {{Activation::kSilu, true, false},
+                            {Activation::kSilu, false, false},
+                            {Activation::kSigmoid, false, false},
+                            {Activation::kNone, false, true}};
+  for (const int size : {1, 3, 16, 17, 33, 64, 100}) {
+    for (const int groups : {1, 2, 5}) {
+      for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
+        expect_normed(3, groups * size, kind, groups, nullptr);
+        for (const Gating& gating : gatings) {
+          expect_normed(3, groups * size, kind, groups, &gating);
+        }
+      }
+    }
+  }
+  expect_normed(90, 256, NormKind::kLayer, 4, &gatings[3]);
+  expect_normed(90, 256, NormKind::kRms, 2, &gatings[0]);
+}
+
+TEST_P(WiderNorm, BitsDoNotDependOnTheBatchAndOutMayBeX) {
+  const int width = 102;
+  Weights weights(width);
+  Guarded x(90, width), gate(90, width), out(90, width);
+  x.fill(random_floats(90 * width, 5));
+  gate.fill(random_floats(90 * width, 6));
+  Norm norm = {weights.scale.view(), View{}, 1e-5F, NormKind::kRms, 3};
+  for (const bool before : {false, true}) {
+    const NormGate all = {gate.view(), Activation::kSilu, before};
+    backend().gated_norm(x.view(), norm, all, out.view());
+    for (const int row : {0, 1, 44, 89}) {
+      Guarded alone(1, width);
+      alone.fill({x.row(row), x.row(row) + width});
+      const NormGate one = {gate.view().slice(row, 1), Activation::kSilu, before};
+      backend().gated_norm(alone.view(), norm, one, alone.view());
+      EXPECT_TRUE(same_bits({out.row(row), out.row(row) + width}, alone.values()));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, WiderNorm, testing::ValuesIn(all_setups()), setup_name);
+
 }  // namespace
 }  // namespace runnel

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/batch.h"
 
 namespace runnel {
 namespace {
@@ -61,20 +61,6 @@ Recurrence recurrence_of(const Shape& shape, Kind kind = {}) {
           .dv = shape.dv,
           .eps = 1e-6F};
 }
-
-// Runs rows of the given lengths, in the given slots.
-struct Batch {
-  std::vector<int32_t> slot, first;
-  std::vector<Control> controls;  // of all slots that it names
-  Batch(std::vector<int32_t> slots, const std::vector<int>& lengths) : slot(std::move(slots)) {
-    first.push_back(0);
-    for (const int length : lengths) first.push_back(first.back() + length);
-    controls.resize(std::max(*std::ranges::max_element(slot), 0) + 1);
-  }
-  Rows rows() { return {slot.data(), first.data(), static_cast<int>(slot.size())}; }
-  const Control* control() const { return controls.data(); }
-  int inputs() const { return first.back(); }
-};
 
 reference::Vector slice(Guarded& from, int row, int begin, int count) {
   return {from.row(row) + begin, from.row(row) + begin + count};

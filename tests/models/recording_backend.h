@@ -21,6 +21,7 @@ class RecordingBackend final : public Backend, public FusedSteps {
   std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
     return to_.state_parts(recurrence);
   }
+  Status takes(const Recurrence& recurrence) const override { return to_.takes(recurrence); }
   int chunk() const override { return to_.chunk(); }
   bool takes_bf16_tables() const override { return to_.takes_bf16_tables(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
@@ -32,8 +33,18 @@ class RecordingBackend final : public Backend, public FusedSteps {
              View out) override {
     to_.embed(rows, values, control, embedding, out);
   }
-  void matmul(View x, const Weight& weight, Activation activation, View out) override {
-    to_.matmul(x, weight, activation, out);
+  void matmul(View x, const Weight& weight, End end, View out) override {
+    to_.matmul(x, weight, end, out);
+  }
+  void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override {
+    to_.gated_norm(x, norm, gate, out);
+  }
+  void shift(Rows rows, View x, View mu, States states, View out) override {
+    to_.shift(rows, x, mu, states, out);
+  }
+  void convolve(Rows rows, View x, const Convolution& convolution, States states,
+                View out) override {
+    to_.convolve(rows, x, convolution, states, out);
   }
   void norm(View x, View residual, const Norm& norm, View out) override {
     to_.norm(x, residual, norm, out);

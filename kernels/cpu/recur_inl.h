@@ -1,0 +1,268 @@
+// The recurrence over a vector register: one core, and around it what each rule of rules.h needs.
+// Included inside an anonymous namespace by each isa_*.cc, after elementary_inl.h. No include guard
+// and no includes: see isa.h.
+
+// ---- core ---------------------------------------------------------------------------------------
+
+enum class Decay { kNone, kHead, kChannel };
+
+// The terms of one input, for all rows of a head's state or some of them.
+struct Terms {
+  const float* q;
+  const float* k;
+  const float* v;
+  float w_head = 1.0F;       // of Decay::kHead
+  const float* w = nullptr;  // of Decay::kChannel
+  const float* a = nullptr;  // of a correction
+  const float* b = nullptr;
+};
+
+// S = diag(w) S + b (a^T S) + k v^T and out += S^T q for kN vectors of columns and `rows` rows of
+// S. With kPartial the only vector has `left` columns. Prefetches what lies `ahead` floats further.
+template <Decay kDecay, bool kCorrected, int kN, bool kPartial>
+inline void columns(float* state, int64_t dv, int rows, const Terms& terms, const float* v,
+                    float* out, int left, int64_t ahead) {
+  const float* const q = terms.q;
+  const float* const k = terms.k;
+  const Reg w_head = set1(terms.w_head);
+  Reg value[kN];
+  Reg sum[kN];
+  Reg correction[kN];
+#pragma GCC unroll 8
+  for (int j = 0; j < kN; ++j) {
+    value[j] = kPartial ? load_n(v, left) : load(v + j * kLanes);
+    sum[j] = kPartial ? load_n(out, left) : load(out + j * kLanes);
+    correction[j] = set1(0.0F);
+  }
+  for (int i = 0; kCorrected && i < rows; ++i) {
+    const Reg a = set1(terms.a[i]);
+#pragma GCC unroll 8
+    for (int j = 0; j < kN; ++j) {
+      const float* at = state + i * dv + j * kLanes;
+      correction[j] = multiply_add(a, kPartial ? load_n(at, left) : load(at), correction[j]);
+    }
+  }
+  for (int i = 0; i < rows; ++i, state += dv) {
+    const Reg key = set1(k[i]);
+    const Reg query = set1(q[i]);
+    const Reg w = kDecay == Decay::kChannel ? set1(terms.w[i]) : w_head;
+    const Reg b = kCorrected ? set1(terms.b[i]) : key;
+#pragma GCC unroll 8
+    for (int j = 0; j < kN; ++j) {
+      float* at = state + j * kLanes;
+      __builtin_prefetch(at + ahead, 1);
+      Reg held = kPartial ? load_n(at, left) : load(at);
+      if (kDecay != Decay::kNone) held = mul(w, held);
+      if (kCorrected) held = multiply_add(b, correction[j], held);
+      const Reg updated = multiply_add(key, value[j], held);
+      kPartial ? store_n(at, updated, left) : store(at, updated);
+      sum[j] = multiply_add(query, updated, sum[j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < kN; ++j) {
+    kPartial ? store_n(out, sum[j], left) : store(out + j * kLanes, sum[j]);
+  }
+}
+
+// columns() over all dv columns. With a correction, `rows` must be all rows of S.
+template <Decay kDecay, bool kCorrected>
+inline void update(float* state, int dv, int rows, const Terms& terms, float* out, int64_t ahead) {
+  int j = 0;
+  for (; j + 4 * kLanes <= dv; j += 4 * kLanes) {
+    columns<kDecay, kCorrected, 4, false>(state + j, dv, rows, terms, terms.v + j, out + j, 0,
+                                          ahead);
+  }
+  for (; j + 2 * kLanes <= dv; j += 2 * kLanes) {
+    columns<kDecay, kCorrected, 2, false>(state + j, dv, rows, terms, terms.v + j, out + j, 0,
+                                          ahead);
+  }
+  for (; j + kLanes <= dv; j += kLanes) {
+    columns<kDecay, kCorrected, 1, false>(state + j, dv, rows, terms, terms.v + j, out + j, 0,
+                                          ahead);
+  }
+  if (j == dv) return;
+  columns<kDecay, kCorrected, 1, true>(state + j, dv, rows, terms, terms.v + j, out + j, dv - j,
+                                       ahead);
+}
+
+// out = by * x.
+inline void scale(const float* x, int count, float by, float* out) {
+  const Reg factor = set1(by);
+  each_vector(count,
+              [&](int i, int n) { store_up_to(out + i, mul(factor, load_up_to(x + i, n)), n); });
+}
+
+inline void set_zero(float* x, int count) {
+  each_vector(count, [&](int i, int n) { store_up_to(x + i, set1(0.0F), n); });
+}
+
+// How far from a head's state the next one is that should be prefetched: during the last input.
+inline int64_t ahead_of(const RecurArgs& args, int64_t input) {
+  return input + 1 < args.inputs ? 0 : args.next - args.state;
+}
+
+// ---- linear attention ---------------------------------------------------------------------------
+
+// Rows of S that one pass takes: phi(q) and phi(k) of so many fit on the stack, whatever dk is.
+constexpr int kStateRows = 64;
+
+// take phi(k) and phi(q) of `count` elements, z = keep z + take phi(k), and the lanes of phi(q) . z
+// added to `dot`.
+template <FeatureMap kMap, bool kGated>
+inline Reg keys_and_queries(const float* k, const float* q, int count, float keep, float take,
+                            float* z, float* phi_k, float* phi_q, Reg dot) {
+  const Reg kept = set1(keep);
+  const Reg taken = set1(take);
+  each_vector(count, [&](int i, int n) {
+    const Reg mapped = phi<kMap>(load_up_to(k + i, n));
+    const Reg key = first_up_to(kGated ? mul(taken, mapped) : mapped, n);
+    const Reg query = first_up_to(phi<kMap>(load_up_to(q + i, n)), n);
+    const Reg held = load_up_to(z + i, n);
+    const Reg total = kGated ? multiply_add(kept, held, key) : add(held, key);
+    store(phi_k + i, key);
+    store(phi_q + i, query);
+    store_up_to(z + i, total, n);
+    dot = multiply_add(query, total, dot);
+  });
+  return dot;
+}
+
+inline void divide(float* x, int count, float by) {
+  const Reg divisor = set1(by);
+  each_vector(count,
+              [&](int i, int n) { store_up_to(x + i, div(load_up_to(x + i, n), divisor), n); });
+}
+
+template <FeatureMap kMap, bool kGated>
+void recur_linear(const RecurArgs& args) {
+  alignas(64) float phi_k[kStateRows];
+  alignas(64) float phi_q[kStateRows];
+  float* z = args.state + int64_t{args.dk} * args.dv;
+  for (int64_t input = 0; input < args.inputs; ++input) {
+    const float* k = row_of(args.k, input);
+    const float* q = row_of(args.q, input);
+    float* out = args.out + input * args.out_stride;
+    float keep = 1.0F;
+    float take = 1.0F;
+    if (kGated) {
+      const auto gate = LinearRule<VectorMath>::of(set1(*row_of(args.gate, input)));
+      keep = number_of(gate.keep);
+      take = number_of(gate.take);
+    }
+    set_zero(out, args.dv);
+    Reg dot = set1(0.0F);
+    for (int i = 0; i < args.dk; i += kStateRows) {
+      const int rows = args.dk - i < kStateRows ? args.dk - i : kStateRows;
+      dot =
+          keys_and_queries<kMap, kGated>(k + i, q + i, rows, keep, take, z + i, phi_k, phi_q, dot);
+      const Terms terms = {.q = phi_q, .k = phi_k, .v = row_of(args.v, input), .w_head = keep};
+      update<kGated ? Decay::kHead : Decay::kNone, false>(
+          args.state + int64_t{i} * args.dv, args.dv, rows, terms, out, ahead_of(args, input));
+    }
+    divide(out, args.dv, sum_lanes(dot) + args.eps);
+  }
+}
+
+template <FeatureMap kMap>
+void recur_mapped(const RecurArgs& args) {
+  args.gate.data == nullptr ? recur_linear<kMap, false>(args) : recur_linear<kMap, true>(args);
+}
+
+// ---- RWKV-7 -------------------------------------------------------------------------------------
+
+struct Rwkv7Terms {
+  alignas(64) float w[kMostState];
+  alignas(64) float a[kMostState];
+  alignas(64) float b[kMostState];
+  alignas(64) float k[kMostState];
+  alignas(64) float v[kMostState];
+};
+
+// w, a, b and k of all channels. Returns the bonus's factor of v.
+inline float rwkv7_channels(const RecurArgs& args, int64_t input, Rwkv7Terms& to) {
+  using Rule = Rwkv7Rule<VectorMath>;
+  Reg squares = set1(0.0F);
+  Reg bonus = set1(0.0F);
+  each_vector(args.dk, [&](int i, int n) {
+    const auto of = [&](const Matrix& from) { return load_up_to(row_of(from, input) + i, n); };
+    const auto made = Rule::of({.r = of(args.q),
+                                .k = of(args.k),
+                                .decay = of(args.decay),
+                                .rate = of(args.rate),
+                                .k_k = load_up_to(args.k_k + i, n),
+                                .k_a = load_up_to(args.k_a + i, n),
+                                .r_k = load_up_to(args.r_k + i, n)});
+    store(to.w + i, made.w);
+    store(to.a + i, made.a);
+    store(to.b + i, made.b);
+    store(to.k + i, made.k);
+    squares = multiply_add(made.a, made.a, squares);
+    bonus = add(bonus, made.bonus);
+  });
+  const float by = number_of(Rule::inverse_length(set1(sum_lanes(squares)), args.eps));
+  scale(to.a, args.dk, by, to.a);
+  scale(to.b, args.dk, by, to.b);
+  return sum_lanes(bonus);
+}
+
+inline const float* rwkv7_values(const RecurArgs& args, int64_t input, Rwkv7Terms& to) {
+  const float* v = row_of(args.v, input);
+  if (args.mix.data == nullptr) return v;
+  each_vector(args.dv, [&](int j, int n) {
+    const auto of = [&](const Matrix& from) { return load_up_to(row_of(from, input) + j, n); };
+    store(to.v + j, Rwkv7Rule<VectorMath>::value(of(args.v), of(args.first), of(args.mix)));
+  });
+  return to.v;
+}
+
+void recur_rwkv7(const RecurArgs& args) {
+  Rwkv7Terms made;
+  for (int64_t input = 0; input < args.inputs; ++input) {
+    const float bonus = rwkv7_channels(args, input, made);
+    const Terms terms = {.q = row_of(args.q, input),
+                         .k = made.k,
+                         .v = rwkv7_values(args, input, made),
+                         .w = made.w,
+                         .a = made.a,
+                         .b = made.b};
+    float* out = args.out + input * args.out_stride;
+    scale(terms.v, args.dv, bonus, args.bonus + input * args.bonus_stride);
+    set_zero(out, args.dv);
+    update<Decay::kChannel, true>(args.state, args.dv, args.dk, terms, out, ahead_of(args, input));
+  }
+}
+
+// ---- Mamba-2 ------------------------------------------------------------------------------------
+
+void recur_mamba2(const RecurArgs& args) {
+  alignas(64) float v[kMostState];
+  for (int64_t input = 0; input < args.inputs; ++input) {
+    const auto made =
+        Mamba2Rule<VectorMath>::of(set1(*row_of(args.decay, input)),
+                                   {args.dt_rate, args.dt_bias, args.dt_least, args.dt_most});
+    const float* x = row_of(args.v, input);
+    scale(x, args.dv, number_of(made.dt), v);
+    const Terms terms = {.q = row_of(args.q, input),
+                         .k = row_of(args.k, input),
+                         .v = v,
+                         .w_head = number_of(made.w)};
+    float* out = args.out + input * args.out_stride;
+    scale(x, args.dv, args.skip, out);
+    update<Decay::kHead, false>(args.state, args.dv, args.dk, terms, out, ahead_of(args, input));
+  }
+}
+
+void recur(const RecurArgs& args) {
+  if (args.rule == Rule::kRwkv7) {
+    recur_rwkv7(args);
+  } else if (args.rule == Rule::kMamba2) {
+    recur_mamba2(args);
+  } else if (args.map == FeatureMap::kElu) {
+    recur_mapped<FeatureMap::kElu>(args);
+  } else if (args.map == FeatureMap::kRelu) {
+    recur_mapped<FeatureMap::kRelu>(args);
+  } else {
+    recur_mapped<FeatureMap::kNone>(args);
+  }
+}

@@ -1,0 +1,15 @@
+// The operations of one instruction set as a table. Included last inside an anonymous namespace by
+// each isa_*.cc. No include guard and no includes: see isa.h.
+
+constexpr Kernels kKernels = {.panel = kPanel,
+                              .matmul = matmul<Factors::kFp32>,
+                              .matmul_widened = matmul<Factors::kWidened>,
+                              .matmul_pairs = matmul<Factors::kPairs>,
+                              .round_pairs = round_pairs,
+                              .norm = norm,
+                              .features = features,
+                              .shift = shift,
+                              .convolve = convolve,
+                              .recur = recur,
+                              .exp = exp_scaled,
+                              .finite = make_finite};

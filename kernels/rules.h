@@ -1,0 +1,83 @@
+// What each rule of the recurrence (Rule, backend.h) makes of one input: the terms of
+//   S = diag(w) S + b (a^T S) + k v^T.
+//
+// Written once, over a Math: its Number is a vector register on the CPU and a float on a GPU.
+// Numbers have + - * /, and a Math has set(float), multiply_add(a, b, c) = a * b + c, max, min,
+// sqrt, if_above(x, y, then, otherwise), exp_nonpositive, sigmoid and softplus.
+#pragma once
+
+#include "kernels/device.h"
+
+namespace runnel {
+
+// Linear attention's gate: sigmoid(gate) and 1 - sigmoid(gate), neither by subtraction.
+template <typename Math>
+struct LinearRule {
+  using Number = typename Math::Number;
+
+  Number keep, take;  // S = keep S + take phi(k) v^T
+
+  RUNNEL_DEVICE RUNNEL_INLINE static LinearRule of(Number gate) {
+    const Number zero = Math::set(0.0F);
+    const Number one = Math::set(1.0F);
+    const Number e = Math::exp_nonpositive(Math::if_above(gate, zero, zero - gate, gate));
+    const Number more = one / (one + e);
+    const Number less = e / (one + e);
+    return {Math::if_above(gate, zero, more, less), Math::if_above(gate, zero, less, more)};
+  }
+};
+
+// RWKV-7, by channels of a head's keys.
+template <typename Math>
+struct Rwkv7Rule {
+  using Number = typename Math::Number;
+
+  struct Channel {
+    Number r, k, decay, rate, k_k, k_a, r_k;
+  };
+
+  Number w, k;
+  Number a, b;   // not yet times inverse_length()
+  Number bonus;  // summed over channels it is the factor of v
+
+  RUNNEL_DEVICE RUNNEL_INLINE static Rwkv7Rule of(const Channel& at) {
+    const Number one = Math::set(1.0F);
+    const Number alpha = Math::sigmoid(at.rate);
+    const Number kappa = at.k * at.k_k;
+    const Number k = at.k * Math::multiply_add(alpha - one, at.k_a, one);
+    const Number w =
+        Math::exp_nonpositive(Math::set(-0.6065306597126334F) * Math::sigmoid(at.decay));
+    return {w, k, Math::set(0.0F) - kappa, alpha * kappa, at.r * (k * at.r_k)};
+  }
+
+  // 1 / |kappa|. `square`: the sum of a * a over the head's channels.
+  RUNNEL_DEVICE RUNNEL_INLINE static Number inverse_length(Number square, float eps) {
+    const Number least = Math::set(eps > 0.0F ? 0.0F : 1e-12F);
+    return Math::set(1.0F) / Math::max(Math::sqrt(square + Math::set(eps)), least);
+  }
+
+  // v of a layer that mixes it with the first layer's.
+  RUNNEL_DEVICE RUNNEL_INLINE static Number value(Number v, Number first, Number mix) {
+    return Math::multiply_add(first - v, Math::sigmoid(mix), v);
+  }
+};
+
+// Mamba-2, by heads: w and the factor of v.
+template <typename Math>
+struct Mamba2Rule {
+  using Number = typename Math::Number;
+
+  struct Head {
+    float rate, bias, least, most;  // Recurrence's dt_...
+  };
+
+  Number w, dt;
+
+  RUNNEL_DEVICE RUNNEL_INLINE static Mamba2Rule of(Number decay, const Head& at) {
+    const Number raw = Math::softplus(decay + Math::set(at.bias));
+    const Number dt = Math::min(Math::max(raw, Math::set(at.least)), Math::set(at.most));
+    return {Math::exp_nonpositive(Math::set(-at.rate) * dt), dt};
+  }
+};
+
+}  // namespace runnel

@@ -1,0 +1,69 @@
+// Rows of a batch and the states that they name, for tests of what works on both.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/fixture.h"
+
+namespace runnel {
+
+// Rows of the given lengths, in the given slots.
+struct Batch {
+  std::vector<int32_t> slot, first;
+  std::vector<Control> controls;  // of all slots that it names
+  Batch(std::vector<int32_t> slots, const std::vector<int>& lengths) : slot(std::move(slots)) {
+    first.push_back(0);
+    for (const int length : lengths) first.push_back(first.back() + length);
+    controls.resize(std::max(*std::ranges::max_element(slot), 0) + 1);
+  }
+  Rows rows() { return {slot.data(), first.data(), static_cast<int>(slot.size())}; }
+  const Control* control() const { return controls.data(); }
+  int inputs() const { return first.back(); }
+  int length(int row) const { return first[row + 1] - first[row]; }
+};
+
+// Random states of some slots, in memory that notices what lies around them.
+struct SlotStates {
+  static constexpr int kAround = 3;  // floats of another layer before and behind each state
+
+  SlotStates(int slots, int floats)
+      : size(floats), memory(slots, floats + 2 * kAround, 1), before(slots, floats + 2 * kAround) {
+    const std::vector<float> random = random_floats(int64_t{slots} * (floats + 2 * kAround), 77);
+    memory.fill(random);
+    before.fill(random);
+  }
+  States states() {
+    return {reinterpret_cast<std::byte*>(memory.row(0)), memory.view().stride * int64_t{4},
+            kAround * 4};
+  }
+  // As doubles; of the slot as it was.
+  std::vector<double> initial(int slot) {
+    return {before.row(slot) + kAround, before.row(slot) + kAround + size};
+  }
+  void expect_near(int slot, const std::vector<double>& state, double tolerance) {
+    for (int i = 0; i < size; ++i) {
+      ASSERT_NEAR(memory.at(slot, kAround + i), state[i], tolerance * (1 + std::abs(state[i])))
+          << "state of slot " << slot << " at " << i;
+    }
+  }
+  // Nothing around the states has changed, nor any state but those of the rows that are not frozen.
+  void expect_rest_untouched(const Batch& batch) {
+    memory.expect_guards("states");
+    for (int slot = 0; slot < memory.rows(); ++slot) {
+      const bool used = std::ranges::count(batch.slot, slot) > 0;
+      for (int i = 0; i < memory.cols(); ++i) {
+        if (used && i >= kAround && i < kAround + size) continue;
+        ASSERT_EQ(memory.at(slot, i), before.at(slot, i)) << "slot " << slot << " at " << i;
+      }
+    }
+  }
+
+  int size;
+  Guarded memory, before;
+};
+
+}  // namespace runnel
