@@ -30,6 +30,8 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/product_library.h"
 #include "kernels/cuda/recur.h"
+#include "kernels/cuda/rule_recur.h"
+#include "kernels/cuda/shift.h"
 #include "kernels/cuda/stage.h"
 #include "kernels/cuda/whole.h"
 #include "kernels/cuda/whole_launch.h"
@@ -62,11 +64,12 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
   Precision preferred() const override { return Precision::kBf16; }
   int64_t state_bytes(const Recurrence& recurrence) const override {
+    if (recurrence.rule != Rule::kLinear) return recurrence.state_bytes();
     return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
   }
   std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
     std::vector<StatePart> parts = Backend::state_parts(recurrence);
-    if (!options_.replay) return parts;
+    if (!options_.replay || recurrence.rule != Rule::kLinear) return parts;
     const int64_t stride = state_floats(form(), recurrence.dk, recurrence.dv) * 4;
     for (StatePart& part : parts) part.stride = stride;
     parts.push_back({"log",
@@ -96,13 +99,17 @@ class DeviceBackend final : public Backend, public FusedSteps {
              View out) override;
   void matmul(View x, const Weight& weight, End end, View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
+  void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
+  void shift(Rows rows, View x, View mu, States states, View out) override;
+  void convolve(Rows rows, View x, const Convolution& convolution, States states,
+                View out) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               Emitted* emitted) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
-  Status takes(const Recurrence& recurrence) const override { return Backend::takes(recurrence); }
+  Status takes(const Recurrence& recurrence) const override;
   FusedSteps* fused() override { return this; }
   bool takes(const FusedNetwork& network) const override {
     return options_.whole && !options_.library && !options_.replay && whole_fits(network) &&
@@ -188,13 +195,17 @@ class DeviceBackend final : public Backend, public FusedSteps {
       launch_recur_form<Recur<StateForm::kPlain>>(rows, args);
     }
   }
+  // Whether states can be read and written 16 bytes at a time.
+  template <typename Args>
+  static bool is_aligned(const Args& args) {
+    const auto at =
+        reinterpret_cast<uintptr_t>(args.states.base) + static_cast<uintptr_t>(args.states.offset);
+    return at % 16 == 0 && args.states.slot_bytes % 16 == 0 && args.dk % 4 == 0 && args.dv % 4 == 0;
+  }
   // The choice looks at the shape and the layout of the states alone: never at the batch.
   template <typename Forms>
   void launch_recur_form(int rows, const RecurArgs& args) {
-    const auto at =
-        reinterpret_cast<uintptr_t>(args.states.base) + static_cast<uintptr_t>(args.states.offset);
-    const bool aligned =
-        at % 16 == 0 && args.states.slot_bytes % 16 == 0 && args.dk % 4 == 0 && args.dv % 4 == 0;
+    const bool aligned = is_aligned(args);
     const auto as = [&]<typename Kernel>(Kernel) {
       launch<Kernel>(Kernel::launch(rows, args), args);
     };
@@ -210,6 +221,9 @@ class DeviceBackend final : public Backend, public FusedSteps {
       as(typename Forms::Any());
     }
   }
+  template <Rule kRule>
+  void recur_by_rule(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
+                     States states, View out);
   void plan(const Weight& weight);
   ProductArgs product_of(const Weight& weight) const;
   void matmul_by_library(View x, const Weight& weight, Activation activation, View out);
@@ -332,11 +346,11 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
 template <typename Device>
 void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View out) {
   check_matmul(x, weight, end, out);
-  const Activation activation = end.activation;
-  check(activation <= Activation::kGelu && end.times.data == nullptr && end.plus.data == nullptr,
-        "matmul: the backend has said that it does not");
   if (library_ != nullptr) {
-    matmul_by_library(x, weight, activation, out);
+    check(end.activation <= Activation::kGelu && end.times.data == nullptr &&
+              end.plus.data == nullptr,
+          "matmul: a library's products end with relu or gelu, as takes() has said");
+    matmul_by_library(x, weight, end.activation, out);
     return;
   }
   const MatmulArgs args = {.x = x.f32(),
@@ -346,7 +360,11 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View o
                            .rows = x.rows,
                            .in = weight.in,
                            .out = weight.out,
-                           .activation = activation,
+                           .end = {.activation = end.activation,
+                                   .times = end.times.f32(),
+                                   .plus = end.plus.f32(),
+                                   .times_stride = end.times.stride,
+                                   .plus_stride = end.plus.stride},
                            .y = out.f32(),
                            .y_stride = out.stride};
   // Tiles as large as still leave every multiprocessor one. All of them sum in the same order.
@@ -365,21 +383,84 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View o
   }
 }
 
+inline NormArgs norm_args(View x, const Norm& norm, View out) {
+  return {.kind = norm.kind,
+          .groups = norm.groups,
+          .x = x.f32(),
+          .x_stride = x.stride,
+          .residual = nullptr,
+          .residual_stride = 0,
+          .scale = norm.scale.f32(),
+          .shift = norm.shift.f32(),
+          .eps = norm.eps,
+          .width = x.cols / norm.groups,
+          .gate = nullptr,
+          .gate_stride = 0,
+          .plus = nullptr,
+          .plus_stride = 0,
+          .activation = Activation::kNone,
+          .gate_before = false,
+          .out = out.f32(),
+          .out_stride = out.stride};
+}
+
 template <typename Device>
 void DeviceBackend<Device>::norm(View x, View residual, const Norm& norm, View out) {
   check_norm(x, residual, norm, out);
-  check(norm.kind == NormKind::kLayer && norm.groups == 1,
-        "norm: the backend has said that it does not");
-  launch<NormKernel>(NormKernel::launch(x.rows, x.cols), {.x = x.f32(),
-                                                          .x_stride = x.stride,
-                                                          .residual = residual.f32(),
-                                                          .residual_stride = residual.stride,
-                                                          .scale = norm.scale.f32(),
-                                                          .shift = norm.shift.f32(),
-                                                          .eps = norm.eps,
-                                                          .width = x.cols,
-                                                          .out = out.f32(),
-                                                          .out_stride = out.stride});
+  NormArgs args = norm_args(x, norm, out);
+  args.residual = residual.f32();
+  args.residual_stride = residual.stride;
+  launch<NormKernel>(NormKernel::launch(x.rows, args), args);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::gated_norm(View x, const Norm& norm, const NormGate& gate, View out) {
+  check_gated_norm(x, norm, gate, out);
+  NormArgs args = norm_args(x, norm, out);
+  args.gate = gate.by.f32();
+  args.gate_stride = gate.by.stride;
+  args.plus = gate.plus.f32();
+  args.plus_stride = gate.plus.stride;
+  args.activation = gate.activation;
+  args.gate_before = gate.before;
+  launch<NormKernel>(NormKernel::launch(x.rows, args), args);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::shift(Rows rows, View x, View mu, States states, View out) {
+  check_shift(x, mu, out);
+  const ShiftArgs args = {.rows = here(rows),
+                          .inputs = out.rows,
+                          .x = x.f32(),
+                          .x_stride = x.stride,
+                          .mu = mu.f32(),
+                          .mu_stride = mu.stride,
+                          .mixes = mu.rows,
+                          .width = x.cols,
+                          .states = states,
+                          .out = out.f32(),
+                          .out_stride = out.stride};
+  launch<ShiftKernel>(ShiftKernel::launch(args), args);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::convolve(Rows rows, View x, const Convolution& convolution,
+                                     States states, View out) {
+  check_convolve(x, convolution, out);
+  const ConvolveArgs args = {.rows = here(rows),
+                             .inputs = out.rows,
+                             .x = x.f32(),
+                             .x_stride = x.stride,
+                             .weight = convolution.weight.f32(),
+                             .weight_stride = convolution.weight.stride,
+                             .bias = convolution.bias.f32(),
+                             .activation = convolution.activation,
+                             .taps = convolution.taps(),
+                             .width = x.cols,
+                             .states = states,
+                             .out = out.f32(),
+                             .out_stride = out.stride};
+  launch<ConvolveKernel>(ConvolveKernel::launch(args), args);
 }
 
 template <typename Device>
@@ -397,10 +478,75 @@ void DeviceBackend<Device>::features(View x, const RandomFeatures& features, Vie
 }
 
 template <typename Device>
+Status DeviceBackend<Device>::takes(const Recurrence& recurrence) const {
+  if (recurrence.rule == Rule::kLinear) return {};
+  if (options_.library || options_.replay || options_.chunks) {
+    return {Code::kFailedPrecondition,
+            "on a GPU only linear transformers take kernels cublas, state replay and prompts "
+            "chunks: use kernels own, state plain and prompts steps"};
+  }
+  return {};
+}
+
+template <typename Device>
+template <Rule kRule>
+void DeviceBackend<Device>::recur_by_rule(Rows rows, const Recurrence& recurrence,
+                                          const RecurrenceInputs& inputs, States states, View out) {
+  const auto matrix = [](View view) { return InputMatrix{view.f32(), view.stride}; };
+  const RuleArgs args = {
+      .rows = here(rows),
+      .inputs = out.rows,
+      .q = matrix(inputs.q),
+      .k = matrix(inputs.k),
+      .v = matrix(inputs.v),
+      .decay = matrix(inputs.decay),
+      .rate = matrix(inputs.rate),
+      .first = matrix(inputs.first),
+      .mix = matrix(inputs.mix),
+      .heads = recurrence.heads,
+      .key_heads = recurrence.key_heads > 0 ? recurrence.key_heads : recurrence.heads,
+      .dk = recurrence.dk,
+      .dv = recurrence.dv,
+      .eps = recurrence.eps,
+      .k_k = recurrence.k_k.f32(),
+      .k_a = recurrence.k_a.f32(),
+      .r_k = recurrence.r_k.f32(),
+      .dt_rate = recurrence.dt_rate.f32(),
+      .dt_bias = recurrence.dt_bias.f32(),
+      .skip = recurrence.skip.f32(),
+      .dt_least = recurrence.dt_least,
+      .dt_most = recurrence.dt_most,
+      .states = states,
+      .bonus = inputs.bonus.f32(),
+      .bonus_stride = inputs.bonus.stride,
+      .out = out.f32(),
+      .out_stride = out.stride};
+  const auto as = [&]<typename Kernel>(Kernel) {
+    launch<Kernel>(Kernel::launch(rows.count, args), args);
+  };
+  using Forms = RuleRecur<kRule>;
+  if (is_aligned(args) && Forms::Medium::fits(args.dk, args.dv)) {
+    as(typename Forms::Medium());
+  } else if (is_aligned(args) && Forms::Large::fits(args.dk, args.dv)) {
+    as(typename Forms::Large());
+  } else {
+    as(typename Forms::Any());
+  }
+}
+
+template <typename Device>
 void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recurrence& recurrence,
                                   const RecurrenceInputs& inputs, States states, View out) {
   check_recur(recurrence, inputs, out);
   check(takes(recurrence).ok(), "recur: the backend has said that it does not");
+  if (recurrence.rule == Rule::kRwkv7) {
+    recur_by_rule<Rule::kRwkv7>(rows, recurrence, inputs, states, out);
+    return;
+  }
+  if (recurrence.rule == Rule::kMamba2) {
+    recur_by_rule<Rule::kMamba2>(rows, recurrence, inputs, states, out);
+    return;
+  }
   // What a gate forgets is not in a log, nor in a chunk's sums.
   if (recurrence.gated && (options_.replay || options_.chunks)) {
     note({Code::kFailedPrecondition,

@@ -46,17 +46,6 @@ RUNNEL_DEVICE constexpr float phi(FeatureMap map, float x) {
   return map == FeatureMap::kRelu && 0.0F > x ? 0.0F : x;
 }
 
-// What a gate lets through: sigmoid(x) and 1 - sigmoid(x), neither by subtraction.
-struct Gate {
-  float keep = 1.0F, take = 1.0F;
-};
-RUNNEL_DEVICE constexpr Gate gate_of(float x) {
-  const float e = exp_nonpositive(x > 0.0F ? 0.0F - x : x);
-  const float more = 1.0F / (1.0F + e);
-  const float less = e / (1.0F + e);
-  return x > 0.0F ? Gate{more, less} : Gate{less, more};
-}
-
 // Sine and cosine of x within [-8192, 8192] (what is beyond counts as the end), to 2e-7: x = n pi +
 // r with |r| <= pi / 2, in three parts of which n times the first two are exact; then the Taylor
 // polynomials, whose remainders are below 1e-9.
@@ -132,11 +121,69 @@ RUNNEL_DEVICE constexpr float gelu(float x) {
   return x > 0.0F ? x - tail : tail;
 }
 
-// What is no number stays none.
-RUNNEL_DEVICE constexpr float activate(Activation activation, float x) {
+// 1 / (1 + e^-x), within 2e-7.
+RUNNEL_DEVICE constexpr float sigmoid(float x) {
+  const float e = exp_nonpositive(x > 0.0F ? 0.0F - x : x);
+  return (x > 0.0F ? 1.0F : e) / (1.0F + e);
+}
+
+// Within 2e-7.
+RUNNEL_DEVICE constexpr float tanh(float x) {
+  const float e = exp_nonpositive(-2.0F * (x > 0.0F ? x : 0.0F - x));
+  const float y = (1.0F - e) / (1.0F + e);
+  return x > 0.0F ? y : 0.0F - y;
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), within 2e-7 of the larger of it and 1. With e =
+// e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 + ...), whose remainder is
+// below 1e-8.
+RUNNEL_DEVICE constexpr float softplus(float x) {
+  const float e = exp_nonpositive(x > 0.0F ? 0.0F - x : x);
+  const float f = e / (2.0F + e);
+  const float square = f * f;
+  float sum = 1.0F / 15.0F;
+  for (int n = 13; n >= 1; n -= 2) sum = std::fma(sum, square, 1.0F / static_cast<float>(n));
+  return (x > 0.0F ? x : 0.0F) + (f + f) * sum;
+}
+
+// Those that linear transformers have; x itself for others. NaN stays NaN.
+RUNNEL_DEVICE constexpr float activate_basic(Activation activation, float x) {
   if (activation == Activation::kRelu) return 0.0F > x ? 0.0F : x;
   return activation == Activation::kGelu ? gelu(x) : x;
 }
+
+RUNNEL_DEVICE constexpr float activate(Activation activation, float x) {
+  switch (activation) {
+    case Activation::kSquaredRelu:
+      return 0.0F > x ? 0.0F : x * x;
+    case Activation::kTanh:
+      return tanh(x);
+    case Activation::kSigmoid:
+      return sigmoid(x);
+    case Activation::kSilu:
+      return x * sigmoid(x);
+    default:
+      return activate_basic(activation, x);
+  }
+}
+
+// For kernels/rules.h.
+struct ScalarMath {
+  using Number = float;
+  RUNNEL_DEVICE static constexpr float set(float x) { return x; }
+  RUNNEL_DEVICE static constexpr float multiply_add(float a, float b, float c) {
+    return std::fma(a, b, c);
+  }
+  RUNNEL_DEVICE static constexpr float max(float a, float b) { return a > b ? a : b; }
+  RUNNEL_DEVICE static constexpr float min(float a, float b) { return a < b ? a : b; }
+  RUNNEL_DEVICE static float sqrt(float x) { return std::sqrt(x); }
+  RUNNEL_DEVICE static constexpr float if_above(float x, float y, float then, float otherwise) {
+    return x > y ? then : otherwise;
+  }
+  RUNNEL_DEVICE static constexpr float exp_nonpositive(float x) { return cuda::exp_nonpositive(x); }
+  RUNNEL_DEVICE static constexpr float sigmoid(float x) { return cuda::sigmoid(x); }
+  RUNNEL_DEVICE static constexpr float softplus(float x) { return cuda::softplus(x); }
+};
 
 // An unsigned number in the order of x; the two zeros are one.
 RUNNEL_DEVICE constexpr uint32_t order_key(float x) {

@@ -90,7 +90,7 @@ struct FeaturesKernel {
       out[j] = exp_up_to(88.0F, u - offset);
       out[width + j] = exp_up_to(88.0F, (0.0F - u) - offset);
     } else if (features.map == FeatureMap::kGeneralized) {
-      out[j] = activate(features.kernel, u);
+      out[j] = activate_basic(features.kernel, u);
     } else {
       const Angle angle = angle_of(u);
       out[j] = args.constant * angle.cosine;

@@ -1,6 +1,6 @@
-// y = activation(x W^T + b), by hand, with one order of sums whatever the number of rows: the
-// inputs go in chunks around the four warps of a block, each warp adds up its chunks in ascending
-// order, and the four sums join as ((0 + 1) + (2 + 3)) + b.
+// y = activation(x W^T + b) * times + plus, by hand, with one order of sums whatever the number of
+// rows: the inputs go in chunks around the four warps of a block, each warp adds up its chunks in
+// ascending order, and the four sums join as ((0 + 1) + (2 + 3)) + b.
 #pragma once
 
 #include <cmath>
@@ -15,13 +15,28 @@
 
 namespace runnel::cuda {
 
+// What an End does to outputs, fp32 of y's shape; null: left out.
+struct OutputEnd {
+  Activation activation;
+  const float* times;
+  const float* plus;
+  int64_t times_stride, plus_stride;
+
+  RUNNEL_DEVICE float operator()(int64_t row, int column, float sum) const {
+    float y = activate(activation, sum);
+    if (times != nullptr) y *= times[row * times_stride + column];
+    if (plus != nullptr) y += plus[row * plus_stride + column];
+    return y;
+  }
+};
+
 struct MatmulArgs {
   const float* x;
   int64_t x_stride;
   const void* panels;
   const float* bias;  // [out]
   int rows, in, out;
-  Activation activation;
+  OutputEnd end;
   float* y;
   int64_t y_stride;
 };
@@ -46,7 +61,7 @@ RUNNEL_DEVICE void join_sums(Block& block, const MatmulArgs& args, int row, int 
       const int n = col + i % cols;
       if (m >= args.rows || n >= args.out) continue;
       const float sum = join_warps(sums + i, size) + args.bias[n];
-      args.y[m * args.y_stride + n] = activate(args.activation, sum);
+      args.y[m * args.y_stride + n] = args.end(m, n, sum);
     }
   });
 }

@@ -1,23 +1,34 @@
-// out = LayerNorm(x + residual): a block to a row, two passes over what it holds in shared memory.
+// Norms of backend.h: a block to a row, or to a group of its columns; two passes over what it holds
+// in shared memory.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/backend.h"
+#include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
 
 struct NormArgs {
+  NormKind kind;
+  int groups;
   const float* x;
   int64_t x_stride;
   const float* residual;  // null: none
   int64_t residual_stride;
   const float* scale;
-  const float* shift;
+  const float* shift;  // of kLayer
   float eps;
-  int width;
+  int width;          // of a group
+  const float* gate;  // null: none
+  int64_t gate_stride;
+  const float* plus;  // null: none
+  int64_t plus_stride;
+  Activation activation;  // of the gate
+  bool gate_before;
   float* out;  // may be x or the residual
   int64_t out_stride;
 };
@@ -33,17 +44,21 @@ struct NormKernel {
   static constexpr int kThreads = 128;
   static constexpr int kResident = 8;
 
-  static constexpr Launch launch(int64_t rows, int width) {
-    return {.blocks = rows, .shared_bytes = int64_t{width} * 4};
+  static constexpr Launch launch(int64_t rows, const Args& args) {
+    return {.blocks = rows * args.groups, .shared_bytes = int64_t{args.width} * 4};
   }
 
   template <typename Block>
   RUNNEL_DEVICE static void run(Block& block, const Args& args) {
-    const int64_t row = block.index();
-    const float* x = args.x + row * args.x_stride;
-    const float* residual =
-        args.residual == nullptr ? nullptr : args.residual + row * args.residual_stride;
-    float* out = args.out + row * args.out_stride;
+    const int64_t row = block.index() / args.groups;
+    const int first = static_cast<int>(block.index() % args.groups) * args.width;
+    const float* x = args.x + row * args.x_stride + first;
+    const float* scale = args.scale + first;
+    const float* shift = args.shift == nullptr ? nullptr : args.shift + first;
+    const float* residual = at(args.residual, args.residual_stride, row, first);
+    const float* gate = at(args.gate, args.gate_stride, row, first);
+    const float* plus = at(args.plus, args.plus_stride, row, first);
+    float* out = args.out + row * args.out_stride + first;
     float* held = block.template shared<float>();
     const float width = static_cast<float>(args.width);
 
@@ -52,11 +67,12 @@ struct NormKernel {
       float sum = 0.0F;
       for (int i = t; i < args.width; i += kThreads) {
         held[i] = residual == nullptr ? x[i] : x[i] + residual[i];
+        if (args.gate_before) held[i] *= activate(args.activation, gate[i]);
         sum += held[i];
       }
       part[t] = sum;
     });
-    const float mean = block.sum(part) / width;
+    const float mean = args.kind == NormKind::kLayer ? block.sum(part) / width : 0.0F;
     block.each([&](int t) {
       float sum = 0.0F;
       for (int i = t; i < args.width; i += kThreads) {
@@ -68,9 +84,19 @@ struct NormKernel {
     const float deviation = std::sqrt(block.sum(part) / width + args.eps);
     block.each([&](int t) {
       for (int i = t; i < args.width; i += kThreads) {
-        out[i] = normalized(held[i], mean, deviation, args.scale[i], args.shift[i]);
+        float y =
+            normalized(held[i], mean, deviation, scale[i], shift == nullptr ? 0.0F : shift[i]);
+        if (plus != nullptr) y += plus[i];
+        if (gate != nullptr && !args.gate_before) y *= activate(args.activation, gate[i]);
+        out[i] = y;
       }
     });
+  }
+
+ private:
+  RUNNEL_DEVICE static const float* at(const float* matrix, int64_t stride, int64_t row,
+                                       int column) {
+    return matrix == nullptr ? nullptr : matrix + row * stride + column;
   }
 };
 

@@ -46,4 +46,12 @@ RUNNEL_DEVICE constexpr RowPart part_of(const Rows& rows, const Control* control
   return {slot, first + from, first + to, from};
 }
 
+// Where a part of a slot's state is, `offset` floats from the start of its layer's.
+template <typename Args>
+RUNNEL_DEVICE float* head_state(const Args& args, int32_t slot, int64_t offset) {
+  return reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
+                                  args.states.offset) +
+         offset;
+}
+
 }  // namespace runnel::cuda

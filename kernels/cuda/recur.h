@@ -11,6 +11,7 @@
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/replay.h"
 #include "kernels/device.h"
+#include "kernels/rules.h"
 
 namespace runnel::cuda {
 
@@ -33,14 +34,6 @@ struct RecurArgs {
   float* out;
   int64_t out_stride;
 };
-
-// Where a head's state is, `offset` floats from the start of its layer's.
-template <typename Args>
-RUNNEL_DEVICE float* head_state(const Args& args, int32_t slot, int64_t offset) {
-  return reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +
-                                  args.states.offset) +
-         offset;
-}
 
 // Four neighbouring columns, loaded and stored at once.
 struct alignas(16) Quad {
@@ -154,8 +147,9 @@ struct RecurKernel {
   }
 
   // The gate of one head at one input.
-  RUNNEL_DEVICE static Gate gate_at(const Args& args, int head, int input) {
-    return args.gate == nullptr ? Gate{} : gate_of(args.gate[input * args.gate_stride + head]);
+  RUNNEL_DEVICE static LinearRule<ScalarMath> gate_at(const Args& args, int head, int input) {
+    if (args.gate == nullptr) return {1.0F, 1.0F};
+    return LinearRule<ScalarMath>::of(args.gate[input * args.gate_stride + head]);
   }
 
   // S = keep S + phi(k) v^T on one row of a share, and sum += phi(q) S. keep = 1 changes no bit.
@@ -240,7 +234,7 @@ struct RecurKernel {
     float* key = query + args.dk;
     float* dot = key + args.dk;
     block.phase([&](int t) {
-      const Gate gate = gate_at(args, at.head, input);
+      const auto gate = gate_at(args, at.head, input);
       for (int i = t; i < args.dk; i += kThreads) {
         query[i] = phi(args.map, q[i]);
         key[i] = gate.take * phi(args.map, k[i]);

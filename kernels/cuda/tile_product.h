@@ -273,8 +273,8 @@ class TileProducts {
   }
 
   RUNNEL_DEVICE static Two join(const float* sums, int stride, Two bias, Activation activation) {
-    return {{activate(activation, join_warps(sums, stride) + bias.at[0]),
-             activate(activation, join_warps(sums + 1, stride) + bias.at[1])}};
+    return {{activate_basic(activation, join_warps(sums, stride) + bias.at[0]),
+             activate_basic(activation, join_warps(sums + 1, stride) + bias.at[1])}};
   }
 
   RUNNEL_DEVICE float* next_scratch() {

@@ -51,8 +51,9 @@ inline bool whole_fits(const FusedNetwork& network) {
   const auto layers = static_cast<int>(network.layers.size());
   const int heads = recurrence.heads * kTileHeadSize;
   const int width = network.width;
-  if (recurrence.map != FeatureMap::kElu || recurrence.gated || recurrence.dk != kTileHeadSize ||
-      recurrence.dv != kTileHeadSize || heads > kTileWidth) {
+  if (network.activation > Activation::kGelu || recurrence.map != FeatureMap::kElu ||
+      recurrence.gated || recurrence.dk != kTileHeadSize || recurrence.dv != kTileHeadSize ||
+      heads > kTileWidth) {
     return false;
   }
   if (layers < 1 || layers > kWholeLayers || width % kChunkBf16 != 0 || width > kTileWidth) {

@@ -26,27 +26,30 @@ struct Batch {
   int length(int row) const { return first[row + 1] - first[row]; }
 };
 
-// Random states of some slots, in memory that notices what lies around them.
+// Random states of some slots, in memory that notices what lies around them: at multiples of 16
+// bytes if `aligned`, else anywhere.
 struct SlotStates {
-  static constexpr int kAround = 3;  // floats of another layer before and behind each state
-
-  SlotStates(int slots, int floats)
-      : size(floats), memory(slots, floats + 2 * kAround, 1), before(slots, floats + 2 * kAround) {
-    const std::vector<float> random = random_floats(int64_t{slots} * (floats + 2 * kAround), 77);
+  SlotStates(int slots, int floats, bool aligned = false)
+      : size(floats),
+        around(aligned ? 5 : 3),
+        memory(slots, floats + 2 * around, aligned ? 4 - (floats + 2 * around) % 4 : 1),
+        before(slots, floats + 2 * around) {
+    const std::vector<float> random = random_floats(int64_t{slots} * before.cols(), 77);
     memory.fill(random);
     before.fill(random);
+    while (aligned && reinterpret_cast<uintptr_t>(memory.row(0) + base) % 16 != 0) ++base;
   }
   States states() {
-    return {reinterpret_cast<std::byte*>(memory.row(0)), memory.view().stride * int64_t{4},
-            kAround * 4};
+    return {reinterpret_cast<std::byte*>(memory.row(0) + base), memory.view().stride * int64_t{4},
+            (around - base) * 4};
   }
   // As doubles; of the slot as it was.
   std::vector<double> initial(int slot) {
-    return {before.row(slot) + kAround, before.row(slot) + kAround + size};
+    return {before.row(slot) + around, before.row(slot) + around + size};
   }
   void expect_near(int slot, const std::vector<double>& state, double tolerance) {
     for (int i = 0; i < size; ++i) {
-      ASSERT_NEAR(memory.at(slot, kAround + i), state[i], tolerance * (1 + std::abs(state[i])))
+      ASSERT_NEAR(memory.at(slot, around + i), state[i], tolerance * (1 + std::abs(state[i])))
           << "state of slot " << slot << " at " << i;
     }
   }
@@ -56,14 +59,15 @@ struct SlotStates {
     for (int slot = 0; slot < memory.rows(); ++slot) {
       const bool used = std::ranges::count(batch.slot, slot) > 0;
       for (int i = 0; i < memory.cols(); ++i) {
-        if (used && i >= kAround && i < kAround + size) continue;
+        if (used && i >= around && i < around + size) continue;
         ASSERT_EQ(memory.at(slot, i), before.at(slot, i)) << "slot " << slot << " at " << i;
       }
     }
   }
 
-  int size;
+  int size, around;  // floats of a state, and of others before and after it
   Guarded memory, before;
+  int base = 0;  // floats before States::base
 };
 
 }  // namespace runnel

@@ -308,7 +308,7 @@ TEST_P(MatmulEnd, MultipliesAndAdds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, MatmulEnd, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, MatmulEnd, testing::ValuesIn(all_backends()), setup_name);
 
 INSTANTIATE_TEST_SUITE_P(Backends, Matmul, testing::ValuesIn(all_backends()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Libraries, Matmul, testing::ValuesIn(library_backends()), setup_name);

@@ -42,14 +42,42 @@ class MirrorBackend final : public Backend {
   }
   void matmul(View x, const Weight& weight, End end, View out) override {
     const View from = mirror(x);
-    on_->matmul(from, weight, end.activation, mirror(out));
+    const View to = mirror(out);
+    const auto there = [&](View view) { return same(view, out) ? to : mirror(view); };
+    on_->matmul(from, weight, {end.activation, there(end.times), there(end.plus)}, to);
     bring_back();
   }
   void norm(View x, View residual, const Norm& norm, View out) override {
     const View from = mirror(x);
     const View more = same(residual, x) ? from : mirror(residual);
     const View to = same(out, x) ? from : same(out, residual) ? more : mirror(out);
-    on_->norm(from, more, {mirror(norm.scale), mirror(norm.shift), norm.eps}, to);
+    on_->norm(from, more, mirror(norm), to);
+    bring_back();
+  }
+  void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override {
+    const View from = mirror(x);
+    NormGate there = gate;
+    there.by = mirror(gate.by);
+    there.plus = mirror(gate.plus);
+    on_->gated_norm(from, mirror(norm), there, same(out, x) ? from : mirror(out));
+    bring_back();
+  }
+  void shift(Rows rows, View x, View mu, States states, View out) override {
+    const Rows at = mirror(rows);
+    const View from = mirror(x);
+    const States there = mirror(states, rows, int64_t{x.cols} * 4);
+    on_->shift(at, from, mirror(mu), there, same(out, x) ? from : mirror(out));
+    bring_back();
+  }
+  void convolve(Rows rows, View x, const Convolution& convolution, States states,
+                View out) override {
+    const Rows at = mirror(rows);
+    const View from = mirror(x);
+    Convolution filter = convolution;
+    filter.weight = mirror(convolution.weight);
+    filter.bias = mirror(convolution.bias);
+    const States there = mirror(states, rows, convolution.state_bytes());
+    on_->convolve(at, from, filter, there, same(out, x) ? from : mirror(out));
     bring_back();
   }
   void features(View x, const RandomFeatures& features, View out) override {
@@ -63,15 +91,18 @@ class MirrorBackend final : public Backend {
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override {
     const Rows at = mirror(rows);
-    // The states of all slots, from their base to the end of the last one's part.
-    const int64_t used = states.offset + on_->state_bytes(recurrence);
-    const int64_t bytes = (slots(rows) - 1) * states.slot_bytes + used;
-    States there = states;
-    there.base = mirror(states.base, slots(rows) > 0 ? bytes : 0);
-    const RecurrenceInputs given = {mirror(inputs.q), mirror(inputs.k), mirror(inputs.v),
-                                    mirror(inputs.gate)};
+    const States there = mirror(states, rows, on_->state_bytes(recurrence));
+    Recurrence rule = recurrence;
+    for (View* view : {&rule.k_k, &rule.k_a, &rule.r_k, &rule.dt_rate, &rule.dt_bias, &rule.skip}) {
+      *view = mirror(*view);
+    }
+    RecurrenceInputs given = inputs;
+    for (View* view : {&given.q, &given.k, &given.v, &given.gate, &given.decay, &given.rate,
+                       &given.first, &given.mix, &given.bonus}) {
+      *view = mirror(*view);
+    }
     const Control* controls = mirror(control, slots(rows));
-    on_->recur(at, controls, recurrence, given, there, mirror(out));
+    on_->recur(at, controls, rule, given, there, mirror(out));
     bring_back();
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
@@ -121,6 +152,20 @@ class MirrorBackend final : public Backend {
     const int32_t* first =
         mirror(here.first, here.count + 1);  // as it is: inputs count from its [0]
     return {mirror(here.slot, here.count), first, here.count};
+  }
+  Norm mirror(const Norm& here) {
+    Norm there = here;
+    there.scale = mirror(here.scale);
+    there.shift = mirror(here.shift);
+    return there;
+  }
+  // The states of all slots that the rows name, from their base to the end of the last one's part,
+  // which has so many bytes.
+  States mirror(States here, Rows rows, int64_t part_bytes) {
+    const int64_t bytes = (slots(rows) - 1) * here.slot_bytes + here.offset + part_bytes;
+    States there = here;
+    there.base = mirror(here.base, slots(rows) > 0 ? bytes : 0);
+    return there;
   }
   // As many slots as the rows name.
   static int64_t slots(Rows rows) {

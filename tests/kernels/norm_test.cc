@@ -221,7 +221,7 @@ TEST_P(WiderNorm, BitsDoNotDependOnTheBatchAndOutMayBeX) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, WiderNorm, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, WiderNorm, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

@@ -195,7 +195,7 @@ class Rules : public KernelTest {
  protected:
   void expect_matches(Inputs inputs, Batch batch, int slots) {
     const Shape shape = inputs.shape;
-    SlotStates states(slots, shape.heads * shape.dk * shape.dv);
+    SlotStates states(slots, shape.heads * shape.dk * shape.dv, shape.dk % 4 + shape.dv % 4 == 0);
     Guarded out(batch.inputs(), shape.values(), 4);
     const Recurrence recurrence = inputs.recurrence();
     ASSERT_TRUE(backend().takes(recurrence).ok());
@@ -284,8 +284,8 @@ TEST_P(Rules, BitsDependOnTheRowAlone) {
       Inputs scanned(rule, shape, 2 * length);
       Inputs stepped(rule, shape, 2 * length);
       const int size = shape.heads * shape.dk * shape.dv;
-      SlotStates of_scan(2, size);
-      SlotStates of_steps(2, size);
+      SlotStates of_scan(2, size, shape.dk == 64);
+      SlotStates of_steps(2, size, shape.dk == 64);
       Guarded all(2 * length, shape.values());
       Guarded each(2 * length, shape.values());
       Batch both({1, 0}, {length, length});
@@ -303,8 +303,9 @@ TEST_P(Rules, BitsDependOnTheRowAlone) {
   }
 }
 
-// What a backend does not have, or not so large, it says while a model is loaded.
-TEST_P(Rules, StatesTooLargeAreRefused) {
+class RuleLimits : public KernelTest {};
+
+TEST_P(RuleLimits, StatesTooLargeAreRefused) {
   Inputs inputs(Rule::kMamba2, {1, 1, 1, 1}, 1);
   Recurrence recurrence = inputs.recurrence();
   recurrence.dk = 1024;
@@ -317,16 +318,23 @@ TEST_P(Rules, StatesTooLargeAreRefused) {
   EXPECT_TRUE(backend().takes(recurrence).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, Rules, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Rules, testing::ValuesIn(all_backends()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Isas, RuleLimits, testing::ValuesIn(all_isas()), setup_name);
 
-TEST(CudaRules, AreNotThereYet) {
-  const std::unique_ptr<Backend> backend = make_backend({.place = Place::kCudaOnHost});
-  EXPECT_TRUE(backend->takes({.rule = Rule::kLinear}).ok());
-  for (const Rule rule : {Rule::kRwkv7, Rule::kMamba2}) {
-    const Status status = backend->takes({.rule = rule});
+TEST(CudaRules, OptionsForLinearTransformersAloneAreRefused) {
+  const auto refusal = [](const CudaOptions& options, Rule rule) {
+    return cuda::DeviceBackend<cuda::HostDevice>(options, cuda::ThreadOrder::kForward)
+        .takes(Recurrence{.rule = rule});
+  };
+  for (const CudaOptions& options :
+       {CudaOptions{.library = true}, CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
+    EXPECT_TRUE(refusal(options, Rule::kLinear).ok());
+    const Status status = refusal(options, Rule::kMamba2);
     EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-    EXPECT_NE(status.message().find("use backend cpu"), std::string::npos);
+    EXPECT_NE(status.message().find("use kernels own, state plain and prompts steps"),
+              std::string::npos);
   }
+  EXPECT_TRUE(refusal({}, Rule::kRwkv7).ok());
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST_P(Before, BitsDependOnTheRowAlone) {
   EXPECT_TRUE(same_bits(convolved.memory.values(), convolved_alone.memory.values()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, Before, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Before, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

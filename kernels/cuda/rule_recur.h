@@ -1,0 +1,295 @@
+// The recurrence by the rules of kernels/rules.h: a block to one head of one row. S stays in
+// registers while the row's inputs pass by, where they hold it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/elementary.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/parts.h"
+#include "kernels/cuda/recur.h"
+#include "kernels/device.h"
+#include "kernels/rules.h"
+
+namespace runnel::cuda {
+
+// fp32, a row for each input.
+struct InputMatrix {
+  const float* data;  // null: none
+  int64_t stride;
+
+  RUNNEL_DEVICE const float* row(int64_t input) const { return data + input * stride; }
+};
+
+struct RuleArgs {
+  Rows rows;
+  int inputs;  // of all rows
+  InputMatrix q, k, v, decay, rate, first, mix;
+  int heads, key_heads, dk, dv;
+  float eps;
+  const float *k_k, *k_a, *r_k;           // [heads * dk]
+  const float *dt_rate, *dt_bias, *skip;  // [heads]
+  float dt_least, dt_most;
+  States states;
+  float* bonus;
+  int64_t bonus_stride;
+  float* out;
+  int64_t out_stride;
+};
+
+// kRows > 0: rows of S that a thread keeps in registers; the shape must be one that fits(). 0: any
+// shape, with S in memory, where a thread takes several columns if the threads are too few.
+template <Rule kRule, typename Columns, int kRows, int kBlockThreads>
+struct RuleKernel {
+  using Args = RuleArgs;
+  static constexpr int kThreads = kBlockThreads;
+  static constexpr int kResident = kRows >= 16 ? 1 : 4;
+  static constexpr bool kCorrected = kRule == Rule::kRwkv7;
+
+  RUNNEL_DEVICE static bool fits(int dk, int dv) {
+    const int across = dv / Columns::kWidth;
+    return kRows > 0 && dv % Columns::kWidth == 0 && across <= kThreads && kThreads % across == 0 &&
+           dk <= kThreads / across * kRows;
+  }
+
+  static constexpr Launch launch(int64_t rows, const Args& args) {
+    const int64_t floats = 5 * int64_t{args.dk} + args.dv + 2 * sums_floats(args);
+    return {.blocks = rows * args.heads, .shared_bytes = floats * 4};
+  }
+
+  template <typename Block>
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
+    const int head = static_cast<int>(block.index() % args.heads);
+    const RowPart part =
+        part_of(args.rows, nullptr, static_cast<int>(block.index() / args.heads), Part::kAll);
+    if (part.begin >= part.end) return;
+    block.require(part.begin >= 0 && part.end <= args.inputs,
+                  "recur: a row's inputs are among those given");
+    float* state = head_state(args, part.slot, int64_t{head} * args.dk * args.dv);
+    typename Block::template Each<Held> held;
+    const auto in_memory = [&](const StateShare& share, int row) -> Columns& {
+      return *reinterpret_cast<Columns*>(state + int64_t{row} * args.dv + share.column);
+    };
+    if constexpr (kRows > 0) {
+      block.each([&](int t) {
+        const StateShare share = share_of(args, t);
+        each_row(share, args, state, held[t],
+                 [&](int row, Columns& here) { here = in_memory(share, row); });
+      });
+    }
+    for (int input = part.begin; input < part.end; ++input) {
+      step(block, args, head, input, state, held);
+    }
+    if constexpr (kRows > 0) {
+      block.each([&](int t) {
+        const StateShare share = share_of(args, t);
+        each_row(share, args, state, held[t],
+                 [&](int row, const Columns& here) { in_memory(share, row) = here; });
+      });
+    }
+  }
+
+ private:
+  struct Held {
+    Columns row[kRows > 0 ? kRows : 1];
+  };
+
+  // The terms of an input, in shared memory, with the sums over rows of S by groups of threads.
+  struct Terms {
+    float *q, *k, *w, *a, *b;   // [dk]; kMamba2 has no w, a and b here
+    float* v;                   // [dv]
+    float *corrections, *sums;  // [groups][dv]
+  };
+  // What all threads know of an input.
+  struct Factors {
+    float w = 1.0F;           // of S
+    float correction = 0.0F;  // of b (a^T S)
+    float extra = 0.0F;       // of v in the bonus, of x in y
+  };
+
+  RUNNEL_DEVICE static StateShare share_of(const Args& args, int t) {
+    return state_share<Columns>(t, kThreads, args.dv);
+  }
+  RUNNEL_DEVICE static int64_t sums_floats(const Args& args) {
+    return int64_t{share_of(args, 0).groups} * args.dv;
+  }
+  template <typename Block>
+  RUNNEL_DEVICE static Terms terms_of(Block& block, const Args& args) {
+    float* at = block.template shared<float>();
+    const int dk = args.dk;
+    float* sums = at + 5 * dk + args.dv;
+    return {at,          at + dk,     at + 2 * dk, at + 3 * dk,
+            at + 4 * dk, at + 5 * dk, sums,        sums + sums_floats(args)};
+  }
+
+  // Calls body(row, its columns) for a thread's rows of S.
+  template <typename Body>
+  RUNNEL_DEVICE static void each_row(const StateShare& share, const Args& args, float* state,
+                                     Held& held, const Body& body) {
+    if constexpr (kRows > 0) {
+      for (int i = 0; i < kRows; ++i) {
+        const int row = share.group + i * share.groups;
+        if (row < args.dk) body(row, held.row[i]);
+      }
+    } else {
+      for (int row = share.group; row < args.dk; row += share.groups) {
+        body(row, *reinterpret_cast<Columns*>(state + int64_t{row} * args.dv + share.column));
+      }
+    }
+  }
+  // Calls body(share) for a thread's columns, and then for those it takes besides.
+  template <typename Body>
+  RUNNEL_DEVICE static void each_share(const Args& args, int t, const Body& body) {
+    StateShare share = share_of(args, t);
+    for (; share.group < share.groups && share.column < args.dv;
+         share.column += kThreads * Columns::kWidth) {
+      body(share);
+    }
+  }
+  // The groups' sums of one column.
+  RUNNEL_DEVICE static float total(const Args& args, const float* sums, int column) {
+    const int groups = share_of(args, 0).groups;
+    float sum = 0.0F;
+    for (int group = 0; group < groups; ++group) sum += sums[group * args.dv + column];
+    return sum;
+  }
+
+  template <typename Block>
+  RUNNEL_DEVICE static Factors rwkv7_terms(Block& block, const Args& args, int head, int input,
+                                           const Terms& terms) {
+    using Of = Rwkv7Rule<ScalarMath>;
+    typename Block::template Each<float> square;
+    typename Block::template Each<float> bonus;
+    block.each([&](int t) {
+      for (int i = t; i < args.dk; i += kThreads) {
+        const int c = head * args.dk + i;
+        const float r = args.q.row(input)[c];
+        const auto made = Of::of({r, args.k.row(input)[c], args.decay.row(input)[c],
+                                  args.rate.row(input)[c], args.k_k[c], args.k_a[c], args.r_k[c]});
+        terms.q[i] = r;
+        terms.k[i] = made.k;
+        terms.w[i] = made.w;
+        terms.a[i] = made.a;
+        terms.b[i] = made.b;
+        square[t] = std::fma(made.a, made.a, square[t]);
+        bonus[t] += made.bonus;
+      }
+      for (int j = t; j < args.dv; j += kThreads) {
+        const int c = head * args.dv + j;
+        const float v = args.v.row(input)[c];
+        terms.v[j] = args.mix.data == nullptr
+                         ? v
+                         : Of::value(v, args.first.row(input)[c], args.mix.row(input)[c]);
+      }
+    });
+    const float inverse = Of::inverse_length(block.sum(square), args.eps);
+    return {.correction = inverse * inverse, .extra = block.sum(bonus)};
+  }
+
+  template <typename Block>
+  RUNNEL_DEVICE static Factors mamba2_terms(Block& block, const Args& args, int head, int input,
+                                            const Terms& terms) {
+    const auto made = Mamba2Rule<ScalarMath>::of(
+        args.decay.row(input)[head],
+        {args.dt_rate[head], args.dt_bias[head], args.dt_least, args.dt_most});
+    const int first = head / (args.heads / args.key_heads) * args.dk;
+    block.phase([&](int t) {
+      for (int i = t; i < args.dk; i += kThreads) {
+        terms.q[i] = args.q.row(input)[first + i];
+        terms.k[i] = args.k.row(input)[first + i];
+      }
+      for (int j = t; j < args.dv; j += kThreads) {
+        terms.v[j] = made.dt * args.v.row(input)[head * args.dv + j];
+      }
+    });
+    return {.w = made.w, .extra = args.skip[head]};
+  }
+
+  // One input. The sums over rows of S go by groups and then over the groups, whatever else is in
+  // the batch.
+  template <typename Block, typename States>
+  RUNNEL_DEVICE static void step(Block& block, const Args& args, int head, int input, float* state,
+                                 States& held) {
+    const Terms terms = terms_of(block, args);
+    Factors factors;
+    if constexpr (kRule == Rule::kRwkv7) {
+      factors = rwkv7_terms(block, args, head, input, terms);
+    } else {
+      factors = mamba2_terms(block, args, head, input, terms);
+    }
+    if constexpr (kCorrected) correct(block, args, terms, state, held);
+    block.phase([&](int t) {
+      each_share(args, t, [&](const StateShare& share) {
+        advance(args, share, terms, factors, state, held[t]);
+      });
+    });
+    block.phase([&](int t) {
+      for (int j = t; j < args.dv; j += kThreads) {
+        const int c = head * args.dv + j;
+        float& y = args.out[input * args.out_stride + c];
+        if constexpr (kRule == Rule::kRwkv7) {
+          y = total(args, terms.sums, j);
+          args.bonus[input * args.bonus_stride + c] = factors.extra * terms.v[j];
+        } else {
+          y = std::fma(factors.extra, args.v.row(input)[c], total(args, terms.sums, j));
+        }
+      }
+    });
+  }
+
+  // a^T S, by groups.
+  template <typename Block, typename States>
+  RUNNEL_DEVICE static void correct(Block& block, const Args& args, const Terms& terms,
+                                    float* state, States& held) {
+    block.phase([&](int t) {
+      each_share(args, t, [&](const StateShare& share) {
+        Columns sum{};
+        each_row(share, args, state, held[t], [&](int row, const Columns& s) {
+          for (int j = 0; j < Columns::kWidth; ++j) {
+            sum.at[j] = std::fma(terms.a[row], s.at[j], sum.at[j]);
+          }
+        });
+        float* to = terms.corrections + share.group * args.dv + share.column;
+        for (int j = 0; j < Columns::kWidth; ++j) to[j] = sum.at[j];
+      });
+    });
+  }
+
+  // S = diag(w) S + b (a^T S) + k v^T on a share of S, and S^T q, by groups.
+  RUNNEL_DEVICE static void advance(const Args& args, const StateShare& share, const Terms& terms,
+                                    const Factors& factors, float* state, Held& held) {
+    Columns value{};
+    Columns correction{};
+    Columns sum{};
+    for (int j = 0; j < Columns::kWidth; ++j) {
+      const int column = share.column + j;
+      value.at[j] = terms.v[column];
+      if constexpr (kCorrected) {
+        correction.at[j] = factors.correction * total(args, terms.corrections, column);
+      }
+    }
+    each_row(share, args, state, held, [&](int row, Columns& s) {
+      const float w = kCorrected ? terms.w[row] : factors.w;
+      for (int j = 0; j < Columns::kWidth; ++j) {
+        float next = w * s.at[j];
+        if constexpr (kCorrected) next = std::fma(terms.b[row], correction.at[j], next);
+        s.at[j] = std::fma(terms.k[row], value.at[j], next);
+        sum.at[j] = std::fma(terms.q[row], s.at[j], sum.at[j]);
+      }
+    });
+    float* to = terms.sums + share.group * args.dv + share.column;
+    for (int j = 0; j < Columns::kWidth; ++j) to[j] = sum.at[j];
+  }
+};
+
+// The variants: for heads of up to 64 x 64, 128 x 128 and the like, and any.
+template <Rule kRule>
+struct RuleRecur {
+  using Medium = RuleKernel<kRule, Quad, 8, 128>;
+  using Large = RuleKernel<kRule, Quad, 16, 256>;
+  using Any = RuleKernel<kRule, Single, 0, 128>;
+};
+
+}  // namespace runnel::cuda
