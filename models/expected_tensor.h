@@ -11,6 +11,7 @@ struct ExpectedTensor {
   std::string name;  // as in model.safetensors
   std::vector<int64_t> shape;
   bool trained = true;  // counts as parameters
+  bool read = true;     // false: it may be there, of any shape, and nobody reads it
 
   // The product of the shape.
   int64_t elements() const {

@@ -6,7 +6,9 @@
 #include <variant>
 
 #include "models/linear_transformer/network.h"
+#include "models/mamba2/network.h"
 #include "models/recurrent_model.h"
+#include "models/rwkv7/network.h"
 
 namespace runnel {
 
@@ -20,6 +22,11 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
         "), which is " + std::to_string(limits.values) + ": raise it, or take prompts in steps");
   }
   const Spec& spec = bundle.spec;
+  const Recurrence recurrence =
+      std::visit([](const auto& family) { return recurrence_of(family); }, spec.model);
+  if (Status status = backend.takes(recurrence); !status.ok()) {
+    return Status(status.code(), bundle.directory + ": " + status.message());
+  }
   try {
     auto network = std::visit(
         [&](const auto& family) {

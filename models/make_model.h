@@ -14,7 +14,8 @@ namespace runnel {
 // states and all activations: nothing is allocated later. `precision`: of the weights of the
 // layers.
 // INVALID_ARGUMENT when prompts go in chunks and limits.values has no room for one behind
-// limits.rows. RESOURCE_EXHAUSTED when the memory is not there, naming how much was asked for.
+// limits.rows. FAILED_PRECONDITION when the backend does not run this family or these sizes.
+// RESOURCE_EXHAUSTED when the memory is not there, naming how much was asked for.
 Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
                                           const ModelLimits& limits,
                                           Precision precision = Precision::kFp32);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -23,7 +24,13 @@ struct Run {
 
   // This run's rows of a matrix that has one row per input of the batch.
   View of(View matrix) const { return matrix.slice(first, inputs); }
+  // What the slots' states hold from byte `offset` on.
+  States states_at(int64_t offset) const { return {states.base, states.slot_bytes, offset}; }
 };
+
+// The parts of `layers` layers one behind the other, of which each has these, in `layer_bytes`.
+std::vector<StatePart> parts_of_layers(std::span<const StatePart> layer_parts, int layers,
+                                       int64_t layer_bytes);
 
 class Network {
  public:

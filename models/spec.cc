@@ -9,7 +9,7 @@ int64_t Spec::state_bytes() const {
 int64_t Spec::parameters() const {
   int64_t count = 0;
   for (const ExpectedTensor& tensor : expected_tensors(*this)) {
-    if (tensor.trained) count += tensor.elements();
+    if (tensor.trained && tensor.read) count += tensor.elements();
   }
   return count;
 }

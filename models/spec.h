@@ -12,6 +12,8 @@
 #include "kernels/backend.h"
 #include "models/expected_tensor.h"
 #include "models/linear_transformer/spec.h"
+#include "models/mamba2/spec.h"
+#include "models/rwkv7/spec.h"
 
 namespace runnel {
 
@@ -32,7 +34,7 @@ enum class TextKind { kNone, kBytes, kTokenizer };
 
 // The families there are. A new one gets a room under models/, an alternative here, and the
 // overloads that spec.cc, bundle/config.cc and make_model.cc ask for.
-using FamilySpec = std::variant<LinearTransformerSpec>;
+using FamilySpec = std::variant<LinearTransformerSpec, Rwkv7Spec, Mamba2Spec>;
 
 // Every field is documented in docs/bundle.md.
 struct Spec {
@@ -54,7 +56,8 @@ struct Spec {
   int64_t parameters() const;
 };
 
-// Every tensor that a bundle of this spec holds, no more and no less.
+// Every tensor that a bundle of this spec holds, no more and, but for those that are not read, no
+// less.
 std::vector<ExpectedTensor> expected_tensors(const Spec& spec);
 
 // The network's shape in words, as rows of (what, text).

@@ -42,6 +42,28 @@ const void* in_one_place(std::span<const Tensor* const> tensors, DType type,
   return room.data();
 }
 
+// The tensor's first rows.
+Tensor top_of(Tensor tensor, int64_t rows) {
+  tensor.bytes = tensor.bytes.first(tensor.bytes.size() / tensor.shape[0] * rows);
+  tensor.shape[0] = rows;
+  return tensor;
+}
+
+// A matrix with its columns as rows, in `room`.
+Tensor transposed(const Tensor& tensor, std::vector<std::byte>& room) {
+  const auto rows = static_cast<size_t>(tensor.shape[0]);
+  const auto cols = static_cast<size_t>(tensor.shape[1]);
+  const size_t bytes = bytes_of(tensor.type);
+  room.resize(tensor.bytes.size());
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t col = 0; col < cols; ++col) {
+      const auto element = tensor.bytes.subspan((row * cols + col) * bytes, bytes);
+      std::ranges::copy(element, room.data() + (col * rows + row) * bytes);
+    }
+  }
+  return {tensor.type, {tensor.shape[1], tensor.shape[0]}, room};
+}
+
 // The backend only reads from a span that it copies from.
 Span host_span(std::span<const std::byte> from) {
   return {const_cast<std::byte*>(from.data()), std::ssize(from)};
@@ -106,6 +128,43 @@ Weight WeightReader::linear(const std::vector<std::string>& names, Precision pre
                                 {in_one_place(biases, DType::kF32, bias_room), 1, rows}, precision);
   for (const Tensor* weight : weights) bundle_.memory->release(weight->bytes);
   return packed;
+}
+
+Weight WeightReader::pack(const LinearTensors& names, Precision precision) const {
+  const Tensor& stored = tensor(names.weight);
+  std::vector<std::byte> turned;
+  Tensor weight = names.rows > 0 ? top_of(stored, names.rows) : stored;
+  if (names.transposed) weight = transposed(weight, turned);
+  const auto rows = static_cast<int>(weight.shape[0]);
+  const auto in = static_cast<int>(weight.shape[1]);
+  const std::vector<float> bias = names.bias.empty() ? std::vector<float>() : numbers(names.bias);
+  const DType type = type_of(weight);
+  const Tensor* const one = &weight;
+  std::vector<std::byte> room;
+  Weight packed = backend_.pack({in_one_place({&one, 1}, type, room), rows, in, type},
+                                {bias.empty() ? nullptr : bias.data(), 1, rows}, precision);
+  bundle_.memory->release(stored.bytes);
+  return packed;
+}
+
+std::vector<float> WeightReader::numbers(const std::string& name) const {
+  return widened(tensor(name));
+}
+
+Matrix WeightReader::rows(const std::vector<std::string>& names) const {
+  std::vector<float> all;
+  for (const std::string& name : names) {
+    const std::vector<float> row = numbers(name);
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  return matrix_of(all, static_cast<int>(names.size()));
+}
+
+Matrix WeightReader::matrix_of(std::span<const float> numbers, int rows) const {
+  const int cols = static_cast<int>(std::ssize(numbers)) / rows;
+  Matrix matrix = make_matrix(backend_, DType::kF32, rows, cols, Memory::kDevice);
+  backend_.copy(host_span(std::as_bytes(numbers)), matrix.buffer.span());
+  return matrix;
 }
 
 }  // namespace runnel

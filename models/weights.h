@@ -1,6 +1,8 @@
 // A bundle's tensors on their way into a backend, one after another.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,14 @@
 #include "models/matrix.h"
 
 namespace runnel {
+
+// Where a linear layer's tensors are.
+struct LinearTensors {
+  std::string weight;       // [out, in]
+  std::string bias = "";    // [out]; "": there is none
+  bool transposed = false;  // the weight is [in, out]
+  int64_t rows = 0;         // of the weight, as it is stored, the first ones; 0: all
+};
 
 // Names are those of the spec's expected_tensors(), and shapes theirs: load_bundle() has checked
 // both. Throws std::bad_alloc when the memory is not there.
@@ -27,6 +37,18 @@ class WeightReader {
   // with the outputs of all, one after another. Weights that are bf16 in the file reach the
   // backend as bf16.
   Weight linear(const std::vector<std::string>& names, Precision precision) const;
+
+  // One layer with tensors that are called otherwise.
+  Weight pack(const LinearTensors& names, Precision precision) const;
+
+  // All elements, as fp32.
+  std::vector<float> numbers(const std::string& name) const;
+
+  // Elements of several tensors of one size, each a row.
+  Matrix rows(const std::vector<std::string>& names) const;
+
+  // Numbers made from a file's, as a matrix of so many rows.
+  Matrix matrix_of(std::span<const float> numbers, int rows) const;
 
  private:
   const Tensor& tensor(const std::string& name) const;

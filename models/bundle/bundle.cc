@@ -30,12 +30,12 @@ std::string list(const char* what, std::span<const ExpectedTensor> tensors) {
   return text;
 }
 
-// Every expected tensor is there, and no other one.
+// Every expected tensor that is read is there, and no other one.
 Status check_names(const std::vector<ExpectedTensor>& expected, const SafetensorsFile& weights) {
   std::vector<ExpectedTensor> missing;
   std::vector<std::string_view> known;
   for (const ExpectedTensor& tensor : expected) {
-    if (!weights.tensors().contains(tensor.name)) missing.push_back(tensor);
+    if (tensor.read && !weights.tensors().contains(tensor.name)) missing.push_back(tensor);
     known.push_back(tensor.name);
   }
   std::sort(known.begin(), known.end());
@@ -116,6 +116,7 @@ Result<Bundle> load_bundle(const std::string& directory) {
   Bundle bundle;
   bundle.directory = directory;
   for (const ExpectedTensor& tensor : expected) {
+    if (!tensor.read) continue;
     Result<Tensor> found = weights->read(tensor.name, tensor.shape);
     if (!found.ok()) return found.status();
     if (tensor.name.ends_with(".omega") &&

@@ -11,6 +11,8 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "models/linear_transformer/config.h"
+#include "models/mamba2/config.h"
+#include "models/rwkv7/config.h"
 
 namespace runnel {
 namespace {
@@ -24,6 +26,26 @@ constexpr int kByteValues = 256;
 
 constexpr std::array kTexts = {Choice{"bytes", TextKind::kBytes},
                                Choice{"tokenizer", TextKind::kTokenizer}};
+
+// Reads "model" of the root into the spec.
+using ReadModel = void (*)(const Fields& root, Faults& faults, Spec& spec);
+constexpr std::array kFamilies = {Choice<ReadModel>{"linear_transformer", read_linear_transformer},
+                                  Choice<ReadModel>{"rwkv7", read_rwkv7},
+                                  Choice<ReadModel>{"mamba2", read_mamba2}};
+
+// "model" says its family, or is a linear transformer.
+void read_model(const Fields& root, Faults& faults, Spec& spec) {
+  const Json* const model = root.find("model");
+  if (model == nullptr || !model->is_object() || !model->contains("family")) {
+    return read_linear_transformer(root, faults, spec);
+  }
+  const Json& family = (*model)["family"];
+  for (const auto& [name, read] : kFamilies) {
+    if (family == name) return read(root, faults, spec);
+  }
+  faults.add("model.family", "'linear_transformer', 'rwkv7' or 'mamba2'", describe(family));
+}
+
 void read_name(const Fields& root, Faults& faults, Spec& spec) {
   const std::string expected =
       "1 to " + std::to_string(kMaxNameLength) + " characters of a-z, 0-9, '.', '_' and '-'";
@@ -164,7 +186,7 @@ Result<Spec> parse_spec(std::string_view json, const std::string& file) {
   root.integer("runnel_bundle", kFormat, kFormat);
   read_name(root, faults, spec);
   spec.vocabulary = root.small("values", 1, kMaxVocabulary);
-  read_linear_transformer(root, faults, spec);
+  read_model(root, faults, spec);
   if (faults.ok()) read_begin(root, faults, spec);
   if (faults.ok()) read_symbols(root, faults, spec);
   if (faults.ok()) read_image(root, faults, spec);

@@ -168,7 +168,7 @@ const char* feature_map_name(FeatureMap map) { return name_of(kFeatureMaps, map)
 void read_linear_transformer(const Fields& root, Faults& faults, Spec& spec) {
   auto& sizes = spec.model.emplace<LinearTransformerSpec>();
   const Fields model =
-      root.object("model", {"layers", "width", "heads", "query_size", "value_size", "ffn",
+      root.object("model", {"family", "layers", "width", "heads", "query_size", "value_size", "ffn",
                             "attention", "norm", "activation", "embedding", "position", "head"});
   sizes.layers = model.small("layers", 1, kMaxLayers);
   sizes.width = model.small("width", 1, kMaxWidth);

@@ -80,7 +80,9 @@ class LinearTransformer final : public Network {
                     const ModelLimits& limits, Precision precision);
 
   int64_t state_bytes() const override { return layer_bytes_ * sizes_.layers; }
-  std::vector<StatePart> state_parts() const override;
+  std::vector<StatePart> state_parts() const override {
+    return parts_of_layers(layer_parts_, sizes_.layers, layer_bytes_);
+  }
   void forward(const Run& run) const override;
   bool fused() const override { return fused_; }
   void steps(const Run& run, Emitted* emitted, int64_t stride, int steps) const override;
@@ -114,12 +116,7 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
                                      Backend& backend, const ModelLimits& limits,
                                      Precision precision)
     : sizes_(sizes),
-      recurrence_{.map = is_random(sizes.feature_map) ? FeatureMap::kNone : sizes.feature_map,
-                  .gated = sizes.gate,
-                  .heads = sizes.heads,
-                  .dk = sizes.feature_size(),
-                  .dv = sizes.value_size,
-                  .eps = sizes.attention_eps},
+      recurrence_(recurrence_of(sizes)),
       layer_bytes_(backend.state_bytes(recurrence_)),
       layer_parts_(backend.state_parts(recurrence_)) {
   const Spec& spec = bundle.spec;
@@ -135,18 +132,6 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
   allocate_activations(backend, limits.values);
   network_ = fused_network(spec.head);
   fused_ = backend.fused() != nullptr && backend.fused()->takes(network_);
-}
-
-std::vector<StatePart> LinearTransformer::state_parts() const {
-  std::vector<StatePart> parts;
-  for (int layer = 0; layer < sizes_.layers; ++layer) {
-    for (StatePart part : layer_parts_) {
-      part.name = "layers." + std::to_string(layer) + "." + part.name;
-      part.offset += layer * layer_bytes_;
-      parts.push_back(std::move(part));
-    }
-  }
-  return parts;
 }
 
 void LinearTransformer::allocate_activations(Backend& backend, int inputs) {
@@ -202,8 +187,7 @@ void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t of
                              .v = qkv.columns(values, attended.cols),
                              .gate = {}};
   if (sizes_.gate) inputs.gate = qkv.columns(values + attended.cols, sizes_.heads);
-  run.lane.recur(run.rows, run.control, recurrence_, inputs,
-                 {run.states.base, run.states.slot_bytes, offset}, attended);
+  run.lane.recur(run.rows, run.control, recurrence_, inputs, run.states_at(offset), attended);
   run.lane.matmul(attended, layer.out, Activation::kNone, run.of(projected_.view));
   run.lane.norm(run.of(projected_.view), x, layer.norm1.norm(), x);
 }

@@ -53,9 +53,17 @@ const char* position_name(PositionKind kind) {
 
 }  // namespace
 
+Recurrence recurrence_of(const LinearTransformerSpec& sizes) {
+  return {.map = is_random(sizes.feature_map) ? FeatureMap::kNone : sizes.feature_map,
+          .gated = sizes.gate,
+          .heads = sizes.heads,
+          .dk = sizes.feature_size(),
+          .dv = sizes.value_size,
+          .eps = sizes.attention_eps};
+}
+
 int64_t state_bytes_of(const LinearTransformerSpec& sizes) {
-  const int64_t features = sizes.feature_size();
-  return int64_t{sizes.layers} * sizes.heads * (features * sizes.value_size + features) * 4;
+  return sizes.layers * recurrence_of(sizes).state_bytes();
 }
 
 std::vector<ExpectedTensor> tensors_of(const LinearTransformerSpec& sizes, const Spec& spec) {

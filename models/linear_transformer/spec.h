@@ -44,6 +44,9 @@ struct LinearTransformerSpec {
   }
 };
 
+// The recurrence of a layer.
+Recurrence recurrence_of(const LinearTransformerSpec& sizes);
+
 // Bytes of (S, z) of all layers and heads, fp32.
 int64_t state_bytes_of(const LinearTransformerSpec& sizes);
 

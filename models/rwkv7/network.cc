@@ -1,0 +1,277 @@
+#include "models/rwkv7/network.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/matrix.h"
+#include "models/weights.h"
+
+namespace runnel {
+namespace {
+
+// The mixes of an input with the one before, in the order of a layer's mu.
+enum Mix { kR, kW, kK, kV, kA, kG };
+
+struct NormWeights {
+  Matrix scale, shift;
+  float eps = 0.0F;
+  int groups = 1;
+  Norm norm() const { return {scale.view, shift.view, eps, NormKind::kLayer, groups}; }
+};
+
+// second(activation(first(x))): the matrices of low rank.
+struct LowRank {
+  Weight first, second;
+};
+
+struct Layer {
+  NormWeights ln1, ln2;
+  Matrix mu;  // [mixes, width]
+  Weight receptance, key, value, output;
+  LowRank decay, rate, mix, gate;  // w, a, v, g
+  Matrix k_k, k_a, r_k;
+  Recurrence recurrence;
+  NormWeights ln_x;
+  Matrix ffn_mu;
+  Weight ffn_key, ffn_value;
+};
+
+// Reads a bundle by official names.
+class Loader {
+ public:
+  Loader(const Rwkv7Spec& sizes, const WeightReader& weights, Precision precision)
+      : sizes_(sizes), weights_(weights), precision_(precision) {}
+
+  Matrix table() const { return weights_.table(in_file("emb.weight")); }
+
+  Weight head(int values) const {
+    const std::string name = in_file(sizes_.tied ? "emb.weight" : "head.weight");
+    return weights_.pack({.weight = name, .rows = values}, precision_);
+  }
+
+  NormWeights norm(const std::string& name) const {
+    const std::vector<float> zeros(sizes_.width);
+    return {vector(name + ".weight"),
+            sizes_.norm_bias ? vector(name + ".bias") : weights_.matrix_of(zeros, 1),
+            sizes_.norm_eps};
+  }
+
+  Layer layer(int index) const {
+    const std::string block = "blocks." + std::to_string(index) + ".";
+    Layer layer;
+    layer.ln1 = norm(block + "ln1");
+    read_mixer(block + "att.", index == 0, layer);
+    layer.ln2 = norm(block + "ln2");
+    layer.ffn_mu = vector(block + "ffn.x_k");
+    layer.ffn_key = linear(block + "ffn.key");
+    layer.ffn_value = linear(block + "ffn.value");
+    return layer;
+  }
+
+ private:
+  std::string in_file(const std::string& official) const {
+    return name_in_file(sizes_.names, official);
+  }
+  Matrix vector(const std::string& name) const { return weights_.rows({in_file(name)}); }
+  Weight linear(const std::string& name) const {
+    return weights_.pack({.weight = in_file(name + ".weight")}, precision_);
+  }
+
+  // Tensors NAME1, NAME2 and, with a bias, NAME0.
+  LowRank low_rank(const std::string& name, bool bias) const {
+    const bool transposed = sizes_.names == Rwkv7Names::kOfficial;
+    return {weights_.pack({.weight = in_file(name + "1"), .transposed = transposed}, precision_),
+            weights_.pack({.weight = in_file(name + "2"),
+                           .bias = bias ? in_file(name + "0") : "",
+                           .transposed = transposed},
+                          precision_)};
+  }
+
+  Matrix mu(const std::string& att) const {
+    if (sizes_.names == Rwkv7Names::kFlaX) return weights_.matrix(in_file(att + "x_x"));
+    std::vector<std::string> names;
+    for (const char* const mix : {"x_r", "x_w", "x_k", "x_v", "x_a", "x_g"}) {
+      names.push_back(in_file(att + mix));
+    }
+    return weights_.rows(names);
+  }
+
+  void read_mixer(const std::string& att, bool is_first, Layer& layer) const {
+    layer.mu = mu(att);
+    layer.receptance = linear(att + "receptance");
+    layer.key = linear(att + "key");
+    layer.value = linear(att + "value");
+    layer.decay = low_rank(att + "w", true);
+    layer.rate = low_rank(att + "a", true);
+    if (!is_first) layer.mix = low_rank(att + "v", true);
+    layer.gate = low_rank(att + "g", false);
+    layer.k_k = vector(att + "k_k");
+    layer.k_a = vector(att + "k_a");
+    layer.r_k = vector(att + "r_k");
+    layer.recurrence = recurrence_of(sizes_);
+    layer.recurrence.k_k = layer.k_k.view;
+    layer.recurrence.k_a = layer.k_a.view;
+    layer.recurrence.r_k = layer.r_k.view;
+    layer.ln_x = {vector(att + "ln_x.weight"), vector(att + "ln_x.bias"), sizes_.head_norm_eps,
+                  sizes_.heads};
+    layer.output = linear(att + "output");
+  }
+
+  const Rwkv7Spec& sizes_;
+  const WeightReader& weights_;
+  const Precision precision_;
+};
+
+class Rwkv7 final : public Network {
+ public:
+  Rwkv7(const Rwkv7Spec& sizes, const Bundle& bundle, Backend& backend, const ModelLimits& limits,
+        Precision precision);
+
+  int64_t state_bytes() const override { return layer_bytes_ * sizes_.layers; }
+  std::vector<StatePart> state_parts() const override {
+    return parts_of_layers(layer_parts_, sizes_.layers, layer_bytes_);
+  }
+  void forward(const Run& run) const override;
+
+ private:
+  void lay_out_state(const Backend& backend);
+  void allocate_activations(Backend& backend, int inputs);
+  void low_rank(const Run& run, View x, const LowRank& weights, Activation activation,
+                View out) const;
+  void time_mixing(const Run& run, const Layer& layer, bool is_first, int64_t state) const;
+  void channel_mixing(const Run& run, const Layer& layer, int64_t state) const;
+
+  const Rwkv7Spec sizes_;
+
+  // The state of a layer: S, then the latest input of each of its two shifts.
+  int64_t time_input_ = 0, channel_input_ = 0, layer_bytes_ = 0;
+  std::vector<StatePart> layer_parts_;
+
+  Matrix table_;
+  Embedding embedding_;
+  NormWeights ln0_;
+  std::vector<Layer> layers_;
+  NormWeights ln_out_;
+  Weight head_;
+
+  // Activations at the largest batch, named as in the paper; `first_` is v of the first layer.
+  Matrix x_, normed_, mixed_, low_, r_, w_, k_, v_, first_, mix_, a_, g_, bonus_, y_, hidden_;
+};
+
+Rwkv7::Rwkv7(const Rwkv7Spec& sizes, const Bundle& bundle, Backend& backend,
+             const ModelLimits& limits, Precision precision)
+    : sizes_(sizes) {
+  const WeightReader weights(bundle, backend);
+  const Loader loader(sizes, weights, precision);
+  table_ = loader.table();
+  embedding_.values = table_.view;
+  if (sizes.input_norm) ln0_ = loader.norm("blocks.0.ln0");
+  for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
+  ln_out_ = loader.norm("ln_out");
+  head_ = loader.head(bundle.spec.vocabulary);
+  lay_out_state(backend);
+  allocate_activations(backend, limits.values);
+}
+
+void Rwkv7::lay_out_state(const Backend& backend) {
+  const Recurrence recurrence = recurrence_of(sizes_);
+  const int64_t input_bytes = int64_t{sizes_.width} * 4;
+  time_input_ = backend.state_bytes(recurrence);
+  channel_input_ = time_input_ + input_bytes;
+  layer_bytes_ = channel_input_ + input_bytes;
+  layer_parts_ = backend.state_parts(recurrence);
+  layer_parts_.push_back({"time_input", DType::kF32, {sizes_.width}, time_input_, 4});
+  layer_parts_.push_back({"channel_input", DType::kF32, {sizes_.width}, channel_input_, 4});
+}
+
+void Rwkv7::allocate_activations(Backend& backend, int inputs) {
+  const auto device = [&](int cols) {
+    return make_matrix(backend, DType::kF32, inputs, cols, Memory::kDevice);
+  };
+  const Rwkv7Ranks& ranks = sizes_.ranks;
+  mixed_ = device(layers_[0].mu.view.rows * sizes_.width);
+  low_ = device(std::max({ranks.decay, ranks.rate, ranks.value, ranks.gate}));
+  for (Matrix* matrix : {&x_, &normed_, &r_, &w_, &k_, &a_}) *matrix = device(sizes_.width);
+  for (Matrix* matrix : {&v_, &first_, &mix_, &g_, &bonus_, &y_}) {
+    *matrix = device(sizes_.value_width);
+  }
+  hidden_ = device(sizes_.ffn);
+}
+
+void Rwkv7::low_rank(const Run& run, View x, const LowRank& weights, Activation activation,
+                     View out) const {
+  const View low = run.of(low_.view).columns(0, weights.first.out);
+  run.lane.matmul(x, weights.first, activation, low);
+  run.lane.matmul(low, weights.second, Activation::kNone, out);
+}
+
+void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first, int64_t state) const {
+  Backend& lane = run.lane;
+  const View x = run.of(x_.view);
+  const View mixed = run.of(mixed_.view);
+  const auto mix = [&](Mix which) { return mixed.columns(which * sizes_.width, sizes_.width); };
+  lane.norm(x, View{}, layer.ln1.norm(), run.of(normed_.view));
+  lane.shift(run.rows, run.of(normed_.view), layer.mu.view, run.states_at(state + time_input_),
+             mixed);
+
+  RecurrenceInputs inputs = {.q = run.of(r_.view),
+                             .k = run.of(k_.view),
+                             .v = run.of(is_first ? first_.view : v_.view),
+                             .decay = run.of(w_.view),
+                             .rate = run.of(a_.view),
+                             .bonus = run.of(bonus_.view)};
+  lane.matmul(mix(kR), layer.receptance, Activation::kNone, inputs.q);
+  lane.matmul(mix(kK), layer.key, Activation::kNone, inputs.k);
+  lane.matmul(mix(kV), layer.value, Activation::kNone, inputs.v);
+  low_rank(run, mix(kW), layer.decay, Activation::kTanh, inputs.decay);
+  low_rank(run, mix(kA), layer.rate, Activation::kNone, inputs.rate);
+  if (!is_first) {
+    inputs.first = run.of(first_.view);
+    inputs.mix = run.of(mix_.view);
+    low_rank(run, mix(kV), layer.mix, Activation::kNone, inputs.mix);
+  }
+  const View y = run.of(y_.view);
+  lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(state), y);
+
+  const View g = run.of(g_.view);
+  low_rank(run, mix(kG), layer.gate, Activation::kSigmoid, g);
+  lane.gated_norm(y, layer.ln_x.norm(),
+                  {.by = g, .activation = Activation::kNone, .plus = inputs.bonus}, y);
+  lane.matmul(y, layer.output, {Activation::kNone, {}, x}, x);
+}
+
+void Rwkv7::channel_mixing(const Run& run, const Layer& layer, int64_t state) const {
+  const View x = run.of(x_.view);
+  const View k = run.of(normed_.view);
+  run.lane.norm(x, View{}, layer.ln2.norm(), k);
+  run.lane.shift(run.rows, k, layer.ffn_mu.view, run.states_at(state + channel_input_), k);
+  run.lane.matmul(k, layer.ffn_key, Activation::kSquaredRelu, run.of(hidden_.view));
+  run.lane.matmul(run.of(hidden_.view), layer.ffn_value, {Activation::kNone, {}, x}, x);
+}
+
+// One step over a run of rows: the paper's network, and the head where somebody looks at it.
+void Rwkv7::forward(const Run& run) const {
+  const View x = run.of(x_.view);
+  run.lane.embed(run.rows, run.values, run.control, embedding_, x);
+  if (sizes_.input_norm) run.lane.norm(x, View{}, ln0_.norm(), x);
+  for (int i = 0; i < sizes_.layers; ++i) {
+    time_mixing(run, layers_[i], i == 0, i * layer_bytes_);
+    channel_mixing(run, layers_[i], i * layer_bytes_);
+  }
+  if (run.read == 0) return;
+  const View read = x.top(run.read);
+  run.lane.norm(read, View{}, ln_out_.norm(), read);
+  run.lane.matmul(read, head_, Activation::kNone, run.head);
+}
+
+}  // namespace
+
+std::unique_ptr<Network> make_network(const Rwkv7Spec& sizes, const Bundle& bundle,
+                                      Backend& backend, const ModelLimits& limits,
+                                      Precision precision) {
+  return std::make_unique<Rwkv7>(sizes, bundle, backend, limits, precision);
+}
+
+}  // namespace runnel

@@ -1,0 +1,161 @@
+#include "models/rwkv7/spec.h"
+
+#include <array>
+#include <string_view>
+
+#include "models/spec.h"
+
+namespace runnel {
+namespace {
+
+// What official names begin with, within a layer or not, and what flash-linear-attention has there.
+// The first that fits is taken.
+struct Prefix {
+  std::string_view official, fla;
+};
+constexpr std::array kTop = {Prefix{"emb.", "model.embeddings."}, Prefix{"ln_out.", "model.norm."},
+                             Prefix{"head.", "lm_head."}};
+constexpr std::array kInLayer = {
+    Prefix{"ln0.", "pre_norm."},
+    Prefix{"ln1.", "attn_norm."},
+    Prefix{"ln2.", "ffn_norm."},
+    Prefix{"att.receptance.", "attn.r_proj."},
+    Prefix{"att.key.", "attn.k_proj."},
+    Prefix{"att.value.", "attn.v_proj."},
+    Prefix{"att.output.", "attn.o_proj."},
+    Prefix{"att.ln_x.", "attn.g_norm."},
+    Prefix{"att.w0", "attn.w_lora.lora.2.bias"},
+    Prefix{"att.a0", "attn.a_lora.lora.2.bias"},
+    Prefix{"att.v0", "attn.v_lora.lora.2.bias"},
+    Prefix{"att.w1", "attn.w_lora.lora.0.weight"},
+    Prefix{"att.a1", "attn.a_lora.lora.0.weight"},
+    Prefix{"att.v1", "attn.v_lora.lora.0.weight"},
+    Prefix{"att.g1", "attn.g_lora.lora.0.weight"},
+    Prefix{"att.w2", "attn.w_lora.lora.2.weight"},
+    Prefix{"att.a2", "attn.a_lora.lora.2.weight"},
+    Prefix{"att.v2", "attn.v_lora.lora.2.weight"},
+    Prefix{"att.g2", "attn.g_lora.lora.2.weight"},
+    Prefix{"att.", "attn."},
+};
+
+template <size_t N>
+std::string translated(std::string_view name, const std::array<Prefix, N>& table) {
+  for (const Prefix& prefix : table) {
+    if (!name.starts_with(prefix.official)) continue;
+    return std::string(prefix.fla) + std::string(name.substr(prefix.official.size()));
+  }
+  return std::string(name);
+}
+
+// Lists tensors by their official names.
+class Lister {
+ public:
+  explicit Lister(const Rwkv7Spec& sizes) : sizes_(sizes) {}
+
+  void add(const std::string& name, std::vector<int64_t> shape) {
+    tensors_.push_back({name_in_file(sizes_.names, name), std::move(shape)});
+  }
+
+  void layer_norm(const std::string& name) {
+    add(name + ".weight", {sizes_.width});
+    if (sizes_.norm_bias) add(name + ".bias", {sizes_.width});
+  }
+
+  // W2 act(W1 x), with a bias that is named `letter`0.
+  void low_rank(const std::string& letter, int64_t rank, int64_t out) {
+    const int64_t in = sizes_.width;
+    const bool is_official = sizes_.names == Rwkv7Names::kOfficial;
+    add(letter + "1", is_official ? std::vector{in, rank} : std::vector{rank, in});
+    add(letter + "2", is_official ? std::vector{rank, out} : std::vector{out, rank});
+  }
+  void vector(const std::string& name, int64_t width) { add(name, {1, 1, width}); }
+
+  void mixer(const std::string& att, bool is_first) {
+    const int64_t width = sizes_.width;
+    const int64_t values = sizes_.value_width;
+    if (sizes_.names == Rwkv7Names::kFlaX) {
+      add(att + "x_x", {6, width});
+    } else {
+      for (const char letter : std::string_view("rwkvag")) vector(att + "x_" + letter, width);
+    }
+    for (const char* const name : {"w0", "a0", "k_k", "k_a"}) vector(att + name, width);
+    add(att + "r_k", {sizes_.heads, sizes_.key_size()});
+    low_rank(att + "w", sizes_.ranks.decay, width);
+    low_rank(att + "a", sizes_.ranks.rate, width);
+    low_rank(att + "g", sizes_.ranks.gate, values);
+    const size_t read = tensors_.size();
+    vector(att + "v0", values);
+    low_rank(att + "v", sizes_.ranks.value, values);
+    for (size_t i = read; i < tensors_.size(); ++i) tensors_[i].read = !is_first;
+    add(att + "receptance.weight", {width, width});
+    add(att + "key.weight", {width, width});
+    add(att + "value.weight", {values, width});
+    add(att + "output.weight", {width, values});
+    add(att + "ln_x.weight", {values});
+    add(att + "ln_x.bias", {values});
+  }
+
+  void layer(int index) {
+    const std::string block = "blocks." + std::to_string(index) + ".";
+    if (index == 0 && sizes_.input_norm) layer_norm(block + "ln0");
+    layer_norm(block + "ln1");
+    mixer(block + "att.", index == 0);
+    layer_norm(block + "ln2");
+    vector(block + "ffn.x_k", sizes_.width);
+    add(block + "ffn.key.weight", {sizes_.ffn, sizes_.width});
+    add(block + "ffn.value.weight", {sizes_.width, sizes_.ffn});
+  }
+
+  std::vector<ExpectedTensor> tensors() && { return std::move(tensors_); }
+
+ private:
+  const Rwkv7Spec& sizes_;
+  std::vector<ExpectedTensor> tensors_;
+};
+
+}  // namespace
+
+std::string name_in_file(Rwkv7Names names, const std::string& official) {
+  if (names == Rwkv7Names::kOfficial) return official;
+  constexpr std::string_view kBlocks = "blocks.";
+  if (!official.starts_with(kBlocks)) return translated(official, kTop);
+  const size_t rest = official.find('.', kBlocks.size()) + 1;
+  return "model.layers." + official.substr(kBlocks.size(), rest - kBlocks.size()) +
+         translated(std::string_view(official).substr(rest), kInLayer);
+}
+
+Recurrence recurrence_of(const Rwkv7Spec& sizes) {
+  return {.rule = Rule::kRwkv7,
+          .heads = sizes.heads,
+          .dk = sizes.key_size(),
+          .dv = sizes.value_size(),
+          .eps = sizes.key_eps};
+}
+
+int64_t state_bytes_of(const Rwkv7Spec& sizes) {
+  const int64_t before = 2 * int64_t{sizes.width} * 4;
+  return sizes.layers * (recurrence_of(sizes).state_bytes() + before);
+}
+
+std::vector<ExpectedTensor> tensors_of(const Rwkv7Spec& sizes, const Spec& /*spec*/) {
+  Lister lister(sizes);
+  lister.add("emb.weight", {sizes.table_rows, sizes.width});
+  for (int i = 0; i < sizes.layers; ++i) lister.layer(i);
+  lister.layer_norm("ln_out");
+  if (!sizes.tied) lister.add("head.weight", {sizes.table_rows, sizes.width});
+  return std::move(lister).tensors();
+}
+
+std::vector<std::pair<std::string, std::string>> description_of(const Rwkv7Spec& sizes,
+                                                                const Spec& /*spec*/) {
+  const auto text = [](int number) { return std::to_string(number); };
+  return {{"size", text(sizes.layers) + " layers, width " + text(sizes.width) + ", " +
+                       text(sizes.heads) + " heads (keys of " + text(sizes.key_size()) +
+                       ", values of " + text(sizes.value_size()) + "), feed-forward " +
+                       text(sizes.ffn)},
+          {"recurrence", "RWKV-7"},
+          {"head", sizes.tied ? "categorical, the embedding" : "categorical"},
+          {"positions", "no last one"}};
+}
+
+}  // namespace runnel
