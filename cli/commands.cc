@@ -61,6 +61,8 @@ void add_generate(CLI::App& app, int& exit_code) {
                     "A text prompt as it is, without the model's first value before it");
   command->add_option("--stop", options->stop, "End where this text has been drawn; several times")
       ->allow_extra_args(false);
+  command->add_flag("--ignore-eos", options->ignore_eos,
+                    "Go on where the model would end its text");
   command->add_option("--max-values", options->max_values,
                       "Values to draw at most (default: to the model's last position)");
   add_sampling(*command, *options);

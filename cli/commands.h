@@ -28,6 +28,7 @@ struct GenerateOptions {
   std::string prompt_file;        // holds the prompt; "-": standard input
   bool no_begin = false;          // the prompt as it is, without the model's first value
   std::vector<std::string> stop;  // texts
+  bool ignore_eos = false;
   std::optional<int64_t> max_values;
   std::string session;
   bool keep = false;

@@ -108,6 +108,7 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
   }
   if (options.no_begin) request.set_begin(false);
   for (const std::string& text : options.stop) request.add_stop_text(text);
+  request.set_ignore_eos(options.ignore_eos);
   request.set_samples(options.count);
   if (options.max_values) request.set_max_values(*options.max_values);
   fill_sampling(options, *request.mutable_sampling());

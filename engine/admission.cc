@@ -257,7 +257,7 @@ void Scheduler::start_sample(Generation& generation, int index) {
   } else if (generation.begins) {
     Emitted first;
     first.value = begin_value(*model_.spec().begin, generation.seed, index);
-    reason = take_value(generation, index, first, end, now_);
+    reason = take_value(generation, index, first, model_.spec(), now_);
   }
   if (reason) {
     // The session keeps a value that was given and not consumed, so its slot must have it.

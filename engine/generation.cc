@@ -110,7 +110,7 @@ bool resend(Generation& generation, TimePoint now) {
 }
 
 std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,
-                                       int64_t max_length, TimePoint now) {
+                                       const Spec& spec, TimePoint now) {
   Sample& sample = generation.samples[index];
   Session& session = *sample.session;
   session.position = emitted.position + 1;
@@ -120,7 +120,11 @@ std::optional<FinishReason> take_value(Generation& generation, int index, const 
   generation.stream->push(index, emitted, now);
   if (generation.record) generation.record->add(emitted);
   if (watch_for_stop(generation.request, emitted.value, sample)) return FinishReason::kStop;
-  if (session.position == max_length) return FinishReason::kEnd;
+  // The first value of a sequence is not sampled, and may be one that also ends sequences.
+  if (emitted.position > 0 && std::ranges::count(generation.eos(spec), emitted.value) > 0) {
+    return FinishReason::kEos;
+  }
+  if (session.position == spec.max_length()) return FinishReason::kEnd;
   if (sample.remaining == 0) return FinishReason::kLength;
   return std::nullopt;
 }

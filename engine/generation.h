@@ -23,6 +23,7 @@
 #include "engine/planner.h"
 #include "engine/session.h"
 #include "engine/token_stream.h"
+#include "models/spec.h"
 
 namespace runnel {
 
@@ -78,6 +79,12 @@ struct Generation {
   void apply(GenerationEvent event);
   bool ended() const { return phase == GenerationPhase::kEnded; }
 
+  // The values at which a sample of this call ends. `spec` outlives them.
+  std::span<const int32_t> eos(const Spec& spec) const {
+    return request.ignore_eos ? std::span<const int32_t>() : spec.eos;
+  }
+  // A sample may end at any value, so each must be examined before the next is sampled.
+  bool may_stop(const Spec& spec) const { return request.may_stop() || !eos(spec).empty(); }
   std::span<const int32_t> unfed() const { return std::span(request.prompt).subspan(fed); }
   int live_samples() const;
 };
@@ -88,7 +95,7 @@ bool resend(Generation& generation, TimePoint now);
 // Takes one value into a sample: position, pending value, stream. Returns why the sample finishes
 // with it, if it does.
 std::optional<FinishReason> take_value(Generation& generation, int index, const Emitted& emitted,
-                                       int64_t max_length, TimePoint now);
+                                       const Spec& spec, TimePoint now);
 
 // Reserves in a sample the memory that watch_for_stop() needs, so that it allocates nothing.
 void reserve_tails(const GenerateRequest& request, Sample& sample);

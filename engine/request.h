@@ -48,6 +48,7 @@ struct GenerateRequest {
   Sampling sampling;
   std::vector<std::vector<int32_t>> stop;
   std::vector<std::string> stop_text;  // in the bytes of the values sampled
+  bool ignore_eos = false;             // a sample goes on after a value of Spec::eos
   // Gives the bytes of a value; stop_text needs it.
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;
   int top_log_probs = 0;
@@ -59,7 +60,7 @@ struct GenerateRequest {
   std::string request_id;
   Delivery delivery;
 
-  // A sample may end at any value, so each must be examined before the next is sampled.
+  // A sample may end where the request says.
   bool may_stop() const { return !stop.empty() || !stop_text.empty(); }
   // The call goes on in the session that it starts from.
   bool in_place() const { return session && keep.value_or(samples == 1); }
@@ -76,7 +77,7 @@ struct Started {
   std::string numerics;
 };
 
-enum class FinishReason { kLength, kStop, kEnd, kTime };
+enum class FinishReason { kLength, kStop, kEnd, kTime, kEos };
 
 // The last event of one sample.
 struct Finished {

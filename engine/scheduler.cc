@@ -252,7 +252,7 @@ void Scheduler::gather_samples(Generation& generation) {
                            .served = generation.samples[i].served,
                            .inputs = 1,
                            .room = room,
-                           .single_step = generation.request.may_stop()});
+                           .single_step = generation.may_stop(model_.spec())});
     subjects_.push_back({.generation = &generation, .sample = static_cast<int>(i)});
   }
 }
@@ -351,8 +351,7 @@ void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
   }
   sampled_.fetch_add(1, std::memory_order_relaxed);
   charge(turns_of(subject), 1);
-  const auto reason =
-      take_value(*subject.generation, subject.sample, emitted, model_.spec().max_length(), now_);
+  const auto reason = take_value(*subject.generation, subject.sample, emitted, model_.spec(), now_);
   if (reason) finish_sample(*subject.generation, subject.sample, *reason);
 }
 

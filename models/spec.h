@@ -43,6 +43,7 @@ struct Spec {
   int64_t positions = 0;  // inputs a sequence can have; 0: no last position
   Head head;
   std::optional<Begin> begin;
+  std::vector<int32_t> eos;  // values after which a sample ends, ascending
   std::optional<ImageShape> image;
   std::vector<std::string> symbols;  // how each value is written; empty: as a number
   TextKind text = TextKind::kNone;   // kBytes: a value is a byte; kTokenizer: tokenizer.json says

@@ -10,6 +10,7 @@
 #include "base/json_fields.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "models/bundle/name.h"
 #include "models/linear_transformer/config.h"
 #include "models/mamba2/config.h"
 #include "models/rwkv7/config.h"
@@ -22,6 +23,7 @@ constexpr int64_t kMaxConfigValues = 1 << 22;  // more than two per value of the
 constexpr int kConfigDepth = 8;
 constexpr int64_t kMaxImageSide = 16384;
 constexpr int64_t kMaxSymbolBytes = 64;
+constexpr int64_t kMaxEos = 64;
 constexpr int kByteValues = 256;
 
 constexpr std::array kTexts = {Choice{"bytes", TextKind::kBytes},
@@ -48,14 +50,10 @@ void read_model(const Fields& root, Faults& faults, Spec& spec) {
 
 void read_name(const Fields& root, Faults& faults, Spec& spec) {
   const std::string expected =
-      "1 to " + std::to_string(kMaxNameLength) + " characters of a-z, 0-9, '.', '_' and '-'";
+      "1 to " + std::to_string(kMaxNameLength) + " characters of A-Z, a-z, 0-9, '.', '_' and '-'";
   const Json* member = root.require("name", expected);
   if (member == nullptr) return;
-  const auto fits = [](const std::string& name) {
-    return !name.empty() && std::ssize(name) <= kMaxNameLength &&
-           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
-  };
-  if (member->is_string() && fits(member->get_ref<const std::string&>())) {
+  if (member->is_string() && is_model_name(member->get_ref<const std::string&>())) {
     spec.name = member->get<std::string>();
   } else {
     faults.add("name", expected, describe(*member));
@@ -108,6 +106,27 @@ void read_begin(const Fields& root, Faults& faults, Spec& spec) {
   } else {
     read_histogram(*histogram, begin.path("histogram"), faults, spec);
   }
+}
+
+void read_eos(const Fields& root, Faults& faults, Spec& spec) {
+  const Json* const list = root.find("eos");
+  if (list == nullptr) return;
+  if (!list->is_array() || list->empty() || std::ssize(*list) > kMaxEos) {
+    faults.add("eos", "an array of 1 to " + std::to_string(kMaxEos) + " values", describe(*list));
+    return;
+  }
+  for (const Json& item : *list) {
+    if (!item.is_number_unsigned() ||
+        item.get<uint64_t>() >= static_cast<uint64_t>(spec.vocabulary)) {
+      faults.add("eos[" + std::to_string(spec.eos.size()) + "]",
+                 "a value from 0 to " + std::to_string(spec.vocabulary - 1), describe(item));
+      return;
+    }
+    spec.eos.push_back(item.get<int32_t>());
+  }
+  std::ranges::sort(spec.eos);
+  const auto again = std::ranges::unique(spec.eos);
+  spec.eos.erase(again.begin(), again.end());
 }
 
 void read_image(const Fields& root, Faults& faults, Spec& spec) {
@@ -181,13 +200,14 @@ Result<Spec> parse_spec(std::string_view json, const std::string& file) {
   Faults faults(file);
   const Fields root(
       faults, &*tree, "",
-      {"runnel_bundle", "name", "model", "values", "begin", "image", "symbols", "text"});
+      {"runnel_bundle", "name", "model", "values", "begin", "eos", "image", "symbols", "text"});
   Spec spec;
   root.integer("runnel_bundle", kFormat, kFormat);
   read_name(root, faults, spec);
   spec.vocabulary = root.small("values", 1, kMaxVocabulary);
   read_model(root, faults, spec);
   if (faults.ok()) read_begin(root, faults, spec);
+  if (faults.ok()) read_eos(root, faults, spec);
   if (faults.ok()) read_symbols(root, faults, spec);
   if (faults.ok()) read_image(root, faults, spec);
   if (faults.ok()) read_text(root, faults, spec);
@@ -208,6 +228,7 @@ std::string spec_to_json(const Spec& spec) {
     auto& histogram = root["begin"]["histogram"] = OrderedJson::array();
     for (const float weight : spec.begin->histogram) histogram.push_back(shortest(weight));
   }
+  if (!spec.eos.empty()) root["eos"] = spec.eos;
   if (spec.image.has_value()) {
     root["image"]["height"] = spec.image->height;
     root["image"]["width"] = spec.image->width;

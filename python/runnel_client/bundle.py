@@ -101,8 +101,8 @@ def read_json(path: str, flag: str) -> Any:
 def check_config(config: Config) -> None:
     """Refuses what the server would: sizes beyond the limits or that do not fit one another."""
     check(
-        re.fullmatch(rf"[a-z0-9._-]{{1,{MAX_NAME_LENGTH}}}", config["name"]),
-        f"name: expected 1 to {MAX_NAME_LENGTH} characters of a-z, 0-9, '.', '_' and '-', "
+        re.fullmatch(rf"[A-Za-z0-9._-]{{1,{MAX_NAME_LENGTH}}}", config["name"]),
+        f"name: expected 1 to {MAX_NAME_LENGTH} characters of A-Z, a-z, 0-9, '.', '_' and '-', "
         f"found '{config['name']}'; give another with --name",
     )
     model = config["model"]

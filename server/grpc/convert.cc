@@ -41,6 +41,8 @@ v1::Finished::Reason reason_of(FinishReason reason) {
       return v1::Finished::END;
     case FinishReason::kTime:
       return v1::Finished::TIME;
+    case FinishReason::kEos:
+      return v1::Finished::EOS;
   }
   return v1::Finished::REASON_UNSPECIFIED;
 }
@@ -177,6 +179,7 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
   request.sampling = sampling_of(message.sampling());
   for (const v1::ValueList& sequence : message.stop()) request.stop.push_back(values_of(sequence));
   request.stop_text = {message.stop_text().begin(), message.stop_text().end()};
+  request.ignore_eos = message.ignore_eos();
   request.tokenizer = input.tokenizer;
   if (message.has_top_log_probs()) request.top_log_probs = message.top_log_probs();
   if (message.has_keep()) request.keep = message.keep();

@@ -147,12 +147,14 @@ TEST_F(GenerateTest, TextGoesOutAndComesBack) {
   options_.model = "prose";
   options_.prompt = "Wo ist\n";
   options_.stop = {"\n\n", "."};
+  options_.ignore_eos = true;
   options_.max_values = 5;
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   EXPECT_EQ(captured_.out(), "\u00e9\\x1b \u00e9\\x1b \n") << "no numbers for held back text";
   const v1::GenerateRequest request = server_.last_request();
   EXPECT_EQ(request.text(), "Wo ist\n");
   EXPECT_THAT(request.stop_text(), ElementsAre("\n\n", "."));
+  EXPECT_TRUE(request.ignore_eos());
 }
 
 TEST_F(GenerateTest, APromptComesFromAFile) {

@@ -39,6 +39,7 @@ TEST(RequestDigest, EveryFieldChangesIt) {
       [](auto& r) { r.stop = {{1}, {2}}; },
       [](auto& r) { r.stop_text = {"ab"}; },
       [](auto& r) { r.stop_text = {"a", "b"}; },
+      [](auto& r) { r.ignore_eos = true; },
       [](auto& r) { r.top_log_probs = 1; },
       [](auto& r) { r.keep = false; },
       [](auto& r) { r.keep = true; },

@@ -188,6 +188,36 @@ TEST(Scheduler, AStopSequenceEndsASampleWhenItIsComplete) {
   EXPECT_EQ(reader->values[0], std::vector<int32_t>(all.begin(), all.begin() + 21));
 }
 
+TEST(Scheduler, AValueThatEndsTextsEndsASample) {
+  const auto all = expected({9}, 50);
+  Spec spec = fake_spec();
+  spec.eos = {all[20], 100};
+  const size_t first = std::ranges::find(all, all[20]) - all.begin();
+  for (const int steps : {1, 4}) {
+    Harness harness(spec, {.slots = 8, .rows = 8, .values = 16, .steps = steps});
+    const auto reader = harness.generate(request_of({9}, 50));
+    GenerateRequest ignoring = request_of({9}, 50);
+    ignoring.ignore_eos = true;
+    const auto whole = harness.generate(ignoring);
+    harness.run();
+    EXPECT_EQ(reader->finished[0].reason, FinishReason::kEos);
+    EXPECT_EQ(reader->values[0], std::vector<int32_t>(all.begin(), all.begin() + first + 1));
+    EXPECT_EQ(whole->finished[0].reason, FinishReason::kLength);
+    EXPECT_EQ(whole->values[0], all);
+  }
+}
+
+// Some models begin texts with the value that ends them.
+TEST(Scheduler, TheFirstValueOfASequenceDoesNotEndIt) {
+  Spec spec = fake_spec(0, true);
+  spec.eos = {spec.begin->value};
+  Harness harness(spec);
+  const auto reader = harness.generate(request_of({}, 3));
+  harness.run();
+  EXPECT_EQ(reader->values[0].size(), 3U);
+  EXPECT_EQ(reader->finished[0].reason, FinishReason::kLength);
+}
+
 // In the text of the values, whatever their borders: within one, over several, at either's end.
 TEST(Scheduler, AStopTextEndsASampleAtTheValueThatCompletesIt) {
   const auto all = expected({9}, 50);

@@ -127,7 +127,7 @@ class ConfigTest(unittest.TestCase):
     def test_refuses(self):
         symbols = {"image": None, "values": 2, "model__head": {"kind": "categorical"}}
         for changes, *parts in (
-            ({"name": "MNIST"}, "name", "a-z", "'MNIST'", "--name"),
+            ({"name": "M/NIST"}, "name", "a-z", "'M/NIST'", "--name"),
             ({"name": ""}, "name"),
             ({"name": "a" * 129}, "128"),
             ({"name": "a\n"}, "name"),

@@ -851,6 +851,23 @@ void collect_keys(const json& tree, const std::string& path, std::set<std::strin
   }
 }
 
+TEST(Spec, ReadsTheValuesThatEndTexts) {
+  json config = json::parse(kSymbols);
+  config["eos"] = {2, 0, 2};
+  const Result<Spec> spec = parse_spec(config.dump(), kFile);
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_EQ(spec->eos, (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(parse_spec(spec_to_json(*spec), kFile)->eos, spec->eos);
+  for (const auto& [eos, message] :
+       {std::pair(json(2), "eos: expected an array of 1 to 64 values, found 2"),
+        std::pair(json::array(), "eos: expected an array of 1 to 64 values, found an array of 0"),
+        std::pair(json{1, 3}, "eos[1]: expected a value from 0 to 2, found 3"),
+        std::pair(json{-1}, "eos[0]: expected a value from 0 to 2, found -1")}) {
+    config["eos"] = eos;
+    EXPECT_THAT(parse_spec(config.dump(), kFile).status().message(), HasSubstr(message));
+  }
+}
+
 TEST(Spec, EveryKeyIsDocumented) {
   std::string page;
   documented_examples(page);
@@ -859,6 +876,7 @@ TEST(Spec, EveryKeyIsDocumented) {
   collect_keys(json::parse(spec_to_json(small_symbol_spec())), "", keys);
   collect_keys(json::parse(spec_to_json(small_gated_spec())), "", keys);
   keys.insert("model.attention.kernel");
+  keys.insert("eos");
   EXPECT_GE(keys.size(), 34U);
   for (const std::string& key : keys) EXPECT_THAT(page, HasSubstr("`" + key + "`"));
 }
