@@ -1,8 +1,11 @@
-"""Turn a PyTorch checkpoint of a linear transformer into a bundle that runnel serves.
+"""Turn a PyTorch checkpoint into a directory that runnel serves.
 
-Read are: checkpoints of idiap/linear-transformer-experiments (image-generation and causal-copy),
-and state dicts of a fast-transformers encoder, alone or as part of a larger model. Sizes are read
-off the tensors. What tensors do not tell is a flag: the number of heads, the shape of an image, the
+Of RWKV-7 (.pth) and Mamba-2 (pytorch_model.bin) the tensors become safetensors under their own names; no flag but --out
+is needed, and --vocab or --tokenizer where there is to be text.
+
+Of a linear transformer it makes a bundle. Read are: checkpoints of idiap/linear-transformer-experiments
+(image-generation and causal-copy), and state dicts of a fast-transformers encoder, alone or as part of a larger model.
+Sizes are read off the tensors. What tensors do not tell is a flag: the number of heads, the shape of an image, the
 activation, the feature map and what it was made with. A wrong one of these converts as well, and is only a
 little worse: --verify finds it. The attention must have been linear ("linear"
 or "causal-linear"; feature map elu(x) + 1 unless said otherwise), which no checkpoint tells: one of
@@ -22,7 +25,7 @@ from runnel_client import command
 from runnel_client.errors import BundleError, check
 
 try:
-    from runnel_client import bundle, verify
+    from runnel_client import bundle, publish, verify
     from runnel_client.bundle import Config, Floats
 except ImportError as error:
     command.exit_missing("runnel-convert", error, "convert")
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 Add = Callable[..., object]
 
 EXAMPLES = """examples:
+  RWKV-7:              runnel-convert rwkv7-g1-0.1b.pth --vocab rwkv_vocab_v20230424.txt --out rwkv7-0.1b
+  Mamba-2:             runnel-convert mamba2-130m/pytorch_model.bin --tokenizer tokenizer.json --out mamba2
   an image model:      runnel-convert mnist.pth --heads 8 --image 28x28x1 --out zoo/mnist
   the copy task:       runnel-convert copy.pth --heads 4 --begin none --out copy
   text, 65 letters:    runnel-convert lm.pth --heads 16 --symbols-file letters.json --out shakespeare
@@ -50,6 +55,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_model_flags(parser.add_argument)
     add_value_flags(parser.add_argument)
     add_name_flags(parser.add_argument_group("names, where they are not those of the authors' code").add_argument)
+    add_published_flags(parser.add_argument_group("RWKV-7 and Mamba-2").add_argument)
     add_card_flags(parser.add_argument_group("model card (README.md)").add_argument)
     args = parser.parse_args(argv)
     args.image = bundle.parse_image(args.image) if args.image is not None else None
@@ -198,6 +204,11 @@ def add_name_flags(add: Add) -> None:
     )
 
 
+def add_published_flags(add: Add) -> None:
+    add("--vocab", metavar="FILE", help="RWKV's vocabulary, rwkv_vocab_v20230424.txt, which its .pth does not hold")
+    add("--config", metavar="FILE", help="the model's config.json (default: the one beside the checkpoint)")
+
+
 def add_card_flags(add: Add) -> None:
     add(
         "--card-note",
@@ -264,8 +275,49 @@ def record_authors(config: Config, tensors: Mapping[str, Any]) -> verify.Recordi
     return verify.record("fast-transformers", lambda: authors.Sequence(network), config)
 
 
+def open_published(paths: Sequence[str]) -> tuple[publish.Published | None, str]:
+    """The checkpoint, where it is one of a published family; and why it could not be read."""
+    try:
+        found = publish.Published(paths)
+    except BundleError as error:
+        return None, str(error)
+    return (found if publish.is_published(list(found.place)) else None), ""
+
+
+def convert_published(published: publish.Published, args: argparse.Namespace) -> None:
+    for flag in (
+        "heads",
+        "image",
+        "symbols",
+        "symbols_file",
+        "begin",
+        "begin_histogram",
+        "verify",
+        "encoder",
+        "length",
+    ):
+        check(
+            getattr(args, flag) is None,
+            f"--{flag.replace('_', '-')} is for linear transformers; found a model of another family",
+        )
+    notes = publish.publish(published, args.out, args.config, args.vocab, args.tokenizer)
+    print(f"{args.out}: {len(published.place)} tensors as they were; 'runnel info {args.out}' checks them")
+    for note in notes:
+        print(f"note: {note}")
+
+
 def convert(argv: Sequence[str] | None) -> None:
     args = parse_arguments(argv)
+    args.checkpoint = publish.files_of(args.checkpoint)
+    published, fault = open_published(args.checkpoint)
+    if published is not None:
+        return convert_published(published, args)
+    for flag in ("vocab", "config"):
+        check(getattr(args, flag) is None, f"--{flag} is for RWKV-7 and Mamba-2; {fault or 'found neither'}")
+    return convert_linear(args)
+
+
+def convert_linear(args: argparse.Namespace) -> None:
     try:
         import torch
 

@@ -1,0 +1,170 @@
+"""Checkpoints of published families, made into what runnel serves as it lies: their tensors under the names that they
+have, as safetensors, beside the config.json that they came with. The server reads both (docs/models.md)."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from runnel_client import bundle
+from runnel_client.errors import BundleError, check
+from runnel_client.torch_file import RAW_TYPES, TorchFile
+
+VOCABULARY = "rwkv_vocab_v20230424.txt"
+BESIDE = ("tokenizer.json", "generation_config.json", VOCABULARY)  # files that a snapshot has beside its weights
+FAMILIES = ("blocks.0.att.", "model.layers.0.attn.", "backbone.layers.0.mixer.")
+PIECE = 1 << 20
+
+Files = dict[str, Callable[[BinaryIO], object]]
+
+
+def files_of(paths: Sequence[str]) -> list[str]:
+    """The checkpoints themselves, where a directory holds them beside their config.json."""
+    files: list[str] = []
+    for path in paths:
+        if not os.path.isfile(os.path.join(path, "config.json")):
+            files.append(path)
+            continue
+        inside = [found for kind in ("*.bin", "*.pth") for found in sorted(glob.glob(os.path.join(path, kind)))]
+        check(inside, f"{path}: expected a .pth or pytorch_model.bin in this directory, found none")
+        files += inside
+    return files
+
+
+def is_published(names: Sequence[str]) -> bool:
+    return any(name.startswith(FAMILIES) for name in names)
+
+
+class Published:
+    """The tensors of all files, by name."""
+
+    def __init__(self, paths: Sequence[str]):
+        self.files = [TorchFile(path) for path in paths]
+        self.place: dict[str, TorchFile] = {}
+        for file in self.files:
+            for name in file.tensors:
+                if name in self.place:
+                    raise BundleError(f"tensor '{name}' is in {self.place[name].path} and in {file.path}")
+                self.place[name] = file
+
+    def kind(self, name: str) -> str:
+        return self.place[name].tensors[name].storage.kind
+
+    def write(self, out: BinaryIO) -> None:
+        """All tensors as a safetensors file, one at a time, the widest first: each is aligned to its own size."""
+        names = sorted(self.place, key=lambda name: (-RAW_TYPES[self.kind(name)].itemsize, name))
+        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        end = 0
+        for name in names:
+            tensor = self.place[name].tensors[name]
+            begin, end = end, end + tensor.elements * RAW_TYPES[self.kind(name)].itemsize
+            header[name] = {"dtype": self.kind(name), "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        out.write(len(text).to_bytes(8, "little"))
+        out.write(text)
+        for name in names:
+            out.write(self.place[name].read(name).data)
+
+
+def config_of(published: Published, given: str | None) -> bytes:
+    """config.json: the one given, or beside the checkpoint. An official RWKV-7 has none: its sizes are its tensors'."""
+    if any(name.startswith("blocks.0.att.") for name in published.place):
+        check(
+            "blocks.0.att.r_k" in published.place,
+            f"{published.files[0].path}: expected RWKV-7, found no tensor 'blocks.0.att.r_k'; "
+            "earlier versions of RWKV are not served",
+        )
+        return json.dumps({"model_type": "rwkv7", "eos_token_id": 0}, indent=2).encode() + b"\n"
+    path = given or os.path.join(os.path.dirname(published.files[0].path), "config.json")
+    try:
+        with open(path, "rb") as file:
+            text = file.read(bundle.MAX_CONFIG_BYTES + 1)
+        config = json.loads(text)
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}; say where the model's config.json is with --config") from None
+    except ValueError as error:
+        raise BundleError(f"{path}: expected JSON: {error}") from None
+    known = isinstance(config, dict) and ("model_type" in config or "ssm_cfg" in config)
+    check(known, f"{path}: expected the model's config.json, with model_type or ssm_cfg, found neither")
+    return text
+
+
+def copy_of(path: str) -> Callable[[BinaryIO], object]:
+    def copy(out: BinaryIO) -> None:
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, out)
+
+    return copy
+
+
+def text_files(published: Published, vocab: str | None, tokenizer: str | None) -> Files:
+    """What turns text into values: as given, else what is beside the checkpoint."""
+    folder = os.path.dirname(published.files[0].path)
+    files: Files = {}
+    for name in BESIDE:
+        path = {"tokenizer.json": tokenizer, VOCABULARY: vocab}.get(name) or os.path.join(folder, name)
+        if os.path.isfile(path):
+            files[name] = copy_of(path)
+        else:
+            check(path not in (vocab, tokenizer), f"{path}: no such file")
+    return files
+
+
+def digest_of(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def card_of(directory: str, paths: Sequence[str]) -> str:
+    rows = [f"| `{os.path.basename(path)}` | `{digest_of(path)}` |" for path in paths]
+    table = "\n".join(["| checkpoint | SHA-256 |", "| --- | --- |", *rows])
+    name = os.path.basename(os.path.abspath(directory))
+    return f"# {name}\n\nConverted, with the tensors as they were, from:\n\n{table}\n"
+
+
+def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]]) -> None:
+    """Writes files, each whole or not at all."""
+    paths = {name: os.path.join(directory, name) for name in files}
+    try:
+        os.makedirs(directory, exist_ok=True)
+        for name, write in files.items():
+            with open(paths[name] + ".tmp", "wb") as out:
+                write(out)
+        for path in paths.values():
+            os.replace(path + ".tmp", path)
+    except OSError as error:
+        raise BundleError(f"--out: {error.filename or directory}: {error.strerror}") from None
+    finally:
+        for path in paths.values():
+            if os.path.exists(path + ".tmp"):
+                os.remove(path + ".tmp")
+
+
+def publish(
+    published: Published, out: str, config: str | None = None, vocab: str | None = None, tokenizer: str | None = None
+) -> list[str]:
+    """Writes the directory, and gives notes for whoever asked for it."""
+    text = config_of(published, config)
+    files = text_files(published, vocab, tokenizer)
+    card = card_of(out, [file.path for file in published.files]).encode()
+    write_all(
+        out,
+        {
+            **files,
+            "config.json": lambda file: file.write(text),
+            "README.md": lambda file: file.write(card),
+            "model.safetensors": published.write,
+        },
+    )
+    if not {"tokenizer.json", VOCABULARY} & files.keys():
+        return ["there is no tokenizer, so values are numbers; give one with --vocab or --tokenizer"]
+    return []

@@ -1,0 +1,207 @@
+"""scripts/runnel-convert on checkpoints of published families, and the reader of torch's files without torch."""
+
+import collections
+import io
+import json
+import os
+import pickle
+import unittest
+import zipfile
+
+import support
+from support import ToolTest, bundle, np
+
+support.require("torch")
+
+import torch
+
+from runnel_client import convert, publish, torch_file
+from runnel_client.errors import BundleError
+
+
+def official():
+    """Some of an RWKV-7's tensors: of three types, one a view of another, one not in the order of its shape."""
+    table = torch.randn(6, 4)
+    return collections.OrderedDict(
+        {
+            "emb.weight": table,
+            "head.weight": table,
+            "blocks.0.att.r_k": torch.randn(2, 2).bfloat16(),
+            "blocks.0.att.w1": torch.randn(3, 4).half().t(),
+            "blocks.0.ffn.x_k": table[2:3].view(1, 1, 4),
+            "blocks.0.att.empty": torch.empty(0, 4),
+        }
+    )
+
+
+def mamba():
+    return {"backbone.layers.0.mixer.A_log": torch.randn(4), "backbone.embedding.weight": torch.randn(8, 4)}
+
+
+class Call:
+    """Pickles as a call of any function."""
+
+    def __init__(self, function, *args):
+        self.call = (function, args)
+
+    def __reduce__(self):
+        return self.call
+
+
+class PublishTest(ToolTest):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(1)
+        self.out = self.path("out")
+
+    def save(self, content, name="model.pth", **options):
+        torch.save(content, self.path(name), **options)
+        return self.path(name)
+
+    def convert(self, *argv):
+        code, out, err = self.run_tool(convert, [*argv, "--out", self.out])
+        self.assertEqual((code, err), (0, ""))
+        with open(os.path.join(self.out, "config.json"), encoding="utf-8") as file:
+            return out, file.read(), bundle.read_safetensors(os.path.join(self.out, "model.safetensors"))
+
+    def refuse(self, argv, *parts):
+        self.assert_refused(convert, [*argv, "--out", self.out], *parts)
+
+    def zip_of(self, pickled, entries=(), compression=zipfile.ZIP_STORED):
+        held = io.BytesIO()
+        with zipfile.ZipFile(held, "w", compression) as archive:
+            archive.writestr("archive/data.pkl", pickled)
+            for name, data in entries:
+                archive.writestr(f"archive/data/{name}", data)
+        return self.write("model.pth", held.getvalue())
+
+    def test_tensors_of_rwkv_keep_names_types_and_bits(self):
+        state = official()
+        _, config, tensors = self.convert(self.save(state))
+        self.assertEqual(json.loads(config), {"model_type": "rwkv7", "eos_token_id": 0})
+        self.assertEqual(set(tensors), set(state))
+        for name, tensor in state.items():
+            self.assertEqual(tensors[name].shape, tuple(tensor.shape), name)
+            self.assertTrue(np.array_equal(tensors[name], tensor.float().numpy()), name)
+        with open(os.path.join(self.out, "model.safetensors"), "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        kinds = {name: header[name]["dtype"] for name in state}
+        self.assertEqual(kinds["blocks.0.att.r_k"], "BF16")
+        self.assertEqual(kinds["blocks.0.att.w1"], "F16")
+        self.assertEqual(kinds["emb.weight"], "F32")
+
+    def test_parameters_are_tensors(self):
+        name = "blocks.0.att.r_k"
+        _, _, tensors = self.convert(self.save({name: torch.nn.Parameter(torch.ones(2, 3))}))
+        self.assertTrue(np.array_equal(tensors[name], np.ones((2, 3), np.float32)))
+
+    def test_vocabulary_and_tokenizer_are_copied(self):
+        vocab = self.write("words.txt", "1 'a' 1\n")
+        out, _, _ = self.convert(self.save(official()), "--vocab", vocab)
+        self.assertNotIn("note", out)
+        with open(os.path.join(self.out, publish.VOCABULARY), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "1 'a' 1\n")
+        out, _, _ = self.convert(self.save(official()))
+        self.assertIn("note: there is no tokenizer", out)
+        self.refuse([self.save(official()), "--vocab", self.path("none.txt")], "none.txt: no such file")
+
+    def test_config_beside_the_checkpoint_comes_along_as_it_is(self):
+        text = '{"ssm_cfg": {"layer": "Mamba2"}, "d_model": 4, "x": [Infinity] }'
+        self.write("config.json", text)
+        self.write("generation_config.json", "{}")
+        path = self.save(mamba(), "pytorch_model.bin")
+        _, config, tensors = self.convert(path)
+        self.assertEqual(config, text)
+        self.assertEqual(len(tensors), 2)
+        self.assertTrue(os.path.exists(os.path.join(self.out, "generation_config.json")))
+        os.rename(self.path("config.json"), self.path("other.json"))
+        _, config, _ = self.convert(path, "--config", self.path("other.json"))
+        self.assertEqual(config, text)
+
+    def test_several_files_and_directories_are_one(self):
+        state = list(mamba().items())
+        os.mkdir(self.path("snapshot"))
+        self.write("snapshot/config.json", '{"model_type": "mamba2"}')
+        for index, (name, tensor) in enumerate(state):
+            self.save({name: tensor}, f"snapshot/pytorch_model-{index}.bin")
+        _, _, tensors = self.convert(self.path("snapshot"))
+        self.assertEqual(set(tensors), {name for name, _ in state})
+        self.save(dict(state), "snapshot/pytorch_model-2.bin")
+        with self.assertRaisesRegex(BundleError, "is in .* and in "):
+            publish.Published(publish.files_of([self.path("snapshot")]))
+        os.mkdir(self.path("empty"))
+        self.refuse([self.path("empty")], "expected a file, found a directory")
+        self.write("empty/config.json", "{}")
+        self.refuse([self.path("empty")], "expected a .pth or pytorch_model.bin")
+
+    def test_what_cannot_be_served_is_refused(self):
+        self.refuse([self.save({"blocks.0.att.time_decay": torch.ones(4)})], "'blocks.0.att.r_k'", "earlier versions")
+        self.refuse([self.save(mamba())], "config.json", "--config")
+        self.refuse([self.save(official()), "--heads", "4"], "--heads is for linear transformers")
+        self.write("config.json", "{}")
+        self.refuse([self.save(mamba())], "expected the model's config.json")
+        self.write("config.json", "{")
+        self.refuse([self.save(mamba())], "config.json: expected JSON")
+
+    def test_nothing_that_a_file_says_is_run(self):
+        ran = self.path("ran")
+        for evil in (Call(os.system, f"touch {ran}"), Call(eval, f"open({ran!r}, 'w')"), Call(os.mkdir, ran)):
+            for content in (evil, {"blocks.0.att.r_k": evil}):
+                for pickled in (pickle.dumps(content, 0), pickle.dumps(content, 2), pickle.dumps(content, 4)):
+                    path = self.zip_of(pickled)
+                    with self.assertRaisesRegex(BundleError, "nothing that tensors are made of"):
+                        torch_file.TorchFile(path)
+                    self.refuse([path], "tensors")
+        path = self.save({"blocks.0.att.r_k": evil}, _use_new_zipfile_serialization=False)
+        self.refuse([path], "tensors")
+        self.assertFalse(os.path.exists(ran))
+
+    def test_broken_files_are_refused(self):
+        whole = self.save(official())
+        with open(whole, "rb") as file:
+            content = file.read()
+        for cut in (0, 10, len(content) // 2, len(content) - 1):
+            self.refuse([self.write("model.pth", content[:cut])], "model.pth")
+        for numbers in (7, [1], {"a": 1}, {1: 2}, {"blocks.0.att.r_k": 1.5}):
+            with self.assertRaises(BundleError):
+                torch_file.TorchFile(self.zip_of(pickle.dumps(numbers)))
+        with self.assertRaisesRegex(BundleError, "torch.LongStorage"):
+            torch_file.TorchFile(self.save({"a": torch.ones(3, dtype=torch.int64)}))
+
+    def test_sizes_are_not_trusted(self):
+        storage = torch_file.Storage("F32", "archive/data/0", 6)
+        for offset, shape, strides in (
+            (0, (7,), (1,)),
+            (1, (2, 3), (3, 1)),
+            (0, (2, 2), (5, 2)),
+            (0, (3, 3), (0, 1)),
+            (-1, (2,), (1,)),
+            (0, (2,), (-1,)),
+            (0, (2,), (1, 1)),
+            (0, (1 << 70,), (0,)),
+            (0, (True,), (1,)),
+            (0, [2], [1]),
+        ):
+            with self.assertRaises(pickle.UnpicklingError):
+                torch_file.rebuild_tensor(storage, offset, shape, strides)
+        with self.assertRaises(pickle.UnpicklingError):
+            torch_file.rebuild_tensor("archive/data/0", 0, (2,), (1,))
+
+    def test_storages_are_as_long_as_they_say(self):
+        whole = self.save({"blocks.0.att.r_k": torch.ones(4)})
+        with zipfile.ZipFile(whole) as archive:
+            names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+            pickled = archive.read(names[0])
+        with self.assertRaisesRegex(BundleError, "expected in the archive"):
+            torch_file.TorchFile(self.zip_of(pickled))
+        with self.assertRaisesRegex(BundleError, "expected 16 bytes"):
+            torch_file.TorchFile(self.zip_of(pickled, [("0", b"\0" * 15)]))
+        with self.assertRaisesRegex(BundleError, "not compressed"):
+            torch_file.TorchFile(self.zip_of(pickled, [("0", b"\0" * 16)], zipfile.ZIP_DEFLATED))
+        self.assertEqual(
+            torch_file.TorchFile(self.zip_of(pickled, [("0", b"\0" * 16)])).read("blocks.0.att.r_k").sum(), 0
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
