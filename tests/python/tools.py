@@ -1,4 +1,4 @@
-"""Where the tests find the Python tools that scripts/setup test installs: ruff, mypy and build."""
+"""Where the tests find the Python tools that scripts/setup test installs."""
 
 import pathlib
 import shutil

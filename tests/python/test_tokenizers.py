@@ -1,0 +1,34 @@
+"""Tokenizers give the values of their originals: 10,000 random texts for each kind of file, and the stored ones."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from tools import FOLDER, ROOT, SKIPPED
+
+PYTHON = FOLDER / "python3"
+SCRIPT = ROOT / "tests" / "golden" / "make_tokenizers.py"
+if not PYTHON.exists() or subprocess.run([PYTHON, "-c", "import rwkv, tokenizers"], check=False).returncode != 0:
+    print(f"skipped: {PYTHON} has no tokenizers and rwkv; scripts/setup test installs them, where PyPI can be reached")
+    sys.exit(SKIPPED)
+
+
+class TokenizersTest(unittest.TestCase):
+    def assert_agrees(self, *arguments):
+        done = subprocess.run([PYTHON, "-B", SCRIPT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-4000:])
+        return done.stdout
+
+    def test_stored_values_are_those_of_the_originals(self):
+        self.assert_agrees("--check")
+
+    def test_random_texts_become_the_same_values_and_back(self):
+        told = self.assert_agrees("--compare", os.environ["ENCODE_TEXTS"])
+        kinds = len(list(pathlib.Path(ROOT, "tests/golden/tokenizers").iterdir()))
+        self.assertEqual(told.count(": 10000 texts encode alike"), kinds, told)
+
+
+if __name__ == "__main__":
+    unittest.main()
