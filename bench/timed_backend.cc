@@ -8,8 +8,8 @@ namespace runnel {
 
 const char* step_part_name(StepPart part) {
   static constexpr std::array<const char*, kStepParts> kNames = {
-      "embed", "qkv",  "features", "recur",  "out",  "norm",
-      "ffn1",  "ffn2", "head",     "sample", "other"};
+      "embed", "qkv",  "features", "recur", "out",    "norm",
+      "ffn1",  "ffn2", "products", "head",  "sample", "other"};
   return kNames[static_cast<size_t>(part)];
 }
 
@@ -49,15 +49,18 @@ void TimedBackend::timed(StepPart part, const F& operation) {
 }
 
 StepPart TimedBackend::part_of(const Weight& weight) const {
-  const int values = sizes_.heads * sizes_.value_size;
   const auto is = [&](int in, int out) { return weight.in == in && weight.out == out; };
-  const int gates = sizes_.gate ? sizes_.heads : 0;
-  if (is(sizes_.width, 2 * sizes_.heads * sizes_.query_size + values + gates))
+  const bool is_head = weight.out == spec_.head.width();
+  const auto* const sizes = std::get_if<LinearTransformerSpec>(&spec_.model);
+  if (sizes == nullptr) return is_head ? StepPart::kHead : StepPart::kProducts;
+  const int values = sizes->heads * sizes->value_size;
+  const int gates = sizes->gate ? sizes->heads : 0;
+  if (is(sizes->width, 2 * sizes->heads * sizes->query_size + values + gates))
     return StepPart::kQkv;
-  if (is(sizes_.width, sizes_.ffn)) return StepPart::kFfn1;
-  if (is(sizes_.ffn, sizes_.width)) return StepPart::kFfn2;
-  if (is(values, sizes_.width)) return StepPart::kOut;
-  return is(sizes_.width, spec_.head.width()) ? StepPart::kHead : StepPart::kOther;
+  if (is(sizes->width, sizes->ffn)) return StepPart::kFfn1;
+  if (is(sizes->ffn, sizes->width)) return StepPart::kFfn2;
+  if (is(values, sizes->width)) return StepPart::kOut;
+  return is_head && weight.in == sizes->width ? StepPart::kHead : StepPart::kOther;
 }
 
 void TimedBackend::embed(Rows rows, View values, const Control* control, const Embedding& embedding,

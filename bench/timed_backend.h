@@ -12,7 +12,8 @@
 
 namespace runnel {
 
-// The operations of a step, in order. The five matrix products are identified by their shapes.
+// The operations of a step, in order. The linear transformer's five products are identified by
+// their shapes; of other families' only the head's is.
 enum class StepPart : uint8_t {
   kEmbed,
   kQkv,
@@ -22,11 +23,12 @@ enum class StepPart : uint8_t {
   kNorm,
   kFfn1,
   kFfn2,
+  kProducts,
   kHead,
   kSample,
   kOther
 };
-inline constexpr int kStepParts = 11;
+inline constexpr int kStepParts = 12;
 
 // "embed", "qkv", ...
 const char* step_part_name(StepPart part);
@@ -40,9 +42,8 @@ using StepTimes = std::array<Spent, kStepParts>;
 
 class TimedBackend final : public Backend {
  public:
-  // Measures `to`, which runs a linear transformer of `spec`. Both outlive this object.
-  TimedBackend(Backend& to, const Spec& spec)
-      : to_(to), spec_(spec), sizes_(std::get<LinearTransformerSpec>(spec.model)) {}
+  // Measures `to`, which runs a model of `spec`. Both outlive this object.
+  TimedBackend(Backend& to, const Spec& spec) : to_(to), spec_(spec) {}
 
   // The totals of one part since the last reset().
   const Spent& spent(StepPart part) const { return spent_[static_cast<size_t>(part)]; }
@@ -91,7 +92,6 @@ class TimedBackend final : public Backend {
 
   Backend& to_;
   const Spec& spec_;
-  const LinearTransformerSpec& sizes_;
   StepTimes spent_{};
   std::mutex mutex_;  // guards spent_, runs_ and participants_
   int64_t runs_ = 0, participants_ = 0;

@@ -117,7 +117,8 @@ Result<Bundle> load_bundle(const std::string& directory) {
   bundle.directory = directory;
   for (const ExpectedTensor& tensor : expected) {
     if (!tensor.read) continue;
-    Result<Tensor> found = weights->read(tensor.name, tensor.shape);
+    Result<Tensor> found = weights->read(
+        tensor.name, tensor.shape_in(weights->tensors().find(tensor.name)->second.shape));
     if (!found.ok()) return found.status();
     if (tensor.name.ends_with(".omega") &&
         std::ranges::all_of(widened(*found), std::logical_not<>{})) {

@@ -163,11 +163,6 @@ std::string not_finite(float value) {
   return value > 0 ? "infinity" : "-infinity";
 }
 
-std::span<const int64_t> without_leading_ones(std::span<const int64_t> shape) {
-  while (!shape.empty() && shape[0] == 1) shape = shape.subspan(1);
-  return shape;
-}
-
 // Where element number `flat` stands in a tensor of this shape.
 std::vector<int64_t> index_of(int64_t flat, std::span<const int64_t> shape) {
   std::vector<int64_t> index(shape.size());
@@ -281,13 +276,13 @@ Result<Tensor> SafetensorsFile::read(std::string_view name, std::span<const int6
     return fault(path_, name, "expected shape " + shape_text(shape) + ", found no such tensor");
   }
   const StoredTensor& stored = found->second;
-  if (!std::ranges::equal(without_leading_ones(stored.shape), without_leading_ones(shape))) {
+  if (!std::ranges::equal(stored.shape, shape)) {
     return fault(path_, name,
                  "expected shape " + shape_text(shape) + ", found " + shape_text(stored.shape));
   }
   Tensor tensor = {
       stored.type,
-      {shape.begin(), shape.end()},
+      stored.shape,
       {map_ + data_begin_ + stored.begin, static_cast<size_t>(stored.end - stored.begin)}};
   const int64_t place = first_not_finite(tensor);
   release(tensor.bytes);

@@ -45,9 +45,9 @@ class SafetensorsFile final : public TensorMemory {
   const std::string& path() const { return path_; }
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
 
-  // The tensor where it lies in the mapping, with this shape. INVALID_ARGUMENT when it is missing,
-  // has another shape than `shape`, leading dimensions of 1 aside, or holds a NaN or an infinity;
-  // the message names file, tensor, expected and found.
+  // The tensor where it lies in the mapping. INVALID_ARGUMENT when it is missing, has another shape
+  // than `shape`, or holds a NaN or an infinity; the message names file, tensor, expected and
+  // found.
   Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
 
   // The pages leave this process's memory until somebody reads them again.

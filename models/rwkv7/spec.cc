@@ -61,14 +61,19 @@ class Lister {
     if (sizes_.norm_bias) add(name + ".bias", {sizes_.width});
   }
 
-  // W2 act(W1 x), with a bias that is named `letter`0.
-  void low_rank(const std::string& letter, int64_t rank, int64_t out) {
+  void vector(const std::string& name, int64_t width) {
+    add(name, {width});
+    tensors_.back().vector = true;
+  }
+
+  // The product NAME2 act(NAME1 x) and, for most, its bias NAME0.
+  void low_rank(const std::string& name, int64_t rank, int64_t out, bool bias = true) {
     const int64_t in = sizes_.width;
     const bool is_official = sizes_.names == Rwkv7Names::kOfficial;
-    add(letter + "1", is_official ? std::vector{in, rank} : std::vector{rank, in});
-    add(letter + "2", is_official ? std::vector{rank, out} : std::vector{out, rank});
+    add(name + "1", is_official ? std::vector{in, rank} : std::vector{rank, in});
+    add(name + "2", is_official ? std::vector{rank, out} : std::vector{out, rank});
+    if (bias) vector(name + "0", out);
   }
-  void vector(const std::string& name, int64_t width) { add(name, {1, 1, width}); }
 
   void mixer(const std::string& att, bool is_first) {
     const int64_t width = sizes_.width;
@@ -78,13 +83,12 @@ class Lister {
     } else {
       for (const char letter : std::string_view("rwkvag")) vector(att + "x_" + letter, width);
     }
-    for (const char* const name : {"w0", "a0", "k_k", "k_a"}) vector(att + name, width);
+    for (const char* const name : {"k_k", "k_a"}) vector(att + name, width);
     add(att + "r_k", {sizes_.heads, sizes_.key_size()});
     low_rank(att + "w", sizes_.ranks.decay, width);
     low_rank(att + "a", sizes_.ranks.rate, width);
-    low_rank(att + "g", sizes_.ranks.gate, values);
+    low_rank(att + "g", sizes_.ranks.gate, values, false);
     const size_t read = tensors_.size();
-    vector(att + "v0", values);
     low_rank(att + "v", sizes_.ranks.value, values);
     for (size_t i = read; i < tensors_.size(); ++i) tensors_[i].read = !is_first;
     add(att + "receptance.weight", {width, width});

@@ -63,5 +63,16 @@ TEST(TimedBackendTest, CountsEveryOperationOfAStepAndChangesNone) {
   }
 }
 
+TEST(TimedBackendTest, TellsTheHeadFromTheProductsOfOtherFamilies) {
+  const Spec spec = small_mamba2_spec();
+  const auto plain = make_cpu_backend({std::nullopt, 1});
+  ASSERT_TRUE(plain.ok());
+  TimedBackend backend(**plain, spec);
+  EXPECT_EQ(sampled(random_bundle(spec, 3), backend).size(), kValues);
+  EXPECT_EQ(calls(backend, StepPart::kHead), kValues);
+  EXPECT_EQ(calls(backend, StepPart::kProducts),
+            kValues * 2 * std::get<Mamba2Spec>(spec.model).layers);
+}
+
 }  // namespace
 }  // namespace runnel

@@ -29,7 +29,13 @@ struct Around {
   uint64_t seed = 1;  // of all that is random around it
 };
 
-class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision>> {
+// A family of models, and a small one of it over 11 values.
+struct Family {
+  const char* name;
+  Spec (*spec)();
+};
+
+class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision, Family>> {
  protected:
   void SetUp() override {
     if (!isa_available(isa())) GTEST_SKIP() << "this machine has no " << isa_name(isa());
@@ -38,7 +44,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision>
 
   Generated run(const Around& around) {
     CpuModel made = make_cpu_model(
-        random_bundle(small_symbol_spec(), 3), {isa(), around.threads},
+        random_bundle(std::get<2>(GetParam()).spec(), 3), {isa(), around.threads},
         {.slots = kSlots, .rows = kSlots, .values = around.batch_values, .steps = around.steps},
         std::get<1>(GetParam()));
     Model& model = *made.model;
@@ -164,14 +170,17 @@ TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
   for (const int others : {1, 3}) EXPECT_EQ(run(80 * others, others), alone) << others;
 }
 
-INSTANTIATE_TEST_SUITE_P(, BitIdentityTest,
-                         testing::Combine(testing::ValuesIn(kIsas),
-                                          testing::Values(Precision::kFp32, Precision::kBf16)),
-                         [](const auto& info) {
-                           const bool fp32 = std::get<1>(info.param) == Precision::kFp32;
-                           return isa_name(std::get<0>(info.param)) +
-                                  std::string(fp32 ? "Fp32" : "Bf16");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , BitIdentityTest,
+    testing::Combine(testing::ValuesIn(kIsas), testing::Values(Precision::kFp32, Precision::kBf16),
+                     testing::Values(Family{"LinearTransformer", small_symbol_spec},
+                                     Family{"Rwkv7", small_rwkv7_spec},
+                                     Family{"Mamba2", small_mamba2_spec})),
+    [](const auto& info) {
+      const bool fp32 = std::get<1>(info.param) == Precision::kFp32;
+      return isa_name(std::get<0>(info.param)) + std::string(fp32 ? "Fp32" : "Bf16") +
+             std::get<2>(info.param).name;
+    });
 
 }  // namespace
 }  // namespace runnel

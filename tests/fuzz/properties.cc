@@ -49,9 +49,10 @@ int depth_of(const Json& tree) {
   return depth + 1;
 }
 
-void check_sizes(const Spec& spec) {
-  const auto& sizes = sizes_of(spec);
-  const auto within = [](int64_t size, int64_t most) { return size >= 1 && size <= most; };
+bool within(int64_t size, int64_t most) { return size >= 1 && size <= most; }
+bool is_eps(float eps) { return eps > 0 && eps <= 1; }
+
+void check_sizes(const LinearTransformerSpec& sizes, const Spec& spec) {
   check(within(sizes.layers, kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
   check(within(sizes.ffn, kMaxWidth), "ffn");
   check(within(sizes.heads, kMaxWidth) && within(sizes.query_size, kMaxWidth) &&
@@ -65,20 +66,50 @@ void check_sizes(const Spec& spec) {
              sizes.features.temperature > 0 && sizes.features.smoothing > 0),
         "features");
   check(is_random(sizes.feature_map) || !sizes.normalize, "normalize is of random features");
-  check(within(spec.vocabulary, kMaxVocabulary), "values");
-  check(sizes.attention_eps > 0 && sizes.attention_eps <= 1, "attention.eps");
-  check(sizes.norm_eps > 0 && sizes.norm_eps <= 1, "norm.eps");
-  check(spec.positions >= 0 && spec.positions <= kMaxPositions, "positions");
+  check(is_eps(sizes.attention_eps) && is_eps(sizes.norm_eps), "attention.eps, norm.eps");
   check(spec.positions > 0 || sizes.position != PositionKind::kTable, "a table has a length");
   check(sizes.value_width >= 1, "value_width");
   const int beside = sizes.combine == Combine::kAdd ? 0 : sizes.position_width();
   check(sizes.value_width + beside == sizes.width, "the input fills the width");
   check(sizes.position == PositionKind::kNone || sizes.position_width() >= 1, "position_width");
-  check(spec.head.values == spec.vocabulary, "head.values");
   const bool mixture = spec.head.kind == HeadKind::kMixtureOfLogistics;
   check(mixture ? within(spec.head.components, 256) && spec.vocabulary == 256
                 : spec.head.components == 0,
         "components");
+}
+
+void check_sizes(const Rwkv7Spec& sizes, const Spec& spec) {
+  check(within(sizes.layers, kMaxLayers) && within(sizes.ffn, kMaxWidth), "layers, ffn");
+  check(within(sizes.width, kMaxWidth) && within(sizes.value_width, kMaxWidth), "widths");
+  check(sizes.key_size() * sizes.heads == sizes.width, "heads divide the width");
+  check(sizes.value_size() * sizes.heads == sizes.value_width, "heads divide the values");
+  for (const int rank :
+       {sizes.ranks.decay, sizes.ranks.rate, sizes.ranks.value, sizes.ranks.gate}) {
+    check(within(rank, kMaxWidth), "ranks");
+  }
+  check(is_eps(sizes.norm_eps) && is_eps(sizes.head_norm_eps), "norm_eps, head_norm_eps");
+  check(sizes.key_eps == 0 || is_eps(sizes.key_eps), "key_eps");
+  check(spec.vocabulary <= sizes.table_rows && sizes.table_rows <= kMaxVocabulary, "table_rows");
+  check(spec.positions == 0 && spec.head.kind == HeadKind::kCategorical, "endless, categorical");
+}
+
+void check_sizes(const Mamba2Spec& sizes, const Spec& spec) {
+  check(within(sizes.layers, kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
+  check(within(int64_t{sizes.heads} * sizes.head_size, kMaxWidth), "heads * head_size");
+  check(within(int64_t{sizes.groups} * sizes.state_size, kMaxWidth), "groups * state_size");
+  check(sizes.heads % sizes.groups == 0, "groups divide the heads");
+  check(within(sizes.taps - 1, 15), "taps");
+  check(is_eps(sizes.norm_eps), "norm_eps");
+  check(sizes.dt_least >= 0 && sizes.dt_least <= sizes.dt_most, "dt_least, dt_most");
+  check(spec.vocabulary <= sizes.table_rows && sizes.table_rows <= kMaxVocabulary, "table_rows");
+  check(spec.positions == 0 && spec.head.kind == HeadKind::kCategorical, "endless, categorical");
+}
+
+void check_sizes(const Spec& spec) {
+  std::visit([&](const auto& sizes) { check_sizes(sizes, spec); }, spec.model);
+  check(within(spec.vocabulary, kMaxVocabulary), "values");
+  check(spec.head.values == spec.vocabulary, "head.values");
+  check(spec.positions >= 0 && spec.positions <= kMaxPositions, "positions");
   check(!spec.name.empty() && std::ssize(spec.name) <= kMaxNameLength, "name");
 }
 
@@ -109,6 +140,22 @@ void check_values(const Spec& spec) {
   check(std::abs(sum - 1.0) < 1e-6, "the histogram sums to 1");
 }
 
+__int128 state_floats(const LinearTransformerSpec& sizes) {
+  const __int128 head = static_cast<__int128>(sizes.feature_size()) * (sizes.value_size + 1);
+  return head * sizes.layers * sizes.heads;
+}
+
+__int128 state_floats(const Rwkv7Spec& sizes) {
+  const __int128 head = static_cast<__int128>(sizes.key_size()) * sizes.value_size();
+  return (head * sizes.heads + 2 * sizes.width) * sizes.layers;
+}
+
+__int128 state_floats(const Mamba2Spec& sizes) {
+  const __int128 inner = static_cast<__int128>(sizes.heads) * sizes.head_size;
+  const __int128 keys = static_cast<__int128>(sizes.groups) * sizes.state_size;
+  return (inner * sizes.state_size + (sizes.taps - 1) * (inner + 2 * keys)) * sizes.layers;
+}
+
 // Derived sizes, in wider arithmetic than the spec's own.
 void check_derived(const Spec& spec) {
   __int128 trained = 0;
@@ -118,12 +165,13 @@ void check_derived(const Spec& spec) {
       check(size >= 1, "a tensor has elements");
       elements *= size;
     }
-    if (tensor.name != "pos_embedding.pe" && !tensor.name.ends_with(".omega")) trained += elements;
+    const bool is_fixed = tensor.name == "pos_embedding.pe" || tensor.name.ends_with(".omega");
+    if (tensor.read && !is_fixed) trained += elements;
   }
   check(trained == spec.parameters(), "parameters() counts the trained tensors");
-  const auto& sizes = sizes_of(spec);
-  const __int128 head = static_cast<__int128>(sizes.feature_size()) * (sizes.value_size + 1) * 4;
-  check(head * sizes.layers * sizes.heads == spec.state_bytes(), "state_bytes() does not overflow");
+  const __int128 floats =
+      std::visit([](const auto& sizes) { return state_floats(sizes); }, spec.model);
+  check(floats * 4 == spec.state_bytes(), "state_bytes() does not overflow");
 }
 
 void check_round_trip(const Spec& spec) {
@@ -131,9 +179,6 @@ void check_round_trip(const Spec& spec) {
   const Result<Spec> back = parse_spec(written, "back");
   check(back.ok(), "what spec_to_json() writes is a spec");
   check(spec_to_json(*back) == written, "reading and writing again changes nothing");
-  const auto& sizes = sizes_of(spec);
-  const auto& again = sizes_of(*back);
-  check(again.attention_eps == sizes.attention_eps && again.norm_eps == sizes.norm_eps, "eps");
   check(back->symbols == spec.symbols, "symbols");
   check(back->text == spec.text, "text");
   check(back->begin.has_value() == spec.begin.has_value(), "begin");
@@ -392,8 +437,9 @@ std::vector<std::string> spec_seeds() {
   sizes_of(endless).position = PositionKind::kSinusoidal;
   endless.positions = 0;
   std::vector<std::string> seeds;
-  for (const Spec& spec : {small_image_spec(), small_symbol_spec(), small_text_spec(),
-                           small_gated_spec(), plain, endless}) {
+  for (const Spec& spec :
+       {small_image_spec(), small_symbol_spec(), small_text_spec(), small_gated_spec(),
+        small_rwkv7_spec(), small_mamba2_spec(), plain, endless}) {
     seeds.push_back(Json::parse(spec_to_json(spec)).dump());  // without spaces
   }
   return seeds;

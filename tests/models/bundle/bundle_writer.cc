@@ -46,7 +46,9 @@ std::vector<float> sinusoids(int64_t length, int width) {
   return table;
 }
 
-bool is_norm(const std::string& name) { return name.find("norm") != std::string::npos; }
+bool is_norm(const std::string& name) {
+  return name.find("norm") != std::string::npos || name.find("ln") != std::string::npos;
+}
 
 std::vector<float> random_tensor(const ExpectedTensor& tensor, Normal& normal) {
   int64_t elements = 1;
@@ -59,6 +61,8 @@ std::vector<float> random_tensor(const ExpectedTensor& tensor, Normal& normal) {
     mean = 1.0;
   } else if (tensor.name.ends_with(".omega")) {
     deviation = 1.0;
+  } else if (tensor.vector || tensor.shape.size() == 3) {  // mixes and biases, convolutions
+    deviation = 0.5;
   } else if (tensor.shape.size() == 2) {
     deviation = 1.0 / std::sqrt(static_cast<double>(tensor.shape[1]));
   } else if (is_norm(tensor.name) && tensor.name.ends_with(".weight")) {
@@ -186,6 +190,41 @@ Spec small_gated_spec() {
   return spec;
 }
 
+Spec small_rwkv7_spec() {
+  Spec spec;
+  spec.name = "small-rwkv7";
+  spec.vocabulary = 11;
+  spec.head = {HeadKind::kCategorical, 11, 0};
+  auto& sizes = spec.model.emplace<Rwkv7Spec>();
+  sizes.layers = 3;
+  sizes.width = 24;
+  sizes.heads = 2;
+  sizes.value_width = 10;
+  sizes.ffn = 33;
+  sizes.ranks = {.decay = 3, .rate = 5, .value = 4, .gate = 7};
+  sizes.table_rows = 13;
+  return spec;
+}
+
+Spec small_mamba2_spec() {
+  Spec spec;
+  spec.name = "small-mamba2";
+  spec.vocabulary = 11;
+  spec.head = {HeadKind::kCategorical, 11, 0};
+  auto& sizes = spec.model.emplace<Mamba2Spec>();
+  sizes.layers = 2;
+  sizes.width = 20;
+  sizes.heads = 6;
+  sizes.head_size = 5;
+  sizes.state_size = 7;
+  sizes.groups = 2;
+  sizes.bias = true;
+  sizes.dt_least = 0.5F;
+  sizes.dt_most = 0.75F;
+  sizes.table_rows = 14;
+  return spec;
+}
+
 TensorMap random_tensors(const Spec& spec, uint64_t seed) {
   Normal normal(seed);
   TensorMap tensors;
@@ -205,6 +244,7 @@ Bundle random_bundle(const Spec& spec, uint64_t seed) {
   const auto memory = std::make_shared<OwnedTensors>();
   TensorMap tensors = random_tensors(spec, seed);
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    if (!tensor.read) continue;
     bundle.tensors[tensor.name] = memory->add(tensor.shape, std::move(tensors[tensor.name]));
   }
   bundle.memory = memory;

@@ -55,6 +55,14 @@ Spec small_text_spec();
 // have. More features than a head has columns, and an odd number.
 Spec small_gated_spec();
 
+// RWKV-7 over 11 values, by official names: 3 layers of width 24, 2 heads with dk = 12 and dv = 5,
+// four ranks that differ, and 2 rows of padding.
+Spec small_rwkv7_spec();
+
+// Mamba-2 over 11 values: 2 layers of width 20, 6 heads with dk = 7 and dv = 5 in 2 groups, all
+// biases, limits for dt, 3 rows of padding.
+Spec small_mamba2_spec();
+
 // Every tensor of the spec, the same for the same seed on every machine of one kind. Activations
 // stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1, embeddings ~ N(0,
 // 1), a position table of sinusoids.

@@ -875,9 +875,12 @@ TEST(Spec, EveryKeyIsDocumented) {
   collect_keys(json::parse(spec_to_json(small_image_spec())), "", keys);
   collect_keys(json::parse(spec_to_json(small_symbol_spec())), "", keys);
   collect_keys(json::parse(spec_to_json(small_gated_spec())), "", keys);
+  collect_keys(json::parse(spec_to_json(small_rwkv7_spec())), "", keys);
+  collect_keys(json::parse(spec_to_json(small_mamba2_spec())), "", keys);
   keys.insert("model.attention.kernel");
+  keys.insert("model.key_eps");
   keys.insert("eos");
-  EXPECT_GE(keys.size(), 34U);
+  EXPECT_GE(keys.size(), 34U + 26);
   for (const std::string& key : keys) EXPECT_THAT(page, HasSubstr("`" + key + "`"));
 }
 

@@ -1,4 +1,5 @@
-// The model as the scheduler sees it: contracts that hold to the byte, on every instruction set.
+// A model of every family as the scheduler sees it: contracts that hold to the byte, on every
+// instruction set.
 
 #include <gtest/gtest.h>
 
@@ -19,25 +20,47 @@ namespace {
 constexpr ModelLimits kLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
 
 // Long enough for sequences that run on at random.
-enum class Kind { kSymbols, kImage, kGated };
+enum class Kind { kSymbols, kImage, kGated, kRwkv7, kMamba2 };
 
-Spec spec_of(Kind kind) {
-  if (kind == Kind::kSymbols) return small_symbol_spec();
-  if (kind == Kind::kGated) return small_gated_spec();
+Spec endless_image_spec() {
   Spec spec = small_image_spec();
   spec.image.reset();
   spec.positions = 400;
   return spec;
 }
 
-class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kind>> {
+Spec spec_of(Kind kind) {
+  switch (kind) {
+    case Kind::kSymbols:
+      return small_symbol_spec();
+    case Kind::kImage:
+      return endless_image_spec();
+    case Kind::kGated:
+      return small_gated_spec();
+    case Kind::kRwkv7:
+      return small_rwkv7_spec();
+    case Kind::kMamba2:
+      return small_mamba2_spec();
+  }
+  return {};
+}
+
+// Of one layer, in the order of offsets.
+std::vector<std::string> part_names(Kind kind) {
+  if (kind == Kind::kRwkv7) return {"S", "time_input", "channel_input"};
+  if (kind == Kind::kMamba2) return {"S", "conv_inputs"};
+  return {"S", "z"};
+}
+
+class NetworkTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kind>> {
  protected:
   void SetUp() override {
     if (!isa_available(isa())) GTEST_SKIP() << "this machine has no " << isa_name(isa());
   }
   Isa isa() const { return std::get<0>(GetParam()); }
   Precision precision() const { return std::get<1>(GetParam()); }
-  Bundle bundle() const { return random_bundle(spec_of(std::get<2>(GetParam())), 5); }
+  Kind kind() const { return std::get<2>(GetParam()); }
+  Bundle bundle() const { return random_bundle(spec_of(kind()), 5); }
   CpuModel make(int threads = 1) const {
     return make_cpu_model(bundle(), {isa(), threads}, kLimits, precision());
   }
@@ -58,29 +81,29 @@ class LinearTransformerTest : public testing::TestWithParam<std::tuple<Isa, Prec
   }
 };
 
-TEST_P(LinearTransformerTest, StateBytesAreExact) {
+TEST_P(NetworkTest, StateBytesAreExact) {
   const CpuModel made = make();
   const Spec& spec = made.model->spec();
   EXPECT_EQ(made.model->layout().state_bytes, spec.state_bytes());
 }
 
-TEST_P(LinearTransformerTest, PartsNameEveryByteOfAState) {
+TEST_P(NetworkTest, PartsNameEveryByteOfAState) {
   const CpuModel made = make();
   const StateLayout& layout = made.model->layout();
-  const LinearTransformerSpec& sizes = sizes_of(made.model->spec());
-  ASSERT_EQ(layout.parts.size(), 2U * sizes.layers);
-  const StatePart& s = layout.parts[2];
-  EXPECT_EQ(s.name, "layers.1.S");
+  const Recurrence recurrence =
+      std::visit([](const auto& sizes) { return recurrence_of(sizes); }, made.model->spec().model);
+  const std::vector<std::string> names = part_names(kind());
+  ASSERT_GE(layout.parts.size(), 2 * names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(layout.parts[names.size() + i].name, "layers.1." + names[i]);
+  }
+  const StatePart& s = layout.parts[names.size()];
   EXPECT_EQ(s.type, DType::kF32);
-  EXPECT_EQ(s.shape, (std::vector<int64_t>{sizes.heads, sizes.feature_size(), sizes.value_size}));
-  EXPECT_EQ(s.offset, layout.state_bytes / sizes.layers);
-  EXPECT_EQ(layout.parts[3].name, "layers.1.z");
-  EXPECT_EQ(layout.parts[3].shape, (std::vector<int64_t>{sizes.heads, sizes.feature_size()}));
+  EXPECT_EQ(s.shape, (std::vector<int64_t>{recurrence.heads, recurrence.dk, recurrence.dv}));
   expect_parts_tile_the_state(layout);
 }
 
-// What the parts say is what recur() does: z is the sum of the keys' features, at least 0.
-TEST_P(LinearTransformerTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
+TEST_P(NetworkTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
   const CpuModel made = make();
   begin_sequence(*made.model, 3, 1);
   for (const std::byte byte : state_bytes(*made.model, 3)) ASSERT_EQ(byte, std::byte{0});
@@ -96,18 +119,18 @@ TEST_P(LinearTransformerTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
   }
 }
 
-TEST_P(LinearTransformerTest, TheNumericsIdSaysWhatDecidesTheBits) {
+TEST_P(NetworkTest, TheNumericsIdSaysWhatDecidesTheBits) {
   const CpuModel made = make();
   EXPECT_EQ(made.model->layout().numerics, made.backend->numerics(precision()) + "/state-fp32");
 }
 
-TEST_P(LinearTransformerTest, PromptChunksDoNotChangeBits) {
+TEST_P(NetworkTest, PromptChunksDoNotChangeBits) {
   const CpuModel made = make();
   const Generated alone = run(*made.model, 0, 64, 1);
   for (const int chunk : {1, 2, 3, 5, 7}) EXPECT_EQ(run(*made.model, 0, chunk, 1), alone) << chunk;
 }
 
-TEST_P(LinearTransformerTest, SlotsStepsAndThreadsDoNotChangeBits) {
+TEST_P(NetworkTest, SlotsStepsAndThreadsDoNotChangeBits) {
   const Generated alone = run(*make().model, 0, 64, 1);
   for (const int threads : {1, 2, 4}) {
     const CpuModel made = make(threads);
@@ -119,7 +142,7 @@ TEST_P(LinearTransformerTest, SlotsStepsAndThreadsDoNotChangeBits) {
 }
 
 // The sequence under test among others that prompt, score, sample, start and stop at random.
-TEST_P(LinearTransformerTest, TheBatchDoesNotChangeBits) {
+TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
   const Generated alone = run(*make().model, 0, 64, 1);
   const CpuModel made = make(2);
   Model& model = *made.model;
@@ -175,14 +198,14 @@ TEST_P(LinearTransformerTest, TheBatchDoesNotChangeBits) {
   }
 }
 
-TEST_P(LinearTransformerTest, AFreshLeaseForgetsWhatWasThere) {
+TEST_P(NetworkTest, AFreshLeaseForgetsWhatWasThere) {
   const CpuModel made = make();
   const Generated first = run(*made.model, 3, 64, 1);
   run(*made.model, 3, 2, 4, 12345);
   EXPECT_EQ(run(*made.model, 3, 64, 1), first);
 }
 
-TEST_P(LinearTransformerTest, ACopyGoesOnAsTheOriginalDoes) {
+TEST_P(NetworkTest, ACopyGoesOnAsTheOriginalDoes) {
   const CpuModel made = make();
   Model& model = *made.model;
   const auto values = prompt();
@@ -194,7 +217,7 @@ TEST_P(LinearTransformerTest, ACopyGoesOnAsTheOriginalDoes) {
   EXPECT_EQ(generate(model, 7, 10), generate(model, 1, 10));
 }
 
-TEST_P(LinearTransformerTest, AStateMovesToAnotherModelOfTheSameNumerics) {
+TEST_P(NetworkTest, AStateMovesToAnotherModelOfTheSameNumerics) {
   const CpuModel here = make();
   const CpuModel there = make(2);
   const auto values = prompt();
@@ -207,7 +230,7 @@ TEST_P(LinearTransformerTest, AStateMovesToAnotherModelOfTheSameNumerics) {
   EXPECT_EQ(generate(*there.model, 2, 10), generate(*here.model, 1, 10));
 }
 
-TEST_P(LinearTransformerTest, ARowFreezesWhenNothingRemains) {
+TEST_P(NetworkTest, ARowFreezesWhenNothingRemains) {
   const CpuModel made = make();
   Model& model = *made.model;
   begin_sequence(model, 0, 1);
@@ -226,7 +249,7 @@ TEST_P(LinearTransformerTest, ARowFreezesWhenNothingRemains) {
   EXPECT_EQ(state_bytes(model, 0), state_bytes(model, 2));
 }
 
-TEST_P(LinearTransformerTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
+TEST_P(NetworkTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
   const CpuModel made = make();
   const Generated generated = run(*made.model, 0, 64, 1);
   const auto values = prompt();
@@ -244,39 +267,53 @@ std::string precision_name(Precision precision) {
 }
 
 std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Kind>>& info) {
-  constexpr const char* kKinds[] = {"Symbols", "Image", "Gated"};
+  constexpr const char* kKinds[] = {"Symbols", "Image", "Gated", "Rwkv7", "Mamba2"};
   return std::string(isa_name(std::get<0>(info.param))) + precision_name(std::get<1>(info.param)) +
          kKinds[static_cast<int>(std::get<2>(info.param))];
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , LinearTransformerTest,
-    testing::Combine(testing::ValuesIn(kIsas), testing::Values(Precision::kFp32, Precision::kBf16),
-                     testing::Values(Kind::kSymbols, Kind::kImage, Kind::kGated)),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(, NetworkTest,
+                         testing::Combine(testing::ValuesIn(kIsas),
+                                          testing::Values(Precision::kFp32, Precision::kBf16),
+                                          testing::Values(Kind::kSymbols, Kind::kImage,
+                                                          Kind::kGated, Kind::kRwkv7,
+                                                          Kind::kMamba2)),
+                         case_name);
 
-// A model so large that threads share its operations where rows are few.
-class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision>> {
+// Models so large that threads share their operations where rows are few.
+Spec large_spec(Kind kind) {
+  Spec spec = spec_of(kind);
+  spec.vocabulary = spec.head.values = 256;
+  if (auto* const rwkv7 = std::get_if<Rwkv7Spec>(&spec.model)) {
+    rwkv7->width = rwkv7->value_width = 256;
+    rwkv7->heads = 8;
+    rwkv7->ffn = 512;
+    rwkv7->table_rows = 256;
+  } else if (auto* const mamba2 = std::get_if<Mamba2Spec>(&spec.model)) {
+    mamba2->width = 256;
+    mamba2->heads = 16;
+    mamba2->head_size = mamba2->state_size = 32;
+    mamba2->table_rows = 256;
+  } else {
+    LinearTransformerSpec& sizes = sizes_of(spec);
+    sizes.width = 256;
+    sizes.heads = 8;
+    sizes.query_size = sizes.value_size = 32;
+    sizes.ffn = 512;
+    sizes.value_width = 128;
+  }
+  return spec;
+}
+
+class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kind>> {
  protected:
   void SetUp() override {
     const Isa isa = std::get<0>(GetParam());
     if (!isa_available(isa)) GTEST_SKIP() << "this machine has no " << isa_name(isa);
   }
   static CpuModel make(int threads, std::shared_ptr<CpuThreads> shared = nullptr) {
-    static const Bundle bundle = [] {
-      Spec spec = small_image_spec();
-      spec.image.reset();
-      LinearTransformerSpec& sizes = sizes_of(spec);
-      sizes.width = 256;
-      sizes.heads = 8;
-      sizes.query_size = sizes.value_size = 32;
-      sizes.ffn = 512;
-      sizes.value_width = 128;
-      spec.positions = 400;
-      return random_bundle(spec, 6);
-    }();
-    const auto [isa, precision] = GetParam();
-    return make_cpu_model(bundle, {isa, threads, std::move(shared)},
+    const auto [isa, precision, kind] = GetParam();
+    return make_cpu_model(random_bundle(large_spec(kind), 6), {isa, threads, std::move(shared)},
                           {.slots = 80, .rows = 80, .values = 256, .steps = 8}, precision);
   }
 
@@ -343,13 +380,11 @@ TEST_P(LargeModelTest, ModelsThatShareThreadsAtTheSameTimeGiveTheSameBits) {
   EXPECT_EQ(threads->use_count(), 1) << "models that are gone leave the threads alone";
 }
 
-INSTANTIATE_TEST_SUITE_P(, LargeModelTest,
-                         testing::Combine(testing::ValuesIn(kIsas),
-                                          testing::Values(Precision::kFp32, Precision::kBf16)),
-                         [](const auto& info) {
-                           return std::string(isa_name(std::get<0>(info.param))) +
-                                  precision_name(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , LargeModelTest,
+    testing::Combine(testing::ValuesIn(kIsas), testing::Values(Precision::kFp32, Precision::kBf16),
+                     testing::Values(Kind::kImage, Kind::kRwkv7, Kind::kMamba2)),
+    case_name);
 
 }  // namespace
 }  // namespace runnel
