@@ -12,17 +12,14 @@
 #include <optional>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "models/bundle/bundle.h"
-#include "models/bundle/safetensors.h"
+#include "tests/golden/golden_files.h"
 #include "tests/kernels/host_device.h"
 #include "tests/models/model_harness.h"
-#include "tests/models/recording_backend.h"
 #include "tests/reference/reference_model.h"
 
 namespace runnel {
 namespace {
 
-constexpr const char* kFolder = "tests/golden/";
 constexpr int kChunk = 64;
 constexpr ModelLimits kLimits = {.slots = 1, .rows = 1, .values = kChunk, .steps = 1};
 
@@ -43,78 +40,6 @@ constexpr std::array kModels = {"image_relu_table",
                                 "gated",
                                 "gated_elu"};
 
-// One sequence and what the real classes made of it.
-struct Golden {
-  std::vector<int32_t> values;
-  std::vector<float> head;      // [steps][width], the first steps
-  std::vector<float> log_prob;  // of every value but the first
-};
-
-std::vector<float> read(const SafetensorsFile& file, const std::string& name) {
-  const auto found = file.tensors().find(name);
-  if (found == file.tensors().end()) ADD_FAILURE() << file.path() << " has no " << name;
-  auto values = file.read(name, found->second.shape);
-  EXPECT_TRUE(values.ok()) << values.status().message();
-  return widened(*values);
-}
-
-SafetensorsFile open(const std::string& path) {
-  auto file = SafetensorsFile::open(path);
-  if (!file.ok()) ADD_FAILURE() << file.status().message();
-  return std::move(file).value();
-}
-
-// The share of sequence `index` of `count` stored one after another.
-std::vector<float> share(const std::vector<float>& all, size_t index, size_t count) {
-  const auto each = static_cast<ptrdiff_t>(all.size() / count);
-  const auto begin = all.begin() + static_cast<ptrdiff_t>(index) * each;
-  return {begin, begin + each};
-}
-
-std::vector<Golden> load_golden(const std::string& folder, size_t count) {
-  const SafetensorsFile file = open(kFolder + folder + "/golden.bin");
-  std::vector<Golden> all(count);
-  for (size_t i = 0; i < count; ++i) {
-    for (const float value : share(read(file, "values"), i, count)) {
-      all[i].values.push_back(static_cast<int32_t>(value));
-    }
-    all[i].head = share(read(file, "head"), i, count);
-    all[i].log_prob = share(read(file, "log_prob"), i, count);
-  }
-  return all;
-}
-
-Bundle load(const std::string& directory) {
-  auto bundle = load_bundle(directory);
-  if (!bundle.ok()) ADD_FAILURE() << bundle.status().message();
-  return std::move(bundle).value();
-}
-
-// The largest |found - expected| over what each position's outputs are worth: the norm of its row.
-double worst_row_error(const std::vector<float>& found, const std::vector<float>& expected,
-                       int width) {
-  double worst = 0.0;
-  for (size_t row = 0; row + width <= expected.size(); row += width) {
-    double error = 0.0;
-    double norm = 0.0;
-    for (size_t i = row; i < row + width; ++i) {
-      error += std::pow(double{found[i]} - double{expected[i]}, 2);
-      norm += std::pow(double{expected[i]}, 2);
-    }
-    worst = std::max(worst, std::sqrt(error / norm));
-  }
-  return worst;
-}
-
-double worst_error(const std::vector<float>& found, const std::vector<float>& expected) {
-  double worst = 0.0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    worst = std::max(worst, std::abs(double{found[i]} - double{expected[i]}) /
-                                std::max(1.0, std::abs(double{expected[i]})));
-  }
-  return worst;
-}
-
 // Head outputs and log-probabilities of one sequence, as the reference model has them.
 Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
   reference::Tensors tensors;
@@ -129,24 +54,6 @@ Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
     found.log_prob.push_back(static_cast<float>(log_probs[values[i + 1]]));
   }
   return found;
-}
-
-Golden run_model(const Bundle& bundle, Backend& backend, const std::vector<int32_t>& values) {
-  RecordingBackend recorder(backend);
-  auto model = make_model(bundle, recorder, kLimits);
-  EXPECT_TRUE(model.ok());
-  begin_sequence(*model.value(), 0, values[0]);
-  Golden found;
-  const std::vector<int32_t> rest(values.begin() + 1, values.end());
-  found.log_prob = feed(*model.value(), 0, rest, kChunk - 1, Want::kScores);
-  found.head = recorder.heads;
-  return found;
-}
-
-Golden run_model(const Bundle& bundle, Isa isa, const std::vector<int32_t>& values) {
-  const auto backend = make_cpu_backend({isa, 1});
-  EXPECT_TRUE(backend.ok());
-  return run_model(bundle, **backend, values);
 }
 
 // Narrow scales (down to e^-7) make log-probabilities 1,000 times as sensitive as the head outputs
@@ -179,7 +86,7 @@ void expect_scores_of_own_head(const Golden& found, const std::vector<int32_t>& 
 TEST(Golden, TheReferenceAgreesOnEverySmallModel) {
   for (const std::string name : kModels) {
     SCOPED_TRACE(name);
-    const Bundle bundle = load(kFolder + name);
+    const Bundle bundle = load(kGoldenFolder + name);
     const Golden golden = load_golden(name, 1)[0];
     expect_near(run_reference(bundle, golden.values), golden, bundle.spec.head.width(), 1e-6, 1e-6);
   }
@@ -195,7 +102,7 @@ TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) {
   cuda::DeviceBackend<cuda::HostDevice> backend({}, cuda::ThreadOrder::kShuffled);
   for (const std::string name : kModels) {
     SCOPED_TRACE(name);
-    const Bundle bundle = load(kFolder + name);
+    const Bundle bundle = load(kGoldenFolder + name);
     const Golden golden = load_golden(name, 1)[0];
     const Golden found = run_model(bundle, backend, golden.values);
     expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
@@ -221,7 +128,7 @@ TEST(Golden, TheGpuAgrees) {
       EXPECT_LT(worst_error(found, golden.log_prob), kLogProbTolerance) << name;
     }
   };
-  for (const std::string name : kModels) agree(kFolder + name, name, 1);
+  for (const std::string name : kModels) agree(kGoldenFolder + name, name, 1);
   agree("zoo/mnist-small", "zoo_mnist", 8);
 }
 
@@ -237,7 +144,7 @@ class GoldenTest : public testing::TestWithParam<Isa> {
 TEST_P(GoldenTest, EverySmallModel) {
   for (const std::string name : kModels) {
     SCOPED_TRACE(name);
-    const Bundle bundle = load(kFolder + name);
+    const Bundle bundle = load(kGoldenFolder + name);
     const Golden golden = load_golden(name, 1)[0];
     const Golden found = run_model(bundle, GetParam(), golden.values);
     expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
@@ -281,9 +188,9 @@ double bits_per_dim(Model& model, const std::vector<int32_t>& image) {
 
 // PyTorch's figures are of fp32.
 void expect_bits_per_dim(Model& model, size_t count, double tolerance) {
-  const SafetensorsFile file = open(std::string(kFolder) + "zoo_mnist/golden.bin");
+  const SafetensorsFile file = open(std::string(kGoldenFolder) + "zoo_mnist/golden.bin");
   const std::vector<float> expected = read(file, "bits_per_dim");
-  const auto images = read_images(std::string(kFolder) + "mnist_test_100.idx3-ubyte");
+  const auto images = read_images(std::string(kGoldenFolder) + "mnist_test_100.idx3-ubyte");
   ASSERT_EQ(images.size(), 100);
   ASSERT_EQ(expected.size(), images.size());
   double worst = 0.0;
