@@ -32,8 +32,10 @@ inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{100} << 20;
 
 // What an operator can set.
 namespace limits {
-inline constexpr Limit kSessions{"sessions", 256, 1, 1 << 20,
-                                 "states kept on the device, and so sessions at once"};
+inline constexpr Limit kSessions{"sessions", 0, 0, 1 << 20,
+                                 "states kept on the device, and so sessions at once; 0: as many "
+                                 "as fit half of the memory that is free after loading, at most "
+                                 "256"};
 inline constexpr Limit kSessionsPerCaller{
     "sessions_per_caller", 0, 0, 1 << 20,
     "states that one caller may hold, a caller without a key by address; 0: all of them"};

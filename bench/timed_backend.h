@@ -59,6 +59,7 @@ class TimedBackend final : public Backend {
   std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
     return to_.state_parts(recurrence);
   }
+  int64_t free_memory() const override { return to_.free_memory(); }
   Status takes(const Recurrence& recurrence) const override { return to_.takes(recurrence); }
   int chunk() const override { return to_.chunk(); }
   bool takes_bf16_tables() const override { return to_.takes_bf16_tables(); }

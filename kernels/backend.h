@@ -250,6 +250,9 @@ class Backend {
   // Whether embed() reads tables of bf16; where it does not, they are fp32.
   virtual bool takes_bf16_tables() const { return false; }
 
+  // Bytes of the device's memory that allocate() can still give, as the system estimates it.
+  virtual int64_t free_memory() const = 0;
+
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
 

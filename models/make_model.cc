@@ -1,5 +1,6 @@
 #include "models/make_model.h"
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
@@ -11,6 +12,11 @@
 #include "models/rwkv7/network.h"
 
 namespace runnel {
+
+int slots_that_fit(int64_t free_bytes, int64_t state_bytes) {
+  const int64_t fit = free_bytes / 2 / std::max<int64_t>(state_bytes, 1);
+  return static_cast<int>(std::clamp<int64_t>(fit, 1, kMostUnasked));
+}
 
 Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
                                           const ModelLimits& limits, Precision precision) {
@@ -27,18 +33,21 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
   if (Status status = backend.takes(recurrence); !status.ok()) {
     return Status(status.code(), bundle.directory + ": " + status.message());
   }
+  ModelLimits sized = limits;
   try {
     auto network = std::visit(
         [&](const auto& family) {
           return make_network(family, bundle, backend, limits, precision);
         },
         spec.model);
-    return make_recurrent_model(spec, backend, limits, backend.numerics(precision) + "/state-fp32",
+    if (sized.slots == 0)
+      sized.slots = slots_that_fit(backend.free_memory(), network->state_bytes());
+    return make_recurrent_model(spec, backend, sized, backend.numerics(precision) + "/state-fp32",
                                 std::move(network));
   } catch (const std::bad_alloc&) {
-    const int64_t mib = (spec.state_bytes() * limits.slots + spec.parameters() * 4) >> 20;
+    const int64_t mib = (spec.state_bytes() * sized.slots + spec.parameters() * 4) >> 20;
     return Status(Code::kResourceExhausted,
-                  bundle.directory + ": not enough memory for " + std::to_string(limits.slots) +
+                  bundle.directory + ": not enough memory for " + std::to_string(sized.slots) +
                       " states and the weights (about " + std::to_string(mib) +
                       " MiB); lower the number of sessions");
   }

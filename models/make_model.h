@@ -10,12 +10,19 @@
 
 namespace runnel {
 
+// Slots that are made at most where nobody says how many.
+inline constexpr int kMostUnasked = 256;
+
+// As many states as fit half of the free memory, 1 to kMostUnasked.
+int slots_that_fit(int64_t free_bytes, int64_t state_bytes);
+
 // Packs the bundle's weights for `backend`, which outlives the model, and allocates `limits.slots`
-// states and all activations: nothing is allocated later. `precision`: of the weights of the
-// layers.
-// INVALID_ARGUMENT when prompts go in chunks and limits.values has no room for one behind
-// limits.rows. FAILED_PRECONDITION when the backend does not run this family or these sizes.
-// RESOURCE_EXHAUSTED when the memory is not there, naming how much was asked for.
+// states and all activations: nothing is allocated later. Where that is 0, there are as many slots
+// as slots_that_fit() says of what is free once the weights are packed.
+// `precision`: of the weights of the layers. INVALID_ARGUMENT when prompts go in chunks and
+// limits.values has no room for one behind limits.rows. FAILED_PRECONDITION when the backend does
+// not run this family or these sizes. RESOURCE_EXHAUSTED when the memory is not there, naming how
+// much was asked for.
 Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
                                           const ModelLimits& limits,
                                           Precision precision = Precision::kFp32);

@@ -102,6 +102,7 @@ class CpuBackend final : public Backend {
   Precision preferred() const override {
     return isa_ == Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32;
   }
+  int64_t free_memory() const override { return cpu::free_memory(); }
   Status takes(const Recurrence& recurrence) const override;
   Buffer allocate(int64_t bytes, Memory memory) override;
   bool takes_bf16_tables() const override { return true; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -27,7 +28,40 @@ int quota_cores(int otherwise) {
   return static_cast<int>(std::clamp((quota + period - 1) / period, 1.0, 4096.0));
 }
 
+// The number after a word in a file of lines such as "MemAvailable: 1234 kB"; none where it is not
+// there.
+std::optional<int64_t> number_after(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    int64_t number = 0;
+    if (word == name && file >> number) return number;
+  }
+  return std::nullopt;
+}
+
+// The only number of a file; none where it says "max", or is not there.
+std::optional<int64_t> number_in(const std::string& path) {
+  int64_t number = 0;
+  if (std::ifstream(path) >> number) return number;
+  return std::nullopt;
+}
+
 }  // namespace
+
+int64_t free_memory(const std::string& root) {
+  constexpr int64_t kUnknown = int64_t{1} << 62;
+  const auto available = number_after(root + "/proc/meminfo", "MemAvailable:");
+  int64_t bytes = available ? *available * 1024 : kUnknown;
+  // Control groups, version 2. Cached files that nobody reads make room.
+  const std::string group = root + "/sys/fs/cgroup/memory.";
+  const auto most = number_in(group + "max");
+  const auto used = number_in(group + "current");
+  if (most && used) {
+    const int64_t cached = number_after(group + "stat", "inactive_file").value_or(0);
+    bytes = std::min(bytes, *most - *used + cached);
+  }
+  return std::max<int64_t>(bytes, 0);
+}
 
 int usable_cores() {
   const int cores = std::max(affine_cores(), 1);

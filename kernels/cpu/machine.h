@@ -1,10 +1,17 @@
 // What this process may use of the machine.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 namespace runnel::cpu {
 
 // The cores of this process's affinity mask, within its control group's quota of processor time; at
 // least 1.
 int usable_cores();
+
+// Bytes that this process can still use without swapping: what the system has available, within its
+// control group's limit; at least 0. `root` is put before the paths of the system's files.
+int64_t free_memory(const std::string& root = "");
 
 }  // namespace runnel::cpu

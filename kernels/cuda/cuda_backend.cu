@@ -253,6 +253,12 @@ class CudaDevice {
 
   std::string name() const { return name_; }
   int64_t shared_limit() const { return shared_limit_; }
+  int64_t free_memory() const {
+    size_t free = 0;
+    size_t all = 0;
+    must(cudaMemGetInfo(&free, &all), "asking for free memory");
+    return static_cast<int64_t>(free);
+  }
 
   Buffer allocate(int64_t bytes, Memory memory);
   void copy(Span from, Span to);

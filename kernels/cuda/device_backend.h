@@ -4,6 +4,7 @@
 // A Device offers
 //   name()                          the part of the numerics id before the precision
 //   allocate(bytes, memory)         zeroed memory, aligned to 64 bytes; throws std::bad_alloc
+//   free_memory()                   bytes that allocate() can still give, about
 //   shared_limit()                  bytes of shared memory that a block can have
 //   copy(from, to), zero(bytes)     in order with the launches
 //   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
@@ -63,6 +64,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
     return id;
   }
   Precision preferred() const override { return Precision::kBf16; }
+  int64_t free_memory() const override { return device_.free_memory(); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     if (recurrence.rule != Rule::kLinear) return recurrence.state_bytes();
     return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;

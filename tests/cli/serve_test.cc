@@ -79,9 +79,9 @@ TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
     EXPECT_FALSE(parsed.config);
     EXPECT_EQ(parsed.error, "runnel serve: " + message + "\n");
   };
-  expect({"x", "--sessions", "0"}, "--sessions is 0; it must be between 1 and 1048576");
+  expect({"x", "--sessions", "-1"}, "--sessions is -1; it must be between 0 and 1048576");
   expect({"x", "--sessions", "many"},
-         "--sessions is 'many'; it must be a whole number between 1 and 1048576");
+         "--sessions is 'many'; it must be a whole number between 0 and 1048576");
   expect({"x", "--isa", "neon"},
          "--isa is 'neon'; it must be auto, portable, avx2, avx512 or avx512bf16");
   expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");

@@ -24,6 +24,7 @@ class SharingBackend final : public Backend {
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return to_->state_bytes(recurrence);
   }
+  int64_t free_memory() const override { return to_->free_memory(); }
   Status takes(const Recurrence& recurrence) const override { return to_->takes(recurrence); }
   int chunk() const override { return to_->chunk(); }
   bool takes_bf16_tables() const override { return to_->takes_bf16_tables(); }

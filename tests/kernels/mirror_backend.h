@@ -22,6 +22,7 @@ class MirrorBackend final : public Backend {
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return on_->state_bytes(recurrence);
   }
+  int64_t free_memory() const override { return on_->free_memory(); }
   Status takes(const Recurrence& recurrence) const override { return on_->takes(recurrence); }
   int chunk() const override { return on_->chunk(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return on_->allocate(bytes, memory); }

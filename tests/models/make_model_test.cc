@@ -19,5 +19,19 @@ TEST(MakeModel, TooManySlotsForTheMemoryIsAnErrorThatSaysSo) {
   EXPECT_NE(model.status().message().find("lower the number of sessions"), std::string::npos);
 }
 
+TEST(MakeModel, HalfOfTheFreeMemoryIsForStatesWhereNobodySaysHowMany) {
+  EXPECT_EQ(slots_that_fit(int64_t{1} << 40, 1000), kMostUnasked);
+  EXPECT_EQ(slots_that_fit(200'999, 1000), 100);
+  EXPECT_EQ(slots_that_fit(1999, 1000), 1);
+  EXPECT_EQ(slots_that_fit(0, 0), 1);
+  const auto backend = make_cpu_backend({});
+  ASSERT_TRUE(backend.ok());
+  EXPECT_GT((*backend)->free_memory(), 0);
+  const auto model = make_model(random_bundle(small_image_spec(), 1), **backend,
+                                {.slots = 0, .rows = 1, .values = 1, .steps = 1});
+  ASSERT_TRUE(model.ok());
+  EXPECT_EQ((*model)->limits().slots, kMostUnasked);
+}
+
 }  // namespace
 }  // namespace runnel

@@ -251,7 +251,7 @@ TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
     EXPECT_EQ(process.wait(), code) << process.log();
     EXPECT_THAT(process.log(), HasSubstr(message));
   };
-  expect({"serve", "--sessions", "0", place.bundle}, 2, "--sessions is 0");
+  expect({"serve", "--sessions", "-1", place.bundle}, 2, "--sessions is -1");
   expect({"serve"}, 2, "there is nothing to serve");
   expect({"serve", "--what"}, 2, "--what");
   expect({}, 2, "subcommand is required");
