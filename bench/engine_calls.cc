@@ -43,6 +43,7 @@ Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& o
     GenerateRequest request;
     request.samples = work.samples;
     request.max_values = work.values;
+    request.ignore_eos = true;  // as many values as are counted on
     request.seed = work.seed + static_cast<uint64_t>(call);
     if (!engine.spec().begin) request.prompt = {0};
     start_call(engine, std::move(request), tally);
@@ -55,6 +56,7 @@ Result<double> sample_from_session(Engine& engine, const std::string& session, i
   request.session = session;
   request.keep = false;
   request.max_values = values;
+  request.ignore_eos = true;
   request.seed = 1;
   return run_one(engine, std::move(request), {.values = values});
 }

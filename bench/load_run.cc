@@ -87,6 +87,7 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
     }
     request_.set_samples(1);
     request_.set_max_values(planned.values);
+    request_.set_ignore_eos(true);  // as many values as are planned
     request_.mutable_sampling()->set_seed(planned.seed);
     if (options.values_per_message > 0) {
       request_.mutable_delivery()->set_max_values(options.values_per_message);
