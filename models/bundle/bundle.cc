@@ -10,7 +10,8 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "models/bundle/config.h"
-#include "models/bundle/safetensors.h"
+#include "models/bundle/name.h"
+#include "models/bundle/published.h"
 #include "models/text/load_tokenizer.h"
 
 namespace runnel {
@@ -31,7 +32,7 @@ std::string list(const char* what, std::span<const ExpectedTensor> tensors) {
 }
 
 // Every expected tensor that is read is there, and no other one.
-Status check_names(const std::vector<ExpectedTensor>& expected, const SafetensorsFile& weights) {
+Status check_names(const std::vector<ExpectedTensor>& expected, const WeightFiles& weights) {
   std::vector<ExpectedTensor> missing;
   std::vector<std::string_view> known;
   for (const ExpectedTensor& tensor : expected) {
@@ -51,87 +52,140 @@ Status check_names(const std::vector<ExpectedTensor>& expected, const Safetensor
   return invalid_argument(weights.path() + ": " + text + found);
 }
 
-// A config.json as the libraries of Hugging Face write it: sound, but of another format.
-bool is_hugging_face(std::string_view json) {
-  const auto has = [&](std::string_view key) { return json.find(key) != std::string_view::npos; };
-  return !has("\"runnel_bundle\"") && (has("\"model_type\"") || has("\"architectures\""));
+Result<std::string> read_config(const std::string& path) {
+  Result<std::string> text = read_file(path, kMaxConfigBytes);
+  if (text.status().code() != Code::kNotFound) return text;
+  return not_found(
+      text.status().message() +
+      "; a model is a directory with config.json and model.safetensors; runnel-convert "
+      "makes one of a checkpoint (.pth, pytorch_model.bin)");
 }
 
-Result<Spec> load_spec(const std::string& path) {
-  const Result<std::string> text = read_file(path, kMaxConfigBytes);
-  if (text.status().code() == Code::kNotFound) {
-    return not_found(text.status().message() +
-                     "; a bundle is a directory with config.json and model.safetensors");
-  }
-  if (!text.ok()) return text.status();
-  Result<Spec> spec = parse_spec(*text, path);
-  if (!spec.ok() && is_hugging_face(*text)) {
-    return invalid_argument(path +
-                            ": a model of Hugging Face's libraries, not a bundle of runnel; "
-                            "scripts/runnel-convert makes bundles of linear transformers that "
-                            "fast-transformers has trained");
-  }
-  return spec;
+Status check_values(const Tokenizer& tokenizer, const std::string& directory, const Spec& spec) {
+  if (tokenizer.size() <= spec.vocabulary) return {};
+  const auto last = static_cast<int32_t>(tokenizer.size() - 1);
+  return invalid_argument(directory + ": config.json has " + std::to_string(spec.vocabulary) +
+                          " values, its tokenizer has " + std::to_string(last) + " for " +
+                          quote(tokenizer.bytes(last)));
 }
 
-// What turns text into values of this spec and back; null where its values are not text.
-Result<std::shared_ptr<const Tokenizer>> tokenizer_of(const Spec& spec,
-                                                      const std::string& directory) {
-  if (spec.text == TextKind::kNone) return std::shared_ptr<const Tokenizer>();
-  if (spec.text == TextKind::kBytes) return Tokenizer::of_bytes();
+// A text of a fresh sequence comes after the model's first value, and after nothing else.
+Status check_begin(const Tokenizer& tokenizer, const std::string& directory, const Spec& spec) {
+  const std::vector<int32_t>& begin = tokenizer.begin();
+  const bool begins_alike =
+      begin.empty() || (begin.size() == 1 && spec.begin && spec.begin->histogram.empty() &&
+                        spec.begin->value == begin.front());
+  if (begins_alike) return {};
+  return invalid_argument(directory + ": its tokenizer puts " + std::to_string(begin.front()) +
+                          " before a text, which begin.value of config.json does not");
+}
+
+// A bundle's own files say all of it.
+Status describe_own(std::string_view json, const std::string& directory, Bundle& bundle) {
+  Result<Spec> spec = parse_spec(json, directory + "/config.json");
+  if (!spec.ok()) return spec.status();
+  bundle.spec = std::move(*spec);
+  if (bundle.spec.text == TextKind::kBytes) bundle.tokenizer = Tokenizer::of_bytes();
+  if (bundle.spec.text != TextKind::kTokenizer) return {};
   auto tokenizer = load_tokenizer(directory);
   if (tokenizer.status().code() == Code::kNotFound) {
     return not_found(tokenizer.status().message() + "; config.json says \"text\": \"tokenizer\"");
   }
   if (!tokenizer.ok()) return tokenizer.status();
-  const int64_t last = (*tokenizer)->size() - 1;
-  if (last >= spec.vocabulary) {
-    return invalid_argument(directory + ": config.json has " + std::to_string(spec.vocabulary) +
-                            " values, its tokenizer has " + std::to_string(last) + " for " +
-                            quote((*tokenizer)->bytes(static_cast<int32_t>(last))));
-  }
-  const std::vector<int32_t>& begin = (*tokenizer)->begin();
-  const bool begins_alike =
-      begin.empty() || (begin.size() == 1 && spec.begin && spec.begin->histogram.empty() &&
-                        spec.begin->value == begin.front());
-  if (!begins_alike) {
-    return invalid_argument(directory + ": its tokenizer puts " + std::to_string(begin.front()) +
-                            " before a text, which begin.value of config.json does not");
-  }
-  return tokenizer;
+  bundle.tokenizer = std::move(*tokenizer);
+  if (Status s = check_values(*bundle.tokenizer, directory, bundle.spec); !s.ok()) return s;
+  return check_begin(*bundle.tokenizer, directory, bundle.spec);
 }
 
-}  // namespace
-
-Result<Bundle> load_bundle(const std::string& directory) {
-  Result<Spec> spec = load_spec(directory + "/config.json");
-  if (!spec.ok()) return spec.status();
-  auto tokenizer = tokenizer_of(*spec, directory);
+// The text of a published model, where it has a tokenizer, which also says what a text begins with.
+// Rows of the tables beyond the tokenizer's values are padding.
+Status describe_text(const std::string& directory, Bundle& bundle) {
+  auto tokenizer = load_tokenizer(directory);
+  if (tokenizer.status().code() == Code::kNotFound) return {};
   if (!tokenizer.ok()) return tokenizer.status();
-  Result<SafetensorsFile> opened = SafetensorsFile::open(directory + "/model.safetensors");
-  if (!opened.ok()) return opened.status();
-  const auto weights = std::make_shared<const SafetensorsFile>(std::move(*opened));
-  const std::vector<ExpectedTensor> expected = expected_tensors(*spec);
-  if (Status status = check_names(expected, *weights); !status.ok()) return status;
-  Bundle bundle;
-  bundle.directory = directory;
+  Spec& spec = bundle.spec;
+  if (Status s = check_values(**tokenizer, directory, spec); !s.ok()) return s;
+  spec.text = TextKind::kTokenizer;
+  spec.vocabulary = spec.head.values = static_cast<int>((*tokenizer)->size());
+  if ((*tokenizer)->begin().size() == 1) spec.begin = Begin{.value = (*tokenizer)->begin().front()};
+  bundle.tokenizer = std::move(*tokenizer);
+  return check_begin(*bundle.tokenizer, directory, spec);
+}
+
+// The values that end the model's texts: generation_config.json's, where it has some, else
+// config.json's, else the tokenizer's.
+Status describe_eos(const Json& config, const std::string& directory, Bundle& bundle) {
+  auto eos = published_eos(config, directory + "/config.json");
+  const std::string path = directory + "/generation_config.json";
+  const Result<std::string> text = read_file(path, kMaxConfigBytes);
+  if (!text.ok() && text.status().code() != Code::kNotFound) return text.status();
+  if (eos.ok() && text.ok()) {
+    const Result<Json> generation = parse_published(*text, path);
+    if (!generation.ok()) return generation.status();
+    auto other = published_eos(*generation, path);
+    if (!other.ok() || *other) eos = std::move(other);
+  }
+  if (!eos.ok()) return eos.status();
+  Spec& spec = bundle.spec;
+  const auto by_tokenizer =
+      bundle.tokenizer == nullptr ? std::vector<int32_t>() : bundle.tokenizer->end();
+  spec.eos = std::move(*eos).value_or(by_tokenizer);
+  // One that the model does not have is never sampled.
+  std::erase_if(spec.eos, [&](int32_t value) { return value >= spec.vocabulary; });
+  return {};
+}
+
+Status describe_published(const Json& config, const WeightFiles& weights,
+                          const std::string& directory, Bundle& bundle) {
+  Result<Spec> spec =
+      published_spec(config, weights.tensors(), weights.path(), directory + "/config.json");
+  if (!spec.ok()) return spec.status();
+  bundle.spec = std::move(*spec);
+  bundle.spec.name = name_of_directory(directory);
+  if (Status s = describe_text(directory, bundle); !s.ok()) return s;
+  return describe_eos(config, directory, bundle);
+}
+
+Status read_tensors(const WeightFiles& weights, Bundle& bundle) {
+  const std::vector<ExpectedTensor> expected = expected_tensors(bundle.spec);
+  if (Status status = check_names(expected, weights); !status.ok()) return status;
   for (const ExpectedTensor& tensor : expected) {
     if (!tensor.read) continue;
-    Result<Tensor> found = weights->read(
-        tensor.name, tensor.shape_in(weights->tensors().find(tensor.name)->second.shape));
+    Result<Tensor> found = weights.read(
+        tensor.name, tensor.shape_in(weights.tensors().find(tensor.name)->second.shape));
     if (!found.ok()) return found.status();
     if (tensor.name.ends_with(".omega") &&
         std::ranges::all_of(widened(*found), std::logical_not<>{})) {
-      return invalid_argument(weights->path() + ": tensor " + quote(tensor.name) +
+      return invalid_argument(weights.path() + ": tensor " + quote(tensor.name) +
                               ": expected random projections, found zeros only: the checkpoint was "
                               "saved before the feature map had drawn any");
     }
     bundle.tensors.emplace(tensor.name, std::move(*found));
   }
-  bundle.spec = std::move(*spec);
-  bundle.weight_digest = weights->digest();
-  bundle.memory = weights;
-  bundle.tokenizer = std::move(*tokenizer);
+  return {};
+}
+
+}  // namespace
+
+Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress) {
+  const Result<std::string> text = read_config(directory + "/config.json");
+  if (!text.ok()) return text.status();
+  const Result<Json> config = parse_published(*text, directory + "/config.json");
+  const bool published = config.ok() && is_published(*config);
+  Bundle bundle;
+  bundle.directory = directory;
+  // What is small is read first, so that its faults are told at once.
+  Status status = published ? check_family(*config, directory + "/config.json")
+                            : describe_own(*text, directory, bundle);
+  if (!status.ok()) return status;
+  const auto opened = WeightFiles::open(directory, std::move(progress));
+  if (!opened.ok()) return opened.status();
+  const WeightFiles& weights = **opened;
+  if (published) status = describe_published(*config, weights, directory, bundle);
+  if (status.ok()) status = read_tensors(weights, bundle);
+  if (!status.ok()) return status;
+  bundle.weight_digest = weights.digest();
+  bundle.memory = *opened;
   return bundle;
 }
 

@@ -1,5 +1,6 @@
-// A bundle: a directory with config.json, model.safetensors and, where config.json asks for it, a
-// tokenizer; loaded and checked as a whole.
+// A directory that can be served, loaded and checked as a whole: a bundle, whose config.json,
+// model.safetensors and, where config.json asks for it, tokenizer say everything; or a model
+// as its makers publish it (published.h), with weights in one file or several.
 #pragma once
 
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "base/status.h"
 #include "models/bundle/tensor.h"
+#include "models/bundle/weight_files.h"
 #include "models/spec.h"
 #include "models/text/tokenizer.h"
 
@@ -19,13 +21,13 @@ struct Bundle {
   Spec spec;
   std::map<std::string, Tensor, std::less<>> tensors;    // by name; all elements are finite
   std::shared_ptr<const TensorMemory> memory;            // that they lie in
-  std::string weight_digest;                             // SHA-256 of model.safetensors, hex
+  std::string weight_digest;                             // WeightFiles::digest()
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
 };
 
-// Reads and checks a bundle. NOT_FOUND when a file is missing, INVALID_ARGUMENT naming file, tensor
-// or key, expected and found for everything else that is wrong with it, RESOURCE_EXHAUSTED when the
-// memory is not there.
-Result<Bundle> load_bundle(const std::string& directory);
+// Reads and checks a bundle or a published model. NOT_FOUND when a file is missing,
+// INVALID_ARGUMENT naming file, tensor or key, expected and found for everything else that is wrong
+// with it, RESOURCE_EXHAUSTED when the memory is not there.
+Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress = {});
 
 }  // namespace runnel

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -22,8 +23,6 @@
 
 namespace runnel {
 namespace {
-
-using Tensors = std::map<std::string, StoredTensor, std::less<>>;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
@@ -121,8 +120,8 @@ std::string read_entry(const Json& entry, int64_t data_bytes, StoredTensor& tens
 }
 
 // The tensors must follow one another from the first byte of the data to the last.
-Status check_layout(const Tensors& tensors, int64_t data_bytes, const std::string& file) {
-  std::vector<const Tensors::value_type*> in_order;
+Status check_layout(const StoredTensors& tensors, int64_t data_bytes, const std::string& file) {
+  std::vector<const StoredTensors::value_type*> in_order;
   in_order.reserve(tensors.size());
   for (const auto& item : tensors) in_order.push_back(&item);
   std::sort(in_order.begin(), in_order.end(), [](const auto* a, const auto* b) {
@@ -173,7 +172,33 @@ std::vector<int64_t> index_of(int64_t flat, std::span<const int64_t> shape) {
   return index;
 }
 
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    check(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, kWorks);
+  }
+  void add(std::span<const std::byte> bytes) {
+    check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, kWorks);
+  }
+  std::string finish() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> hash{};
+    unsigned int hash_bytes = 0;
+    check(EVP_DigestFinal_ex(context_.get(), hash.data(), &hash_bytes) == 1, kWorks);
+    return hex(as_text(std::span(hash).first(hash_bytes)));
+  }
+
+ private:
+  static constexpr const char* kWorks = "SHA-256 of memory cannot fail in a working library";
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
 }  // namespace
+
+std::string sha256_of(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.add(bytes);
+  return hash.finish();
+}
 
 int64_t StoredTensor::elements() const {
   const int64_t elements = product(shape);
@@ -181,8 +206,8 @@ int64_t StoredTensor::elements() const {
   return elements;
 }
 
-Result<Tensors> parse_safetensors_header(std::string_view json, int64_t data_bytes,
-                                         const std::string& file) {
+Result<StoredTensors> parse_safetensors_header(std::string_view json, int64_t data_bytes,
+                                               const std::string& file) {
   if (json.empty() || json[0] != '{') {
     return invalid_argument(file + ": the header starts with " + quote(json.substr(0, 1)) +
                             "; expected '{', as in every safetensors file");
@@ -190,7 +215,7 @@ Result<Tensors> parse_safetensors_header(std::string_view json, int64_t data_byt
   const Result<Json> tree =
       parse_json(json, file, {kMaxSafetensorsHeaderBytes, kMaxHeaderValues, kHeaderDepth});
   if (!tree.ok()) return tree.status();
-  Tensors tensors;
+  StoredTensors tensors;
   for (const auto& [name, entry] : tree->items()) {
     if (name == "__metadata__") {
       if (Status status = check_metadata(entry, file); !status.ok()) return status;
@@ -242,7 +267,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   file.data_begin_ = kLengthBytes + static_cast<int64_t>(header_bytes);
   const std::string_view header(static_cast<const char*>(map) + kLengthBytes,
                                 static_cast<size_t>(header_bytes));
-  Result<Tensors> tensors = parse_safetensors_header(header, bytes - file.data_begin_, path);
+  Result<StoredTensors> tensors = parse_safetensors_header(header, bytes - file.data_begin_, path);
   if (!tensors.ok()) return tensors.status();
   file.tensors_ = std::move(*tensors);
   return file;
@@ -295,7 +320,7 @@ Result<Tensor> SafetensorsFile::read(std::string_view name, std::span<const int6
 }
 
 // Pages that the bytes share with others go, too: whoever reads them has them mapped again.
-void SafetensorsFile::release(std::span<const std::byte> bytes) const {
+void SafetensorsFile::release(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const std::byte* const begin = bytes.data() - reinterpret_cast<uintptr_t>(bytes.data()) % page;
@@ -303,22 +328,17 @@ void SafetensorsFile::release(std::span<const std::byte> bytes) const {
             MADV_DONTNEED);
 }
 
-std::string SafetensorsFile::digest() const {
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
-                                                                   EVP_MD_CTX_free);
-  bool works = context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+std::string SafetensorsFile::digest(const std::function<void(int64_t bytes)>& on_piece) const {
+  Sha256 hash;
   std::span<const std::byte> left(map_, static_cast<size_t>(map_bytes_));
-  while (works && !left.empty()) {
+  while (!left.empty()) {
     const auto piece = left.first(std::min(left.size(), kPiece));
-    works = EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1;
+    hash.add(piece);
     release(piece);
+    if (on_piece) on_piece(std::ssize(piece));
     left = left.subspan(piece.size());
   }
-  std::array<unsigned char, EVP_MAX_MD_SIZE> hash{};
-  unsigned int hash_bytes = 0;
-  works = works && EVP_DigestFinal_ex(context.get(), hash.data(), &hash_bytes) == 1;
-  check(works, "SHA-256 of mapped memory cannot fail in a working library");
-  return hex(as_text(std::span(hash).first(hash_bytes)));
+  return hash.finish();
 }
 
 }  // namespace runnel

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,13 +25,19 @@ struct StoredTensor {
   int64_t elements() const;
 };
 
+// By name.
+using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
+
 // Parses a header; `data_bytes` is how much data follows it. Checked: JSON, types, shapes against
 // byte counts, offsets inside the data, no overlap, no hole. Errors are INVALID_ARGUMENT naming
 // `file`, the tensor, what was expected and what was found.
-Result<std::map<std::string, StoredTensor, std::less<>>> parse_safetensors_header(
-    std::string_view json, int64_t data_bytes, const std::string& file);
+Result<StoredTensors> parse_safetensors_header(std::string_view json, int64_t data_bytes,
+                                               const std::string& file);
 
-class SafetensorsFile final : public TensorMemory {
+// In hex.
+std::string sha256_of(std::span<const std::byte> bytes);
+
+class SafetensorsFile {
  public:
   // Maps the file read-only. NOT_FOUND when it cannot be opened, INVALID_ARGUMENT when it is
   // malformed, RESOURCE_EXHAUSTED when it cannot be mapped. The file must not be cut short while it
@@ -40,21 +46,21 @@ class SafetensorsFile final : public TensorMemory {
 
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
-  ~SafetensorsFile() override;
+  ~SafetensorsFile();
 
   const std::string& path() const { return path_; }
-  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
+  const StoredTensors& tensors() const { return tensors_; }
 
   // The tensor where it lies in the mapping. INVALID_ARGUMENT when it is missing, has another shape
   // than `shape`, or holds a NaN or an infinity; the message names file, tensor, expected and
   // found.
   Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
 
-  // The pages leave this process's memory until somebody reads them again.
-  void release(std::span<const std::byte> bytes) const override;
+  // Takes the pages of a mapped tensor out of this process's memory until somebody reads them.
+  static void release(std::span<const std::byte> bytes);
 
-  // SHA-256 of the whole file, in hex: the weight digest.
-  std::string digest() const;
+  // SHA-256 of the whole file, in hex. `on_piece` is told the bytes of each piece that is done.
+  std::string digest(const std::function<void(int64_t bytes)>& on_piece = {}) const;
 
  private:
   SafetensorsFile() = default;
@@ -62,7 +68,7 @@ class SafetensorsFile final : public TensorMemory {
   const std::byte* map_ = nullptr;
   int64_t map_bytes_ = 0;
   int64_t data_begin_ = 0;
-  std::map<std::string, StoredTensor, std::less<>> tensors_;
+  StoredTensors tensors_;
 };
 
 }  // namespace runnel

@@ -18,7 +18,7 @@ from runnel_client.errors import check
 try:
     import numpy as np
 
-    from runnel_client import bundle
+    from runnel_client import bundle, random_published
     from runnel_client.bundle import Config, Floats, Shapes
 except ImportError as error:
     command.exit_missing("runnel-random-bundle", error)
@@ -30,6 +30,7 @@ EXAMPLES = """examples:
   runnel-random-bundle --preset lm --layers 2 --dtype f32 --out bundles/lm
   runnel-random-bundle --preset tiny --endless --symbols 01 --out bundles/bits
   runnel-random-bundle --preset tiny --endless --text --out bundles/noise
+  runnel-random-bundle --preset rwkv7 --layers 2 --out bundles/rwkv7
 """
 
 # The paper's image models, a language model of 1.4 billion parameters, and one for tests.
@@ -97,7 +98,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_size_flags(parser.add_argument)
     add_value_flags(parser.add_argument)
     args = parser.parse_args(argv)
-    fill_in(args)
+    if args.preset in PRESETS:
+        fill_in(args)
     return args
 
 
@@ -105,9 +107,10 @@ def add_size_flags(add: Add) -> None:
     add("--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced")
     add(
         "--preset",
-        choices=tuple(PRESETS),
+        choices=(*PRESETS, *random_published.PRESETS),
         default="tiny",
-        help="mnist, cifar10: the paper's sizes; lm: 1.4 billion parameters; tiny (default)",
+        help="mnist, cifar10: the paper's sizes; lm: 1.4 billion parameters; tiny (default); rwkv7, mamba2: "
+        "the files of a published model of the smallest size, with --layers, --width, --values, --dtype alone",
     )
     add("--name", help="the model's name (default: random-PRESET)")
     add("--seed", type=int, default=0, help="of the weights (default: 0)")
@@ -305,9 +308,23 @@ def card_text(config: Config, args: argparse.Namespace) -> str:
     )
 
 
+def generate_published(args: argparse.Namespace) -> None:
+    usual = random_published.PRESETS[args.preset]
+    sizes = random_published.Sizes(args.layers or usual.layers, args.width or usual.width, args.values or usual.values)
+    check(sizes.width % random_published.HEAD_SIZE == 0, f"--width: expected a multiple of 64, found {sizes.width}")
+    bundle.check_range("--layers", sizes.layers, 2, bundle.MAX_LAYERS)
+    bundle.check_range("--width", sizes.width, 64, bundle.MAX_WIDTH // 4)
+    bundle.check_range("--values", sizes.values, random_published.FIRST_WORDS, bundle.MAX_VOCABULARY)
+    parameters = random_published.write(args.preset, args.out, sizes, args.seed, args.dtype or "bf16")
+    print(f"{args.out}: {args.preset} as it is published, {sizes.layers} layers, {parameters:,} parameters")
+
+
 def generate(argv: Sequence[str] | None) -> None:
     args = parse_arguments(argv)
     check(0 <= args.seed < 1 << 63, f"--seed: expected 0 to 2^63 - 1, found {args.seed}")
+    if args.preset in random_published.PRESETS:
+        generate_published(args)
+        return
     config = build_config(args)
     bundle.check_config(config)
     shapes = bundle.expected_tensors(config)

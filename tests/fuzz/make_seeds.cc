@@ -1,11 +1,11 @@
-// Writes the seeds of a fuzzer's corpus: make_seeds DIRECTORY makes DIRECTORY/json,
-// DIRECTORY/keys, DIRECTORY/spec, DIRECTORY/tokenizer, DIRECTORY/vocabulary and
-// DIRECTORY/safetensors, each with a dictionary beside it.
+// Writes the seeds of the fuzzers' corpora: make_seeds DIRECTORY makes DIRECTORY/json,
+// DIRECTORY/spec and so on, one for each fuzzer, each with a dictionary beside it.
 #include <cstdio>
 #include <filesystem>
 #include <string>
 
 #include "tests/fuzz/properties.h"
+#include "tests/fuzz/published_properties.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -41,6 +41,8 @@ int run(const std::string& directory) {
   write_corpus(directory + "/spec", spec_seeds(), spec_words());
   write_corpus(directory + "/tokenizer", tokenizer_seeds(), tokenizer_words());
   write_corpus(directory + "/vocabulary", vocabulary_seeds(), vocabulary_words());
+  write_corpus(directory + "/published", published_seeds(), published_words());
+  write_corpus(directory + "/weight_index", weight_index_seeds(), weight_index_words());
   std::vector<std::string> files;
   for (const std::string& file : safetensors_seeds()) {
     const size_t header_end = file.rfind('}') + 1;  // the data of the seeds is zeros

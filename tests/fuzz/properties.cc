@@ -24,15 +24,7 @@
 namespace runnel {
 namespace {
 
-using Tensors = std::map<std::string, StoredTensor, std::less<>>;
-
-void check_refusal(const Status& status, const std::string& file) {
-  check(status.code() == Code::kInvalidArgument, "malformed input is INVALID_ARGUMENT");
-  check(status.message().starts_with(file + ": "), "an error starts with the file's name");
-  check(status.message().size() < 2000, "an error is one short line");
-  check(std::ranges::all_of(status.message(), [](char c) { return c >= 0x20 && c < 0x7f; }),
-        "an error is printable");
-}
+using Tensors = StoredTensors;
 
 int64_t values_in(const Json& tree) {
   int64_t values = 1;
@@ -310,6 +302,14 @@ void check_encodings(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 }  // namespace
+
+void check_refusal(const Status& status, const std::string& file) {
+  check(status.code() == Code::kInvalidArgument, "malformed input is INVALID_ARGUMENT");
+  check(status.message().starts_with(file + ": "), "an error starts with the file's name");
+  check(status.message().size() < 2000, "an error is one short line");
+  check(std::ranges::all_of(status.message(), [](char c) { return c >= 0x20 && c < 0x7f; }),
+        "an error is printable");
+}
 
 bool check_json(std::string_view text) {
   constexpr JsonLimits kLimits{.bytes = 2000, .values = 64, .depth = 6};

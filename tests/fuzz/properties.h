@@ -8,7 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
+
 namespace runnel {
+
+// Malformed input is refused with INVALID_ARGUMENT and one short printable line that starts with
+// the file's name.
+void check_refusal(const Status& status, const std::string& file);
 
 // Parses JSON. Refused: as below. Accepted: the tree is within the limits, and what is written of
 // it reads back as the same tree. True when it was accepted.

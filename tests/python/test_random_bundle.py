@@ -1,6 +1,7 @@
 """scripts/runnel-random-bundle: presets, flags, errors, and weights that keep a long run of order one."""
 
 import json
+import os
 import unittest
 
 import support
@@ -171,14 +172,36 @@ class RandomBundleTest(ToolTest):
             (["--seed", str(1 << 63)], "--seed"),
             (["--begin", "256"], "begin.value", "found 256"),
             (["--begin", "x"], "--begin", "'x'"),
-            (["--name", "A"], "name", "'A'"),
+            (["--name", "A/B"], "name", "'A/B'"),
             (["--preset", "huge"], "--preset", "huge"),
+            (["--preset", "rwkv7", "--width", "100"], "--width", "multiple of 64", "100"),
+            (["--preset", "mamba2", "--layers", "1"], "--layers", "from 2", "1"),
             (["--layers", "many"], "--layers", "many"),
             (["--image", "4"], "--image", "'4'"),
         ):
             with self.subTest(argv):
                 self.assert_refused(random_bundle, [*argv, "--out", self.path("bundle")], *parts)
         self.assert_refused(random_bundle, [], "--out")
+
+    def test_published_models_have_their_makers_names(self):
+        for family, tensor, files in (
+            ("rwkv7", "model.layers.1.attn.v_lora.lora.0.weight", ["rwkv_vocab_v20230424.txt"]),
+            ("mamba2", "backbone.layers.1.mixer.A_log", []),
+        ):
+            argv = ["--preset", family, "--layers", "2", "--width", "64", "--values", "300", "--out"]
+            self.run_tool(random_bundle, [*argv, self.path(family)])
+            self.assertEqual(
+                sorted(os.listdir(self.path(family))), sorted(["config.json", "model.safetensors", *files])
+            )
+            with open(self.path(family, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            self.assertEqual((config["model_type"], config["vocab_size"]), (family, 300))
+            tensors = bundle.read_safetensors(self.path(family, "model.safetensors"))
+            self.assertIn(tensor, tensors)
+            self.assertTrue(all(np.isfinite(values).all() for values in tensors.values()))
+            first = self.content(family)
+            self.run_tool(random_bundle, [*argv, self.path(family)])
+            self.assertEqual(self.content(family), first)
 
 
 if __name__ == "__main__":

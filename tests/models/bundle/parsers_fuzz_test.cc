@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/fuzz/properties.h"
+#include "tests/fuzz/published_properties.h"
 
 namespace runnel {
 namespace {
@@ -103,6 +104,19 @@ TEST(ParsersFuzz, KeysProperties) {
 
 TEST(ParsersFuzz, SpecProperties) {
   const int accepted = walk(spec_seeds(), Mutator(1, spec_words()), check_spec);
+  EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kInputs);
+}
+
+TEST(ParsersFuzz, PublishedProperties) {
+  const int accepted = walk(published_seeds(), Mutator(6, published_words()), check_published);
+  EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kInputs);
+}
+
+TEST(ParsersFuzz, WeightIndexProperties) {
+  const int accepted =
+      walk(weight_index_seeds(), Mutator(7, weight_index_words()), check_weight_index);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
   EXPECT_LT(accepted, kInputs);
 }

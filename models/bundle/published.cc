@@ -1,0 +1,236 @@
+#include "models/bundle/published.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "models/bundle/config.h"
+#include "models/mamba2/published.h"
+#include "models/rwkv7/published.h"
+
+namespace runnel {
+namespace {
+
+constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 20, .depth = 16};
+constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
+
+using Reader = void (*)(const PublishedModel& model, Spec& spec);
+struct Family {
+  const char* type;
+  Reader read;
+};
+constexpr std::array kFamilies = {Family{"mamba2", read_published_mamba2},
+                                  Family{"rwkv7", read_published_rwkv7}};
+
+std::string range_text(int64_t min, int64_t max) {
+  return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
+}
+
+// `text` with quotes around the words of kNotFinite, wherever they are not part of a string.
+std::string quoted_words(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto word = std::ranges::find_if(kNotFinite, [&](std::string_view one) {
+      return !in_string && text.substr(at, one.size()) == one;
+    });
+    if (word != kNotFinite.end()) {
+      out.append("\"").append(*word).append("\"");
+      at += word->size() - 1;
+      continue;
+    }
+    out += text[at];
+    if (text[at] == '"') in_string = !in_string;
+    if (in_string && text[at] == '\\' && at + 1 < text.size()) out += text[++at];
+  }
+  return out;
+}
+
+// NaN where it is no number.
+double number_of(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "Infinity") return std::numeric_limits<double>::infinity();
+  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nan("");
+}
+
+// The one whose model_type the file has; state-spaces' files have none, but the key ssm_cfg. Null,
+// and a fault, where there is none.
+const Family* family_of(const PublishedConfig& config) {
+  const bool is_state_spaces =
+      config.find("model_type") == nullptr && config.find("ssm_cfg") != nullptr;
+  const std::string type = is_state_spaces ? "mamba2" : config.text_or("model_type", "");
+  std::string known;
+  for (const Family& family : kFamilies) {
+    if (type == family.type) return &family;
+    known += (known.empty() ? "'" : " or '") + std::string(family.type) + "'";
+  }
+  config.faults().add("model_type", known + ", the families that are implemented",
+                      type.empty() ? "no such key" : quote(type));
+  return nullptr;
+}
+
+}  // namespace
+
+Result<Json> parse_published(std::string_view text, const std::string& file) {
+  if (std::ssize(text) > kMaxConfigBytes) return parse_json(text, file, kLimits);  // says so
+  return parse_json(quoted_words(text), file, kLimits);
+}
+
+PublishedConfig::PublishedConfig(Faults& faults, const Json* node, std::string path)
+    : faults_(faults), path_(std::move(path)) {
+  if (node != nullptr && !node->is_object()) faults_.add(path_, "an object", describe(*node));
+  if (node != nullptr && node->is_object()) node_ = node;
+}
+
+const Json* PublishedConfig::find(const char* key) const {
+  if (node_ == nullptr) return nullptr;
+  const auto member = node_->find(key);
+  return member == node_->end() || member->is_null() ? nullptr : &*member;
+}
+
+PublishedConfig PublishedConfig::object(const char* key) const {
+  return {faults_, find(key), path(key)};
+}
+
+int PublishedConfig::integer(const char* key, int64_t min, int64_t max) const {
+  if (find(key) != nullptr) return integer_or(key, 0, min, max);
+  faults_.add(path(key), range_text(min, max), "no such key");
+  return static_cast<int>(min);
+}
+
+int PublishedConfig::integer_or(const char* key, int fallback, int64_t min, int64_t max) const {
+  const Json* const member = find(key);
+  if (member == nullptr) return fallback;
+  const double value = member->is_number_integer() ? member->get<double>() : std::nan("");
+  if (value >= static_cast<double>(min) && value <= static_cast<double>(max)) {
+    return member->get<int>();
+  }
+  faults_.add(path(key), range_text(min, max), describe(*member));
+  return static_cast<int>(min);
+}
+
+float PublishedConfig::number_or(const char* key, float fallback, float min, float max) const {
+  const Json* const member = find(key);
+  if (member == nullptr) return fallback;
+  const auto value = static_cast<float>(number_of(*member));
+  if (value >= min && value <= max) return value;
+  faults_.add(path(key), "a number from " + Json(min).dump() + " to " + Json(max).dump(),
+              describe(*member));
+  return fallback;
+}
+
+bool PublishedConfig::boolean_or(const char* key, bool fallback) const {
+  const Json* const member = find(key);
+  if (member == nullptr) return fallback;
+  if (!member->is_boolean()) faults_.add(path(key), "true or false", describe(*member));
+  return member->is_boolean() ? member->get<bool>() : fallback;
+}
+
+std::string PublishedConfig::text_or(const char* key, const std::string& fallback) const {
+  const Json* const member = find(key);
+  if (member == nullptr) return fallback;
+  if (!member->is_string()) faults_.add(path(key), "a string", describe(*member));
+  return member->is_string() ? member->get<std::string>() : fallback;
+}
+
+void PublishedConfig::allow(const char* key, bool only) const {
+  if (boolean_or(key, only) == only) return;
+  faults_.add(path(key), std::string(only ? "true" : "false") + ", all that is implemented",
+              only ? "false" : "true");
+}
+
+void PublishedConfig::allow(const char* key, std::initializer_list<const char*> only) const {
+  const std::string found = text_or(key, *only.begin());
+  if (std::ranges::find(only, found) != only.end()) return;
+  std::string words;
+  for (const char* const word : only)
+    words += (words.empty() ? "'" : " or '") + std::string(word) + "'";
+  faults_.add(path(key), words + ", all that is implemented", quote(found));
+}
+
+void PublishedConfig::allow_nothing(const char* key, const char* what) const {
+  const Json* const member = find(key);
+  if (member == nullptr || (member->is_structured() && member->empty())) return;
+  faults_.add(path(key), std::string("null, as ") + what + " is not implemented",
+              describe(*member));
+}
+
+int PublishedModel::size(const std::string& tensor, size_t dimension, int64_t max) const {
+  const auto found = tensors.find(tensor);
+  const std::vector<int64_t>* const shape = found == tensors.end() ? nullptr : &found->second.shape;
+  if (shape != nullptr && dimension < shape->size() && (*shape)[dimension] >= 1 &&
+      (*shape)[dimension] <= max) {
+    return static_cast<int>((*shape)[dimension]);
+  }
+  config.faults().add("",
+                      "tensor " + quote(tensor) + " in " + weights + ", whose size " +
+                          std::to_string(dimension) + " is " + range_text(1, max),
+                      shape == nullptr ? "no such tensor" : shape_text(*shape));
+  return 1;
+}
+
+int PublishedModel::read_vocabulary(const std::string& embedding, std::optional<int> vocabulary,
+                                    Spec& spec) const {
+  const int rows = size(embedding, 0, kMaxVocabulary);
+  spec.vocabulary = vocabulary.value_or(rows);
+  spec.head = {HeadKind::kCategorical, spec.vocabulary, 0};
+  if (spec.vocabulary > rows) {
+    config.faults().add("vocab_size",
+                        "at most " + std::to_string(rows) + ", the rows of " + quote(embedding),
+                        std::to_string(spec.vocabulary));
+  }
+  return rows;
+}
+
+bool is_published(const Json& config) {
+  return config.is_object() && !config.contains("runnel_bundle") &&
+         (config.contains("model_type") || config.contains("ssm_cfg") ||
+          config.contains("architectures"));
+}
+
+Status check_family(const Json& config, const std::string& file) {
+  Faults faults(file);
+  family_of(PublishedConfig(faults, &config));
+  return faults.status();
+}
+
+Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
+                            const std::string& weights, const std::string& file) {
+  Faults faults(file);
+  const PublishedModel model{{faults, &config}, tensors, weights};
+  Spec spec;
+  if (const Family* const family = family_of(model.config)) family->read(model, spec);
+  if (!faults.ok()) return faults.status();
+  spec.name = "published";
+  return parse_spec(spec_to_json(spec), file);  // within the same bounds as a bundle's own
+}
+
+Result<std::optional<std::vector<int32_t>>> published_eos(const Json& config,
+                                                          const std::string& file) {
+  Faults faults(file);
+  const Json* const found = PublishedConfig(faults, &config).find("eos_token_id");
+  if (found == nullptr) return std::optional<std::vector<int32_t>>();
+  const Json list = found->is_array() ? *found : Json::array({*found});
+  std::vector<int32_t> values;
+  for (const Json& item : list) {
+    if (!item.is_number_integer()) {
+      faults.add("eos_token_id", "a value or a list of values", describe(*found));
+      return faults.status();
+    }
+    // One that the model does not have is never sampled.
+    const auto value = item.get<int64_t>();
+    if (value >= 0 && value < kMaxVocabulary) values.push_back(static_cast<int32_t>(value));
+  }
+  std::ranges::sort(values);
+  const auto again = std::ranges::unique(values);
+  values.erase(again.begin(), again.end());
+  return std::optional(std::move(values));
+}
+
+}  // namespace runnel

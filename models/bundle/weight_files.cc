@@ -1,0 +1,163 @@
+#include "models/bundle/weight_files.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace runnel {
+namespace {
+
+using Index = std::map<std::string, std::string, std::less<>>;
+
+constexpr const char* kOneFile = "/model.safetensors";
+constexpr const char* kIndex = "/model.safetensors.index.json";
+constexpr JsonLimits kIndexLimits{.bytes = kMaxConfigBytes, .values = 1 << 20, .depth = 8};
+constexpr size_t kMaxFiles = 1024;
+constexpr size_t kMaxFileName = 255;
+constexpr int kPasses = 3;
+
+// A file of the same directory.
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxFileName && name.ends_with(".safetensors") &&
+         name.find('/') == std::string_view::npos && name.find("..") == std::string_view::npos;
+}
+
+Status no_weights(const std::string& directory) {
+  return not_found(directory + kOneFile + ": no such file, nor " + (kIndex + 1) +
+                   "; weights in other files (.pth, pytorch_model.bin) become safetensors with "
+                   "runnel-convert");
+}
+
+}  // namespace
+
+Result<Index> parse_weight_index(std::string_view json, const std::string& file) {
+  const Result<Json> tree = parse_json(json, file, kIndexLimits);
+  if (!tree.ok()) return tree.status();
+  const auto fault = [&](const std::string& what) { return invalid_argument(file + ": " + what); };
+  if (!tree->is_object()) return fault("expected an object, found " + describe(*tree));
+  const auto map = tree->find("weight_map");
+  if (map == tree->end()) return fault("weight_map: expected an object, found no such key");
+  if (!map->is_object() || map->empty()) {
+    return fault("weight_map: expected an object with the file's name of each tensor, found " +
+                 (map->is_object() ? "none" : describe(*map)));
+  }
+  Index index;
+  std::set<std::string> names;
+  for (const auto& [tensor, name] : map->items()) {
+    if (!name.is_string() || !is_plain_name(name.get_ref<const std::string&>())) {
+      return fault("weight_map: tensor " + quote(tensor) +
+                   ": expected the name of a .safetensors file beside the index, without '/' and "
+                   "'..', found " +
+                   describe(name));
+    }
+    index.emplace(tensor, name.get<std::string>());
+    if (names.insert(name.get<std::string>()).second && names.size() > kMaxFiles) {
+      return fault("weight_map: expected at most " + std::to_string(kMaxFiles) +
+                   " files, found more");
+    }
+  }
+  return index;
+}
+
+Result<std::shared_ptr<const WeightFiles>> WeightFiles::open(const std::string& directory,
+                                                             LoadProgress progress) {
+  const std::shared_ptr<WeightFiles> files(new WeightFiles);
+  files->progress_ = std::move(progress);
+  Status status = files->open_one(directory + kOneFile);
+  if (status.code() == Code::kNotFound) {
+    const Result<std::string> index = read_file(directory + kIndex, kMaxConfigBytes);
+    if (index.status().code() == Code::kNotFound) return no_weights(directory);
+    if (!index.ok()) return index.status();
+    files->path_ = directory + kIndex;
+    status = files->open_listed(directory, *index);
+  }
+  if (!status.ok()) return status;
+  return std::shared_ptr<const WeightFiles>(files);
+}
+
+Status WeightFiles::open_one(const std::string& path) {
+  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  if (!file.ok()) return file.status();
+  path_ = path;
+  return take(std::move(*file));
+}
+
+Status WeightFiles::open_listed(const std::string& directory, const std::string& text) {
+  const Result<Index> index = parse_weight_index(text, path_);
+  if (!index.ok()) return index.status();
+  std::set<std::string> names;
+  for (const auto& [tensor, name] : *index) names.insert(name);
+  for (const std::string& name : names) {
+    Result<SafetensorsFile> file = SafetensorsFile::open(directory + "/" + name);
+    if (!file.ok()) {
+      return {file.status().code(), file.status().message() + "; " + path_ + " names this file"};
+    }
+    if (Status s = take(std::move(*file)); !s.ok()) return s;
+  }
+  for (const auto& [tensor, name] : *index) {
+    const auto found = place_.find(tensor);
+    if (found != place_.end() && files_[found->second].path() == directory + "/" + name) continue;
+    return invalid_argument(
+        path_ + ": tensor " + quote(tensor) + ": expected in " + quote(name) + ", found " +
+        (found == place_.end() ? "in no file" : "in " + quote(files_[found->second].path())));
+  }
+  for (const auto& [tensor, place] : place_) {
+    if (index->contains(tensor)) continue;
+    return invalid_argument(files_[place].path() + ": tensor " + quote(tensor) +
+                            ": expected a line of " + path_ + " to name it, found none");
+  }
+  return {};
+}
+
+// A tensor may be in one of the files only.
+Status WeightFiles::take(SafetensorsFile file) {
+  for (const auto& [name, tensor] : file.tensors()) {
+    const auto [at, is_new] = place_.emplace(name, files_.size());
+    if (!is_new) {
+      return invalid_argument(file.path() + ": tensor " + quote(name) +
+                              ": expected in one file, found in " +
+                              quote(files_[at->second].path()) + " as well");
+    }
+    tensors_.emplace(name, tensor);
+    bytes_ += tensor.end - tensor.begin;
+  }
+  files_.push_back(std::move(file));
+  return {};
+}
+
+Result<Tensor> WeightFiles::read(std::string_view name, std::span<const int64_t> shape) const {
+  const auto found = place_.find(name);
+  const size_t place = found == place_.end() ? 0 : found->second;  // any says that it has it not
+  Result<Tensor> tensor = files_[place].read(name, shape);
+  if (tensor.ok()) count(std::ssize(tensor->bytes));
+  return tensor;
+}
+
+void WeightFiles::release(std::span<const std::byte> bytes) const {
+  SafetensorsFile::release(bytes);
+  count(std::ssize(bytes));
+}
+
+std::string WeightFiles::digest() const {
+  const auto on_piece = [this](int64_t bytes) { count(bytes); };
+  if (files_.size() == 1) return files_[0].digest(on_piece);
+  std::string lines;
+  for (const SafetensorsFile& file : files_) {
+    const std::string name = file.path().substr(file.path().rfind('/') + 1);
+    lines += file.digest(on_piece) + "  " + name + "\n";
+  }
+  return sha256_of(std::as_bytes(std::span(lines)));
+}
+
+// What is not read of the files (headers, tensors that nobody wants) makes no difference to see.
+void WeightFiles::count(int64_t bytes) const {
+  done_ = std::min(done_ + bytes, kPasses * bytes_);
+  if (progress_) progress_(done_, kPasses * bytes_);
+}
+
+}  // namespace runnel

@@ -1,0 +1,181 @@
+"""Models with random weights, in the files in which their families are published: what runnel serves as it lies."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from runnel_client import bundle
+from runnel_client.bundle import Floats, Shapes
+from runnel_client.publish import VOCABULARY, write_all
+
+HEAD_SIZE = 64
+STATE_SIZE = 128  # of Mamba-2
+TAPS = 4
+RANKS = {"w": 64, "a": 64, "v": 32, "g": 128}
+FIRST_WORDS = 257  # of RWKV's vocabulary: the bytes, after 0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Those of the smallest models that are published."""
+
+    layers: int
+    width: int
+    values: int
+
+
+PRESETS = {"rwkv7": Sizes(12, 768, 65536), "mamba2": Sizes(24, 768, 50288)}
+
+
+def rwkv7_config(sizes: Sizes) -> dict[str, Any]:
+    return {
+        "architectures": ["RWKV7ForCausalLM"],
+        "model_type": "rwkv7",
+        "attn": None,
+        "decay_low_rank_dim": RANKS["w"],
+        "a_low_rank_dim": RANKS["a"],
+        "v_low_rank_dim": RANKS["v"],
+        "gate_low_rank_dim": RANKS["g"],
+        "eos_token_id": 0,
+        "fuse_norm": False,
+        "head_dim": HEAD_SIZE,
+        "hidden_act": "sqrelu",
+        "hidden_size": sizes.width,
+        "intermediate_size": 4 * sizes.width,
+        "norm_bias": True,
+        "norm_eps": 1e-5,
+        "norm_first": True,
+        "num_hidden_layers": sizes.layers,
+        "tie_word_embeddings": False,
+        "vocab_size": sizes.values,
+    }
+
+
+def rwkv7_shapes(sizes: Sizes) -> Shapes:
+    """By the names of flash-linear-attention."""
+    width, ffn = sizes.width, 4 * sizes.width
+    shapes: Shapes = {"model.embeddings.weight": (sizes.values, width), "lm_head.weight": (sizes.values, width)}
+
+    def norm(name: str) -> None:
+        shapes[name + ".weight"] = shapes[name + ".bias"] = (width,)
+
+    norm("model.norm")
+    norm("model.layers.0.pre_norm")
+    for index in range(sizes.layers):
+        layer = f"model.layers.{index}."
+        for name in ("attn_norm", "ffn_norm", "attn.g_norm"):
+            norm(layer + name)
+        for name in ("x_r", "x_w", "x_k", "x_v", "x_a", "x_g"):
+            shapes[f"{layer}attn.{name}"] = (1, 1, width)
+        shapes[layer + "attn.k_k"] = shapes[layer + "attn.k_a"] = (width,)
+        shapes[layer + "attn.r_k"] = (width // HEAD_SIZE, HEAD_SIZE)
+        for name in "rkvo":
+            shapes[f"{layer}attn.{name}_proj.weight"] = (width, width)
+        for name in "wavg" if index > 0 else "wag":  # the first layer's values are the first values
+            lora = f"{layer}attn.{name}_lora.lora."
+            shapes[lora + "0.weight"], shapes[lora + "2.weight"] = (RANKS[name], width), (width, RANKS[name])
+            if name != "g":
+                shapes[lora + "2.bias"] = (width,)
+        shapes[layer + "ffn.x_k"] = (width,)
+        shapes[layer + "ffn.key.weight"], shapes[layer + "ffn.value.weight"] = (ffn, width), (width, ffn)
+    return shapes
+
+
+def mamba2_config(sizes: Sizes) -> dict[str, Any]:
+    return {
+        "architectures": ["Mamba2ForCausalLM"],
+        "model_type": "mamba2",
+        "conv_kernel": TAPS,
+        "expand": 2,
+        "head_dim": HEAD_SIZE,
+        "hidden_act": "silu",
+        "hidden_size": sizes.width,
+        "layer_norm_epsilon": 1e-5,
+        "n_groups": 1,
+        "num_heads": 2 * sizes.width // HEAD_SIZE,
+        "num_hidden_layers": sizes.layers,
+        "rms_norm": True,
+        "state_size": STATE_SIZE,
+        "tie_word_embeddings": True,
+        "time_step_limit": [0.0, math.inf],
+        "use_bias": False,
+        "use_conv_bias": True,
+        "vocab_size": sizes.values,
+    }
+
+
+def mamba2_shapes(sizes: Sizes) -> Shapes:
+    """By the names of Hugging Face."""
+    inner = 2 * sizes.width
+    heads, channels = inner // HEAD_SIZE, inner + 2 * STATE_SIZE
+    shapes: Shapes = {
+        "backbone.embeddings.weight": (sizes.values, sizes.width),
+        "backbone.norm_f.weight": (sizes.width,),
+    }
+    for index in range(sizes.layers):
+        layer = f"backbone.layers.{index}."
+        shapes[layer + "norm.weight"] = (sizes.width,)
+        shapes[layer + "mixer.in_proj.weight"] = (inner + channels + heads, sizes.width)
+        shapes[layer + "mixer.conv1d.weight"] = (channels, 1, TAPS)
+        shapes[layer + "mixer.conv1d.bias"] = (channels,)
+        for name in ("dt_bias", "A_log", "D"):
+            shapes[f"{layer}mixer.{name}"] = (heads,)
+        shapes[layer + "mixer.norm.weight"] = (inner,)
+        shapes[layer + "mixer.out_proj.weight"] = (sizes.width, inner)
+    return shapes
+
+
+def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Floats:
+    """One tensor, from its own stream. Numbers are of the order that training leaves, so that states stay bounded."""
+    rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
+    last = name.split(".", 3)[-1]
+    if name.endswith(("norm.weight", "norm_f.weight", ".D", "k_a")):
+        return np.ones(shape, np.float32)
+    if ".x_" in name or last.endswith("k_k"):
+        return rng.random(shape, np.float32)
+    if last.endswith("w_lora.lora.2.bias"):
+        return rng.uniform(-6, 1, shape).astype(np.float32)  # decays from quick to slow
+    if last.endswith("A_log"):
+        return np.log(rng.uniform(1, 16, shape)).astype(np.float32)
+    if last.endswith("dt_bias"):
+        return np.log(np.expm1(rng.uniform(1e-3, 1e-1, shape))).astype(np.float32)
+    tensor = rng.standard_normal(shape, dtype=np.float32)
+    if len(shape) < 2 or last.endswith("r_k"):
+        return tensor * np.float32(0.1)
+    return tensor if "embedding" in name else tensor / np.float32(math.sqrt(shape[-1]))
+
+
+def vocabulary_text() -> str:
+    """The lines of RWKV's vocabulary for the bytes alone: id, literal, length."""
+    literals = [repr(chr(byte)) if byte < 0x80 else repr(bytes([byte])) for byte in range(FIRST_WORDS - 1)]
+    return "".join(f"{byte + 1} {literal} 1\n" for byte, literal in enumerate(literals))
+
+
+def write(family: str, out: str, sizes: Sizes, seed: int, dtype: str) -> int:
+    """Writes the directory; gives the parameters that it has."""
+    config, shapes = {
+        "rwkv7": (rwkv7_config, rwkv7_shapes),
+        "mamba2": (mamba2_config, mamba2_shapes),
+    }[family]
+    all_shapes = shapes(sizes)
+    texts = {"config.json": json.dumps(config(sizes), indent=2) + "\n"}
+    if family == "rwkv7":
+        texts[VOCABULARY] = vocabulary_text()
+
+    def write_text(text: str) -> Callable[[BinaryIO], object]:
+        return lambda file: file.write(text.encode())
+
+    write_all(out, {name: write_text(text) for name, text in texts.items()})
+    path = os.path.join(out, "model.safetensors")
+    bundle.write_safetensors(
+        path, all_shapes, lambda name: random_tensor(name, all_shapes[name], seed), dtype, {"format": "pt"}
+    )
+    return sum(math.prod(shape) for shape in all_shapes.values())

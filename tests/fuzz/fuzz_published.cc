@@ -1,0 +1,10 @@
+// libFuzzer on the config.json of a published model.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/published_properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  runnel::check_published({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

@@ -1,0 +1,10 @@
+// libFuzzer on the index of several weight files.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/published_properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  runnel::check_weight_index({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

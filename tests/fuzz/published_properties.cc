@@ -1,0 +1,130 @@
+#include "tests/fuzz/published_properties.h"
+
+#include <array>
+
+#include "base/check.h"
+#include "models/bundle/config.h"
+#include "models/bundle/published.h"
+#include "models/bundle/weight_files.h"
+#include "tests/fuzz/properties.h"
+
+namespace runnel {
+namespace {
+
+StoredTensors stored_tensors(const FamilySpec& model) {
+  Spec spec;
+  spec.model = model;
+  StoredTensors tensors;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    tensors[tensor.name] = {StoredType::kF32, tensor.shape, 0, 0};
+  }
+  return tensors;
+}
+
+StoredTensors rwkv7_tensors(Rwkv7Names names) {
+  Rwkv7Spec sizes;
+  sizes.names = names;
+  sizes.layers = 2;
+  sizes.width = sizes.value_width = 8;
+  sizes.heads = 2;
+  sizes.ffn = 32;
+  sizes.ranks = {1, 2, 3, 4};
+  sizes.table_rows = 9;
+  return stored_tensors(sizes);
+}
+
+StoredTensors mamba2_tensors(Mamba2Names names) {
+  Mamba2Spec sizes;
+  sizes.names = names;
+  sizes.layers = 2;
+  sizes.width = 8;
+  sizes.heads = 4;
+  sizes.head_size = 4;
+  sizes.state_size = 3;
+  sizes.table_rows = 9;
+  return stored_tensors(sizes);
+}
+
+}  // namespace
+
+bool check_published(std::string_view text) {
+  static const std::array kTensors = {
+      rwkv7_tensors(Rwkv7Names::kOfficial), rwkv7_tensors(Rwkv7Names::kFlaX),
+      mamba2_tensors(Mamba2Names::kHuggingFace), mamba2_tensors(Mamba2Names::kStateSpaces)};
+  const std::string file = "config.json";
+  const Result<Json> tree = parse_published(text, file);
+  if (!tree.ok()) {
+    check_refusal(tree.status(), file);
+    return false;
+  }
+  if (!is_published(*tree)) return false;
+  bool accepted = false;
+  for (const StoredTensors& tensors : kTensors) {
+    const Result<Spec> spec = published_spec(*tree, tensors, "model.safetensors", file);
+    if (!spec.ok()) {
+      check_refusal(spec.status(), file);
+      continue;
+    }
+    accepted = true;
+    const Result<Spec> own = parse_spec(spec_to_json(*spec), file);
+    check(own.ok() && spec_to_json(*own) == spec_to_json(*spec), "a bundle can say the same");
+  }
+  if (const auto eos = published_eos(*tree, file); !eos.ok()) check_refusal(eos.status(), file);
+  return accepted;
+}
+
+bool check_weight_index(std::string_view text) {
+  const std::string file = "model.safetensors.index.json";
+  const auto index = parse_weight_index(text, file);
+  if (!index.ok()) {
+    check_refusal(index.status(), file);
+    return false;
+  }
+  check(!index->empty(), "an index has tensors");
+  for (const auto& [tensor, name] : *index) {
+    check(name.find('/') == std::string::npos && name != ".." && !name.empty(),
+          "a file is one of the directory's own");
+  }
+  return true;
+}
+
+std::vector<std::string> published_seeds() {
+  return {
+      R"({"model_type":"rwkv7","eos_token_id":0})",
+      R"({"model_type":"rwkv7","hidden_size":8,"num_hidden_layers":2,"head_dim":4,"vocab_size":9,
+"intermediate_size":null,"hidden_ratio":4.0,"value_dim":[8,8],"norm_eps":1e-5,"attn":null,
+"eos_token_id":[1,2]})",
+      R"({"model_type":"mamba2","hidden_size":8,"num_hidden_layers":2,"num_heads":4,"head_dim":4,
+"state_size":3,"n_groups":1,"expand":2,"vocab_size":9,"time_step_limit":[0.0,Infinity]})",
+      R"({"ssm_cfg":{"layer":"Mamba2","headdim":4,"d_state":3},"d_model":8,"n_layer":2,
+"vocab_size":9,"attn_cfg":{}})",
+  };
+}
+
+std::vector<std::string> weight_index_seeds() {
+  return {
+      R"({"metadata":{"total_size":8},"weight_map":{"a":"model-1.safetensors",
+"b":"model-2.safetensors"}})",
+  };
+}
+
+std::span<const std::string_view> published_words() {
+  static constexpr std::string_view kWords[] = {
+      "null", "true", "false",    "0",         "1",     "2",         "4",    "8",
+      "-1",   "9",    "16384",    "1048576",   "1e-45", "1e39",      "0.5",  "18446744073709551615",
+      "NaN",  "{}",   "Infinity", "-Infinity", "[]",    "[0,1]",     "\"\"", "\"mamba2\"",
+      "{",    "}",    "[",        "]",         ",",     "\"rwkv7\"", "\"",   "\\"};
+  return kWords;
+}
+
+std::span<const std::string_view> weight_index_words() {
+  static constexpr std::string_view kWords[] = {"\"..\"", "\"../a.safetensors\"",
+                                                "/",      "..",
+                                                "\"\"",   "\"b.safetensors\"",
+                                                "{}",     "[]",
+                                                "null",   "1",
+                                                "\"",     ".safetensors"};
+  return kWords;
+}
+
+}  // namespace runnel

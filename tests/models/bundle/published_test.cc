@@ -1,0 +1,292 @@
+#include "models/bundle/published.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "models/bundle/bundle.h"
+#include "models/bundle/config.h"
+#include "tests/models/bundle/bundle_writer.h"
+
+namespace runnel {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kFile = "config.json";
+
+// As flash-linear-attention writes it, without most of what says nothing of the network.
+constexpr const char* kRwkv7 = R"({
+  "_name_or_path": "", "architectures": ["RWKV7ForCausalLM"], "attn": null, "attn_mode": "chunk",
+  "a_low_rank_dim": 5, "bos_token_id": 1, "eos_token_id": 2, "fuse_norm": true, "head_dim": 8,
+  "hidden_act": "sqrelu", "hidden_ratio": 4.0, "hidden_size": 24, "id2label": {"0": "LABEL_0"},
+  "intermediate_size": null, "max_position_embeddings": 2048, "model_type": "rwkv7",
+  "norm_bias": true, "norm_eps": 1e-05, "norm_first": true, "num_heads": null,
+  "num_hidden_layers": 2, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "value_dim": [24, 24], "vocab_size": 11})";
+
+constexpr const char* kMamba2 = R"({
+  "architectures": ["Mamba2ForCausalLM"], "conv_kernel": 4, "eos_token_id": [2, 5], "expand": 2,
+  "head_dim": 5, "hidden_act": "silu", "hidden_size": 20, "layer_norm_epsilon": 1e-06,
+  "model_type": "mamba2", "n_groups": 2, "norm_before_gate": true, "num_heads": 8,
+  "num_hidden_layers": 2, "residual_in_fp32": true, "rms_norm": true, "state_size": 7,
+  "tie_word_embeddings": true, "time_step_limit": [0.0, Infinity], "time_step_min": 0.001,
+  "use_bias": false, "use_cache": true, "use_conv_bias": true, "vocab_size": 11})";
+
+constexpr const char* kStateSpaces = R"({
+  "d_model": 20, "d_intermediate": 0, "n_layer": 2, "vocab_size": 11, "rms_norm": true,
+  "ssm_cfg": {"layer": "Mamba2", "d_state": 7, "headdim": 5, "chunk_size": 16},
+  "attn_layer_idx": [], "attn_cfg": {}, "residual_in_fp32": true, "fused_add_norm": true,
+  "pad_vocab_size_multiple": 16, "tie_embeddings": true})";
+
+Rwkv7Spec rwkv7_sizes(Rwkv7Names names) {
+  Rwkv7Spec sizes;
+  sizes.names = names;
+  sizes.layers = 2;
+  sizes.width = sizes.value_width = 24;
+  sizes.heads = 3;
+  sizes.ffn = 96;
+  sizes.ranks = {.decay = 4, .rate = 5, .value = 3, .gate = 6};
+  sizes.head_norm_eps = names == Rwkv7Names::kOfficial ? 64e-5F : 8e-5F;
+  sizes.key_eps = names == Rwkv7Names::kOfficial ? 0.0F : 1e-6F;
+  sizes.table_rows = 13;
+  return sizes;
+}
+
+Mamba2Spec mamba2_sizes(Mamba2Names names) {
+  Mamba2Spec sizes;
+  sizes.names = names;
+  sizes.layers = 2;
+  sizes.width = 20;
+  sizes.heads = 8;
+  sizes.head_size = 5;
+  sizes.state_size = 7;
+  sizes.groups = names == Mamba2Names::kHuggingFace ? 2 : 1;
+  sizes.norm_eps = names == Mamba2Names::kHuggingFace ? 1e-6F : 1e-5F;
+  sizes.table_rows = 16;
+  return sizes;
+}
+
+Spec spec_of(const FamilySpec& model, int vocabulary = 11) {
+  Spec spec;
+  spec.name = "published";
+  spec.vocabulary = vocabulary;
+  spec.head = {HeadKind::kCategorical, vocabulary, 0};
+  spec.model = model;
+  return spec;
+}
+
+StoredTensors stored_tensors(const Spec& spec) {
+  StoredTensors tensors;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    tensors[tensor.name] = {StoredType::kF32, tensor.shape, 0, 0};
+  }
+  return tensors;
+}
+
+Result<Spec> read(const std::string& json, const StoredTensors& tensors) {
+  const Result<Json> tree = parse_published(json, kFile);
+  EXPECT_TRUE(tree.ok()) << tree.status().message();
+  EXPECT_TRUE(is_published(*tree));
+  return published_spec(*tree, tensors, "model.safetensors", kFile);
+}
+
+void expect_spec(const std::string& json, const Spec& expected) {
+  const Result<Spec> spec = read(json, stored_tensors(expected));
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_EQ(spec_to_json(*spec), spec_to_json(expected));
+}
+
+// `json` with one member more, which counts instead of one of the same name.
+std::string with(const std::string& json, const std::string& member) {
+  Json tree = *parse_published(json, kFile);
+  tree.merge_patch(Json::parse("{" + member + "}"));
+  return tree.dump();
+}
+
+TEST(Published, Rwkv7IsReadUnderEveryName) {
+  expect_spec(kRwkv7, spec_of(rwkv7_sizes(Rwkv7Names::kFla)));
+  expect_spec(kRwkv7, spec_of(rwkv7_sizes(Rwkv7Names::kFlaX)));
+  // A file with official names has no sizes elsewhere.
+  expect_spec(R"({"model_type": "rwkv7"})", spec_of(rwkv7_sizes(Rwkv7Names::kOfficial), 13));
+}
+
+TEST(Published, Rwkv7sOptionsAreRead) {
+  Rwkv7Spec sizes = rwkv7_sizes(Rwkv7Names::kFla);
+  const StoredTensors tensors = stored_tensors(spec_of(sizes));
+  const auto read_sizes = [&](const std::string& member) {
+    const Result<Spec> spec = read(with(kRwkv7, member), tensors);
+    EXPECT_TRUE(spec.ok()) << member << ": " << spec.status().message();
+    return spec.ok() ? std::get<Rwkv7Spec>(spec->model) : Rwkv7Spec();
+  };
+  EXPECT_EQ(read_sizes(R"("intermediate_size": 50)").ffn, 50);
+  EXPECT_EQ(read_sizes(R"("hidden_ratio": 3.0)").ffn, 96) << "a multiple of 32";
+  EXPECT_EQ(read_sizes(R"("value_dim": 48)").value_width, 48);
+  EXPECT_EQ(read_sizes(R"("value_dim": null)").value_width, 24);
+  EXPECT_EQ(read_sizes(R"("fuse_norm": false)").key_eps, 0.0F);
+  EXPECT_FALSE(read_sizes(R"("norm_first": false)").input_norm);
+  EXPECT_FALSE(read_sizes(R"("norm_bias": false)").norm_bias);
+  EXPECT_EQ(read_sizes(R"("norm_eps": 0.001)").norm_eps, 0.001F);
+  sizes.tied = true;
+  expect_spec(with(kRwkv7, R"("tie_word_embeddings": true)"), spec_of(sizes));
+}
+
+TEST(Published, Mamba2IsReadUnderEveryName) {
+  Mamba2Spec sizes = mamba2_sizes(Mamba2Names::kHuggingFace);
+  expect_spec(kMamba2, spec_of(sizes));
+  expect_spec(kStateSpaces, spec_of(mamba2_sizes(Mamba2Names::kStateSpaces)));
+  sizes.tied = false;  // a head that is there counts
+  expect_spec(kMamba2, spec_of(sizes));
+}
+
+TEST(Published, Mamba2sOptionsAreRead) {
+  Mamba2Spec sizes = mamba2_sizes(Mamba2Names::kHuggingFace);
+  sizes.bias = true;
+  sizes.convolution_bias = false;
+  sizes.dt_least = 0.25F;
+  sizes.dt_most = 8.0F;
+  sizes.norm_eps = 0.5F;
+  expect_spec(with(kMamba2, R"("use_bias": true, "use_conv_bias": false, "norm_eps": 0.5,
+                               "layer_norm_epsilon": null, "time_step_limit": null,
+                               "dt_limit": [0.25, 8])"),
+              spec_of(sizes));
+  sizes = mamba2_sizes(Mamba2Names::kStateSpaces);
+  sizes.groups = 4;
+  sizes.norm_before_gate = true;
+  expect_spec(with(kStateSpaces, R"("ssm_cfg": {"ngroups": 4, "norm_before_gate": true})"),
+              spec_of(sizes));
+}
+
+TEST(Published, WhatIsNotDoneIsRefusedByName) {
+  const StoredTensors rwkv7 = stored_tensors(spec_of(rwkv7_sizes(Rwkv7Names::kFla)));
+  const StoredTensors mamba2 = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
+  const StoredTensors ssm = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kStateSpaces)));
+  struct Case {
+    const char* json;
+    const StoredTensors& tensors;
+    const char* member;
+    const char* message;
+  };
+  for (const Case& one : {
+           Case{kRwkv7, rwkv7, R"("model_type": "llama")",
+                "model_type: expected 'mamba2' or 'rwkv7', the families that are implemented, "
+                "found 'llama'"},
+           Case{kRwkv7, rwkv7, R"("model_type": null)", "implemented, found no such key"},
+           Case{kRwkv7, rwkv7, R"("attn": {"layers": [1]})",
+                "attn: expected null, as attention in some of the layers is not implemented"},
+           Case{kRwkv7, rwkv7, R"("hidden_act": "relu")", "hidden_act: expected 'sqrelu'"},
+           Case{kRwkv7, rwkv7, R"("value_dim": [24, 48])", "value_dim: expected the same size"},
+           Case{kRwkv7, rwkv7, R"("num_heads": 2)", "num_heads: expected hidden_size / head_dim"},
+           Case{kRwkv7, rwkv7, R"("head_dim": 0)", "head_dim: expected an integer from 1 to 16384"},
+           Case{kRwkv7, rwkv7, R"("head_dim": 32)", "num_heads: expected hidden_size / head_dim"},
+           Case{kRwkv7, rwkv7, R"("hidden_size": "24")", "hidden_size: expected an integer"},
+           Case{kRwkv7, rwkv7, R"("vocab_size": 14)",
+                "vocab_size: expected at most 13, the rows of 'model.embeddings.weight', found 14"},
+           Case{kRwkv7, rwkv7, R"("norm_eps": NaN)", "norm_eps: expected a number"},
+           Case{kRwkv7, mamba2, R"("x": 0)",
+                "tensor 'model.embeddings.weight' in model.safetensors, whose size 0 is an integer "
+                "from 1 to 1048576, found no such tensor"},
+           Case{kMamba2, mamba2, R"("rms_norm": false)",
+                "rms_norm: expected true, all that is implemented, found false"},
+           Case{kMamba2, mamba2, R"("D_has_hdim": true)", "D_has_hdim: expected false"},
+           Case{kMamba2, mamba2, R"("hidden_act": "gelu")",
+                "hidden_act: expected 'silu' or 'swish'"},
+           Case{kMamba2, mamba2, R"("num_heads": 7)", "expand: expected heads of 5 that are"},
+           Case{kMamba2, mamba2, R"("n_groups": 3)", "model.heads: expected a multiple of 3"},
+           Case{kMamba2, mamba2, R"("time_step_limit": [2, 1])",
+                "time_step_limit: expected two numbers, the least first, found [2,1]"},
+           Case{kMamba2, mamba2, R"("time_step_limit": [-1, 1])",
+                "time_step_limit.least: expected"},
+           Case{kMamba2, mamba2, R"("conv_kernel": 1)", "conv_kernel: expected an integer from 2"},
+           Case{kStateSpaces, ssm, R"("ssm_cfg": {"layer": null})",
+                "ssm_cfg.layer: expected 'Mamba2', all that is implemented, found no such key"},
+           Case{kStateSpaces, ssm, R"("attn_layer_idx": [1])", "attn_layer_idx: expected null"},
+           Case{kStateSpaces, ssm, R"("d_intermediate": 64)",
+                "d_intermediate: expected an integer"},
+           Case{kStateSpaces, ssm, R"("rms_norm": false)", "rms_norm: expected true"},
+       }) {
+    Json tree = *parse_published(one.json, kFile);
+    tree.merge_patch(*parse_published("{" + std::string(one.member) + "}", kFile));
+    const Result<Spec> spec = published_spec(tree, one.tensors, "model.safetensors", kFile);
+    ASSERT_EQ(spec.status().code(), Code::kInvalidArgument) << one.member;
+    EXPECT_THAT(spec.status().message(), HasSubstr(one.message)) << one.member;
+    EXPECT_THAT(spec.status().message(), testing::StartsWith("config.json: "));
+  }
+}
+
+TEST(Published, NumbersThatJsonDoesNotHaveAreRead) {
+  const auto tree = parse_published(
+      R"({"a": [Infinity, -Infinity, NaN], "b": "Infinity \" NaN", "NaN": "\\"})", kFile);
+  ASSERT_TRUE(tree.ok()) << tree.status().message();
+  EXPECT_EQ((*tree)["a"], (Json{"Infinity", "-Infinity", "NaN"}));
+  EXPECT_EQ((*tree)["b"], "Infinity \" NaN");
+  EXPECT_EQ((*tree)["NaN"], "\\");
+  EXPECT_FALSE(parse_published("{\"a\": Infinit}", kFile).ok());
+  EXPECT_FALSE(parse_published("{\"a\": \"\\", kFile).ok());
+}
+
+class PublishedDirectory : public testing::Test {
+ protected:
+  void write(const std::string& config, const Spec& spec) {
+    write_file(path("/config.json"), config);
+    write_file(path("/model.safetensors"),
+               safetensors_file(raw_tensors(spec, random_tensors(spec, 1), StoredType::kF32)));
+  }
+  std::string path(const std::string& name) const { return directory_.path() + name; }
+  Bundle load() const {
+    Result<Bundle> bundle = load_bundle(directory_.path());
+    EXPECT_TRUE(bundle.ok()) << bundle.status().message();
+    return bundle.ok() ? std::move(*bundle) : Bundle();
+  }
+
+  const TempDir directory_;
+};
+
+TEST_F(PublishedDirectory, IsServedAsItLies) {
+  write(kMamba2, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
+  const Bundle bundle = load();
+  EXPECT_EQ(bundle.spec.name, std::filesystem::path(directory_.path()).filename().string());
+  EXPECT_EQ(bundle.spec.vocabulary, 11);
+  EXPECT_EQ(bundle.spec.eos, (std::vector<int32_t>{2, 5}));
+  EXPECT_EQ(bundle.spec.text, TextKind::kNone);
+  EXPECT_FALSE(bundle.spec.begin.has_value());
+  // What a client is told of it can be read by the client.
+  EXPECT_TRUE(parse_spec(spec_to_json(bundle.spec), kFile).ok());
+}
+
+TEST_F(PublishedDirectory, GenerationConfigSaysWhatEndsTexts) {
+  write(kMamba2, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
+  write_file(path("/generation_config.json"), R"({"eos_token_id": [7, 3, 7, 50256, -1]})");
+  EXPECT_EQ(load().spec.eos, (std::vector<int32_t>{3, 7}));
+  write_file(path("/generation_config.json"), R"({"temperature": Infinity})");
+  EXPECT_EQ(load().spec.eos, (std::vector<int32_t>{2, 5}));
+  write_file(path("/generation_config.json"), R"({"eos_token_id": "</s>"})");
+  EXPECT_THAT(load_bundle(directory_.path()).status().message(),
+              HasSubstr("generation_config.json: eos_token_id: expected a value or a list"));
+}
+
+TEST_F(PublishedDirectory, AnotherProgramsTensorIsNamed) {
+  Spec spec = spec_of(rwkv7_sizes(Rwkv7Names::kFla));
+  TensorMap tensors = random_tensors(spec, 1);
+  auto raw = raw_tensors(spec, tensors, StoredType::kF32);
+  raw["model.layers.0.attn.extra"] = raw["model.norm.weight"];
+  write_file(path("/config.json"), kRwkv7);
+  write_file(path("/model.safetensors"), safetensors_file(raw));
+  EXPECT_THAT(load_bundle(directory_.path()).status().message(),
+              HasSubstr("'model.layers.0.attn.extra' [24]"));
+  raw.erase("model.layers.0.attn.extra");
+  raw["model.norm.weight"].data.replace(0, 4, std::string("\0\0\xc0\x7f", 4));
+  write_file(path("/model.safetensors"), safetensors_file(raw));
+  EXPECT_THAT(load_bundle(directory_.path()).status().message(),
+              HasSubstr("tensor 'model.norm.weight': element [0] is NaN"));
+  raw.erase("lm_head.weight");
+  write_file(path("/model.safetensors"), safetensors_file(raw));
+  EXPECT_THAT(load_bundle(directory_.path()).status().message(),
+              HasSubstr("1 tensor expected by config.json but missing: 'lm_head.weight' [13, 24]"));
+}
+
+}  // namespace
+}  // namespace runnel
