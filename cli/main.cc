@@ -85,7 +85,15 @@ int run_serve(const ServerConfig& config, const ModelFactory& load_on_device) {
   // may kill the process.
   std::signal(SIGPIPE, SIG_IGN);
   const EventLog log(config.log_level, config.log_json);
-  return serve(config, load_on_device, log, RUNNEL_VERSION);
+  Console console = standard_console();
+  if (!console.err_terminal) return serve(config, load_on_device, log, RUNNEL_VERSION);
+  std::optional<ProgressLine> line;
+  return serve(config, load_on_device, log, RUNNEL_VERSION, [&](int64_t done, int64_t all) {
+    if (!line) line.emplace(progress_line(console, "MiB"));
+    if (all > 0) return line->update(done >> 20, all >> 20);
+    line->clear();
+    line.reset();
+  });
 }
 
 // Turns off the libraries' own log lines: they repeat errors that are already reported as a status

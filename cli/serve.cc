@@ -46,7 +46,8 @@ void add_serve_command(CLI::App& app, int& exit_code, std::function<int(const Se
   const auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Serve bundles over gRPC until SIGTERM");
   command->add_option("bundles", flags->models,
-                      "Directories of bundles to serve; NAME=DIRECTORY gives one another name");
+                      "Directories of bundles or published models; NAME=DIRECTORY gives one "
+                      "another name");
   command->add_option("--config,-c", flags->config_file,
                       "JSON file of settings (docs/configuration.md); flags override it");
   for (const Field& field : fields()) add_setting(*command, field, flags->words);

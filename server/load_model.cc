@@ -72,8 +72,9 @@ ModelLimits model_limits(const ServerConfig& config) {
 }
 
 Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& config,
-                               const ModelFactory& make_model, const Clock& clock) {
-  const Result<Bundle> bundle = load_bundle(from.path);
+                               const ModelFactory& make_model, const Clock& clock,
+                               LoadProgress progress) {
+  const Result<Bundle> bundle = load_bundle(from.path, std::move(progress));
   if (!bundle.ok()) return bundle.status();
   Result<LoadedModel> loaded = make_model(*bundle, config, model_limits(config));
   if (!loaded.ok()) return loaded.status();

@@ -31,10 +31,11 @@ Duration milliseconds_of(const ServerConfig& config, const Limit& limit);
 // What the config allows a model.
 ModelLimits model_limits(const ServerConfig& config);
 
-// Loads one bundle, makes its engine and lets it sample, so that the first client does not pay for
-// what happens once. Blocks meanwhile. Not OK: what load_bundle(), the factory or the first call
-// say. `clock` outlives the engine.
+// Loads one bundle or published model, makes its engine and lets it sample, so that the first
+// client does not pay for what happens once. Blocks meanwhile. Not OK: what load_bundle(), the
+// factory or the first call say. `clock` outlives the engine.
 Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& config,
-                               const ModelFactory& make_model, const Clock& clock);
+                               const ModelFactory& make_model, const Clock& clock,
+                               LoadProgress progress = {});
 
 }  // namespace runnel

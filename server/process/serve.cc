@@ -35,6 +35,10 @@ ServerOptions server_options(const ServerConfig& config) {
           .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs)};
 }
 
+double seconds_between(TimePoint begin, TimePoint end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 void log_capacity(const ServedModels::ByName& models, const EventLog& log) {
   for (const auto& [name, model] : models) {
     const Engine& engine = *model->engine;
@@ -85,7 +89,7 @@ int serve_until_the_end(Server& server, const ServerConfig& config, const EventL
 }  // namespace
 
 int serve(const ServerConfig& config, const ModelFactory& make_model, const EventLog& log,
-          const std::string& version) {
+          const std::string& version, const ShowLoading& show_loading) {
   if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
   StopSignal stop;
   log.info("start", {{"version", version}, {"pid", int64_t{getpid()}}});
@@ -98,8 +102,11 @@ int serve(const ServerConfig& config, const ModelFactory& make_model, const Even
   for (const ModelConfig& model : config.models) {
     if (stop.raised()) break;
     log.info("load", {{"path", model.path}});
-    Result<ServedModel> loaded = load_model(model, config, make_model, clock);
+    const TimePoint begun = clock.now();
+    Result<ServedModel> loaded = load_model(model, config, make_model, clock, show_loading);
+    if (show_loading) show_loading(0, 0);
     if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
+    log.info("loaded", {{"model", loaded->name}, {"seconds", seconds_between(begun, clock.now())}});
     if (Status s = server.models().add(std::move(*loaded)); !s.ok())
       return failed(log, kExitUsage, s);
   }
