@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
 MIB = 1 << 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 4, 6, 7, 8, 9
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 INITIAL_WINDOW = 4  # a setting
 FRAME = 16384  # bytes of a frame, at most
@@ -103,6 +103,7 @@ class Client:
         self.streams: dict[int, Stream] = {}
         self.initial, self.window = 65535, 65535
         self.received, self.is_open, self.goes_away = b"", True, False
+        self.resets: list[int] = []  # streams that the server has cut off
         self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window)))
 
     def close(self) -> None:
@@ -158,6 +159,8 @@ class Client:
             self.send(frame(PING, ACK, 0, payload))
         elif kind == GOAWAY:
             self.goes_away = True
+        elif kind == RESET:
+            self.resets.append(stream)
 
     def push(self) -> bool:
         """Sends what the server takes; False when it takes nothing more."""

@@ -55,7 +55,7 @@ TEST(MemoryBudget, AHoldMayOutliveItsBudget) {
   std::optional<Hold> left;
   {
     MemoryBudget budget(10);
-    left = std::move(*budget.take(10));
+    left = budget.take(10).value();
   }
   left.reset();
 }

@@ -40,7 +40,8 @@ TEST(ServedModels, AModelThatACallerMayNotUseIsNotThere) {
   EXPECT_TRUE(models.add(served_fake("a")).ok());
   EXPECT_TRUE(models.add(served_fake("b")).ok());
   models.open();
-  const Caller caller = {.name = "ada", .models = std::set<std::string>{"b"}, .limits = {}};
+  const Caller caller = {
+      .name = "ada", .address = {}, .models = std::set<std::string>{"b"}, .limits = {}};
   EXPECT_EQ(models.find(caller, "a").status().message(), "no model 'a'; this server has 'b'");
   EXPECT_EQ((*models.find(caller, ""))->name, "b");
   EXPECT_EQ(models.all_for(caller).size(), 1U);
