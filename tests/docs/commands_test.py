@@ -172,7 +172,7 @@ class Documents(unittest.TestCase):
         for path in [*documents(), *sorted((ROOT / "zoo").glob("*/README.md"))]:
             code = "\n".join(CODE.findall(path.read_text()))
             for found in COMMAND.finditer(code):
-                words = found[2].split() if found[1] == "session" else []
+                words = found[2].split() if found[1] in ("session", "key") else []
                 where = f"{path.relative_to(ROOT)}:{found[0]}"
                 text = help_of((found[1], *words[:1]))
                 self.assertIsNotNone(text, where)
@@ -181,7 +181,7 @@ class Documents(unittest.TestCase):
 
     def test_messages_of_the_troubleshooting_page_are_those_of_the_program(self):
         sources = ""
-        for folder in ("cli", "client", "server", "engine", "models"):
+        for folder in ("cli", "client", "config", "server", "engine", "models"):
             for file in sorted((ROOT / folder).rglob("*.cc")):
                 sources += file.read_text()
         joined = re.sub(r'"\s*\n?\s*"', "", sources)  # C++ joins literals that follow each other
