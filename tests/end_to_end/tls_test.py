@@ -244,6 +244,15 @@ class Tls(unittest.TestCase):
             self.assertEqual(self.place.said("is not the key of"), 1)
         certificates(self.place.ours)
 
+    def test_a_handshake_that_is_not_ended_is_hung_up_on(self) -> None:
+        with (
+            self.place.serving() as address,
+            socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as silent,
+        ):
+            silent.sendall(b"\x16\x03\x01")  # how a handshake begins
+            silent.settimeout(30)
+            self.assertEqual(silent.recv(1), b"")
+
     def test_files_that_cannot_be_used_are_one_error_at_the_start(self) -> None:
         path = self.place.path
         for flags, words in (
