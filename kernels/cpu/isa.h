@@ -119,7 +119,8 @@ struct RecurArgs {
 using Matmul = void(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
 
 struct Kernels {
-  int panel;  // columns of a panel
+  int panel;     // columns of a panel
+  int together;  // panels that a single row goes through at once
 
   // Panels [panel_begin, panel_end) of a matmul of `rows` rows, x and weights in fp32.
   Matmul* matmul;
