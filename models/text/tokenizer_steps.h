@@ -11,8 +11,7 @@
 
 namespace runnel {
 
-// What a member asks for. Members that may be null are null pointers where they are absent; faults
-// are added to `faults`.
+// Each reads one member, which is null where the file has none, and adds what is wrong to `faults`.
 
 struct NormalizerSteps {
   std::vector<TextStep> steps;
@@ -33,7 +32,7 @@ struct DecoderSteps {
   bool unmarks_spaces = false;     // marks become spaces
   bool drops_first_space = false;  // of a whole text
 };
-// What is inverse to `words` and to marked spaces, if there are any.
+// The inverse of what was done to bytes and spaces.
 DecoderSteps read_decoder(Faults& faults, const Json* member, bool spells_bytes, bool marks_spaces);
 
 struct TemplateValues {
@@ -46,7 +45,7 @@ TemplateValues read_post_processor(Faults& faults, const Json* member, int64_t s
 std::string found(const Json& value);
 bool has_type(const Json& value, const char* type);
 
-// True where the member is absent, null or `value`; otherwise a fault, with the reason.
+// Adds a fault, with the reason, where the member is there and not `value`.
 void expect(Faults& faults, const Fields& fields, const char* key, bool value, const char* why);
 
 }  // namespace runnel
