@@ -33,5 +33,20 @@ TEST(MakeModel, HalfOfTheFreeMemoryIsForStatesWhereNobodySaysHowMany) {
   EXPECT_EQ((*model)->limits().slots, kMostUnasked);
 }
 
+TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreAnErrorThatSaysSo) {
+  const auto backend = make_cpu_backend({});
+  ASSERT_TRUE(backend.ok());
+  Spec spec = small_mamba2_spec();
+  std::get<Mamba2Spec>(spec.model).state_size = 1025;
+  Bundle bundle = random_bundle(spec, 1);
+  bundle.directory = "some/bundle";
+  const auto model =
+      make_model(bundle, **backend, {.slots = 1, .rows = 1, .values = 1, .steps = 1});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(model.status().message().starts_with("some/bundle: ")) << model.status().message();
+  EXPECT_NE(model.status().message().find("1024"), std::string::npos) << model.status().message();
+}
+
 }  // namespace
 }  // namespace runnel

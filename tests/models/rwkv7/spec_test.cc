@@ -29,7 +29,7 @@ std::map<std::string, Shape> shapes_of(const Spec& spec) {
 
 TEST(Rwkv7, ListsOfficialNames) {
   auto shapes = shapes_of(small_rwkv7_spec());
-  EXPECT_EQ(shapes.size(), 1U + 3 * 32 + 2 + 2 + 1);
+  EXPECT_EQ(shapes.size(), 1U + 3 * 33 + 2 + 2 + 1);
   EXPECT_EQ(shapes["emb.weight"], (Shape{13, 24}));
   EXPECT_EQ(shapes["blocks.0.ln0.bias"], (Shape{24}));
   EXPECT_EQ(shapes["blocks.1.att.w1"], (Shape{24, 3}));
@@ -46,7 +46,7 @@ TEST(Rwkv7, ListsTheNamesOfFla) {
   rwkv7_of(spec).names = Rwkv7Names::kFla;
   rwkv7_of(spec).tied = true;
   auto shapes = shapes_of(spec);
-  EXPECT_EQ(shapes.size(), 1U + 3 * 32 + 2 + 2);
+  EXPECT_EQ(shapes.size(), 1U + 3 * 33 + 2 + 2);
   for (const char* const name :
        {"model.embeddings.weight", "model.norm.bias", "model.layers.0.pre_norm.weight",
         "model.layers.2.attn_norm.weight", "model.layers.2.ffn_norm.bias",
