@@ -107,7 +107,9 @@ Status describe_text(const std::string& directory, Bundle& bundle) {
   if (Status s = check_values(**tokenizer, directory, spec); !s.ok()) return s;
   spec.text = TextKind::kTokenizer;
   spec.vocabulary = spec.head.values = static_cast<int>((*tokenizer)->size());
-  if ((*tokenizer)->begin().size() == 1) spec.begin = Begin{.value = (*tokenizer)->begin().front()};
+  if ((*tokenizer)->begin().size() == 1) {
+    spec.begin = Begin{.value = (*tokenizer)->begin().front(), .histogram = {}};
+  }
   bundle.tokenizer = std::move(*tokenizer);
   return check_begin(*bundle.tokenizer, directory, spec);
 }
