@@ -25,10 +25,8 @@ int64_t resident_bytes() {
 
 }  // namespace
 
-MemoryBound memory_bound(const ServerConfig& config) {
+MemoryBound memory_bound(const ServerConfig& config, int64_t sessions) {
   const int64_t streams = config.limit(limits::kStreamsPerConnection);
-  const int64_t sessions =
-      config.limit(limits::kSessions) * static_cast<int64_t>(config.models.size());
   return {.start = resident_bytes(),
           .connections =
               config.limit(limits::kConnections) * (kConnectionBytes + streams * kStreamBytes),

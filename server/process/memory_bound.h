@@ -19,7 +19,7 @@ struct MemoryBound {
   int64_t total() const { return start + connections + network + calls + records; }
 };
 
-// Of this process, which has just loaded the models of `config`.
-MemoryBound memory_bound(const ServerConfig& config);
+// Of this process, which has just loaded the models of `config`, with `sessions` states in all.
+MemoryBound memory_bound(const ServerConfig& config, int64_t sessions);
 
 }  // namespace runnel

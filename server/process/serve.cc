@@ -53,6 +53,12 @@ void log_capacity(const ServedModels::ByName& models, const EventLog& log) {
   }
 }
 
+int64_t sessions_of(const ServedModels::ByName& models) {
+  int64_t sessions = 0;
+  for (const auto& [name, model] : models) sessions += model->engine->stats().sessions;
+  return sessions;
+}
+
 void log_memory(const MemoryBound& bound, const EventLog& log) {
   log.info("memory", {{"most", bound.total()},
                       {"start", bound.start},
@@ -114,7 +120,7 @@ int serve(const ServerConfig& config, const ModelFactory& make_model, const Even
     server.ready();
     const auto models = server.models().all();
     log_capacity(*models, log);
-    log_memory(memory_bound(config), log);
+    log_memory(memory_bound(config, sessions_of(*models)), log);
     log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
   }
   return serve_until_the_end(server, config, log, stop);
