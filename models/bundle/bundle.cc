@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -115,7 +116,7 @@ Status describe_text(const std::string& directory, Bundle& bundle) {
 }
 
 // The values that end the model's texts: generation_config.json's, where it has some, else
-// config.json's, else the tokenizer's.
+// config.json's; and the tokenizer's, which many a config.json of RWKV-7 does not know of.
 Status describe_eos(const Json& config, const std::string& directory, Bundle& bundle) {
   auto eos = published_eos(config, directory + "/config.json");
   const std::string path = directory + "/generation_config.json";
@@ -129,9 +130,12 @@ Status describe_eos(const Json& config, const std::string& directory, Bundle& bu
   }
   if (!eos.ok()) return eos.status();
   Spec& spec = bundle.spec;
-  const auto by_tokenizer =
-      bundle.tokenizer == nullptr ? std::vector<int32_t>() : bundle.tokenizer->end();
-  spec.eos = std::move(*eos).value_or(by_tokenizer);
+  std::set<int32_t> values;
+  if (*eos) values.insert((*eos)->begin(), (*eos)->end());
+  if (bundle.tokenizer != nullptr) {
+    values.insert(bundle.tokenizer->end().begin(), bundle.tokenizer->end().end());
+  }
+  spec.eos.assign(values.begin(), values.end());
   // One that the model does not have is never sampled.
   std::erase_if(spec.eos, [&](int32_t value) { return value >= spec.vocabulary; });
   return {};

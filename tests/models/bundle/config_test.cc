@@ -194,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
               "/name",
               "\"\"",
               {"name: expected 1 to 128 characters", "found ''"}},
-        Fault{"UpperCaseName", kImage, "/name", "\"MNIST\"", {"name: expected", "found 'MNIST'"}},
+        Fault{"NameWithSpace", kImage, "/name", "\"a b\"", {"name: expected", "found 'a b'"}},
         Fault{"NameWithSlash", kImage, "/name", "\"a/b\"", {"name: expected", "found 'a/b'"}},
         Fault{"NameWithControl", kImage, "/name", "\"a\\u0000b\\u001b\"", {"found 'a\\x00b\\x1b'"}},
         Fault{"NameIsNumber", kImage, "/name", "7", {"name: expected", "found 7"}},

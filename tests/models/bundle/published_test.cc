@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "base/hex.h"
 #include "models/bundle/bundle.h"
 #include "models/bundle/config.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -266,6 +267,29 @@ TEST_F(PublishedDirectory, GenerationConfigSaysWhatEndsTexts) {
   write_file(path("/generation_config.json"), R"({"eos_token_id": "</s>"})");
   EXPECT_THAT(load_bundle(directory_.path()).status().message(),
               HasSubstr("generation_config.json: eos_token_id: expected a value or a list"));
+}
+
+// Rows beyond the tokenizer's values are padding.
+TEST_F(PublishedDirectory, ItsTokenizerSaysWhatTextIs) {
+  Mamba2Spec sizes = mamba2_sizes(Mamba2Names::kHuggingFace);
+  sizes.table_rows = 300;
+  write(with(kMamba2, R"("vocab_size": 299)"), spec_of(sizes, 299));
+  std::string vocabulary;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto value = static_cast<char>(byte);
+    vocabulary += std::to_string(byte + 1) + " b'\\x" + hex({&value, 1}) + "' 1\n";
+  }
+  write_file(path("/rwkv_vocab_v20230424.txt"), vocabulary);
+  const Bundle bundle = load();
+  EXPECT_EQ(bundle.spec.text, TextKind::kTokenizer);
+  EXPECT_EQ(bundle.spec.vocabulary, 257);
+  EXPECT_EQ(bundle.spec.head.values, 257);
+  EXPECT_EQ(bundle.spec.eos, (std::vector<int32_t>{0, 2, 5})) << "the tokenizer ends texts with 0";
+  ASSERT_NE(bundle.tokenizer, nullptr);
+  EXPECT_EQ(*bundle.tokenizer->encode("a"), (std::vector<int32_t>{'a' + 1}));
+  write(kMamba2, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
+  EXPECT_THAT(load_bundle(directory_.path()).status().message(),
+              HasSubstr("config.json has 11 values, its tokenizer has 256"));
 }
 
 TEST_F(PublishedDirectory, AnotherProgramsTensorIsNamed) {
