@@ -75,12 +75,8 @@ Status Harness::remove(const std::string& id) {
 std::shared_ptr<const Tokenizer> number_tokenizer() {
   std::vector<std::string> bytes;
   for (int value = 0; value < 100; ++value) bytes.push_back("<" + std::to_string(value) + ">");
-  return std::make_shared<const Tokenizer>(TokenizerParts{.first = {},
-                                                          .second = {},
-                                                          .patterns = {},
-                                                          .words = {},
-                                                          .pairs = BytePairs({}),
-                                                          .bytes = std::move(bytes)});
+  return std::make_shared<const Tokenizer>(
+      TokenizerParts{.model = BytePairs({}), .bytes = std::move(bytes)});
 }
 
 GenerateRequest request_of(std::vector<int32_t> prompt, int64_t max_values, uint64_t seed) {
