@@ -5,7 +5,8 @@
 
 namespace runnel {
 
-// While it lives, operator new throws bad_alloc for more than `bytes`, on every thread.
+// While it lives, operator new throws bad_alloc for more than `bytes` on every thread but the one
+// that has made it.
 class AllocationLimit {
  public:
   explicit AllocationLimit(size_t bytes);
