@@ -136,7 +136,7 @@ TEST_F(CallersTest, ABadNewFileIsLoggedOnceAndTheKeysStay) {
   callers_.refresh(log_);
   EXPECT_TRUE(is_known("one"));
   const std::string text = log_text_.str();
-  EXPECT_THAT(text, HasSubstr("warn keys message="));
+  EXPECT_THAT(text, HasSubstr("warning keys message="));
   EXPECT_THAT(text, HasSubstr("keys.jsonl: line 1"));
   EXPECT_EQ(text.find("warn"), text.rfind("warn"));
   std::filesystem::remove(path_);
