@@ -102,7 +102,8 @@ class Tenant:
 
     def generate(self, count: int, session: str = "", prompt: Sequence[int] = ()) -> Any:
         inference = messages.inference()
-        request = inference.GenerateRequest(max_values=count, seed=7)
+        request = inference.GenerateRequest(max_values=count)
+        request.sampling.seed = 7
         request.values.values.extend(prompt)
         if session:
             request.origin.session = session
@@ -178,9 +179,9 @@ class KeysTest(unittest.TestCase):
         self.assertEqual(two.sessions(), [])
         self.assert_refused(grpc.StatusCode.NOT_FOUND, "no session 's'", lambda: two.values(8, "s"))
         two.create("s")
-        first = one.values(8, "s")
-        self.assertEqual(two.values(8, "s"), first, "its own sequence, from its start")
-        self.assertNotEqual(one.values(8, "s"), first, "which goes on where it stands")
+        first = one.values(300, "s")
+        self.assertEqual(two.values(300, "s"), first, "its own sequence, from its start")
+        self.assertNotEqual(one.values(300, "s"), first, "which goes on where it stands")
         self.assertEqual((one.sessions(), two.sessions()), (["s"], ["s"]))
 
     def test_rotation_and_removal_while_calls_run(self) -> None:
