@@ -3,9 +3,10 @@
 
     bench/report/bench_load.py RUNNEL BUNDLE OUT_DIRECTORY
 
-Two things, on one server with its clients on the same machine:
+Three things, on one server with its clients on the same machine:
   load   calls at 0.5, 1 and 2 times what the server can complete: goodput, latencies, refusals
   stall  the gaps between the values of 8 streams, with and without a ninth that is never read
+  tls    what a value costs the server's processor, plain and by TLS (a second server)
 
 BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, medians
 are reported. Have the machine to yourself: `uptime` should say 0.
@@ -30,9 +31,12 @@ import plot_load
 from runnel_client import messages, serving
 from runnel_client.errors import BundleError
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64
 NEIGHBOURS = 8
+BY_TLS = (32, 64)  # calls at once
+VALUES = 100  # of each of those calls
 
 
 def load(runnel, address, *flags):
@@ -123,6 +127,41 @@ def measure_stall(runnel, process, address, rounds, seconds):
     return gaps
 
 
+def cost_of_a_value(runnel, process, address, calls, seconds, *flags):
+    """Microseconds of the server's processor."""
+    before = cpu_seconds(process)
+    at_once = ("--find-capacity", "--concurrency", str(calls), "--prompt", "1", "--values", str(VALUES))
+    pace = ("--warm-up", "0", "--duration", str(seconds))
+    run = load(runnel, address, *at_once, *pace, *flags)["runs"][0]
+    return 1e6 * (cpu_seconds(process) - before) / (run["completed"] * VALUES)
+
+
+def measure_tls(runnel, bundle, rounds, seconds):
+    """The costs of a value by the number of calls at once, of each round: plain, and by TLS."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        subprocess.run([ROOT / "scripts/certificates", folder], check=True)
+        own = ("--backend", "cpu", "--sessions", str(SESSIONS))
+        secret = ("--tls-cert", f"{folder}/server.pem", "--tls-key", f"{folder}/server.key")
+        plain = stack.enter_context(serving.running(runnel, bundle, f"{folder}/plain", own))
+        tls = stack.enter_context(serving.running(runnel, bundle, f"{folder}/tls", (*own, *secret)))
+        costs: dict[str, dict[str, list[float]]] = {}
+        for calls in BY_TLS:
+            of_calls = costs.setdefault(str(calls), {"plain": [], "tls": []})
+            for _ in range(rounds):
+                of_calls["plain"].append(cost_of_a_value(runnel, *plain, calls, seconds))
+                trusted = ("--tls-ca", f"{folder}/ca.pem")
+                of_calls["tls"].append(cost_of_a_value(runnel, *tls, calls, seconds, *trusted))
+        return {"load_average": os.getloadavg()[0], "us_of_a_value": costs}
+
+
+def table_of_tls(measured):
+    lines = ["| calls at once | plain | TLS | of plain |", "| --- " * 4 + "|"]
+    for calls, costs in measured["us_of_a_value"].items():
+        plain, tls = (statistics.median(costs[kind]) for kind in ("plain", "tls"))
+        lines.append(f"| {calls} | {plain:.2f} us | {tls:.2f} us | {percent(tls, plain)} |")
+    return lines
+
+
 def percent(part, whole):
     return f"{100 * part / whole:.0f}%"
 
@@ -184,6 +223,14 @@ def report(figures, runs, uptime):
             f"read. The p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it "
             f"({beside / alone:.3f} of it; medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
             "",
+            "## TLS",
+            "",
+            f"What a value costs the server's processor, calls of {VALUES} values; medians of "
+            f"{len(figures['tls']['us_of_a_value'][str(BY_TLS[0])]['tls'])} rounds in turn, at a load average of "
+            f"{figures['tls']['load_average']:.1f}.",
+            "",
+            *table_of_tls(figures["tls"]),
+            "",
             "Reproduce with `make bench-load` on a machine that does nothing else.",
             "",
         ]
@@ -217,6 +264,7 @@ def main(argv=None):
         figures["stall_gap_p99_ms"] = measure_stall(
             arguments.runnel, process, address, arguments.rounds, arguments.seconds
         )
+    figures["tls"] = measure_tls(arguments.runnel, arguments.bundle, arguments.rounds, arguments.seconds)
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "load.json"
     path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
