@@ -129,7 +129,7 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
             "a.json has an unknown key 'adress'; did you mean 'address'?");
   EXPECT_EQ(parse(R"({"colour": 1})").message(),
             "a.json has an unknown key 'colour'; known are models, address, keys, insecure_public, "
-            "backend, isa, threads, precision, kernels, state, prompts, log, limits");
+            "tls, backend, isa, threads, precision, kernels, state, prompts, log, limits");
   // A limit at the wrong level is not one.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
