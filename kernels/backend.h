@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
 #include "base/status.h"
 #include "kernels/control.h"
 #include "kernels/device.h"
@@ -234,14 +233,9 @@ class Backend {
     return parts;
   }
 
-  // Whether networks with this recurrence run here: its rule, its sizes, and gated_norm(), shift()
-  // and convolve(). Asked once, while a model loads. Not OK: FAILED_PRECONDITION, saying what to
-  // use instead.
-  virtual Status takes(const Recurrence& recurrence) const {
-    if (recurrence.rule == Rule::kLinear) return {};
-    return {Code::kFailedPrecondition,
-            "this backend runs linear transformers only, yet: use backend cpu"};
-  }
+  // Whether networks with this recurrence run here. Asked once, while a model loads. Not OK:
+  // FAILED_PRECONDITION, saying what to use instead.
+  virtual Status takes(const Recurrence& recurrence) const = 0;
 
   // A row's inputs may be given to recur() in several calls, with the same bits as in one, where
   // the position between two calls is a multiple of this.
@@ -286,23 +280,18 @@ class Backend {
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;
 
   // out = norm(x) with a gate. out may be x.
-  virtual void gated_norm(View, const Norm&, const NormGate&, View /*out*/) {
-    check(false, "gated_norm: the backend has said that it does not");
-  }
+  virtual void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) = 0;
 
   // out = [x + d mu_0 | x + d mu_1 | ...] with d = (the input before, of the same row) - x, a block
   // of columns for each row of mu [mixes, width]. x [inputs, width], out [inputs, mixes * width],
   // which may be x if there is one mix. A slot's state is its last input, fp32 [width]. Outputs and
   // states of frozen rows stay as they are.
-  virtual void shift(Rows, View /*x*/, View /*mu*/, States, View /*out*/) {
-    check(false, "shift: the backend has said that it does not");
-  }
+  virtual void shift(Rows rows, View x, View mu, States states, View out) = 0;
 
   // out = the convolution of x [inputs, channels] along each row's inputs; a slot's state keeps the
   // last ones. out may be x. Frozen rows as in shift().
-  virtual void convolve(Rows, View /*x*/, const Convolution&, States, View /*out*/) {
-    check(false, "convolve: the backend has said that it does not");
-  }
+  virtual void convolve(Rows rows, View x, const Convolution& convolution, States states,
+                        View out) = 0;
 
   // The random features of queries and keys. x: fp32 [n, blocks * dk], the heads of one kind after
   // those of another, each a block; out: fp32 [n, blocks * features.size()]. Where there is a

@@ -40,6 +40,22 @@ TEST(Cuda, TheNumericsIdNamesEveryOption) {
   EXPECT_EQ(id({.chunks = true}), "cuda/host/bf16/step+chunks64");
 }
 
+TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
+  const auto takes = [](const CudaOptions& options, Rule rule) {
+    const DeviceBackend<HostDevice> backend(options, ThreadOrder::kForward);
+    return backend.takes(Recurrence{.rule = rule});
+  };
+  for (const CudaOptions& options :
+       {CudaOptions{.library = true}, CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
+    EXPECT_TRUE(takes(options, Rule::kLinear).ok());
+    const Status status = takes(options, Rule::kMamba2);
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(status.message(),
+                testing::HasSubstr("use kernels own, state plain and prompts steps"));
+  }
+  EXPECT_TRUE(takes({}, Rule::kRwkv7).ok());
+}
+
 // ---- index maps ---------------------------------------------------------------------------------
 
 // Lane 5 is row 1 and column pair 1 of its groups: figures from the PTX manual's tables.

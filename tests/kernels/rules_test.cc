@@ -321,21 +321,5 @@ TEST_P(RuleLimits, StatesTooLargeAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Backends, Rules, testing::ValuesIn(all_backends()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Isas, RuleLimits, testing::ValuesIn(all_isas()), setup_name);
 
-TEST(CudaRules, OptionsForLinearTransformersAloneAreRefused) {
-  const auto refusal = [](const CudaOptions& options, Rule rule) {
-    return cuda::DeviceBackend<cuda::HostDevice>(options, cuda::ThreadOrder::kForward)
-        .takes(Recurrence{.rule = rule});
-  };
-  for (const CudaOptions& options :
-       {CudaOptions{.library = true}, CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
-    EXPECT_TRUE(refusal(options, Rule::kLinear).ok());
-    const Status status = refusal(options, Rule::kMamba2);
-    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-    EXPECT_NE(status.message().find("use kernels own, state plain and prompts steps"),
-              std::string::npos);
-  }
-  EXPECT_TRUE(refusal({}, Rule::kRwkv7).ok());
-}
-
 }  // namespace
 }  // namespace runnel
