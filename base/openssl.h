@@ -1,4 +1,4 @@
-// Owners of OpenSSL's objects. Included by .cc files alone.
+// Owners of OpenSSL's objects, for what speaks to OpenSSL itself.
 #pragma once
 
 #include <openssl/bio.h>
