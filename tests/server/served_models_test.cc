@@ -40,8 +40,8 @@ TEST(ServedModels, AModelThatACallerMayNotUseIsNotThere) {
   EXPECT_TRUE(models.add(served_fake("a")).ok());
   EXPECT_TRUE(models.add(served_fake("b")).ok());
   models.open();
-  const Caller caller = {
-      .name = "ada", .address = {}, .models = std::set<std::string>{"b"}, .limits = {}};
+  Caller caller;
+  caller.models = {"b"};
   EXPECT_EQ(models.find(caller, "a").status().message(), "no model 'a'; this server has 'b'");
   EXPECT_EQ((*models.find(caller, ""))->name, "b");
   EXPECT_EQ(models.all_for(caller).size(), 1U);
