@@ -374,11 +374,8 @@ void CpuBackend::matmul(View x, const Weight& weight, End end, View out) {
       multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0, panels);
     });
   } else {
-    // Whole groups of panels, where every thread gets some.
-    const int group = panels >= 2 * threads_ * kernels_.together ? kernels_.together : 1;
-    split(x.rows == 0 ? 0 : divide_up(panels, group), work, [&](int first, int last) {
-      multiply(x, weight, end, out, first * group, std::min(last * group, panels));
-    });
+    split(x.rows == 0 ? 0 : panels, work,
+          [&](int first, int last) { multiply(x, weight, end, out, first, last); });
   }
 }
 

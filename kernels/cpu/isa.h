@@ -119,8 +119,7 @@ struct RecurArgs {
 using Matmul = void(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
 
 struct Kernels {
-  int panel;     // columns of a panel
-  int together;  // panels that a single row goes through at once
+  int panel;  // columns of a panel
 
   // Panels [panel_begin, panel_end) of a matmul of `rows` rows, x and weights in fp32.
   Matmul* matmul;

@@ -2,7 +2,6 @@
 // each isa_*.cc. No include guard and no includes: see isa.h.
 
 constexpr Kernels kKernels = {.panel = kPanel,
-                              .together = panels_at_once(1),
                               .matmul = matmul<Factors::kFp32>,
                               .matmul_widened = matmul<Factors::kWidened>,
                               .matmul_pairs = matmul<Factors::kPairs>,
