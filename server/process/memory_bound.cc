@@ -12,8 +12,10 @@ constexpr int64_t kConnectionBytes = 32 << 10;
 constexpr int64_t kStreamBytes = 13 << 10;
 // A session beside its state and its record: its entry in the table, names.
 constexpr int64_t kSessionBytes = 1 << 10;
-// The library holds more than its budget for a moment, while it ends calls for it.
+// The library holds more than its budget for a moment, while it ends calls for it, and the
+// allocator keeps some of what it is given back.
 constexpr int64_t kNetworkFactor = 2;
+constexpr int64_t kNetworkBeside = 64 << 20;
 
 int64_t resident_bytes() {
   std::ifstream in("/proc/self/statm");
@@ -30,7 +32,7 @@ MemoryBound memory_bound(const ServerConfig& config, int64_t sessions) {
   return {.start = resident_bytes(),
           .connections =
               config.limit(limits::kConnections) * (kConnectionBytes + streams * kStreamBytes),
-          .network = config.limit(limits::kNetworkBytes) * kNetworkFactor,
+          .network = kNetworkFactor * config.limit(limits::kNetworkBytes) + kNetworkBeside,
           .calls = config.limit(limits::kCallBytes),
           .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes)};
 }

@@ -221,6 +221,16 @@ TEST(CheckConfig, AStreamHasAnEndToItsMemory) {
             "4294967296 values, and may hold 16777216; lower one of them");
 }
 
+TEST(CheckConfig, TheLargestMessageFindsRoom) {
+  ServerConfig config = config_with("127.0.0.1:0");
+  ASSERT_TRUE(parse_config(R"({"limits": {"call_bytes": 17000000}})", "f", config).ok());
+  EXPECT_EQ(check_config(config).message(),
+            "limits.call_bytes is 17000000; it must be at least 17825792, 17 times "
+            "limits.message_bytes, or the largest message cannot be read");
+  ASSERT_TRUE(parse_config(R"({"limits": {"message_bytes": 1000000}})", "f", config).ok());
+  EXPECT_TRUE(check_config(config).ok());
+}
+
 TEST(CheckConfig, WhatOnlyAGpuDoesIsRefusedOnTheCpu) {
   ServerConfig config = config_with("127.0.0.1:0");
   config.kernels = "cublas";

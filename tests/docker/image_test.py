@@ -161,6 +161,7 @@ class Promises(unittest.TestCase):
         needed = (
             start
             + setting(words, "--connections", 256) * ((32 << 10) + stream)
+            + (64 << 20)
             + 2 * setting(words, "--network-bytes", 64 << 20)
             + setting(words, "--call-bytes", 256 << 20)
             + sessions * (setting(words, "--record-bytes", 256 << 10) + 1024)

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -83,7 +84,8 @@ class ProxyTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_calls_pass(self):
-        self.runnel("generate", "--count", "4", "--json")
+        with tempfile.TemporaryDirectory() as folder:
+            self.runnel("generate", "--count", "4", "--out", f"{folder}/digits.png")
         self.runnel("score", str(ROOT / "examples/digits.idx3-ubyte.gz"), "--first", "2")
         self.runnel("session", "list")
 
