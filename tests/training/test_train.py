@@ -379,7 +379,7 @@ class RunTest(ToolTest):
             (["--seed", "-1"], "--seed"),
             (["--fresh", "--start-from", self.path("none")], "no such file"),
             (["--fresh", "--start-from", self.path("work", "tiny.pth"), "--heads", "2"], "expected shape", "found"),
-            (["--name", "A"], "name", "'A'"),
+            (["--name", "a b"], "name", "'a b'"),
             (["--endless"], "--endless", "copy", "goes with text"),
         ):
             with self.subTest(argv):

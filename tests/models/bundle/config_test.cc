@@ -311,7 +311,7 @@ INSTANTIATE_TEST_SUITE_P(
               kImage,
               "/model/dropout",
               "0.1",
-              {"model: expected one of the keys layers, width", "found 'dropout'"}},
+              {"model: expected one of the keys family, layers, width", "found 'dropout'"}},
         Fault{"UnknownAttentionKey",
               kImage,
               "/model/attention/scale",

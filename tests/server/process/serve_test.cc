@@ -198,8 +198,8 @@ TEST(Serve, LogsJsonOnRequest) {
     EXPECT_EQ(event["model"], "other");
     EXPECT_THAT(event["numerics"].get<std::string>(), HasSubstr("portable"));
   }
-  EXPECT_THAT(events, ::testing::ElementsAre("start", "load", "model", "memory", "ready", "stop",
-                                             "drain", "drained", "exit"));
+  EXPECT_THAT(events, ::testing::ElementsAre("start", "load", "loaded", "model", "memory", "ready",
+                                             "stop", "drain", "drained", "exit"));
 }
 
 TEST(Serve, ASecondSignalEndsItAtOnce) {
