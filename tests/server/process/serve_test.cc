@@ -97,7 +97,8 @@ struct Workplace {
 
 // A model that fails when it has taken so many steps.
 ModelFactory failing_after(int steps) {
-  return [steps](const Bundle& bundle, const ServerConfig&, const ModelLimits& limits) {
+  return [steps](const Bundle& bundle, const ServerConfig&, ModelLimits limits) {
+    limits.slots = 4;
     auto model = std::make_unique<FakeModel>(bundle.spec, limits);
     model->fails = [left = steps]() mutable { return left-- <= 0; };
     return Result<LoadedModel>(LoadedModel{nullptr, std::move(model)});
