@@ -77,6 +77,10 @@ Status check_begin(const Tokenizer& tokenizer, const std::string& directory, con
       begin.empty() || (begin.size() == 1 && spec.begin && spec.begin->histogram.empty() &&
                         spec.begin->value == begin.front());
   if (begins_alike) return {};
+  if (begin.size() > 1) {
+    return invalid_argument(directory + ": tokenizer.json: expected at most one value before a " +
+                            "text, found " + std::to_string(begin.size()));
+  }
   return invalid_argument(directory + ": its tokenizer puts " + std::to_string(begin.front()) +
                           " before a text, which begin.value of config.json does not");
 }
@@ -126,7 +130,8 @@ Status describe_eos(const Json& config, const std::string& directory, Bundle& bu
     const Result<Json> generation = parse_published(*text, path);
     if (!generation.ok()) return generation.status();
     auto other = published_eos(*generation, path);
-    if (!other.ok() || *other) eos = std::move(other);
+    const bool says_some = other.ok() && *other && !(*other)->empty();
+    if (!other.ok() || says_some) eos = std::move(other);
   }
   if (!eos.ok()) return eos.status();
   Spec& spec = bundle.spec;

@@ -51,13 +51,17 @@ std::string quoted_words(std::string_view text) {
   return out;
 }
 
-// NaN where it is no number.
-double number_of(const Json& value) {
+// NaN where it is no number. Since version 5 transformers writes {"__float__": "Infinity"}.
+double number_of(const Json& node) {
+  const bool is_tagged = node.is_object() && node.size() == 1 && node.contains("__float__");
+  const Json& value = is_tagged ? node["__float__"] : node;
   if (value.is_number()) return value.get<double>();
   if (value == "Infinity") return std::numeric_limits<double>::infinity();
   if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
   return std::nan("");
 }
+
+std::string bound_text(double bound) { return std::isinf(bound) ? "infinity" : Json(bound).dump(); }
 
 // The one whose model_type the file has; state-spaces' files have none, but the key ssm_cfg. Null,
 // and a fault, where there is none.
@@ -115,12 +119,22 @@ int PublishedConfig::integer_or(const char* key, int fallback, int64_t min, int6
   return static_cast<int>(min);
 }
 
-float PublishedConfig::number_or(const char* key, float fallback, float min, float max) const {
+double PublishedConfig::number_or(const char* key, double fallback, double min, double max) const {
+  const Json* const member = find(key);
+  if (member == nullptr) return fallback;
+  const double value = number_of(*member);
+  if (value >= min && value <= max) return value;
+  faults_.add(path(key), "a number from " + bound_text(min) + " to " + bound_text(max),
+              describe(*member));
+  return fallback;
+}
+
+float PublishedConfig::eps_or(const char* key, float fallback, float max) const {
   const Json* const member = find(key);
   if (member == nullptr) return fallback;
   const auto value = static_cast<float>(number_of(*member));
-  if (value >= min && value <= max) return value;
-  faults_.add(path(key), "a number from " + Json(min).dump() + " to " + Json(max).dump(),
+  if (value > 0.0F && value <= max) return value;
+  faults_.add(path(key), "a number above 0 and at most " + bound_text(shortest(max)),
               describe(*member));
   return fallback;
 }

@@ -41,7 +41,9 @@ class PublishedConfig {
   int integer(const char* key, int64_t min, int64_t max) const;
   // Where absent: the fallback.
   int integer_or(const char* key, int fallback, int64_t min, int64_t max) const;
-  float number_or(const char* key, float fallback, float min, float max) const;
+  double number_or(const char* key, double fallback, double min, double max) const;
+  // Above 0 and at most `max`.
+  float eps_or(const char* key, float fallback, float max = 1.0F) const;
   bool boolean_or(const char* key, bool fallback) const;
   std::string text_or(const char* key, const std::string& fallback) const;
 

@@ -11,7 +11,6 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kMaxTaps = 16;
-constexpr float kMaxTimeStep = 1e9F;
 
 constexpr std::array kNames = {Choice{"hugging_face", Mamba2Names::kHuggingFace},
                                Choice{"state_spaces", Mamba2Names::kStateSpaces}};

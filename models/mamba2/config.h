@@ -6,6 +6,9 @@
 
 namespace runnel {
 
+// The largest limit of dt. A published one above it is no limit.
+inline constexpr float kMaxTimeStep = 1e9F;
+
 // Reads "model" of the root into spec.model and spec.head; what is wrong goes to `faults`. The
 // spec's vocabulary has been read.
 void read_mamba2(const Fields& root, Faults& faults, Spec& spec);

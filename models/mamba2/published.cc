@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "models/mamba2/config.h"
 
 namespace runnel {
 namespace {
@@ -14,7 +15,7 @@ constexpr int kStateSize = 128;
 constexpr int kExpand = 2;
 constexpr int kTaps = 4;
 constexpr int kMaxTaps = 16;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // [least, most] of dt, where the key is there.
 void read_limits(const PublishedConfig& config, const char* key, Mamba2Spec& sizes) {
@@ -24,10 +25,11 @@ void read_limits(const PublishedConfig& config, const char* key, Mamba2Spec& siz
                         ? Json{{"least", (*found)[0]}, {"most", (*found)[1]}}
                         : Json::object();
   const PublishedConfig limits(config.faults(), &ends, config.path(key));
-  sizes.dt_least = limits.number_or("least", 0.0F, 0.0F, std::numeric_limits<float>::max());
-  sizes.dt_most = limits.number_or("most", kInfinity, 0.0F, kInfinity);
-  if (ends.empty() || sizes.dt_least > sizes.dt_most) {
-    config.faults().add(config.path(key), "two numbers, the least first",
+  sizes.dt_least = static_cast<float>(limits.number_or("least", 0.0, 0.0, kMaxTimeStep));
+  const double most = limits.number_or("most", kInfinity, 0.0, kInfinity);
+  sizes.dt_most = static_cast<float>(most > kMaxTimeStep ? kInfinity : most);
+  if (ends.empty() || sizes.dt_least > sizes.dt_most || sizes.dt_most == 0.0F) {
+    config.faults().add(config.path(key), "two numbers, the least first, the most above 0",
                         printable(json_text(*found)));
   }
 }
@@ -43,8 +45,41 @@ void check_inner(const PublishedConfig& config, int expand, const Mamba2Spec& si
       std::to_string(sizes.heads) + " heads and a width of " + std::to_string(sizes.width));
 }
 
+// The other sizes that must fit one another, by the keys of this file.
+void check_sizes(const PublishedConfig& config, const char* groups, const char* state_size,
+                 const Mamba2Spec& sizes) {
+  const auto at_most = [&](const char* key, const char* what, int64_t found) {
+    if (found <= kMaxWidth) return;
+    config.faults().add(config.path(key),
+                        std::string(what) + " to be at most " + std::to_string(kMaxWidth),
+                        std::to_string(found));
+  };
+  at_most("expand", "this times the width", sizes.inner());
+  at_most(state_size, "this times the groups", int64_t{sizes.groups} * sizes.state_size);
+  if (sizes.heads % sizes.groups == 0) return;
+  config.faults().add(config.path(groups),
+                      "a divisor of " + std::to_string(sizes.heads) + ", the number of heads",
+                      std::to_string(sizes.groups));
+}
+
+// Where no key gives them, those that the convolution's channels leave room for.
+int groups_of(const PublishedModel& model, const Mamba2Spec& sizes) {
+  const PublishedConfig& config = model.config;
+  if (config.find("n_groups") != nullptr) return config.integer("n_groups", 1, kMaxWidth);
+  const std::string tensor = "backbone.layers.0.mixer.conv1d.weight";
+  const int channels = model.size(tensor, 0, 3 * kMaxWidth);
+  const int both = channels - sizes.inner();  // B and C of every group
+  if (both > 0 && both % (2 * sizes.state_size) == 0) return both / (2 * sizes.state_size);
+  config.faults().add("n_groups",
+                      "this key, or " + quote(tensor) + " of " + std::to_string(sizes.inner()) +
+                          " channels and a multiple of " + std::to_string(2 * sizes.state_size),
+                      std::to_string(channels) + " channels");
+  return 1;
+}
+
 // Hugging Face's and flash-linear-attention's keys.
-void read_hugging_face(const PublishedConfig& config, Mamba2Spec& sizes) {
+void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
+  const PublishedConfig& config = model.config;
   config.allow_nothing("attn", "attention in some of the layers");
   config.allow("hidden_act", {"silu", "swish"});
   for (const char* const key : {"rms_norm", "rmsnorm"}) config.allow(key, true);
@@ -57,13 +92,17 @@ void read_hugging_face(const PublishedConfig& config, Mamba2Spec& sizes) {
   sizes.heads = config.integer_or("num_heads", heads, 1, kMaxWidth);
   check_inner(config, expand, sizes);
   sizes.state_size = config.integer_or("state_size", kStateSize, 1, kMaxWidth);
-  sizes.groups = config.integer("n_groups", 1, kMaxWidth);
+  sizes.groups = groups_of(model, sizes);
+  check_sizes(config, "n_groups", "state_size", sizes);
   sizes.taps = config.integer_or("conv_kernel", kTaps, 2, kMaxTaps);
   sizes.bias = config.boolean_or("use_bias", false);
   sizes.convolution_bias = config.boolean_or("use_conv_bias", true);
   for (const char* const key : {"layer_norm_epsilon", "norm_eps"}) {
-    sizes.norm_eps = config.number_or(key, sizes.norm_eps, 0.0F, 1.0F);
+    sizes.norm_eps = config.eps_or(key, sizes.norm_eps);
   }
+  // Hugging Face's class has no such option, whatever its files say.
+  const bool is_fla = config.find("norm_eps") != nullptr || config.find("dt_limit") != nullptr;
+  sizes.norm_before_gate = is_fla && config.boolean_or("norm_before_gate", false);
   for (const char* const key : {"time_step_limit", "dt_limit"}) read_limits(config, key, sizes);
 }
 
@@ -90,6 +129,7 @@ void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
   check_inner(layer, expand, sizes);
   sizes.state_size = layer.integer_or("d_state", kStateSize, 1, kMaxWidth);
   sizes.groups = layer.integer_or("ngroups", 1, 1, kMaxWidth);
+  check_sizes(layer, "ngroups", "d_state", sizes);
   sizes.taps = layer.integer_or("d_conv", kTaps, 2, kMaxTaps);
   sizes.bias = layer.boolean_or("bias", false);
   sizes.convolution_bias = layer.boolean_or("conv_bias", true);
@@ -102,18 +142,15 @@ void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
 void read_published_mamba2(const PublishedModel& model, Spec& spec) {
   auto& sizes = spec.model.emplace<Mamba2Spec>();
   const PublishedConfig& config = model.config;
-  const bool is_state_spaces = config.find("ssm_cfg") != nullptr;
-  if (is_state_spaces) {
+  if (config.find("ssm_cfg") != nullptr) {
     read_state_spaces(config, sizes);
   } else {
-    read_hugging_face(config, sizes);
+    read_hugging_face(model, sizes);
   }
   if (model.has("backbone.embedding.weight")) sizes.names = Mamba2Names::kStateSpaces;
   sizes.table_rows = model.read_vocabulary(embedding_name(sizes.names),
                                            config.integer("vocab_size", 1, kMaxVocabulary), spec);
-  // A file without a head means the embedding, unless the config says that there is one.
-  const char* const key = is_state_spaces ? "tie_embeddings" : "tie_word_embeddings";
-  sizes.tied = !model.has("lm_head.weight") && config.boolean_or(key, true);
+  sizes.tied = !model.has("lm_head.weight");
 }
 
 }  // namespace runnel

@@ -1,6 +1,6 @@
 #include "models/rwkv7/published.h"
 
-#include <cmath>
+#include <algorithm>
 #include <string>
 
 #include "base/limits.h"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr float kFusedKeyEps = 1e-6F;
 constexpr int kHeadSize = 64;
-constexpr float kFfnRatio = 4.0F;
-constexpr int kFfnMultiple = 32;
+constexpr double kFfnRatio = 4.0;
+constexpr int64_t kFfnMultiple = 32;
 
 // The sizes of low rank: those of the tensors, in which `in` is the dimension that is not the rank.
 // The first layer's v1 is not read and may be missing.
@@ -64,35 +64,53 @@ int value_width_of(const PublishedConfig& config, const Rwkv7Spec& sizes) {
 }
 
 int ffn_of(const PublishedConfig& config, const Rwkv7Spec& sizes) {
-  const auto ratio = config.number_or("hidden_ratio", kFfnRatio, 0.001F, kMaxWidth);
-  const float usual = std::ceil(static_cast<float>(sizes.width) * ratio / kFfnMultiple);
-  const auto bounded = std::min<float>(usual * kFfnMultiple, kMaxWidth);
-  return config.integer_or("intermediate_size", static_cast<int>(bounded), 1, kMaxWidth);
+  const double ratio = config.number_or("hidden_ratio", kFfnRatio, 0.001, kMaxWidth);
+  const auto product = static_cast<int64_t>(sizes.width * ratio);
+  const int64_t usual = (product + kFfnMultiple - 1) / kFfnMultiple * kFfnMultiple;
+  return config.integer_or("intermediate_size", static_cast<int>(std::min(usual, kMaxWidth)), 1,
+                           kMaxWidth);
+}
+
+// num_heads counts only where there is no head_dim: flash-linear-attention's converter leaves it at
+// the default of another width.
+int head_size_of(const PublishedConfig& config, int width) {
+  const bool is_given = config.find("head_dim") != nullptr || config.find("num_heads") == nullptr;
+  return is_given ? config.integer_or("head_dim", kHeadSize, 1, kMaxWidth)
+                  : width / config.integer_or("num_heads", 1, 1, width);
+}
+
+void read_heads(const PublishedConfig& config, Rwkv7Spec& sizes) {
+  const int head_size = head_size_of(config, sizes.width);
+  sizes.heads = std::max(sizes.width / head_size, 1);
+  if (sizes.width % head_size != 0) {
+    config.faults().add("head_dim",
+                        "a size that divides hidden_size, " + std::to_string(sizes.width),
+                        std::to_string(head_size));
+  }
+  sizes.value_width = value_width_of(config, sizes);
+  if (sizes.value_width % sizes.heads != 0) {
+    config.faults().add("value_dim", "a multiple of the " + std::to_string(sizes.heads) + " heads",
+                        std::to_string(sizes.value_width));
+  }
+  sizes.norm_eps = config.eps_or("norm_eps", sizes.norm_eps, 1.0F / static_cast<float>(head_size));
+  sizes.head_norm_eps = static_cast<float>(head_size) * sizes.norm_eps;
 }
 
 void refuse_options(const PublishedConfig& config) {
   config.allow_nothing("attn", "attention in some of the layers");
+  config.allow("elementwise_affine", true);
   config.allow("hidden_act", {"sqrelu"});
 }
 
 void read_fla(const PublishedModel& model, Rwkv7Spec& sizes, Spec& spec) {
   const PublishedConfig& config = model.config;
-  refuse_options(config);
   sizes.width = config.integer("hidden_size", 1, kMaxWidth);
   sizes.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
-  const int head_size = config.integer_or("head_dim", kHeadSize, 1, kMaxWidth);
-  sizes.heads = config.integer_or("num_heads", sizes.width / head_size, 1, kMaxWidth);
-  if (sizes.heads * int64_t{head_size} != sizes.width) {
-    config.faults().add("num_heads", "hidden_size / head_dim, a whole number",
-                        std::to_string(sizes.width) + " / " + std::to_string(head_size));
-  }
-  sizes.value_width = value_width_of(config, sizes);
+  read_heads(config, sizes);
   sizes.ffn = ffn_of(config, sizes);
   sizes.names = model.has("model.layers.0.attn.x_x") ? Rwkv7Names::kFlaX : Rwkv7Names::kFla;
   sizes.input_norm = config.boolean_or("norm_first", true);
   sizes.norm_bias = config.boolean_or("norm_bias", true);
-  sizes.norm_eps = config.number_or("norm_eps", sizes.norm_eps, 0.0F, 1.0F);
-  sizes.head_norm_eps = static_cast<float>(head_size) * sizes.norm_eps;
   sizes.key_eps = config.boolean_or("fuse_norm", true) ? kFusedKeyEps : 0.0F;
   sizes.table_rows = model.read_vocabulary("model.embeddings.weight",
                                            config.integer("vocab_size", 1, kMaxVocabulary), spec);
@@ -106,6 +124,7 @@ void read_fla(const PublishedModel& model, Rwkv7Spec& sizes, Spec& spec) {
 
 void read_published_rwkv7(const PublishedModel& model, Spec& spec) {
   auto& sizes = spec.model.emplace<Rwkv7Spec>();
+  refuse_options(model.config);
   if (model.has("emb.weight")) {
     read_official(model, sizes, spec);
   } else {

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <string>
 
+#include "base/file.h"
 #include "base/hex.h"
+#include "base/limits.h"
 #include "models/bundle/bundle.h"
 #include "models/bundle/config.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -125,6 +128,10 @@ TEST(Published, Rwkv7sOptionsAreRead) {
   };
   EXPECT_EQ(read_sizes(R"("intermediate_size": 50)").ffn, 50);
   EXPECT_EQ(read_sizes(R"("hidden_ratio": 3.0)").ffn, 96) << "a multiple of 32";
+  EXPECT_EQ(read_sizes(R"("hidden_ratio": 2.7)").ffn, 64) << "24 * 2.7, rounded down first";
+  EXPECT_EQ(read_sizes(R"("num_heads": 32)").heads, 3) << "head_dim goes first";
+  EXPECT_EQ(read_sizes(R"("head_dim": null, "num_heads": 4)").heads, 4);
+  EXPECT_EQ(read_sizes(R"("head_dim": null, "num_heads": 4)").head_norm_eps, 6e-5F);
   EXPECT_EQ(read_sizes(R"("value_dim": 48)").value_width, 48);
   EXPECT_EQ(read_sizes(R"("value_dim": null)").value_width, 24);
   EXPECT_EQ(read_sizes(R"("fuse_norm": false)").key_eps, 0.0F);
@@ -141,6 +148,11 @@ TEST(Published, Mamba2IsReadUnderEveryName) {
   expect_spec(kStateSpaces, spec_of(mamba2_sizes(Mamba2Names::kStateSpaces)));
   sizes.tied = false;  // a head that is there counts
   expect_spec(kMamba2, spec_of(sizes));
+  // Without one it is the embedding, whatever the config says.
+  sizes.tied = true;
+  expect_spec(with(kMamba2, R"("tie_word_embeddings": false)"), spec_of(sizes));
+  expect_spec(with(kStateSpaces, R"("tie_embeddings": false)"),
+              spec_of(mamba2_sizes(Mamba2Names::kStateSpaces)));
 }
 
 TEST(Published, Mamba2sOptionsAreRead) {
@@ -150,10 +162,13 @@ TEST(Published, Mamba2sOptionsAreRead) {
   sizes.dt_least = 0.25F;
   sizes.dt_most = 8.0F;
   sizes.norm_eps = 0.5F;
+  sizes.norm_before_gate = true;  // as flash-linear-attention's class does; kMamba2's does not
   expect_spec(with(kMamba2, R"("use_bias": true, "use_conv_bias": false, "norm_eps": 0.5,
                                "layer_norm_epsilon": null, "time_step_limit": null,
                                "dt_limit": [0.25, 8])"),
               spec_of(sizes));
+  expect_spec(with(kMamba2, R"("n_groups": null)"),
+              spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   sizes = mamba2_sizes(Mamba2Names::kStateSpaces);
   sizes.groups = 4;
   sizes.norm_before_gate = true;
@@ -163,6 +178,7 @@ TEST(Published, Mamba2sOptionsAreRead) {
 
 TEST(Published, WhatIsNotDoneIsRefusedByName) {
   const StoredTensors rwkv7 = stored_tensors(spec_of(rwkv7_sizes(Rwkv7Names::kFla)));
+  const StoredTensors official = stored_tensors(spec_of(rwkv7_sizes(Rwkv7Names::kOfficial)));
   const StoredTensors mamba2 = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   const StoredTensors ssm = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kStateSpaces)));
   struct Case {
@@ -180,13 +196,23 @@ TEST(Published, WhatIsNotDoneIsRefusedByName) {
                 "attn: expected null, as attention in some of the layers is not implemented"},
            Case{kRwkv7, rwkv7, R"("hidden_act": "relu")", "hidden_act: expected 'sqrelu'"},
            Case{kRwkv7, rwkv7, R"("value_dim": [24, 48])", "value_dim: expected the same size"},
-           Case{kRwkv7, rwkv7, R"("num_heads": 2)", "num_heads: expected hidden_size / head_dim"},
+           Case{kRwkv7, official, R"("attn": {"layers": [1]})", "attn: expected null"},
+           Case{kRwkv7, rwkv7, R"("elementwise_affine": false)",
+                "elementwise_affine: expected true, all that is implemented, found false"},
+           Case{kRwkv7, rwkv7, R"("value_dim": 25)", "value_dim: expected a multiple of the 3"},
            Case{kRwkv7, rwkv7, R"("head_dim": 0)", "head_dim: expected an integer from 1 to 16384"},
-           Case{kRwkv7, rwkv7, R"("head_dim": 32)", "num_heads: expected hidden_size / head_dim"},
+           Case{kRwkv7, rwkv7, R"("head_dim": 7)",
+                "head_dim: expected a size that divides hidden_size, 24, found 7"},
+           Case{kRwkv7, rwkv7, R"("head_dim": 32)", "head_dim: expected a size that divides"},
+           Case{kRwkv7, rwkv7, R"("head_dim": null)", "hidden_size, 24, found 64"},
+           Case{kRwkv7, rwkv7, R"("head_dim": null, "num_heads": 25)", "num_heads: expected an"},
            Case{kRwkv7, rwkv7, R"("hidden_size": "24")", "hidden_size: expected an integer"},
            Case{kRwkv7, rwkv7, R"("vocab_size": 14)",
                 "vocab_size: expected at most 13, the rows of 'model.embeddings.weight', found 14"},
            Case{kRwkv7, rwkv7, R"("norm_eps": NaN)", "norm_eps: expected a number"},
+           Case{kRwkv7, rwkv7, R"("norm_eps": 0.2)",
+                "norm_eps: expected a number above 0 and at most 0.125, found 0.2"},
+           Case{kRwkv7, rwkv7, R"("norm_eps": 0)", "norm_eps: expected a number above 0"},
            Case{kRwkv7, mamba2, R"("x": 0)",
                 "tensor 'model.embeddings.weight' in model.safetensors, whose size 0 is an integer "
                 "from 1 to 1048576, found no such tensor"},
@@ -196,14 +222,30 @@ TEST(Published, WhatIsNotDoneIsRefusedByName) {
            Case{kMamba2, mamba2, R"("hidden_act": "gelu")",
                 "hidden_act: expected 'silu' or 'swish'"},
            Case{kMamba2, mamba2, R"("num_heads": 7)", "expand: expected heads of 5 that are"},
-           Case{kMamba2, mamba2, R"("n_groups": 3)", "model.heads: expected a multiple of 3"},
+           Case{kMamba2, mamba2, R"("n_groups": 3)",
+                "n_groups: expected a divisor of 8, the number of heads, found 3"},
+           Case{kMamba2, mamba2, R"("n_groups": null, "state_size": 5)",
+                "n_groups: expected this key, or 'backbone.layers.0.mixer.conv1d.weight' of 40 "
+                "channels and a multiple of 10, found 68 channels"},
+           Case{kMamba2, mamba2, R"("state_size": 16384)",
+                "state_size: expected this times the groups to be at most 16384, found 32768"},
+           Case{kMamba2, mamba2, R"("expand": 1000, "num_heads": 4000)",
+                "expand: expected this times the width to be at most 16384, found 20000"},
+           Case{kMamba2, mamba2, R"("layer_norm_epsilon": 0)",
+                "layer_norm_epsilon: expected a number above 0 and at most 1.0, found 0"},
            Case{kMamba2, mamba2, R"("time_step_limit": [2, 1])",
-                "time_step_limit: expected two numbers, the least first, found [2,1]"},
+                "time_step_limit: expected two numbers, the least first, the most above 0, found "
+                "[2,1]"},
+           Case{kMamba2, mamba2, R"("time_step_limit": [0, 0])", "found [0,0]"},
+           Case{kMamba2, mamba2, R"("time_step_limit": [0, {"__float__": "NaN"}])",
+                "time_step_limit.most: expected a number from 0.0 to infinity, found an object"},
            Case{kMamba2, mamba2, R"("time_step_limit": [-1, 1])",
                 "time_step_limit.least: expected"},
            Case{kMamba2, mamba2, R"("conv_kernel": 1)", "conv_kernel: expected an integer from 2"},
            Case{kStateSpaces, ssm, R"("ssm_cfg": {"layer": null})",
                 "ssm_cfg.layer: expected 'Mamba2', all that is implemented, found no such key"},
+           Case{kStateSpaces, ssm, R"("ssm_cfg": {"ngroups": 3})",
+                "ssm_cfg.ngroups: expected a divisor of 8"},
            Case{kStateSpaces, ssm, R"("attn_layer_idx": [1])", "attn_layer_idx: expected null"},
            Case{kStateSpaces, ssm, R"("d_intermediate": 64)",
                 "d_intermediate: expected an integer"},
@@ -216,6 +258,18 @@ TEST(Published, WhatIsNotDoneIsRefusedByName) {
     EXPECT_THAT(spec.status().message(), HasSubstr(one.message)) << one.member;
     EXPECT_THAT(spec.status().message(), testing::StartsWith("config.json: "));
   }
+}
+
+TEST(Published, ALimitOfDtMayBeNone) {
+  const Spec expected = spec_of(mamba2_sizes(Mamba2Names::kHuggingFace));
+  for (const char* const most : {"Infinity", R"({"__float__": "Infinity"})", "1e30", "2e9"}) {
+    Json config = *parse_published(kMamba2, kFile);
+    config["time_step_limit"] = *parse_published("[0.0, " + std::string(most) + "]", kFile);
+    expect_spec(config.dump(), expected);
+  }
+  EXPECT_FALSE(read(with(kMamba2, R"("time_step_limit": [{"__float__": "-Infinity"}, 1])"),
+                    stored_tensors(expected))
+                   .ok());
 }
 
 TEST(Published, NumbersThatJsonDoesNotHaveAreRead) {
@@ -262,8 +316,10 @@ TEST_F(PublishedDirectory, GenerationConfigSaysWhatEndsTexts) {
   write(kMamba2, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   write_file(path("/generation_config.json"), R"({"eos_token_id": [7, 3, 7, 50256, -1]})");
   EXPECT_EQ(load().spec.eos, (std::vector<int32_t>{3, 7}));
-  write_file(path("/generation_config.json"), R"({"temperature": Infinity})");
-  EXPECT_EQ(load().spec.eos, (std::vector<int32_t>{2, 5}));
+  for (const char* const none : {R"({"temperature": Infinity})", R"({"eos_token_id": []})"}) {
+    write_file(path("/generation_config.json"), none);
+    EXPECT_EQ(load().spec.eos, (std::vector<int32_t>{2, 5})) << none;
+  }
   write_file(path("/generation_config.json"), R"({"eos_token_id": "</s>"})");
   EXPECT_THAT(load_bundle(directory_.path()).status().message(),
               HasSubstr("generation_config.json: eos_token_id: expected a value or a list"));
@@ -290,6 +346,21 @@ TEST_F(PublishedDirectory, ItsTokenizerSaysWhatTextIs) {
   write(kMamba2, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   EXPECT_THAT(load_bundle(directory_.path()).status().message(),
               HasSubstr("config.json has 11 values, its tokenizer has 256"));
+}
+
+TEST_F(PublishedDirectory, ItsTokenizerPutsAtMostOneValueBeforeAText) {
+  Mamba2Spec sizes = mamba2_sizes(Mamba2Names::kHuggingFace);
+  sizes.table_rows = 1000;
+  write(with(kMamba2, R"("vocab_size": 1000)"), spec_of(sizes, 1000));
+  const auto text = read_file("tests/golden/tokenizers/llama/tokenizer.json", kMaxConfigBytes);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  Json tokenizer = Json::parse(*text);
+  write_file(path("/tokenizer.json"), tokenizer.dump());
+  EXPECT_EQ(load().spec.begin->value, 1);
+  tokenizer["post_processor"]["special_tokens"]["<s>"]["ids"] = {1, 2};
+  write_file(path("/tokenizer.json"), tokenizer.dump());
+  EXPECT_THAT(load_bundle(directory_.path()).status().message(),
+              HasSubstr("tokenizer.json: expected at most one value before a text, found 2"));
 }
 
 TEST_F(PublishedDirectory, AnotherProgramsTensorIsNamed) {
