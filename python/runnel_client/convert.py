@@ -15,6 +15,7 @@ softmax attention has the same tensors, and would be served as what it is not.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import sys
@@ -275,13 +276,13 @@ def record_authors(config: Config, tensors: Mapping[str, Any]) -> verify.Recordi
     return verify.record("fast-transformers", lambda: authors.Sequence(network), config)
 
 
-def open_published(paths: Sequence[str]) -> tuple[publish.Published | None, str]:
-    """The checkpoint, where it is one of a published family; and why it could not be read."""
+def open_published(paths: Sequence[str]) -> tuple[publish.Published | None, BundleError | None]:
+    """The checkpoint, where it is one of a published family; and why files that are there could not be read."""
     try:
         found = publish.Published(paths)
     except BundleError as error:
-        return None, str(error)
-    return (found if publish.is_published(list(found.place)) else None), ""
+        return None, error if all(map(os.path.isfile, paths)) else None
+    return (found if publish.is_published(list(found.place)) else None), None
 
 
 def convert_published(published: publish.Published, args: argparse.Namespace) -> None:
@@ -312,9 +313,16 @@ def convert(argv: Sequence[str] | None) -> None:
     published, fault = open_published(args.checkpoint)
     if published is not None:
         return convert_published(published, args)
-    for flag in ("vocab", "config"):
-        check(getattr(args, flag) is None, f"--{flag} is for RWKV-7 and Mamba-2; {fault or 'found neither'}")
-    return convert_linear(args)
+    flags = [flag for flag in ("vocab", "config") if getattr(args, flag) is not None]
+    if fault is not None and (flags or importlib.util.find_spec("torch") is None):
+        raise fault
+    check(not flags, f"--{' and --'.join(flags)}: for RWKV-7 and Mamba-2, found neither")
+    try:
+        return convert_linear(args)
+    except BundleError as error:
+        if fault is None:
+            raise
+        raise BundleError(f"{error}; read as RWKV-7 or Mamba-2: {fault}") from None
 
 
 def convert_linear(args: argparse.Namespace) -> None:

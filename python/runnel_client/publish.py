@@ -30,7 +30,9 @@ def files_of(paths: Sequence[str]) -> list[str]:
         if not os.path.isfile(os.path.join(path, "config.json")):
             files.append(path)
             continue
-        inside = [found for kind in ("*.bin", "*.pth") for found in sorted(glob.glob(os.path.join(path, kind)))]
+        inside = [
+            found for kind in ("pytorch_model*.bin", "*.pth") for found in sorted(glob.glob(os.path.join(path, kind)))
+        ]
         check(inside, f"{path}: expected a .pth or pytorch_model.bin in this directory, found none")
         files += inside
     return files
@@ -103,11 +105,20 @@ def copy_of(path: str) -> Callable[[BinaryIO], object]:
     return copy
 
 
-def text_files(published: Published, vocab: str | None, tokenizer: str | None) -> Files:
-    """What turns text into values: as given, else what is beside the checkpoint."""
+def text_files(published: Published, out: str, vocab: str | None, tokenizer: str | None) -> Files:
+    """What turns text into values: as given, else what is beside the checkpoint. The server reads a tokenizer.json
+    rather than a vocabulary, so a vocabulary that is given comes without one."""
     folder = os.path.dirname(published.files[0].path)
+    only_vocab = vocab is not None and tokenizer is None
+    stale = os.path.join(out, "tokenizer.json")
+    check(
+        not (only_vocab and os.path.lexists(stale)),
+        f"{stale}: expected no such file, as the server would read it instead of the vocabulary; remove it",
+    )
     files: Files = {}
     for name in BESIDE:
+        if only_vocab and name == "tokenizer.json":
+            continue
         path = {"tokenizer.json": tokenizer, VOCABULARY: vocab}.get(name) or os.path.join(folder, name)
         if os.path.isfile(path):
             files[name] = copy_of(path)
@@ -154,7 +165,7 @@ def publish(
 ) -> list[str]:
     """Writes the directory, and gives notes for whoever asked for it."""
     text = config_of(published, config)
-    files = text_files(published, vocab, tokenizer)
+    files = text_files(published, out, vocab, tokenizer)
     card = card_of(out, [file.path for file in published.files]).encode()
     write_all(
         out,

@@ -21,6 +21,7 @@ from runnel_client.errors import BundleError, check
 Raw = npt.NDArray[Any]  # numbers as they are stored: of 2 or 4 bytes
 
 MAX_PICKLE_BYTES = 64 << 20
+MAX_BYTEORDER_BYTES = 16
 LOCAL_HEADER_BYTES = 30
 STORAGES = {"FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
 RAW_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<u4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
@@ -118,6 +119,11 @@ class TorchFile:
         root = pickles[0].removesuffix("/data.pkl")
         order = self.entries.get(f"{root}/byteorder")
         if order is not None:
+            check(
+                order.compress_type == zipfile.ZIP_STORED and order.file_size <= MAX_BYTEORDER_BYTES,
+                f"{self.path}: expected a byteorder of at most {MAX_BYTEORDER_BYTES} bytes, not compressed, "
+                f"found {order.file_size}",
+            )
             check(archive.read(order).strip() == b"little", f"{self.path}: expected little-endian numbers")
         check(
             self.entries[pickles[0]].file_size <= MAX_PICKLE_BYTES,

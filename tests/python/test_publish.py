@@ -5,7 +5,9 @@ import io
 import json
 import os
 import pickle
+import sys
 import unittest
+import unittest.mock
 import zipfile
 
 import support
@@ -105,6 +107,15 @@ class PublishTest(ToolTest):
         self.assertIn("note: there is no tokenizer", out)
         self.refuse([self.save(official()), "--vocab", self.path("none.txt")], "none.txt: no such file")
 
+    def test_a_vocabulary_comes_without_a_tokenizer(self):
+        vocab, tokenizer = self.write("words.txt", "1 'a' 1\n"), self.write("tokenizer.json", "{}")
+        checkpoint = self.save(official())
+        self.convert(checkpoint, "--vocab", vocab)
+        self.assertFalse(os.path.exists(os.path.join(self.out, "tokenizer.json")))
+        self.convert(checkpoint, "--vocab", vocab, "--tokenizer", tokenizer)
+        self.assertTrue(os.path.exists(os.path.join(self.out, "tokenizer.json")))
+        self.refuse([checkpoint, "--vocab", vocab], "out/tokenizer.json: expected no such file", "remove it")
+
     def test_config_beside_the_checkpoint_comes_along_as_it_is(self):
         text = '{"ssm_cfg": {"layer": "Mamba2"}, "d_model": 4, "x": [Infinity] }'
         self.write("config.json", text)
@@ -124,6 +135,8 @@ class PublishTest(ToolTest):
         self.write("snapshot/config.json", '{"model_type": "mamba2"}')
         for index, (name, tensor) in enumerate(state):
             self.save({name: tensor}, f"snapshot/pytorch_model-{index}.bin")
+        for other in ("training_args.bin", "optimizer.bin"):
+            self.write(f"snapshot/{other}", "no checkpoint")
         _, _, tensors = self.convert(self.path("snapshot"))
         self.assertEqual(set(tensors), {name for name, _ in state})
         self.save(dict(state), "snapshot/pytorch_model-2.bin")
@@ -162,6 +175,12 @@ class PublishTest(ToolTest):
             content = file.read()
         for cut in (0, 10, len(content) // 2, len(content) - 1):
             self.refuse([self.write("model.pth", content[:cut])], "model.pth")
+        broken = self.write("model.pth", content[: len(content) // 2])
+        reason = "model.pth: expected a file of torch.save with tensors only"
+        self.refuse([broken, "--vocab", broken], f"error: {broken}: expected a file of torch.save with tensors only")
+        with unittest.mock.patch.dict(sys.modules, {"torch": None}):
+            self.refuse([broken], f"error: {broken}: expected a file of torch.save with tensors only")
+        self.refuse([broken], "; read as RWKV-7 or Mamba-2: ", reason)
         for numbers in (7, [1], {"a": 1}, {1: 2}, {"blocks.0.att.r_k": 1.5}):
             with self.assertRaises(BundleError):
                 torch_file.TorchFile(self.zip_of(pickle.dumps(numbers)))
@@ -186,6 +205,16 @@ class PublishTest(ToolTest):
                 torch_file.rebuild_tensor(storage, offset, shape, strides)
         with self.assertRaises(pickle.UnpicklingError):
             torch_file.rebuild_tensor("archive/data/0", 0, (2,), (1,))
+
+    def test_a_byte_order_is_short(self):
+        with zipfile.ZipFile(self.save({"blocks.0.att.r_k": torch.ones(4)})) as archive:
+            pickled = next(archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
+        for order, compression in ((b"little" + b" " * 11, zipfile.ZIP_STORED), (b"little", zipfile.ZIP_DEFLATED)):
+            path = self.zip_of(pickled, [("0", b"\0" * 16)])
+            with zipfile.ZipFile(path, "a", compression) as archive:
+                archive.writestr("archive/byteorder", order)
+            with self.assertRaisesRegex(BundleError, "expected a byteorder of at most 16 bytes, not compressed"):
+                torch_file.TorchFile(path)
 
     def test_storages_are_as_long_as_they_say(self):
         whole = self.save({"blocks.0.att.r_k": torch.ones(4)})
