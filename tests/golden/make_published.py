@@ -10,7 +10,7 @@
 NAME/{config.json,model.safetensors,golden.bin}: small models of random weights. golden.bin is a safetensors file:
 values [T + 1] (whole numbers as F32), head [T, outputs] (the logits after value t), log_prob [T] (natural, of value
 t + 1 given values 0..t). --check compares what it computes with what is stored and writes nothing; --only NAME makes
-one.
+one. published.json is the config.json that the model's own library saves, where it has one.
 
 Triton's kernels run in its interpreter. They are not tuned there, which would need a GPU to measure.
 """
@@ -92,7 +92,9 @@ def load(module, tensors):
 class OfficialRwkv7:
     """BlinkDL's rwkv package, which reads a .pth and steps value by value."""
 
-    def __init__(self, model):
+    config = None
+
+    def __init__(self, model, vocabulary):
         self.sizes = model
 
     def shapes(self):
@@ -133,7 +135,7 @@ class OfficialRwkv7:
 class FlaRwkv7:
     """flash-linear-attention's class: recurrent below 64 values, by chunks above."""
 
-    def __init__(self, model):
+    def __init__(self, model, vocabulary):
         from fla.models.rwkv7 import RWKV7Config, RWKV7ForCausalLM
 
         self.sizes = model
@@ -156,6 +158,7 @@ class FlaRwkv7:
                 tie_word_embeddings=model["tied"],
             )
         )
+        self.config = self.network.config.to_json_string()
 
     def stacked(self, shapes):
         """With x_x for x_r and the others, as files before April 2025 have it."""
@@ -185,12 +188,13 @@ class StateSpacesMamba2:
 
     sources = ""  # the folder of mamba-ssm
 
-    def __init__(self, model):
+    def __init__(self, model, vocabulary):
         package = types.ModuleType("mamba_ssm")  # without its __init__.py, which imports CUDA extensions
         package.__path__ = [os.path.join(self.sources, "mamba_ssm")]
         with unittest.mock.patch.dict(
             sys.modules, {"mamba_ssm": package}
         ):  # for this class alone, not for transformers
+            from mamba_ssm.models.config_mamba import MambaConfig
             from mamba_ssm.modules.mamba2 import Mamba2
 
         options = {
@@ -204,6 +208,10 @@ class StateSpacesMamba2:
             "conv_bias": model["convolution_bias"],
             "norm_before_gate": model["norm_before_gate"],
         }
+        in_file = {key: value for key, value in options.items() if key != "d_model"} | {"layer": "Mamba2"}
+        sizes = {"d_model": model["width"], "n_layer": model["layers"], "vocab_size": vocabulary}
+        config = MambaConfig(**sizes, ssm_cfg=in_file, pad_vocab_size_multiple=16)
+        self.config = json.dumps(vars(config), indent=2) + "\n"
         layers = [
             torch.nn.ModuleDict(
                 {"norm": torch.nn.RMSNorm(model["width"], eps=1e-5), "mixer": Mamba2(**options, use_mem_eff_path=False)}
@@ -237,7 +245,7 @@ class StateSpacesMamba2:
 class HuggingFaceMamba2:
     """The class of transformers, by its slow path."""
 
-    def __init__(self, model):
+    def __init__(self, model, vocabulary):
         from transformers import Mamba2Config, Mamba2ForCausalLM
 
         self.sizes = model
@@ -260,6 +268,7 @@ class HuggingFaceMamba2:
                 tie_word_embeddings=model["tied"],
             )
         )
+        self.config = self.network.config.to_json_string()
 
     def shapes(self):
         shapes = shapes_of(self.network)
@@ -270,6 +279,54 @@ class HuggingFaceMamba2:
     def logits(self, tensors, values):
         network = load(self.network, tensors)
         return network(torch.from_numpy(values).unsqueeze(0), use_cache=False).logits[0]
+
+
+class FlaMamba2:
+    """flash-linear-attention's class, value by value: its path for prompts on a CPU assigns heads to groups otherwise."""
+
+    def __init__(self, model, vocabulary):
+        from fla.models.mamba2 import Mamba2Config, Mamba2ForCausalLM
+
+        self.network = Mamba2ForCausalLM(
+            Mamba2Config(
+                head_dim=model["head_size"],
+                vocab_size=model["table_rows"],
+                hidden_size=model["width"],
+                state_size=model["state_size"],
+                num_hidden_layers=model["layers"],
+                norm_eps=model["norm_eps"],
+                expand=model["heads"] * model["head_size"] // model["width"],
+                conv_kernel=model["taps"],
+                n_groups=model["groups"],
+                use_bias=model["bias"],
+                use_conv_bias=model["convolution_bias"],
+                dt_limit=(model.get("dt_least", 0.0), model.get("dt_most", float("inf"))),
+                norm_before_gate=model["norm_before_gate"],
+                fuse_cross_entropy=False,
+                tie_word_embeddings=model["tied"],
+            )
+        )
+        self.config = self.network.config.to_json_string()
+
+    def shapes(self):
+        return shapes_of(self.network)
+
+    def logits(self, tensors, values):
+        from fla.models.utils import Cache
+
+        network, rows = load(self.network, tensors), []
+        states = Cache()
+        for index, layer in enumerate(network.backbone.layers):
+            mixer = layer.mixer
+            states.update(
+                recurrent_state=torch.zeros(1, mixer.num_heads, mixer.head_dim, mixer.ssm_state_size),
+                conv_state=torch.zeros(1, mixer.conv_dim, mixer.conv_kernel_size),
+                layer_idx=index,
+                offset=0,
+            )
+        for value in torch.from_numpy(values):
+            rows.append(network(value.view(1, 1), past_key_values=states, use_cache=True).logits[0, 0])
+        return torch.stack(rows)
 
 
 RANKS = {"decay": 5, "rate": 6, "value": 3, "gate": 7}
@@ -328,13 +385,27 @@ MODELS = {
         | {"taps": 4, "bias": True, "convolution_bias": True, "norm_eps": 1e-4, "dt_least": 0.3, "dt_most": 0.9}
         | {"tied": False, "table_rows": 37},
     ),
+    "mamba2_fla": Case(
+        FlaMamba2,
+        "f32",
+        37,
+        {"names": "hugging_face", "layers": 2, "width": 16, "heads": 4, "head_size": 8, "state_size": 12, "groups": 2}
+        | {"taps": 4, "bias": False, "convolution_bias": True, "norm_before_gate": True, "norm_eps": 1e-4}
+        | {"tied": False, "table_rows": 37},
+    ),
 }
+
+
+def write_config(folder, original):
+    if original.config is not None:
+        with open(os.path.join(folder, "published.json"), "w", encoding="utf-8") as file:
+            file.write(original.config)
 
 
 def make(name, compare):
     kind, dtype, vocabulary, model = MODELS[name]
     seed = list(MODELS).index(name)
-    original = kind(model)
+    original = kind(model, vocabulary)
     tensors = random_tensors(seed, original.shapes(), dtype)
     values = np.random.Generator(np.random.PCG64(seed)).integers(0, vocabulary, STEPS + 1)
     with torch.no_grad():
@@ -353,6 +424,7 @@ def make(name, compare):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         file.write(json.dumps(config | {"values": vocabulary}, indent=2) + "\n")
+    write_config(folder, original)
     shapes = {key: array.shape for key, array in tensors.items()}
     bundle.write_safetensors(os.path.join(folder, "model.safetensors"), shapes, tensors.__getitem__, dtype)
     shapes = {key: array.shape for key, array in golden.items()}

@@ -15,7 +15,8 @@ namespace {
 constexpr double kTolerance = 5e-5;
 
 constexpr std::array kNames = {"rwkv7_official",      "rwkv7_fla",         "rwkv7_fla_x",
-                               "mamba2_state_spaces", "mamba2_norm_first", "mamba2_hugging_face"};
+                               "mamba2_state_spaces", "mamba2_norm_first", "mamba2_hugging_face",
+                               "mamba2_fla"};
 
 void expect_agreement(const char* name, Backend& backend) {
   const Bundle bundle = load(std::string(kGoldenFolder) + name);

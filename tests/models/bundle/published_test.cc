@@ -363,6 +363,23 @@ TEST_F(PublishedDirectory, ItsTokenizerPutsAtMostOneValueBeforeAText) {
               HasSubstr("tokenizer.json: expected at most one value before a text, found 2"));
 }
 
+// published.json of a golden is what the model's own library saves.
+TEST(Published, ConfigsOfTheirOwnLibrariesSayWhatTheGoldensDo) {
+  for (const std::string name : {"rwkv7_fla", "rwkv7_fla_x", "mamba2_state_spaces",
+                                 "mamba2_norm_first", "mamba2_hugging_face", "mamba2_fla"}) {
+    SCOPED_TRACE(name);
+    const std::string golden = "tests/golden/" + name;
+    const TempDir directory;
+    std::filesystem::copy(golden + "/model.safetensors", directory.path());
+    std::filesystem::copy(golden + "/published.json", directory.path() + "/config.json");
+    const Result<Bundle> found = load_bundle(directory.path());
+    const Result<Bundle> expected = load_bundle(golden);
+    ASSERT_TRUE(found.ok() && expected.ok()) << found.status().message();
+    EXPECT_EQ(Json::parse(spec_to_json(found->spec))["model"],
+              Json::parse(spec_to_json(expected->spec))["model"]);
+  }
+}
+
 TEST_F(PublishedDirectory, AnotherProgramsTensorIsNamed) {
   Spec spec = spec_of(rwkv7_sizes(Rwkv7Names::kFla));
   TensorMap tensors = random_tensors(spec, 1);
