@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace runnel {
 namespace {
@@ -41,7 +42,8 @@ void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateReque
                                                     [kept, wake = waker()] { wake(); });
   {
     std::lock_guard lock(mutex_);
-    events_.emplace(model->tokenizer, request.top_log_probs > 0);
+    events_.emplace(model->tokenizer, request.top_log_probs > 0,
+                    request.ignore_eos ? std::vector<int32_t>() : engine.spec().eos);
     stream_ = stream;
   }
   set_model(std::move(model));

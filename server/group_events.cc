@@ -66,6 +66,8 @@ size_t GroupEvents::add_text(const StreamValue& value, ValueRun& run) {
   if (sample >= texts_.size()) texts_.resize(sample + 1);
   const size_t before = run.text.size();
   const bool is_first = value.position == 0;
+  // A first value that also ends samples ends none.
+  if (!is_first && std::ranges::count(eos_, value.value) > 0) return 0;
   texts_[sample].add(
       is_first ? tokenizer_->first_bytes(value.value) : tokenizer_->bytes(value.value), run.text);
   return run.text.size() - before;

@@ -1,6 +1,7 @@
 // Cuts the groups of a token stream into events of a bounded size and assembles their text.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,9 +22,11 @@ class GroupEvents {
   static int64_t bytes(int room, int top_log_probs);
 
   // With a `tokenizer` values are written as text, too: each character with the value that
-  // completes it. `with_top`: the call asks for top log-probabilities.
-  explicit GroupEvents(std::shared_ptr<const Tokenizer> tokenizer = nullptr, bool with_top = false)
-      : tokenizer_(std::move(tokenizer)), with_top_(with_top) {}
+  // completes it; the values of `eos`, with which a sample ends, have no text. `with_top`: the call
+  // asks for top log-probabilities.
+  explicit GroupEvents(std::shared_ptr<const Tokenizer> tokenizer = nullptr, bool with_top = false,
+                       std::vector<int32_t> eos = {})
+      : tokenizer_(std::move(tokenizer)), with_top_(with_top), eos_(std::move(eos)) {}
 
   // Begins with the next group, which the caller keeps until next() has given nothing.
   void start(const StreamGroup& group);
@@ -42,6 +45,7 @@ class GroupEvents {
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const bool with_top_;
+  const std::vector<int32_t> eos_;
   std::vector<Utf8Stream> texts_;  // by sample, as far as they have begun
   const StreamGroup* group_ = nullptr;
   bool started_ = false;  // Started has been given

@@ -162,6 +162,18 @@ TEST(GroupEvents, ASampleThatEndsWithinACharacterClosesWithAReplacement) {
   EXPECT_EQ(text_of(events, {group}, 0), "\ufffd");
 }
 
+TEST(GroupEvents, AValueThatEndsASampleHasNoText) {
+  StreamGroup group;
+  group.values = {{.sample = 0, .value = '.', .position = 0},
+                  {.sample = 0, .value = 'a', .position = 1},
+                  {.sample = 0, .value = '.', .position = 2}};
+  group.finished = {{.sample = 0, .position = 3}};
+  GroupEvents events(Tokenizer::of_bytes(), false, {'.'});
+  EXPECT_EQ(text_of(events, {group}, 0), ".a") << "a first value ends nothing";
+  GroupEvents all(Tokenizer::of_bytes());
+  EXPECT_EQ(text_of(all, {group}, 0), ".a.");
+}
+
 TEST(GroupEvents, ASequenceDoesNotBeginWithTheSpaceOfItsTokenizer) {
   const auto tokenizer = load_tokenizer("tests/golden/tokenizers/llama");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
