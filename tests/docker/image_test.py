@@ -18,6 +18,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 COMPOSE = (ROOT / "docker" / "compose.yaml").read_text()
+IMAGE = (ROOT / "docker" / "image").read_text()
 DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
 RUNNEL = ""
 
@@ -145,6 +146,16 @@ class Promises(unittest.TestCase):
             self.assertLessEqual(flags, known)
         for line in re.findall(r"runnel serve (.*)", DEPLOY.replace("\\\n", "")):
             self.assertLessEqual({word for word in shlex.split(line) if word.startswith("--")}, known)
+
+    def test_what_others_can_reach_asks_who_they_are(self):
+        # Otherwise `runnel serve` refuses to start: what others reach is public by name, or has TLS and a credential.
+        text = (DEPLOY + COMPOSE + DOCKERFILE + IMAGE).replace("\\\n", "")
+        recipes = re.findall(r"serve\b[^`\n]*0\.0\.0\.0:[^`\n]*", text)
+        self.assertGreaterEqual(len(recipes), 5)
+        for recipe in recipes:
+            flags = set(re.findall(r"--[a-z-]+", recipe))
+            proven = "--tls-cert" in flags and flags & {"--keys", "--tls-client-ca"}
+            self.assertTrue(proven or "--insecure-public" in flags, recipe)
 
     def test_compose_gives_the_drain_its_time(self):
         words = arguments(re.search(r"command: (\[.*\])", COMPOSE).group(1))
