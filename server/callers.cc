@@ -95,12 +95,18 @@ Status Callers::ask_for_keys(const std::string& path) {
 void Callers::refresh(const EventLog& log) {
   if (path_.empty()) return;
   const Stamp stamp = stamp_of(path_);
-  if (stamp == stamp_) return;
-  stamp_ = stamp;
-  if (Status s = read(); !s.ok()) {
-    log.warn("keys", {{"message", s.message() + "; the keys of before stay"}});
+  if (stamp == stamp_) {
+    complaint_.clear();
     return;
   }
+  if (Status s = read(); !s.ok()) {
+    const std::string message = s.message() + "; the keys of before stay";
+    if (message != complaint_) log.warn("keys", {{"message", message}});
+    complaint_ = message;
+    return;
+  }
+  stamp_ = stamp;
+  complaint_.clear();
   log.info("keys", {{"keys", std::ssize(ring_.load()->keys)}});
 }
 

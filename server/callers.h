@@ -28,8 +28,8 @@ class Callers {
   // From here on asks for the keys of the file. Errors of read_key_file().
   Status ask_for_keys(const std::string& path);
 
-  // To be called now and then: reads the file again where it has changed. A file that cannot be
-  // used is logged once, and the keys stay.
+  // To be called now and then: reads the file again where it has changed. While it cannot be used,
+  // the keys stay, each call tries again, and each reason is logged once.
   void refresh(const EventLog& log);
 
   // The caller who sends these values of "authorization". UNAUTHENTICATED where keys are asked for
@@ -54,7 +54,8 @@ class Callers {
 
   // The thread that reads the file.
   std::string path_;
-  Stamp stamp_;
+  Stamp stamp_;            // of the file that the keys are of
+  std::string complaint_;  // the last one in the log, until the file can be used
 
   std::atomic<std::shared_ptr<const Ring>> ring_;  // null: nobody is asked for a key
 };

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <optional>
@@ -143,6 +144,25 @@ TEST_F(CallersTest, ABadNewFileIsLoggedOnceAndTheKeysStay) {
   callers_.refresh(log_);
   EXPECT_TRUE(is_known("one"));
   write({entry_of("ada", "two")});
+  callers_.refresh(log_);
+  EXPECT_TRUE(is_known("two"));
+}
+
+TEST_F(CallersTest, AFileThatCouldNotBeOpenedIsTriedAgain) {
+  write({entry_of("ada", "one")});
+  ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
+  write({entry_of("ada", "two")});
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  callers_.refresh(log_);
+  callers_.refresh(log_);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  const std::string text = log_text_.str();
+  EXPECT_THAT(text, HasSubstr("cannot be opened"));
+  EXPECT_EQ(text.find("warn"), text.rfind("warn"));
+  EXPECT_TRUE(is_known("one"));
   callers_.refresh(log_);
   EXPECT_TRUE(is_known("two"));
 }
