@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -25,6 +24,43 @@ fs::path folder_of(const std::string& path) {
 }
 
 std::string reason(int error) { return std::generic_category().message(error); }
+
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(descriptor, bytes.data(), bytes.size());
+    if (done < 0 && errno != EINTR) return false;
+    bytes.remove_prefix(static_cast<size_t>(std::max<ssize_t>(done, 0)));
+  }
+  return true;
+}
+
+// Takes the last steps with an open file after its bytes; false: errno says why not.
+using Finish = std::function<bool(int descriptor)>;
+
+// 0, or the errno of what failed.
+int write_and_close(int descriptor, std::string_view bytes, const Finish& finish) {
+  const bool written = write_all(descriptor, bytes) && finish(descriptor);
+  const int error = errno;
+  if (::close(descriptor) != 0 && written) return errno;
+  return written ? 0 : error;
+}
+
+// Writes a file beside the one at `path` and puts it in its place. A device or a pipe is written
+// to, never replaced.
+Status write_in_place(const std::string& path, std::string_view bytes, int mode,
+                      const Finish& finish) {
+  if (Status status = check_writable(path); !status.ok()) return status;
+  std::error_code ignored;
+  const bool replaced = !fs::exists(path, ignored) || fs::is_regular_file(path, ignored);
+  const std::string part = !replaced ? path : path + ".part" + std::to_string(getpid());
+  if (replaced) fs::remove(part, ignored);
+  const int made = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+  int error = made < 0 ? errno : write_and_close(made, bytes, finish);
+  if (error == 0 && replaced && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return {};
+  if (replaced) fs::remove(part, ignored);
+  return invalid_argument("cannot write " + quote(path, 400) + ": " + reason(error));
+}
 
 }  // namespace
 
@@ -65,6 +101,14 @@ RegularFile& RegularFile::operator=(RegularFile&& other) noexcept {
 
 RegularFile::~RegularFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<FileAccess> RegularFile::access() const {
+  struct stat info = {};
+  if (::fstat(descriptor_, &info) != 0) {
+    return invalid_argument(name_ + ": cannot be examined: " + reason(errno));
+  }
+  return FileAccess{info.st_uid, info.st_gid, static_cast<int>(info.st_mode & 07777)};
 }
 
 int RegularFile::release() { return std::exchange(descriptor_, -1); }
@@ -121,29 +165,14 @@ Status check_writable(const std::string& path) {
 }
 
 Status replace_file(const std::string& path, std::string_view bytes, int mode) {
-  if (Status status = check_writable(path); !status.ok()) return status;
-  std::error_code error;
-  const bool replaced = !fs::exists(path, error) || fs::is_regular_file(path, error);
-  // A device or a pipe is written to, never replaced.
-  const std::string part = !replaced ? path : path + ".part" + std::to_string(getpid());
-  const auto failed = [&](const std::string& why) {
-    std::error_code ignored;
-    if (replaced) fs::remove(part, ignored);
-    return invalid_argument("cannot write " + quote(path, 400) + ": " + why);
-  };
-  if (replaced) fs::remove(part, error);
-  const int made = ::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, mode);
-  if (made < 0) return failed(reason(errno));
-  ::close(made);
-  {
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.close();
-    if (!file) return failed(reason(errno));
-  }
-  if (replaced) fs::rename(part, path, error);
-  if (replaced && error) return failed(error.message());
-  return {};
+  return write_in_place(path, bytes, mode, [](int) { return true; });
+}
+
+Status replace_file(const std::string& path, std::string_view bytes, const FileAccess& access) {
+  return write_in_place(path, bytes, 0600, [&](int descriptor) {
+    return ::fchown(descriptor, access.owner, access.group) == 0 &&
+           ::fchmod(descriptor, access.mode) == 0;
+  });
 }
 
 }  // namespace runnel

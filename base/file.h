@@ -10,6 +10,12 @@
 
 namespace runnel {
 
+// Who may use a file.
+struct FileAccess {
+  uint32_t owner = 0, group = 0;
+  int mode = 0;
+};
+
 // A file opened for reading that is known to be a regular one: no pipe to hang on, no device.
 class RegularFile {
  public:
@@ -27,6 +33,9 @@ class RegularFile {
 
   // The size when the file was opened.
   int64_t bytes() const { return bytes_; }
+
+  // INVALID_ARGUMENT when the system does not tell.
+  Result<FileAccess> access() const;
 
   // The first `count` bytes, or all where there are fewer. INVALID_ARGUMENT when they cannot be
   // read.
@@ -53,6 +62,8 @@ Status check_writable(const std::string& path);
 // Replaces the file as a whole: readers see the old bytes or the new ones, never a part. The file
 // has `mode`, less what the process's umask takes away.
 Status replace_file(const std::string& path, std::string_view bytes, int mode = 0666);
+// The same with this owner, group and mode. INVALID_ARGUMENT where the process may not give them.
+Status replace_file(const std::string& path, std::string_view bytes, const FileAccess& access);
 
 // The same bytes, as decoders of binary formats take them and encoders give them.
 inline std::span<const uint8_t> as_bytes(std::string_view text) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <system_error>
 #include <thread>
@@ -28,6 +29,7 @@ namespace {
 
 constexpr const char* kPrefix = "rnl_";
 constexpr int kMode = 0600;
+constexpr int kKept = 0640;       // of the mode of a file that is replaced
 constexpr int kForbidden = 0027;  // write of the group, anything of others
 constexpr int kTries = 100;
 constexpr auto kBetweenTries = std::chrono::milliseconds(30);
@@ -224,12 +226,18 @@ Status change_key_file(const std::string& path, bool create,
   if (create) {
     if (Status s = make_file(path); !s.ok()) return s;
   }
-  const Result<RegularFile> file = lock_file(path);
+  std::error_code error;
+  const std::filesystem::path place = std::filesystem::canonical(path, error);
+  const std::string target = error ? path : place.string();  // what a link leads to
+  const Result<RegularFile> file = lock_file(target);
   if (!file.ok()) return file.status();
   Result<std::vector<KeyEntry>> entries = read_open(*file, printable(path, 400));
   if (!entries.ok()) return entries.status();
+  Result<FileAccess> access = file->access();
+  if (!access.ok()) return access.status();
   if (Status s = change(*entries); !s.ok()) return s;
-  return replace_file(path, keys_text(*entries), kMode);
+  access->mode &= kKept;
+  return replace_file(target, keys_text(*entries), *access);
 }
 
 }  // namespace runnel

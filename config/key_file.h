@@ -54,9 +54,10 @@ std::string keys_text(const std::vector<KeyEntry>& entries);
 // others than its owner write it, or others than its owner and group read it.
 Result<std::vector<KeyEntry>> read_key_file(const std::string& path);
 
-// Replaces the file by what `change` makes of its entries, with mode 0600; other changes wait
-// meanwhile. Where `create`, a file that is not there counts as empty. Errors of read_key_file()
-// and of `change`, after which the file is as it was; ABORTED when another change takes seconds.
+// Replaces the file by what `change` makes of its entries; other changes wait meanwhile. Owner,
+// group and mode stay, and so does a symbolic link to the file. Where `create`, a file that is not
+// there counts as empty, and is made with mode 0600. Errors of read_key_file(), of `change` and of
+// replace_file(), after which the file is as it was; ABORTED when another change takes seconds.
 Status change_key_file(const std::string& path, bool create,
                        const std::function<Status(std::vector<KeyEntry>&)>& change);
 

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -169,6 +171,36 @@ TEST(KeyFile, AFileThatOthersMayReadOrChangeIsRefused) {
     ASSERT_EQ(chmod(path.c_str(), mode), 0);
     EXPECT_TRUE(read_key_file(path).ok());
   }
+}
+
+TEST(KeyFile, AChangeKeepsOwnerGroupAndMode) {
+  const TestFolder folder;
+  const std::string path = folder.path("keys.jsonl");
+  ASSERT_TRUE(add(path, entry_of("ada", "one")).ok());
+  const bool root = geteuid() == 0;  // nobody else may give a file away
+  const uid_t owner = root ? 1234 : geteuid();
+  const gid_t group = root ? 2345 : getegid();
+  ASSERT_EQ(chown(path.c_str(), owner, group), 0);
+  for (const int mode : {0640, 0600, 0400}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    ASSERT_TRUE(add(path, entry_of("bob", std::to_string(mode))).ok());
+    struct stat info{};
+    ASSERT_EQ(stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_uid, owner);
+    EXPECT_EQ(info.st_gid, group);
+    EXPECT_EQ(mode_of(path), mode);
+  }
+}
+
+TEST(KeyFile, AChangeFollowsALink) {
+  const TestFolder folder;
+  const std::string path = folder.path("keys.jsonl");
+  const std::string link = folder.path("link");
+  ASSERT_EQ(symlink("keys.jsonl", link.c_str()), 0);
+  ASSERT_TRUE(add(link, entry_of("ada", "one")).ok());
+  ASSERT_TRUE(add(link, entry_of("bob", "two")).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_THAT(*read_key_file(path), SizeIs(2));
 }
 
 TEST(KeyFile, AChangeThatFailsLeavesTheFile) {
