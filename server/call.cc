@@ -40,7 +40,7 @@ void Call::end(const Status& status) {
 // an event that never goes out. A caller who sends nothing holds a state.
 void Call::tend(TimePoint now) {
   if (origin_.caller.ok() && !state_.callers.knows(caller())) {
-    end({Code::kUnauthenticated, "the key of this call has been taken away"});
+    fail({Code::kUnauthenticated, "the key of this call has been taken away"});
   }
   {
     std::lock_guard lock(mutex_);

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/key_file.h"
 #include "tests/base/certificates.h"
@@ -192,6 +196,27 @@ TEST_F(KeysTest, ACallEndsWithTheKeyThatMadeIt) {
   while (of_bob->Read(&response)) {
   }
   EXPECT_EQ(of_bob->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(KeysTest, AScoreCallEndsWithItsKeyInTheMiddleOfAChunk) {
+  std::promise<void> begun;
+  std::promise<void> done;
+  bool first = true;
+  serve({entry_of("ada", "one")}, [&] {
+    if (!std::exchange(first, false)) return;
+    begun.set_value();
+    done.get_future().wait();
+  });
+  const auto ada = context("one");
+  const auto stream = test_->inference->Score(ada.get());
+  ASSERT_TRUE(stream->Write(score_request({1, 2, 3})));
+  begun.get_future().wait();
+  write({});
+  test_->server.tend();
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), kUnauthenticated) << "while the step still runs";
+  EXPECT_EQ(status.error_message(), "the key of this call has been taken away");
+  done.set_value();
 }
 
 TEST_F(KeysTest, AModelThatAKeyMayNotUseIsNotThere) {
