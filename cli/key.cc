@@ -148,7 +148,7 @@ void add_key(CLI::App& app, int& exit_code) {
       ->required()
       ->check(check_caller_name);
   add_quota(*add, "--calls", made->entry.calls, "Streams at a time");
-  add_quota(*add, "--sessions", made->entry.sessions, "States at a time");
+  add_quota(*add, "--sessions", made->entry.sessions, "States at a time, over all models");
   add_quota(*add, "--values-per-second", made->entry.values_per_second, "Values given and sampled");
   add->add_option("--models", made->models, "The models that it may use (default: every one)")
       ->delimiter(',')

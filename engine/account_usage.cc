@@ -7,15 +7,21 @@ namespace {
 
 constexpr int64_t kSecond = Duration(std::chrono::seconds(1)).count();
 
-}  // namespace
-
-bool AccountUsage::begin_call(int64_t most) {
-  int64_t running = calls_.load(std::memory_order_relaxed);
-  while (running < most) {
-    if (calls_.compare_exchange_weak(running, running + 1, std::memory_order_relaxed)) return true;
+// Adds to a counter, unless it would be more than `most`.
+bool add(std::atomic<int64_t>& counter, int64_t count, int64_t most) {
+  int64_t before = counter.load(std::memory_order_relaxed);
+  while (before <= most - count) {
+    const int64_t after = before + count;
+    if (counter.compare_exchange_weak(before, after, std::memory_order_relaxed)) return true;
   }
   return false;
 }
+
+}  // namespace
+
+bool AccountUsage::begin_call(int64_t most) { return add(calls_, 1, most); }
+
+bool AccountUsage::begin_states(int64_t count, int64_t most) { return add(states_, count, most); }
 
 void AccountUsage::charge(int64_t values, int64_t per_second, TimePoint now) {
   const int64_t cost = values * kSecond / per_second;

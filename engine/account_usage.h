@@ -14,6 +14,11 @@ class AccountUsage {
   bool begin_call(int64_t most);
   void end_call() { calls_.fetch_sub(1, std::memory_order_relaxed); }
 
+  // Counts states that are about to be leased, unless there would be more than `most`.
+  bool begin_states(int64_t count, int64_t most);
+  void end_state() { states_.fetch_sub(1, std::memory_order_relaxed); }
+  int64_t states() const { return states_.load(std::memory_order_relaxed); }
+
   // Notes values that were given or sampled. An account may be ahead by the values of a second.
   void charge(int64_t values, int64_t per_second, TimePoint now);
   // For how long the account must take no more values; 0 or less: it may.
@@ -23,6 +28,7 @@ class AccountUsage {
 
  private:
   std::atomic<int64_t> calls_{0};
+  std::atomic<int64_t> states_{0};
   std::atomic<int64_t> paid_until_{0};  // nanoseconds of the clock
 };
 

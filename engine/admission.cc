@@ -105,7 +105,7 @@ Result<Session*> Scheduler::open_samples(Generation& generation, Session* source
                       "session, or choose a new request_id");
   }
   const bool in_place = source != nullptr && request.in_place();
-  if (Status s = sessions_.check_room(request.samples - (in_place ? 1 : 0), request.caller);
+  if (Status s = sessions_.take_room(request.samples - (in_place ? 1 : 0), request.caller);
       !s.ok()) {
     return s;
   }
@@ -324,7 +324,7 @@ Status Scheduler::open_score(ScoreCall& call) {
     if (!found.ok()) return found.status();
     source = *found;
   }
-  if (Status s = sessions_.check_room(1, call.caller); !s.ok()) return s;
+  if (Status s = sessions_.take_room(1, call.caller); !s.ok()) return s;
   Session& session = sessions_.open_anonymous(call.caller);
   if (source != nullptr) {
     sessions_.copy(*source, session);

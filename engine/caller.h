@@ -16,7 +16,7 @@ class AccountUsage;
 // The quotas of one account. Without a number: whatever there is.
 struct CallerLimits {
   std::optional<int64_t> calls;              // streams at a time
-  std::optional<int64_t> sessions;           // states at a time; unset: sessions_per_caller
+  std::optional<int64_t> sessions;           // states at a time, in place of sessions_per_caller
   std::optional<int64_t> values_per_second;  // given and sampled
 
   friend bool operator==(const CallerLimits&, const CallerLimits&) = default;

@@ -7,6 +7,20 @@
 #include "base/text.h"
 
 namespace runnel {
+namespace {
+
+// `limit` says how many states there may be, `most`.
+Status too_many_states(int64_t needed, int64_t held, int64_t most, const std::string& limit) {
+  if (needed > most) {
+    return invalid_argument("the call needs " + std::to_string(needed) + " states, and " + limit);
+  }
+  Status status(Code::kResourceExhausted,
+                limit + ", and " + std::to_string(held) +
+                    " are held; delete sessions that are done, or wait for calls to end");
+  return status.with_retry_after(std::chrono::seconds(1));
+}
+
+}  // namespace
 
 Status draining_status() { return {Code::kUnavailable, "the server is draining; try another one"}; }
 
@@ -41,15 +55,15 @@ Status device_failed(const std::string& model, const Status& reason) {
 }
 
 Status share_used_up(int64_t needed, int64_t held, int64_t share) {
-  const std::string limit = "one caller may hold " + std::to_string(share) +
-                            " states (limits.sessions_per_caller, or the caller's own limit)";
-  if (needed > share) {
-    return invalid_argument("the call needs " + std::to_string(needed) + " states, and " + limit);
-  }
-  Status status(Code::kResourceExhausted,
-                limit + ", and this one holds " + std::to_string(held) +
-                    "; delete sessions that are done, or wait for calls to end");
-  return status.with_retry_after(std::chrono::seconds(1));
+  return too_many_states(needed, held, share,
+                         "one caller may hold " + std::to_string(share) +
+                             " states of a model (limits.sessions_per_caller)");
+}
+
+Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions) {
+  return too_many_states(needed, held, sessions,
+                         "the quota of " + account + " is sessions " + std::to_string(sessions) +
+                             ", states of all models together");
 }
 
 Status no_room(int needed, int free, int slots) {

@@ -25,11 +25,16 @@ Status calls_used_up(const std::string& account, int64_t calls);
 // RESOURCE_EXHAUSTED: the account has had more values than `per_second` allows; it is behind by
 // `behind`.
 Status values_used_up(const std::string& account, int64_t per_second, Duration behind);
+
+// RESOURCE_EXHAUSTED: a call needs `needed` states more than the `held` of its account, which may
+// have `sessions` over all models. INVALID_ARGUMENT where the call needs more than that by itself.
+Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions);
+
 // UNAVAILABLE, for good: the device of `model` has failed, as `reason` says.
 Status device_failed(const std::string& model, const Status& reason);
 
 // RESOURCE_EXHAUSTED: a call needs `needed` states more than the `held` of its caller, who may have
-// `share`. INVALID_ARGUMENT where the call needs more than that by itself.
+// `share` of each model. INVALID_ARGUMENT where the call needs more than that by itself.
 Status share_used_up(int64_t needed, int64_t held, int64_t share);
 
 // RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free.

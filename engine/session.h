@@ -35,7 +35,8 @@ std::optional<SessionState> next_state(SessionState state, SessionEvent event);
 
 struct Session {
   SessionKey key;
-  std::string account;  // whose share its slot counts against
+  std::string account;                  // whose share its slot counts against
+  std::shared_ptr<const void> counted;  // against the quota of its account, while this lives
   SlotId slot = -1;
   SessionState state = SessionState::kNew;
   int64_t position = 0;        // of the next value: the number of known values

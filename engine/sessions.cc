@@ -1,11 +1,13 @@
 #include "engine/sessions.h"
 
+#include <limits>
 #include <random>
 #include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/hex.h"
+#include "engine/account_usage.h"
 #include "engine/refusals.h"
 
 namespace runnel {
@@ -17,6 +19,12 @@ constexpr Duration kExpiryInterval = std::chrono::seconds(1);
 uint64_t random_bits() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
+}
+
+// Keeps one of the states that take_room() counted, for as long as it lives.
+std::shared_ptr<const void> counted_for(const Caller& caller) {
+  if (caller.usage == nullptr) return nullptr;
+  return {caller.usage.get(), [usage = caller.usage](const void*) { usage->end_state(); }};
 }
 
 }  // namespace
@@ -32,19 +40,27 @@ Status Sessions::claim(int slots) {
   return no_room(slots, pool_.unclaimed(), pool_.size());
 }
 
-Status Sessions::check_room(int needed, const Caller& caller) const {
-  const auto held = held_.find(caller.account);
-  const int64_t holds = held == held_.end() ? 0 : held->second;
-  const int64_t share = share_of(caller);
-  if (needed > 0 && holds + needed > share) return share_used_up(needed, holds, share);
-  if (needed <= pool_.free()) return {};
-  return no_room(needed, pool_.unclaimed(), pool_.size());
+Status Sessions::take_room(int needed, const Caller& caller) {
+  if (needed == 0) return {};
+  if (Status s = check_share(needed, caller); !s.ok()) return s;
+  if (needed > pool_.free()) return no_room(needed, pool_.unclaimed(), pool_.size());
+  // Last, because it counts. Without a quota too: one may come while the sessions are there.
+  if (caller.usage == nullptr) return {};
+  const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
+  if (caller.usage->begin_states(needed, most)) return {};
+  return states_used_up(caller.account, needed, caller.usage->states(), most);
 }
 
-// The most slots that an account may hold.
-int64_t Sessions::share_of(const Caller& caller) const {
-  const int64_t general = options_.sessions_per_caller;
-  return caller.limits.sessions.value_or(general == 0 ? pool_.size() : general);
+// Whether the account may hold so many more slots of this model, or so many at all.
+Status Sessions::check_share(int needed, const Caller& caller) const {
+  if (const auto quota = caller.limits.sessions) {
+    return needed > *quota ? states_used_up(caller.account, needed, 0, *quota) : Status();
+  }
+  const int64_t share = options_.sessions_per_caller;
+  if (share == 0) return {};
+  const auto held = held_.find(caller.account);
+  const int64_t holds = held == held_.end() ? 0 : held->second;
+  return holds + needed > share ? share_used_up(needed, holds, share) : Status();
 }
 
 Result<Session*> Sessions::resolve(const SessionKey& key) {
@@ -79,6 +95,7 @@ Session& Sessions::open(SessionKey key, const Caller& caller) {
   Session session;
   session.key = std::move(key);
   session.account = caller.account;
+  session.counted = counted_for(caller);
   session.slot = lease(caller);
   return *table_.insert(std::move(session));
 }
@@ -88,6 +105,7 @@ Session& Sessions::open_anonymous(const Caller& caller) {
   Session& session = anonymous_[slot];
   session = {};
   session.account = caller.account;
+  session.counted = counted_for(caller);
   session.slot = slot;
   return session;
 }
@@ -111,6 +129,7 @@ void Sessions::end(Session& session) {
   pool_.release(session.slot);
   const auto held = held_.find(session.account);
   if (--held->second == 0) held_.erase(held);
+  session.counted.reset();
 }
 
 void Sessions::give_back(Session& session, TimePoint now) {
@@ -137,7 +156,7 @@ Result<SessionInfo> Sessions::create(SessionKey key, const Caller& caller, TimeP
   if (!key.id.empty() && table_.find(key) != nullptr) {
     return Status(Code::kAlreadyExists, "session '" + key.id + "' exists already");
   }
-  if (Status s = check_room(1, caller); !s.ok()) return s;
+  if (Status s = take_room(1, caller); !s.ok()) return s;
   Session& session = open(std::move(key), caller);
   session.idle_since = now;
   reset(session);

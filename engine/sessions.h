@@ -31,17 +31,18 @@ class Sessions {
   // --- The scheduler's thread ---
 
   int free_slots() const { return pool_.free(); }
-  // RESOURCE_EXHAUSTED when fewer than `needed` slots are free, or the account may not hold so many
-  // more.
-  Status check_room(int needed, const Caller& caller) const;
+  // Counts `needed` slots against the account's quota; that many sessions must be opened next.
+  // RESOURCE_EXHAUSTED, without a count, when fewer slots are free, or the account may not hold so
+  // many more.
+  Status take_room(int needed, const Caller& caller);
 
   // Null when there is none.
   Session* find(const SessionKey& key) { return table_.find(key); }
   // The session that a call starts from. NOT_FOUND; ABORTED while another call runs on it.
   Result<Session*> resolve(const SessionKey& key);
 
-  // A new session under `key`, which must be free; an empty id: one of 128 random bits. A slot
-  // must be free, for the account as well. The state is undefined until reset() or copy().
+  // A new session under `key`, which must be free, in room that was taken; an empty id: one of 128
+  // random bits. The state is undefined until reset() or copy().
   Session& open(SessionKey key, const Caller& caller);
   // The same without a name, for one call alone.
   Session& open_anonymous(const Caller& caller);
@@ -68,7 +69,7 @@ class Sessions {
 
  private:
   std::string unused_id(const std::string& owner);
-  int64_t share_of(const Caller& caller) const;
+  Status check_share(int needed, const Caller& caller) const;
   SlotId lease(const Caller& caller);
   void end(Session& session);
 

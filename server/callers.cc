@@ -61,8 +61,7 @@ struct Callers::Ring {
     KeyDigest digest{};
     Caller caller;
   };
-  std::unordered_map<uint64_t, Key> keys;                         // by number_of() the digest
-  std::map<std::string, std::shared_ptr<AccountUsage>> accounts;  // by name
+  std::unordered_map<uint64_t, Key> keys;  // by number_of() the digest
 };
 
 std::string peer_network(const std::string& peer) {
@@ -110,18 +109,21 @@ void Callers::refresh(const EventLog& log) {
   log.info("keys", {{"keys", std::ssize(ring_.load()->keys)}});
 }
 
-// The last line of a name has the quotas and rights of all its keys. Accounts go on.
+// The usage of an account, which goes on for as long as anything counts against it.
+std::shared_ptr<AccountUsage> Callers::usage_of(const std::string& name) {
+  std::weak_ptr<AccountUsage>& known = accounts_[name];
+  std::shared_ptr<AccountUsage> usage = known.lock();
+  if (usage == nullptr) known = usage = std::make_shared<AccountUsage>();
+  return usage;
+}
+
+// The last line of a name has the quotas and rights of all its keys.
 Status Callers::read() {
   const Result<std::vector<KeyEntry>> entries = read_key_file(path_);
   if (!entries.ok()) return entries.status();
-  const auto before = ring_.load();
   auto ring = std::make_shared<Ring>();
   std::map<std::string, const KeyEntry*> last;
   for (const KeyEntry& entry : *entries) last[entry.name] = &entry;
-  for (const auto& [name, entry] : last) {
-    const bool known = before != nullptr && before->accounts.contains(name);
-    ring->accounts[name] = known ? before->accounts.at(name) : std::make_shared<AccountUsage>();
-  }
   for (const KeyEntry& entry : *entries) {
     const KeyEntry& decides = *last.at(entry.name);
     const uint64_t number = number_of(entry.digest);
@@ -132,11 +134,12 @@ Status Callers::read() {
     caller.limits = {.calls = decides.calls,
                      .sessions = decides.sessions,
                      .values_per_second = decides.values_per_second};
-    caller.usage = ring->accounts.at(entry.name);
+    caller.usage = usage_of(entry.name);
     caller.key = number;
     ring->keys.emplace(number, Ring::Key{entry.digest, std::move(caller)});
   }
   ring_.store(std::move(ring));
+  std::erase_if(accounts_, [](const auto& account) { return account.second.expired(); });
   return {};
 }
 

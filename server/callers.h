@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,12 +51,14 @@ class Callers {
   };
 
   static Stamp stamp_of(const std::string& path);
+  std::shared_ptr<AccountUsage> usage_of(const std::string& name);
   Status read();
 
   // The thread that reads the file.
   std::string path_;
   Stamp stamp_;            // of the file that the keys are of
   std::string complaint_;  // the last one in the log, until the file can be used
+  std::map<std::string, std::weak_ptr<AccountUsage>> accounts_;  // by name; of keys and of sessions
 
   std::atomic<std::shared_ptr<const Ring>> ring_;  // null: nobody is asked for a key
 };

@@ -592,6 +592,7 @@ TEST(Scheduler, OneCallerHoldsNoMoreStatesThanItsShare) {
   named.name = named.account = "ada";
   large.name = large.account = "grace";
   large.limits.sessions = 3;
+  large.usage = std::make_shared<AccountUsage>();
   for (const Caller& caller : {here, there, named}) {
     EXPECT_TRUE(create(caller).ok());
     EXPECT_TRUE(create(caller).ok());
@@ -616,6 +617,7 @@ TEST(Scheduler, OneCallerHoldsNoMoreStatesThanItsShare) {
   harness.run();
   EXPECT_EQ(harness.readers.back()->end->code(), Code::kInvalidArgument);
   // What a call has held is free again, and a session's place once it has gone.
+  EXPECT_EQ(large.usage->states(), 0);
   EXPECT_TRUE(create(large).ok());
   EXPECT_TRUE(create(large).ok());
 }

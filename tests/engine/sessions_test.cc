@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 #include <set>
 
+#include "engine/account_usage.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {
@@ -89,8 +91,32 @@ TEST_F(SessionsTest, AFullPoolSaysHowManySlotsAreFreeAndWhenToRetry) {
   EXPECT_TRUE(refused.retry_after().has_value());
   EXPECT_EQ(sessions_.claim(4).code(), Code::kInvalidArgument) << "it never fits";
   sessions_.give_up(2);
-  EXPECT_TRUE(sessions_.check_room(3, {}).ok());
-  EXPECT_EQ(sessions_.check_room(4, {}).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(sessions_.take_room(3, {}).ok());
+  EXPECT_EQ(sessions_.take_room(4, {}).code(), Code::kInvalidArgument);
+}
+
+TEST_F(SessionsTest, AQuotaOfStatesIsOverAllModels) {
+  FakeModel other_model(fake_spec(), {.slots = 3, .rows = 3, .values = 8, .steps = 1});
+  auto other = std::make_unique<Sessions>(other_model, options_);
+  Caller ada;
+  ada.name = ada.account = "ada";
+  ada.limits.sessions = 2;
+  ada.usage = std::make_shared<AccountUsage>();
+  const auto here = sessions_.create({"ada", "a"}, ada, kNow);
+  ASSERT_TRUE(here.ok());
+  ASSERT_TRUE(other->create({"ada", "a"}, ada, kNow).ok());
+  for (Sessions* sessions : {&sessions_, other.get()}) {
+    const Status refused = sessions->create({"ada", "b"}, ada, kNow).status();
+    EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+    EXPECT_THAT(refused.message(), testing::HasSubstr("the quota of ada is sessions 2"));
+    EXPECT_TRUE(refused.retry_after().has_value());
+    EXPECT_EQ(sessions->take_room(3, ada).code(), Code::kInvalidArgument) << "it never fits";
+  }
+  EXPECT_EQ(ada.usage->states(), 2) << "what is refused is not counted";
+  sessions_.forget(*sessions_.find({"ada", "a"}));
+  EXPECT_TRUE(other->create({"ada", "b"}, ada, kNow).ok());
+  other.reset();
+  EXPECT_EQ(ada.usage->states(), 0) << "those of a model that has gone are not counted";
 }
 
 TEST_F(SessionsTest, AnIdThatIsChosenHas128Bits) {

@@ -129,6 +129,17 @@ TEST_F(CallersTest, AChangedFileIsReadAgain) {
   EXPECT_THAT(log_text_.str(), HasSubstr("info keys keys=2"));
 }
 
+TEST_F(CallersTest, AnAccountGoesOnForAsLongAsItsSessions) {
+  write({entry_of("ada", "one")});
+  ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
+  const auto usage = caller("one").usage;  // as a session has it
+  write({});
+  callers_.refresh(log_);
+  write({entry_of("ada", "two")});
+  callers_.refresh(log_);
+  EXPECT_EQ(caller("two").usage, usage);
+}
+
 TEST_F(CallersTest, ABadNewFileIsLoggedOnceAndTheKeysStay) {
   write({entry_of("ada", "one")});
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
