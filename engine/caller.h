@@ -27,7 +27,6 @@ struct Caller {
   std::string account;  // has the quotas and takes turns with others: the key's name; without keys
                         // the network that the peer's address belongs to
   std::optional<std::set<std::string>> models;  // none: every model
-  bool admin = false;                           // may change what is served
   CallerLimits limits;
   std::shared_ptr<AccountUsage> usage;  // of the account; null where there are no keys
   uint64_t key = 0;                     // which key of that name

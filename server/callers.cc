@@ -130,7 +130,6 @@ Status Callers::read() {
     Caller caller;
     caller.name = caller.account = entry.name;
     caller.models = decides.models;
-    caller.admin = decides.admin;
     caller.limits = {.calls = decides.calls,
                      .sessions = decides.sessions,
                      .values_per_second = decides.values_per_second};
