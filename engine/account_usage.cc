@@ -23,13 +23,20 @@ bool AccountUsage::begin_call(int64_t most) { return add(calls_, 1, most); }
 
 bool AccountUsage::begin_states(int64_t count, int64_t most) { return add(states_, count, most); }
 
-void AccountUsage::charge(int64_t values, int64_t per_second, TimePoint now) {
+void AccountUsage::charge(int64_t values, TimePoint now) {
+  const int64_t per_second = values_per_second();
+  if (per_second == 0) return;
   const int64_t cost = values * kSecond / per_second;
   const int64_t earliest = now.time_since_epoch().count() - kSecond;
   int64_t before = paid_until_.load(std::memory_order_relaxed);
   while (!paid_until_.compare_exchange_weak(before, std::max(before, earliest) + cost,
                                             std::memory_order_relaxed)) {
   }
+}
+
+Duration AccountUsage::behind(TimePoint now) const {
+  if (values_per_second() == 0) return Duration(0);
+  return TimePoint(Duration(paid_until_.load(std::memory_order_relaxed))) - now;
 }
 
 }  // namespace runnel

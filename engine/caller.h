@@ -13,11 +13,11 @@ namespace runnel {
 
 class AccountUsage;
 
-// The quotas of one account. Without a number: whatever there is.
+// The quotas of one account that are looked at when a call begins. Without a number: whatever
+// there is.
 struct CallerLimits {
-  std::optional<int64_t> calls;              // streams at a time
-  std::optional<int64_t> sessions;           // states at a time, in place of sessions_per_caller
-  std::optional<int64_t> values_per_second;  // given and sampled
+  std::optional<int64_t> calls;     // streams at a time
+  std::optional<int64_t> sessions;  // states at a time, in place of sessions_per_caller
 
   friend bool operator==(const CallerLimits&, const CallerLimits&) = default;
 };
@@ -28,7 +28,7 @@ struct Caller {
                         // the network that the peer's address belongs to
   std::optional<std::set<std::string>> models;  // none: every model
   CallerLimits limits;
-  std::shared_ptr<AccountUsage> usage;  // of the account; null where there are no keys
+  std::shared_ptr<AccountUsage> usage;  // of the account, with its pace; null without keys
   uint64_t key = 0;                     // which key of that name
 
   bool may_use(const std::string& model) const { return !models || models->contains(model); }

@@ -39,13 +39,12 @@ enum class GenerationEvent {
 // The table above; none where the event cannot happen.
 std::optional<GenerationPhase> next_phase(GenerationPhase phase, GenerationEvent event);
 
-// The turns of an account whose calls run, and its pace.
+// The turns of an account whose calls run.
 struct OwnerTurns {
   Owner owner;
-  std::shared_ptr<AccountUsage> usage;
-  int64_t values_per_second = 0;  // 0: no such quota
-  uint64_t gathered = 0;          // the last plan in which it had candidates
-  int index = 0;                  // of the owner in that plan
+  std::shared_ptr<AccountUsage> usage;  // null where there are no keys
+  uint64_t gathered = 0;                // the last plan in which it had candidates
+  int index = 0;                        // of the owner in that plan
 };
 
 struct Sample {

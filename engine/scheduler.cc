@@ -60,10 +60,10 @@ void Scheduler::end_all(Status status) {
 }
 
 Status Scheduler::check_pace(const Caller& caller) const {
-  if (!caller.limits.values_per_second) return {};
+  if (caller.usage == nullptr) return {};
   const Duration behind = caller.usage->behind(clock_.now());
   if (behind <= kMostBehind) return {};
-  return values_used_up(caller.account, *caller.limits.values_per_second, behind);
+  return values_used_up(caller.account, caller.usage->values_per_second(), behind);
 }
 
 Status Scheduler::refusal() const {
@@ -164,7 +164,6 @@ std::shared_ptr<OwnerTurns> Scheduler::turns_of(const Caller& caller) {
     it->second->owner = {.served = shares_, .fed = shares_};
   }
   it->second->usage = caller.usage;
-  it->second->values_per_second = caller.limits.values_per_second.value_or(0);
   return it->second;
 }
 
@@ -175,13 +174,13 @@ OwnerTurns& Scheduler::turns_of(const Subject& subject) {
 // True when the account has had more values than its quota allows by now: its rows are left out
 // of this plan.
 bool Scheduler::is_ahead(const OwnerTurns& turns) {
-  if (turns.values_per_second == 0 || turns.usage->behind(now_) <= Duration(0)) return false;
+  if (turns.usage == nullptr || turns.usage->behind(now_) <= Duration(0)) return false;
   paces_ = true;
   return true;
 }
 
 void Scheduler::charge(const OwnerTurns& turns, int64_t values) {
-  if (turns.values_per_second > 0) turns.usage->charge(values, turns.values_per_second, now_);
+  if (turns.usage) turns.usage->charge(values, now_);
 }
 
 // The index of an owner in owners_.

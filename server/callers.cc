@@ -130,10 +130,9 @@ Status Callers::read() {
     Caller caller;
     caller.name = caller.account = entry.name;
     caller.models = decides.models;
-    caller.limits = {.calls = decides.calls,
-                     .sessions = decides.sessions,
-                     .values_per_second = decides.values_per_second};
+    caller.limits = {.calls = decides.calls, .sessions = decides.sessions};
     caller.usage = usage_of(entry.name);
+    caller.usage->set_values_per_second(decides.values_per_second.value_or(0));
     caller.key = number;
     ring->keys.emplace(number, Ring::Key{entry.digest, std::move(caller)});
   }

@@ -42,19 +42,42 @@ TEST(AccountUsage, ManyThreadsNeverHaveMoreCallsThanTheMost) {
 
 TEST(AccountUsage, ASecondAheadIsFreeAndTheRestIsWaitedFor) {
   AccountUsage usage;
+  usage.set_values_per_second(100);
   EXPECT_LE(usage.behind(kStart), Duration(0));
-  usage.charge(100, 100, kStart);
+  usage.charge(100, kStart);
   EXPECT_LE(usage.behind(kStart), Duration(0));
-  usage.charge(50, 100, kStart);
+  usage.charge(50, kStart);
   EXPECT_EQ(usage.behind(kStart), kSecond / 2);
   EXPECT_LE(usage.behind(kStart + kSecond / 2), Duration(0));
 }
 
 TEST(AccountUsage, WhatIsNotUsedIsNotSavedForLongerThanASecond) {
   AccountUsage usage;
-  usage.charge(100, 100, kStart);
-  usage.charge(300, 100, kStart + 1000 * kSecond);
+  usage.set_values_per_second(100);
+  usage.charge(100, kStart);
+  usage.charge(300, kStart + 1000 * kSecond);
   EXPECT_EQ(usage.behind(kStart + 1000 * kSecond), 2 * kSecond);
+}
+
+TEST(AccountUsage, WithoutARateNothingIsNoted) {
+  AccountUsage usage;
+  usage.charge(1'000'000, kStart);
+  usage.set_values_per_second(100);
+  EXPECT_LE(usage.behind(kStart), Duration(0));
+  usage.charge(300, kStart);
+  EXPECT_EQ(usage.behind(kStart), 2 * kSecond);
+  usage.set_values_per_second(0);
+  EXPECT_LE(usage.behind(kStart), Duration(0));
+}
+
+TEST(AccountUsage, StatesUpToTheMostAllOrNone) {
+  AccountUsage usage;
+  EXPECT_TRUE(usage.begin_states(2, 3));
+  EXPECT_FALSE(usage.begin_states(2, 3));
+  EXPECT_TRUE(usage.begin_states(1, 3));
+  EXPECT_EQ(usage.states(), 3);
+  usage.end_state();
+  EXPECT_TRUE(usage.begin_states(1, 3));
 }
 
 }  // namespace

@@ -894,8 +894,8 @@ TEST_F(ScoreTest, TheSlotOfACallThatEndsIsThereForTheNext) {
 Caller paced_caller(const std::string& account, int64_t values_per_second) {
   Caller caller;
   caller.account = account;
-  caller.limits.values_per_second = values_per_second;
   caller.usage = std::make_shared<AccountUsage>();
+  caller.usage->set_values_per_second(values_per_second);
   return caller;
 }
 
@@ -913,6 +913,27 @@ TEST(Scheduler, AnAccountHasItsValuesASecondAndNoMore) {
   EXPECT_EQ(harness.engine->stats().values_sampled, 401);
   EXPECT_EQ(reader->values[0], expected({1}, static_cast<int>(reader->values[0].size())));
   EXPECT_FALSE(reader->end.has_value()) << "it is paced, not ended";
+}
+
+TEST(Scheduler, ARunningStreamKeepsToAQuotaThatChanges) {
+  Harness harness;
+  GenerateRequest request = request_of({1}, 10'000);
+  request.caller = paced_caller("slow", 100);
+  harness.generate(request);
+  const auto values_of_a_second = [&] {
+    const int64_t before = harness.engine->stats().values_sampled;
+    for (int i = 0; i < 100; ++i) {
+      harness.clock.advance(10 * kMs);
+      harness.run();
+    }
+    return harness.engine->stats().values_sampled - before;
+  };
+  harness.run();
+  EXPECT_EQ(values_of_a_second(), 100);
+  request.caller.usage->set_values_per_second(10);
+  EXPECT_NEAR(static_cast<double>(values_of_a_second()), 10, 1);
+  request.caller.usage->set_values_per_second(50);
+  EXPECT_NEAR(static_cast<double>(values_of_a_second()), 50, 1);
 }
 
 TEST(Scheduler, PromptsAndScoresAreCountedToo) {

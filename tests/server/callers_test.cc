@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/key_file.h"
+#include "engine/account_usage.h"
 #include "tests/base/test_files.h"
 
 namespace runnel {
@@ -77,7 +78,8 @@ TEST_F(CallersTest, AKeySaysWhoCallsAndWhatTheyMayUse) {
   const Caller caller = this->caller("one");
   EXPECT_EQ(caller.name, "ada");
   EXPECT_EQ(caller.account, "ada");
-  EXPECT_EQ(caller.limits, (CallerLimits{.calls = 1, .sessions = 2, .values_per_second = 3}));
+  EXPECT_EQ(caller.limits, (CallerLimits{.calls = 1, .sessions = 2}));
+  EXPECT_EQ(caller.usage->values_per_second(), 3);
   EXPECT_TRUE(caller.may_use("m"));
   EXPECT_FALSE(caller.may_use("n"));
   EXPECT_EQ(this->caller("two").name, "bob");
@@ -115,12 +117,15 @@ TEST_F(CallersTest, AChangedFileIsReadAgain) {
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
   const Caller ada = caller("one");
   const Caller bob = caller("two");
-  write({entry_of("ada", "three"), entry_of("bob", "two")});
+  KeyEntry slower = entry_of("bob", "two");
+  slower.values_per_second = 5;
+  write({entry_of("ada", "three"), slower});
   EXPECT_TRUE(is_known("one")) << "not before the file is looked at";
   callers_.refresh(log_);
   EXPECT_FALSE(is_known("one"));
   EXPECT_FALSE(callers_.knows(ada));
   EXPECT_TRUE(callers_.knows(bob));
+  EXPECT_EQ(bob.usage->values_per_second(), 5) << "calls that run keep to it too";
   EXPECT_EQ(caller("three").name, "ada");
   EXPECT_EQ(caller("three").usage, ada.usage) << "the account goes on";
   EXPECT_THAT(log_text_.str(), HasSubstr("info keys keys=2"));
