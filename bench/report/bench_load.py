@@ -6,7 +6,8 @@
 Three things, on one server with its clients on the same machine:
   load   calls at 0.5, 1 and 2 times what the server can complete: goodput, latencies, refusals
   stall  the gaps between the values of 8 streams, with and without a ninth that is never read
-  tls    what a value costs the server's processor, plain and by TLS (a second server)
+  doors  what a value costs the processor: in an engine, by gRPC, with keys, and with keys and TLS; and what calls cost
+         that are refused
 
 BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, medians
 are reported. Have the machine to yourself: `uptime` should say 0.
@@ -35,8 +36,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64
 NEIGHBOURS = 8
-BY_TLS = (32, 64)  # calls at once
+AT_ONCE = (32, 128)  # calls, where the cost of a value is measured
 VALUES = 100  # of each of those calls
+REFUSED = 2000  # calls, where the cost of a refusal is measured
+ONE_THREAD = ("--backend", "cpu", "--threads", "1")
 
 
 def load(runnel, address, *flags):
@@ -136,29 +139,102 @@ def cost_of_a_value(runnel, process, address, calls, seconds, *flags):
     return 1e6 * (cpu_seconds(process) - before) / (run["completed"] * VALUES)
 
 
-def measure_tls(runnel, bundle, rounds, seconds):
-    """The costs of a value by the number of calls at once, of each round: plain, and by TLS."""
+def cost_in_an_engine(runnel, bundle, calls, seconds):
+    """Microseconds of one processor, without a server."""
+    command = (runnel, "bench", bundle, *ONE_THREAD, "--what", "engine", "--json")
+    at_once = ("--batch", str(calls), "--values", str(VALUES), "--seconds", str(seconds))
+    done = subprocess.run([*command, *at_once], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    return 1e6 / json.loads(done.stdout)["throughput"][0]["values_per_s"]
+
+
+def new_key(runnel, folder):
+    """Makes keys.jsonl, with a key that has quotas which nothing here uses up, and writes the key to the file `key`."""
+    quotas = ("--calls", "1000000", "--values-per-second", "100000000")
+    command = (runnel, "key", "new", "bench", "--file", f"{folder}/keys.jsonl", *quotas)
+    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    pathlib.Path(folder, "key").write_bytes(made.stdout)
+
+
+@contextlib.contextmanager
+def doors(runnel, bundle):
+    """A server behind each door, by its name: its process and address, and the flags of its clients; a folder last."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         subprocess.run([ROOT / "scripts/certificates", folder], check=True)
-        own = ("--backend", "cpu", "--sessions", str(SESSIONS))
-        secret = ("--tls-cert", f"{folder}/server.pem", "--tls-key", f"{folder}/server.key")
-        plain = stack.enter_context(serving.running(runnel, bundle, f"{folder}/plain", own))
-        tls = stack.enter_context(serving.running(runnel, bundle, f"{folder}/tls", (*own, *secret)))
+        new_key(runnel, folder)
+        most = str(max(AT_ONCE))
+        own = (*ONE_THREAD, "--sessions", most, "--batch-rows", most)
+        keys = ("--keys", f"{folder}/keys.jsonl")
+        tls = ("--tls-cert", f"{folder}/server.pem", "--tls-key", f"{folder}/server.key")
+        key = ("--api-key-file", f"{folder}/key")
+        kinds = {
+            "gRPC": ((), ()),
+            "gRPC + keys": (keys, key),
+            "gRPC + TLS + keys": ((*keys, *tls), (*key, "--tls-ca", f"{folder}/ca.pem")),
+        }
+        yield (
+            {
+                name: (stack.enter_context(serving.running(runnel, bundle, f"{folder}/log", (*own, *flags))), shown)
+                for name, (flags, shown) in kinds.items()
+            },
+            folder,
+        )
+
+
+def cost_of_a_refusal(process, address, key, values, code):
+    """Milliseconds of the server's processor for a Generate call that ends with `code` before it begins."""
+    import grpc
+
+    contract = messages.inference()
+    request = contract.GenerateRequest(max_values=1)
+    request.values.values.extend(values)
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        generate = channel.unary_stream(
+            "/runnel.v1.Inference/Generate",
+            request_serializer=contract.GenerateRequest.SerializeToString,
+            response_deserializer=contract.GenerateResponse.FromString,
+        )
+
+        def call():
+            ended = generate(request, metadata=(("authorization", f"Bearer {key}"),), timeout=60).code().name
+            if ended != code:
+                raise SystemExit(f"bench_load.py: a call ended with {ended}; expected {code}")
+
+        call()
+        before = cpu_seconds(process)
+        for _ in range(REFUSED):
+            call()
+        return 1e3 * (cpu_seconds(process) - before) / REFUSED
+
+
+def measure_doors(runnel, bundle, rounds, seconds):
+    """The costs of a value by the number of calls at once, and those of refusals, of each round."""
+    with doors(runnel, bundle) as (servers, folder):
         costs: dict[str, dict[str, list[float]]] = {}
-        for calls in BY_TLS:
-            of_calls = costs.setdefault(str(calls), {"plain": [], "tls": []})
+        for calls in AT_ONCE:
+            of_calls = costs.setdefault(str(calls), {name: [] for name in ("engine", *servers)})
             for _ in range(rounds):
-                of_calls["plain"].append(cost_of_a_value(runnel, *plain, calls, seconds))
-                trusted = ("--tls-ca", f"{folder}/ca.pem")
-                of_calls["tls"].append(cost_of_a_value(runnel, *tls, calls, seconds, *trusted))
-        return {"load_average": os.getloadavg()[0], "us_of_a_value": costs}
+                of_calls["engine"].append(cost_in_an_engine(runnel, bundle, calls, seconds))
+                for name, (server, shown) in servers.items():
+                    of_calls[name].append(cost_of_a_value(runnel, *server, calls, seconds, *shown))
+        (process, address), _ = servers["gRPC + keys"]
+        key = pathlib.Path(folder, "key").read_text(encoding="ascii").strip()
+        refusals: dict[str, list[float]] = {"wrong key": [], "wrong value": []}
+        for _ in range(rounds):
+            refusals["wrong key"].append(cost_of_a_refusal(process, address, "rnl_0", [1], "UNAUTHENTICATED"))
+            refusals["wrong value"].append(cost_of_a_refusal(process, address, key, [1 << 30], "INVALID_ARGUMENT"))
+        return {"load_average": os.getloadavg()[0], "us_of_a_value": costs, "ms_of_a_refusal": refusals}
 
 
-def table_of_tls(measured):
-    lines = ["| calls at once | plain | TLS | of plain |", "| --- " * 4 + "|"]
+def table_of_doors(measured):
+    names = list(next(iter(measured["us_of_a_value"].values())))
+    lines = [f"| calls at once | {' | '.join(names)} |", "| --- " * (len(names) + 1) + "|"]
     for calls, costs in measured["us_of_a_value"].items():
-        plain, tls = (statistics.median(costs[kind]) for kind in ("plain", "tls"))
-        lines.append(f"| {calls} | {plain:.2f} us | {tls:.2f} us | {percent(tls, plain)} |")
+        plain = statistics.median(costs["gRPC"])
+        cells = [f"{statistics.median(costs[name]):.2f} us" for name in names]
+        cells[2:] = [
+            f"{cell} ({percent(statistics.median(costs[name]), plain)})" for cell, name in zip(cells[2:], names[2:])
+        ]
+        lines.append(f"| {calls} | {' | '.join(cells)} |")
     return lines
 
 
@@ -223,13 +299,19 @@ def report(figures, runs, uptime):
             f"read. The p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it "
             f"({beside / alone:.3f} of it; medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
             "",
-            "## TLS",
+            "## Keys and TLS",
             "",
-            f"What a value costs the server's processor, calls of {VALUES} values; medians of "
-            f"{len(figures['tls']['us_of_a_value'][str(BY_TLS[0])]['tls'])} rounds in turn, at a load average of "
-            f"{figures['tls']['load_average']:.1f}.",
+            f"What a value costs the server's processor, calls of {VALUES} values, one thread; in brackets of plain "
+            f"gRPC. The engine is measured without a server, by the clock. Medians of "
+            f"{len(figures['doors']['us_of_a_value'][str(AT_ONCE[0])]['gRPC'])} rounds in turn, at a load average of "
+            f"{figures['doors']['load_average']:.1f}.",
             "",
-            *table_of_tls(figures["tls"]),
+            *table_of_doors(figures["doors"]),
+            "",
+            "A call with a wrong key costs the server's processor "
+            f"{statistics.median(figures['doors']['ms_of_a_refusal']['wrong key']):.3f} ms, one that is refused for a "
+            f"value {statistics.median(figures['doors']['ms_of_a_refusal']['wrong value']):.3f} ms ({REFUSED:,} calls "
+            "after each other in a round).",
             "",
             "Reproduce with `make bench-load` on a machine that does nothing else.",
             "",
@@ -264,7 +346,7 @@ def main(argv=None):
         figures["stall_gap_p99_ms"] = measure_stall(
             arguments.runnel, process, address, arguments.rounds, arguments.seconds
         )
-    figures["tls"] = measure_tls(arguments.runnel, arguments.bundle, arguments.rounds, arguments.seconds)
+    figures["doors"] = measure_doors(arguments.runnel, arguments.bundle, arguments.rounds, arguments.seconds)
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "load.json"
     path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
