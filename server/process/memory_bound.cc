@@ -9,6 +9,8 @@ namespace {
 
 // Measured, rounded up (tests/end_to_end/bounds_test.py).
 constexpr int64_t kConnectionBytes = 32 << 10;
+// What TLS adds, most of it a first message of the handshake that is as long as one may be.
+constexpr int64_t kTlsBytes = 224 << 10;
 constexpr int64_t kStreamBytes = 13 << 10;
 // A session beside its state and its record: its entry in the table, names.
 constexpr int64_t kSessionBytes = 1 << 10;
@@ -28,10 +30,10 @@ int64_t resident_bytes() {
 }  // namespace
 
 MemoryBound memory_bound(const ServerConfig& config, int64_t sessions) {
-  const int64_t streams = config.limit(limits::kStreamsPerConnection);
+  const int64_t connection = kConnectionBytes + (config.tls_cert.empty() ? 0 : kTlsBytes) +
+                             config.limit(limits::kStreamsPerConnection) * kStreamBytes;
   return {.start = resident_bytes(),
-          .connections =
-              config.limit(limits::kConnections) * (kConnectionBytes + streams * kStreamBytes),
+          .connections = config.limit(limits::kConnections) * connection,
           .network = kNetworkFactor * config.limit(limits::kNetworkBytes) + kNetworkBeside,
           .calls = config.limit(limits::kCallBytes),
           .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes)};

@@ -2,11 +2,13 @@
 
 import re
 import socket
+import ssl
 import subprocess
+import tempfile
 import time
 import unittest
 
-from hostile_client import MIB, RUNNEL, Client, Server, message, push_all
+from hostile_client import MIB, PREFACE, ROOT, RUNNEL, Client, Server, message, push_all
 
 ELSEWHERE = "127.0.0.2"  # where the attackers are
 SLACK = MIB  # of the figures themselves: pages, and what the test costs the server
@@ -90,6 +92,35 @@ class Bounds(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_connections_with_tls_cost_no_more_than_the_figure_counts_for_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([ROOT / "scripts/certificates", folder], check=True)
+            files = ("--tls-cert", f"{folder}/server.pem", "--tls-key", f"{folder}/server.key")
+            server = Server(*files, "--connections", "256", "--streams-per-connection", "1")
+            held: list[socket.socket] = []
+            try:
+                context = ssl.create_default_context(cafile=f"{folder}/ca.pem")
+                context.set_alpn_protocols(["h2"])
+                secure(server, context).close()
+                before = server.memory()
+                most = int(re.findall(r" connections=(\d+)", server.logged())[0])
+                for _ in range(120):
+                    held.append(socket.create_connection(("127.0.0.1", server.port)))
+                    held[-1].sendall(endless_hello())
+                grown = growth(server, before)
+                self.assertGreater(grown, most // 4, "the handshakes have cost something")
+                self.assertLess(grown, most)
+                for each in held:
+                    each.close()
+                held = [secure(server, context) for _ in range(120)]
+                for each in held:
+                    each.sendall(PREFACE)
+                self.assertLess(growth(server, before), most)
+            finally:
+                for each in held:
+                    each.close()
+                self.assertEqual(server.stop(), 0)
+
     def test_a_connection_is_asked_to_end_at_its_age_and_its_calls_go_on(self):
         server = Server("--connection-age-ms", "1000", bundle="zoo/text-endless-small")
         try:
@@ -156,6 +187,28 @@ class Bounds(unittest.TestCase):
             for client in clients:
                 client.close()
             self.assertEqual(server.stop(), 0)
+
+
+def secure(server: Server, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """A connection whose handshake is done."""
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", server.port)), server_hostname="127.0.0.1")
+
+
+def endless_hello() -> bytes:
+    """The first message of a handshake, as long as one may be and without its end."""
+    hello = b"\x01" + (128000).to_bytes(3, "big") + b"\x03\x03" + bytes(120000)
+    records = [hello[at : at + 16384] for at in range(0, len(hello), 16384)]
+    return b"".join(b"\x16\x03\x01" + len(record).to_bytes(2, "big") + record for record in records)
+
+
+def growth(server: Server, before: int) -> int:
+    """Bytes that a server has come to use, once it takes no more."""
+    last, now = -1, 0
+    deadline = time.monotonic() + 5
+    while now > last and time.monotonic() < deadline:
+        time.sleep(0.2)
+        last, now = now, server.memory() - before
+    return now
 
 
 def honest(server: Server) -> subprocess.Popen[bytes]:
