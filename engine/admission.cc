@@ -277,6 +277,7 @@ void Scheduler::start_sample(Generation& generation, int index) {
 // --- Score ---
 
 void Scheduler::feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
+                           std::vector<float> answers,
                            std::function<void(Result<ScoredChunk>)> done) {
   if (call->session != nullptr) call->waited = call->waits(now_);
   call->done = std::move(done);
@@ -311,8 +312,7 @@ void Scheduler::feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<i
     ++session.position;
     sessions_.set(session, {});
   }
-  call->scored = {.position = session.position, .log_probs = {}};
-  call->scored.log_probs.reserve(call->values.size());
+  call->scored = {.position = session.position, .log_probs = std::move(answers)};
   if (call->unfed().empty()) call->complete(std::move(call->scored), now_);
 }
 

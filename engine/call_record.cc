@@ -1,6 +1,7 @@
 #include "engine/call_record.h"
 
 #include <algorithm>
+#include <new>
 
 namespace runnel {
 
@@ -10,8 +11,12 @@ void CallRecord::limit(int64_t bytes, int top_log_probs) {
 
 void CallRecord::reserve(int64_t more, int top_log_probs) {
   const int64_t count = std::min(std::ssize(values) + more, most);
-  values.reserve(static_cast<size_t>(count));
-  top.reserve(static_cast<size_t>(count * top_log_probs));
+  try {
+    values.reserve(static_cast<size_t>(count));
+    top.reserve(static_cast<size_t>(count * top_log_probs));
+  } catch (const std::bad_alloc&) {
+    most = std::ssize(values);
+  }
 }
 
 void CallRecord::shrink() {

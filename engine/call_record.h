@@ -24,7 +24,7 @@ struct CallRecord {
   // Lets the record hold as many values, each with `top_log_probs`, as take `bytes`.
   void limit(int64_t bytes, int top_log_probs);
   // Makes room for so many values more, as far as the record may hold them, so that add() allocates
-  // nothing.
+  // nothing. Where memory gives out it may hold no more than it does.
   void reserve(int64_t more, int top_log_probs);
   // Adds a sampled value. One more than the record may hold makes it incomplete: the call cannot be
   // retried by its id, and its client goes on by expected_position.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "engine/scheduler.h"
 #include "engine/score_call.h"
@@ -109,6 +110,7 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   const auto claim = std::make_shared<Claim>(*scheduler_);
   if (Status s = claim->take(slots_needed(request)); !s.ok()) return s;
   const int64_t bytes = bytes_of(request);
+  if (request.begin) request.prompt.reserve(request.prompt.size() + 1);  // for the first value
   const RequestDigest digest = request.request_id.empty() ? RequestDigest{} : digest_of(request);
   const bool put =
       scheduler_->put({[request = std::move(request), stream = std::move(stream), claim,
@@ -141,11 +143,16 @@ Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
     return s;
   }
   const int64_t bytes = bytes_of(values);
-  Scheduler::Command command = {
-      [call, values = std::move(values), done = std::move(done)](Scheduler& scheduler) mutable {
-        scheduler.feed_score(call, std::move(values), std::move(done));
-      },
-      bytes};
+  const size_t most = values.size() + 1;  // with a first value of the model's
+  if (call->begin) values.reserve(most);
+  std::vector<float> answers;
+  answers.reserve(most);
+  Scheduler::Command command = {[call, values = std::move(values), answers = std::move(answers),
+                                 done = std::move(done)](Scheduler& scheduler) mutable {
+                                  scheduler.feed_score(call, std::move(values), std::move(answers),
+                                                       std::move(done));
+                                },
+                                bytes};
   if (call->admitted.load(std::memory_order_acquire)) {
     return scheduler_->put_admitted(std::move(command)) ? Status() : shutting_down();
   }
@@ -180,7 +187,8 @@ void Engine::list_sessions(std::string owner, std::string after, int count,
                            const std::function<void(Result<SessionPage>)>& done) {
   Scheduler::Command command = {
       [owner = std::move(owner), after = std::move(after), count, done](Scheduler& scheduler) {
-        done(scheduler.list_sessions(owner, after, count));
+        done(within_memory(
+            [&]() -> Result<SessionPage> { return scheduler.list_sessions(owner, after, count); }));
       }};
   command.work = 1 + count / kSessionsPerWork;
   const bool put = scheduler_->put(std::move(command));

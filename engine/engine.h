@@ -1,6 +1,7 @@
-// An engine serves one model. Every function may be called from any thread, and none blocks. A
-// callback comes on the scheduler's thread, or before the function that was given it returns, and
-// must not block either.
+// An engine serves one model. Every function may be called from any thread, and none blocks. Where
+// memory gives out for what a call brings, generate() and score() throw std::bad_alloc; the
+// scheduler's thread allocates none of it. A callback comes on the scheduler's thread, or before
+// the function that was given it returns, and must not block either.
 #pragma once
 
 #include <atomic>

@@ -67,8 +67,10 @@ class Scheduler {
   // Commands.
   void admit(GenerateRequest request, const RequestDigest& digest,
              std::shared_ptr<TokenStream> stream);
+  // `answers` is empty and has room for one more than `values`, and so have they where the call
+  // begins with a first value.
   void feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
-                  std::function<void(Result<ScoredChunk>)> done);
+                  std::vector<float> answers, std::function<void(Result<ScoredChunk>)> done);
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
   Result<SessionInfo> get_session(const SessionKey& key);
   SessionPage list_sessions(const std::string& owner, const std::string& after, int count) const;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/within_memory.h"
 #include "engine/account_usage.h"
 #include "engine/refusals.h"
 
@@ -140,7 +141,7 @@ void Call::pump() {
   const auto self = shared_from_this();  // the door may leave as soon as it has an event
   do {
     if (const auto status = over()) return finish(*status);
-    const Step step = next();
+    const Step step = within_memory([this] { return next(); });
     if (std::holds_alternative<Writing>(step)) return;
     if (const auto* status = std::get_if<Status>(&step)) return finish(*status);
   } while (!give_turn_back());

@@ -80,7 +80,8 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   void enter() { state_.calls.enter(shared_from_this()); }
 
   // Does what is due, with the turn. Before it gives an event to the sink it calls begin_write(),
-  // and after that it touches nothing: written() may come on another thread.
+  // and after that it touches nothing: written() may come on another thread. Where memory gives out
+  // in it the sink has been given nothing, and the call ends.
   virtual Step next() = 0;
 
   void begin_write();

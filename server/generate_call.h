@@ -12,7 +12,8 @@ namespace runnel {
 
 class GenerateSink : public CallSink {
  public:
-  // Sends an event, which is valid until this returns; Call::written() follows.
+  // Sends an event, which is valid until this returns; Call::written() follows, unless it throws
+  // std::bad_alloc.
   virtual void write(const GenerateEvent& event) = 0;
 };
 

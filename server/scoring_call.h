@@ -16,7 +16,8 @@ class ScoreSink : public CallSink {
  public:
   // Asks the client for its next message; ScoringCall::arrived() follows, unless the call ends.
   virtual void read() = 0;
-  // Sends an event, which is valid until this returns; Call::written() follows.
+  // Sends an event, which is valid until this returns; Call::written() follows, unless it throws
+  // std::bad_alloc.
   virtual void write(const ScoreEvent& event) = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "runnel/v1/inference.pb.h"
 #include "server/grpc/convert.h"

@@ -1,5 +1,6 @@
 #include "server/grpc/unary_call.h"
 
+#include "base/within_memory.h"
 #include "runnel/v1/sessions.pb.h"
 
 namespace runnel {
@@ -12,8 +13,26 @@ grpc::ServerUnaryReactor* UnaryCall::start(ServerState& state, grpc::CallbackSer
   state.calls.enter(call);
   const Status status =
       within_memory([&] { return call->caller_.ok() ? begin(*call) : call->caller_.status(); });
-  if (!status.ok()) call->answer(Result<v1::Session>(status));
+  if (!status.ok()) call->refuse(status);
   return call.get();  // lives until OnDone()
+}
+
+void UnaryCall::refuse(const Status& status) {
+  const Status refused = within_memory([&] {
+    answer(Result<v1::Session>(status));
+    return Status();
+  });
+  // Nothing else ends the call: it must have an answer, if without a word.
+  if (!refused.ok()) Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, {}});
+}
+
+void UnaryCall::run_later() {
+  const auto later = std::exchange(later_, nullptr);
+  const Status status = within_memory([&] {
+    later();
+    return Status();
+  });
+  if (!status.ok()) refuse(status);
 }
 
 void UnaryCall::OnDone() {

@@ -39,8 +39,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
   }
   const Caller& caller() const { return *caller_; }
 
-  // Makes room for `bytes` of memory in all. RESOURCE_EXHAUSTED.
-  Status reserve(int64_t bytes) { return state_.memory.grow(room_, bytes); }
+  // Makes room for so many more bytes of memory. RESOURCE_EXHAUSTED.
+  Status reserve(int64_t bytes) { return state_.memory.grow(room_, room_.bytes() + bytes); }
 
   // Answers with a message or a refusal, once.
   template <typename Message>
@@ -79,7 +79,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
         request_(request),
         response_(response),
         caller_(caller_of(state, context)) {}
-  void run_later() { std::exchange(later_, nullptr)(); }
+  void refuse(const Status& status);
+  void run_later();
 
   ServerState& state_;
   grpc::CallbackServerContext& context_;

@@ -11,7 +11,6 @@
 #include <grpcpp/support/proto_buffer_writer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <new>
 #include <optional>
 #include <string>
 
@@ -52,17 +51,6 @@ grpc::ByteBuffer serialize_message(const Message& message) {
       grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
   check(status.ok(), "a message of our own serializes");
   return bytes;
-}
-
-// What `work` returns; RESOURCE_EXHAUSTED where memory gives out in it. An exception that reaches
-// the library would leave the call without an end.
-template <typename Work>
-Status within_memory(const Work& work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    return {Code::kResourceExhausted, "the server has no memory for this call; try again later"};
-  }
 }
 
 // The same code and message.
