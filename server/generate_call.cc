@@ -9,11 +9,10 @@ namespace {
 
 constexpr int64_t kCallBytes = 16 << 10;  // what a call takes whatever it asks for
 
-// What a call may hold for its reader: its stream, the group that is taken from it, and an event,
-// as a message and encoded.
+// What a call may hold for its reader: its stream, the group that is taken from it, and an event.
 int64_t bytes_of_answers(int room, int top_log_probs) {
   return kCallBytes + 2 * TokenStream::bytes(room, top_log_probs) +
-         3 * GroupEvents::bytes(room, top_log_probs);
+         GroupEvents::bytes(room, top_log_probs);
 }
 
 }  // namespace

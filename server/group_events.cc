@@ -8,12 +8,19 @@ namespace {
 // Bounds in protobuf, the widest of the wires: value, log-probability and a run of its own.
 constexpr size_t kValueBytes = 48;
 constexpr size_t kTopBytes = 18;
+// The same in memory: in a run, as a message, and encoded. A value's top log-probabilities are a
+// message, and so is each of them: 64 bytes at least.
+constexpr int64_t kValueMemory = 144;
+constexpr int64_t kTopsMemory = 96;
+constexpr int64_t kTopMemory = 100;
 
 }  // namespace
 
 int64_t GroupEvents::bytes(int room, int top_log_probs) {
-  const auto values = static_cast<int64_t>(kValueBytes + top_log_probs * kTopBytes) * room;
-  return std::min(values, static_cast<int64_t>(kEventTarget));
+  const size_t values = kEventTarget / (kValueBytes + top_log_probs * kTopBytes) + 1;
+  const int64_t value =
+      kValueMemory + (top_log_probs > 0 ? kTopsMemory : 0) + top_log_probs * kTopMemory;
+  return value * std::min<int64_t>(room, static_cast<int64_t>(values));
 }
 
 void GroupEvents::start(const StreamGroup& group) {

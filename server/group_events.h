@@ -18,7 +18,8 @@ class GroupEvents {
  public:
   // Values of one event take about this many bytes on a wire, at most.
   static constexpr size_t kEventTarget = 256 << 10;
-  // Bytes, at most, of one event with values of a stream that has such `room`.
+  // Bytes of memory, at most, of one event with values of a stream that has such `room`: as runs,
+  // as a message, and encoded.
   static int64_t bytes(int room, int top_log_probs);
 
   // With a `tokenizer` values are written as text, too: each character with the value that

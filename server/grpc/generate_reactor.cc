@@ -46,8 +46,9 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
   void write(const GenerateEvent& event) override {
-    encode(event, message_);
-    bytes_ = serialize_message(message_);
+    v1::GenerateResponse message;  // gone before the client has taken what it says
+    encode(event, message);
+    bytes_ = serialize_message(message);
     StartWrite(&bytes_);
   }
   void finish(const Status& status) override {
@@ -57,8 +58,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void cut_off() override { context_.TryCancel(); }
 
   grpc::CallbackServerContext& context_;
-  v1::GenerateResponse message_;  // its memory is used again
-  grpc::ByteBuffer bytes_;        // being written
+  grpc::ByteBuffer bytes_;  // being written
   const std::shared_ptr<GenerateCall> call_;
 };
 

@@ -236,8 +236,8 @@ def attackers(server: Server) -> list[Client]:
         client = connect()
         for _ in range(64):
             client.begin("Inference/Generate", b"")
-    for _ in range(4):  # streams of which nothing is read, with all that comes with values
-        client = connect(window=0)
+    for window in (0, 0, 2000, 2000):  # streams of which nothing is read, or the first events, with all that comes
+        client = connect(window)
         for _ in range(32):
             client.begin("Inference/Generate", generate(10, top=20))
         client.begin("Inference/Generate", generate(10, samples=16, top=20))

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "server/group_events.h"
+#include "server/grpc/wire.h"
 #include "tests/server/grpc/test_server.h"
 
 namespace runnel {
@@ -212,6 +214,31 @@ TEST(Encode, AScoreIsChunksAndATotal) {
   EXPECT_EQ(message.total().numerics(), "n");
   encode(ScoreTotal{.values = 0, .log_prob = 0, .numerics = "n"}, message);
   EXPECT_EQ(message.total().bits_per_dim(), 0.0);
+}
+
+// As the largest event of a stream is: on its way it is there three times.
+TEST(GenerateMessage, TakesNoMoreMemoryThanIsCountedForAnEvent) {
+  const auto in_use = [] {
+    const auto info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  for (const int top : {0, 1, 5, 20}) {
+    for (const int room : {1024, 65536}) {
+      StreamGroup group;
+      for (int i = 0; i < room; ++i) {
+        group.values.push_back({.value = 1 << 20, .position = i, .top_count = top});
+        group.top.insert(group.top.end(), top, {.value = 1 << 20, .log_prob = -1.5F});
+      }
+      const int64_t before = in_use();
+      GroupEvents events(nullptr, top > 0);
+      events.start(group);
+      const auto event = events.next();
+      v1::GenerateResponse message;
+      encode(*event, message);
+      const grpc::ByteBuffer bytes = serialize_message(message);
+      EXPECT_LE(in_use() - before, GroupEvents::bytes(room, top)) << top << " of " << room;
+    }
+  }
 }
 
 TEST(SessionMessage, SaysWhatIsKnown) {
