@@ -421,8 +421,15 @@ void Scheduler::end_if_due(Generation& generation) {
                                 "last value sampled"});
     return;
   }
-  // A record is sent completely, however late.
-  if (generation.phase == GenerationPhase::kResending) return;
+  // A record is sent completely, however late, unless its session has let go of it: nothing else
+  // counts what it holds.
+  if (generation.phase == GenerationPhase::kResending) {
+    if (generation.record.use_count() > 1) return;
+    end_generation(generation, {Code::kAborted,
+                                "the session has ended, or has gone on with another call, before "
+                                "all of this one was sent again"});
+    return;
+  }
   const auto max_time = generation.request.max_time;
   if (!max_time || now_ - generation.admitted < *max_time) return;
   for (size_t i = 0; i < generation.samples.size(); ++i) {
