@@ -5,12 +5,26 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "models/bundle/config.h"
 
 namespace runnel {
 namespace {
 
 // Longer than a scheduler waits for its device.
 constexpr auto kLastModel = std::chrono::seconds(70);
+
+// Of a description: its short fields, and a symbol beside its own bytes.
+constexpr int64_t kDescribedAnyway = 4096;
+constexpr int64_t kDescribedSymbol = 96;
+
+// Both the JSON and the list of symbols are there twice: in the message and encoded.
+int64_t bytes_described(const ServedModel& model) {
+  int64_t bytes = kDescribedAnyway + 2 * std::ssize(model.spec_json);
+  for (const std::string& symbol : model.engine->spec().symbols) {
+    bytes += kDescribedSymbol + 2 * std::ssize(symbol);
+  }
+  return bytes;
+}
 
 std::string names_of(const ServedModels::ByName& models) {
   std::string names;
@@ -46,6 +60,8 @@ ServedModels::~ServedModels() {
 }
 
 std::shared_ptr<const ServedModel> ServedModels::keep(ServedModel model) {
+  model.spec_json = spec_to_json(model.engine->spec());
+  model.described_bytes = bytes_described(model);
   auto living = std::make_shared<Living>(
       Living{*this, std::make_unique<const ServedModel>(std::move(model))});
   const ServedModel* const kept = living->model.get();

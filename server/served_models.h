@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,9 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // null where values are not text
   std::shared_ptr<Backend> backend;            // null where the model has none (a fake)
   std::unique_ptr<Engine> engine;
+  // Found out when it is served.
+  std::string spec_json;
+  int64_t described_bytes = 0;  // of what a client is told of it, as a message and encoded, at most
 };
 
 // Any thread may call any function; none waits for a call, a step or another model.

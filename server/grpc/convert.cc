@@ -4,7 +4,6 @@
 #include <numbers>
 
 #include "base/text.h"
-#include "models/bundle/config.h"
 
 namespace runnel {
 namespace {
@@ -220,7 +219,7 @@ v1::ModelInfo model_message(const ServedModel& model) {
   const EngineStats stats = engine.stats();
   v1::ModelInfo info;
   info.set_name(model.name);
-  info.set_spec_json(spec_to_json(spec));
+  info.set_spec_json(model.spec_json);
   info.set_parameters(spec.parameters());
   info.set_state_bytes(engine.state_bytes());
   info.set_sessions(stats.sessions);

@@ -36,7 +36,7 @@ Result<std::vector<int32_t>> chunk_of(const v1::ScoreRequest& message, const Tex
 // What the wire says of a session of `model`.
 v1::Session session_message(const SessionInfo& session, const ServedModel& model);
 
-// What the wire says of a model.
+// What the wire says of a model that is served; no more than its described_bytes.
 v1::ModelInfo model_message(const ServedModel& model);
 
 // Makes `message` say the event; its memory is used again.

@@ -9,8 +9,6 @@ namespace {
 using Base = v1::Models::WithRawCallbackMethod_ListModels<
     v1::Models::WithRawCallbackMethod_GetModel<v1::Models::Service>>;
 
-constexpr int64_t kModelBytes = 4096;  // what a model is in an answer, as a message and encoded
-
 class ModelService final : public Base {
  public:
   explicit ModelService(ServerState& state) : state_(state) {}
@@ -37,7 +35,9 @@ class ModelService final : public Base {
     if (!request.ok()) return request.status();
     if (Status s = state_.models.ready(); !s.ok()) return s;
     const auto models = state_.models.all_for(call.caller());
-    if (Status s = call.reserve(std::ssize(models) * kModelBytes); !s.ok()) return s;
+    int64_t bytes = 0;
+    for (const auto& [name, model] : models) bytes += model->described_bytes;
+    if (Status s = call.reserve(bytes); !s.ok()) return s;
     v1::ListModelsResponse response;
     for (const auto& [name, model] : models) *response.add_models() = model_message(*model);
     call.answer(Result<v1::ListModelsResponse>(std::move(response)));
@@ -49,6 +49,7 @@ class ModelService final : public Base {
     if (!request.ok()) return request.status();
     const auto model = state_.models.find(call.caller(), request->name());
     if (!model.ok()) return model.status();
+    if (Status s = call.reserve((*model)->described_bytes); !s.ok()) return s;
     call.answer(Result<v1::ModelInfo>(model_message(**model)));
     return {};
   }
