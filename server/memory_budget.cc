@@ -57,4 +57,10 @@ Status MemoryBudget::grow(Hold& hold, int64_t bytes) {
   return {};
 }
 
+void MemoryBudget::shrink(Hold& hold, int64_t bytes) {
+  if (bytes >= hold.bytes_) return;
+  hold.held_->fetch_sub(hold.bytes_ - bytes, std::memory_order_relaxed);
+  hold.bytes_ = bytes;
+}
+
 }  // namespace runnel

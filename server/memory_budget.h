@@ -39,6 +39,8 @@ class MemoryBudget {
   // Makes `hold`, one of this budget's or an empty one, at least so large. Unchanged where the
   // status is not OK.
   Status grow(Hold& hold, int64_t bytes);
+  // Gives back what `hold` has beyond `bytes`.
+  static void shrink(Hold& hold, int64_t bytes);
 
   int64_t size() const { return size_; }
   int64_t held() const { return held_->load(std::memory_order_relaxed); }

@@ -110,6 +110,7 @@ Call::Step ScoringCall::next() {
 
 Call::Step ScoringCall::ask() {
   if (const auto status = ending()) return *status;
+  scored_ = {};  // has gone out
   set_phase(Phase::kReading);
   begin_read();
   sink_.read();

@@ -37,7 +37,6 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
  private:
   // The message that was read goes to the call.
   Status feed() {
-    // Kept to the call's end: chunks that are no larger than the largest so far find room.
     if (Status s = state_.memory.grow(*room_, memory_for(bytes_in_)); !s.ok()) return s;
     const auto message = parse_message<v1::ScoreRequest>(bytes_in_);
     if (!message.ok()) return message.status();
@@ -68,7 +67,13 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     return {};
   }
 
-  void read() override { StartRead(&bytes_in_); }
+  // The answer to the chunk before, if there was one, has gone out.
+  void read() override {
+    bytes_in_.Clear();
+    bytes_out_.Clear();
+    MemoryBudget::shrink(*room_, memory_for(bytes_in_));
+    StartRead(&bytes_in_);
+  }
   void write(const ScoreEvent& event) override {
     v1::ScoreResponse message;
     encode(event, message);

@@ -51,6 +51,20 @@ TEST(MemoryBudget, AHoldGrowsByWhatItLacks) {
   EXPECT_EQ(budget.held(), 0);
 }
 
+TEST(MemoryBudget, AHoldShrinksToWhatItNeeds) {
+  MemoryBudget budget(100);
+  Hold hold = budget.take(70).value();
+  MemoryBudget::shrink(hold, 80);
+  EXPECT_EQ(hold.bytes(), 70);
+  MemoryBudget::shrink(hold, 20);
+  EXPECT_EQ(hold.bytes(), 20);
+  EXPECT_EQ(budget.held(), 20);
+  EXPECT_TRUE(budget.grow(hold, 90).ok());
+  hold = Hold();
+  MemoryBudget::shrink(hold, 0);
+  EXPECT_EQ(budget.held(), 0);
+}
+
 TEST(MemoryBudget, AHoldMayOutliveItsBudget) {
   std::optional<Hold> left;
   {

@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "server/grpc/convert.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/allocation_limit.h"
 #include "tests/server/grpc/test_server.h"
@@ -77,6 +78,93 @@ TEST(Hostile, ACallThatTheServerHasNoMemoryForIsRefused) {
   expect_serving(test);
 }
 
+// The request is there, and memory gives out for what comes of it, on threads of our own.
+TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
+  TestServer test(served_fake("fake", {}, {}, {.slots = 400, .rows = 8, .values = 32, .steps = 1}));
+  const auto refused = [](const grpc::Status& status) {
+    return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+           status.error_message().find("no memory for this call") != std::string::npos;
+  };
+  {
+    v1::GenerateRequest request = generate_request({1}, 50'000);
+    request.set_top_log_probs(20);
+    grpc::ClientContext context;
+    const auto stream = test.inference->Generate(&context, request);
+    v1::GenerateResponse response;
+    ASSERT_TRUE(stream->Read(&response));
+    const AllocationLimit limit(20'000);  // less than a group of its values
+    while (stream->Read(&response)) {
+    }
+    EXPECT_TRUE(refused(stream->Finish()));
+  }
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(test.create("").ok());
+  {
+    const AllocationLimit limit(20'000);  // less than a page of them
+    v1::ListSessionsRequest request;
+    request.set_page_size(1000);
+    v1::ListSessionsResponse response;
+    grpc::ClientContext context;
+    EXPECT_TRUE(refused(test.sessions->ListSessions(&context, request, &response)));
+  }
+  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+}
+
+// What a call needs of the size of its request is there before the scheduler's thread has it.
+TEST(Hostile, TheSchedulerHasTheMemoryThatACallNeeds) {
+  TestServer test(served_fake("fake", {}, {}, kTestLimits, fake_spec(0, true)));
+  const std::vector<int32_t> many(1 << 16, 1);
+  v1::ScoreRequest chunk = score_request(many);
+  chunk.set_begin(true);
+  v1::GenerateRequest request = generate_request(many, 3);
+  request.set_begin(true);
+  const AllocationLimit limit(400'000);  // less than twice the values
+  EXPECT_EQ(test.score({chunk}).log_probs.size(), many.size());
+  const Generated generated = test.generate(request);
+  EXPECT_TRUE(generated.status.ok()) << generated.status.error_message();
+}
+
+TEST(Hostile, ACallThatMemoryCannotRememberIsNotSentAgain) {
+  TestServer test(served_fake("fake"));
+  v1::GenerateRequest request = generate_request({1}, 10'000);
+  request.set_request_id("long");
+  request.set_keep(true);
+  {
+    const AllocationLimit limit(200'000);  // less than a record of its values
+    EXPECT_TRUE(test.generate(request).status.ok());
+  }
+  EXPECT_EQ(test.generate(request).status.error_code(), grpc::StatusCode::ABORTED);
+}
+
+// A first chunk that is answered leaves the room that it took to others.
+TEST(Hostile, AScoreCallHoldsTheMemoryOfAChunkUntilItIsAnswered) {
+  ServerOptions options;
+  options.call_bytes = 2 << 20;
+  TestServer test(served_fake("fake"), options);
+  const v1::ScoreRequest chunk = score_request(std::vector<int32_t>(100'000, 1));
+  struct Scoring {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreResponse>> stream;
+  };
+  std::vector<std::unique_ptr<Scoring>> calls;
+  v1::ScoreResponse response;
+  for (int i = 0; i < 3; ++i) {
+    // The answer is with the client a moment before the server hears of it.
+    EXPECT_TRUE(eventually([&] {
+      auto call = std::make_unique<Scoring>();
+      call->stream = test.inference->Score(&call->context);
+      const bool answered = call->stream->Write(chunk) && call->stream->Read(&response);
+      if (answered) calls.push_back(std::move(call));
+      return answered;
+    }));
+  }
+  for (const auto& call : calls) {
+    EXPECT_TRUE(call->stream->WritesDone());
+    EXPECT_TRUE(call->stream->Read(&response));
+    EXPECT_EQ(response.total().values(), 99'999);
+    EXPECT_TRUE(call->stream->Finish().ok());
+  }
+}
+
 TEST(Hostile, CallsHoldNoMoreMemoryThanTheyMay) {
   ServerOptions options;
   options.call_bytes = 16 << 20;
@@ -88,6 +176,25 @@ TEST(Hostile, CallsHoldNoMoreMemoryThanTheyMay) {
   const Generated refused = test.generate(large);
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.status.error_message(), HasSubstr("of the 16777216 that limits.call_bytes"));
+  expect_serving(test);
+}
+
+TEST(Hostile, DescriptionsOfAModelHoldTheirSizeOfTheMemory) {
+  Spec spec = fake_spec();
+  spec.symbols.assign(20'000, std::string(40, 'x'));
+  ServerOptions options;
+  options.call_bytes = 2 << 20;  // less than its JSON and its symbols, as a message and encoded
+  TestServer test(served_fake("fake", {}, {}, kTestLimits, spec), options);
+  const ServedModel& model = *test.server.models().all()->at("fake");
+  const v1::ModelInfo info = model_message(model);
+  EXPECT_GT(model.described_bytes, 2 << 20);
+  EXPECT_GE(model.described_bytes,
+            static_cast<int64_t>(info.SpaceUsedLong() + info.ByteSizeLong()));
+  for (const char* method : {"GetModel", "ListModels"}) {
+    const grpc::Status status = call(test, std::string("/runnel.v1.Models/") + method, "");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("limits.call_bytes")) << method;
+  }
   expect_serving(test);
 }
 
