@@ -282,7 +282,7 @@ class HuggingFaceMamba2:
 
 
 class FlaMamba2:
-    """flash-linear-attention's class, value by value: its path for prompts on a CPU assigns heads to groups otherwise."""
+    """flash-linear-attention's class, value by value: for prompts on a CPU it assigns heads to groups otherwise."""
 
     def __init__(self, model, vocabulary):
         from fla.models.mamba2 import Mamba2Config, Mamba2ForCausalLM
