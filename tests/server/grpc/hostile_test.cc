@@ -88,6 +88,8 @@ TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
   {
     v1::GenerateRequest request = generate_request({1}, 50'000);
     request.set_top_log_probs(20);
+    request.mutable_delivery()->set_max_values(1000);
+    request.mutable_delivery()->mutable_max_delay()->set_seconds(10);
     grpc::ClientContext context;
     const auto stream = test.inference->Generate(&context, request);
     v1::GenerateResponse response;
