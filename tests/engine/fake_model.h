@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <vector>
 
 #include "models/model.h"
@@ -35,7 +36,7 @@ class FakeModel final : public Model {
     std::vector<int> inputs;  // values given by each row
     int steps = 0;
   };
-  std::vector<Launch> launches;
+  std::list<Launch> launches;  // no allocation grows with their number
 
   // What a correct server must generate: `count` values after `known`, which is not empty.
   static std::vector<int32_t> expected(const Spec& spec, const std::vector<int32_t>& known,

@@ -11,6 +11,7 @@
 
 #include <future>
 #include <random>
+#include <semaphore>
 #include <thread>
 
 #include "server/grpc/convert.h"
@@ -80,7 +81,14 @@ TEST(Hostile, ACallThatTheServerHasNoMemoryForIsRefused) {
 
 // The request is there, and memory gives out for what comes of it, on threads of our own.
 TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
-  TestServer test(served_fake("fake", {}, {}, {.slots = 400, .rows = 8, .values = 32, .steps = 1}));
+  // The second step waits until memory is short: later ones would find what the first groups took.
+  std::binary_semaphore is_short(0);
+  const auto on_submit = [&, steps = 0]() mutable {
+    if (++steps != 2) return;
+    EXPECT_TRUE(is_short.try_acquire_for(std::chrono::seconds(10)));
+  };
+  TestServer test(
+      served_fake("fake", on_submit, {}, {.slots = 400, .rows = 8, .values = 32, .steps = 1}));
   const auto refused = [](const grpc::Status& status) {
     return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
            status.error_message().find("no memory for this call") != std::string::npos;
@@ -95,9 +103,11 @@ TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
     v1::GenerateResponse response;
     ASSERT_TRUE(stream->Read(&response));
     const AllocationLimit limit(20'000);  // less than a group of its values
+    is_short.release();
     while (stream->Read(&response)) {
     }
-    EXPECT_TRUE(refused(stream->Finish()));
+    const grpc::Status status = stream->Finish();
+    EXPECT_TRUE(refused(status)) << status.error_code() << ": " << status.error_message();
   }
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(test.create("").ok());
   {
@@ -114,7 +124,7 @@ TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
 // What a call needs of the size of its request is there before the scheduler's thread has it.
 TEST(Hostile, TheSchedulerHasTheMemoryThatACallNeeds) {
   TestServer test(served_fake("fake", {}, {}, kTestLimits, fake_spec(0, true)));
-  const std::vector<int32_t> many(1 << 16, 1);
+  const std::vector<int32_t> many(60'000, 1);
   v1::ScoreRequest chunk = score_request(many);
   chunk.set_begin(true);
   v1::GenerateRequest request = generate_request(many, 3);
