@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 constexpr Seconds kShortCall{10};
+constexpr Seconds kRetry{2};           // more than the longest backoff and a handshake
 constexpr milliseconds kProbe{500};    // to find out why no server answers
 constexpr int64_t kScoreChunk = 4096;  // values of one message
 constexpr int kMaxMessageBytes = 64 << 20;
@@ -141,9 +142,11 @@ grpc::Status Client::connect(Seconds at_most) {
   if (!channel_) {
     if (Status opened = open(); !opened.ok()) return to_grpc(opened);
   }
-  const system_clock::time_point until = deadline(at_most);
   grpc_connectivity_state state = channel_->GetState(true);
-  while (state != GRPC_CHANNEL_READY && state != GRPC_CHANNEL_TRANSIENT_FAILURE) {
+  // A channel that has failed says so until it is ready, and goes on only while somebody waits.
+  const bool again = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
+  const system_clock::time_point until = deadline(again ? std::min(at_most, kRetry) : at_most);
+  while (state != GRPC_CHANNEL_READY && (again || state != GRPC_CHANNEL_TRANSIENT_FAILURE)) {
     // In pieces, so that an interrupt is heard.
     const auto piece = std::min(until, system_clock::now() + milliseconds(100));
     channel_->WaitForStateChange(state, piece);

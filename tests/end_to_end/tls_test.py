@@ -253,6 +253,19 @@ class Tls(unittest.TestCase):
             silent.settimeout(30)
             self.assertEqual(silent.recv(1), b"")
 
+    def test_who_waits_is_served_by_a_server_that_comes_later(self) -> None:
+        path = self.place.path
+        with socket.create_server(("127.0.0.1", 0)) as nobody:
+            address = f"127.0.0.1:{nobody.getsockname()[1]}"
+            health = [RUNNEL, "health", "--wait", "30", "--server", address, "--tls-ca", path("ca.pem")]
+            waiting = subprocess.Popen(health, stdout=subprocess.PIPE, text=True)
+            nobody.accept()[0].close()  # the first attempt fails
+        serve = [RUNNEL, "serve", str(ROOT / "zoo/mnist-small"), "--address", address]
+        files = ["--tls-cert", path("server.pem"), "--tls-key", path("server.key")]
+        with subprocess.Popen([*serve, *files], stderr=subprocess.DEVNULL) as server:
+            self.assertEqual(waiting.communicate(timeout=60)[0], "SERVING\n")
+            server.terminate()
+
     def test_files_that_cannot_be_used_are_one_error_at_the_start(self) -> None:
         path = self.place.path
         for flags, words in (
