@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// Who may use a file.
+// Whose file it is, and what they and others may do with it.
 struct FileAccess {
   uint32_t owner = 0, group = 0;
   int mode = 0;

@@ -7,8 +7,9 @@
 
 namespace runnel {
 
-// What `work` returns; RESOURCE_EXHAUSTED where memory gives out in it. An exception that reaches
-// the library would leave the call without an end, and one that leaves a thread ends the process.
+// Returns what `work` returns, or RESOURCE_EXHAUSTED when memory runs out in it. An exception that
+// reached the library would leave the call without an end; one that left a thread would end the
+// process.
 template <typename Work>
 auto within_memory(const Work& work) -> decltype(work()) {
   try {

@@ -48,7 +48,7 @@ std::string names_of(const X509* certificate) {
   return printable(openssl::written(bio), 200);
 }
 
-// What is seen of the server on the way.
+// What the server shows during a handshake.
 struct Seen {
   std::string names;   // in its certificate
   bool asked = false;  // for one of the client
@@ -136,7 +136,7 @@ Status explain_handshake(int socket, const Access& access) {
   if (!shaken && result != X509_V_OK) {
     why = explain_certificate(result, access, seen);
   } else {
-    // What the server thinks of the client's certificate comes after the client's handshake.
+    // In TLS 1.3 the server refuses a client's certificate only after the client's handshake.
     char byte = 0;
     const bool talks = shaken && SSL_read(connection.get(), &byte, 1) == 1;
     why = talks ? "it speaks TLS, but not gRPC; is that the port of 'runnel serve'?"

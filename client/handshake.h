@@ -1,4 +1,4 @@
-// What a TLS handshake comes to, for people: gRPC says only that it did not succeed.
+// Says in words why a TLS handshake failed. gRPC says only that it did.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ Field text_field(const char* key, const char* flag, std::string* (*at)(ServerCon
   return field;
 }
 
-// Empty: there is none.
+// The path of a file; empty: none is given.
 Field file_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
                  const char* what) {
   Field field = text_field(key, flag, at, what);

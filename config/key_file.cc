@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <system_error>
 #include <thread>
 
@@ -98,19 +98,20 @@ Result<KeyEntry> parse_line(std::string_view line, const std::string& place) {
   return entry;
 }
 
-Status check_mode(int descriptor, const std::string& file) {
-  struct stat info{};
-  if (fstat(descriptor, &info) != 0 || (info.st_mode & kForbidden) == 0) return {};
+Status check_mode(int mode, const std::string& file) {
+  if ((mode & kForbidden) == 0) return {};
   constexpr char kDigits[] = "01234567";
-  std::string mode = "0";
-  for (const int shift : {6, 3, 0}) mode += kDigits[(info.st_mode >> shift) & 7];
-  return invalid_argument(file + ": its mode is " + mode +
+  std::string digits = "0";
+  for (const int shift : {6, 3, 0}) digits += kDigits[(mode >> shift) & 7];
+  return invalid_argument(file + ": its mode is " + digits +
                           ", so that others may read or change it; expected 0600, or 0640 for a "
                           "group that reads it: chmod 600 it");
 }
 
 Result<std::vector<KeyEntry>> read_open(const RegularFile& file, const std::string& name) {
-  if (Status s = check_mode(file.descriptor(), name); !s.ok()) return s;
+  const Result<FileAccess> access = file.access();
+  if (!access.ok()) return access.status();
+  if (Status s = check_mode(access->mode, name); !s.ok()) return s;
   if (file.bytes() > kMaxKeyFileBytes) {
     return invalid_argument(name + ": expected at most " + std::to_string(kMaxKeyFileBytes) +
                             " bytes, found more");
@@ -122,8 +123,8 @@ Result<std::vector<KeyEntry>> read_open(const RegularFile& file, const std::stri
 
 // True when `descriptor` is still the file at `path`: a change replaces the file.
 bool is_at(const std::string& path, int descriptor) {
-  struct stat there{};
-  struct stat here{};
+  struct stat there = {};
+  struct stat here = {};
   return stat(path.c_str(), &there) == 0 && fstat(descriptor, &here) == 0 &&
          there.st_ino == here.st_ino && there.st_dev == here.st_dev;
 }
@@ -141,7 +142,7 @@ Result<RegularFile> lock_file(const std::string& path) {
                 printable(path, 400) + ": another program is changing it; try again");
 }
 
-// Makes an empty file where there is none.
+// Makes an empty file, unless there is a file already.
 Status make_file(const std::string& path) {
   const int made = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, kMode);
   if (made >= 0) {
@@ -160,13 +161,7 @@ std::string new_key() {
   return kPrefix + hex(std::string_view(bits.data(), bits.size()));
 }
 
-KeyDigest digest_of_key(std::string_view key) {
-  KeyDigest digest{};
-  const int done =
-      EVP_Digest(key.data(), key.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
-  check(done == 1, "SHA-256 of a key");
-  return digest;
-}
+KeyDigest digest_of_key(std::string_view key) { return sha256_of(std::as_bytes(std::span(key))); }
 
 bool is_same(const KeyDigest& a, const KeyDigest& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;

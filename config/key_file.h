@@ -2,7 +2,6 @@
 // may use. The keys themselves are in no file. docs/configuration.md documents the form.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,11 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/sha256.h"
 #include "base/status.h"
 
 namespace runnel {
 
-using KeyDigest = std::array<uint8_t, 32>;
+using KeyDigest = Sha256Digest;
 
 struct KeyEntry {
   std::string name;    // of who holds it, who may hold several
@@ -49,8 +49,8 @@ Result<std::vector<KeyEntry>> parse_keys(std::string_view text, const std::strin
 // The text that parse_keys() reads.
 std::string keys_text(const std::vector<KeyEntry>& entries);
 
-// parse_keys() of a file. NOT_FOUND when there is none; INVALID_ARGUMENT also when its mode lets
-// others than its owner write it, or others than its owner and group read it.
+// parse_keys() of a file. NOT_FOUND when there is no such file; INVALID_ARGUMENT also when its
+// mode lets anybody but its owner write it, or anybody but its owner and group read it.
 Result<std::vector<KeyEntry>> read_key_file(const std::string& path);
 
 // Replaces the file by what `change` makes of its entries; other changes wait meanwhile. Owner,

@@ -53,7 +53,8 @@ inline constexpr int64_t kMaxConfigFileBytes = 1 << 20;
 // taken from the file's own directory.
 Status parse_config(std::string_view text, const std::string& file, ServerConfig& config);
 
-// What models and callers may be named: 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : -
+// True for a name that a model or a caller may have: 1 to kMaxNameLength characters of A-Z a-z 0-9
+// . _ : -
 bool is_plain_name(std::string_view name);
 // That rule in words.
 std::string plain_name_text();

@@ -1,32 +1,27 @@
 #include "engine/request_digest.h"
 
-#include <openssl/evp.h>
-
-#include <memory>
-#include <type_traits>
-
-#include "base/check.h"
+#include <concepts>
+#include <cstddef>
+#include <span>
 
 namespace runnel {
 namespace {
+
+template <typename T>
+concept Number = std::integral<T> || std::floating_point<T>;
 
 // Adds fields one after the other. Whatever varies in length is preceded by its length, so that
 // different fields never give the same bytes.
 class Digester {
  public:
-  Digester() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "SHA-256 begins");
-  }
-
-  template <typename T>
-    requires std::is_arithmetic_v<T>
+  template <Number T>
   void add(T value) {
-    add_bytes(&value, sizeof(value));
+    add_span<T>({&value, 1});
   }
   void add(Duration value) { add(value.count()); }
   void add(const std::string& text) {
     add(text.size());
-    add_bytes(text.data(), text.size());
+    add_span<char>(text);
   }
   template <typename T>
   void add(const std::optional<T>& value) {
@@ -35,7 +30,7 @@ class Digester {
   }
   void add(const std::vector<int32_t>& values) {
     add(values.size());
-    add_bytes(values.data(), values.size() * sizeof(int32_t));
+    add_span<int32_t>(values);
   }
   template <typename T>
   void add(const std::vector<T>& values) {
@@ -55,18 +50,15 @@ class Digester {
     (add(fields), ...);
   }
 
-  RequestDigest finish() {
-    RequestDigest digest;
-    check(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1, "SHA-256 ends");
-    return digest;
-  }
+  RequestDigest finish() { return hash_.finish(); }
 
  private:
-  void add_bytes(const void* bytes, size_t count) {
-    check(EVP_DigestUpdate(context_.get(), bytes, count) == 1, "SHA-256 goes on");
+  template <typename T>
+  void add_span(std::span<const T> values) {
+    hash_.add(std::as_bytes(values));
   }
 
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+  Sha256 hash_;
 };
 
 }  // namespace

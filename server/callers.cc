@@ -76,7 +76,7 @@ std::string peer_network(const std::string& peer) {
 }
 
 Callers::Stamp Callers::stamp_of(const std::string& path) {
-  struct stat info{};
+  struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return {};
   return {.device = info.st_dev,
           .inode = info.st_ino,

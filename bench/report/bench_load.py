@@ -6,7 +6,7 @@
 Three things, on one server with its clients on the same machine:
   load   calls at 0.5, 1 and 2 times what the server can complete: goodput, latencies, refusals
   stall  the gaps between the values of 8 streams, with and without a ninth that is never read
-  doors  what a value costs the processor: in an engine, by gRPC, with keys, and with keys and TLS; and what calls cost
+  doors  values a second and what they cost: of an engine, by gRPC, with keys, with keys and TLS; and what calls cost
          that are refused
 
 BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, medians
@@ -36,8 +36,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64
 NEIGHBOURS = 8
-AT_ONCE = (32, 128)  # calls, where the cost of a value is measured
-VALUES = 100  # of each of those calls
+AT_ONCE = (32, 128)  # calls, where doors are compared
+VALUES = 100  # of each of those calls, where the cost of a value is measured
+LONG = 512  # and where values a second are
 REFUSED = 2000  # calls, where the cost of a refusal is measured
 ONE_THREAD = ("--backend", "cpu", "--threads", "1")
 
@@ -139,12 +140,13 @@ def cost_of_a_value(runnel, process, address, calls, seconds, *flags):
     return 1e6 * (cpu_seconds(process) - before) / (run["completed"] * VALUES)
 
 
-def cost_in_an_engine(runnel, bundle, calls, seconds):
-    """Microseconds of one processor, without a server."""
-    command = (runnel, "bench", bundle, *ONE_THREAD, "--what", "engine", "--json")
-    at_once = ("--batch", str(calls), "--values", str(VALUES), "--seconds", str(seconds))
-    done = subprocess.run([*command, *at_once], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    return 1e6 / json.loads(done.stdout)["throughput"][0]["values_per_s"]
+def values_per_s(runnel, what, calls, seconds):
+    """By the clock, of calls that begin together, read as they come and end; of an engine or through a door."""
+    at_once = ("--batch", str(calls), "--values", str(LONG), "--seconds", str(seconds), "--json")
+    done = subprocess.run(
+        [runnel, "bench", *what, *at_once], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+    )
+    return json.loads(done.stdout)["throughput"][0]["values_per_s"]
 
 
 def new_key(runnel, folder):
@@ -207,33 +209,42 @@ def cost_of_a_refusal(process, address, key, values, code):
 
 
 def measure_doors(runnel, bundle, rounds, seconds):
-    """The costs of a value by the number of calls at once, and those of refusals, of each round."""
+    """Values a second and the costs of a value by the number of calls at once, and those of refusals, of each round."""
     with doors(runnel, bundle) as (servers, folder):
+        speeds: dict[str, dict[str, list[float]]] = {}
         costs: dict[str, dict[str, list[float]]] = {}
         for calls in AT_ONCE:
-            of_calls = costs.setdefault(str(calls), {name: [] for name in ("engine", *servers)})
+            speed = speeds.setdefault(str(calls), {name: [] for name in ("engine", *servers)})
+            cost = costs.setdefault(str(calls), {name: [] for name in servers})
             for _ in range(rounds):
-                of_calls["engine"].append(cost_in_an_engine(runnel, bundle, calls, seconds))
-                for name, (server, shown) in servers.items():
-                    of_calls[name].append(cost_of_a_value(runnel, *server, calls, seconds, *shown))
+                engine = (bundle, *ONE_THREAD, "--what", "engine")
+                speed["engine"].append(values_per_s(runnel, engine, calls, seconds))
+                for name, ((process, address), shown) in servers.items():
+                    streams = ("--server", address, "--what", "streams", *shown)
+                    speed[name].append(values_per_s(runnel, streams, calls, seconds))
+                    cost[name].append(cost_of_a_value(runnel, process, address, calls, seconds, *shown))
         (process, address), _ = servers["gRPC + keys"]
         key = pathlib.Path(folder, "key").read_text(encoding="ascii").strip()
         refusals: dict[str, list[float]] = {"wrong key": [], "wrong value": []}
         for _ in range(rounds):
             refusals["wrong key"].append(cost_of_a_refusal(process, address, "rnl_0", [1], "UNAUTHENTICATED"))
             refusals["wrong value"].append(cost_of_a_refusal(process, address, key, [1 << 30], "INVALID_ARGUMENT"))
-        return {"load_average": os.getloadavg()[0], "us_of_a_value": costs, "ms_of_a_refusal": refusals}
+        return {
+            "load_average": os.getloadavg()[0],
+            "values_per_s": speeds,
+            "us_of_a_value": costs,
+            "ms_of_a_refusal": refusals,
+        }
 
 
-def table_of_doors(measured):
-    names = list(next(iter(measured["us_of_a_value"].values())))
+def table_of_doors(measured, unit):
+    """A line for each number of calls; in brackets the share of the first column."""
+    names = list(next(iter(measured.values())))
     lines = [f"| calls at once | {' | '.join(names)} |", "| --- " * (len(names) + 1) + "|"]
-    for calls, costs in measured["us_of_a_value"].items():
-        plain = statistics.median(costs["gRPC"])
-        cells = [f"{statistics.median(costs[name]):.2f} us" for name in names]
-        cells[2:] = [
-            f"{cell} ({percent(statistics.median(costs[name]), plain)})" for cell, name in zip(cells[2:], names[2:])
-        ]
+    for calls, rounds in measured.items():
+        medians = [statistics.median(rounds[name]) for name in names]
+        cells = [unit(median) for median in medians]
+        cells[1:] = [f"{cell} ({percent(median, medians[0])})" for cell, median in zip(cells[1:], medians[1:])]
         lines.append(f"| {calls} | {' | '.join(cells)} |")
     return lines
 
@@ -301,12 +312,19 @@ def report(figures, runs, uptime):
             "",
             "## Keys and TLS",
             "",
-            f"What a value costs the server's processor, calls of {VALUES} values, one thread; in brackets of plain "
-            f"gRPC. The engine is measured without a server, by the clock. Medians of "
-            f"{len(figures['doors']['us_of_a_value'][str(AT_ONCE[0])]['gRPC'])} rounds in turn, at a load average of "
-            f"{figures['doors']['load_average']:.1f}.",
+            f"Values a second by the clock: calls of {LONG} values that begin together, the model on one thread; the "
+            "server's other threads and the client share the other core. The engine is measured without a server, in "
+            "a process of its own. In brackets of the engine.",
             "",
-            *table_of_doors(figures["doors"]),
+            *table_of_doors(figures["doors"]["values_per_s"], "{:,.0f}".format),
+            "",
+            f"What a value costs the server's processor, all threads together, in calls of {VALUES} values, each "
+            "followed by the next; in brackets of plain gRPC.",
+            "",
+            *table_of_doors(figures["doors"]["us_of_a_value"], "{:.2f} us".format),
+            "",
+            f"Medians of {len(figures['doors']['us_of_a_value'][str(AT_ONCE[0])]['gRPC'])} rounds in turn, at a load "
+            f"average of {figures['doors']['load_average']:.1f}.",
             "",
             "A call with a wrong key costs the server's processor "
             f"{statistics.median(figures['doors']['ms_of_a_refusal']['wrong key']):.3f} ms, one that is refused for a "

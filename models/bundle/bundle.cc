@@ -130,19 +130,14 @@ Status describe_eos(const Json& config, const std::string& directory, Bundle& bu
     const Result<Json> generation = parse_published(*text, path);
     if (!generation.ok()) return generation.status();
     auto other = published_eos(*generation, path);
-    const bool says_some = other.ok() && *other && !(*other)->empty();
-    if (!other.ok() || says_some) eos = std::move(other);
+    if (!other.ok() || !other->empty()) eos = std::move(other);
   }
   if (!eos.ok()) return eos.status();
-  Spec& spec = bundle.spec;
-  std::set<int32_t> values;
-  if (*eos) values.insert((*eos)->begin(), (*eos)->end());
-  if (bundle.tokenizer != nullptr) {
-    values.insert(bundle.tokenizer->end().begin(), bundle.tokenizer->end().end());
-  }
-  spec.eos.assign(values.begin(), values.end());
+  if (bundle.tokenizer != nullptr) std::ranges::copy(bundle.tokenizer->end(), back_inserter(*eos));
   // One that the model does not have is never sampled.
-  std::erase_if(spec.eos, [&](int32_t value) { return value >= spec.vocabulary; });
+  std::erase_if(*eos, [&](int64_t v) { return v < 0 || v >= bundle.spec.vocabulary; });
+  const std::set<int64_t> values(eos->begin(), eos->end());
+  bundle.spec.eos.assign(values.begin(), values.end());
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cfloat>
 #include <cmath>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -115,18 +116,18 @@ void read_eos(const Fields& root, Faults& faults, Spec& spec) {
     faults.add("eos", "an array of 1 to " + std::to_string(kMaxEos) + " values", describe(*list));
     return;
   }
-  for (const Json& item : *list) {
+  std::set<int32_t> values;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Json& item = (*list)[i];
     if (!item.is_number_unsigned() ||
         item.get<uint64_t>() >= static_cast<uint64_t>(spec.vocabulary)) {
-      faults.add("eos[" + std::to_string(spec.eos.size()) + "]",
+      faults.add("eos[" + std::to_string(i) + "]",
                  "a value from 0 to " + std::to_string(spec.vocabulary - 1), describe(item));
       return;
     }
-    spec.eos.push_back(item.get<int32_t>());
+    values.insert(item.get<int32_t>());
   }
-  std::ranges::sort(spec.eos);
-  const auto again = std::ranges::unique(spec.eos);
-  spec.eos.erase(again.begin(), again.end());
+  spec.eos.assign(values.begin(), values.end());
 }
 
 void read_image(const Fields& root, Faults& faults, Spec& spec) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 
 #include "base/limits.h"
@@ -35,7 +36,7 @@ std::string name_of_directory(const std::string& directory) {
     name = cached.substr(cached.rfind("--") + 2);
   }
   name.resize(std::min<size_t>(name.size(), kMaxNameLength));
-  std::ranges::replace_if(name, [](char c) { return !is_name_character(c); }, '-');
+  std::ranges::replace_if(name, std::not_fn(is_name_character), '-');
   return name.empty() ? "model" : name;
 }
 

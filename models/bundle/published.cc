@@ -225,26 +225,20 @@ Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
   return parse_spec(spec_to_json(spec), file);  // within the same bounds as a bundle's own
 }
 
-Result<std::optional<std::vector<int32_t>>> published_eos(const Json& config,
-                                                          const std::string& file) {
+Result<std::vector<int64_t>> published_eos(const Json& config, const std::string& file) {
   Faults faults(file);
+  std::vector<int64_t> values;
   const Json* const found = PublishedConfig(faults, &config).find("eos_token_id");
-  if (found == nullptr) return std::optional<std::vector<int32_t>>();
+  if (found == nullptr) return values;
   const Json list = found->is_array() ? *found : Json::array({*found});
-  std::vector<int32_t> values;
   for (const Json& item : list) {
     if (!item.is_number_integer()) {
       faults.add("eos_token_id", "a value or a list of values", describe(*found));
       return faults.status();
     }
-    // One that the model does not have is never sampled.
-    const auto value = item.get<int64_t>();
-    if (value >= 0 && value < kMaxVocabulary) values.push_back(static_cast<int32_t>(value));
+    values.push_back(item.get<int64_t>());
   }
-  std::ranges::sort(values);
-  const auto again = std::ranges::unique(values);
-  values.erase(again.begin(), again.end());
-  return std::optional(std::move(values));
+  return values;
 }
 
 }  // namespace runnel

@@ -85,8 +85,8 @@ Status check_family(const Json& config, const std::string& file);
 Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
                             const std::string& weights, const std::string& file);
 
-// The values of eos_token_id, a number or a list of them; none where the key is absent.
-Result<std::optional<std::vector<int32_t>>> published_eos(const Json& config,
-                                                          const std::string& file);
+// The values of eos_token_id, a number or a list of them, in which any integer may be; empty where
+// the key is absent.
+Result<std::vector<int64_t>> published_eos(const Json& config, const std::string& file);
 
 }  // namespace runnel

@@ -1,6 +1,5 @@
 #include "models/bundle/safetensors.h"
 
-#include <openssl/evp.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "base/hex.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -172,33 +172,7 @@ std::vector<int64_t> index_of(int64_t flat, std::span<const int64_t> shape) {
   return index;
 }
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    check(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, kWorks);
-  }
-  void add(std::span<const std::byte> bytes) {
-    check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, kWorks);
-  }
-  std::string finish() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> hash{};
-    unsigned int hash_bytes = 0;
-    check(EVP_DigestFinal_ex(context_.get(), hash.data(), &hash_bytes) == 1, kWorks);
-    return hex(as_text(std::span(hash).first(hash_bytes)));
-  }
-
- private:
-  static constexpr const char* kWorks = "SHA-256 of memory cannot fail in a working library";
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
-
 }  // namespace
-
-std::string sha256_of(std::span<const std::byte> bytes) {
-  Sha256 hash;
-  hash.add(bytes);
-  return hash.finish();
-}
 
 int64_t StoredTensor::elements() const {
   const int64_t elements = product(shape);
@@ -338,7 +312,7 @@ std::string SafetensorsFile::digest(const std::function<void(int64_t bytes)>& on
     if (on_piece) on_piece(std::ssize(piece));
     left = left.subspan(piece.size());
   }
-  return hash.finish();
+  return hex(as_text(hash.finish()));
 }
 
 }  // namespace runnel

@@ -34,9 +34,6 @@ using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
 Result<StoredTensors> parse_safetensors_header(std::string_view json, int64_t data_bytes,
                                                const std::string& file);
 
-// In hex.
-std::string sha256_of(std::span<const std::byte> bytes);
-
 class SafetensorsFile {
  public:
   // Maps the file read-only. NOT_FOUND when it cannot be opened, INVALID_ARGUMENT when it is

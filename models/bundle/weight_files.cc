@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -151,7 +153,7 @@ std::string WeightFiles::digest() const {
     const std::string name = file.path().substr(file.path().rfind('/') + 1);
     lines += file.digest(on_piece) + "  " + name + "\n";
   }
-  return sha256_of(std::as_bytes(std::span(lines)));
+  return hex(as_text(sha256_of(std::as_bytes(std::span(lines)))));
 }
 
 // What is not read of the files (headers, tensors that nobody wants) makes no difference to see.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write the golden files of this folder with the real classes of fast-transformers, in float64.
 
-    python3 -m venv --system-site-packages /tmp/golden      # with torch, numpy and a C++ compiler
-    /tmp/golden/bin/pip install --no-build-isolation pytorch-fast-transformers==0.4.0
-    /tmp/golden/bin/python tests/golden/make_golden.py --mnist t10k-images-idx3-ubyte.gz
+    python3 -m venv --system-site-packages build/golden      # with torch, numpy and a C++ compiler
+    build/golden/bin/pip install --no-build-isolation pytorch-fast-transformers==0.4.0
+    build/golden/bin/python tests/golden/make_golden.py --mnist t10k-images-idx3-ubyte.gz
 
 Without --mnist the 100 test images in mnist_test_100.idx3-ubyte stay as they are. --check compares
 what it computes with what is stored and writes nothing. --only does one of the parts:

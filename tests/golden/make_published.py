@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the golden files of published families with their own classes, in float32 on a CPU.
 
-    python3 -m venv /tmp/published && cd /tmp/published
+    python3 -m venv build/published && cd build/published
     bin/pip install torch rwkv==0.8.32 flash-linear-attention==0.6.0 transformers==5.23.0
     bin/pip download --no-deps --no-build-isolation --no-binary :all: mamba-ssm==2.3.2.post1
     tar -xf mamba_ssm-2.3.2.post1.tar.gz

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write tokenizers/NAME/{tokenizer.json,encodings.json} with the tokenizers library of Hugging Face.
 
-    python3 -m venv /tmp/golden
-    /tmp/golden/bin/pip install tokenizers==0.23.3 && /tmp/golden/bin/pip install --no-deps rwkv==0.8.32
-    /tmp/golden/bin/python tests/golden/make_tokenizers.py [NAME...]
+    python3 -m venv build/golden
+    build/golden/bin/pip install tokenizers==0.23.3 && build/golden/bin/pip install --no-deps rwkv==0.8.32
+    build/golden/bin/python tests/golden/make_tokenizers.py [NAME...]
 
 Each is a small byte pair encoding, trained on pages of docs/ and on what stands here, in the structure of
 a published one; rwkv/ is a part of BlinkDL's vocabulary (Apache-2.0), with values by his package.

@@ -5,6 +5,9 @@
 
 #include <string>
 
+#include "base/file.h"
+#include "base/hex.h"
+#include "base/sha256.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -65,7 +68,7 @@ TEST_F(WeightFilesTest, SeveralFilesAreOne) {
   const std::string a = SafetensorsFile::open(path("/a.safetensors"))->digest();
   const std::string b = SafetensorsFile::open(path("/b.safetensors"))->digest();
   const std::string lines = a + "  a.safetensors\n" + b + "  b.safetensors\n";
-  EXPECT_EQ(files.digest(), sha256_of(std::as_bytes(std::span(lines))));
+  EXPECT_EQ(files.digest(), hex(as_text(sha256_of(std::as_bytes(std::span(lines))))));
   EXPECT_EQ(done, all) << "checked, hashed and packed";
 }
 

@@ -1,0 +1,31 @@
+// SHA-256 (FIPS 180-4), by OpenSSL.
+#pragma once
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace runnel {
+
+using Sha256Digest = std::array<uint8_t, 32>;
+
+// The digest of all bytes that have been added, in their order.
+class Sha256 {
+ public:
+  Sha256();
+  void add(std::span<const std::byte> bytes);
+  // Once, and last.
+  Sha256Digest finish();
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+// The digest of these bytes alone.
+Sha256Digest sha256_of(std::span<const std::byte> bytes);
+
+}  // namespace runnel
