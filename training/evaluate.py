@@ -83,7 +83,7 @@ def said_again(client, sequences):
     """How many of the counted values, and of the sequences, follow greedily from what comes before."""
     places = [np.flatnonzero(row) + 1 for row in sequences.counted]
     prompts = [row[: place[0]] for row, place in zip(sequences.values, places)]
-    found = client.generate(prompts, sampling={"greedy": True})
+    found = client.generate(prompts, greedy=True)
     same = [
         np.asarray(samples[0])[: len(place)] == row[place]
         for row, place, samples in zip(sequences.values, places, found)

@@ -88,13 +88,13 @@ def shown(values, count):
 def draw_images(client, config, args, sampling):
     data = datasets.load(args.dataset, args.data, args.work)
     image = config["image"]
-    samples = client.generate([[]], samples=64, sampling=sampling)[0]
+    samples = client.generate([[]], samples=64, **sampling)[0]
     write_png(
         os.path.join(args.out, "samples.png"), sheet([samples[i : i + 8] for i in range(0, 64, 8)], image, args.scale)
     )
     originals = next(iter(data.held_out.values())).values[:8]
     half = originals.shape[1] // 2
-    found = client.generate([row[:half] for row in originals], samples=6, sampling=sampling)
+    found = client.generate([row[:half] for row in originals], samples=6, **sampling)
     rows = [
         [row, shown(row, half), *(np.concatenate([row[:half], rest]) for rest in completions)]
         for row, completions in zip(originals, found)
@@ -105,7 +105,7 @@ def draw_images(client, config, args, sampling):
 
 
 def write_text(client, args, sampling):
-    [[values]] = client.generate([[]], max_values=args.values, sampling=sampling)
+    [[values]] = client.generate([[]], max_values=args.values, **sampling)
     path = os.path.join(args.out, "sample.txt")
     with open(path, "wb") as file:
         file.write(bytes(values).strip() + b"\n")

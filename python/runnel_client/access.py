@@ -5,17 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from runnel_client.errors import BundleError, check
-
-if TYPE_CHECKING:
-    import grpc
+from runnel_client.errors import AccessError
 
 
 @dataclass(frozen=True)
 class Access:
-    """The same as the flags of the `runnel` commands: files in PEM, the names of hosts, and a key."""
+    """How to reach a server, as the flags of the `runnel` commands say it: files in PEM, a host's name, a key."""
 
     tls: bool = False  # true, too, where one of the next four is given
     tls_ca: str = ""  # authorities; empty: those that gRPC finds on this system
@@ -46,18 +43,21 @@ class Access:
     def uses_tls(self) -> bool:
         return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key, self.tls_name))
 
-    def channel(self, address: str, options: list[tuple[str, str | int]]) -> grpc.Channel:
-        """A channel; nothing is connected yet."""
+    def channel(self, address: str, options: list[tuple[str, str | int]], aio: bool = False) -> Any:
+        """A channel of grpc, or of grpc.aio. Nothing is connected yet."""
         import grpc
+        import grpc.aio
 
+        kind = grpc.aio if aio else grpc
         if not self.uses_tls():
-            return grpc.insecure_channel(address, options=options)
-        check(bool(self.tls_cert) == bool(self.tls_key), "tls_cert and tls_key go together: give both, or none")
+            return kind.insecure_channel(address, options=options)
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise AccessError("tls_cert and tls_key go together: give both, or none")
         credentials = grpc.ssl_channel_credentials(
             _read(self.tls_ca), private_key=_read(self.tls_key), certificate_chain=_read(self.tls_cert)
         )
         name = [("grpc.ssl_target_name_override", self.tls_name)] if self.tls_name else []
-        return grpc.secure_channel(address, credentials, options=[*options, *name])
+        return kind.secure_channel(address, credentials, options=[*options, *name])
 
     def metadata(self, address: str) -> list[tuple[str, str]]:
         """What each call carries. The key goes to another machine by TLS alone, unless that is asked for."""
@@ -65,11 +65,11 @@ class Access:
         key = held.decode().strip() if held is not None else self.api_key
         if not key:
             return []
-        check(
-            self.uses_tls() or self.plaintext_key or _is_loopback(address),
-            f"the key would go to {address} in the clear, for anyone on the way to read; use TLS (tls_ca), or "
-            "plaintext_key where nobody else can listen",
-        )
+        if not (self.uses_tls() or self.plaintext_key or _is_loopback(address)):
+            raise AccessError(
+                f"the key would go to {address} in the clear, for anyone on the way to read; use TLS (tls_ca), or "
+                "plaintext_key where nobody else can listen"
+            )
         return [("authorization", f"Bearer {key}")]
 
 
@@ -80,7 +80,7 @@ def _read(path: str) -> bytes | None:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise BundleError(f"{path}: {error.strerror}") from None
+        raise AccessError(f"{path}: {error.strerror}") from None
 
 
 def _is_loopback(address: str) -> bool:

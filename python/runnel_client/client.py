@@ -1,94 +1,306 @@
-"""Calls to a runnel server in plain Python. Needs grpcio and protobuf."""
+"""Calls to a runnel server. `runnel_client.aio` has the same for asyncio."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent import futures
-from typing import Any
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from runnel_client import command, messages
+import grpc
+import numpy.typing as npt
+
+from runnel_client import messages, pictures, results, wire
 from runnel_client.access import Access
-from runnel_client.errors import BundleError
+from runnel_client.errors import AlreadyExists, CallError, NotFound, call_error
+from runnel_client.pictures import Picture
+from runnel_client.received import Received
+from runnel_client.results import Finished, Model, Run, Sample, Score, SessionInfo, Started
+from runnel_client.retry import Retry, Tries
+from runnel_client.wire import Options, Prompt
 
-CHUNK = 65536  # values in one message
+if TYPE_CHECKING:
+    import PIL.Image
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+
+SHORT = 30.0  # seconds that a call may take that computes nothing
 
 
 class Client:
-    """Score and Generate of one model; many sequences go side by side, so that they share batches."""
+    """A server, and the calls to it. Threads may share it. A block `with Client(...)` closes it at its end."""
 
-    def __init__(self, address: str, model: str, access: Access | None = None):
-        """Without `access`, as the environment says: RUNNEL_TLS_CA, RUNNEL_API_KEY and so on."""
+    def __init__(
+        self,
+        address: str = "127.0.0.1:50051",
+        *,
+        access: Access | None = None,
+        retry: Retry | None = None,
+        timeout: float = 3600,
+    ):
+        """Nothing is connected yet.
+
+        `access`: certificates and key; default: as the environment says (RUNNEL_TLS_CA, RUNNEL_API_KEY_FILE and so on).
+        `timeout`: seconds that a call may take, all attempts together, where it has none of its own.
+        """
         access = access or Access.from_environment()
-        try:
-            import grpc
-        except ImportError as error:
-            raise command.missing(error) from None
-        self.messages, self.model, self.error = messages.inference(), model, grpc.RpcError
-        options: list[tuple[str, str | int]] = [
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.max_receive_message_length", 1 << 26),
-        ]
-        self.channel, self.metadata = access.channel(address, options), access.metadata(address)
-        self.calls = futures.ThreadPoolExecutor(32)
+        self._metadata = access.metadata(address)
+        self._channel = access.channel(address, wire.CHANNEL_OPTIONS)
+        self._methods = wire.Methods(self._channel)
+        self._retry, self._timeout, self._closed = retry or Retry(), timeout, False
 
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.calls.shutdown(cancel_futures=True)
-        self.channel.close()
+        self.close()
 
-    def score(self, sequences: Iterable[Sequence[int]]) -> list[list[float]]:
-        """For each sequence the log-probabilities of all values but the first, in order."""
-        return list(self.calls.map(self._score, sequences))
+    def close(self) -> None:
+        """Ends the calls that run, with Cancelled, and the connection."""
+        self._closed = True
+        self._channel.close()
 
-    def generate(self, prompts: Iterable[Sequence[int]], **fields: Any) -> list[list[list[int]]]:
-        """For each prompt the values of its samples, prompts left out. `fields` are those of GenerateRequest."""
-        return list(self.calls.map(lambda prompt: self._generate(prompt, **fields), prompts))
+    def models(self) -> list[Model]:
+        """The models that the server has and this caller may use."""
+        found = self._unary(self._methods.list_models, messages.load("models").ListModelsRequest())
+        return [results.model_of(model) for model in found.models]
 
-    def _score(self, sequence: Sequence[int]) -> list[float]:
-        values = [int(value) for value in sequence]
+    def model(self, name: str = "") -> Model:
+        """One model. NotFound lists what there is."""
+        request = messages.load("models").GetModelRequest(name=name)
+        return results.model_of(self._unary(self._methods.get_model, request))
 
-        def requests() -> Iterator[Any]:
-            for start in range(0, len(values), CHUNK):
-                request = self.messages.ScoreRequest(model=self.model)
-                request.values.values.extend(values[start : start + CHUNK])
-                yield request
+    def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
+        """Samples what comes after a prompt: text, or values as a list or an array."""
+        return self._generate(prompt, "", options)
 
-        call = self.channel.stream_stream(
-            "/runnel.v1.Inference/Score",
-            request_serializer=self.messages.ScoreRequest.SerializeToString,
-            response_deserializer=self.messages.ScoreResponse.FromString,
-        )
-        found: list[float] = []
-        with self._failures_told():
-            for response in call(requests(), timeout=3600, metadata=self.metadata):
-                found.extend(response.chunk.log_probs)
-        return found
+    def image(self, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]) -> Picture:
+        """Draws one picture, uint8 of (height, width), or (height, width, 3), below the rows that are given."""
+        drawn: Picture = self.images(1, given, **options)[0]
+        return drawn
 
-    def _generate(
-        self, prompt: Sequence[int], sampling: dict[str, Any] | None = None, **fields: Any
-    ) -> list[list[int]]:
-        request = self.messages.GenerateRequest(model=self.model, **fields)
-        request.values.values.extend(int(value) for value in prompt)
-        for key, value in (sampling or {}).items():
-            setattr(request.sampling, key, value)
-        call = self.channel.unary_stream(
-            "/runnel.v1.Inference/Generate",
-            request_serializer=self.messages.GenerateRequest.SerializeToString,
-            response_deserializer=self.messages.GenerateResponse.FromString,
-        )
-        samples: list[list[int]] = [[] for _ in range(fields.get("samples", 1))]
-        with self._failures_told():
-            for response in call(request, timeout=3600, metadata=self.metadata):
-                for run in response.values.runs:
-                    samples[run.sample].extend(run.values)
-        return samples
+    def images(
+        self, count: int, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]
+    ) -> Picture:
+        """Draws several pictures in one call: (count, height, width), or (count, height, width, 3)."""
+        shape = wire.image_shape(self.model(options.get("model", "")))
+        rows = pictures.first_rows(given, shape)
+        all_options: Options = {**options, "samples": count}
+        return pictures.put_together(rows, self._generate(rows, "", all_options), count, shape)
 
-    @contextlib.contextmanager
-    def _failures_told(self) -> Iterator[None]:
+    def score(self, *chunks: Prompt, model: str = "", begin: bool | None = None, timeout: float | None = None) -> Score:
+        """Log-probabilities of a sequence: text or values, in as many chunks as it has.
+
+        Values may be any number; a chunk of text is as long as the server's `limits.text_bytes` allows, and becomes
+        values by itself. `begin`: whether they come after the model's first value.
+        """
+        return self._score(wire.score_requests(chunks, model, "", begin), timeout)
+
+    def session(self, id: str = "", model: str = "", keep: bool = False) -> Session:
+        """Creates a session, which a `with` block deletes at its end unless it is to be kept.
+
+        AlreadyExists where there is one of that id; an empty id is a new one.
+        """
+        request = messages.load("sessions").CreateSessionRequest(model=model, id=id or wire.new_id())
         try:
-            yield
-        except self.error as error:
-            raise BundleError(f"the server said {error.code().name}: {error.details()}") from None
+            created = self._unary(self._methods.create_session, request, request.id)
+        except AlreadyExists:
+            if id:
+                raise
+            return self.open_session(request.id, model, keep)  # of an attempt whose answer was lost
+        return Session(self, results.session_of(created), keep)
+
+    def open_session(self, id: str, model: str = "", keep: bool = True) -> Session:
+        """A session that exists. A `with` block deletes it only where it is not to be kept."""
+        return Session(self, self._session_info(id, model), keep)
+
+    def sessions(self, model: str = "") -> Iterator[SessionInfo]:
+        """This caller's sessions of a model, by id."""
+        token = ""
+        while True:
+            request = messages.load("sessions").ListSessionsRequest(model=model, page_token=token)
+            page = self._unary(self._methods.list_sessions, request)
+            yield from map(results.session_of, page.sessions)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def _session_info(self, id: str, model: str) -> SessionInfo:
+        request = messages.load("sessions").GetSessionRequest(model=model, id=id)
+        return results.session_of(self._unary(self._methods.get_session, request, id))
+
+    def _delete_session(self, id: str, model: str) -> None:
+        request = messages.load("sessions").DeleteSessionRequest(model=model, id=id)
+        self._unary(self._methods.delete_session, request, id)
+
+    def _generate(self, prompt: Prompt | None, session: str, options: Options) -> Generation:
+        request = wire.generate_request(prompt, session, options)
+        return Generation(self, request, options.get("timeout", self._timeout), options.get("progress"))
+
+    def _score(self, requests: list[Any], timeout: float | None, session: str = "") -> Score:
+        def attempt(left: float) -> Score:
+            call = self._methods.score(iter(requests), timeout=left, metadata=self._headers(session))
+            try:
+                return results.score_of(call)
+            finally:
+                call.cancel()
+
+        return self._attempts(attempt, self._timeout if timeout is None else timeout)
+
+    def _headers(self, session: str) -> list[tuple[str, str]]:
+        """What a call carries: the key, and for a proxy the session, all calls of which go to one server."""
+        return [*self._metadata, ("x-session-id", session)] if session else self._metadata
+
+    def _unary(self, method: Any, request: Any, session: str = "") -> Any:
+        return self._attempts(
+            lambda left: method(request, timeout=left, metadata=self._headers(session)), min(SHORT, self._timeout)
+        )
+
+    def _attempts(self, attempt: Callable[[float], T], timeout: float) -> T:
+        tries = Tries(self._retry, timeout)
+        while True:
+            try:
+                return attempt(tries.left())
+            except grpc.RpcError as error:
+                self._pause(tries, error)
+
+    def _pause(self, tries: Tries, error: grpc.RpcError) -> None:
+        """Waits until the next attempt, or raises the exception for `error` where there is to be none."""
+        failure = call_error(error.code().name, error.details() or "", error.trailing_metadata() or ())
+        if self._closed:
+            raise failure from None
+        try:
+            pause = tries.pause_after(failure)
+        except CallError:
+            raise failure from None
+        time.sleep(pause)
+
+
+class Generation:
+    """A stream of what a call samples. The call begins when the first run is asked for, and ends with the stream.
+
+    It is made again where the server is full, or the connection lost, and goes on without gaps or repetitions.
+    """
+
+    def __init__(self, client: Client, request: Any, timeout: float, progress: Callable[[int], object] | None):
+        self._request, self._received = request, Received()
+        self._runs = _receive(client, request, self._received, timeout, progress)
+
+    def __iter__(self) -> Iterator[Run]:
+        return self._runs
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancels the call where it still runs."""
+        self._runs.close()
+
+    @property
+    def request_id(self) -> str:
+        """Under which the call can be made again."""
+        return str(self._request.request_id)
+
+    @property
+    def started(self) -> Started | None:
+        """How the call began; None before the first run has come."""
+        return self._received.started
+
+    @property
+    def finished(self) -> dict[int, Finished]:
+        """How each sample ended, of those that have."""
+        return self._received.finished
+
+    def text(self) -> Iterator[str]:
+        """The text of the one sample, piece by piece."""
+        wire.check_one_sample(self._request)
+        return (run.text for run in self if run.text)
+
+    def values(self) -> Iterator[int]:
+        """The values of the one sample."""
+        wire.check_one_sample(self._request)
+        return (value for run in self for value in run.values)
+
+    def samples(self) -> list[Sample]:
+        """Reads to the end, and joins what has come since the last reading to one Sample for each."""
+        runs = list(self)
+        return results.samples_of(runs, self.finished, max(self._request.samples, 1))
+
+
+class Session:
+    """A named state on the server. Calls from it go on where the last one ended."""
+
+    def __init__(self, client: Client, info: SessionInfo, keep: bool):
+        self._client = client
+        self.id, self.model = info.id, info.model
+        self.keep = keep  # whether it is to outlive a `with` block
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self.keep:
+            return
+        # An error of the block is told rather than what follows from it.
+        with contextlib.suppress(CallError if kind else NotFound):
+            self.delete()
+
+    def info(self) -> SessionInfo:
+        """The session as it is now."""
+        return self._client._session_info(self.id, self.model)
+
+    def delete(self) -> None:
+        """Ends the session. A call that runs on it ends with Aborted."""
+        self._client._delete_session(self.id, self.model)
+
+    def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
+        """As Client.generate, from where the session stands. With one sample the session goes on to its end."""
+        all_options: Options = {**options, "model": self.model}
+        return self._client._generate(prompt, self.id, all_options)
+
+    def feed(self, prompt: Prompt, **options: Unpack[Options]) -> None:
+        """Lets the session take text or values without sampling."""
+        all_options: Options = {**options, "model": self.model, "max_values": 0}
+        self._client._generate(prompt, self.id, all_options).samples()
+
+    def score(self, *chunks: Prompt, timeout: float | None = None) -> Score:
+        """As Client.score, from where the session stands, which stays as it was."""
+        return self._client._score(wire.score_requests(chunks, self.model, self.id, None), timeout, self.id)
+
+
+def _receive(
+    client: Client, request: Any, received: Received, timeout: float, progress: Callable[[int], object] | None
+) -> Generator[Run, None, None]:
+    """The runs of a Generation. Knows nothing of it, so that the call ends as soon as nobody holds it any more."""
+    tries, headers = Tries(client._retry, timeout), client._headers(request.origin.session)
+    if wire.lacks_position(request):
+        request.expected_position = _settled_position(client, request)
+    while True:
+        received.begin_attempt()
+        call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
+        try:
+            for response in call:
+                for run in received.take(response):
+                    tries.progressed()
+                    if progress:
+                        progress(len(run.values))
+                    yield run
+            return
+        except grpc.RpcError as error:
+            client._pause(tries, error)
+        finally:
+            call.cancel()
+
+
+def _settled_position(client: Client, request: Any) -> int:
+    """Where the session stands, once a call that was cancelled has let go of it."""
+    for pause in wire.SETTLING:
+        info = client._session_info(request.origin.session, request.model)
+        if info.state not in wire.BUSY:
+            break
+        time.sleep(pause)
+    return info.position

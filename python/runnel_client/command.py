@@ -13,11 +13,12 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from runnel_client.errors import BundleError
+from runnel_client.errors import BundleError, RunnelError
 
 # Debian's packages for each extra of pyproject.toml; "" is the package without extras.
 DEBIAN = {
     "": "python3-numpy python3-grpcio python3-protobuf",
+    "pictures": "python3-numpy python3-grpcio python3-protobuf python3-pil",
     "convert": "python3-numpy python3-torch",
     "train": "python3-numpy python3-torch python3-pil python3-grpcio python3-protobuf",
     "bench": "python3-numpy python3-torch libopenblas0-openmp python3-matplotlib python3-grpcio python3-protobuf",
@@ -43,7 +44,7 @@ def run(program: str, tool: Callable[[Sequence[str] | None], object], argv: Sequ
     """The exit status of tool(argv): what it returns, 0 for None, or 2 after a one-line error on stderr."""
     try:
         status = tool(argv)
-    except BundleError as error:
+    except RunnelError as error:
         print(f"{program}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return status if isinstance(status, int) else 0

@@ -9,10 +9,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from runnel_client import command
 from runnel_client.bundle import read_json
-from runnel_client.client import Client
 from runnel_client.errors import BundleError, check
+
+if TYPE_CHECKING:
+    from runnel_client.batch import Batch
 
 Path = str | os.PathLike[str]
 
@@ -22,10 +26,10 @@ def running(
     runnel: Path, bundle: Path, log: Path, flags: Sequence[str] = ()
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The process of a server on a free port and its address, from when it is ready to the end of the block."""
-    command = [runnel, "serve", bundle, "--address", "127.0.0.1:0", *flags]
+    line = [runnel, "serve", bundle, "--address", "127.0.0.1:0", *flags]
     try:
         with open(log, "w", encoding="utf-8") as file:
-            process = subprocess.Popen(command, stderr=file)
+            process = subprocess.Popen(line, stderr=file)
     except OSError as error:
         raise BundleError(f"--runnel: {runnel}: {error.strerror}") from None
     try:
@@ -55,8 +59,13 @@ def ready_address(process: subprocess.Popen[bytes], log: Path) -> str:
 @contextlib.contextmanager
 def connect(
     bundle: str, runnel: str | None = None, address: str | None = None, flags: Sequence[str] = ()
-) -> Iterator[Client]:
-    """A Client of the server at `address`, or of one that `runnel` runs for as long as the block lasts."""
+) -> Iterator[Batch]:
+    """Calls to the server at `address`, or to one that `runnel` runs for as long as the block lasts."""
+    try:
+        from runnel_client.batch import Batch
+        from runnel_client.client import Client
+    except ImportError as error:
+        raise command.missing(error) from None
     check(
         (runnel is None) != (address is None),
         "give either --runnel, the program to serve with, or --server, the address of a server",
@@ -67,4 +76,5 @@ def connect(
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             _, address = stack.enter_context(running(runnel, bundle, os.path.join(directory, "log"), flags))
         assert address is not None
-        yield stack.enter_context(Client(address, model))
+        client = stack.enter_context(Client(address))
+        yield stack.enter_context(Batch(client, model))

@@ -7,6 +7,7 @@ Run by ctest (end_to_end.tls), which sets what it needs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pathlib
@@ -22,10 +23,10 @@ from typing import Any
 
 import grpc
 
-from runnel_client import messages, serving
+from runnel_client import aio, messages, serving
 from runnel_client.access import Access
 from runnel_client.client import Client
-from runnel_client.errors import BundleError
+from runnel_client.errors import AccessError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
@@ -98,6 +99,11 @@ def drawn(responses: Any) -> int:
     return sum(len(run.values) for response in responses for run in response.values.runs)
 
 
+async def drawn_by_asyncio(address: str, access: Access) -> int:
+    async with aio.Client(address, access=access) as client:
+        return len([value async for value in client.generate([1], max_values=10).values()])
+
+
 class Tls(unittest.TestCase):
     place: Place
 
@@ -146,8 +152,9 @@ class Tls(unittest.TestCase):
             bench = ("bench", "--what", "streams", "--batch", "2", "--seconds", "0.1")
             measured = runnel(*bench, "--server", address, "--tls-ca", ca)
             self.assertEqual(measured.returncode, 0, measured.stderr)
-            with Client(address, "mnist-small", Access(tls_ca=ca)) as client:
-                self.assertEqual(len(client.generate([[1]], max_values=10)[0][0]), 10)
+            with Client(address, access=Access(tls_ca=ca)) as client:
+                self.assertEqual(len(list(client.generate([1], max_values=10).values())), 10)
+            self.assertEqual(asyncio.run(drawn_by_asyncio(address, Access(tls_ca=ca))), 10)
             self.assertIn('certificate subject="CN=server" expires=20', self.place.log.read_text())
 
     def test_connections_are_http2_by_tls_1_2_or_later(self) -> None:
@@ -186,8 +193,8 @@ class Tls(unittest.TestCase):
             named = runnel("health", *known, "--tls-name", "models.example.org")
             self.assertEqual(named.stdout, "SERVING\n", named.stderr)
             access = Access(tls_ca=str(elsewhere / "ca.pem"), tls_name="models.example.org")
-            with Client(address, "mnist-small", access) as client:
-                self.assertEqual(len(client.generate([[1]], max_values=10)[0][0]), 10)
+            with Client(address, access=access) as client:
+                self.assertEqual(len(list(client.generate([1], max_values=10).values())), 10)
 
     def test_tls_to_a_server_without_it_is_named_as_such(self) -> None:
         with serving.running(RUNNEL, str(ROOT / "zoo/mnist-small"), str(self.place.log)) as (_, address):
@@ -320,8 +327,8 @@ class Keys(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertIn(f"the key would go to '{address}' in the clear", result.stderr)
             self.assertNotIn(SECRET, result.stderr)
-            with self.assertRaisesRegex(BundleError, "in the clear"):
-                Client(address, "any", Access(api_key=SECRET))
+            with self.assertRaisesRegex(AccessError, "in the clear"):
+                Client(address, access=Access(api_key=SECRET))
         self.assertEqual(Access(api_key=SECRET).metadata("127.0.0.1:1"), [("authorization", f"Bearer {SECRET}")])
 
 

@@ -1,4 +1,4 @@
-"""The distribution: what sdist and wheel hold, and what an installed tool says where a package is missing."""
+"""The distribution: what sdist and wheel hold, and what an installed tool or client does in its own environment."""
 
 import os
 import pathlib
@@ -10,10 +10,24 @@ import tempfile
 import unittest
 import zipfile
 
+from runnel_client import serving
 from tools import ROOT, tool
 
 PYTHON = str(pathlib.Path(tool("pyproject-build")).parent / "python3")
-STUB = "runnel_client/_proto/runnel/v1/inference_pb2.py"
+RUNNEL = os.environ.get("RUNNEL", "")
+STUBS = [f"runnel_client/_proto/runnel/v1/{name}_pb2.py" for name in ("inference", "models", "sessions")]
+TYPED = """
+import asyncio
+from runnel_client import Client, aio
+
+async def main() -> None:
+    async with aio.Client() as client:
+        reveal_type((await client.score("a")).bits_per_dim)
+
+with Client() as client:
+    reveal_type([run.log_probs for run in client.generate("a", max_values=3)])
+    client.generate("a", max_values="3")
+"""
 
 
 def run(*command, **variables):
@@ -40,10 +54,15 @@ class PackageTest(unittest.TestCase):
             shutil.copytree(ROOT / name, cls.folder / name, ignore=ignored)
         done = run(tool("pyproject-build"), "--no-isolation", "--outdir", cls.folder / "dist", cls.folder / "python")
         assert done.returncode == 0, done.stdout + done.stderr
-        done = run(PYTHON, "-m", "venv", cls.folder / "env")
+        cls.install("env")
+        cls.install("env_with_grpc", "--system-site-packages")
+
+    @classmethod
+    def install(cls, name, *flags):
+        done = run(PYTHON, "-m", "venv", *flags, cls.folder / name)
         assert done.returncode == 0, done.stdout + done.stderr
         [wheel] = (cls.folder / "dist").glob("*.whl")
-        done = run(cls.folder / "env/bin/pip", "install", "--no-index", "--no-deps", wheel)
+        done = run(cls.folder / name / "bin/pip", "install", "--no-index", "--no-deps", wheel)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def test_sdist_and_wheel_hold_the_messages_and_say_that_they_are_typed(self):
@@ -52,7 +71,7 @@ class PackageTest(unittest.TestCase):
             names = [name.split("/", 1)[-1] for name in archive.getnames()]
         [wheel] = (self.folder / "dist").glob("*.whl")
         for found in (names, zipfile.ZipFile(wheel).namelist()):
-            for name in (STUB, "runnel_client/py.typed", "runnel_client/convert.py"):
+            for name in (*STUBS, "runnel_client/py.typed", "runnel_client/aio.py", "runnel_client/convert.py"):
                 self.assertIn(name, found)
 
     def test_an_installed_tool_shows_its_help(self):
@@ -79,6 +98,25 @@ class PackageTest(unittest.TestCase):
         code = "from runnel_client import messages; print(messages.inference().GenerateRequest(samples=3).samples)"
         done = run(sys.executable, "-c", code, PYTHONPATH=str(site), PATH="")
         self.assertEqual((done.stdout, done.stderr), ("3\n", ""))
+
+    def test_an_installed_client_calls_a_server(self):
+        python = self.folder / "env_with_grpc/bin/python"
+        if run(python, "-c", "import google.protobuf, grpc, numpy").returncode != 0:
+            self.skipTest("the system's Python lacks grpc, protobuf or numpy")
+        if not RUNNEL:
+            self.skipTest("there is no program runnel, named by $RUNNEL")
+        with serving.running(RUNNEL, ROOT / "zoo/text-small", self.folder / "log") as (_, address):
+            done = run(python, "-I", ROOT / "examples/stream_text.py", address, PATH="")
+        self.assertEqual(done.stderr, "")
+        self.assertIn("The river was ", done.stdout)
+
+    def test_an_installed_client_is_typed(self):
+        (self.folder / "typed.py").write_text(TYPED)
+        where = ("--python-executable", self.folder / "env_with_grpc/bin/python", "--cache-dir", self.folder / "mypy")
+        found = run(tool("mypy"), "--strict", *where, self.folder / "typed.py").stdout
+        for text in ('Revealed type is "float"', 'Revealed type is "list[list[float]]"', '"str"; expected "int"'):
+            self.assertIn(text, found)
+        self.assertIn("Found 1 error in 1 file", found)
 
 
 if __name__ == "__main__":

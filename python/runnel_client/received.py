@@ -1,0 +1,99 @@
+"""Joins the attempts at one Generate call to a stream without gaps and repetitions.
+
+A call that is made again with its request_id is sent from its beginning. What has been handed on already is left out,
+value by value, as a server may cut the same values into other messages. Its checksum shows that it is the same stream.
+"""
+
+from __future__ import annotations
+
+import array
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runnel_client.errors import Aborted
+from runnel_client.results import Finished, Run, Started, finished_of, started_of
+
+
+@dataclass
+class Place:
+    """How far a sample has come."""
+
+    position: int  # of its next value
+    characters: int = 0  # of text so far
+    checksum: int = 0  # of the values so far
+
+    def pass_by(self, values: Sequence[int]) -> None:
+        self.position += len(values)
+        self.checksum = zlib.crc32(array.array("i", values).tobytes(), self.checksum)
+
+
+class Received:
+    """The state of one call over all of its attempts."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.finished: dict[int, Finished] = {}  # by sample
+        self._given: dict[int, Place] = {}  # what has been handed on, by sample
+        self._again: dict[int, Place] = {}  # what this attempt has brought
+
+    def begin_attempt(self) -> None:
+        self._again = {}
+
+    def take(self, response: Any) -> list[Run]:
+        """The runs of a response that are new. Raises Aborted where it does not go on with what there is."""
+        if response.HasField("started"):
+            self._start(started_of(response.started))
+        elif response.HasField("finished"):
+            self._finish(response.finished.sample, finished_of(response.finished))
+        return [new for run in response.values.runs if (new := self._new_part(run))]
+
+    def _start(self, started: Started) -> None:
+        if self.started not in (None, started):
+            raise Aborted(
+                f"the stream broke off, and what goes on is another one: it began as {self.started}, and now as "
+                f"{started}; make the call again as a new one"
+            )
+        self.started = started
+
+    def _finish(self, sample: int, finished: Finished) -> None:
+        given, again = self._given.get(sample), self._again.get(sample)
+        # A sample that is made again within max_time may not come as far as it did before.
+        if given != again and finished.reason != "TIME":
+            raise _differs(sample)
+        self.finished.setdefault(sample, finished)
+
+    def _new_part(self, run: Any) -> Run | None:
+        given = self._given.setdefault(run.sample, Place(run.position))
+        again = self._again.setdefault(run.sample, Place(run.position))
+        values = list(run.values)
+        if values and run.position != again.position:
+            raise Aborted(f"sample {run.sample} has a gap: position {again.position} is followed by {run.position}")
+        known = min(max(given.position - again.position, 0), len(values))
+        again.pass_by(values[:known])
+        if again.position >= given.position and again != Place(given.position, again.characters, given.checksum):
+            raise _differs(run.sample)
+        new = values[known:]
+        again.pass_by(new)
+        given.pass_by(new)
+        text = run.text[max(given.characters - again.characters, 0) :]
+        again.characters += len(run.text)
+        given.characters += len(text)
+        if not new and not text:
+            return None
+        return Run(
+            run.sample,
+            run.position + known,
+            new,
+            list(run.log_probs[known:]),
+            text,
+            [[(one.value, one.log_prob) for one in top.top] for top in run.top_log_probs[known:]],
+        )
+
+
+def _differs(sample: int) -> Aborted:
+    return Aborted(
+        f"the stream broke off, and sample {sample} is not the same when it is made again: has the session or the "
+        "model changed? make the call again as a new one"
+    )

@@ -1,0 +1,483 @@
+"""The Python client against a real server, a connection that breaks, and a server that is full."""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from concurrent import futures
+
+import support
+
+support.require("grpc", "google.protobuf", "PIL")
+RUNNEL = os.environ.get("RUNNEL", "")
+for name, path in (("protoc", "protoc"), ("the program runnel, named by $RUNNEL", RUNNEL)):
+    if not path or shutil.which(path) is None:
+        print(f"skipped: there is no {name}")
+        sys.exit(support.SKIPPED)
+
+import grpc
+import numpy as np
+import PIL.Image
+
+from cutting_proxy import CuttingProxy
+from runnel_client import Client, Retry, Session, aio, errors, messages, pictures, serving
+from runnel_client.results import SessionInfo
+from runnel_client.wire import Options
+
+ROOT = pathlib.Path(support.ROOT)
+MODELS = [ROOT / "zoo" / name for name in ("mnist-small", "cifar10-small", "text-small", "text-endless-small")]
+pb = messages.inference()
+
+
+class ServedTest(unittest.TestCase):
+    """Has a server at self.address, and a client of it."""
+
+    address: str
+
+    @classmethod
+    def setUpClass(cls):
+        stack = contextlib.ExitStack()
+        cls.addClassCleanup(stack.close)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel_client_"))
+        flags = (*map(str, MODELS[1:]), "--threads", "1", "--sessions", "16")
+        running = serving.running(RUNNEL, MODELS[0], os.path.join(folder, "log"), flags)
+        _, cls.address = stack.enter_context(running)
+
+    def setUp(self):
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        self.client = self.stack.enter_context(Client(self.address, timeout=60))
+
+    def wait_until_idle(self, session):
+        for _ in range(1000):
+            if session.info().state == "IDLE":
+                return session.info().position
+            time.sleep(0.01)
+        return self.fail("the session is still busy")
+
+
+class CallsTest(ServedTest):
+    def test_models(self):
+        self.assertEqual([model.name for model in self.client.models()], sorted(path.name for path in MODELS))
+        model = self.client.model("mnist-small")
+        self.assertEqual((model.image, model.vocabulary, model.max_length), ((28, 28, 1), 256, 784))
+        self.assertEqual((model.has_begin, model.has_text, model.head), (True, False, "mixture_of_logistics"))
+        self.assertIsNone(self.client.model("text-small").image)
+
+    def test_values_come_in_runs(self):
+        stream = self.client.generate([0] * 4, model="mnist-small", max_values=40, seed=7, top_log_probs=0)
+        self.assertIsNone(stream.started)
+        runs = list(stream)
+        self.assertEqual((stream.started.seed, stream.started.position), (7, 0))
+        self.assertEqual([run.position for run in runs], list(np.cumsum([4, *(len(run.values) for run in runs)]))[:-1])
+        self.assertEqual(sum(len(run.log_probs) for run in runs), 40)
+        self.assertEqual((stream.finished[0].reason, stream.finished[0].position), ("LENGTH", 44))
+        again = self.client.generate(np.zeros((1, 4), np.uint8), model="mnist-small", max_values=40, seed=7)
+        self.assertEqual(list(again.values()), [value for run in runs for value in run.values])
+
+    def test_text_comes_as_it_is_written(self):
+        counted: list[int] = []
+        options: Options = {"model": "text-small", "max_values": 60, "seed": 3, "top_log_probs": 2}
+        options["progress"] = counted.append
+        stream = self.client.generate("The river was ", **options)
+        text = "".join(stream.text())
+        [sample] = self.client.generate("The river was ", **options).samples()
+        self.assertEqual((text, sum(counted)), (sample.text, 2 * 60))
+        self.assertEqual(text, bytes(sample.values).decode())
+        for value, log_prob, top in zip(sample.values, sample.log_probs, sample.top_log_probs):
+            self.assertEqual(len(top), 2)
+            self.assertIn(dict(top).get(value), (None, log_prob))
+
+    def test_samples_of_one_prompt(self):
+        stream = self.client.generate("A", model="text-small", samples=3, max_values=5, stop=["e", [32]], seed=1)
+        samples = stream.samples()
+        self.assertEqual([sample.position for sample in samples], [2, 2, 2])  # after the model's first value
+        for sample in samples:
+            stopped = sample.values[-1:] in ([ord("e")], [32])
+            self.assertEqual(sample.finished.reason, "STOP" if stopped else "LENGTH")
+        with self.assertRaisesRegex(ValueError, "the call has 3 samples"):
+            self.client.generate("A", model="text-small", samples=3).text()
+
+    def test_a_picture_is_drawn_and_completed(self):
+        digit = self.client.image(model="mnist-small", seed=5)
+        self.assertEqual((digit.shape, digit.dtype), ((28, 28), np.uint8))
+        for given in (digit[:14], PIL.Image.fromarray(digit[:14])):
+            completed = self.client.images(3, given, model="mnist-small", seed=5)
+            self.assertEqual(completed.shape, (3, 28, 28))
+            np.testing.assert_array_equal(completed[:, :14], np.stack([digit[:14]] * 3))
+        self.assertFalse(np.array_equal(completed[0], completed[1]))
+        started = self.client.image(digit[:1], model="mnist-small", max_values=28)
+        self.assertTrue((started[2:] == pictures.NOT_DRAWN).all())
+        colours = self.client.image(np.zeros((31, 32, 3), np.uint8), model="cifar10-small")
+        self.assertEqual(colours.shape, (32, 32, 3))
+        self.assertEqual(pictures.to_pil(colours, 2).size, (64, 64))
+
+    def test_a_score_is_that_of_what_was_sampled(self):
+        stream = self.client.generate("The ", model="text-small", max_values=50, seed=2)
+        [sample] = stream.samples()
+        whole = self.client.score("The ", sample.values, model="text-small")
+        np.testing.assert_allclose(whole.log_probs[-50:], sample.log_probs, rtol=1e-5)
+        self.assertEqual((whole.position, len(whole.log_probs)), (1, 54))
+        self.assertAlmostEqual(whole.log_prob, float(whole.log_probs.sum(dtype=np.float64)), places=6)
+        self.assertAlmostEqual(whole.bits_per_dim, -whole.log_prob / 54 / np.log(2))
+        digits = np.zeros((28, 28), np.uint8)
+        self.assertEqual(len(self.client.score(digits, model="mnist-small").log_probs), 783)
+
+    def test_a_sequence_of_several_messages_is_scored_as_one(self):
+        values = np.arange(70_000) % 256
+        scored = self.client.score(values, model="text-endless-small")
+        self.assertEqual((scored.position, len(scored.log_probs)), (1, 69_999))
+
+    def test_errors_say_what_the_server_says(self):
+        for kind, call, message in (
+            (errors.NotFound, lambda: self.client.model("none"), "no model 'none'; this server has 'cifar10-small', "),
+            (errors.InvalidArgument, lambda: list(self.client.generate([1])), "name"),
+            (errors.InvalidArgument, lambda: self.client.score([256], model="mnist-small"), "values of model "),
+            (errors.OutOfRange, lambda: self.client.score(np.zeros(785, int), model="mnist-small"), "is 783"),
+            (errors.DeadlineExceeded, lambda: self.client.images(8, model="cifar10-small", timeout=0.01), ""),
+        ):
+            with self.assertRaisesRegex(kind, message) as raised:
+                call()
+            self.assertIsInstance(raised.exception, errors.RunnelError)
+            self.assertTrue(str(raised.exception).startswith(raised.exception.status + ": "))
+
+    def test_wrong_arguments_are_told_before_a_call(self):
+        for kind, call, message in (
+            (
+                TypeError,
+                lambda: self.client.generate("a", max_value=1),  # type: ignore[call-arg]
+                "no option 'max_value'; it has model, samples",
+            ),
+            (TypeError, lambda: self.client.generate([0.5]), "expected text or integers, found float64"),
+            (ValueError, lambda: self.client.score(model="mnist-small"), "at least one value"),
+            (ValueError, lambda: self.client.image(model="text-small"), "'text-small' has symbols, not pictures"),
+            (ValueError, lambda: self.client.image(np.zeros((29, 28), np.uint8), model="mnist-small"), "up to 28 rows"),
+            (ValueError, lambda: self.client.image(np.zeros((2, 28)), model="mnist-small"), "found float64 of shape"),
+        ):
+            with self.assertRaisesRegex(kind, message):
+                call()
+
+    def test_a_stream_that_nobody_reads_any_more_is_cancelled(self):
+        with self.client.session(model="text-endless-small") as session:
+            for _ in session.generate("A", max_values=60_000):
+                break
+            self.assertLess(self.wait_until_idle(session), 60_000)
+            with session.generate(max_values=60_000) as stream:
+                next(iter(stream))
+            self.assertEqual(list(stream), [])
+            # The next call waits until the server has let go of the session.
+            self.assertEqual(len(list(session.generate(max_values=3).values())), 3)
+
+    def test_a_closed_client_does_not_try_again(self):
+        client = Client(self.address, timeout=60)
+        stream = iter(client.generate("A", model="text-endless-small", max_values=60_000))
+        next(stream)
+        client.close()
+        with self.assertRaises(errors.Cancelled):
+            list(stream)
+
+
+class SessionTest(ServedTest):
+    def test_calls_go_on_where_the_last_one_ended(self):
+        with self.client.session("story", "text-small") as story:
+            story.feed("The river was ")
+            first = "".join(story.generate(max_values=10, seed=1).text())
+            position = story.info().position
+            second = "".join(story.generate(" Then ", max_values=10, seed=2).text())
+            self.assertEqual(position, 1 + len("The river was ") + len(first))
+            [again] = self.client.generate(
+                "The river was " + first + " Then ", model="text-small", max_values=10, seed=2
+            ).samples()
+            self.assertEqual(again.text, second)
+            before = story.info().position
+            self.assertEqual(len(story.score(" end").log_probs), 4)
+            self.assertEqual(story.info().position, before)
+            self.assertEqual([one.id for one in self.client.sessions("text-small")], ["story"])
+            with self.assertRaisesRegex(errors.AlreadyExists, "story"):
+                self.client.session("story", "text-small")
+        self.assertEqual(list(self.client.sessions("text-small")), [])
+
+    def test_a_session_that_is_kept_outlives_its_block(self):
+        with self.client.session(model="text-small", keep=True) as first:
+            first.feed("abc")
+        with self.client.open_session(first.id, "text-small") as second:
+            self.assertEqual(second.info().position, 4)
+            second.keep = False
+        with self.assertRaisesRegex(errors.NotFound, first.id):
+            self.client.open_session(first.id, "text-small")
+
+    def test_an_error_in_the_block_is_told_and_the_session_deleted(self):
+        with self.assertRaisesRegex(KeyError, "mine"), self.client.session(model="text-small"):
+            raise KeyError("mine")
+        with self.assertRaisesRegex(KeyError, "mine"), self.client.session(model="text-small") as session:
+            session.delete()
+            raise KeyError("mine")
+        with self.client.session(model="text-small") as session:
+            session.delete()
+        self.assertEqual(list(self.client.sessions("text-small")), [])
+
+    def test_a_generation_can_become_a_session(self):
+        stream = self.client.generate("abc", model="text-small", max_values=2, keep=True)
+        stream.samples()
+        with self.client.open_session(stream.started.session, "text-small", keep=False) as session:
+            self.assertEqual(session.info().position, 6)
+
+
+class BrokenConnectionTest(ServedTest):
+    """The whole of an answer is what an unbroken connection brings, whatever the places where it is cut."""
+
+    CUTS = (700, 1500, 2500)
+
+    def through_proxy(self, **policy):
+        proxy = self.stack.enter_context(CuttingProxy(self.address, self.CUTS))
+        return proxy, self.stack.enter_context(
+            Client(proxy.address, retry=Retry(first_delay=0.01, **policy), timeout=60)
+        )
+
+    def test_a_stream_goes_on(self):
+        whole = self.client.generate([0], model="mnist-small", seed=4, samples=2).samples()
+        proxy, client = self.through_proxy()
+        counted: list[int] = []
+        stream = client.generate([0], model="mnist-small", seed=4, samples=2, progress=counted.append)
+        found = stream.samples()
+        self.assertEqual(proxy.connections, len(self.CUTS) + 1)
+        self.assertEqual(sum(counted), 2 * 783)
+        for one, other in zip(found, whole):
+            self.assertEqual((one.position, one.values, one.log_probs), (other.position, other.values, other.log_probs))
+            self.assertEqual((one.finished.reason, one.finished.position), ("END", 784))
+
+    def test_a_stream_without_a_seed_goes_on(self):
+        proxy, client = self.through_proxy()
+        stream = client.generate("The ", model="text-small", max_values=400)
+        text = "".join(stream.text())
+        self.assertEqual(proxy.connections, len(self.CUTS) + 1)
+        again = self.client.generate("The ", model="text-small", max_values=400, seed=stream.started.seed)
+        self.assertEqual(text, "".join(again.text()))
+
+    def test_a_session_is_not_taken_further_by_another_try(self):
+        proxy, client = self.through_proxy()
+        with self.client.session("mine", "text-small"):
+            session = client.open_session("mine", "text-small")
+            text = "".join(session.generate("The ", max_values=400, seed=9).text())
+            self.assertEqual(session.info().position, 405)
+        self.assertEqual(proxy.connections, len(self.CUTS) + 1)
+        again = self.client.generate("The ", model="text-small", max_values=400, seed=9)
+        self.assertEqual(text, "".join(again.text()))
+
+    def test_a_score_is_asked_for_again(self):
+        proxy, client = self.through_proxy()
+        values = np.arange(1000) % 256
+        scored = client.score(values, model="text-endless-small")
+        self.assertEqual(proxy.connections, len(self.CUTS) + 1)
+        whole = self.client.score(values, model="text-endless-small")
+        np.testing.assert_array_equal(scored.log_probs, whole.log_probs)
+
+    def test_without_another_attempt_it_fails(self):
+        proxy, client = self.through_proxy(attempts=1)
+        stream = client.generate([0], model="mnist-small", seed=4)
+        with self.assertRaises(errors.Unavailable):
+            stream.samples()
+        self.assertEqual(proxy.connections, 1)
+
+    def test_a_server_that_is_not_there_is_told_after_some_attempts(self):
+        retry = Retry(attempts=3, first_delay=0.01)
+        with Client("127.0.0.1:1", retry=retry) as client, self.assertRaises(errors.Unavailable):
+            client.models()
+
+
+class Refusing(grpc.GenericRpcHandler):
+    """Refuses so many calls, each with a pushback, and answers the next one."""
+
+    def __init__(self, refusals, pushback):
+        self.left, self.pushback, self.asked = refusals, pushback, []
+
+    def service(self, details):
+        def answer(request, context):
+            self.asked.append((time.monotonic(), request.request_id))
+            if self.left > 0:
+                self.left -= 1
+                context.set_trailing_metadata((("grpc-retry-pushback-ms", self.pushback),))
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no state is free")
+            yield pb.GenerateResponse(started=pb.Started(seed=1))
+            yield pb.GenerateResponse(values=pb.Values(runs=[pb.ValueRun(values=[5], log_probs=[-1])]))
+            yield pb.GenerateResponse(finished=pb.Finished(reason="LENGTH"))
+
+        return grpc.unary_stream_rpc_method_handler(
+            answer, pb.GenerateRequest.FromString, pb.GenerateResponse.SerializeToString
+        )
+
+
+class Recorder(grpc.GenericRpcHandler):
+    """Knows no call, and keeps what each carries."""
+
+    def __init__(self):
+        self.calls = []
+
+    def service(self, details):
+        self.calls.append((details.method.split("/")[-1], dict(details.invocation_metadata).get("x-session-id")))
+
+
+class FullServerTest(unittest.TestCase):
+    def serve(self, handler):
+        server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[handler])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(lambda: server.stop(None).wait())
+        return f"127.0.0.1:{port}"
+
+    def test_calls_of_a_session_carry_its_id_for_proxies(self):
+        recorder = Recorder()
+        with Client(self.serve(recorder)) as client:
+            session = Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
+            for call in (
+                lambda: client.session("mine"),
+                session.info,
+                session.delete,
+                lambda: session.score([1]),
+                lambda: list(session.generate(expected_position=0)),
+                client.models,
+            ):
+                with self.assertRaises(errors.Unimplemented):
+                    call()
+        names = ["CreateSession", "GetSession", "DeleteSession", "Score", "Generate"]
+        self.assertEqual(recorder.calls, [*((name, "mine") for name in names), ("ListModels", None)])
+
+    def test_a_full_server_is_asked_again_when_it_says(self):
+        handler = Refusing(8, "50")  # more than a lost connection may fail
+        with Client(self.serve(handler)) as client:
+            stream = client.generate([1])
+            self.assertEqual(list(stream.values()), [5])
+        times, ids = zip(*handler.asked)
+        self.assertEqual(ids, (stream.request_id,) * 9)
+        for before, after in zip(times, times[1:]):
+            self.assertGreaterEqual(after - before, 0.05)
+
+    def test_it_is_not_waited_for_in_vain(self):
+        for pushback, seconds in (("60000", 60), ("-1", float("inf"))):
+            handler = Refusing(9, pushback)
+            with Client(self.serve(handler), timeout=30) as client:
+                with self.assertRaisesRegex(errors.ResourceExhausted, "no state is free") as raised:
+                    list(client.generate([1]))
+                self.assertEqual((raised.exception.retry_after, len(handler.asked)), (seconds, 1))
+
+    def test_asyncio_waits_too(self):
+        handler = Refusing(2, "50")
+
+        async def values(address):
+            async with aio.Client(address) as client:
+                return [value async for value in client.generate([1]).values()]
+
+        self.assertEqual(asyncio.run(values(self.serve(handler))), [5])
+        self.assertEqual(len(handler.asked), 3)
+
+    def test_calls_wait_for_room_on_a_real_server(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            flags = ("--threads", "1", "--sessions", "1")
+            running = serving.running(RUNNEL, MODELS[2], os.path.join(folder, "log"), flags)
+            _, address = stack.enter_context(running)
+            client = stack.enter_context(Client(address))
+            held = client.session(keep=True)
+            with Client(address, retry=Retry(attempts=1)) as impatient, self.assertRaises(errors.ResourceExhausted):
+                list(impatient.generate("A", max_values=1))
+            threading.Timer(0.2, held.delete).start()
+            self.assertEqual(len(list(client.generate("A", max_values=3).values())), 3)
+
+
+class AsyncioTest(ServedTest):
+    def run_with_client(self, body, address=None, **options):
+        async def whole():
+            async with aio.Client(address or self.address, timeout=60, **options) as client:
+                return await body(client)
+
+        return asyncio.run(whole())
+
+    def test_calls_run_side_by_side(self):
+        async def body(client):
+            names = [model.name for model in await client.models()]
+            digits = await asyncio.gather(*(client.image(model="mnist-small", seed=seed) for seed in range(4)))
+            score = await client.score(digits[0], model="mnist-small")
+            return names, digits, score
+
+        names, digits, score = self.run_with_client(body)
+        self.assertIn("mnist-small", names)
+        for seed, digit in enumerate(digits):
+            np.testing.assert_array_equal(digit, self.client.image(model="mnist-small", seed=seed))
+        whole = self.client.score(digits[0], model="mnist-small")
+        np.testing.assert_array_equal(score.log_probs, whole.log_probs)
+
+    def test_a_session(self):
+        async def body(client):
+            async with await client.session(model="text-endless-small") as session:
+                await session.feed("The river was ")
+                text = "".join([text async for text in session.generate(max_values=20, seed=1).text()])
+                async with session.generate(max_values=60_000) as stream:
+                    async for _ in stream:
+                        break
+                values = [value async for value in session.generate(max_values=3).values()]
+                position = (await session.info()).position
+                await session.score("x")
+                [listed] = [one async for one in client.sessions("text-endless-small")]
+            with self.assertRaises(errors.NotFound):
+                await client.open_session(session.id, session.model)
+            return text, values, position, listed.id == session.id
+
+        text, values, position, listed = self.run_with_client(body)
+        [again] = self.client.generate("The river was ", model="text-endless-small", max_values=20, seed=1).samples()
+        self.assertEqual((text, len(values), listed), (again.text, 3, True))
+        self.assertLess(position, 60_000)
+
+    def test_a_stream_goes_on_after_a_broken_connection(self):
+        async def body(client):
+            return await client.generate([0], model="mnist-small", seed=4).samples()
+
+        with CuttingProxy(self.address, BrokenConnectionTest.CUTS) as proxy:
+            [found] = self.run_with_client(body, proxy.address, retry=Retry(first_delay=0.01))
+            self.assertEqual(proxy.connections, len(BrokenConnectionTest.CUTS) + 1)
+        [whole] = self.client.generate([0], model="mnist-small", seed=4).samples()
+        self.assertEqual((found.values, found.log_probs), (whole.values, whole.log_probs))
+
+    def test_errors(self):
+        async def body(client):
+            await client.model("none")
+
+        with self.assertRaisesRegex(errors.NotFound, "no model 'none'"):
+            self.run_with_client(body)
+
+
+class ExamplesTest(ServedTest):
+    def test_every_example_runs(self):
+        examples = sorted((ROOT / "examples").glob("*.py"))
+        self.assertGreaterEqual(len(examples), 4)
+        for example in examples:
+            with self.subTest(example.name), tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    [sys.executable, "-B", example, self.address],
+                    cwd=folder,
+                    env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=120,
+                )
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertNotEqual(done.stdout, "")
+
+
+class PicturesTest(unittest.TestCase):
+    def test_a_sheet_is_wider_than_high(self):
+        sheet = pictures.sheet(np.full((3, 2, 2), 7, np.uint8))
+        self.assertEqual(sheet.shape, (7, 7))
+        self.assertEqual((sheet == 7).sum(), 12)
+        colours = pictures.sheet(np.zeros((2, 2, 3, 3), np.uint8), columns=1, gap=0)
+        self.assertEqual(colours.shape, (4, 3, 3))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,147 @@
+"""What the Python client does between attempts at a call, without a server."""
+
+import math
+import unittest
+
+import support
+
+support.require("grpc", "google.protobuf")
+
+from runnel_client import errors, messages, results
+from runnel_client.received import Received
+from runnel_client.retry import Retry, Tries
+
+pb = messages.inference()
+
+
+def started(seed=7, session=""):
+    return pb.GenerateResponse(started=pb.Started(seed=seed, position=0, numerics="cpu", session=session))
+
+
+def values(position, given, text="", sample=0):
+    run = pb.ValueRun(sample=sample, position=position, values=given, log_probs=[-value for value in given], text=text)
+    for value in given:
+        run.top_log_probs.add().top.add(value=value, log_prob=-1)
+    return pb.GenerateResponse(values=pb.Values(runs=[run]))
+
+
+def finished(reason="LENGTH"):
+    return pb.GenerateResponse(finished=pb.Finished(reason=reason))
+
+
+class ReceivedTest(unittest.TestCase):
+    def setUp(self):
+        self.received = Received()
+
+    def take(self, *responses):
+        """The runs of another attempt that has these responses."""
+        self.received.begin_attempt()
+        return [run for response in responses for run in self.received.take(response)]
+
+    def test_an_attempt_after_another_brings_only_what_is_new(self):
+        first = self.take(started(), values(4, [1, 2], "ab"), values(6, [3], "c"))
+        second = self.take(started(), values(4, [1], "a"), values(5, [2, 3, 4], "bcd"), values(8, [5], "e"), finished())
+        self.assertEqual([(run.position, run.values, run.text) for run in first], [(4, [1, 2], "ab"), (6, [3], "c")])
+        self.assertEqual([(run.position, run.values, run.text) for run in second], [(7, [4], "d"), (8, [5], "e")])
+        self.assertEqual([(run.log_probs, run.top_log_probs) for run in second[:1]], [([-4.0], [[(4, -1.0)]])])
+        self.assertEqual(self.received.finished[0].reason, "LENGTH")
+
+    def test_text_that_a_character_was_cut_from_is_handed_on_once(self):
+        first = self.take(started(), values(0, [1, 2], "a"), values(2, [], "\ufffd"))
+        second = self.take(started(), values(0, [1, 2], "a"), values(2, [], "\ufffd"), finished())
+        self.assertEqual([run.text for run in first], ["a", "\ufffd"])
+        self.assertEqual(second, [])
+
+    def test_samples_are_told_apart(self):
+        self.take(started(), values(0, [1, 2], sample=0), values(0, [9], sample=1))
+        runs = self.take(started(), values(0, [9, 8], sample=1), values(0, [1, 2], sample=0), values(2, [3], sample=0))
+        self.assertEqual([(run.sample, run.position, run.values) for run in runs], [(1, 1, [8]), (0, 2, [3])])
+
+    def test_another_stream_is_not_joined(self):
+        for again in (
+            [started(seed=8)],
+            [started(), values(0, [1, 5, 3])],
+            [started(), values(0, [1]), values(1, [5, 3])],
+            [started(), values(0, [1]), finished()],
+            [started(), values(3, [4])],
+        ):
+            with self.subTest(again=again):
+                self.setUp()
+                self.take(started(), values(0, [1, 2]))
+                with self.assertRaisesRegex(errors.Aborted, "the stream broke off"):
+                    self.take(*again)
+
+    def test_a_gap_is_an_error(self):
+        with self.assertRaisesRegex(errors.Aborted, "sample 0 has a gap: position 1 is followed by 3"):
+            self.take(started(), values(0, [1]), values(3, [1]))
+
+    def test_a_sample_that_time_ends_may_end_earlier_when_it_is_made_again(self):
+        self.take(started(), values(0, [1, 2]))
+        self.assertEqual(self.take(started(), values(0, [1]), finished("TIME")), [])
+
+    def test_runs_are_joined_by_sample(self):
+        runs = self.take(started(), values(3, [1], "x", 1), values(0, [7], "y", 0), values(4, [2], "z", 1), finished())
+        first, second = results.samples_of(runs, self.received.finished, 2)
+        self.assertEqual((second.position, second.values, second.log_probs), (3, [1, 2], [-1.0, -2.0]))
+        self.assertEqual((second.text, second.finished), ("xz", None))
+        self.assertEqual((first.values, first.finished.reason), ([7], "LENGTH"))
+
+
+class TriesTest(unittest.TestCase):
+    def setUp(self):
+        self.now = 0.0
+
+    def tries(self, timeout=60.0, **policy):
+        return Tries(Retry(**policy), timeout, lambda: self.now)
+
+    def test_a_server_that_says_when_is_asked_again_until_the_time_is_over(self):
+        tries, full = self.tries(timeout=10), errors.ResourceExhausted("full", retry_after=2)
+        for _ in range(4):
+            pause = tries.pause_after(full)
+            self.assertTrue(2 <= pause <= 2.2, pause)
+            self.now += pause
+        with self.assertRaises(errors.ResourceExhausted):
+            tries.pause_after(full)
+
+    def test_a_connection_that_is_lost_is_opened_again_later_and_later(self):
+        tries, lost = self.tries(attempts=5, first_delay=1, longest_delay=3), errors.Unavailable("gone")
+        for longest in (1, 2, 3, 3):
+            pause = tries.pause_after(lost)
+            self.assertTrue(0.8 * longest <= pause <= longest, pause)
+        with self.assertRaises(errors.Unavailable):
+            tries.pause_after(lost)
+
+    def test_what_has_come_begins_the_count_anew(self):
+        tries = self.tries(attempts=2)
+        for _ in range(5):
+            tries.pause_after(errors.Unavailable("gone"))
+            tries.progressed()
+
+    def test_other_errors_and_a_single_attempt_are_final(self):
+        for error in (
+            errors.InvalidArgument("no"),
+            errors.ResourceExhausted("message too long"),
+            errors.Aborted("busy"),
+        ):
+            with self.assertRaises(type(error)):
+                self.tries().pause_after(error)
+        with self.assertRaises(errors.ResourceExhausted):
+            self.tries(attempts=1).pause_after(errors.ResourceExhausted("full", retry_after=1))
+
+    def test_a_pushback_that_is_no_time_asks_for_no_other_try(self):
+        for pushback, seconds in (("1500", 1.5), ("0", 0.0), ("-1", math.inf), ("soon", math.inf)):
+            error = errors.call_error("UNAVAILABLE", "gone", [("grpc-retry-pushback-ms", pushback)])
+            self.assertEqual((type(error), error.retry_after), (errors.Unavailable, seconds))
+        with self.assertRaises(errors.Unavailable):
+            self.tries().pause_after(error)
+
+    def test_every_status_has_the_class_of_its_name(self):
+        for status in ("NOT_FOUND", "DATA_LOSS", "UNAUTHENTICATED"):
+            error = errors.call_error(status, "why", [])
+            self.assertEqual((type(error).__name__, str(error)), (status.title().replace("_", ""), f"{status}: why"))
+        error = errors.call_error("INTERNAL", "why", [])
+        self.assertEqual((type(error), str(error)), (errors.CallError, "INTERNAL: why"))
+
+
+if __name__ == "__main__":
+    unittest.main()
