@@ -25,6 +25,7 @@ void take_over(const std::vector<KeyEntry>& entries, KeyEntry& entry) {
   if (!entry.sessions) entry.sessions = last->sessions;
   if (!entry.values_per_second) entry.values_per_second = last->values_per_second;
   if (!entry.models) entry.models = last->models;
+  entry.admin = entry.admin || last->admin;
 }
 
 Status remove_keys(const std::string& name, bool old, std::vector<KeyEntry>& entries) {
@@ -47,6 +48,7 @@ std::string quotas_text(const KeyEntry& entry) {
     for (const std::string& name : *entry.models) names += " " + name;
     add(names.empty() ? "no model" : "models" + names);
   }
+  if (entry.admin) add("admin");
   return text.empty() ? "no quotas" : text;
 }
 
@@ -56,6 +58,7 @@ OrderedJson entry_json(const KeyEntry& entry) {
   if (entry.sessions) json["sessions"] = *entry.sessions;
   if (entry.values_per_second) json["values_per_second"] = *entry.values_per_second;
   if (entry.models) json["models"] = *entry.models;
+  json["admin"] = entry.admin;
   return json;
 }
 
@@ -150,6 +153,7 @@ void add_key(CLI::App& app, int& exit_code) {
   add->add_option("--models", made->models, "The models that it may use (default: every one)")
       ->delimiter(',')
       ->check(check_caller_name);
+  add->add_flag("--admin", made->entry.admin, "It may change what is served");
 
   const auto listed = std::make_shared<KeyOptions>();
   add_json(*add_command(*key, "list", "Names, ids and quotas", listed, exit_code, run_key_list),

@@ -85,8 +85,9 @@ Result<KeyEntry> parse_line(std::string_view line, const std::string& place) {
   const Result<Json> json = parse_json(line, place, kLineLimits);
   if (!json.ok()) return json.status();
   Faults faults(place);
-  const Fields fields(faults, &*json, "",
-                      {"name", "sha256", "calls", "sessions", "values_per_second", "models"});
+  const Fields fields(
+      faults, &*json, "",
+      {"name", "sha256", "calls", "sessions", "values_per_second", "models", "admin"});
   KeyEntry entry;
   entry.name = read_name(fields.require("name", "a name"), "name", faults);
   entry.digest = read_digest(fields, faults);
@@ -94,6 +95,7 @@ Result<KeyEntry> parse_line(std::string_view line, const std::string& place) {
   entry.sessions = read_quota(fields, "sessions");
   entry.values_per_second = read_quota(fields, "values_per_second");
   entry.models = read_models(fields, faults);
+  entry.admin = fields.boolean("admin", false);
   if (!faults.ok()) return faults.status();
   return entry;
 }
@@ -202,6 +204,7 @@ std::string keys_text(const std::vector<KeyEntry>& entries) {
     if (entry.sessions) line["sessions"] = *entry.sessions;
     if (entry.values_per_second) line["values_per_second"] = *entry.values_per_second;
     if (entry.models) line["models"] = *entry.models;
+    if (entry.admin) line["admin"] = true;
     text += json_text(line) + "\n";
   }
   return text;

@@ -22,6 +22,7 @@ struct KeyEntry {
   KeyDigest digest{};  // the SHA-256 of the key
   std::optional<int64_t> calls, sessions, values_per_second;  // quotas; none: no such quota
   std::optional<std::set<std::string>> models;                // none: every model
+  bool admin = false;                                         // may change what is served
 
   friend bool operator==(const KeyEntry&, const KeyEntry&) = default;
 };

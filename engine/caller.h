@@ -27,6 +27,7 @@ struct Caller {
   std::string account;  // has the quotas and takes turns with others: the key's name; without keys
                         // the network that the peer's address belongs to
   std::optional<std::set<std::string>> models;  // none: every model
+  bool admin = false;                           // may change what is served
   CallerLimits limits;
   std::shared_ptr<AccountUsage> usage;  // of the account, with its pace; null without keys
   uint64_t key = 0;                     // which key of that name

@@ -130,6 +130,7 @@ Status Callers::read() {
     Caller caller;
     caller.name = caller.account = entry.name;
     caller.models = decides.models;
+    caller.admin = decides.admin;
     caller.limits = {.calls = decides.calls, .sessions = decides.sessions};
     caller.usage = usage_of(entry.name);
     caller.usage->set_values_per_second(decides.values_per_second.value_or(0));

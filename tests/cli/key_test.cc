@@ -56,6 +56,7 @@ TEST_F(KeyTest, AnotherKeyOfANameTakesOverWhatIsNotGiven) {
   KeyOptions options = options_of("ada");
   options.entry.calls = 3;
   options.entry.sessions = 9;
+  options.entry.admin = true;
   options.models = {"m"};
   ASSERT_EQ(run(run_key_new, options), kExitOk);
   KeyOptions again = options_of("ada");
@@ -124,12 +125,13 @@ TEST_F(KeyTest, FlagsAreChecked) {
   EXPECT_TRUE(folder_.empty());
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  EXPECT_EQ(parse({"key", "new", "ada", "--models", "a,b", "--file", path_}), "");
+  EXPECT_EQ(parse({"key", "new", "ada", "--models", "a,b", "--admin", "--file", path_}), "");
   testing::internal::GetCapturedStdout();
   testing::internal::GetCapturedStderr();
   EXPECT_EQ(exit_code, kExitOk);
   ASSERT_THAT(entries(), SizeIs(1));
   EXPECT_EQ(entries()[0].models, (std::set<std::string>{"a", "b"}));
+  EXPECT_TRUE(entries()[0].admin);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(KeyFile, ADigestIsSha256AsSha256sumHasIt) {
 
 TEST(KeyFile, ReadsNamesQuotasAndRights) {
   const auto entries = parse_keys(
-      "\n" + line(R"(, "calls": 4, "sessions": 8, "values_per_second": 1000)") +
+      "\n" + line(R"(, "calls": 4, "sessions": 8, "values_per_second": 1000, "admin": true)") +
           R"(  {"name": "bob", "sha256": ")" + std::string(64, 'b') + R"(", "models": ["m"]})",
       "f");
   ASSERT_TRUE(entries.ok()) << entries.status().message();
@@ -87,9 +87,10 @@ TEST(KeyFile, ReadsNamesQuotasAndRights) {
   EXPECT_EQ(ada.sessions, 8);
   EXPECT_EQ(ada.values_per_second, 1000);
   EXPECT_FALSE(ada.models.has_value());
+  EXPECT_TRUE(ada.admin);
   EXPECT_EQ(key_id(ada), "aaaaaaaaaaaaaaaa");
   const KeyEntry& bob = entries->back();
-  EXPECT_FALSE(bob.calls || bob.sessions || bob.values_per_second);
+  EXPECT_FALSE(bob.calls || bob.sessions || bob.values_per_second || bob.admin);
   EXPECT_EQ(bob.models, std::set<std::string>{"m"});
 }
 
@@ -98,6 +99,7 @@ TEST(KeyFile, WhatIsWrittenReadsBackTheSame) {
   entry.calls = 1;
   entry.values_per_second = 2;
   entry.models = {"a", "b"};
+  entry.admin = true;
   const std::vector<KeyEntry> entries = {entry, entry_of("bob", "two")};
   EXPECT_EQ(*parse_keys(keys_text(entries), "f"), entries);
 }
@@ -133,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadKeys{line(R"(, "sessions": 1.5)"), "f: line 1: sessions: expected an integer"},
         BadKeys{line(R"(, "models": "m")"), "f: line 1: models: expected an array of names"},
         BadKeys{line(R"(, "models": [""])"), "f: line 1: models: expected 1 to 128 characters"},
-        BadKeys{line(R"(, "admin": true)"), "f: line 1: the file: expected one of the keys name"},
+        BadKeys{line(R"(, "admin": 1)"), "f: line 1: admin: expected true or false, found 1"},
+        BadKeys{line(R"(, "admn": true)"), "f: line 1: the file: expected one of the keys name"},
         BadKeys{line(R"(, "calls": 1, "calls": 2)"), "f: line 1: "},
         BadKeys{line() + kOther + line(), "f: line 3: the key is that of line 1"},
         BadKeys{std::string(kMaxKeyLineBytes + 1, ' ') + line(), "f: line 1: "}));

@@ -423,7 +423,8 @@ std::vector<std::string> key_seeds() {
   return {"", R"({"name": "ada", "sha256": ")" + digits + "1\"}\n",
           R"({"name": "ada", "sha256": ")" + digits +
               "1\", \"calls\": 4, \"sessions\": 8, \"values_per_second\": 10000}\n\n" +
-              R"({"name": "bob", "sha256": "a)" + digits + "\", \"models\": [\"one\", \"two\"]}"};
+              R"({"name": "bob", "sha256": "a)" + digits +
+              "\", \"models\": [\"one\", \"two\"], \"admin\": true}"};
 }
 
 std::vector<std::string> spec_seeds() {
@@ -590,6 +591,7 @@ std::span<const std::string_view> key_words() {
                                                 "\"sessions\"",
                                                 "\"values_per_second\"",
                                                 "\"models\"",
+                                                "\"admin\"",
                                                 "true",
                                                 "false",
                                                 "null",

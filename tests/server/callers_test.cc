@@ -63,6 +63,7 @@ TEST_F(CallersTest, WithoutKeysAreToldApartByTheirNetworks) {
   EXPECT_EQ(caller->name, "");
   EXPECT_EQ(caller->account, "192.0.2.1");
   EXPECT_TRUE(caller->may_use("any"));
+  EXPECT_FALSE(caller->admin);
   EXPECT_TRUE(callers_.knows(*caller));
   EXPECT_TRUE(identify({"Bearer of a key that nobody asks for"}).ok());
 }
@@ -73,6 +74,7 @@ TEST_F(CallersTest, AKeySaysWhoCallsAndWhatTheyMayUse) {
   ada.sessions = 2;
   ada.values_per_second = 3;
   ada.models = {"m"};
+  ada.admin = true;
   write({entry_of("bob", "two"), ada});
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
   const Caller caller = this->caller("one");
@@ -82,6 +84,7 @@ TEST_F(CallersTest, AKeySaysWhoCallsAndWhatTheyMayUse) {
   EXPECT_EQ(caller.usage->values_per_second(), 3);
   EXPECT_TRUE(caller.may_use("m"));
   EXPECT_FALSE(caller.may_use("n"));
+  EXPECT_TRUE(caller.admin);
   EXPECT_EQ(this->caller("two").name, "bob");
 }
 
