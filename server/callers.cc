@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include <array>
 #include <cstring>
@@ -37,8 +36,6 @@ std::optional<std::string_view> bearer(std::string_view value) {
   if (strncasecmp(value.data(), kScheme.data(), kScheme.size()) != 0) return std::nullopt;
   return value.substr(kScheme.size());
 }
-
-int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
 // IPv6, in text, without its last 64 bits; an IPv4 address that is written so is that address.
 std::string ipv6_network(const std::string& address) {
@@ -75,25 +72,15 @@ std::string peer_network(const std::string& peer) {
   return ipv6_network(address.substr(0, address.find('%')));  // without its zone
 }
 
-Callers::Stamp Callers::stamp_of(const std::string& path) {
-  struct stat info = {};
-  if (stat(path.c_str(), &info) != 0) return {};
-  return {.device = info.st_dev,
-          .inode = info.st_ino,
-          .bytes = info.st_size,
-          .modified = nanoseconds(info.st_mtim),
-          .changed = nanoseconds(info.st_ctim)};
-}
-
 Status Callers::ask_for_keys(const std::string& path) {
   path_ = path;
-  stamp_ = stamp_of(path);
+  stamp_ = file_stamp(path);
   return read();
 }
 
 void Callers::refresh(const EventLog& log) {
   if (path_.empty()) return;
-  const Stamp stamp = stamp_of(path_);
+  const FileStamp stamp = file_stamp(path_);
   if (stamp == stamp_) {
     complaint_.clear();
     return;

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/file_stamp.h"
 #include "base/status.h"
 #include "engine/caller.h"
 #include "server/event_log.h"
@@ -43,20 +44,12 @@ class Callers {
 
  private:
   struct Ring;
-  // What tells one state of the file from another.
-  struct Stamp {
-    uint64_t device = 0, inode = 0;
-    int64_t bytes = 0, modified = 0, changed = 0;
-    friend bool operator==(const Stamp&, const Stamp&) = default;
-  };
-
-  static Stamp stamp_of(const std::string& path);
   std::shared_ptr<AccountUsage> usage_of(const std::string& name);
   Status read();
 
   // The thread that reads the file.
   std::string path_;
-  Stamp stamp_;            // of the file that the keys are of
+  FileStamp stamp_;        // of the file that the keys are of
   std::string complaint_;  // the last one in the log, until the file can be used
   std::map<std::string, std::weak_ptr<AccountUsage>> accounts_;  // by name; of keys and of sessions
 
