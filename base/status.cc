@@ -16,6 +16,8 @@ const char* code_name(Code code) {
       return "NOT_FOUND";
     case Code::kAlreadyExists:
       return "ALREADY_EXISTS";
+    case Code::kPermissionDenied:
+      return "PERMISSION_DENIED";
     case Code::kResourceExhausted:
       return "RESOURCE_EXHAUSTED";
     case Code::kFailedPrecondition:

@@ -161,6 +161,19 @@ void add_health(CLI::App& app, int& exit_code) {
   });
 }
 
+void add_reload(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<ReloadOptions>();
+  CLI::App* command = app.add_subcommand(
+      "reload", "Have a server read its models again; needs a key that is marked admin");
+  add_server(*command, options->server);
+  add_json(*command, options->json);
+  add_timeout(*command, options->timeout, "that the models may take to load");
+  command->callback([options, &exit_code] {
+    Console console = standard_console();
+    exit_code = run_reload(*options, console);
+  });
+}
+
 }  // namespace
 
 void add_client_commands(CLI::App& app, int& exit_code) {
@@ -170,6 +183,7 @@ void add_client_commands(CLI::App& app, int& exit_code) {
   add_session(app, exit_code);
   add_info(app, exit_code);
   add_health(app, exit_code);
+  add_reload(app, exit_code);
   add_key(app, exit_code);
   add_load(app, exit_code);
 }

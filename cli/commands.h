@@ -71,12 +71,19 @@ struct HealthOptions {
   double wait = 0;  // seconds to wait until it serves
 };
 
+struct ReloadOptions {
+  Target server;
+  bool json = false;
+  double timeout = 600;
+};
+
 // Each runs one command to its end and gives the exit code (console.h).
 int run_generate(const GenerateOptions& options, Console& console);
 int run_score(const ScoreOptions& options, Console& console);
 int run_session(const SessionOptions& options, Console& console);
 int run_info(const InfoOptions& options, Console& console);
 int run_health(const HealthOptions& options, Console& console);
+int run_reload(const ReloadOptions& options, Console& console);
 
 // Adds the commands to the program. Parsing one of them runs it and leaves its exit code in
 // `exit_code`, which outlives the app. From here app.exit() tells wrong flags on one line.

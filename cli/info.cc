@@ -85,6 +85,7 @@ OrderedJson model_json(const v1::ModelInfo& model) {
                      {"vocabulary", model.vocabulary()},
                      {"max_length", model.max_length()},
                      {"head", model.head()}};
+  for (const std::string& alias : model.aliases()) out["aliases"].push_back(alias);
   if (const auto spec = spec_json(model.spec_json()); spec.ok()) out["spec"] = *spec;
   return out;
 }
@@ -101,6 +102,7 @@ Lines model_lines(const v1::ModelInfo& model) {
              {"state", exact_bytes(model.state_bytes()) + " per session"}};
   }
   lines.front().second = model.name();
+  for (const std::string& alias : model.aliases()) lines.front().second += ", " + alias;
   lines.emplace_back("sessions", with_commas(model.sessions()) + " fit, " +
                                      with_commas(model.sessions_free()) + " are free");
   lines.emplace_back("backend", model.backend());

@@ -80,20 +80,22 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
   return loaded;
 }
 
-int run_serve(const ServerConfig& config, const ModelFactory& load_on_device) {
+int run_serve(const ServerConfig& config, const Rereading& rereading,
+              const ModelFactory& load_on_device) {
   // Writing to a closed connection fails that call, and writing to a closed log is ignored; neither
   // may kill the process.
   std::signal(SIGPIPE, SIG_IGN);
   const EventLog log(config.log_level, config.log_json);
   Console console = standard_console();
-  if (!console.err_terminal) return serve(config, load_on_device, log, RUNNEL_VERSION);
+  if (!console.err_terminal) return serve(config, rereading, load_on_device, log, RUNNEL_VERSION);
   std::optional<ProgressLine> line;
-  return serve(config, load_on_device, log, RUNNEL_VERSION, [&](int64_t done, int64_t all) {
+  const auto show_loading = [&](int64_t done, int64_t all) {
     if (!line) line.emplace(progress_line(console, "MiB"));
     if (all > 0) return line->update(done >> 20, all >> 20);
     line->clear();
     line.reset();
-  });
+  };
+  return serve(config, rereading, load_on_device, log, RUNNEL_VERSION, show_loading);
 }
 
 // Turns off the libraries' own log lines: they repeat errors that are already reported as a status
@@ -113,8 +115,9 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   ModelMaker maker;
   const ModelFactory load_on_device = std::ref(maker);
-  add_serve_command(app, exit_code,
-                    [&](const ServerConfig& config) { return run_serve(config, load_on_device); });
+  add_serve_command(app, exit_code, [&](const ServerConfig& config, const Rereading& rereading) {
+    return run_serve(config, rereading, load_on_device);
+  });
   add_client_commands(app, exit_code);
   add_bench(app, exit_code, load_on_device);
   add_help_commands(app, exit_code, RUNNEL_VERSION);

@@ -42,7 +42,7 @@ void add_setting(CLI::App& command, const Field& field, std::map<std::string, st
   command.add_option(field.flag, word, help)->type_name("");
 }
 
-void add_serve_command(CLI::App& app, int& exit_code, std::function<int(const ServerConfig&)> run) {
+void add_serve_command(CLI::App& app, int& exit_code, RunServe run) {
   const auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Serve bundles over gRPC until SIGTERM");
   command->add_option("bundles", flags->models,
@@ -60,7 +60,8 @@ void add_serve_command(CLI::App& app, int& exit_code, std::function<int(const Se
       exit_code = kExitUsage;
       return;
     }
-    exit_code = run(*config);
+    exit_code = run(*config, {.read = [flags] { return config_of(*flags); },
+                              .on_hang_up = !flags->config_file.empty()});
   });
 }
 

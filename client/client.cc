@@ -134,6 +134,7 @@ Status Client::open() {
   inference_ = v1::Inference::NewStub(channel_);
   models_ = v1::Models::NewStub(channel_);
   sessions_ = v1::Sessions::NewStub(channel_);
+  admin_ = v1::Admin::NewStub(channel_);
   health_ = grpc::health::v1::Health::NewStub(channel_);
   return {};
 }
@@ -183,6 +184,11 @@ grpc::Status Client::delete_session(const std::string& model, const std::string&
 grpc::Status Client::check_health(grpc::health::v1::HealthCheckResponse& health) {
   Call call(*this, deadline(kShortCall));
   return health_->Check(&call.context(), {}, &health);
+}
+
+grpc::Status Client::reload(v1::ReloadResponse& report) {
+  Call call(*this, deadline(timeout_));
+  return admin_->Reload(&call.context(), {}, &report);
 }
 
 grpc::Status Client::generate(const v1::GenerateRequest& request, const OnEvent& on_event) {

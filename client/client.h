@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "client/access.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "runnel/v1/admin.grpc.pb.h"
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
 #include "runnel/v1/sessions.grpc.pb.h"
@@ -40,7 +41,8 @@ struct Scored {
 
 class Client {
  public:
-  // Nothing is connected yet, and no thread runs. `timeout` bounds each Generate and Score call.
+  // Nothing is connected yet, and no thread runs. `timeout` bounds each call of Generate,
+  // Score and Reload.
   Client(Target target, Seconds timeout);
   ~Client();
   Client(const Client&) = delete;
@@ -58,6 +60,9 @@ class Client {
                              v1::ListSessionsResponse& sessions);
   grpc::Status delete_session(const std::string& model, const std::string& id);
   grpc::Status check_health(grpc::health::v1::HealthCheckResponse& health);
+
+  // Has the server read its configuration again, and waits for what that comes to.
+  grpc::Status reload(v1::ReloadResponse& report);
 
   // Hands every event to `on_event`; one that gives an error ends the call with it.
   using OnEvent = std::function<Status(const v1::GenerateResponse&)>;
@@ -86,6 +91,7 @@ class Client {
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Models::Stub> models_;
   std::unique_ptr<v1::Sessions::Stub> sessions_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 
   std::mutex mutex_;

@@ -62,8 +62,12 @@ Result<ModelView> choose_model(const v1::ListModelsResponse& models, const std::
                             "): choose one with --model");
   }
   if (name.empty()) return view_of(all[0]);
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const v1::ModelInfo& model) { return model.name() == name; });
+  auto found = std::ranges::find(all, name, &v1::ModelInfo::name);
+  if (found == all.end()) {
+    found = std::ranges::find_if(all, [&](const v1::ModelInfo& model) {
+      return std::ranges::find(model.aliases(), name) != model.aliases().end();
+    });
+  }
   if (found != all.end()) return view_of(*found);
   return not_found("the server has no model " + quote(name) + "; it has " + names_of(models));
 }

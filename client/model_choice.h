@@ -25,8 +25,9 @@ struct ModelView {
   bool has_text = false;  // the server turns text into values and back
 };
 
-// The model called `name`, or the only one where `name` is empty. NOT_FOUND lists what there is;
-// INVALID_ARGUMENT for a choice that must be made, or for a description that cannot be true.
+// The model called `name`, or by that alias, or the only one where `name` is empty. NOT_FOUND lists
+// what there is; INVALID_ARGUMENT for a choice that must be made, or for a description that cannot
+// be true.
 Result<ModelView> choose_model(const v1::ListModelsResponse& models, const std::string& name);
 
 }  // namespace runnel

@@ -220,6 +220,14 @@ std::string value_text(const Field& field, const ServerConfig& config) {
   return "";
 }
 
+std::vector<std::string> changed_fields(const ServerConfig& a, const ServerConfig& b) {
+  std::vector<std::string> keys;
+  for (const Field& field : fields()) {
+    if (value_text(field, a) != value_text(field, b)) keys.push_back(field.key);
+  }
+  return keys;
+}
+
 std::string range_text(const Field& field) {
   switch (field.kind) {
     case FieldKind::kInteger:

@@ -44,6 +44,9 @@ Status set_text(const Field& field, const std::string& value, ServerConfig& conf
 // The value that a field has in `config`, as it would stand in a file.
 std::string value_text(const Field& field, const ServerConfig& config);
 
+// The keys of the fields that have another value in `b` than in `a`.
+std::vector<std::string> changed_fields(const ServerConfig& a, const ServerConfig& b);
+
 // What a field takes: "1 to 4096", "auto, cpu or cuda", "true or false".
 std::string range_text(const Field& field);
 

@@ -118,10 +118,14 @@ class FileReader {
   }
 
   Status read_model(const std::string& where, const Json& entry, ModelConfig& model) const {
-    static const std::vector<std::string> kKnown = {"name", "path"};
+    static const std::vector<std::string> kKnown = {"name", "path", "aliases"};
     if (!entry.is_object()) return wrong_type(where, "an object with path and name", entry);
     for (const auto& [key, member] : entry.items()) {
-      if (key != "name" && key != "path") return unknown_key(where, key, kKnown);
+      if (std::ranges::find(kKnown, key) == kKnown.end()) return unknown_key(where, key, kKnown);
+      if (key == "aliases") {
+        if (Status s = read_aliases(where + ".aliases", member, model); !s.ok()) return s;
+        continue;
+      }
       if (!member.is_string()) return wrong_type(where + "." + key, "a string", member);
       (key == "name" ? model.name : model.path) = member.get<std::string>();
     }
@@ -129,6 +133,15 @@ class FileReader {
       return invalid_argument(where + ".path is missing; expected the directory of a bundle");
     }
     from_here(model.path);
+    return {};
+  }
+
+  static Status read_aliases(const std::string& where, const Json& value, ModelConfig& model) {
+    if (!value.is_array()) return wrong_type(where, "an array of names", value);
+    for (const Json& alias : value) {
+      if (!alias.is_string()) return wrong_type(where, "an array of names", value);
+      model.aliases.push_back(alias.get<std::string>());
+    }
     return {};
   }
 
@@ -142,9 +155,31 @@ class FileReader {
   ServerConfig& config_;
 };
 
-Status check_model_name(const std::string& name) {
-  if (name.empty() || is_plain_name(name)) return {};  // empty: the bundle's own
-  return invalid_argument("a model's name must be " + plain_name_text() + "; found " + quote(name));
+// Notes the name of a model, or another name of it.
+Status take_name(const std::string& name, std::set<std::string>& names) {
+  if (!is_plain_name(name)) {
+    return invalid_argument("a model's name must be " + plain_name_text() + "; found " +
+                            quote(name));
+  }
+  if (names.insert(name).second) return {};
+  return invalid_argument("two models are named '" + name + "'; give each a name of its own");
+}
+
+Status check_names(const std::vector<ModelConfig>& models) {
+  std::set<std::string> names;
+  for (const ModelConfig& model : models) {
+    if (!model.name.empty()) {  // empty: the bundle's own
+      if (Status s = take_name(model.name, names); !s.ok()) return s;
+    }
+    if (std::ssize(model.aliases) > kMaxAliases) {
+      return invalid_argument("a model has " + std::to_string(model.aliases.size()) +
+                              " aliases; at most " + std::to_string(kMaxAliases) + " are allowed");
+    }
+    for (const std::string& alias : model.aliases) {
+      if (Status s = take_name(alias, names); !s.ok()) return s;
+    }
+  }
+  return {};
 }
 
 // "host:port", "[::1]:port" or "unix:PATH".
@@ -289,15 +324,7 @@ Status check_config(const ServerConfig& config) {
     return invalid_argument("models has " + std::to_string(config.models.size()) +
                             " entries; at most " + std::to_string(kMaxModels) + " are allowed");
   }
-  std::set<std::string> names;
-  for (const ModelConfig& model : config.models) {
-    if (model.name.empty()) continue;
-    if (Status s = check_model_name(model.name); !s.ok()) return s;
-    if (!names.insert(model.name).second) {
-      return invalid_argument("two models are named '" + model.name +
-                              "'; give each a name of its own");
-    }
-  }
+  if (Status s = check_names(config.models); !s.ok()) return s;
   if (config.backend == "cpu") {
     if (Status s = check_for_cpu(config); !s.ok()) return s;
   }

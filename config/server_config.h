@@ -14,8 +14,9 @@ namespace runnel {
 
 // A bundle to serve.
 struct ModelConfig {
-  std::string name;  // empty: the one in the bundle's config.json
-  std::string path;  // of the bundle's directory
+  std::string name;                       // empty: the one in the bundle's config.json
+  std::string path;                       // of the bundle's directory
+  std::vector<std::string> aliases = {};  // names by which clients find it, too
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
@@ -46,6 +47,7 @@ struct ServerConfig {
 };
 
 inline constexpr int64_t kMaxModels = 64;
+inline constexpr int64_t kMaxAliases = 16;  // of a model
 inline constexpr int64_t kMaxConfigFileBytes = 1 << 20;
 
 // Sets what the JSON `text` says, and leaves the rest of `config` as it is. INVALID_ARGUMENT names

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/text.h"
+#include "config/server_config.h"
 #include "models/bundle/config.h"
 
 namespace runnel {
@@ -13,8 +15,8 @@ namespace {
 // Longer than a scheduler waits for its device.
 constexpr auto kLastModel = std::chrono::seconds(70);
 
-// Of a description: its short fields, and a symbol beside its own bytes.
-constexpr int64_t kDescribedAnyway = 4096;
+// Of a description: its short fields and aliases, and a symbol beside its own bytes.
+constexpr int64_t kDescribedAnyway = 4096 + kMaxAliases * 2 * (kMaxNameLength + 96);
 constexpr int64_t kDescribedSymbol = 96;
 
 // Both the JSON and the list of symbols are there twice: in the message and encoded.
@@ -53,7 +55,7 @@ struct ServedModels::Living {
 };
 
 ServedModels::~ServedModels() {
-  models_.store(std::make_shared<const ByName>());
+  publish({});
   std::unique_lock lock(living_mutex_);
   const bool all = ended_.wait_for(lock, kLastModel, [&] { return living_ == 0; });
   check(all, "every call has let go of its model");
@@ -62,6 +64,7 @@ ServedModels::~ServedModels() {
 std::shared_ptr<const ServedModel> ServedModels::keep(ServedModel model) {
   model.spec_json = spec_to_json(model.engine->spec());
   model.described_bytes = bytes_described(model);
+  if (draining_) model.engine->drain();
   auto living = std::make_shared<Living>(
       Living{*this, std::make_unique<const ServedModel>(std::move(model))});
   const ServedModel* const kept = living->model.get();
@@ -76,33 +79,56 @@ std::shared_ptr<const ServedModel> ServedModels::keep(ServedModel model) {
 
 Status ServedModels::add(ServedModel model) {
   std::lock_guard lock(changing_);
-  ByName models = *all();
+  Names names = *names_.load();
   const std::string name = model.name;
-  if (models.contains(name)) {
+  if (names.models.contains(name)) {
     return {Code::kAlreadyExists, "two models are named " + quote(name) +
                                       "; give one another name, as in 'runnel serve other=DIR'"};
   }
-  models.emplace(name, keep(std::move(model)));
-  models_.store(std::make_shared<const ByName>(std::move(models)));
+  names.models.emplace(name, keep(std::move(model)));
+  publish(std::move(names));
   return {};
 }
 
 Status ServedModels::replace(ServedModel model) {
   std::lock_guard lock(changing_);
-  ByName models = *all();
-  const auto found = models.find(model.name);
-  if (found == models.end()) return no_model(model.name, models);
+  Names names = *names_.load();
+  const auto found = names.models.find(model.name);
+  if (found == names.models.end()) return no_model(model.name, names.models);
   found->second = keep(std::move(model));
-  models_.store(std::make_shared<const ByName>(std::move(models)));
+  publish(std::move(names));
   return {};
 }
 
 Status ServedModels::retire(const std::string& name) {
   std::lock_guard lock(changing_);
-  ByName models = *all();
-  if (models.erase(name) == 0) return no_model(name, models);
-  models_.store(std::make_shared<const ByName>(std::move(models)));
+  Names names = *names_.load();
+  if (names.models.erase(name) == 0) return no_model(name, names.models);
+  publish(std::move(names));
   return {};
+}
+
+void ServedModels::set_aliases(std::map<std::string, std::string> aliases) {
+  std::lock_guard lock(changing_);
+  Names names = *names_.load();
+  names.aliases = std::move(aliases);
+  publish(std::move(names));
+}
+
+std::vector<std::string> ServedModels::aliases_of(const std::string& name) const {
+  std::vector<std::string> found;
+  const auto names = names_.load();
+  for (const auto& [alias, of] : names->aliases) {
+    if (of == name && names->called(alias) == names->called(name)) found.push_back(alias);
+  }
+  return found;
+}
+
+void ServedModels::drain() {
+  std::lock_guard lock(changing_);
+  draining_ = true;
+  const auto names = names_.load();
+  for (const auto& [name, model] : names->models) model->engine->drain();
 }
 
 Status ServedModels::ready() const {
@@ -111,19 +137,42 @@ Status ServedModels::ready() const {
   return status.with_retry_after(std::chrono::milliseconds(500));
 }
 
-ServedModels::ByName ServedModels::all_for(const Caller& caller) const {
-  ByName usable = *all();
-  std::erase_if(usable, [&](const auto& entry) { return !caller.may_use(entry.first); });
+std::shared_ptr<const ServedModels::ByName> ServedModels::all() const {
+  const auto names = names_.load();
+  return {names, &names->models};
+}
+
+std::shared_ptr<const ServedModel> ServedModels::Names::called(const std::string& name) const {
+  auto found = models.find(name);
+  const auto alias = aliases.find(name);
+  if (found == models.end() && alias != aliases.end()) found = models.find(alias->second);
+  return found == models.end() ? nullptr : found->second;
+}
+
+ServedModels::ByName ServedModels::Names::usable_by(const Caller& caller) const {
+  ByName usable;
+  for (const auto& [name, model] : models) {
+    if (caller.may_use(name)) usable.emplace(name, model);
+  }
+  for (const auto& [alias, name] : aliases) {
+    const auto model = called(alias);
+    if (model != nullptr && caller.may_use(alias)) usable.emplace(model->name, model);
+  }
   return usable;
+}
+
+ServedModels::ByName ServedModels::all_for(const Caller& caller) const {
+  return names_.load()->usable_by(caller);
 }
 
 Result<std::shared_ptr<const ServedModel>> ServedModels::find(const Caller& caller,
                                                               const std::string& name) const {
   if (Status s = ready(); !s.ok()) return s;
-  const auto models = all();
-  const auto found = models->find(name);
-  if (found != models->end() && caller.may_use(name)) return found->second;
-  const ByName usable = all_for(caller);
+  const auto names = names_.load();
+  const auto model = names->called(name);
+  if (model != nullptr && (caller.may_use(name) || caller.may_use(model->name))) return model;
+  const ByName usable = names->usable_by(caller);
+  if (model != nullptr && usable.contains(model->name)) return model;
   if (name.empty() && usable.size() == 1) return usable.begin()->second;
   if (name.empty() && !usable.empty()) {
     return invalid_argument("model is empty, and this server has several: name one of " +

@@ -9,7 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "base/file_stamp.h"
 #include "base/status.h"
 #include "engine/caller.h"
 #include "engine/engine.h"
@@ -28,6 +30,10 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // null where values are not text
   std::shared_ptr<Backend> backend;            // null where the model has none (a fake)
   std::unique_ptr<Engine> engine;
+  // What it was loaded from; empty where that is no directory.
+  std::string path;
+  std::map<std::string, FileStamp> files;  // of the directory, just before
+  int64_t loaded_bytes = 0;                // that the process grew by meanwhile
   // Found out when it is served.
   std::string spec_json;
   int64_t described_bytes = 0;  // of what a client is told of it, as a message and encoded, at most
@@ -54,13 +60,22 @@ class ServedModels {
   // sessions end with the last of them. NOT_FOUND when there is none of that name.
   Status retire(const std::string& name);
 
+  // Lets models be found by other names as well: the model's name by alias, in place of all aliases
+  // of before. One that is a model's own name counts for nothing while that model is there.
+  void set_aliases(std::map<std::string, std::string> aliases);
+  // Of one model, in order.
+  std::vector<std::string> aliases_of(const std::string& name) const;
+
+  // From here on engines refuse new calls, those of models that are yet to come as well.
+  void drain();
+
   // From here calls find models.
   void open() { open_.store(true, std::memory_order_release); }
   bool is_open() const { return open_.load(std::memory_order_acquire); }
 
-  // The model of that name; the only one where `name` is empty. UNAVAILABLE before open(),
+  // The model of that name or alias; the only one where `name` is empty. UNAVAILABLE before open(),
   // INVALID_ARGUMENT when a name is needed, NOT_FOUND that lists the names. A model that the caller
-  // may not use is as if it were not there.
+  // may use by none of its names is as if it were not there.
   Result<std::shared_ptr<const ServedModel>> find(const Caller& caller,
                                                   const std::string& name) const;
 
@@ -68,17 +83,27 @@ class ServedModels {
   Status ready() const;
 
   // Those of now; they do not change.
-  std::shared_ptr<const ByName> all() const { return models_.load(); }
+  std::shared_ptr<const ByName> all() const;
   // Those that the caller may use.
   ByName all_for(const Caller& caller) const;
 
  private:
   struct Living;
+  // All that can be found at one time.
+  struct Names {
+    ByName models;
+    std::map<std::string, std::string> aliases;  // to names; that of no model counts for nothing
+
+    std::shared_ptr<const ServedModel> called(const std::string& name) const;  // null: none
+    ByName usable_by(const Caller& caller) const;
+  };
 
   std::shared_ptr<const ServedModel> keep(ServedModel model);
+  void publish(Names names) { names_.store(std::make_shared<const Names>(std::move(names))); }
 
-  std::mutex changing_;  // one change of models_ at a time
-  std::atomic<std::shared_ptr<const ByName>> models_{std::make_shared<const ByName>()};
+  std::mutex changing_;  // one change of names_ at a time
+  bool draining_ = false;
+  std::atomic<std::shared_ptr<const Names>> names_{std::make_shared<const Names>()};
   std::atomic<bool> open_{false};
 
   std::mutex living_mutex_;

@@ -10,6 +10,7 @@
 #include "server/event_log.h"
 #include "server/live_calls.h"
 #include "server/memory_budget.h"
+#include "server/reload_report.h"
 #include "server/served_models.h"
 #include "server/task_thread.h"
 #include "server/text_input.h"
@@ -35,6 +36,7 @@ struct ServerState {
   Callers callers;
   ServedModels models;
   LiveCalls calls;
+  AskReload reload;  // set before the first call; empty: this server's models stay as they are
   std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet
   TaskThread writer;  // writes what the schedulers have made; at most one task for each live call
 };

@@ -16,7 +16,7 @@
 namespace runnel {
 
 // Told how far loading is: weights are gone through three times, to check, to hash and to pack
-// them. `all` is three times their bytes.
+// them. `all` is three times their bytes. What it throws ends the loading.
 using LoadProgress = std::function<void(int64_t done, int64_t all)>;
 
 // The file's name of each tensor, as an index gives it. INVALID_ARGUMENT names `file`, what was

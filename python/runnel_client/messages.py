@@ -20,7 +20,7 @@ from runnel_client.errors import BundleError
 PACKAGE = pathlib.Path(__file__).resolve().parent
 CONTRACT = PACKAGE.parents[1] / "proto"  # in a checkout
 GENERATED = PACKAGE / "_proto"
-NAMES = ("inference", "models", "sessions")
+NAMES = ("admin", "inference", "models", "sessions")
 
 
 def inference() -> Any:

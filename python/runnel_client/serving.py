@@ -25,8 +25,15 @@ Path = str | os.PathLike[str]
 def running(
     runnel: Path, bundle: Path, log: Path, flags: Sequence[str] = ()
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The process of a server on a free port and its address, from when it is ready to the end of the block."""
-    line = [runnel, "serve", bundle, "--address", "127.0.0.1:0", *flags]
+    """The process of a server of one bundle on a free port, and its address."""
+    with process_of(runnel, [bundle, *flags], log) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def process_of(runnel: Path, words: Sequence[Path], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`runnel serve` with some words on a free port, and its address, from when it is ready to the end of the block."""
+    line = [runnel, "serve", *words, "--address", "127.0.0.1:0"]
     try:
         with open(log, "w", encoding="utf-8") as file:
             process = subprocess.Popen(line, stderr=file)

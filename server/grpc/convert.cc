@@ -213,7 +213,7 @@ v1::Session session_message(const SessionInfo& session, const ServedModel& model
   return message;
 }
 
-v1::ModelInfo model_message(const ServedModel& model) {
+v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::string>& aliases) {
   const Engine& engine = *model.engine;
   const Spec& spec = engine.spec();
   const EngineStats stats = engine.stats();
@@ -238,6 +238,7 @@ v1::ModelInfo model_message(const ServedModel& model) {
   info.set_has_begin(spec.begin.has_value());
   info.set_head(head_kind_name(spec.head.kind));
   info.set_has_text(model.tokenizer != nullptr);
+  info.mutable_aliases()->Add(aliases.begin(), aliases.end());
   return info;
 }
 

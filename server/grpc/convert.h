@@ -37,7 +37,7 @@ Result<std::vector<int32_t>> chunk_of(const v1::ScoreRequest& message, const Tex
 v1::Session session_message(const SessionInfo& session, const ServedModel& model);
 
 // What the wire says of a model that is served; no more than its described_bytes.
-v1::ModelInfo model_message(const ServedModel& model);
+v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::string>& aliases);
 
 // Makes `message` say the event; its memory is used again.
 void encode(const GenerateEvent& event, v1::GenerateResponse& message);

@@ -39,7 +39,9 @@ class ModelService final : public Base {
     for (const auto& [name, model] : models) bytes += model->described_bytes;
     if (Status s = call.reserve(bytes); !s.ok()) return s;
     v1::ListModelsResponse response;
-    for (const auto& [name, model] : models) *response.add_models() = model_message(*model);
+    for (const auto& [name, model] : models) {
+      *response.add_models() = model_message(*model, state_.models.aliases_of(name));
+    }
     call.answer(Result<v1::ListModelsResponse>(std::move(response)));
     return {};
   }
@@ -50,7 +52,8 @@ class ModelService final : public Base {
     const auto model = state_.models.find(call.caller(), request->name());
     if (!model.ok()) return model.status();
     if (Status s = call.reserve((*model)->described_bytes); !s.ok()) return s;
-    call.answer(Result<v1::ModelInfo>(model_message(**model)));
+    const auto aliases = state_.models.aliases_of((*model)->name);
+    call.answer(Result<v1::ModelInfo>(model_message(**model, aliases)));
     return {};
   }
 

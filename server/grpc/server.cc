@@ -18,7 +18,7 @@ namespace runnel {
 namespace {
 
 constexpr std::array kServiceNames = {"", "runnel.v1.Inference", "runnel.v1.Sessions",
-                                      "runnel.v1.Models"};
+                                      "runnel.v1.Models", "runnel.v1.Admin"};
 constexpr int kMetadataBytes = 16 << 10;
 constexpr auto kTend = std::chrono::seconds(1);
 constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
@@ -84,6 +84,7 @@ Server::Server(ServerOptions options, const EventLog& log)
   services_.push_back(make_inference_service(state_));
   services_.push_back(make_session_service(state_));
   services_.push_back(make_model_service(state_));
+  services_.push_back(make_admin_service(state_));
 }
 
 Server::~Server() { drain(Duration(0)); }
@@ -158,8 +159,7 @@ void Server::drain(Duration grace) {
                       {"grace_ms", int64_t{grace / std::chrono::milliseconds(1)}}});
   state_.draining.store(true, std::memory_order_release);
   server_->GetHealthCheckService()->Shutdown();
-  const auto models = state_.models.all();
-  for (const auto& [name, model] : *models) model->engine->drain();
+  state_.models.drain();
   if (!wait_until_none(grace)) {
     const Status status(Code::kUnavailable,
                         "the server is shutting down and the call had not ended in time; go on "

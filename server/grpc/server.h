@@ -1,4 +1,4 @@
-// The gRPC server: the three services of the wire contract, health and reflection.
+// The gRPC server: the services of the wire contract, health and reflection.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -55,6 +55,8 @@ class Server {
 
   // Models may be added, replaced and retired at any time.
   ServedModels& models() { return state_.models; }
+  // What Admin.Reload asks. Before ready().
+  void set_reload(AskReload ask) { state_.reload = std::move(ask); }
   // From here it serves, and health says so.
   void ready();
 

@@ -1,4 +1,4 @@
-// The three services of the wire contract. They take bytes (see wire.h); what they do is in the
+// The services of the wire contract. They take bytes (see wire.h); what they do is in the
 // reactors and in the engine.
 #pragma once
 
@@ -14,5 +14,6 @@ namespace runnel {
 std::unique_ptr<grpc::Service> make_inference_service(ServerState& state);
 std::unique_ptr<grpc::Service> make_session_service(ServerState& state);
 std::unique_ptr<grpc::Service> make_model_service(ServerState& state);
+std::unique_ptr<grpc::Service> make_admin_service(ServerState& state);
 
 }  // namespace runnel

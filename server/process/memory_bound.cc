@@ -19,6 +19,8 @@ constexpr int64_t kSessionBytes = 1 << 10;
 constexpr int64_t kNetworkFactor = 2;
 constexpr int64_t kNetworkBeside = 64 << 20;
 
+}  // namespace
+
 int64_t resident_bytes() {
   std::ifstream in("/proc/self/statm");
   int64_t size = 0;
@@ -26,8 +28,6 @@ int64_t resident_bytes() {
   in >> size >> resident;
   return resident * sysconf(_SC_PAGESIZE);
 }
-
-}  // namespace
 
 MemoryBound memory_bound(const ServerConfig& config, int64_t sessions) {
   const int64_t connection = kConnectionBytes + (config.tls_cert.empty() ? 0 : kTlsBytes) +

@@ -19,6 +19,9 @@ struct MemoryBound {
   int64_t total() const { return start + connections + network + calls + records; }
 };
 
+// What this process holds now.
+int64_t resident_bytes();
+
 // Of this process, which has just loaded the models of `config`, with `sessions` states in all.
 MemoryBound memory_bound(const ServerConfig& config, int64_t sessions);
 

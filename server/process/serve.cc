@@ -2,11 +2,15 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
+#include "config/field.h"
 #include "server/grpc/server.h"
 #include "server/process/memory_bound.h"
+#include "server/process/reloader.h"
 #include "server/process/stop_signal.h"
+#include "server/process/update_models.h"
 
 namespace runnel {
 namespace {
@@ -35,37 +39,78 @@ ServerOptions server_options(const ServerConfig& config) {
           .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs)};
 }
 
-double seconds_between(TimePoint begin, TimePoint end) {
-  return std::chrono::duration<double>(end - begin).count();
+void log_model(const ServedModel& model, const EventLog& log) {
+  const Engine& engine = *model.engine;
+  const int64_t sessions = engine.stats().sessions;
+  log.info("model", {{"model", model.name},
+                     {"parameters", engine.spec().parameters()},
+                     {"state_bytes", engine.state_bytes()},
+                     {"sessions", sessions},
+                     {"states_bytes", engine.state_bytes() * sessions},
+                     {"numerics", engine.numerics()},
+                     {"weights", model.weight_digest}});
 }
 
-void log_capacity(const ServedModels::ByName& models, const EventLog& log) {
-  for (const auto& [name, model] : models) {
-    const Engine& engine = *model->engine;
-    const int64_t sessions = engine.stats().sessions;
-    log.info("model", {{"model", name},
-                       {"parameters", engine.spec().parameters()},
-                       {"state_bytes", engine.state_bytes()},
-                       {"sessions", sessions},
-                       {"states_bytes", engine.state_bytes() * sessions},
-                       {"numerics", engine.numerics()},
-                       {"weights", model->weight_digest}});
-  }
-}
-
-int64_t sessions_of(const ServedModels::ByName& models) {
+void log_memory(const ServerConfig& config, const ServedModels::ByName& models,
+                const EventLog& log) {
   int64_t sessions = 0;
-  for (const auto& [name, model] : models) sessions += model->engine->stats().sessions;
-  return sessions;
-}
-
-void log_memory(const MemoryBound& bound, const EventLog& log) {
+  int64_t loaded = 0;
+  for (const auto& [name, model] : models) {
+    sessions += model->engine->stats().sessions;
+    loaded += model->loaded_bytes;
+  }
+  const MemoryBound bound = memory_bound(config, sessions);
   log.info("memory", {{"most", bound.total()},
                       {"start", bound.start},
                       {"connections", bound.connections},
                       {"network", bound.network},
                       {"calls", bound.calls},
-                      {"records", bound.records}});
+                      {"records", bound.records},
+                      {"reload", loaded}});
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+void log_report(const ReloadReport& report, const EventLog& log) {
+  for (const ReloadReport::Refused& refused : report.refused) {
+    log.warn("refused", {{"model", refused.model}, {"message", refused.reason}});
+  }
+  if (!report.needs_restart.empty()) {
+    log.warn("restart", {{"settings", joined(report.needs_restart)},
+                         {"message", std::string("these have changed and stay as they were: they "
+                                                 "are read when the server starts")}});
+  }
+  log.info("reload", {{"added", joined(report.added)},
+                      {"replaced", joined(report.replaced)},
+                      {"retired", joined(report.retired)},
+                      {"kept", joined(report.kept)},
+                      {"refused", std::ssize(report.refused)}});
+}
+
+// Reads the settings again, and has the models follow them.
+Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereading,
+                            const ModelLoader& loader, ServedModels& models, const EventLog& log) {
+  const Result<ServerConfig> wanted = rereading.read();
+  if (!wanted.ok()) {
+    Status failed(Code::kFailedPrecondition,
+                  wanted.status().message() + "; what is served stays as it was");
+    log.warn("reload", {{"message", failed.message()}});
+    return failed;
+  }
+  ReloadReport report = update_models(models, wanted->models,
+                                      [&](const ModelConfig& from) { return loader.load(from); });
+  report.needs_restart = changed_fields(config, *wanted);
+  log_report(report, log);
+  const auto all = models.all();
+  for (const auto* names : {&report.added, &report.replaced}) {
+    for (const std::string& name : *names) log_model(*all->at(name), log);
+  }
+  log_memory(config, *all, log);
+  return report;
 }
 
 int failed(const EventLog& log, int code, const Status& status) {
@@ -74,56 +119,70 @@ int failed(const EventLog& log, int code, const Status& status) {
   return code;
 }
 
-// Serves until a signal comes or a device fails, then drains. Gives the exit code.
-int serve_until_the_end(Server& server, const ServerConfig& config, const EventLog& log,
-                        StopSignal& stop) {
+// Loads and serves the models of the start. Gives 0, or the exit code where one cannot be served.
+int serve_first(const ServerConfig& config, const ModelLoader& loader, ServedModels& models,
+                const EventLog& log, StopSignal& stop, const ShowLoading& show_loading) {
+  for (const ModelConfig& from : config.models) {
+    Result<ServedModel> loaded = loader.load(from, show_loading);
+    if (stop.raised()) return 0;
+    if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
+    if (Status s = models.add(std::move(*loaded)); !s.ok()) return failed(log, kExitUsage, s);
+  }
+  const auto refused = use_aliases(models, config.models, false);
+  if (refused.empty()) return 0;
+  return failed(log, kExitUsage, invalid_argument(refused.front().reason));
+}
+
+// Until a signal that stops comes, or a device fails: gives its failure.
+Status serve_until_the_end(Server& server, const EventLog& log, StopSignal& stop,
+                           Reloader& reloader) {
   int signal = 0;
   Status failure;
   while (signal == 0 && failure.ok()) {
     signal = stop.wait(kTendInterval);
+    if (stop.take_reload()) reloader.ask_again();
     server.tend();
     failure = server.failure();
   }
   if (signal != 0) log.info("stop", {{"signal", int64_t{signal}}});
-  if (!failure.ok()) failed(log, kExitDevice, failure);
-  server.drain(milliseconds_of(config, limits::kGraceMs));
-  const int code = failure.ok() ? 0 : kExitDevice;
-  log.info("exit", {{"code", int64_t{code}}});
-  return code;
+  return failure;
 }
 
 }  // namespace
 
-int serve(const ServerConfig& config, const ModelFactory& make_model, const EventLog& log,
-          const std::string& version, const ShowLoading& show_loading) {
+int serve(const ServerConfig& config, const Rereading& rereading, const ModelFactory& make_model,
+          const EventLog& log, const std::string& version, const ShowLoading& show_loading) {
   if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
-  StopSignal stop;
+  StopSignal stop(rereading.on_hang_up);
   log.info("start", {{"version", version}, {"pid", int64_t{getpid()}}});
   const Clock clock;
+  std::atomic<bool> ending{false};
+  const ModelLoader loader(config, make_model, clock, log,
+                           [&] { return ending.load() || stop.raised(); });
   Server server(server_options(config), log);
+  Reloader reloader([&] { return reload(config, rereading, loader, server.models(), log); });
+  server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
   // First the port: who asks while the models load hears that it is not ready.
   if (Status s = server.start(); !s.ok()) {
     return failed(log, s.code() == Code::kFailedPrecondition ? kExitFailed : kExitUsage, s);
   }
-  for (const ModelConfig& model : config.models) {
-    if (stop.raised()) break;
-    log.info("load", {{"path", model.path}});
-    const TimePoint begun = clock.now();
-    Result<ServedModel> loaded = load_model(model, config, make_model, clock, show_loading);
-    if (show_loading) show_loading(0, 0);
-    if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
-    log.info("loaded", {{"model", loaded->name}, {"seconds", seconds_between(begun, clock.now())}});
-    if (Status s = server.models().add(std::move(*loaded)); !s.ok())
-      return failed(log, kExitUsage, s);
-  }
+  const int code = serve_first(config, loader, server.models(), log, stop, show_loading);
+  if (code != 0) return code;
   if (!stop.raised()) {
     server.ready();
     const auto models = server.models().all();
-    log_capacity(*models, log);
-    log_memory(memory_bound(config, sessions_of(*models)), log);
+    for (const auto& [name, model] : *models) log_model(*model, log);
+    log_memory(config, *models, log);
     log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
   }
-  return serve_until_the_end(server, config, log, stop);
+  const Status failure = serve_until_the_end(server, log, stop, reloader);
+  if (!failure.ok()) failed(log, kExitDevice, failure);
+  ending = true;
+  reloader.stop();
+  server.drain(milliseconds_of(config, limits::kGraceMs));
+  const int last = failure.ok() ? 0 : kExitDevice;
+  log.info("exit", {{"code", int64_t{last}}});
+  return last;
 }
 
 }  // namespace runnel

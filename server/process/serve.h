@@ -1,4 +1,4 @@
-// The life of a serving process: load, warm up, serve, drain.
+// The life of a serving process: load, warm up, serve, reload, drain.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,21 @@
 #include "config/server_config.h"
 #include "server/event_log.h"
 #include "server/load_model.h"
+#include "server/process/model_loader.h"
 
 namespace runnel {
 
-// Told how far the loading of a model is, and when it has ended, well or not: 0 of 0.
-using ShowLoading = std::function<void(int64_t done, int64_t all)>;
+// How the settings are read again while the process serves.
+struct Rereading {
+  std::function<Result<ServerConfig>()> read;
+  bool on_hang_up = false;  // SIGHUP asks for it; otherwise it stops the process
+};
 
-// Serves until SIGTERM or SIGINT, then drains. Gives the exit code: 0 when all went well, 1 when
-// the server could not start, 2 when the settings are wrong, 3 when a device has failed while it
-// served. The reason is logged.
-int serve(const ServerConfig& config, const ModelFactory& make_model, const EventLog& log,
-          const std::string& version, const ShowLoading& show_loading = {});
+// Serves until SIGTERM or SIGINT, then drains. Meanwhile the models, and nothing else, follow the
+// settings when they are read again. Gives the exit code: 0 when all went well, 1 when the server
+// could not start, 2 when the settings are wrong, 3 when a device has failed while it served. The
+// reason is logged.
+int serve(const ServerConfig& config, const Rereading& rereading, const ModelFactory& make_model,
+          const EventLog& log, const std::string& version, const ShowLoading& show_loading = {});
 
 }  // namespace runnel

@@ -22,7 +22,7 @@ sigset_t stop_signals() {
 
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(bool hang_up_reloads) : hang_up_reloads_(hang_up_reloads) {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::thread([this] { watch(); });
@@ -45,8 +45,13 @@ void StopSignal::watch() {
     {
       std::lock_guard lock(mutex_);
       if (over_) return;
-      if (signal_ != 0) _exit(128 + signal);
-      signal_ = signal;
+      if (signal == SIGHUP && hang_up_reloads_) {
+        reload_ = true;
+      } else if (signal_ != 0) {
+        _exit(128 + signal);
+      } else {
+        signal_ = signal;
+      }
     }
     came_.notify_all();
   }
@@ -54,8 +59,13 @@ void StopSignal::watch() {
 
 int StopSignal::wait(Duration at_most) {
   std::unique_lock lock(mutex_);
-  came_.wait_for(lock, at_most, [&] { return signal_ != 0; });
+  came_.wait_for(lock, at_most, [&] { return signal_ != 0 || reload_; });
   return signal_;
+}
+
+bool StopSignal::take_reload() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(reload_, false);
 }
 
 bool StopSignal::raised() {

@@ -30,6 +30,7 @@ TEST(Status, EveryCodeHasItsCanonicalName) {
   EXPECT_STREQ(code_name(Code::kInvalidArgument), "INVALID_ARGUMENT");
   EXPECT_STREQ(code_name(Code::kOutOfRange), "OUT_OF_RANGE");
   EXPECT_STREQ(code_name(Code::kDataLoss), "DATA_LOSS");
+  EXPECT_STREQ(code_name(Code::kPermissionDenied), "PERMISSION_DENIED");
   EXPECT_STREQ(code_name(Code::kUnauthenticated), "UNAUTHENTICATED");
   EXPECT_STREQ(code_name(static_cast<Code>(99)), "UNKNOWN");
 }

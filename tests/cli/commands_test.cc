@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/client.h"
+#include "client/model_choice.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -84,6 +85,42 @@ TEST_F(CommandsTest, HealthPrintsJson) {
   const auto json = nlohmann::json::parse(captured_.out());
   EXPECT_EQ(json["serving"], true);
   EXPECT_EQ(json["status"], "SERVING");
+}
+
+TEST_F(CommandsTest, ReloadSaysWhatBecameOfEachModel) {
+  server_.reload_report.add_added("new");
+  server_.reload_report.add_kept("text");
+  server_.reload_report.add_needs_restart("address");
+  ReloadOptions options;
+  options.server.address = server_.address();
+  EXPECT_EQ(run_reload(options, captured_.console()), kExitOk);
+  EXPECT_EQ(captured_.out(),
+            "added     new\nkept      text\n"
+            "not used  address: it is read when the server starts\n");
+}
+
+TEST_F(CommandsTest, ReloadFailsWhereAModelIsRefused) {
+  auto& refused = *server_.reload_report.add_refused();
+  refused.set_model("new");
+  refused.set_reason("it is\nbroken");
+  ReloadOptions options;
+  options.server.address = server_.address();
+  options.json = true;
+  EXPECT_EQ(run_reload(options, captured_.console()), kExitFailed);
+  const auto json = nlohmann::json::parse(captured_.out());
+  EXPECT_EQ(json["refused"][0]["model"], "new");
+  EXPECT_EQ(json["refused"][0]["reason"], "it is\nbroken");
+  EXPECT_TRUE(json["added"].empty());
+}
+
+TEST(ModelChoice, AnAliasStandsForItsModelUnlessOneHasThatName) {
+  v1::ListModelsResponse models;
+  for (const char* name : {"a", "b"}) *models.add_models() = fake_symbol_model(name);
+  models.mutable_models(1)->add_aliases("latest");
+  models.mutable_models(1)->add_aliases("a");
+  EXPECT_EQ(choose_model(models, "latest")->name, "b");
+  EXPECT_EQ(choose_model(models, "a")->name, "a");
+  EXPECT_EQ(choose_model(models, "c").status().code(), Code::kNotFound);
 }
 
 TEST_F(CommandsTest, AMissingServerIsNamedAtOnce) {

@@ -70,6 +70,7 @@ FakeServer::FakeServer(std::vector<v1::ModelInfo> models) : models_(std::move(mo
   builder.RegisterService(static_cast<v1::Inference::Service*>(this));
   builder.RegisterService(static_cast<v1::Models::Service*>(this));
   builder.RegisterService(static_cast<v1::Sessions::Service*>(this));
+  builder.RegisterService(static_cast<v1::Admin::Service*>(this));
   server_ = builder.BuildAndStart();
 }
 
@@ -211,6 +212,13 @@ grpc::Status FakeServer::DeleteSession(grpc::ServerContext* /*context*/,
                                        v1::DeleteSessionResponse* /*response*/) {
   if (std::erase(sessions, request->id()) > 0) return grpc::Status::OK;
   return {grpc::StatusCode::NOT_FOUND, "no session '" + request->id() + "'"};
+}
+
+grpc::Status FakeServer::Reload(grpc::ServerContext* /*context*/,
+                                const v1::ReloadRequest* /*request*/,
+                                v1::ReloadResponse* response) {
+  *response = reload_report;
+  return grpc::Status::OK;
 }
 
 }  // namespace runnel

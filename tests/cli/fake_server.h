@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "runnel/v1/admin.grpc.pb.h"
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
 #include "runnel/v1/sessions.grpc.pb.h"
@@ -36,7 +37,8 @@ int32_t fake_value(int sample, int64_t position, int64_t vocabulary);
 
 class FakeServer final : public v1::Inference::Service,
                          public v1::Models::Service,
-                         public v1::Sessions::Service {
+                         public v1::Sessions::Service,
+                         public v1::Admin::Service {
  public:
   explicit FakeServer(std::vector<v1::ModelInfo> models);
   ~FakeServer() override;
@@ -50,6 +52,7 @@ class FakeServer final : public v1::Inference::Service,
   std::function<grpc::Status(grpc::ServerContext*)> score_instead;
   grpc::Status list_status = grpc::Status::OK;
   std::vector<std::string> sessions;  // their names; set before the call
+  v1::ReloadResponse reload_report;   // likewise
 
   v1::GenerateRequest last_request() const;
   std::vector<v1::GenerateRequest> requests() const;  // all, in the order in which they came
@@ -68,6 +71,8 @@ class FakeServer final : public v1::Inference::Service,
                             v1::ListSessionsResponse* response) override;
   grpc::Status DeleteSession(grpc::ServerContext* context, const v1::DeleteSessionRequest* request,
                              v1::DeleteSessionResponse* response) override;
+  grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
+                      v1::ReloadResponse* response) override;
 
  private:
   const v1::ModelInfo& model(const std::string& name) const;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/field.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -13,16 +14,19 @@ using ::testing::HasSubstr;
 struct Parsed {
   int exit_code = 0;
   std::optional<ServerConfig> config;
+  Rereading rereading;
   std::string error;  // on stderr
 };
 
 Parsed parse(std::vector<std::string> words) {
   Parsed parsed;
   CLI::App app("test", "runnel");
-  add_serve_command(app, parsed.exit_code, [&](const ServerConfig& config) {
-    parsed.config = config;
-    return 17;
-  });
+  add_serve_command(app, parsed.exit_code,
+                    [&](const ServerConfig& config, const Rereading& rereading) {
+                      parsed.config = config;
+                      parsed.rereading = rereading;
+                      return 17;
+                    });
   words.insert(words.begin(), "serve");
   std::reverse(words.begin(), words.end());  // as CLI11 wants a vector
   testing::internal::CaptureStderr();
@@ -41,6 +45,22 @@ TEST(ServeCommand, ADirectoryIsEnough) {
   ServerConfig expected;
   expected.models = {{"", "zoo/mnist"}};
   EXPECT_EQ(parsed.config, expected);
+}
+
+TEST(ServeCommand, SettingsAreReadAgainFromTheFileAndTheFlagsOfTheStart) {
+  const TempDir directory;
+  const std::string file = directory.path() + "/a.json";
+  write_file(file, R"({"models": [{"path": "x"}], "limits": {"sessions": 5, "samples": 6}})");
+  const Parsed parsed = parse({"--config", file, "--sessions", "7"});
+  ASSERT_TRUE(parsed.config) << parsed.error;
+  EXPECT_TRUE(parsed.rereading.on_hang_up);
+  write_file(file, R"({"models": [{"path": "y"}], "limits": {"sessions": 8, "samples": 9}})");
+  const Result<ServerConfig> again = parsed.rereading.read();
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->models[0].path, directory.path() + "/y");
+  EXPECT_EQ(again->limit(limits::kSessions), 7);
+  EXPECT_EQ(changed_fields(*parsed.config, *again), std::vector<std::string>{"limits.samples"});
+  EXPECT_FALSE(parse({"zoo/mnist"}).rereading.on_hang_up) << "it goes with its terminal";
 }
 
 TEST(ServeCommand, FlagsOverrideTheFile) {

@@ -117,6 +117,7 @@ TEST(Fields, EachIsDocumentedAsItIs) {
   EXPECT_THAT(docs, HasSubstr("`models`"));
   EXPECT_THAT(docs, HasSubstr("`models[].path`"));
   EXPECT_THAT(docs, HasSubstr("`models[].name`"));
+  EXPECT_THAT(docs, HasSubstr("`models[].aliases`"));
 }
 
 }  // namespace

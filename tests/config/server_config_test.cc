@@ -43,6 +43,21 @@ TEST(ServerConfig, AFileSetsWhatItSaysAndLeavesTheRest) {
   EXPECT_EQ(config.limit(limits::kMailbox), limits::kMailbox.default_value);
 }
 
+TEST(ServerConfig, AModelMayHaveAliases) {
+  ServerConfig config;
+  ASSERT_TRUE(
+      parse_config(R"({"models": [{"path": "/a", "aliases": ["x", "y"]}]})", "a.json", config)
+          .ok());
+  EXPECT_EQ(config.models[0].aliases, (std::vector<std::string>{"x", "y"}));
+  EXPECT_TRUE(check_config(config).ok());
+  config.models.push_back({"x", "/b"});
+  EXPECT_THAT(check_config(config).message(), HasSubstr("two models are named 'x'"));
+  config.models.back() = {"z", "/b", {"no name"}};
+  EXPECT_THAT(check_config(config).message(), HasSubstr("found 'no name'"));
+  config.models.back().aliases.assign(17, "a");
+  EXPECT_EQ(check_config(config).message(), "a model has 17 aliases; at most 16 are allowed");
+}
+
 TEST(ServerConfig, FilesAreNamedFromTheConfigFile) {
   ServerConfig config;
   const Status status =
@@ -101,6 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"({"models": [{"path": "a"}, {}]})",
             "models[1].path is missing; expected the directory of a bundle"},
         Bad{R"({"models": [{"path": 1}]})", "models[0].path is 1; expected a string"},
+        Bad{R"({"models": [{"path": "a", "aliases": "b"}]})",
+            "models[0].aliases is 'b'; expected an array of names"},
         Bad{R"({"models": [{"paht": "a"}]})",
             "models[0] has an unknown key 'paht'; did you mean 'path'?"},
         Bad{R"({"limits": {"sessions": "9"}})",

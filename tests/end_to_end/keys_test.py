@@ -47,14 +47,14 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 class Server:
-    """`runnel serve` with flags, on a free port."""
+    """`runnel serve` of some models, with flags."""
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, models: Sequence[pathlib.Path] = (ROOT / "zoo/mnist-small",)) -> None:
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 - closed by stop()
         command = [
             RUNNEL,
             "serve",
-            str(ROOT / "zoo/mnist-small"),
+            *map(str, models),
             "--log-level",
             "debug",
             *flags,

@@ -48,6 +48,55 @@ TEST(ServedModels, AModelThatACallerMayNotUseIsNotThere) {
   EXPECT_THAT(models.find({}, "").status().message(), HasSubstr("name one of 'a', 'b'"));
 }
 
+TEST(ServedModels, AreFoundByTheirAliases) {
+  ServedModels models;
+  EXPECT_TRUE(models.add(served_fake("a")).ok());
+  EXPECT_TRUE(models.add(served_fake("b")).ok());
+  models.open();
+  models.set_aliases({{"latest", "a"}, {"first", "a"}, {"b", "a"}, {"lost", "c"}});
+  EXPECT_EQ((*models.find({}, "latest"))->name, "a");
+  EXPECT_EQ((*models.find({}, "b"))->name, "b") << "a model's own name goes before";
+  EXPECT_EQ(models.find({}, "lost").status().code(), Code::kNotFound);
+  EXPECT_EQ(models.aliases_of("a"), (std::vector<std::string>{"first", "latest"}));
+  EXPECT_TRUE(models.retire("b").ok());
+  EXPECT_EQ((*models.find({}, "b"))->name, "a") << "until that model is gone";
+  models.set_aliases({});
+  EXPECT_EQ(models.find({}, "latest").status().code(), Code::kNotFound);
+}
+
+TEST(ServedModels, ACallerMayUseAModelByAnyOfItsNames) {
+  ServedModels models;
+  EXPECT_TRUE(models.add(served_fake("a")).ok());
+  EXPECT_TRUE(models.add(served_fake("b")).ok());
+  models.open();
+  models.set_aliases({{"latest", "a"}, {"b", "a"}});
+  Caller caller;
+  caller.models = {"latest"};
+  EXPECT_EQ((*models.find(caller, "latest"))->name, "a");
+  EXPECT_EQ((*models.find(caller, "a"))->name, "a");
+  EXPECT_EQ((*models.find(caller, ""))->name, "a");
+  EXPECT_EQ(models.find(caller, "b").status().code(), Code::kNotFound);
+  caller.models = {"a"};
+  EXPECT_EQ((*models.find(caller, "latest"))->name, "a");
+  caller.models = {"b"};
+  EXPECT_EQ(models.find(caller, "latest").status().code(), Code::kNotFound);
+  EXPECT_EQ((*models.find(caller, ""))->name, "b") << "not what its name would be an alias of";
+}
+
+TEST(ServedModels, DrainingIsToldToModelsThatComeLater) {
+  ServedModels models;
+  models.open();
+  models.drain();
+  EXPECT_TRUE(models.add(served_fake("late")).ok());
+  const auto model = *models.find({}, "late");
+  GenerateRequest request;
+  request.prompt = {1};
+  request.max_values = 1;
+  const auto stream =
+      std::make_shared<TokenStream>(Delivery(), model->engine->stream_room(1), 0, [] {});
+  EXPECT_EQ(model->engine->generate(request, stream).code(), Code::kUnavailable);
+}
+
 // Notes when the model that holds it is gone.
 struct Trace {
   std::shared_ptr<int> held = std::make_shared<int>();

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/status.h"
+#include "runnel/v1/admin.pb.h"
 #include "runnel/v1/inference.pb.h"
 #include "runnel/v1/models.pb.h"
 #include "runnel/v1/sessions.pb.h"
@@ -28,7 +29,7 @@ std::string api_docs() {
 const std::vector<const google::protobuf::FileDescriptor*>& files() {
   static const std::vector<const google::protobuf::FileDescriptor*> kFiles = {
       v1::GenerateRequest::descriptor()->file(), v1::Session::descriptor()->file(),
-      v1::ModelInfo::descriptor()->file()};
+      v1::ModelInfo::descriptor()->file(), v1::ReloadRequest::descriptor()->file()};
   return kFiles;
 }
 
@@ -67,8 +68,9 @@ TEST(ApiDocs, HaveEveryStatus) {
   const std::string docs = api_docs();
   for (const Code code :
        {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded, Code::kNotFound,
-        Code::kAlreadyExists, Code::kResourceExhausted, Code::kAborted, Code::kOutOfRange,
-        Code::kUnavailable, Code::kUnauthenticated, Code::kDataLoss}) {
+        Code::kAlreadyExists, Code::kPermissionDenied, Code::kFailedPrecondition,
+        Code::kResourceExhausted, Code::kAborted, Code::kOutOfRange, Code::kUnavailable,
+        Code::kUnauthenticated, Code::kDataLoss}) {
     EXPECT_THAT(docs, HasSubstr(std::string("| ") + code_name(code) + " |"));
   }
   EXPECT_THAT(docs, HasSubstr("grpc-retry-pushback-ms"));

@@ -113,7 +113,7 @@ TEST(Serve, ADeviceThatFailsTurnsHealthAndEndsTheProcessWithACode) {
   std::ostringstream text;
   const EventLog log("info", false, text);
   int code = -1;
-  std::thread process([&] { code = serve(config, failing_after(200), log, "test"); });
+  std::thread process([&] { code = serve(config, {}, failing_after(200), log, "test"); });
 
   const auto channel = grpc::CreateChannel(config.address, grpc::InsecureChannelCredentials());
   const auto health = grpc::health::v1::Health::NewStub(channel);
@@ -223,6 +223,103 @@ TEST(Serve, ASecondSignalEndsItAtOnce) {
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 143);
   (void)stream->Finish();
+}
+
+// A server with a config file, which SIGHUP has read again.
+class ServedByFile {
+ public:
+  ServedByFile() {
+    config(R"([{"name": "old", "path": "bundle"}])");
+    process_ = std::make_unique<Process>(
+        place_.directory, std::vector<std::string>{"serve", "--config", file_, "--address",
+                                                   "127.0.0.1:0", "--sessions", "8"});
+    const std::string address = process_->wait_ready();
+    channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+    stub_ = v1::Inference::NewStub(channel_);
+  }
+
+  // Has the file name other models, and the rest of it beside them.
+  void config(const std::string& models, const std::string& rest = "") const {
+    write_file(file_, "{\"models\": " + models + rest + "}");
+  }
+  // Sends SIGHUP and waits until the log says `expected`.
+  void reload(const std::string& expected) {
+    process_->signal(SIGHUP);
+    EXPECT_TRUE(eventually([&] { return process_->log().find(expected) != std::string::npos; }))
+        << process_->log();
+  }
+  // What comes of a call on a model.
+  grpc::Status call(const std::string& model) const {
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, request(model, 3));
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+    }
+    return reader->Finish();
+  }
+  static v1::GenerateRequest request(const std::string& model, int64_t values) {
+    v1::GenerateRequest request = generate_request({1}, values);
+    request.set_model(model);
+    return request;
+  }
+
+  v1::Inference::Stub& stub() { return *stub_; }
+  Process& process() { return *process_; }
+  const std::string& bundle() const { return place_.bundle; }
+
+ private:
+  const Workplace place_;
+  const std::string file_ = place_.directory.path() + "/serve.json";
+  std::unique_ptr<Process> process_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+};
+
+TEST(ServeReload, ModelsComeAndGoWhileAStreamGoesOn) {
+  ServedByFile served;
+  grpc::ClientContext context;
+  v1::GenerateRequest request = ServedByFile::request("old", 1 << 20);
+  request.mutable_delivery()->set_max_values(1);
+  const auto reader = served.stub().Generate(&context, request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  served.config(R"([{"name": "new", "path": "bundle", "aliases": ["latest"]}])");
+  served.reload("info reload added=new replaced=\"\" retired=old kept=\"\" refused=0");
+  EXPECT_TRUE(served.call("new").ok());
+  EXPECT_TRUE(served.call("latest").ok());
+  EXPECT_EQ(served.call("old").error_code(), grpc::StatusCode::NOT_FOUND);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(reader->Read(&response)) << "the stream goes on";
+  context.TryCancel();
+  (void)reader->Finish();
+  served.process().signal(SIGTERM);
+  EXPECT_EQ(served.process().wait(), 0);
+}
+
+TEST(ServeReload, WhatCannotBeUsedLeavesWhatIsServed) {
+  ServedByFile served;
+  served.config("[{]");
+  served.reload("what is served stays as it was");
+  served.config(R"([{"name": "new", "path": "nowhere"}])");
+  served.reload("warning refused model=new");
+  EXPECT_TRUE(served.call("old").ok());
+  EXPECT_EQ(served.call("new").error_code(), grpc::StatusCode::NOT_FOUND);
+  served.config(R"([{"name": "old", "path": "bundle"}])",
+                R"(, "limits": {"batch_rows": 7}, "threads": 1)");
+  served.reload("warning restart settings=\"threads,limits.batch_rows\"");
+  served.reload("kept=old refused=0");
+  // Other weights under the same name.
+  write_bundle(served.bundle(), small_symbol_spec(), random_tensors(small_symbol_spec(), 2));
+  served.reload("replaced=old");
+  EXPECT_TRUE(served.call("old").ok());
+}
+
+TEST(Serve, HangUpStopsAServerWithoutAConfigFile) {
+  const Workplace place;
+  Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0"});
+  ASSERT_FALSE(process.wait_ready().empty());
+  process.signal(SIGHUP);
+  EXPECT_EQ(process.wait(), 0);
+  EXPECT_THAT(process.log(), HasSubstr("stop signal=1"));
 }
 
 TEST(Serve, ABackendWithoutItsDeviceIsSaidInOneSentence) {

@@ -1,0 +1,43 @@
+#include "server/process/model_loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "server/process/memory_bound.h"
+
+namespace runnel {
+namespace {
+
+struct Stopped {};  // thrown through the loading, which knows nothing of it
+
+double seconds_between(TimePoint begin, TimePoint end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+}  // namespace
+
+Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading& show) const {
+  const auto progress = [&](int64_t done, int64_t all) {
+    if (stopped_()) throw Stopped();
+    if (show) show(done, all);
+  };
+  log_.info("load", {{"path", from.path}});
+  auto files = directory_stamp(from.path);  // a change from here on is seen by the next reload
+  const int64_t before = resident_bytes();
+  const TimePoint begun = clock_.now();
+  Result<ServedModel> loaded = Status(Code::kCancelled, "the server is shutting down");
+  try {
+    if (!stopped_()) loaded = load_model(from, config_, make_model_, clock_, progress);
+  } catch (const Stopped&) {
+  }
+  if (show) show(0, 0);
+  if (!loaded.ok()) return loaded;
+  log_.info("loaded", {{"model", loaded->name}, {"seconds", seconds_between(begun, clock_.now())}});
+  loaded->path = from.path;
+  loaded->files = std::move(files);
+  loaded->loaded_bytes = std::max<int64_t>(0, resident_bytes() - before);
+  return loaded;
+}
+
+}  // namespace runnel

@@ -1,0 +1,31 @@
+// Brings the models that are served in line with a configuration, while calls run.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/status.h"
+#include "config/server_config.h"
+#include "server/reload_report.h"
+#include "server/served_models.h"
+
+namespace runnel {
+
+// Loads one model, with its path and files.
+using LoadOne = std::function<Result<ServedModel>(const ModelConfig& from)>;
+
+// Each model of `wanted` is served as soon as it is loaded: beside the others, or in the place of
+// the one of its name. One whose name, path and files are as they were is kept. Then the aliases
+// change, and the models that are not wanted any more retire; but where something is refused,
+// nothing retires, and aliases of before stay unless others of `wanted` take their place. Waits for
+// `load`.
+ReloadReport update_models(ServedModels& models, const std::vector<ModelConfig>& wanted,
+                           const LoadOne& load);
+
+// Gives the models that are served the aliases of `wanted`, in place of all of before or, with
+// `keep_others`, of those alone that are in `wanted`. Refused: aliases that are a model's name.
+std::vector<ReloadReport::Refused> use_aliases(ServedModels& models,
+                                               const std::vector<ModelConfig>& wanted,
+                                               bool keep_others);
+
+}  // namespace runnel
