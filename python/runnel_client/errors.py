@@ -72,6 +72,18 @@ class Unauthenticated(CallError):
     status = "UNAUTHENTICATED"
 
 
+class PermissionDenied(CallError):
+    """The call is an administrator's, and its key is not marked `admin`."""
+
+    status = "PERMISSION_DENIED"
+
+
+class FailedPrecondition(CallError):
+    """The server cannot do so as it is now: its message says why."""
+
+    status = "FAILED_PRECONDITION"
+
+
 class Unavailable(CallError):
     """No server answers, or it loads or drains: try again, or try another server."""
 

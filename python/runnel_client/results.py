@@ -36,7 +36,7 @@ class Run:
 class Finished:
     """The end of a sample."""
 
-    reason: str  # LENGTH, STOP, END, TIME or EOS
+    reason: str  # LENGTH, STOP, END, TIME, EOS
     prompt_values: int
     sampled_values: int
     position: int  # of the sequence's next value
@@ -86,6 +86,7 @@ class Model:
     has_begin: bool  # the model gives a first value, so that no prompt is needed
     head: str
     has_text: bool  # prompts, results and stops can be text
+    aliases: list[str]  # other names by which calls find it
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class SessionInfo:
     id: str
     model: str
     position: int  # of its next value
-    state: str  # NEW, PROMPTING, GENERATING or IDLE
+    state: str  # NEW, PROMPTING, GENERATING, IDLE
     state_bytes: int
     idle: float  # seconds
 
@@ -107,12 +108,17 @@ def started_of(message: Any) -> Started:
 def finished_of(message: Any) -> Finished:
     usage = message.usage
     return Finished(
-        message.Reason.Name(message.reason),
+        _name_of(message.Reason, message.reason),
         usage.prompt_values,
         usage.sampled_values,
         usage.position,
         seconds_of(usage.elapsed),
     )
+
+
+def _name_of(kind: Any, number: int) -> str:
+    """Of an enum's value; a server may be newer and know more of them."""
+    return str(kind.Name(number)) if number in kind.values() else str(number)
 
 
 def seconds_of(duration: Any) -> float:
@@ -152,6 +158,7 @@ def model_of(message: Any) -> Model:
         has_begin=message.has_begin,
         head=message.head,
         has_text=message.has_text,
+        aliases=list(message.aliases),
     )
 
 
@@ -160,7 +167,7 @@ def session_of(message: Any) -> SessionInfo:
         message.id,
         message.model,
         message.position,
-        message.State.Name(message.state),
+        _name_of(message.State, message.state),
         message.state_bytes,
         seconds_of(message.idle),
     )

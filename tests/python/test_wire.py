@@ -1,0 +1,86 @@
+"""What the Python client makes of arguments, without a server."""
+
+import unittest
+from typing import Any
+
+import support
+
+support.require("grpc", "google.protobuf")
+
+import numpy as np
+
+from runnel_client import messages, results, wire
+
+OPTIONS: wire.Options = {
+    "model": "m",
+    "samples": 2,
+    "max_values": 0,
+    "max_time": 1.5,
+    "seed": 2**64 - 1,
+    "temperature": 0.5,
+    "top_k": 3,
+    "top_p": 0.25,
+    "min_p": 0.125,
+    "greedy": False,
+    "stop": [".", [1, 2]],
+    "ignore_eos": True,
+    "top_log_probs": 4,
+    "keep": False,
+    "begin": True,
+    "expected_position": 0,
+    "request_id": "r",
+    "values_per_message": 5,
+    "message_delay": 0.02,
+    "timeout": 9.0,
+    "progress": print,
+}
+
+
+class WireTest(unittest.TestCase):
+    def test_every_option_sets_its_field(self):
+        self.assertEqual(set(OPTIONS), set(wire.Options.__annotations__))
+        request = wire.generate_request("text", "mine", OPTIONS)
+        expected = messages.inference().GenerateRequest(
+            model="m", text="text", samples=2, max_values=0, stop_text=["."], ignore_eos=True, top_log_probs=4,
+            keep=False, begin=True, expected_position=0, request_id="r",
+        )  # fmt: skip
+        expected.origin.session = "mine"
+        expected.max_time.FromMilliseconds(1500)
+        expected.stop.add().values.extend([1, 2])
+        sampling = {"seed": 2**64 - 1, "temperature": 0.5, "top_k": 3, "top_p": 0.25, "min_p": 0.125, "greedy": False}
+        for name, value in sampling.items():
+            setattr(expected.sampling, name, value)
+        expected.delivery.max_values = 5
+        expected.delivery.max_delay.FromMilliseconds(20)
+        self.assertEqual(request, expected)
+
+    def test_without_options_all_but_the_request_id_is_left_to_the_server(self):
+        first, second = (wire.generate_request([1, 2], "", {}) for _ in range(2))
+        self.assertEqual([field.name for field, _ in first.ListFields()], ["values", "request_id"])
+        self.assertNotEqual(first.request_id, second.request_id)
+
+    def test_values_are_read_in_order_whatever_their_form(self):
+        for given in ([1, 2, 3, 4], (1, 2, 3, 4), np.array([[1, 2], [3, 4]], np.uint8), [[1, 2], [3, 4]]):
+            self.assertEqual(wire.values_of(given), [1, 2, 3, 4])
+        self.assertEqual(wire.values_of([]), [])
+        wrongs: list[Any] = [[1.5], [True], ["a"], [None]]
+        for wrong in wrongs:
+            with self.assertRaisesRegex(TypeError, "expected text or integers"):
+                wire.values_of(wrong)
+
+    def test_a_score_names_model_and_session_once_and_cuts_values(self):
+        requests = wire.score_requests(["ab", range(wire.CHUNK + 1)], "m", "mine", False)
+        self.assertEqual([(one.model, one.origin.session) for one in requests], [("m", "mine"), ("", ""), ("", "")])
+        self.assertEqual([one.WhichOneof("chunk") for one in requests], ["text", "values", "values"])
+        self.assertEqual([len(one.values.values) for one in requests], [0, wire.CHUNK, 1])
+        self.assertEqual([one.HasField("begin") for one in requests], [True, False, False])
+
+    def test_a_newer_server_may_know_more_states_and_reasons(self):
+        session = messages.load("sessions").Session(id="a", state=99)
+        self.assertEqual(results.session_of(session).state, "99")
+        finished = messages.inference().Finished(reason=99)
+        self.assertEqual(results.finished_of(finished).reason, "99")
+
+
+if __name__ == "__main__":
+    unittest.main()
