@@ -45,6 +45,10 @@ inline constexpr Limit kBatchValues{"batch_values", 512, 1, 65536,
 inline constexpr Limit kMailbox{"mailbox", 1024, 1, 1 << 20, "calls waiting for the scheduler"};
 inline constexpr Limit kMailboxBytes{"mailbox_bytes", 64 << 20, 1 << 20, int64_t{1} << 40,
                                      "bytes of prompts and other values waiting for the scheduler"};
+inline constexpr Limit kQueue{"queue", 256, 0, 4096,
+                              "calls that may wait for a state, where they ask to; 0: none"};
+inline constexpr Limit kQueueBytes{"queue_bytes", 64 << 20, 1 << 20, int64_t{1} << 40,
+                                   "bytes of prompts and other values waiting for a state"};
 inline constexpr Limit kStreamRoom{"stream_room", 1024, 64, 1 << 20,
                                    "values a stream holds for a slow reader"};
 inline constexpr Limit kStepsPerLaunch{"steps_per_launch", 1, 1, 64,

@@ -33,15 +33,25 @@ void Scheduler::admit(GenerateRequest request, const RequestDigest& digest,
   generation->request = std::move(request);
   generation->digest = digest;
   generation->stream = std::move(stream);
+  if (Status s = refusal(); !s.ok()) {
+    generation->stream->end(std::move(s));
+    return;
+  }
+  if (!take_over_waiting(generation)) begin(std::move(generation));
+}
+
+// Admits a generation, lets it wait for slots, or ends it with the reason.
+void Scheduler::begin(std::unique_ptr<Generation> generation) {
   generation->turns = turns_of(generation->request.caller);
   generation->served = shares_;
   generation->admitted = now_;
-  Status refused = refusal();
-  Status status = !refused.ok()               ? std::move(refused)
-                  : find_retried(*generation) ? try_resume(*generation)
-                                              : try_admit(*generation);
+  Status status = find_retried(*generation) ? try_resume(*generation) : try_admit(*generation);
   if (!status.ok()) {
-    generation->stream->end(std::move(status));
+    const std::shared_ptr<TokenStream> stream = generation->stream;
+    if (status.code() == Code::kResourceExhausted && generation->may_wait()) {
+      status = enqueue(std::move(generation));
+    }
+    if (!status.ok()) stream->end(std::move(status));
     return;
   }
   generations_.push_back(std::move(generation));
@@ -55,9 +65,8 @@ Status Scheduler::try_admit(Generation& generation) {
   Result<Session*> source = resolve(generation.request);
   if (!source.ok()) return source.status();
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
-  complete_prompt(generation.request, position);
   const GenerateRequest& request = generation.request;
-  const auto given = static_cast<int64_t>(request.prompt.size());
+  const int64_t given = std::ssize(request.prompt) + (begins_prompt(request, position) ? 1 : 0);
   if (request.expected_position.value_or(position) != position) {
     return {Code::kAborted, "the sequence stands at position " + std::to_string(position) +
                                 ", not at expected_position " +
@@ -72,6 +81,7 @@ Status Scheduler::try_admit(Generation& generation) {
 
   Result<Session*> first = open_samples(generation, *source);
   if (!first.ok()) return first.status();
+  complete_prompt(generation.request, position);
   generation.begins = nothing_known;
   if (!(*first)->key.id.empty()) {
     generation.record = request.request_id.empty() ? nullptr : std::make_shared<CallRecord>();
@@ -105,8 +115,7 @@ Result<Session*> Scheduler::open_samples(Generation& generation, Session* source
                       "session, or choose a new request_id");
   }
   const bool in_place = source != nullptr && request.in_place();
-  if (Status s = sessions_.take_room(request.samples - (in_place ? 1 : 0), request.caller);
-      !s.ok()) {
+  if (Status s = take_room(request.slots(), request.caller, generation.has_waited); !s.ok()) {
     return s;
   }
   generation.samples.resize(request.samples);
@@ -131,11 +140,23 @@ Session& Scheduler::open_sample(const GenerateRequest& request) {
               : sessions_.open_anonymous(request.caller);
 }
 
+// Counts the slots of a call that are to be leased next. Those that are kept are for calls that
+// have waited.
+Status Scheduler::take_room(int needed, const Caller& caller, bool has_waited) {
+  if (needed > 0 && !has_waited && queue_.keeps()) return others_wait(queue_.size());
+  return sessions_.take_room(needed, caller);
+}
+
+// A first value is due before the prompt.
+bool Scheduler::begins_prompt(const GenerateRequest& request, int64_t position) const {
+  const std::optional<Begin>& begin = model_.spec().begin;
+  const bool is_given = begin && begin->histogram.empty();
+  return is_given && request.begin && position == 0 && !request.prompt.empty();
+}
+
 // The prompt of a new sequence with the first value that is due before it.
 void Scheduler::complete_prompt(GenerateRequest& request, int64_t position) const {
-  if (request.begin && position == 0 && !request.prompt.empty()) {
-    put_begin(model_.spec().begin, request.prompt);
-  }
+  if (begins_prompt(request, position)) put_begin(model_.spec().begin, request.prompt);
 }
 
 // Sets how many values each sample may have, and sends Started.
@@ -173,16 +194,13 @@ Status Scheduler::try_resume(Generation& generation) {
   CallRecord& record = *generation.record;
   complete_prompt(generation.request, record.position);
   const GenerateRequest& request = generation.request;
-  if (record.digest != generation.digest) {
-    return invalid_argument("request_id '" + request.request_id +
-                            "' was used for another request on this session: choose a new one");
-  }
+  if (record.digest != generation.digest) return used_otherwise(request.request_id);
   if (!record.whole) {
     return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
   }
   for (const auto& other : generations_) {
     if (other->ended() || other->record != generation.record) continue;
-    end_generation(*other, {Code::kAborted, "the call was made again with the same request_id"});
+    end_generation(*other, made_again());
     other->record.reset();  // the new try writes it from here on
   }
   resume(generation, *sessions_.find(key_of(request)));
@@ -289,42 +307,61 @@ void Scheduler::feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<i
     call->complete(*call->end, now_);
     return;
   }
+  call->values = std::move(values);
+  call->scored.log_probs = std::move(answers);
   if (call->session == nullptr) {
-    if (Status s = open_score(*call); !s.ok()) {
-      call->complete(std::move(s), now_);
-      return;
-    }
-    scores_.push_back(call);
-    if (call->begin && call->session->position == 0) put_begin(model_.spec().begin, values);
+    begin(call, false);
+  } else {
+    begin_chunk(*call);
   }
-  Session& session = *call->session;
-  const auto given = static_cast<int64_t>(values.size());
-  if (Status s = validate_length(session.position, given, model_.spec()); !s.ok()) {
-    call->complete(std::move(s), now_);
+}
+
+// Gives a Score call its slot and its first message, lets it wait, or tells it why not.
+void Scheduler::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
+  Status status = open_score(*call, has_waited);
+  if (status.code() == Code::kResourceExhausted && !has_waited &&
+      call->max_queue_time > Duration(0)) {
+    status = enqueue(call);
+    if (status.ok()) return;
+  }
+  if (!status.ok()) {
+    call->complete(std::move(status), now_);
     return;
   }
-  call->values = std::move(values);
-  call->fed = 0;
-  call->came = now_;
-  call->served = shares_;
+  scores_.push_back(call);
+  if (call->begin && call->session->position == 0) put_begin(model_.spec().begin, call->values);
+  begin_chunk(*call);
+}
+
+// Begins to score the values of a message.
+void Scheduler::begin_chunk(ScoreCall& call) {
+  Session& session = *call.session;
+  const auto given = static_cast<int64_t>(call.values.size());
+  if (Status s = validate_length(session.position, given, model_.spec()); !s.ok()) {
+    call.complete(std::move(s), now_);
+    return;
+  }
+  call.fed = 0;
+  call.came = now_;
+  call.served = shares_;
   if (session.pending == kNoValue && given > 0) {
-    session.pending = call->values[call->fed++];
+    session.pending = call.values[call.fed++];
     ++session.position;
     sessions_.set(session, {});
   }
-  call->scored = {.position = session.position, .log_probs = std::move(answers)};
-  if (call->unfed().empty()) call->complete(std::move(call->scored), now_);
+  call.scored.position = session.position;
+  if (call.unfed().empty()) call.complete(std::move(call.scored), now_);
 }
 
 // Opens a session for a Score call, with the state of the session that it starts from.
-Status Scheduler::open_score(ScoreCall& call) {
+Status Scheduler::open_score(ScoreCall& call, bool has_waited) {
   Session* source = nullptr;
   if (call.origin) {
     const Result<Session*> found = sessions_.resolve({call.caller.name, *call.origin});
     if (!found.ok()) return found.status();
     source = *found;
   }
-  if (Status s = sessions_.take_room(1, call.caller); !s.ok()) return s;
+  if (Status s = take_room(1, call.caller, has_waited); !s.ok()) return s;
   Session& session = sessions_.open_anonymous(call.caller);
   if (source != nullptr) {
     sessions_.copy(*source, session);

@@ -34,8 +34,7 @@ uint64_t seed_of(const std::string& request_id) {
 // Slots that the call will lease in any case. A retry may find its session, which only the
 // scheduler knows.
 int slots_needed(const GenerateRequest& request) {
-  if (!request.request_id.empty()) return 0;
-  return request.samples - (request.in_place() ? 1 : 0);
+  return request.request_id.empty() ? request.slots() : 0;
 }
 
 // The slots claimed for a call on its way to the scheduler, given up however that ends.
@@ -108,7 +107,10 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   if (!request.seed) request.seed = seed_of(request.request_id);
   stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
   const auto claim = std::make_shared<Claim>(*scheduler_);
-  if (Status s = claim->take(slots_needed(request)); !s.ok()) return s;
+  if (Status s = claim->take(slots_needed(request)); !s.ok()) {
+    const bool waits = s.code() == Code::kResourceExhausted && request.max_queue_time > Duration(0);
+    if (!waits) return s;
+  }
   const int64_t bytes = bytes_of(request);
   if (request.begin) request.prompt.reserve(request.prompt.size() + 1);  // for the first value
   const RequestDigest digest = request.request_id.empty() ? RequestDigest{} : digest_of(request);
@@ -126,13 +128,14 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
 
 Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller,
                                                        const std::optional<std::string>& session,
-                                                       bool begin) {
+                                                       bool begin, Duration max_queue_time) {
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (session) {
     if (Status s = validate_session_id(*session); !s.ok()) return s;
   }
+  if (Status s = validate_queue_time(max_queue_time); !s.ok()) return s;
   if (Status s = scheduler_->check_pace(caller); !s.ok()) return s;
-  return std::make_shared<ScoreCall>(caller, session, begin);
+  return std::make_shared<ScoreCall>(caller, session, begin, max_queue_time);
 }
 
 Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,

@@ -46,16 +46,18 @@ class Engine {
 
   // Validates a generation and hands it to the scheduler; its events come through `stream`, which
   // has stream_room(). Not OK: refused at once, and nothing will come: INVALID_ARGUMENT (names the
-  // field and its limit), OUT_OF_RANGE, RESOURCE_EXHAUSTED (mailbox or pool full), UNAVAILABLE
-  // (draining). Later refusals (NOT_FOUND, ABORTED, RESOURCE_EXHAUSTED for a full pool,
-  // OUT_OF_RANGE) come as the stream's end.
+  // field and its limit), OUT_OF_RANGE, RESOURCE_EXHAUSTED (mailbox full; pool full, and the call
+  // does not wait), UNAVAILABLE (draining). Later refusals (NOT_FOUND, ABORTED, RESOURCE_EXHAUSTED
+  // for a full pool, OUT_OF_RANGE) come as the stream's end.
   Status generate(GenerateRequest request, std::shared_ptr<TokenStream> stream);
 
   // Starts a Score call from a session (which is not changed) or, without one, a fresh sequence.
-  // With `begin` a sequence at its start comes after the spec's first value.
+  // With `begin` a sequence at its start comes after the spec's first value. Its first message may
+  // wait for a slot for `max_queue_time`.
   Result<std::shared_ptr<ScoreCall>> start_score(const Caller& caller,
                                                  const std::optional<std::string>& session,
-                                                 bool begin = false);
+                                                 bool begin = false,
+                                                 Duration max_queue_time = Duration(0));
   // Gives it the values of the next message; `done` is called exactly once unless the return is not
   // OK. One message at a time: the next may be given once `done` has been called.
   Status score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
@@ -82,9 +84,10 @@ class Engine {
   // status, and new ones are refused with it. OK before.
   Status failure() const;
 
-  // From here on new calls are refused with UNAVAILABLE; running calls go on.
+  // From here on new calls, and those that wait for slots, are refused with UNAVAILABLE; running
+  // calls go on.
   void drain();
-  // Generations and Score calls that have not ended yet.
+  // Generations and Score calls that have not ended yet, those that wait for slots included.
   int active_calls() const;
   // Ends every running call with `status`, within one step.
   void end_all(Status status);

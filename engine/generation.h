@@ -72,10 +72,13 @@ struct Generation {
   std::shared_ptr<OwnerTurns> turns;   // of its account
   uint64_t served = 0;                 // Candidate::served, of its prompt
   TimePoint admitted{};
+  bool has_waited = false;                 // for its slots, which are kept for it
   std::optional<TimePoint> stalled_since;  // since then the stream has had no room
 
   // Follows the table; an event that cannot happen stops the process.
   void apply(GenerationEvent event);
+  // It may be given a place among the calls that wait for slots.
+  bool may_wait() const { return !has_waited && request.max_queue_time > Duration(0); }
   bool ended() const { return phase == GenerationPhase::kEnded; }
 
   // The values at which a sample of this call ends. `spec` outlives them.

@@ -12,6 +12,8 @@ namespace runnel {
 struct EngineOptions {
   int64_t mailbox = limits::kMailbox.default_value;
   int64_t mailbox_bytes = limits::kMailboxBytes.default_value;
+  int64_t queue = limits::kQueue.default_value;
+  int64_t queue_bytes = limits::kQueueBytes.default_value;
   int64_t sessions_per_caller = limits::kSessionsPerCaller.default_value;  // 0: all
   int64_t record_bytes = limits::kRecordBytes.default_value;               // of each session
   int64_t stream_room = limits::kStreamRoom.default_value;

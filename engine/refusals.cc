@@ -47,6 +47,13 @@ Status values_used_up(const std::string& account, int64_t per_second, Duration b
   return status.with_retry_after(wait);
 }
 
+Status used_otherwise(const std::string& request_id) {
+  return invalid_argument("request_id '" + request_id +
+                          "' was used for another request on this session: choose a new one");
+}
+
+Status made_again() { return {Code::kAborted, "the call was made again with the same request_id"}; }
+
 Status device_failed(const std::string& model, const Status& reason) {
   return {Code::kUnavailable,
           "the device of model '" + model + "' has failed: " + reason.message() +
@@ -78,6 +85,21 @@ Status no_room(int needed, int free, int slots) {
                     " sessions are free; try again later, or delete sessions that are done");
   status.with_retry_after(std::chrono::seconds(1));
   return status;
+}
+
+Status others_wait(int64_t waiting) {
+  Status status(Code::kResourceExhausted,
+                std::to_string(waiting) +
+                    " calls wait for sessions to come free, and come first; try again later, or "
+                    "set max_queue_time to wait");
+  return status.with_retry_after(std::chrono::seconds(1));
+}
+
+Status queue_full() {
+  Status status(Code::kResourceExhausted,
+                "too many calls wait for sessions to come free (limits.queue, "
+                "limits.queue_bytes); try again later");
+  return status.with_retry_after(std::chrono::seconds(1));
 }
 
 }  // namespace runnel

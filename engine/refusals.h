@@ -1,5 +1,5 @@
-// Refusals of valid calls: the server is full, or about to stop. Each says when to try again, if it
-// can help.
+// Refusals of valid calls: the server is full, or about to stop; and the ends of tries that another
+// try replaces. Each says when to try again, if it can help.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,12 @@ Status values_used_up(const std::string& account, int64_t per_second, Duration b
 // have `sessions` over all models. INVALID_ARGUMENT where the call needs more than that by itself.
 Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions);
 
+// INVALID_ARGUMENT: another request has this id.
+Status used_otherwise(const std::string& request_id);
+
+// ABORTED: the end of an earlier try.
+Status made_again();
+
 // UNAVAILABLE, for good: the device of `model` has failed, as `reason` says.
 Status device_failed(const std::string& model, const Status& reason);
 
@@ -40,5 +46,11 @@ Status share_used_up(int64_t needed, int64_t held, int64_t share);
 // RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free.
 // INVALID_ARGUMENT where there are never so many: to wait is of no use.
 Status no_room(int needed, int free, int slots);
+
+// RESOURCE_EXHAUSTED: `waiting` calls wait for slots, and those that are free are theirs.
+Status others_wait(int64_t waiting);
+
+// RESOURCE_EXHAUSTED: as many calls wait for slots as may.
+Status queue_full();
 
 }  // namespace runnel

@@ -44,6 +44,7 @@ struct GenerateRequest {
   // the prompt.
   std::optional<int64_t> max_values;
   std::optional<Duration> max_time;  // from admission
+  Duration max_queue_time{0};        // how long it may wait for slots before its admission
   std::optional<uint64_t> seed;      // none: follows from request_id, or is drawn
   Sampling sampling;
   std::vector<std::vector<int32_t>> stop;
@@ -60,6 +61,10 @@ struct GenerateRequest {
   std::string request_id;
   Delivery delivery;
 
+  // Slots that the call needs, unless it is a retry that finds its session.
+  int slots() const { return samples - (in_place() ? 1 : 0); }
+  // The call makes a session under the name of its request_id, which a retry finds.
+  bool makes_named() const { return !session && keep.value_or(false) && !request_id.empty(); }
   // A sample may end where the request says.
   bool may_stop() const { return !stop.empty() || !stop_text.empty(); }
   // The call goes on in the session that it starts from.
@@ -69,7 +74,15 @@ struct GenerateRequest {
 // Bytes of memory outside of the request that grow with what the client sends.
 int64_t bytes_of(const GenerateRequest& request);
 
-// The first event of a generation.
+// A generation waits for slots. The event comes before Started, and again when the place changes.
+struct Queued {
+  int place = 1;                 // 1: the next to go on
+  std::optional<Duration> wait;  // how long it is expected to wait; none: nobody knows
+
+  friend bool operator==(const Queued&, const Queued&) = default;
+};
+
+// The first event of a generation that has its slots.
 struct Started {
   std::string session;  // empty when nothing is kept
   uint64_t seed = 0;
@@ -116,6 +129,7 @@ struct EngineStats {
   int64_t steps = 0;          // since the start
   int64_t values_sampled = 0;
   int64_t values_consumed = 0;  // of prompts and of Score calls
+  int64_t waiting = 0;          // calls that wait for slots
 };
 
 }  // namespace runnel

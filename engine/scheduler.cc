@@ -26,7 +26,8 @@ Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& cl
       clock_(clock),
       limits_(model.limits()),
       mailbox_(static_cast<size_t>(options.mailbox), options.mailbox_bytes),
-      sessions_(model, options) {
+      sessions_(model, options),
+      queue_(options.queue, options.queue_bytes) {
   const auto rows = static_cast<size_t>(limits_.rows);
   // Each candidate has a slot of its own.
   const auto candidates = static_cast<size_t>(limits_.slots);
@@ -59,6 +60,16 @@ void Scheduler::end_all(Status status) {
   mailbox_.nudge();
 }
 
+void Scheduler::drain() {
+  draining_.store(true, std::memory_order_release);
+  mailbox_.nudge();  // calls that wait are refused at once
+}
+
+Status Scheduler::claim(int slots) {
+  const int kept_for = slots == 0 ? 0 : kept_for_.load(std::memory_order_acquire);
+  return kept_for == 0 ? sessions_.claim(slots) : others_wait(kept_for);
+}
+
 Status Scheduler::check_pace(const Caller& caller) const {
   if (caller.usage == nullptr) return {};
   const Duration behind = caller.usage->behind(clock_.now());
@@ -82,12 +93,14 @@ EngineStats Scheduler::stats() const {
           .sessions_free = sessions_free_.load(std::memory_order_relaxed),
           .steps = steps_.load(std::memory_order_relaxed),
           .values_sampled = sampled_.load(std::memory_order_relaxed),
-          .values_consumed = consumed_.load(std::memory_order_relaxed)};
+          .values_consumed = consumed_.load(std::memory_order_relaxed),
+          .waiting = waiting_.load(std::memory_order_relaxed)};
 }
 
 void Scheduler::publish() {
   sessions_free_.store(sessions_.free_slots(), std::memory_order_relaxed);
-  active_calls_.store(static_cast<int>(generations_.size() + scores_.size()),
+  waiting_.store(queue_.size(), std::memory_order_relaxed);
+  active_calls_.store(static_cast<int>(generations_.size() + scores_.size()) + queue_.size(),
                       std::memory_order_release);
 }
 
@@ -98,6 +111,7 @@ bool Scheduler::turn() {
   const bool asked = run_commands(waiting);
   end_calls();  // so that a call that was cancelled before it came costs no step
   sessions_.expire(now_);
+  const bool served = serve_queue();
   gather();
   plan_batch(candidates_, owners_, limits_, plan_);
   note_served();
@@ -107,7 +121,7 @@ bool Scheduler::turn() {
   for (const auto& generation : generations_) generation->stream->flush(now_);
   forget_ended();
   publish();
-  return stepped || asked;
+  return stepped || asked || served;
 }
 
 void Scheduler::wait() {
@@ -130,6 +144,7 @@ bool Scheduler::run_commands(size_t waiting) {
 
 Result<SessionInfo> Scheduler::create_session(SessionKey key, const Caller& caller) {
   if (Status s = refusal(); !s.ok()) return s;
+  if (queue_.keeps()) return others_wait(queue_.size());
   return sessions_.create(std::move(key), caller, now_);
 }
 
@@ -405,6 +420,7 @@ void Scheduler::end_every_call(const Status& status) {
     if (!generation->ended()) end_generation(*generation, status);
   }
   for (const auto& call : scores_) end_score(*call, status);
+  end_queued([&](const QueuedCall&) { return status; });
 }
 
 // Ends a generation that is cancelled, stalled or out of time.
@@ -471,7 +487,9 @@ void Scheduler::give_back(Sample& sample) {
 void Scheduler::end_score(ScoreCall& call, Status status) {
   if (call.over()) return;
   call.end = status;
-  sessions_.give_back(*std::exchange(call.session, nullptr), now_);
+  if (call.session != nullptr) {
+    sessions_.give_back(*std::exchange(call.session, nullptr), now_);
+  }
   call.turns.reset();
   call.complete(std::move(status), now_);
 }

@@ -19,6 +19,7 @@
 #include "engine/planner.h"
 #include "engine/score_call.h"
 #include "engine/sessions.h"
+#include "engine/slot_queue.h"
 
 namespace runnel {
 
@@ -43,14 +44,15 @@ class Scheduler {
   void nudge() { mailbox_.nudge(); }
   // From here on put() refuses.
   void close() { mailbox_.close(); }
-  void drain() { draining_.store(true, std::memory_order_release); }
+  void drain();
   // Why new calls are refused: the device has failed, or the engine drains. OK: they are not.
   Status refusal() const;
   // What the device has failed with, for good; OK while it has not.
   Status failure() const;
   void end_all(Status status);
-  // Claims the slots that a call will lease, so that a full pool refuses at once.
-  Status claim(int slots) { return sessions_.claim(slots); }
+  // Claims the slots that a call will lease, so that a full pool refuses at once, and so do slots
+  // that are kept for calls that wait.
+  Status claim(int slots);
   void give_up(int slots) { sessions_.give_up(slots); }
   // RESOURCE_EXHAUSTED where the caller's account has used up its values for more than a second.
   Status check_pace(const Caller& caller) const;
@@ -85,6 +87,10 @@ class Scheduler {
   };
 
   // Admission.
+  void begin(std::unique_ptr<Generation> generation);
+  void begin(const std::shared_ptr<ScoreCall>& call, bool has_waited);
+  void begin_chunk(ScoreCall& call);
+  Status take_room(int needed, const Caller& caller, bool has_waited);
   Status try_admit(Generation& generation);
   bool find_retried(Generation& generation);
   Status try_resume(Generation& generation);
@@ -93,11 +99,23 @@ class Scheduler {
   Result<Session*> resolve(const GenerateRequest& request);
   Result<Session*> open_samples(Generation& generation, Session* source);
   Session& open_sample(const GenerateRequest& request);
+  bool begins_prompt(const GenerateRequest& request, int64_t position) const;
   void complete_prompt(GenerateRequest& request, int64_t position) const;
   void begin_feeding(Generation& generation);
   void start_sampling(Generation& generation);
   void start_sample(Generation& generation, int index);
-  Status open_score(ScoreCall& call);
+  Status open_score(ScoreCall& call, bool has_waited);
+
+  // Waiting for slots.
+  Status enqueue(std::unique_ptr<Generation> generation);
+  Status enqueue(const std::shared_ptr<ScoreCall>& call);
+  Status enqueue(QueuedCall call, Duration at_most);
+  bool take_over_waiting(std::unique_ptr<Generation>& generation);
+  bool serve_queue();
+  void go_on(QueuedCall call);
+  bool end_queued(const std::function<std::optional<Status>(const QueuedCall&)>& why);
+  Status why_waiting(const QueuedCall& call) const;
+  void tell_places();
 
   // Endings.
   void end_calls();
@@ -146,6 +164,10 @@ class Scheduler {
   std::vector<std::unique_ptr<Generation>> generations_;
   std::vector<std::shared_ptr<ScoreCall>> scores_;            // those that hold a slot
   std::map<std::string, std::shared_ptr<OwnerTurns>> turns_;  // of accounts with running calls
+  SlotQueue queue_;
+  SlotRate slot_rate_;
+  bool has_untold_ = false;  // a call in queue_ has not been told its place
+  TimePoint next_tell_{};
 
   // Reused every turn.
   TimePoint now_{};
@@ -160,7 +182,8 @@ class Scheduler {
   std::vector<Emitted> emitted_;
 
   std::atomic<int> active_calls_{0};
-  std::atomic<int64_t> sessions_free_{0}, steps_{0}, sampled_{0}, consumed_{0};
+  std::atomic<int> kept_for_{0};  // calls that wait, while free slots are kept for them
+  std::atomic<int64_t> sessions_free_{0}, steps_{0}, sampled_{0}, consumed_{0}, waiting_{0};
 };
 
 }  // namespace runnel

@@ -19,12 +19,16 @@ namespace runnel {
 
 class ScoreCall {
  public:
-  ScoreCall(Caller caller, std::optional<std::string> origin, bool begin)
-      : caller(std::move(caller)), origin(std::move(origin)), begin(begin) {}
+  ScoreCall(Caller caller, std::optional<std::string> origin, bool begin, Duration max_queue_time)
+      : caller(std::move(caller)),
+        origin(std::move(origin)),
+        begin(begin),
+        max_queue_time(max_queue_time) {}
 
   const Caller caller;
   const std::optional<std::string> origin;  // the session that it starts from
   const bool begin;  // the first chunk of a new sequence comes after the spec's first value
+  const Duration max_queue_time;  // how long its first message may wait for a slot
   std::atomic<bool> cancelled{false};
   std::atomic<bool> admitted{false};  // it has a slot, or has had one
 

@@ -42,13 +42,31 @@ Status Sessions::claim(int slots) {
 
 Status Sessions::take_room(int needed, const Caller& caller) {
   if (needed == 0) return {};
-  if (Status s = check_share(needed, caller); !s.ok()) return s;
-  if (needed > pool_.free()) return no_room(needed, pool_.unclaimed(), pool_.size());
+  if (Status s = check_room(needed, caller); !s.ok()) return s;
   // Last, because it counts. Without a quota too: one may come while the sessions are there.
   if (caller.usage == nullptr) return {};
   const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
   if (caller.usage->begin_states(needed, most)) return {};
   return states_used_up(caller.account, needed, caller.usage->states(), most);
+}
+
+Status Sessions::check_room(int needed, const Caller& caller) const {
+  if (Status s = check_share(needed, caller); !s.ok()) return s;
+  if (needed > pool_.free()) return no_room(needed, pool_.unclaimed(), pool_.size());
+  return {};
+}
+
+bool Sessions::may_hold(int needed, const Caller& caller) const {
+  if (caller.limits.sessions && caller.usage) {
+    return caller.usage->states() + needed <= *caller.limits.sessions;
+  }
+  const int64_t share = options_.sessions_per_caller;
+  return share == 0 || held_by(caller) + needed <= share;
+}
+
+int64_t Sessions::held_by(const Caller& caller) const {
+  const auto held = held_.find(caller.account);
+  return held == held_.end() ? 0 : held->second;
 }
 
 // Whether the account may hold so many more slots of this model, or so many at all.
@@ -58,8 +76,7 @@ Status Sessions::check_share(int needed, const Caller& caller) const {
   }
   const int64_t share = options_.sessions_per_caller;
   if (share == 0) return {};
-  const auto held = held_.find(caller.account);
-  const int64_t holds = held == held_.end() ? 0 : held->second;
+  const int64_t holds = held_by(caller);
   return holds + needed > share ? share_used_up(needed, holds, share) : Status();
 }
 

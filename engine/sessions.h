@@ -31,6 +31,14 @@ class Sessions {
   // --- The scheduler's thread ---
 
   int free_slots() const { return pool_.free(); }
+  // Free, and not claimed by a call that is on its way.
+  int unclaimed_slots() const { return pool_.unclaimed(); }
+  // Slots that have come free since the start.
+  int64_t freed_slots() const { return pool_.released(); }
+  // Whether the account may hold so many slots more, whatever is free.
+  bool may_hold(int needed, const Caller& caller) const;
+  // Why a call cannot have so many slots now; OK: it can.
+  Status check_room(int needed, const Caller& caller) const;
   // Counts `needed` slots against the account's quota; that many sessions must be opened next.
   // RESOURCE_EXHAUSTED, without a count, when fewer slots are free, or the account may not hold so
   // many more.
@@ -69,6 +77,7 @@ class Sessions {
 
  private:
   std::string unused_id(const std::string& owner);
+  int64_t held_by(const Caller& caller) const;
   Status check_share(int needed, const Caller& caller) const;
   SlotId lease(const Caller& caller);
   void end(Session& session);

@@ -30,6 +30,7 @@ void StatePool::release(SlotId slot) {
   check(slot >= 0 && slot < size() && leased_[slot], "a slot is released once, by its owner");
   leased_[slot] = false;
   free_.push_back(slot);
+  ++released_;
   unclaimed_.fetch_add(1, std::memory_order_acq_rel);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -30,6 +31,7 @@ class StatePool {
   // --- The scheduler's thread ---
 
   int free() const { return static_cast<int>(free_.size()); }
+  int64_t released() const { return released_; }  // since the start
 
   // A slot for its caller alone, or none. Its content is undefined.
   std::optional<SlotId> lease();
@@ -40,6 +42,7 @@ class StatePool {
  private:
   std::vector<SlotId> free_;  // a stack: the slot released last is warm in the cache
   std::vector<bool> leased_;
+  int64_t released_ = 0;
   std::atomic<int> unclaimed_;
 };
 

@@ -7,6 +7,7 @@
 namespace runnel {
 
 void StreamGroup::clear() {
+  queued.reset();
   started.reset();
   values.clear();
   top.clear();
@@ -14,7 +15,9 @@ void StreamGroup::clear() {
   end.reset();
 }
 
-bool StreamGroup::empty() const { return !started && values.empty() && finished.empty() && !end; }
+bool StreamGroup::empty() const {
+  return !queued && !started && values.empty() && finished.empty() && !end;
+}
 
 TokenStream::TokenStream(Delivery delivery, int room, int top_log_probs, std::function<void()> wake)
     : delivery_(delivery), room_(room), top_per_value_(top_log_probs), wake_(std::move(wake)) {
@@ -32,7 +35,7 @@ void TokenStream::attach(std::function<void()> resume) {
 }
 
 bool TokenStream::due() const {
-  if (started_ || !finished_.empty() || end_) return true;
+  if (queued_ || started_ || !finished_.empty() || end_) return true;
   if (values_.empty()) return false;
   return !sent_first_ || delayed_ || static_cast<int>(values_.size()) >= delivery_.max_values ||
          static_cast<int>(values_.size()) == room_;
@@ -50,6 +53,14 @@ void TokenStream::wake_if_due() {
 int TokenStream::room() {
   std::lock_guard lock(mutex_);
   return room_ - static_cast<int>(values_.size());
+}
+
+void TokenStream::queue(const Queued& queued) {
+  {
+    std::lock_guard lock(mutex_);
+    queued_ = queued;
+  }
+  wake_if_due();
 }
 
 void TokenStream::start(Started started) {
@@ -110,6 +121,7 @@ bool TokenStream::take(StreamGroup& group) {
     reader_waits_ = true;
     return false;
   }
+  std::swap(group.queued, queued_);
   std::swap(group.started, started_);
   group.values.assign(values_.begin(), values_.end());
   group.top.assign(top_.begin(), top_.end());

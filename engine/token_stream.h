@@ -24,8 +24,10 @@ struct StreamValue {
   int32_t top_count = 0;
 };
 
-// What take() hands over, in the order in which it must be sent: started, values, finished, end.
+// What take() hands over, in the order in which it must be sent: queued, started, values,
+// finished, end.
 struct StreamGroup {
+  std::optional<Queued> queued;  // the last since the group before
   std::optional<Started> started;
   std::vector<StreamValue> values;
   std::vector<TopLogProb> top;  // of all values, in order, top_count each
@@ -60,6 +62,7 @@ class TokenStream {
   // The scheduler has left the stream's rows out for want of room: what there is goes at once, and
   // the next take() calls `resume`. Called now where all has been taken meanwhile.
   void starve();
+  void queue(const Queued& queued);
   void start(Started started);
   // Precondition: room() > 0.
   void push(int sample, const Emitted& emitted, TimePoint now);
@@ -92,6 +95,7 @@ class TokenStream {
 
   mutable std::mutex mutex_;
   std::function<void()> resume_;
+  std::optional<Queued> queued_;
   std::optional<Started> started_;
   std::vector<StreamValue> values_;  // reserved: room_
   std::vector<TopLogProb> top_;      // reserved: room_ * top_per_value_

@@ -100,7 +100,7 @@ Status validate_counts(const GenerateRequest& request, const Spec& spec,
   if (request.max_time && *request.max_time <= Duration(0)) {
     return invalid_argument("max_time must be above 0");
   }
-  return {};
+  return validate_queue_time(request.max_queue_time);
 }
 
 Status validate_delivery(const Delivery& delivery) {
@@ -121,6 +121,12 @@ Status validate_delivery(const Delivery& delivery) {
 }
 
 }  // namespace
+
+Status validate_queue_time(Duration max_queue_time) {
+  constexpr Duration kMost = std::chrono::hours(1);
+  if (max_queue_time >= Duration(0) && max_queue_time <= kMost) return {};
+  return invalid_argument("max_queue_time must be between 0 s and 3600 s");
+}
 
 Status validate_values(const std::vector<int32_t>& values, const char* field, int64_t at_most,
                        const Spec& spec) {

@@ -21,6 +21,9 @@ Status validate_values(const std::vector<int32_t>& values, const char* field, in
 // `position`.
 Status validate_length(int64_t position, int64_t values, const Spec& spec);
 
+// OK, or INVALID_ARGUMENT: a call may wait for slots for an hour at most.
+Status validate_queue_time(Duration max_queue_time);
+
 // OK, or INVALID_ARGUMENT: an id is 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : -
 Status validate_session_id(const std::string& id);
 

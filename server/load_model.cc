@@ -16,6 +16,8 @@ constexpr auto kWarmUp = std::chrono::seconds(60);
 EngineOptions engine_options(const ServerConfig& config) {
   return {.mailbox = config.limit(limits::kMailbox),
           .mailbox_bytes = config.limit(limits::kMailboxBytes),
+          .queue = config.limit(limits::kQueue),
+          .queue_bytes = config.limit(limits::kQueueBytes),
           .sessions_per_caller = config.limit(limits::kSessionsPerCaller),
           .record_bytes = config.limit(limits::kRecordBytes),
           .stream_room = config.limit(limits::kStreamRoom),

@@ -7,6 +7,7 @@ namespace runnel {
 void Reader::read() {
   StreamGroup group;
   while (!end && stream->take(group)) {
+    if (group.queued) queued.push_back(*group.queued);
     if (group.started) started = group.started;
     for (const StreamValue& value : group.values) {
       values[value.sample].push_back(value.value);

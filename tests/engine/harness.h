@@ -15,6 +15,7 @@ namespace runnel {
 // Reads one stream, when told to.
 struct Reader {
   std::shared_ptr<TokenStream> stream;
+  std::vector<Queued> queued;
   std::optional<Started> started;
   std::map<int, std::vector<int32_t>> values;  // by sample
   std::map<int, std::vector<int64_t>> positions;

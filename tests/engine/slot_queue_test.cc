@@ -1,0 +1,180 @@
+#include "engine/slot_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace runnel {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr Duration kSecond = std::chrono::seconds(1);
+
+// A queue whose calls are named by their bytes.
+class SlotQueueTest : public testing::Test {
+ protected:
+  bool add(const std::string& account, int64_t name, int slots = 1) {
+    QueuedCall call;
+    call.account = account;
+    call.slots = slots;
+    call.bytes = name;
+    return queue_.add(std::move(call));
+  }
+  // The name of the call that goes on with so many free slots; 0: none does.
+  int64_t next(int free = 1) {
+    QueuedCall* const call = queue_.next(
+        now_, free, [this](const QueuedCall& waiting) { return waiting.account != barred_; });
+    return call == nullptr ? 0 : queue_.take(*call).bytes;
+  }
+  std::vector<int64_t> all(int free = 1) {
+    std::vector<int64_t> names;
+    while (const int64_t name = next(free)) names.push_back(name);
+    return names;
+  }
+
+  TimePoint now_{kSecond};
+  SlotQueue queue_{16, 1000};
+  std::string barred_ = "nobody";
+};
+
+TEST_F(SlotQueueTest, CallersTakeTurnsAndTheirCallsGoOnAsTheyCame) {
+  for (const int name : {11, 12, 13}) EXPECT_TRUE(add("a", name));
+  for (const int name : {21, 22}) EXPECT_TRUE(add("b", name));
+  EXPECT_TRUE(add("c", 31));
+  EXPECT_THAT(all(), ElementsAre(11, 21, 31, 12, 22, 13));
+  EXPECT_TRUE(queue_.empty());
+}
+
+TEST_F(SlotQueueTest, ACallerWhoJoinsComesLastInTheRound) {
+  for (const int name : {11, 12, 13}) EXPECT_TRUE(add("a", name));
+  for (const int name : {21, 22}) EXPECT_TRUE(add("b", name));
+  EXPECT_EQ(next(), 11);
+  EXPECT_TRUE(add("c", 31));
+  EXPECT_THAT(all(), ElementsAre(21, 12, 31, 22, 13));
+}
+
+TEST_F(SlotQueueTest, HoldsNoMoreCallsThanItMay) {
+  for (int i = 1; i <= 16; ++i) EXPECT_TRUE(add("a", i));
+  EXPECT_FALSE(add("b", 17));
+  EXPECT_EQ(next(), 1);
+  EXPECT_TRUE(add("b", 17));
+}
+
+TEST_F(SlotQueueTest, HoldsNoMoreBytesThanItMayButASingleCall) {
+  EXPECT_TRUE(add("a", 2000));
+  EXPECT_FALSE(add("a", 1));
+  EXPECT_EQ(next(), 2000);
+  EXPECT_TRUE(add("a", 600));
+  EXPECT_FALSE(add("a", 401));
+  EXPECT_TRUE(add("a", 400));
+}
+
+TEST_F(SlotQueueTest, WhatComesFreeIsKeptForTheCallThatHasItsTurn) {
+  add("a", 11, 4);
+  add("b", 21);
+  EXPECT_EQ(next(0), 0);
+  for (const int free : {1, 2, 3}) {
+    EXPECT_EQ(next(free), 0);
+    EXPECT_TRUE(queue_.keeps());
+  }
+  EXPECT_EQ(next(4), 11);
+  EXPECT_EQ(next(1), 21);
+  EXPECT_EQ(next(1), 0);
+  EXPECT_FALSE(queue_.keeps());
+}
+
+TEST_F(SlotQueueTest, ACallKeepsSlotsForASecondEachAndThenTheOthersHaveTheirTurns) {
+  add("a", 11, 4);
+  add("a", 12);
+  add("b", 21);
+  now_ += 100 * kSecond;  // nothing is free: nothing is kept
+  EXPECT_EQ(next(0), 0);
+  EXPECT_EQ(next(3), 0);
+  now_ += 4 * kSecond - Duration(1);
+  EXPECT_EQ(next(3), 0);
+  now_ += Duration(1);
+  EXPECT_THAT(all(3), ElementsAre(21, 12));
+  EXPECT_TRUE(queue_.keeps());
+  EXPECT_EQ(next(4), 11);
+}
+
+TEST_F(SlotQueueTest, ACallAloneKeepsWhatNobodyElseWouldUse) {
+  add("a", 11, 4);
+  for (int i = 0; i < 20; ++i, now_ += kSecond) {
+    EXPECT_EQ(next(3), 0);
+    EXPECT_TRUE(queue_.keeps());
+  }
+  EXPECT_EQ(next(4), 11);
+}
+
+TEST_F(SlotQueueTest, ACallThatMayNotGoOnIsPassedOverAndMissesNothing) {
+  add("a", 11);
+  add("a", 12);
+  add("b", 21);
+  add("c", 31);
+  barred_ = "a";
+  EXPECT_EQ(next(), 21);
+  barred_ = "nobody";
+  EXPECT_THAT(all(), ElementsAre(11, 31, 12));
+  add("a", 13);
+  barred_ = "a";
+  EXPECT_EQ(next(), 0);
+  EXPECT_FALSE(queue_.keeps()) << "free slots are for others";
+}
+
+TEST_F(SlotQueueTest, WhoLeavesIsForgotten) {
+  add("a", 11);
+  add("a", 12);
+  add("b", 900);
+  queue_.remove_if([](QueuedCall& call) { return call.bytes == 11 || call.bytes == 900; });
+  EXPECT_EQ(queue_.size(), 1);
+  EXPECT_TRUE(add("b", 901));
+  EXPECT_THAT(all(), ElementsAre(12, 901));
+}
+
+// What clients are told is what happens, if nobody comes or leaves.
+TEST_F(SlotQueueTest, TheOrderIsThatOfTheTurns) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    for (int64_t name = 1; name <= 12; ++name) {
+      add(std::string(1, static_cast<char>('a' + random() % 4)), round * 100 + name);
+      if (random() % 3 == 0) next();
+    }
+    std::vector<int64_t> told;
+    for (const QueuedCall* call : queue_.in_order()) told.push_back(call->bytes);
+    EXPECT_EQ(all(), told);
+  }
+}
+
+TEST(SlotRate, IsThatOfTheTimeInWhichCallsWait) {
+  SlotRate rate;
+  TimePoint now(kSecond);
+  rate.note(now, 5, false);
+  EXPECT_EQ(rate.time_for(1), std::nullopt);
+  rate.note(now += 100 * kSecond, 50, true);  // nobody has waited so far
+  EXPECT_EQ(rate.time_for(1), std::nullopt);
+  rate.note(now += kSecond, 54, true);
+  EXPECT_EQ(rate.time_for(2), kSecond / 2);
+  EXPECT_EQ(rate.time_for(-1), Duration(0));
+  rate.note(now += kSecond, 58, false);
+  rate.note(now += 100 * kSecond, 60, true);
+  const Duration same = *rate.time_for(4);
+  EXPECT_NEAR(std::chrono::duration<double>(same).count(), 1.0, 1e-9);
+}
+
+TEST(SlotRate, FollowsWhatIsNewAndForgetsWhatIsOld) {
+  SlotRate rate;
+  TimePoint now(kSecond);
+  rate.note(now, 0, true);
+  int64_t freed = 0;
+  for (int i = 0; i < 60; ++i) rate.note(now += kSecond, freed += 10, true);
+  for (int i = 0; i < 60; ++i) rate.note(now += kSecond, ++freed, true);
+  EXPECT_NEAR(std::chrono::duration<double>(*rate.time_for(3)).count(), 3.0, 0.1);
+  for (int i = 0; i < 60; ++i) rate.note(now += kSecond, freed, true);
+  EXPECT_EQ(rate.time_for(3), std::nullopt);
+}
+
+}  // namespace
+}  // namespace runnel
