@@ -39,6 +39,7 @@ int run(const std::string& directory) {
   write_corpus(directory + "/json", json_seeds(), spec_words());
   write_corpus(directory + "/keys", key_seeds(), key_words());
   write_corpus(directory + "/spec", spec_seeds(), spec_words());
+  write_corpus(directory + "/state", state_seeds(), state_words());
   write_corpus(directory + "/tokenizer", tokenizer_seeds(), tokenizer_words());
   write_corpus(directory + "/vocabulary", vocabulary_seeds(), vocabulary_words());
   write_corpus(directory + "/published", published_seeds(), published_words());

@@ -41,6 +41,11 @@ bool check_tokenizer(std::string_view text);
 // accepted.
 bool check_keys(std::string_view text);
 
+// Reads a state file, its checksums and its digest made to hold, in two pieces cut anywhere.
+// Refused: as above, and the same in one piece. Accepted: its numbers are finite, and what is
+// written of it reads back the same. True when it was accepted.
+bool check_state_file(std::string_view file);
+
 // Parses a vocabulary of RWKV, in which the first line "@" stands for one line for every byte.
 // Otherwise as check_tokenizer().
 bool check_vocabulary(std::string_view text);
@@ -51,6 +56,7 @@ std::vector<std::string> spec_seeds();
 std::vector<std::string> safetensors_seeds();
 std::vector<std::string> tokenizer_seeds();
 std::vector<std::string> key_seeds();
+std::vector<std::string> state_seeds();
 std::vector<std::string> vocabulary_seeds();
 
 // Words that are worth inserting.
@@ -58,6 +64,7 @@ std::span<const std::string_view> spec_words();
 std::span<const std::string_view> safetensors_words();
 std::span<const std::string_view> tokenizer_words();
 std::span<const std::string_view> key_words();
+std::span<const std::string_view> state_words();
 std::span<const std::string_view> vocabulary_words();
 
 }  // namespace runnel

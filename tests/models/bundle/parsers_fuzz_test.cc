@@ -102,6 +102,12 @@ TEST(ParsersFuzz, KeysProperties) {
   EXPECT_LT(accepted, kInputs);
 }
 
+TEST(ParsersFuzz, StateFileProperties) {
+  const int accepted = walk(state_seeds(), Mutator(8, state_words()), check_state_file);
+  EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kInputs);
+}
+
 TEST(ParsersFuzz, SpecProperties) {
   const int accepted = walk(spec_seeds(), Mutator(1, spec_words()), check_spec);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";

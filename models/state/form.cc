@@ -1,0 +1,102 @@
+#include "models/state/form.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace runnel {
+namespace {
+
+constexpr uint32_t kExponent = 0x7f800000;
+constexpr uint32_t kMagnitude = 0x7fffffff;
+
+bool is_log(const StatePart& part) { return part.name.ends_with(".log"); }
+
+float number_at(const std::byte* at, int64_t index) {
+  float number = 0;
+  std::memcpy(&number, at + index * 4, sizeof(number));
+  return number;
+}
+
+void set_number(std::byte* at, int64_t index, float number) {
+  std::memcpy(at + index * 4, &number, sizeof(number));
+}
+
+// One entry of a head's log, {phi(k) [dk], v [dv]}: z += phi(k), S += phi(k) v^T.
+void fold_entry(const std::byte* entry, int64_t dk, int64_t dv, std::byte* s, std::byte* z) {
+  for (int64_t i = 0; i < dk; ++i) {
+    const float key = number_at(entry, i);
+    set_number(z, i, number_at(z, i) + key);
+    for (int64_t j = 0; j < dv; ++j) {
+      const int64_t at = i * dv + j;
+      set_number(s, at, std::fma(key, number_at(entry, dk + j), number_at(s, at)));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<StatePart> travelling_parts(const StateLayout& layout) {
+  std::vector<StatePart> parts = layout.parts;
+  std::erase_if(parts, is_log);
+  return parts;
+}
+
+int64_t bytes_of(const StatePart& part) { return part.shape[0] * part.entry_bytes(); }
+
+void fold_logs(const StateLayout& layout, int64_t consumed, std::span<std::byte> state) {
+  for (size_t i = 0; i < layout.parts.size(); ++i) {
+    const StatePart& log = layout.parts[i];
+    if (!is_log(log)) continue;
+    check(i >= 2, "a log stands behind S and z of its layer");
+    const StatePart& s = layout.parts[i - 2];
+    const StatePart& z = layout.parts[i - 1];
+    const int64_t dk = s.shape[1];
+    const int64_t dv = s.shape[2];
+    const int64_t logged = consumed % (log.shape[1] + 1);
+    for (int64_t head = 0; head < log.shape[0]; ++head) {
+      const std::byte* const entries = state.data() + log.offset + head * log.stride;
+      for (int64_t entry = 0; entry < logged; ++entry) {
+        fold_entry(entries + entry * log.shape[2] * 4, dk, dv,
+                   state.data() + s.offset + head * s.stride,
+                   state.data() + z.offset + head * z.stride);
+      }
+    }
+  }
+}
+
+std::span<std::byte> PartWalk::next(int64_t most) {
+  if (entry_ == part_.shape[0]) return {};
+  const int64_t count = std::min(most, part_.entry_bytes() - at_);
+  const int64_t from = part_.offset + entry_ * part_.stride + at_;
+  at_ += count;
+  if (at_ == part_.entry_bytes()) {
+    at_ = 0;
+    ++entry_;
+  }
+  return state_.subspan(static_cast<size_t>(from), static_cast<size_t>(count));
+}
+
+PartNumbers flush_subnormals(const StatePart& part, std::span<std::byte> state) {
+  PartNumbers found;
+  if (part.type != DType::kF32) return found;
+  uint32_t largest = 0;
+  for (int64_t entry = 0; entry < part.shape[0]; ++entry) {
+    std::byte* const from = state.data() + part.offset + entry * part.stride;
+    for (int64_t at = 0; at < part.entry_bytes(); at += 4) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, from + at, sizeof(bits));
+      largest = std::max(largest, bits & kMagnitude);
+      const bool subnormal = (bits & kExponent) == 0 && (bits & kMagnitude) != 0;
+      found.subnormal += subnormal ? 1 : 0;
+      bits = subnormal ? 0 : bits;
+      std::memcpy(from + at, &bits, sizeof(bits));
+    }
+  }
+  found.finite = largest < kExponent;
+  return found;
+}
+
+}  // namespace runnel

@@ -1,0 +1,10 @@
+// libFuzzer on the reader of state files.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  runnel::check_state_file({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

@@ -1,0 +1,88 @@
+#include "models/state/form.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "models/state/file.h"
+#include "tests/kernels/host_device.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/model_harness.h"
+
+namespace runnel {
+namespace {
+
+using HostBackend = cuda::DeviceBackend<cuda::HostDevice>;
+
+constexpr ModelLimits kLimits = {.slots = 3, .rows = 2, .values = 64, .steps = 1};
+
+// A model on the GPU's kernels, run on the host.
+struct GpuModel {
+  explicit GpuModel(bool replay)
+      : backend(CudaOptions{.replay = replay}, cuda::ThreadOrder::kForward),
+        model(make_model(random_bundle(small_symbol_spec(), 3), backend, kLimits).value()) {}
+
+  HostBackend backend;
+  std::unique_ptr<Model> model;
+};
+
+std::vector<int32_t> values_of(int count) {
+  std::vector<int32_t> values(count);
+  for (int i = 0; i < count; ++i) values[i] = i * 7 % 11;
+  return values;
+}
+
+// The state of a slot after `count` values and one more that is pending, as it travels.
+std::vector<std::byte> travelling_state(Model& model, SlotId slot, int count) {
+  begin_sequence(model, slot, 1);
+  feed(model, slot, values_of(count), 64, Want::kNothing);
+  std::vector<std::byte> state = state_bytes(model, slot);
+  fold_logs(model.layout(), count, state);
+  std::vector<std::byte> travels;
+  for (const StatePart& part : travelling_parts(model.layout())) {
+    PartWalk walk(part, state);
+    for (auto piece = walk.next(1 << 20); !piece.empty(); piece = walk.next(1 << 20)) {
+      travels.insert(travels.end(), piece.begin(), piece.end());
+    }
+  }
+  return travels;
+}
+
+TEST(StateForm, ALogIsFoldedToTheBitsOfThePlainForm) {
+  GpuModel plain(false);
+  GpuModel replay(true);
+  EXPECT_GT(replay.model->layout().parts.size(), travelling_parts(replay.model->layout()).size());
+  for (int count = 1; count < 20; ++count) {
+    EXPECT_EQ(travelling_state(*replay.model, 0, count), travelling_state(*plain.model, 0, count))
+        << count;
+  }
+}
+
+// What a slot with a log goes on from, once a state without one has been written to it.
+TEST(StateForm, AFoldedStateGoesOnWithTheSameBits) {
+  for (int count = 5; count < 15; ++count) {
+    GpuModel gpu(true);
+    Model& model = *gpu.model;
+    begin_sequence(model, 0, 1);
+    feed(model, 0, values_of(count), 64, Want::kNothing);
+    std::vector<std::byte> state = state_bytes(model, 0);
+    const int32_t pending = values_of(count).back();
+    StateWriter writer("m", model.layout(), {count + 1, pending, state}, nullptr);
+    const std::string file = writer.next(1 << 20);
+    StateReader reader([&](const StateHeader&) { return Result<StateLayout>(model.layout()); },
+                       nullptr);
+    ASSERT_TRUE(reader.add(std::as_bytes(std::span(file))).ok());
+    const auto image = reader.finish();
+    ASSERT_TRUE(image.ok());
+    model.write(1, image->bytes);
+    sample_from(model, 0, pending, count, 42, 12);
+    sample_from(model, 1, pending, count, 42, 12);
+    const Generated undisturbed = generate(model, 0, 12);
+    const Generated travelled = generate(model, 1, 12);
+    EXPECT_EQ(travelled.values, undisturbed.values);
+    EXPECT_EQ(travelled.log_probs, undisturbed.log_probs);
+  }
+}
+
+}  // namespace
+}  // namespace runnel
