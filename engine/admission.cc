@@ -203,7 +203,11 @@ Status Scheduler::try_resume(Generation& generation) {
     end_generation(*other, made_again());
     other->record.reset();  // the new try writes it from here on
   }
-  resume(generation, *sessions_.find(key_of(request)));
+  Session& session = *sessions_.find(key_of(request));
+  if (!record.finished && !session.resting()) {
+    return {Code::kAborted, "session '" + session.key.id + "' is busy; try again"};
+  }
+  resume(generation, session);
   return {};
 }
 

@@ -86,6 +86,7 @@ void Engine::run() {
 
 const Spec& Engine::spec() const { return model_->spec(); }
 const std::string& Engine::numerics() const { return model_->layout().numerics; }
+const StateLayout& Engine::layout() const { return model_->layout(); }
 int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
 EngineStats Engine::stats() const { return scheduler_->stats(); }
 int Engine::active_calls() const { return scheduler_->active_calls(); }
@@ -204,6 +205,40 @@ void Engine::delete_session(SessionKey key, const std::function<void(Status)>& d
   const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
     done(scheduler.delete_session(key));
   }});
+  if (!put) done(mailbox_full());
+}
+
+void Engine::fork_session(const Caller& caller, const std::string& parent,
+                          std::vector<std::string> children, const MoveDone& done) {
+  if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
+  if (Status s = validate_session_id(parent); !s.ok()) return done(s);
+  if (Status s = validate_children(children, options_); !s.ok()) return done(s);
+  const bool put = scheduler_->put(
+      {[key = SessionKey{caller.name, parent}, children = std::move(children), caller,
+        done](Scheduler& scheduler) { scheduler.fork_session(key, children, caller, done); }});
+  if (!put) done(mailbox_full());
+}
+
+void Engine::export_session(SessionKey key, std::shared_ptr<StateImage> image,
+                            const MoveDone& done) {
+  if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
+  image->bytes.resize(static_cast<size_t>(state_bytes()));
+  const bool put =
+      scheduler_->put({[key = std::move(key), image = std::move(image), done](
+                           Scheduler& scheduler) { scheduler.export_session(key, image, done); }});
+  if (!put) done(mailbox_full());
+}
+
+void Engine::import_session(const Caller& caller, std::string id, std::shared_ptr<StateImage> image,
+                            const MoveDone& done) {
+  if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
+  if (!id.empty()) {
+    if (Status s = validate_session_id(id); !s.ok()) return done(s);
+  }
+  const bool put = scheduler_->put(
+      {[id = std::move(id), image = std::move(image), caller, done](Scheduler& scheduler) {
+        scheduler.import_session(id, image, caller, done);
+      }});
   if (!put) done(mailbox_full());
 }
 

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "engine/options.h"
 #include "engine/request.h"
+#include "engine/state_move.h"
 #include "engine/token_stream.h"
 #include "models/model.h"
 
@@ -39,6 +40,7 @@ class Engine {
   const Spec& spec() const;
   const std::string& numerics() const;
   int64_t state_bytes() const;  // per session
+  const StateLayout& layout() const;
   EngineStats stats() const;
 
   // The room, in values, that a stream for so many samples must have.
@@ -76,6 +78,20 @@ class Engine {
                      const std::function<void(Result<SessionPage>)>& done);
   // Ends a session; a call that runs on it ends with ABORTED.
   void delete_session(SessionKey key, const std::function<void(Status)>& done);
+
+  // The state of a resting session to new ones, whose ids are distinct or empty (the engine
+  // chooses); at least one, and at most as many as samples. The session is as it was, and busy
+  // until `done`, which is called exactly once, also with a refusal: NOT_FOUND, ABORTED (busy),
+  // ALREADY_EXISTS, RESOURCE_EXHAUSTED, INVALID_ARGUMENT, UNAVAILABLE.
+  void fork_session(const Caller& caller, const std::string& parent,
+                    std::vector<std::string> children, const MoveDone& done);
+  // The state of a resting session to `image`, which is filled once `done` comes without a refusal;
+  // its sessions are none. Also while the engine drains. Throws std::bad_alloc.
+  void export_session(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done);
+  // A new session with a state that check_state() has let in; an empty id lets the engine choose.
+  // `image` does not change until `done`.
+  void import_session(const Caller& caller, std::string id, std::shared_ptr<StateImage> image,
+                      const MoveDone& done);
 
   // Wakes the scheduler for another turn. Streams do so by themselves.
   void nudge();

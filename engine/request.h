@@ -102,7 +102,7 @@ struct Finished {
   Duration elapsed{0};
 };
 
-enum class SessionState { kNew, kPrompting, kGenerating, kIdle, kEnded };
+enum class SessionState { kNew, kPrompting, kGenerating, kMoving, kIdle, kEnded };
 
 struct SessionInfo {
   SessionKey key;

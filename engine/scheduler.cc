@@ -110,6 +110,7 @@ bool Scheduler::turn() {
   end_calls();  // so that the commands find the slots that this frees
   const bool asked = run_commands(waiting);
   end_calls();  // so that a call that was cancelled before it came costs no step
+  const bool moved = move_states();
   sessions_.expire(now_);
   const bool served = serve_queue();
   gather();
@@ -121,7 +122,7 @@ bool Scheduler::turn() {
   for (const auto& generation : generations_) generation->stream->flush(now_);
   forget_ended();
   publish();
-  return stepped || asked || served;
+  return stepped || asked || moved || served;
 }
 
 void Scheduler::wait() {
@@ -160,6 +161,10 @@ SessionPage Scheduler::list_sessions(const std::string& owner, const std::string
 Status Scheduler::delete_session(const SessionKey& key) {
   Session* session = sessions_.find(key);
   if (session == nullptr) return not_found("no session '" + key.id + "'");
+  if (session->state == SessionState::kMoving) {
+    Status busy(Code::kAborted, "the state of session '" + key.id + "' is being copied; try again");
+    return busy.with_retry_after(std::chrono::milliseconds(100));
+  }
   for (const auto& generation : generations_) {
     if (!generation->ended() && generation->samples[0].session == session) {
       end_generation(*generation, {Code::kAborted, "session '" + key.id + "' was deleted"});
@@ -421,6 +426,7 @@ void Scheduler::end_every_call(const Status& status) {
   }
   for (const auto& call : scores_) end_score(*call, status);
   end_queued([&](const QueuedCall&) { return status; });
+  end_moves(status);
 }
 
 // Ends a generation that is cancelled, stalled or out of time.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "engine/score_call.h"
 #include "engine/sessions.h"
 #include "engine/slot_queue.h"
+#include "engine/state_move.h"
 
 namespace runnel {
 
@@ -77,6 +79,13 @@ class Scheduler {
   Result<SessionInfo> get_session(const SessionKey& key);
   SessionPage list_sessions(const std::string& owner, const std::string& after, int count) const;
   Status delete_session(const SessionKey& key);
+  // Children have distinct ids, or empty ones.
+  void fork_session(const SessionKey& parent, const std::vector<std::string>& children,
+                    const Caller& caller, MoveDone done);
+  // `image` has the bytes of one state.
+  void export_session(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
+  void import_session(const std::string& id, std::shared_ptr<StateImage> image,
+                      const Caller& caller, MoveDone done);
 
  private:
   // The owner of a candidate row: a sample of a generation, its prompt, or a Score call.
@@ -116,6 +125,14 @@ class Scheduler {
   bool end_queued(const std::function<std::optional<Status>(const QueuedCall&)>& why);
   Status why_waiting(const QueuedCall& call) const;
   void tell_places();
+
+  // Moves.
+  Status open_targets(const std::vector<std::string>& ids, const Caller& caller, StateMove& move);
+  void start_move(StateMove move, MoveDone done);
+  bool move_states();
+  int64_t move_piece(StateMove& move, int64_t most);
+  void finish_move(StateMove& move);
+  void end_moves(const Status& status);
 
   // Endings.
   void end_calls();
@@ -168,6 +185,7 @@ class Scheduler {
   SlotRate slot_rate_;
   bool has_untold_ = false;  // a call in queue_ has not been told its place
   TimePoint next_tell_{};
+  std::deque<StateMove> moves_;  // the next one first
 
   // Reused every turn.
   TimePoint now_{};

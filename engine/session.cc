@@ -7,7 +7,7 @@
 namespace runnel {
 
 const char* session_state_name(SessionState state) {
-  constexpr std::array kNames = {"new", "prompting", "generating", "idle", "ended"};
+  constexpr std::array kNames = {"new", "prompting", "generating", "moving", "idle", "ended"};
   return kNames[static_cast<size_t>(state)];
 }
 
@@ -15,13 +15,14 @@ std::optional<SessionState> next_state(SessionState state, SessionEvent event) {
   using S = SessionState;
   using Next = std::optional<SessionState>;
   constexpr Next kNever = std::nullopt;
-  // Rows by state, columns by event: feed, sample, pause, end.
-  constexpr std::array<std::array<Next, 4>, 5> kTable = {{
-      {S::kPrompting, S::kGenerating, kNever, S::kEnded},  // new
-      {kNever, S::kGenerating, S::kIdle, S::kEnded},       // prompting
-      {kNever, kNever, S::kIdle, S::kEnded},               // generating
-      {S::kPrompting, S::kGenerating, kNever, S::kEnded},  // idle
-      {kNever, kNever, kNever, kNever},                    // ended
+  // Rows by state, columns by event: feed, sample, move, pause, end.
+  constexpr std::array<std::array<Next, 5>, 6> kTable = {{
+      {S::kPrompting, S::kGenerating, S::kMoving, kNever, S::kEnded},  // new
+      {kNever, S::kGenerating, kNever, S::kIdle, S::kEnded},           // prompting
+      {kNever, kNever, kNever, S::kIdle, S::kEnded},                   // generating
+      {kNever, kNever, kNever, S::kIdle, S::kEnded},                   // moving
+      {S::kPrompting, S::kGenerating, S::kMoving, kNever, S::kEnded},  // idle
+      {kNever, kNever, kNever, kNever, kNever},                        // ended
   }};
   return kTable[static_cast<size_t>(state)][static_cast<size_t>(event)];
 }

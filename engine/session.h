@@ -1,12 +1,13 @@
 // One sequence and its life. Every running call works on a session: a named one from the table, or
 // an anonymous one of its own.
 //
-//              kFeed       kSample      kPause   kEnd
-//   new        prompting   generating   -        ended
-//   prompting  -           generating   idle     ended
-//   generating -           -            idle     ended
-//   idle       prompting   generating   -        ended
-//   ended      -           -            -        -
+//              kFeed       kSample      kMove    kPause   kEnd
+//   new        prompting   generating   moving   -        ended
+//   prompting  -           generating   -        idle     ended
+//   generating -           -            -        idle     ended
+//   moving     -           -            -        idle     ended
+//   idle       prompting   generating   moving   -        ended
+//   ended      -           -            -        -        -
 //
 // A call that starts from a session without going on in it copies its state: the session keeps its
 // own, and its idle time begins again.
@@ -24,6 +25,7 @@ namespace runnel {
 enum class SessionEvent {
   kFeed,    // a call gives it values
   kSample,  // a call samples from it
+  kMove,    // its state is copied, in or out
   kPause,   // the call has ended; the session stays
   kEnd,     // its slot goes back to the pool
 };

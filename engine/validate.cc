@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/limits.h"
 
@@ -181,6 +182,24 @@ Status validate(const GenerateRequest& request, const Spec& spec, const EngineOp
   if (Status s = validate_delivery(request.delivery); !s.ok()) return s;
   if (request.session) return {};  // its position decides
   return validate_length(0, static_cast<int64_t>(request.prompt.size()), spec);
+}
+
+Status validate_children(const std::vector<std::string>& children, const EngineOptions& options) {
+  const auto count = static_cast<int64_t>(children.size());
+  if (count < 1 || count > options.samples) {
+    return invalid_argument("a fork makes " + std::to_string(count) +
+                            " sessions; it must be between 1 and " +
+                            std::to_string(options.samples));
+  }
+  std::set<std::string> ids;
+  for (const std::string& id : children) {
+    if (id.empty()) continue;
+    if (Status s = validate_session_id(id); !s.ok()) return s;
+    if (!ids.insert(id).second) {
+      return invalid_argument("session '" + id + "' is named twice; each needs a name of its own");
+    }
+  }
+  return {};
 }
 
 }  // namespace runnel

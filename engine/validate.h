@@ -27,4 +27,8 @@ Status validate_queue_time(Duration max_queue_time);
 // OK, or INVALID_ARGUMENT: an id is 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : -
 Status validate_session_id(const std::string& id);
 
+// OK, or INVALID_ARGUMENT: the children of a fork are 1 to options.samples; each has an id of its
+// own, or an empty one.
+Status validate_children(const std::vector<std::string>& children, const EngineOptions& options);
+
 }  // namespace runnel

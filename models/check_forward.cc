@@ -50,7 +50,7 @@ Result<float> score(Model& model, int32_t value) {
 // The first part of the state in slot 0 with a number that is not finite, or "".
 std::string part_that_overflows(Model& model) {
   std::vector<std::byte> state(static_cast<size_t>(model.layout().state_bytes));
-  model.read(0, state);
+  model.read(0, 0, state);
   for (const StatePart& part : model.layout().parts) {
     if (part.type != DType::kF32) continue;
     for (int64_t entry = 0; entry < part.shape[0]; ++entry) {

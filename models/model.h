@@ -71,10 +71,13 @@ class Model {
   // Copies everything, Control included.
   virtual void copy(SlotId from, SlotId to) = 0;
 
-  // Moves the state, the parts of layout(), out of or into a slot; bytes.size() ==
-  // layout().state_bytes. Position and pending value are not in it: who moves a state set()s them.
-  virtual void read(SlotId slot, std::span<std::byte> bytes) = 0;
-  virtual void write(SlotId slot, std::span<const std::byte> bytes) = 0;
+  // Move bytes [offset, offset + bytes.size()) of a state, the parts of layout(), out of or into a
+  // slot; a large state can go in several pieces. Position and pending value are not in it: who
+  // moves a state set()s them.
+  virtual void read(SlotId slot, int64_t offset, std::span<std::byte> bytes) = 0;
+  virtual void write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) = 0;
+  // The same from one slot to another: a piece of what copy() copies, without Control.
+  virtual void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) = 0;
 
   // Advances the rows (each slot at most once) by one step, and those that want kNext by `steps` in
   // all; steps > 1 only when every row wants kNext. `rows` may go away on return.

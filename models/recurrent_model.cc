@@ -30,8 +30,9 @@ class RecurrentModel final : public Model {
 
   void set(SlotId slot, const Control& control, bool zero_state) override;
   void copy(SlotId from, SlotId to) override;
-  void read(SlotId slot, std::span<std::byte> bytes) override;
-  void write(SlotId slot, std::span<const std::byte> bytes) override;
+  void read(SlotId slot, int64_t offset, std::span<std::byte> bytes) override;
+  void write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) override;
+  void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) override;
   Ticket submit(std::span<const Row> rows, int steps) override;
   Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
@@ -53,6 +54,11 @@ class RecurrentModel final : public Model {
   void score(const Run& run) const;
   Span state_span(SlotId slot) const {
     return {states_.data() + slot * slot_bytes_, layout_.state_bytes};
+  }
+  Span piece_of_state(SlotId slot, int64_t offset, int64_t bytes) const {
+    check(slot >= 0 && slot < limits_.slots, "the slot exists");
+    check(offset >= 0 && bytes >= 0 && offset <= layout_.state_bytes - bytes, "bytes of one state");
+    return {states_.data() + slot * slot_bytes_ + offset, bytes};
   }
   Control& control(SlotId slot) const { return controls_.as<Control>()[slot]; }
 
@@ -134,14 +140,19 @@ void RecurrentModel::copy(SlotId from, SlotId to) {
   has_pending_[to] = has_pending_[from];
 }
 
-void RecurrentModel::read(SlotId slot, std::span<std::byte> bytes) {
-  check(static_cast<int64_t>(bytes.size()) == layout_.state_bytes, "the bytes of one state");
-  backend_.copy(state_span(slot), {bytes.data(), layout_.state_bytes});
+void RecurrentModel::read(SlotId slot, int64_t offset, std::span<std::byte> bytes) {
+  const auto count = static_cast<int64_t>(bytes.size());
+  backend_.copy(piece_of_state(slot, offset, count), {bytes.data(), count});
 }
 
-void RecurrentModel::write(SlotId slot, std::span<const std::byte> bytes) {
-  check(static_cast<int64_t>(bytes.size()) == layout_.state_bytes, "the bytes of one state");
-  backend_.copy({const_cast<std::byte*>(bytes.data()), layout_.state_bytes}, state_span(slot));
+void RecurrentModel::write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) {
+  const auto count = static_cast<int64_t>(bytes.size());
+  backend_.copy({const_cast<std::byte*>(bytes.data()), count}, piece_of_state(slot, offset, count));
+}
+
+void RecurrentModel::copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) {
+  check(from != to, "a state is not copied to itself");
+  backend_.copy(piece_of_state(from, offset, bytes), piece_of_state(to, offset, bytes));
 }
 
 void RecurrentModel::stage_row(int index, const Row& row) {

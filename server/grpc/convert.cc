@@ -54,6 +54,8 @@ v1::Session::State state_of(SessionState state) {
       return v1::Session::PROMPTING;
     case SessionState::kGenerating:
       return v1::Session::GENERATING;
+    case SessionState::kMoving:
+      return v1::Session::MOVING;
     case SessionState::kIdle:
       return v1::Session::IDLE;
     case SessionState::kEnded:

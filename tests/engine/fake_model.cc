@@ -1,6 +1,6 @@
 #include "tests/engine/fake_model.h"
 
-#include <cstring>
+#include <algorithm>
 #include <set>
 
 #include "base/check.h"
@@ -36,15 +36,20 @@ Spec fake_spec(int64_t positions, bool begins) {
   return spec;
 }
 
-FakeModel::FakeModel(Spec spec, ModelLimits limits)
+FakeModel::FakeModel(Spec spec, ModelLimits limits, int64_t state_bytes)
     : spec_(std::move(spec)), limits_(limits), slots_(limits.slots) {
-  layout_ = {.state_bytes = sizeof(Slot::hash), .parts = {}, .numerics = "fake"};
+  layout_ = {.state_bytes = state_bytes,
+             .parts = {{"hash", DType::kI32, {state_bytes / 4}, 0, 4}},
+             .numerics = "fake"};
+  for (Slot& slot : slots_) slot.rest.resize(state_bytes - sizeof(slot.hash));
 }
 
 void FakeModel::set(SlotId slot, const Control& control, bool zero_state) {
   check(slot >= 0 && slot < limits_.slots, "the slot exists");
   slots_[slot].control = control;
-  if (zero_state) slots_[slot].hash = 0;
+  if (!zero_state) return;
+  slots_[slot].hash = 0;
+  std::ranges::fill(slots_[slot].rest, std::byte{0});
 }
 
 void FakeModel::copy(SlotId from, SlotId to) {
@@ -52,12 +57,23 @@ void FakeModel::copy(SlotId from, SlotId to) {
   slots_.at(to) = slots_.at(from);
 }
 
-void FakeModel::read(SlotId slot, std::span<std::byte> bytes) {
-  std::memcpy(bytes.data(), &slots_.at(slot).hash, sizeof(Slot::hash));
+std::byte& FakeModel::state_byte(SlotId slot, int64_t at) {
+  Slot& held = slots_.at(slot);
+  constexpr int64_t kHash = sizeof(held.hash);
+  return at < kHash ? reinterpret_cast<std::byte*>(&held.hash)[at] : held.rest.at(at - kHash);
 }
 
-void FakeModel::write(SlotId slot, std::span<const std::byte> bytes) {
-  std::memcpy(&slots_.at(slot).hash, bytes.data(), sizeof(Slot::hash));
+void FakeModel::read(SlotId slot, int64_t offset, std::span<std::byte> bytes) {
+  for (std::byte& byte : bytes) byte = state_byte(slot, offset++);
+}
+
+void FakeModel::write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) {
+  for (const std::byte byte : bytes) state_byte(slot, offset++) = byte;
+}
+
+void FakeModel::copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) {
+  check(from != to, "a state is not copied to itself");
+  for (int64_t at = offset; at < offset + bytes; ++at) state_byte(to, at) = state_byte(from, at);
 }
 
 void FakeModel::consume(Slot& slot, int32_t value) {

@@ -13,15 +13,17 @@ namespace runnel {
 
 class FakeModel final : public Model {
  public:
-  FakeModel(Spec spec, ModelLimits limits);
+  // `state_bytes`: of a state, of which the first 8 are the hash that it stands for.
+  FakeModel(Spec spec, ModelLimits limits, int64_t state_bytes = 8);
 
   const Spec& spec() const override { return spec_; }
   const StateLayout& layout() const override { return layout_; }
   ModelLimits limits() const override { return limits_; }
   void set(SlotId slot, const Control& control, bool zero_state) override;
   void copy(SlotId from, SlotId to) override;
-  void read(SlotId slot, std::span<std::byte> bytes) override;
-  void write(SlotId slot, std::span<const std::byte> bytes) override;
+  void read(SlotId slot, int64_t offset, std::span<std::byte> bytes) override;
+  void write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) override;
+  void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) override;
   Ticket submit(std::span<const Row> rows, int steps) override;
   Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
@@ -48,7 +50,10 @@ class FakeModel final : public Model {
   struct Slot {
     uint64_t hash = 0xdead;  // of the values consumed; never zero by accident
     Control control;
+    std::vector<std::byte> rest;  // of the state
   };
+  // Byte `at` of the state in a slot.
+  std::byte& state_byte(SlotId slot, int64_t at);
   void consume(Slot& slot, int32_t value);
 
   const Spec spec_;

@@ -73,6 +73,31 @@ Status Harness::remove(const std::string& id) {
   return *result;
 }
 
+Result<std::vector<SessionInfo>> Harness::fork(const std::string& parent,
+                                               const std::vector<std::string>& children) {
+  std::optional<Result<std::vector<SessionInfo>>> result;
+  engine->fork_session({}, parent, children, [&](auto r) { result = std::move(r); });
+  while (!result) engine->turn();
+  return *result;
+}
+
+Result<StateImage> Harness::export_state(const std::string& id) {
+  const auto image = std::make_shared<StateImage>();
+  std::optional<Status> result;
+  engine->export_session({"", id}, image, [&](const auto& r) { result = r.status(); });
+  while (!result) engine->turn();
+  return result->ok() ? Result<StateImage>(*image) : Result<StateImage>(*result);
+}
+
+Result<std::vector<SessionInfo>> Harness::import_state(const std::string& id,
+                                                       const StateImage& image) {
+  std::optional<Result<std::vector<SessionInfo>>> result;
+  engine->import_session({}, id, std::make_shared<StateImage>(image),
+                         [&](auto r) { result = std::move(r); });
+  while (!result) engine->turn();
+  return *result;
+}
+
 std::shared_ptr<const Tokenizer> number_tokenizer() {
   std::vector<std::string> bytes;
   for (int value = 0; value < 100; ++value) bytes.push_back("<" + std::to_string(value) + ">");

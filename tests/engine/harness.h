@@ -49,6 +49,11 @@ class Harness {
   Result<SessionInfo> create(const std::string& id);
   Result<SessionInfo> get(const std::string& id);
   Status remove(const std::string& id);
+  // Those of the children, or of an imported one.
+  Result<std::vector<SessionInfo>> fork(const std::string& parent,
+                                        const std::vector<std::string>& children);
+  Result<StateImage> export_state(const std::string& id);
+  Result<std::vector<SessionInfo>> import_state(const std::string& id, const StateImage& image);
 
   Clock clock{TimePoint(std::chrono::seconds(1000))};
   FakeModel* model = nullptr;  // null over another model

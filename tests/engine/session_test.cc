@@ -20,7 +20,9 @@ TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
       {{S::kPrompting, E::kPause}, S::kIdle},  {{S::kPrompting, E::kEnd}, S::kEnded},
       {{S::kGenerating, E::kPause}, S::kIdle}, {{S::kGenerating, E::kEnd}, S::kEnded},
       {{S::kIdle, E::kFeed}, S::kPrompting},   {{S::kIdle, E::kSample}, S::kGenerating},
-      {{S::kIdle, E::kEnd}, S::kEnded}};
+      {{S::kIdle, E::kEnd}, S::kEnded},        {{S::kNew, E::kMove}, S::kMoving},
+      {{S::kIdle, E::kMove}, S::kMoving},      {{S::kMoving, E::kPause}, S::kIdle},
+      {{S::kMoving, E::kEnd}, S::kEnded}};
   for (int state = 0; state <= static_cast<int>(S::kEnded); ++state) {
     for (int event = 0; event <= static_cast<int>(E::kEnd); ++event) {
       const auto key = std::pair{static_cast<S>(state), static_cast<E>(event)};

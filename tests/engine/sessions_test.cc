@@ -29,7 +29,7 @@ class SessionsTest : public testing::Test {
   // The fake's state: a hash of the values consumed, with which its slot begins.
   uint64_t state_of(const Session& session) {
     std::vector<std::byte> bytes(model_.layout().state_bytes);
-    model_.read(session.slot, bytes);
+    model_.read(session.slot, 0, bytes);
     uint64_t hash = 0;
     std::memcpy(&hash, bytes.data(), sizeof(hash));
     return hash;

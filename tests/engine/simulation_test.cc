@@ -1,6 +1,6 @@
 // The real engine on a virtual clock, with a fake model, random clients and one seed: arrivals,
-// lengths, samples, sessions, cancels, stalls, deadlines, retries, full pools and calls that wait
-// for them. After every step the
+// lengths, samples, sessions, forks, exports, imports, cancels, stalls, deadlines, retries, full
+// pools and calls that wait for them. After every step the
 // books must balance; at the end every call has ended exactly once with the values that it would
 // have got alone.
 //
@@ -121,6 +121,9 @@ class Simulation {
       case 6:
         disturb();
         break;
+      case 7:
+        move();
+        break;
       default:
         harness_.clock.advance(below(30) * kMs);
     }
@@ -137,9 +140,73 @@ class Simulation {
   void remove() {
     harness_.engine->delete_session({"", random_session()}, [this](Status status) {
       const Code code = status.code();
-      EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kResourceExhausted ||
-                  failed());
+      EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
+                  code == Code::kResourceExhausted || failed());
     });
+  }
+
+  void move() {
+    if (chance(50)) {
+      fork(random_session());
+    } else {
+      carry(random_session());
+    }
+  }
+
+  // A session's fork to some others.
+  void fork(const std::string& parent) {
+    ++moving_;
+    std::vector<std::string> children;
+    std::vector<Call*> made;
+    for (int i = 1 + below(3); i > 0; --i) {
+      children.push_back(chance(50) ? random_session() : "f" + std::to_string(made_++));
+      made.push_back(&add_moved(children.back()));
+    }
+    harness_.engine->fork_session({}, parent, children, [this, parent, made](const auto& forked) {
+      if (!expect_moved(forked.status())) return;
+      for (size_t i = 0; i < made.size(); ++i) {
+        made[i]->left = known_of(parent, *made[i], (*forked)[i].position);
+      }
+    });
+  }
+
+  // A session's export, and its import under another name.
+  void carry(const std::string& from) {
+    ++moving_;
+    const auto image = std::make_shared<StateImage>();
+    const Call& mark = add_moved(from);
+    harness_.engine->export_session({"", from}, image, [this, from, image, &mark](const auto& out) {
+      if (!expect_moved(out.status())) return;
+      ++moving_;
+      const auto known = known_of(from, mark, image->position);
+      const std::string name = chance(50) ? random_session() : "i" + std::to_string(made_++);
+      Call& made = add_moved(name);
+      harness_.engine->import_session({}, name, image, [this, known, &made](const auto& in) {
+        if (expect_moved(in.status())) made.left = known;
+      });
+    });
+  }
+
+  bool expect_moved(const Status& status) {
+    --moving_;
+    const Code code = status.code();
+    EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
+                code == Code::kAlreadyExists || code == Code::kInvalidArgument ||
+                code == Code::kResourceExhausted || failed())
+        << status.to_string();
+    return status.ok();
+  }
+
+  // Stands among the calls for a state that comes into a session by a move.
+  Call& add_moved(const std::string& session) {
+    auto call = std::make_unique<Call>();
+    call->request.session = session;
+    call->reader = std::make_shared<Reader>();
+    call->reader->stream = std::make_shared<TokenStream>(Delivery(), 1, 0, [] {});
+    call->reader->end = Status();
+    call->settled = true;
+    calls_.push_back(std::move(call));
+    return *calls_.back();
   }
 
   void generate() {
@@ -299,12 +366,17 @@ class Simulation {
   // all earlier ones have ended, whether their clients have read so far or not; a cancelled one may
   // have left less than it was given.
   std::vector<int32_t> known_before(const Call& call) {
+    if (!call.request.session) return {};
+    return known_of(call.session(), call, call.reader->started->position);
+  }
+
+  // What a session held at a position, by the calls before `call`.
+  std::vector<int32_t> known_of(const std::string& session, const Call& call, int64_t position) {
     std::vector<int32_t> known;
-    if (!call.request.session) return known;
     for (const auto& earlier : calls_) {
       if (earlier.get() == &call) break;
       earlier->reader->read();
-      if (earlier->session() != call.session()) continue;
+      if (earlier->session() != session) continue;
       if (earlier->reader->end) settle(*earlier);
       // A call made again may have ended before it was sent all that the first try had left.
       const bool is_part = earlier->left.size() <= known.size() &&
@@ -312,8 +384,8 @@ class Simulation {
       const bool again = !earlier->request.request_id.empty();
       if (earlier->settled && !earlier->left.empty() && !(again && is_part)) known = earlier->left;
     }
-    EXPECT_GE(static_cast<int64_t>(known.size()), call.reader->started->position);
-    known.resize(call.reader->started->position);
+    EXPECT_GE(static_cast<int64_t>(known.size()), position);
+    known.resize(position);
     return known;
   }
 
@@ -340,10 +412,12 @@ class Simulation {
       turn();
       check_books();
     }
-    for (int i = 0; i < 5000 && (harness_.engine->active_calls() > 0 || unsettled()); ++i) {
+    for (int i = 0; i < 5000 && (harness_.engine->active_calls() > 0 || unsettled() || moving_ > 0);
+         ++i) {
       harness_.clock.advance(kMs);  // sessions at rest may be all that there is
       turn();
     }
+    EXPECT_EQ(moving_, 0);
     EXPECT_EQ(harness_.engine->active_calls(), 0);
     EXPECT_FALSE(unsettled());
     for (const auto& scoring : scorings_) {
@@ -374,6 +448,8 @@ class Simulation {
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<std::unique_ptr<Scoring>> scorings_;
   bool drained_ = false;
+  int made_ = 0;    // sessions by moves, for their names
+  int moving_ = 0;  // moves that are not done
 };
 
 uint64_t environment(const char* name, uint64_t otherwise) {

@@ -180,7 +180,7 @@ TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
     sample_from(*model, 2, values[0], 0, 7, 40);
     const int32_t pending = generate(*model, 2, count).values.back();
     model->copy(2, 3);
-    model->write(6, state_bytes(*model, 2));
+    model->write(6, 0, state_bytes(*model, 2));
     sample_from(*model, 6, pending, count, 7, 40 - count);
     const Generated expected = generate(*model, 2, 9);
     EXPECT_EQ(generate(*model, 3, 9, 4), expected) << count;

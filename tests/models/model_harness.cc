@@ -77,7 +77,7 @@ Generated generate(Model& model, SlotId slot, int count, int steps) {
 
 std::vector<std::byte> state_bytes(Model& model, SlotId slot) {
   std::vector<std::byte> bytes(model.layout().state_bytes);
-  model.read(slot, bytes);
+  model.read(slot, 0, bytes);
   return bytes;
 }
 

@@ -225,7 +225,7 @@ TEST_P(NetworkTest, AStateMovesToAnotherModelOfTheSameNumerics) {
   feed(*here.model, 1, {values.begin() + 1, values.end()}, 64, Want::kNothing);
   sample_from(*here.model, 1, values.back(), 8, 4, 20);
   const int32_t pending = generate(*here.model, 1, 5).values.back();
-  there.model->write(2, state_bytes(*here.model, 1));
+  there.model->write(2, 0, state_bytes(*here.model, 1));
   sample_from(*there.model, 2, pending, 13, 4, 15);
   EXPECT_EQ(generate(*there.model, 2, 10), generate(*here.model, 1, 10));
 }

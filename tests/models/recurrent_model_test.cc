@@ -89,7 +89,7 @@ class RecurrentModelTest : public testing::Test {
   }
   int32_t sum(SlotId slot) {
     int32_t sum = 0;
-    model_->read(slot, std::as_writable_bytes(std::span(&sum, 1)));
+    model_->read(slot, 0, std::as_writable_bytes(std::span(&sum, 1)));
     return sum;
   }
 
@@ -149,7 +149,7 @@ TEST_F(RecurrentModelTest, AStateIsCopiedReadAndWrittenWithoutItsPlaceInTheSeque
   const std::vector<std::byte> state = state_bytes(*model_, 0);
   begin(2, 0);
   EXPECT_EQ(sum(2), 0);
-  model_->write(2, state);
+  model_->write(2, 0, state);
   EXPECT_EQ(sum(2), 6);
   const auto emitted = submit({{1, {}, Want::kNext}, {2, {}, Want::kNext}});
   EXPECT_EQ(emitted[0].value, (6 + 6) % kVocabulary);  // pending 6 came along

@@ -120,7 +120,7 @@ Outcome run(Model& model, const std::vector<SlotId>& slots, int steps, int launc
   }
   for (const SlotId slot : slots) {
     std::vector<std::byte> bytes(model.layout().state_bytes);
-    model.read(slot, bytes);
+    model.read(slot, 0, bytes);
     outcome.held.insert(outcome.held.end(), bytes.begin(), bytes.end());
   }
   return outcome;

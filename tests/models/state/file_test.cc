@@ -300,7 +300,7 @@ TEST(StateFile, AStateThatHasTravelledGoesOnWithTheSameBits) {
     ASSERT_TRUE(reader.add(std::as_bytes(std::span(file))).ok());
     const auto image = reader.finish();
     ASSERT_TRUE(image.ok()) << image.status().to_string();
-    there.model->write(1, image->bytes);
+    there.model->write(1, 0, image->bytes);
 
     sample_from(*here.model, 0, 9, 5, 42, 10);
     sample_from(*there.model, 1, image->pending, image->position - 1, 42, 10);

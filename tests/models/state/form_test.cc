@@ -74,7 +74,7 @@ TEST(StateForm, AFoldedStateGoesOnWithTheSameBits) {
     ASSERT_TRUE(reader.add(std::as_bytes(std::span(file))).ok());
     const auto image = reader.finish();
     ASSERT_TRUE(image.ok());
-    model.write(1, image->bytes);
+    model.write(1, 0, image->bytes);
     sample_from(model, 0, pending, count, 42, 12);
     sample_from(model, 1, pending, count, 42, 12);
     const Generated undisturbed = generate(model, 0, 12);

@@ -1,0 +1,26 @@
+// A state on its way: out of a session (export), into one (import), or from one to others (fork).
+// It goes piece by piece between steps; its sessions are moving meanwhile, and no call runs on
+// them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/session.h"
+#include "models/state/file.h"
+
+namespace runnel {
+
+// Told once, on the scheduler's thread: the sessions that were made, or why there are none.
+using MoveDone = std::function<void(Result<std::vector<SessionInfo>>)>;
+
+struct StateMove {
+  Session* from = nullptr;            // null: import
+  std::vector<Session*> to;           // empty: export
+  std::shared_ptr<StateImage> image;  // null: fork
+  int64_t moved = 0;                  // bytes of the state
+  MoveDone done;
+};
+
+}  // namespace runnel
