@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -49,6 +50,14 @@ class [[nodiscard]] Status {
     return *this;
   }
 
+  // What refused a valid call, in a word that metrics count it by ("mailbox"); empty otherwise.
+  std::string_view reason() const { return reason_; }
+  // `reason` is of static storage.
+  Status& with_reason(std::string_view reason) {
+    reason_ = reason;
+    return *this;
+  }
+
   // "NOT_FOUND: no session named 'a'".
   std::string to_string() const;
 
@@ -58,6 +67,7 @@ class [[nodiscard]] Status {
   Code code_ = Code::kOk;
   std::string message_;
   std::optional<std::chrono::milliseconds> retry_after_;
+  std::string_view reason_;
 };
 
 inline Status invalid_argument(std::string message) {

@@ -15,8 +15,9 @@ auto within_memory(const Work& work) -> decltype(work()) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return Status(Code::kResourceExhausted,
+    Status status(Code::kResourceExhausted,
                   "the server has no memory for this call; try again later");
+    return status.with_reason("memory");
   }
 }
 

@@ -9,33 +9,40 @@
 namespace runnel {
 namespace {
 
-// `limit` says how many states there may be, `most`.
-Status too_many_states(int64_t needed, int64_t held, int64_t most, const std::string& limit) {
+// `limit` says how many states there may be, `most`; `reason` as in Status.
+Status too_many_states(int64_t needed, int64_t held, int64_t most, const std::string& limit,
+                       std::string_view reason) {
   if (needed > most) {
     return invalid_argument("the call needs " + std::to_string(needed) + " states, and " + limit);
   }
   Status status(Code::kResourceExhausted,
                 limit + ", and " + std::to_string(held) +
                     " are held; delete sessions that are done, or wait for calls to end");
-  return status.with_retry_after(std::chrono::seconds(1));
+  return status.with_retry_after(std::chrono::seconds(1)).with_reason(reason);
 }
 
 }  // namespace
 
-Status draining_status() { return {Code::kUnavailable, "the server is draining; try another one"}; }
+Status draining_status() {
+  Status status(Code::kUnavailable, "the server is draining; try another one");
+  return status.with_reason("draining");
+}
 
-Status shutting_down() { return {Code::kUnavailable, "the server is shutting down"}; }
+Status shutting_down() {
+  Status status(Code::kUnavailable, "the server is shutting down");
+  return status.with_reason("draining");
+}
 
 Status mailbox_full() {
   Status status(Code::kResourceExhausted, "too many calls wait for the scheduler; try again");
-  return status.with_retry_after(std::chrono::milliseconds(100));
+  return status.with_retry_after(std::chrono::milliseconds(100)).with_reason("mailbox");
 }
 
 Status calls_used_up(const std::string& account, int64_t calls) {
   Status status(Code::kResourceExhausted, account + " has used up its quota: calls is " +
                                               std::to_string(calls) +
                                               "; try again when one has ended");
-  return status.with_retry_after(std::chrono::seconds(1));
+  return status.with_retry_after(std::chrono::seconds(1)).with_reason("quota_calls");
 }
 
 Status values_used_up(const std::string& account, int64_t per_second, Duration behind) {
@@ -44,7 +51,7 @@ Status values_used_up(const std::string& account, int64_t per_second, Duration b
                 account + " has used up its quota: values_per_second is " +
                     std::to_string(per_second) + "; try again in " +
                     fixed(static_cast<double>(wait.count()) * 1e-3, 1) + " s");
-  return status.with_retry_after(wait);
+  return status.with_retry_after(wait).with_reason("quota_values");
 }
 
 Status used_otherwise(const std::string& request_id) {
@@ -55,22 +62,25 @@ Status used_otherwise(const std::string& request_id) {
 Status made_again() { return {Code::kAborted, "the call was made again with the same request_id"}; }
 
 Status device_failed(const std::string& model, const Status& reason) {
-  return {Code::kUnavailable,
-          "the device of model '" + model + "' has failed: " + reason.message() +
-              "; the server stops, and its sessions are lost: call again once it is back, or "
-              "another one"};
+  Status status(Code::kUnavailable,
+                "the device of model '" + model + "' has failed: " + reason.message() +
+                    "; the server stops, and its sessions are lost: call again once it is back, "
+                    "or another one");
+  return status.with_reason("device");
 }
 
 Status share_used_up(int64_t needed, int64_t held, int64_t share) {
   return too_many_states(needed, held, share,
                          "one caller may hold " + std::to_string(share) +
-                             " states of a model (limits.sessions_per_caller)");
+                             " states of a model (limits.sessions_per_caller)",
+                         "sessions_per_caller");
 }
 
 Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions) {
   return too_many_states(needed, held, sessions,
                          "the quota of " + account + " is sessions " + std::to_string(sessions) +
-                             ", states of all models together");
+                             ", states of all models together",
+                         "quota_sessions");
 }
 
 Status no_room(int needed, int free, int slots) {
@@ -83,8 +93,7 @@ Status no_room(int needed, int free, int slots) {
                 "no room for " + std::to_string(needed) + " more states: " +
                     std::to_string(std::max(free, 0)) + " of " + std::to_string(slots) +
                     " sessions are free; try again later, or delete sessions that are done");
-  status.with_retry_after(std::chrono::seconds(1));
-  return status;
+  return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
 }
 
 Status others_wait(int64_t waiting) {

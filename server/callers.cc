@@ -20,7 +20,9 @@ namespace {
 
 constexpr std::string_view kScheme = "Bearer ";
 
-Status unauthenticated(std::string message) { return {Code::kUnauthenticated, std::move(message)}; }
+Status unauthenticated(std::string message) {
+  return Status(Code::kUnauthenticated, std::move(message)).with_reason("key");
+}
 
 // The first bytes of a digest, as a number. Nobody can choose them: a search by them tells nothing
 // of a key.

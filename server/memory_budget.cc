@@ -13,10 +13,12 @@ Status used_up(int64_t needed, int64_t held, int64_t size) {
                                               " of the " + std::to_string(size) +
                                               " that limits.call_bytes allows; ");
   if (needed > size) {
-    return {status.code(), status.message() + "ask for less, or raise the limit"};
+    return Status(status.code(), status.message() + "ask for less, or raise the limit")
+        .with_reason("call_bytes");
   }
   return Status(status.code(), status.message() + "try again")
-      .with_retry_after(std::chrono::milliseconds(500));
+      .with_retry_after(std::chrono::milliseconds(500))
+      .with_reason("call_bytes");
 }
 
 }  // namespace

@@ -25,6 +25,13 @@ TEST(Status, CarriesARetryHint) {
   EXPECT_EQ(status.retry_after(), std::chrono::milliseconds(250));
 }
 
+TEST(Status, SaysWhatRefused) {
+  Status status(Code::kResourceExhausted, "full");
+  EXPECT_EQ(status.reason(), "");
+  status.with_reason("mailbox");
+  EXPECT_EQ(Status(status).reason(), "mailbox");
+}
+
 TEST(Status, EveryCodeHasItsCanonicalName) {
   EXPECT_STREQ(code_name(Code::kOk), "OK");
   EXPECT_STREQ(code_name(Code::kInvalidArgument), "INVALID_ARGUMENT");

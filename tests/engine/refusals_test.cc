@@ -1,0 +1,27 @@
+#include "engine/refusals.h"
+
+#include <gtest/gtest.h>
+
+namespace runnel {
+namespace {
+
+TEST(Refusals, SayWhatRefused) {
+  EXPECT_EQ(draining_status().reason(), "draining");
+  EXPECT_EQ(shutting_down().reason(), "draining");
+  EXPECT_EQ(mailbox_full().reason(), "mailbox");
+  EXPECT_EQ(calls_used_up("ada", 1).reason(), "quota_calls");
+  EXPECT_EQ(values_used_up("ada", 1, std::chrono::seconds(1)).reason(), "quota_values");
+  EXPECT_EQ(states_used_up("ada", 1, 2, 2).reason(), "quota_sessions");
+  EXPECT_EQ(share_used_up(1, 2, 2).reason(), "sessions_per_caller");
+  EXPECT_EQ(no_room(1, 0, 2).reason(), "sessions");
+  EXPECT_EQ(device_failed("m", {Code::kInternal, "gone"}).reason(), "device");
+}
+
+TEST(Refusals, ACallThatCanNeverBeServedIsNotRefusedForWant) {
+  EXPECT_EQ(no_room(3, 0, 2).reason(), "");
+  EXPECT_EQ(share_used_up(3, 0, 2).reason(), "");
+  EXPECT_EQ(states_used_up("ada", 3, 0, 2).reason(), "");
+}
+
+}  // namespace
+}  // namespace runnel
