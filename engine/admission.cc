@@ -173,7 +173,15 @@ void Scheduler::start_stream(Generation& generation, const Session& first, int64
   generation.stream->start({.session = first.key.id,
                             .seed = generation.seed,
                             .position = position,
-                            .numerics = model_.layout().numerics});
+                            .numerics = model_.layout().numerics,
+                            .queued = note_queued(request.came)});
+}
+
+// Counts how long a call that came then has waited until now.
+Duration Scheduler::note_queued(TimePoint came) {
+  const Duration queued = std::max(now_ - came, Duration(0));  // it may have come in this turn
+  metrics_.queue_time.observe(queued);
+  return queued;
 }
 
 // --- Retries ---
@@ -253,7 +261,7 @@ void Scheduler::begin_feeding(Generation& generation) {
     return;
   }
   generation.apply(GenerationEvent::kFeed);
-  session.apply(SessionEvent::kFeed);
+  sessions_.apply(session, SessionEvent::kFeed);
   sessions_.set(session, {});
 }
 
@@ -288,7 +296,7 @@ void Scheduler::start_sample(Generation& generation, int index) {
     return;
   }
   sample.served = shares_;
-  session.apply(SessionEvent::kSample);
+  sessions_.apply(session, SessionEvent::kSample);
   sessions_.set(session, {.seed = generation.seed,
                           .stream = static_cast<uint32_t>(index),
                           .remaining = sample.remaining,
@@ -312,7 +320,7 @@ void Scheduler::feed_score(const std::shared_ptr<ScoreCall>& call, std::vector<i
     return;
   }
   call->values = std::move(values);
-  call->scored.log_probs = std::move(answers);
+  call->scored = {.log_probs = std::move(answers)};
   if (call->session == nullptr) {
     begin(call, false);
   } else {
@@ -332,6 +340,7 @@ void Scheduler::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
     call->complete(std::move(status), now_);
     return;
   }
+  call->scored.queued = note_queued(call->asked);
   scores_.push_back(call);
   if (call->begin && call->session->position == 0) put_begin(model_.spec().begin, call->values);
   begin_chunk(*call);
@@ -373,7 +382,7 @@ Status Scheduler::open_score(ScoreCall& call, bool has_waited) {
   } else {
     sessions_.reset(session);
   }
-  session.apply(SessionEvent::kFeed);
+  sessions_.apply(session, SessionEvent::kFeed);
   call.session = &session;
   call.turns = turns_of(call.caller);
   call.admitted.store(true, std::memory_order_release);

@@ -89,6 +89,7 @@ const std::string& Engine::numerics() const { return model_->layout().numerics; 
 const StateLayout& Engine::layout() const { return model_->layout(); }
 int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
 EngineStats Engine::stats() const { return scheduler_->stats(); }
+const EngineMetrics& Engine::metrics() const { return scheduler_->metrics(); }
 int Engine::active_calls() const { return scheduler_->active_calls(); }
 void Engine::nudge() { scheduler_->nudge(); }
 Status Engine::failure() const { return scheduler_->failure(); }
@@ -105,6 +106,7 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (Status s = validate(request, model_->spec(), options_); !s.ok()) return s;
   if (Status s = scheduler_->check_pace(request.caller); !s.ok()) return s;
+  request.came = scheduler_->now();
   if (!request.seed) request.seed = seed_of(request.request_id);
   stream->attach([scheduler = scheduler_.get()] { scheduler->nudge(); });
   const auto claim = std::make_shared<Claim>(*scheduler_);
@@ -146,6 +148,7 @@ Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
       !s.ok()) {
     return s;
   }
+  call->asked = scheduler_->now();
   const int64_t bytes = bytes_of(values);
   const size_t most = values.size() + 1;  // with a first value of the model's
   if (call->begin) values.reserve(most);

@@ -22,6 +22,7 @@
 namespace runnel {
 
 class Scheduler;
+struct EngineMetrics;
 
 // One call to Score, made by Engine::start_score() and fed message by message. Opaque to its owner.
 class ScoreCall;
@@ -42,6 +43,7 @@ class Engine {
   int64_t state_bytes() const;  // per session
   const StateLayout& layout() const;
   EngineStats stats() const;
+  const EngineMetrics& metrics() const;
 
   // The room, in values, that a stream for so many samples must have.
   int stream_room(int samples) const;

@@ -54,7 +54,8 @@ struct Sample {
   std::vector<int32_t> tail;   // the last values, as far back as a stop sequence reaches
   std::string text_tail;       // the last bytes, as far back as a stop text reaches
   bool finished = false;
-  uint64_t served = 0;  // Candidate::served, of its decoding row
+  uint64_t served = 0;                  // Candidate::served, of its decoding row
+  std::optional<TimePoint> last_value;  // when this call sampled the last one
 };
 
 struct Generation {

@@ -1,6 +1,7 @@
 // Requests to the engine and its answers. Plain data, independent of the wire format.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -60,6 +61,7 @@ struct GenerateRequest {
   // Names the call for a retry: the same request with the same id gets the same stream.
   std::string request_id;
   Delivery delivery;
+  TimePoint came{};  // to the engine, which sets it
 
   // Slots that the call needs, unless it is a retry that finds its session.
   int slots() const { return samples - (in_place() ? 1 : 0); }
@@ -88,6 +90,7 @@ struct Started {
   uint64_t seed = 0;
   int64_t position = 0;  // of the first value of this call, given or sampled
   std::string numerics;
+  Duration queued{0};  // before the call was admitted
 };
 
 enum class FinishReason { kLength, kStop, kEnd, kTime, kEos };
@@ -121,12 +124,14 @@ struct ScoredChunk {
   int64_t position = 0;  // of log_probs[0]
   // Natural logarithms, one for each value, except for a first value, which is not predicted.
   std::vector<float> log_probs;
+  std::optional<Duration> queued = std::nullopt;  // with the first: before the call was admitted
 };
 
 struct EngineStats {
-  int64_t sessions = 0;       // slots in all
-  int64_t sessions_free = 0;  // slots not leased
-  int64_t steps = 0;          // since the start
+  int64_t sessions = 0;                     // slots in all
+  int64_t sessions_free = 0;                // slots not leased
+  std::array<int64_t, 4> slots_by_state{};  // leased, by their sessions: kNew to kIdle
+  int64_t steps = 0;                        // since the start
   int64_t values_sampled = 0;
   int64_t values_consumed = 0;  // of prompts and of Score calls
   int64_t waiting = 0;          // calls that wait for slots

@@ -91,9 +91,10 @@ Status Scheduler::failure() const {
 EngineStats Scheduler::stats() const {
   return {.sessions = sessions_.slots(),
           .sessions_free = sessions_free_.load(std::memory_order_relaxed),
-          .steps = steps_.load(std::memory_order_relaxed),
-          .values_sampled = sampled_.load(std::memory_order_relaxed),
-          .values_consumed = consumed_.load(std::memory_order_relaxed),
+          .slots_by_state = sessions_.slots_by_state(),
+          .steps = metrics_.step_time.count(),
+          .values_sampled = metrics_.values_sampled.value(),
+          .values_consumed = metrics_.values_consumed.value(),
           .waiting = waiting_.load(std::memory_order_relaxed)};
 }
 
@@ -325,18 +326,41 @@ void Scheduler::step() {
       rows_.push_back({subject.generation->samples[0].session->slot, values, want});
     }
   }
+  const TimePoint submitted = clock_.now();
   const Ticket ticket = model_.submit(rows_, plan_.steps);
   const Status status = collect(ticket);
   now_ = clock_.now();
   if (!status.ok()) return fail(status);
-  steps_.fetch_add(plan_.steps, std::memory_order_relaxed);
+  note_step(now_ - submitted);
   for (const Emitted& emitted : emitted_) {
     hand_out(subjects_[plan_.shares[emitted.row].candidate], emitted);
   }
+  count_gaps();
   for (const Share& share : plan_.shares) {
     if (candidates_[share.candidate].want == Want::kNext) continue;
     advance(subjects_[share.candidate], share.inputs);
   }
+}
+
+// Counts the steps of a launch that took `elapsed`.
+void Scheduler::note_step(Duration elapsed) {
+  int64_t values = 0;
+  for (const Share& share : plan_.shares) values += share.inputs;
+  metrics_.step_time.observe(elapsed / plan_.steps, plan_.steps);
+  metrics_.step_rows.observe(std::ssize(plan_.shares), plan_.steps);
+  metrics_.step_values.observe(values, plan_.steps);
+}
+
+// Notes the time between two values of a sample. Most of a step are equal, and counted together.
+void Scheduler::note_gap(Duration gap) {
+  if (gap != gap_) count_gaps();
+  gap_ = gap;
+  ++gaps_;
+}
+
+void Scheduler::count_gaps() {
+  if (gaps_ > 0) metrics_.value_gap.observe(gap_, gaps_);
+  gaps_ = 0;
 }
 
 // Waits for the device. One that does not answer in time cannot serve: the process stops.
@@ -368,7 +392,10 @@ void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
     subject.score->scored.log_probs.push_back(emitted.log_prob);  // reserved for the message
     return;
   }
-  sampled_.fetch_add(1, std::memory_order_relaxed);
+  metrics_.values_sampled.add();
+  Sample& sample = subject.generation->samples[subject.sample];
+  if (sample.last_value) note_gap(now_ - *sample.last_value);
+  sample.last_value = now_;
   charge(turns_of(subject), 1);
   const auto reason = take_value(*subject.generation, subject.sample, emitted, model_.spec(), now_);
   if (reason) finish_sample(*subject.generation, subject.sample, *reason);
@@ -376,7 +403,7 @@ void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
 
 // A prompt or a Score call has consumed `inputs` more of its values.
 void Scheduler::advance(const Subject& subject, int inputs) {
-  consumed_.fetch_add(inputs, std::memory_order_relaxed);
+  metrics_.values_consumed.add(inputs);
   charge(turns_of(subject), inputs);
   if (subject.score != nullptr) {
     ScoreCall& call = *subject.score;

@@ -16,6 +16,7 @@
 
 #include "base/mailbox.h"
 #include "engine/generation.h"
+#include "engine/metrics.h"
 #include "engine/options.h"
 #include "engine/planner.h"
 #include "engine/score_call.h"
@@ -59,6 +60,8 @@ class Scheduler {
   // RESOURCE_EXHAUSTED where the caller's account has used up its values for more than a second.
   Status check_pace(const Caller& caller) const;
   EngineStats stats() const;
+  const EngineMetrics& metrics() const { return metrics_; }
+  TimePoint now() const { return clock_.now(); }
   int active_calls() const { return active_calls_.load(std::memory_order_acquire); }
 
   // --- The scheduler's thread ---
@@ -109,6 +112,7 @@ class Scheduler {
   Result<Session*> open_samples(Generation& generation, Session* source);
   Session& open_sample(const GenerateRequest& request);
   bool begins_prompt(const GenerateRequest& request, int64_t position) const;
+  Duration note_queued(TimePoint came);
   void complete_prompt(GenerateRequest& request, int64_t position) const;
   void begin_feeding(Generation& generation);
   void start_sampling(Generation& generation);
@@ -163,6 +167,9 @@ class Scheduler {
   void fail(const Status& reason);
   void advance(const Subject& subject, int inputs);
   void hand_out(const Subject& subject, const Emitted& emitted);
+  void note_step(Duration elapsed);
+  void note_gap(Duration gap);
+  void count_gaps();
   void publish();
 
   Model& model_;
@@ -198,10 +205,13 @@ class Scheduler {
   bool paces_ = false;   // an account was left out of this plan
   std::vector<Row> rows_;
   std::vector<Emitted> emitted_;
+  Duration gap_{0};   // between values, noted but not yet counted
+  int64_t gaps_ = 0;  // how often it was noted
 
   std::atomic<int> active_calls_{0};
   std::atomic<int> kept_for_{0};  // calls that wait, while free slots are kept for them
-  std::atomic<int64_t> sessions_free_{0}, steps_{0}, sampled_{0}, consumed_{0}, waiting_{0};
+  std::atomic<int64_t> sessions_free_{0}, waiting_{0};
+  EngineMetrics metrics_;
 };
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
 // One running Score call: a sequence of its own, fed message by message. All but the two flags
-// belongs to the scheduler's thread.
+// and the time of asking belongs to the scheduler's thread.
 #pragma once
 
 #include <atomic>
@@ -31,6 +31,7 @@ class ScoreCall {
   const Duration max_queue_time;  // how long its first message may wait for a slot
   std::atomic<bool> cancelled{false};
   std::atomic<bool> admitted{false};  // it has a slot, or has had one
+  TimePoint asked{};                  // when the engine was given the last message
 
   Session* session = nullptr;         // null before the first message, and once over
   std::optional<Status> end;          // once its slot has been given back: what later messages get

@@ -1,5 +1,6 @@
 #include "engine/sessions.h"
 
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <utility>
@@ -103,6 +104,7 @@ std::string Sessions::unused_id(const std::string& owner) {
 SlotId Sessions::lease(const Caller& caller) {
   const std::optional<SlotId> slot = pool_.lease();
   check(slot.has_value(), "a session is opened where a slot is free");
+  gauge(SessionState::kNew).add(1);
   ++held_[caller.account];
   return *slot;
 }
@@ -141,7 +143,22 @@ void Sessions::set(const Session& session, Control control) {
   model_.set(session.slot, control, false);
 }
 
+Gauge& Sessions::gauge(SessionState state) { return by_state_[static_cast<size_t>(state)]; }
+
+std::array<int64_t, 4> Sessions::slots_by_state() const {
+  std::array<int64_t, 4> slots{};
+  std::ranges::transform(by_state_, slots.begin(), &Gauge::value);
+  return slots;
+}
+
+void Sessions::apply(Session& session, SessionEvent event) {
+  gauge(session.state).add(-1);
+  session.apply(event);
+  gauge(session.state).add(1);
+}
+
 void Sessions::end(Session& session) {
+  gauge(session.state).add(-1);
   session.apply(SessionEvent::kEnd);
   pool_.release(session.slot);
   const auto held = held_.find(session.account);
@@ -154,7 +171,7 @@ void Sessions::give_back(Session& session, TimePoint now) {
     end(session);
     return;
   }
-  if (!session.resting()) session.apply(SessionEvent::kPause);
+  if (!session.resting()) apply(session, SessionEvent::kPause);
   session.idle_since = now;
 }
 

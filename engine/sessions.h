@@ -5,10 +5,13 @@
 // A named session is in the table and outlives its calls; an anonymous one ends with its call.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "base/metrics.h"
 #include "engine/options.h"
 #include "engine/session_table.h"
 #include "engine/state_pool.h"
@@ -27,6 +30,9 @@ class Sessions {
   Status claim(int slots);
   // Returns a claim: the call has arrived, and leases by itself, or it never will.
   void give_up(int slots) { pool_.give_up(slots); }
+
+  // Leased slots by the states of their sessions, kNew to kIdle.
+  std::array<int64_t, 4> slots_by_state() const;
 
   // --- The scheduler's thread ---
 
@@ -61,6 +67,8 @@ class Sessions {
   // Writes position and pending value to the slot, beside the rest of `control`.
   void set(const Session& session, Control control);
 
+  // What happens to the session, which must not be its end.
+  void apply(Session& session, SessionEvent event);
   // Ends the use of a session by a call: an anonymous session ends, a named one rests.
   void give_back(Session& session, TimePoint now);
   // Ends a named session and frees its name. No call may run on it.
@@ -80,6 +88,7 @@ class Sessions {
   int64_t held_by(const Caller& caller) const;
   Status check_share(int needed, const Caller& caller) const;
   SlotId lease(const Caller& caller);
+  Gauge& gauge(SessionState state);
   void end(Session& session);
 
   Model& model_;
@@ -88,6 +97,7 @@ class Sessions {
   SessionTable table_;
   std::vector<Session> anonymous_;   // by slot
   std::map<std::string, int> held_;  // slots of each account that has any
+  std::array<Gauge, 4> by_state_;    // of leased slots
   TimePoint next_expiry_{};
 };
 

@@ -1,0 +1,29 @@
+// What the scheduler of one engine counts. Any thread may read it.
+#pragma once
+
+#include "base/metrics.h"
+
+namespace runnel {
+
+struct EngineMetrics {
+  Histogram queue_time{kTimeBuckets};  // of admitted calls: from the engine's door to their slots
+  Histogram value_gap{kTimeBuckets};   // between two consecutive values of a sample
+  Histogram step_time{kTimeBuckets};   // of a batch on the device
+  Histogram step_rows{kCountBuckets};
+  Histogram step_values{kCountBuckets};  // consumed in a step
+  Counter values_sampled;
+  Counter values_consumed;  // of prompts and of Score calls
+
+  // Counts what `other` has counted.
+  void add(const EngineMetrics& other) {
+    queue_time.add(other.queue_time);
+    value_gap.add(other.value_gap);
+    step_time.add(other.step_time);
+    step_rows.add(other.step_rows);
+    step_values.add(other.step_values);
+    values_sampled.add(other.values_sampled.value());
+    values_consumed.add(other.values_consumed.value());
+  }
+};
+
+}  // namespace runnel
