@@ -62,15 +62,15 @@ Status Scheduler::open_targets(const std::vector<std::string>& ids, const Caller
     }
   }
   const int count = static_cast<int>(ids.size());
-  if (Status s = sessions_.take_room(count, caller); !s.ok()) return s;
+  if (Status s = take_room(count, caller, false); !s.ok()) return s;
   for (const std::string& id : ids) move.to.push_back(&sessions_.open({caller.name, id}, caller));
   return {};
 }
 
 void Scheduler::start_move(StateMove move, MoveDone done) {
   move.done = std::move(done);
-  if (move.from != nullptr) move.from->apply(SessionEvent::kMove);
-  for (Session* session : move.to) session->apply(SessionEvent::kMove);
+  if (move.from != nullptr) sessions_.apply(*move.from, SessionEvent::kMove);
+  for (Session* session : move.to) sessions_.apply(*session, SessionEvent::kMove);
   moves_.push_back(std::move(move));
 }
 

@@ -106,6 +106,7 @@ struct Finished {
 };
 
 enum class SessionState { kNew, kPrompting, kGenerating, kMoving, kIdle, kEnded };
+inline constexpr int kSlotStates = 5;  // all but kEnded hold a slot
 
 struct SessionInfo {
   SessionKey key;
@@ -128,10 +129,10 @@ struct ScoredChunk {
 };
 
 struct EngineStats {
-  int64_t sessions = 0;                     // slots in all
-  int64_t sessions_free = 0;                // slots not leased
-  std::array<int64_t, 4> slots_by_state{};  // leased, by their sessions: kNew to kIdle
-  int64_t steps = 0;                        // since the start
+  int64_t sessions = 0;                               // slots in all
+  int64_t sessions_free = 0;                          // slots not leased
+  std::array<int64_t, kSlotStates> slots_by_state{};  // leased, by their sessions
+  int64_t steps = 0;                                  // since the start
   int64_t values_sampled = 0;
   int64_t values_consumed = 0;  // of prompts and of Score calls
   int64_t waiting = 0;          // calls that wait for slots

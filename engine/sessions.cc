@@ -145,8 +145,8 @@ void Sessions::set(const Session& session, Control control) {
 
 Gauge& Sessions::gauge(SessionState state) { return by_state_[static_cast<size_t>(state)]; }
 
-std::array<int64_t, 4> Sessions::slots_by_state() const {
-  std::array<int64_t, 4> slots{};
+std::array<int64_t, kSlotStates> Sessions::slots_by_state() const {
+  std::array<int64_t, kSlotStates> slots{};
   std::ranges::transform(by_state_, slots.begin(), &Gauge::value);
   return slots;
 }

@@ -31,8 +31,8 @@ class Sessions {
   // Returns a claim: the call has arrived, and leases by itself, or it never will.
   void give_up(int slots) { pool_.give_up(slots); }
 
-  // Leased slots by the states of their sessions, kNew to kIdle.
-  std::array<int64_t, 4> slots_by_state() const;
+  // Leased slots by the states of their sessions.
+  std::array<int64_t, kSlotStates> slots_by_state() const;
 
   // --- The scheduler's thread ---
 
@@ -95,9 +95,9 @@ class Sessions {
   const EngineOptions& options_;
   StatePool pool_;
   SessionTable table_;
-  std::vector<Session> anonymous_;   // by slot
-  std::map<std::string, int> held_;  // slots of each account that has any
-  std::array<Gauge, 4> by_state_;    // of leased slots
+  std::vector<Session> anonymous_;           // by slot
+  std::map<std::string, int> held_;          // slots of each account that has any
+  std::array<Gauge, kSlotStates> by_state_;  // of leased slots
   TimePoint next_expiry_{};
 };
 

@@ -85,23 +85,23 @@ TEST(EngineMetrics, AScoreCallIsAdmittedWithItsFirstChunk) {
 }
 
 TEST(EngineMetrics, SlotsAreCountedByTheStateOfTheirSessions) {
-  using Slots = std::array<int64_t, 4>;  // new, prompting, generating, idle
+  using Slots = std::array<int64_t, kSlotStates>;  // new, prompting, generating, moving, idle
   Harness harness(fake_spec(), {.slots = 8, .rows = 8, .values = 2, .steps = 1});
   const auto slots = [&] { return harness.engine->stats().slots_by_state; };
   EXPECT_TRUE(harness.create("a").ok());
-  EXPECT_EQ(slots(), (Slots{1, 0, 0, 0}));
+  EXPECT_EQ(slots(), (Slots{1, 0, 0, 0, 0}));
   GenerateRequest request = request_of({1, 2, 3, 4, 5}, 50);
   request.session = "a";
   harness.generate(request);
   harness.turn();
-  EXPECT_EQ(slots(), (Slots{0, 1, 0, 0}));
+  EXPECT_EQ(slots(), (Slots{0, 1, 0, 0, 0}));
   harness.generate(request_of({1}, 4));
   for (int i = 0; i < 3; ++i) harness.turn();
-  EXPECT_EQ(slots(), (Slots{0, 0, 2, 0}));
+  EXPECT_EQ(slots(), (Slots{0, 0, 2, 0, 0}));
   harness.run();
-  EXPECT_EQ(slots(), (Slots{0, 0, 0, 1}));
+  EXPECT_EQ(slots(), (Slots{0, 0, 0, 0, 1}));
   EXPECT_TRUE(harness.remove("a").ok());
-  EXPECT_EQ(slots(), (Slots{0, 0, 0, 0}));
+  EXPECT_EQ(slots(), (Slots{0, 0, 0, 0, 0}));
 }
 
 }  // namespace
