@@ -129,7 +129,7 @@ class Bench {
     const Result<ServedModel> model =
         load_model(subject->config.models[0], subject->config, make_model_, clock);
     if (!model.ok()) return model.status();
-    const v1::ModelInfo info = model_message(*model);
+    const v1::ModelInfo info = model_message(*model, {});
     describe(info);
     const RunWork run = [&](const Work& work, const OnValues& on_values) {
       return run_on_engine(*model->engine, work, on_values);

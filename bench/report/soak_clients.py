@@ -246,7 +246,7 @@ class Clients:
         await call.__aiter__().__anext__()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.over.wait(), 3 * self.stall)
-        status, rest = await self.stream(call)
+        status, rest = await self.stream(call, 4096)  # more than may wait for a reader
         self.account.values -= len(rest)  # not compared
         self.account.end("stalls", status, ("ABORTED", "CANCELLED", "UNAUTHENTICATED"))
         await door.channel.close()
@@ -281,6 +281,19 @@ class Clients:
         ):
             ended, _ = await self.stream(call, 0 if status == "CANCELLED" else None)
             self.account.end(f"attacks: {what}", ended, (status, "OK", "UNAUTHENTICATED"))
+
+        await self.attack_models(door)
+
+    async def attack_models(self, door: Door) -> None:
+        """A reload that is asked for by somebody who may not."""
+        admin = messages.load("admin")
+        self.account.begun += 1
+        status = "OK"
+        try:
+            await door.unary("/runnel.v1.Admin/Reload", admin.ReloadRequest(), admin.ReloadResponse)
+        except grpc.aio.AioRpcError as error:
+            status = error.code().name
+        self.account.end("attacks: reload", status, ("PERMISSION_DENIED", "UNAUTHENTICATED"))
 
     async def attack_socket(self, sent: bytes) -> None:
         """A connection that brings no call: the server hangs up, or this does, without a goodbye."""

@@ -198,7 +198,7 @@ TEST(Hostile, DescriptionsOfAModelHoldTheirSizeOfTheMemory) {
   options.call_bytes = 2 << 20;  // less than its JSON and its symbols, as a message and encoded
   TestServer test(served_fake("fake", {}, {}, kTestLimits, spec), options);
   const ServedModel& model = *test.server.models().all()->at("fake");
-  const v1::ModelInfo info = model_message(model);
+  const v1::ModelInfo info = model_message(model, {});
   EXPECT_GT(model.described_bytes, 2 << 20);
   EXPECT_GE(model.described_bytes,
             static_cast<int64_t>(info.SpaceUsedLong() + info.ByteSizeLong()));
