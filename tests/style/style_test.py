@@ -26,6 +26,7 @@ LAYERS = {
     "config": ["base"],
     "server": BELOW_SERVER,
     "server/grpc": ["server", *BELOW_SERVER],
+    "server/http": ["server/event_log.h", "server/listen_socket.h", "server/listener.h", "base"],
     "server/process": ["server", *BELOW_SERVER],
     "client": ["models", "base", "proto"],
     "bench": ["client", "server", "config", "engine", "models", "kernels", "base", "proto"],
@@ -34,7 +35,11 @@ LAYERS = {
     "tests/reference": ["models", "kernels", "base"],
 }
 # The faces of the server and the process on top of them: the folder under them does not know them.
-ABOVE = {"server": ("server/grpc/", "server/process/"), "server/grpc": ("server/process/",), "bench": ("bench/gpu/",)}
+ABOVE = {
+    "server": ("server/grpc/", "server/http/", "server/process/"),
+    "server/grpc": ("server/http/", "server/process/"),
+    "bench": ("bench/gpu/",),
+}
 # The share of the code, tests apart, that one room may hold.
 MAX_SHARE = 0.30
 # fmt and grpc bring headers of their own; these prefixes are ours.

@@ -1,0 +1,626 @@
+#include "server/http/http_server.h"
+
+#include <sys/socket.h>
+
+#include <utility>  // Asio 1.74 forgets it
+
+// Clients can reach asserts of the parser: "0\r\n" as the first chunk, then one more byte.
+#define BOOST_DISABLE_ASSERTS
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/chunk_encode.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <ctime>
+#include <deque>
+#include <iterator>
+#include <new>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "base/check.h"
+
+namespace runnel {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+constexpr size_t kReadBytes = 4096;
+constexpr size_t kBuffersPerWrite = 16;
+// For a client that is being hung up on to read its answer: a close with unread bytes would reset
+// it.
+constexpr auto kLinger = std::chrono::seconds(2);
+constexpr Duration kForever = Duration::max();
+
+// The parser throws for longer fields; a trailer may be longer than the headers by kReadBytes.
+constexpr int64_t kMaxHeaderBytes = 32 << 10;
+// A header of four bytes costs eighty.
+constexpr int64_t kHeaderFactor = 24;
+constexpr int64_t kConnectionBytes = 24 << 10;
+
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+
+std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  return {text.data(), strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts)};
+}
+
+// Is hung up on where no connection takes it over. Closing it is not enough: the listener has a
+// descriptor of its own.
+struct AcceptedSocket {
+  explicit AcceptedSocket(int fd) : socket(fd) {}
+  AcceptedSocket(AcceptedSocket&&) = default;
+  AcceptedSocket& operator=(AcceptedSocket&&) = delete;
+  ~AcceptedSocket() {
+    if (socket.is_open()) shutdown(socket.get(), SHUT_RDWR);
+  }
+
+  Descriptor socket;
+};
+
+// What of a request decides the form of its answer.
+struct AnswerForm {
+  unsigned version = 11;
+  bool head_only = false;
+  bool keep_alive = false;
+};
+
+// Without a length the body comes in chunks, or, by HTTP/1.0, ends with the connection.
+std::string head_text(const AnswerForm& form, int status, std::string_view content_type,
+                      std::optional<size_t> length, const std::string& allow = "") {
+  http::response<http::empty_body> head(static_cast<http::status>(status), form.version);
+  head.set(http::field::date, http_date());
+  head.set(http::field::content_type, beast::string_view(content_type.data(), content_type.size()));
+  if (!allow.empty()) head.set(http::field::allow, allow);
+  if (length) {
+    head.content_length(*length);
+  } else {
+    head.chunked(form.version == 11);
+  }
+  head.keep_alive(form.keep_alive);
+  std::ostringstream text;
+  text << head.base();
+  return text.str();
+}
+
+// The answer to what the parser refuses.
+HttpAnswer fault(const error_code& error, const HttpLimits& limits) {
+  if (error == http::error::body_limit) {
+    return http_error(
+        413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes; send less");
+  }
+  if (error == http::error::bad_version) {
+    return http_error(505, "the request line must end with HTTP/1.0 or HTTP/1.1");
+  }
+  return http_error(400, "the request is not HTTP/1.1: " + error.message());
+}
+
+}  // namespace
+
+// One connection, on one thread from its beginning to its end. It reads all the time, so that it
+// sees the client go; requests that come while one is answered wait in `pending_`.
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
+                 const std::vector<HttpRoute>& routes);
+
+  void start();
+  void close();
+
+  // Of the answer to the request at hand. `pieces` are in waiting() already.
+  void deliver(std::vector<std::string> pieces, bool last);
+  void on_gone(std::function<void()> gone) { on_gone_ = std::move(gone); }
+
+  // Runs a task of this connection. Where memory gives out, the connection ends.
+  template <typename Task>
+  void run(Task task) {
+    if (phase_ == Phase::kClosed) return;
+    try {
+      task();
+    } catch (const std::bad_alloc&) {
+      close();
+    }
+  }
+
+ private:
+  enum class Phase {
+    kIdle,       // nothing of the next request is there
+    kReading,    // some of it is
+    kAnswering,  // until the answer's last byte is on its way
+    kHangingUp,  // all is sent: waits for the client to close
+    kClosed,
+  };
+  using Parser = http::request_parser<http::string_body>;
+
+  // A completion handler, which keeps the connection.
+  template <typename Method>
+  auto bound(Method method) {
+    return [self = shared_from_this(), method](error_code error, size_t bytes = 0) {
+      self->run([&] { ((*self).*method)(error, bytes); });
+    };
+  }
+
+  void read();
+  void on_read(error_code error, size_t bytes);
+  void parse();
+  bool parse_some();
+  void next_request();
+  void refuse_bad_head();
+  const HttpRoute* find_route();
+  void handle();
+  void refuse(HttpAnswer answer, const std::string& allow = "");
+  void enqueue(std::string bytes);
+  void write();
+  void on_write(error_code error, size_t bytes);
+  void answered();
+  void set_deadline(Duration from_now);
+  void on_deadline(error_code error, size_t);
+  void tell_gone();
+
+  HttpWorker& worker_;
+  const HttpLimits& limits_;
+  const std::vector<HttpRoute>& routes_;
+  asio::generic::stream_protocol::socket socket_;
+  asio::steady_timer timer_;  // the deadline of the phase
+  Phase phase_ = Phase::kIdle;
+  std::string peer_;
+
+  std::array<char, kReadBytes> incoming_{};
+  bool reading_ = false;
+  bool client_ended_ = false;  // sends no more
+  std::string pending_;        // what was read and not parsed
+
+  std::optional<Parser> parser_;  // of the request that is being read
+  size_t head_bytes_ = 0;         // of it, parsed
+  const HttpRoute* route_ = nullptr;
+  AnswerForm form_;
+  std::function<void()> on_gone_;
+
+  std::deque<std::string> outgoing_;
+  size_t written_ = 0;  // of the first
+  bool writing_ = false;
+  bool complete_ = false;  // `outgoing_` has the end of the answer
+  const std::shared_ptr<std::atomic<int64_t>> waiting_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+// A thread's connections.
+class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
+ public:
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> stays{context.get_executor()};
+  std::set<std::shared_ptr<HttpConnection>> connections;
+};
+
+// The reply's end of a request; the other one is the connection, which may be gone.
+class HttpReply::Exchange {
+ public:
+  Exchange(std::weak_ptr<HttpWorker> worker, std::weak_ptr<HttpConnection> connection,
+           AnswerForm form, std::shared_ptr<std::atomic<int64_t>> waiting)
+      : worker_(std::move(worker)),
+        connection_(std::move(connection)),
+        form_(form),
+        waiting_(std::move(waiting)) {}
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  ~Exchange() {
+    if (phase_ == Phase::kEnded) return;
+    try {
+      if (phase_ == Phase::kNew) {
+        send(http_error(500, "the server has no answer"));
+      } else {
+        to_connection([](HttpConnection& connection) { connection.close(); });
+      }
+    } catch (const std::bad_alloc&) {  // then the client has to end it
+    }
+  }
+
+  void send(HttpAnswer answer) {
+    expect(Phase::kNew);
+    std::vector<std::string> pieces;
+    pieces.push_back(head_text(form_, answer.status, answer.content_type, answer.body.size()));
+    if (!form_.head_only) pieces.push_back(std::move(answer.body));
+    deliver(std::move(pieces), Phase::kEnded);
+  }
+
+  void begin(int status, std::string_view content_type) {
+    expect(Phase::kNew);
+    deliver({head_text(form_, status, content_type, std::nullopt)}, Phase::kBegun);
+  }
+
+  void write(std::string_view chunk) {
+    expect(Phase::kBegun);
+    if (form_.head_only || chunk.empty()) return;  // an empty chunk would be the last
+    const asio::const_buffer bytes(chunk.data(), chunk.size());
+    deliver({form_.version < 11 ? std::string(chunk)
+                                : beast::buffers_to_string(http::make_chunk(bytes))},
+            Phase::kBegun);
+  }
+
+  void end() {
+    expect(Phase::kBegun);
+    const bool chunked = form_.version == 11 && !form_.head_only;
+    deliver({chunked ? beast::buffers_to_string(http::make_chunk_last()) : ""}, Phase::kEnded);
+  }
+
+  int64_t waiting() const { return waiting_->load(); }
+
+  void on_gone(std::function<void()> gone) {
+    if (const auto connection = connection_.lock()) connection->on_gone(std::move(gone));
+  }
+
+ private:
+  enum class Phase { kNew, kBegun, kEnded };
+
+  void expect(Phase phase) const {
+    check(phase_ == phase, "an answer is sent whole, or begun, written and ended");
+  }
+
+  void deliver(std::vector<std::string> pieces, Phase next) {
+    std::erase(pieces, "");
+    for (const std::string& piece : pieces) waiting_->fetch_add(std::ssize(piece));
+    to_connection([pieces = std::move(pieces),
+                   last = next == Phase::kEnded](HttpConnection& connection) mutable {
+      connection.deliver(std::move(pieces), last);
+    });
+    phase_ = next;
+  }
+
+  template <typename Task>
+  void to_connection(Task task) {
+    const std::shared_ptr<HttpWorker> worker = worker_.lock();
+    if (worker == nullptr) return;
+    asio::post(worker->context, [to = connection_, task = std::move(task)]() mutable {
+      if (const auto connection = to.lock()) connection->run([&] { task(*connection); });
+    });
+  }
+
+  const std::weak_ptr<HttpWorker> worker_;
+  const std::weak_ptr<HttpConnection> connection_;
+  const AnswerForm form_;
+  Phase phase_ = Phase::kNew;
+  const std::shared_ptr<std::atomic<int64_t>> waiting_;
+};
+
+void HttpReply::send(HttpAnswer answer) { exchange_->send(std::move(answer)); }
+void HttpReply::begin(int status, std::string_view type) { exchange_->begin(status, type); }
+void HttpReply::write(std::string_view chunk) { exchange_->write(chunk); }
+void HttpReply::end() { exchange_->end(); }
+int64_t HttpReply::waiting() const { return exchange_->waiting(); }
+void HttpReply::on_gone(std::function<void()> gone) { exchange_->on_gone(std::move(gone)); }
+
+HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
+                               const HttpLimits& limits, const std::vector<HttpRoute>& routes)
+    : worker_(worker),
+      limits_(limits),
+      routes_(routes),
+      socket_(worker.context),
+      timer_(worker.context) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(peer);
+  getpeername(accepted.socket.get(), reinterpret_cast<sockaddr*>(&peer), &size);
+  peer_ = network_of(peer);
+  error_code error;
+  socket_.assign({peer.ss_family, 0}, accepted.socket.get(), error);
+  if (!error) accepted.socket.release();
+}
+
+void HttpConnection::start() {
+  worker_.connections.insert(shared_from_this());
+  next_request();
+  read();
+}
+
+void HttpConnection::close() {
+  if (phase_ == Phase::kClosed) return;
+  const auto self = shared_from_this();
+  phase_ = Phase::kClosed;
+  timer_.cancel();
+  error_code ignored;
+  // Seen by the listener as well, which has a descriptor of its own.
+  socket_.shutdown(asio::socket_base::shutdown_both, ignored);
+  socket_.close(ignored);
+  worker_.connections.erase(self);
+  tell_gone();
+}
+
+void HttpConnection::read() {
+  if (reading_ || client_ended_ || phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kAnswering && pending_.size() >= kReadBytes) return;
+  reading_ = true;
+  socket_.async_read_some(asio::buffer(incoming_), bound(&HttpConnection::on_read));
+}
+
+void HttpConnection::on_read(error_code error, size_t bytes) {
+  reading_ = false;
+  if (error && error != asio::error::eof) return close();
+  client_ended_ = error == asio::error::eof;
+  if (phase_ == Phase::kHangingUp) return client_ended_ ? close() : read();
+  pending_.append(incoming_.data(), bytes);
+  if (phase_ == Phase::kAnswering) {
+    if (client_ended_) tell_gone();
+  } else {
+    parse();
+  }
+  read();
+}
+
+void HttpConnection::next_request() {
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(limits_.header_bytes));
+  parser_->body_limit(static_cast<uint64_t>(limits_.body_bytes));
+  head_bytes_ = 0;
+  route_ = nullptr;
+  form_ = {};
+  complete_ = false;
+  phase_ = Phase::kIdle;
+  set_deadline(limits_.idle_timeout);
+}
+
+// Of what is pending, as much as belongs to one request.
+void HttpConnection::parse() {
+  if (phase_ == Phase::kIdle && !pending_.empty()) {
+    phase_ = Phase::kReading;
+    set_deadline(limits_.read_timeout);
+  }
+  while (!pending_.empty() && parse_some()) {
+    if (phase_ != Phase::kReading) return;
+  }
+  if (!client_ended_) return;
+  if (phase_ == Phase::kIdle) return close();
+  refuse(http_error(400, "the request ends too early"));
+}
+
+// False when more bytes are needed to go on.
+bool HttpConnection::parse_some() {
+  const bool in_head = !parser_->is_header_done();
+  error_code error;
+  const size_t used = parser_->put(asio::buffer(pending_), error);
+  pending_.erase(0, used);
+  const bool needs_more = error == http::error::need_more;
+  // The parser's own limit is of what it is given at once.
+  if (in_head) head_bytes_ += used;
+  const size_t unparsed = needs_more ? pending_.size() : 0;
+  const bool too_long =
+      static_cast<int64_t>(in_head ? head_bytes_ + unparsed : unparsed) > limits_.header_bytes;
+  if (too_long || error == http::error::header_limit) {
+    refuse(http_error(431, "the headers have more than " + std::to_string(limits_.header_bytes) +
+                               " bytes; send fewer"));
+    return true;
+  }
+  if (needs_more) return false;
+  if (error) {
+    refuse(fault(error, limits_));
+    return true;
+  }
+  if (in_head && parser_->is_header_done()) refuse_bad_head();
+  if (phase_ == Phase::kReading && parser_->is_done()) handle();
+  return true;
+}
+
+// Before the body is read.
+void HttpConnection::refuse_bad_head() {
+  const auto& head = parser_->get();
+  form_ = {.version = head.version(),
+           .head_only = head.method() == http::verb::head,
+           .keep_alive = head.version() == 11 && parser_->keep_alive()};
+  const size_t codings = head.count(http::field::transfer_encoding);
+  if (codings > 0 && (codings > 1 || form_.version < 11 ||
+                      !beast::iequals(head[http::field::transfer_encoding], "chunked"))) {
+    form_.keep_alive = false;  // who knows where the body ends
+    return refuse(http_error(501, "transfer-encoding must be chunked alone, by HTTP/1.1"));
+  }
+  const size_t hosts = head.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && form_.version == 11)) {
+    return refuse(http_error(400, "there must be one host header"));
+  }
+  route_ = find_route();
+  if (route_ == nullptr) return;
+  const beast::string_view expected = head[http::field::expect];
+  if (expected.empty() || parser_->is_done()) return;
+  if (!beast::iequals(expected, "100-continue")) {
+    return refuse(http_error(417, "expect must be 100-continue"));
+  }
+  enqueue("HTTP/1.1 100 Continue\r\n\r\n");
+  write();
+}
+
+// The route of the request; null when it was refused.
+const HttpRoute* HttpConnection::find_route() {
+  const auto& head = parser_->get();
+  const std::string_view target = view(head.target());
+  const std::string_view path = target.substr(0, target.find('?'));
+  const std::string_view method = form_.head_only ? "GET" : view(head.method_string());
+  std::string allow;
+  for (const HttpRoute& route : routes_) {
+    if (route.path != path) continue;
+    if (route.method == method) return &route;
+    allow += (allow.empty() ? "" : ", ") + route.method + (route.method == "GET" ? ", HEAD" : "");
+  }
+  if (allow.empty()) {
+    refuse(http_error(404, "nothing is served at this path"));
+  } else {
+    refuse(http_error(405, "this path takes " + allow), allow);
+  }
+  return nullptr;
+}
+
+void HttpConnection::handle() {
+  phase_ = Phase::kAnswering;
+  set_deadline(kForever);
+  const Parser::value_type& message = parser_->get();
+  const HttpRequest request = {.method = view(message.method_string()),
+                               .target = view(message.target()),
+                               .body = message.body(),
+                               .peer = peer_,
+                               .header = [&](std::string_view name) {
+                                 return view(message[beast::string_view(name.data(), name.size())]);
+                               }};
+  route_->handle(request, HttpReply(std::make_shared<HttpReply::Exchange>(
+                              worker_.weak_from_this(), weak_from_this(), form_, waiting_)));
+  parser_.reset();
+  if (client_ended_) tell_gone();
+}
+
+void HttpConnection::refuse(HttpAnswer answer, const std::string& allow) {
+  // What follows a request that was not read to its end is not the next one.
+  form_.keep_alive = form_.keep_alive && parser_->is_done();
+  phase_ = Phase::kAnswering;
+  complete_ = true;
+  enqueue(head_text(form_, answer.status, answer.content_type, answer.body.size(), allow));
+  if (!form_.head_only) enqueue(std::move(answer.body));
+  write();
+}
+
+void HttpConnection::deliver(std::vector<std::string> pieces, bool last) {
+  if (phase_ != Phase::kAnswering) return;
+  std::ranges::move(pieces, std::back_inserter(outgoing_));
+  if (last) {
+    complete_ = true;
+    on_gone_ = nullptr;
+  }
+  if (outgoing_.empty()) {
+    if (complete_) answered();
+  } else {
+    write();
+  }
+}
+
+void HttpConnection::enqueue(std::string bytes) {
+  waiting_->fetch_add(std::ssize(bytes));
+  outgoing_.push_back(std::move(bytes));
+}
+
+void HttpConnection::write() {
+  if (writing_) return;
+  writing_ = true;
+  if (phase_ == Phase::kAnswering) set_deadline(limits_.write_timeout);
+  std::array<asio::const_buffer, kBuffersPerWrite> buffers;
+  const size_t count = std::min(buffers.size(), outgoing_.size());
+  for (size_t i = 0; i < count; ++i) buffers[i] = asio::buffer(outgoing_[i]);
+  buffers[0] += written_;
+  socket_.async_write_some(buffers, bound(&HttpConnection::on_write));
+}
+
+void HttpConnection::on_write(error_code error, size_t bytes) {
+  writing_ = false;
+  if (error) return close();
+  waiting_->fetch_sub(static_cast<int64_t>(bytes));
+  written_ += bytes;
+  while (!outgoing_.empty() && written_ >= outgoing_.front().size()) {
+    written_ -= outgoing_.front().size();
+    outgoing_.pop_front();
+  }
+  if (!outgoing_.empty()) return write();
+  if (phase_ != Phase::kAnswering) return;
+  set_deadline(kForever);
+  if (complete_) answered();
+}
+
+void HttpConnection::answered() {
+  if (form_.keep_alive) {
+    next_request();
+    parse();
+    return read();
+  }
+  phase_ = Phase::kHangingUp;
+  error_code ignored;
+  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
+  if (client_ended_) return close();
+  set_deadline(kLinger);
+  read();
+}
+
+void HttpConnection::set_deadline(Duration from_now) {
+  // A wait that was over already is told from the new one by the new expiry.
+  if (from_now == kForever) {
+    timer_.expires_at(asio::steady_timer::time_point::max());
+    return;
+  }
+  timer_.expires_after(std::chrono::duration_cast<asio::steady_timer::duration>(from_now));
+  timer_.async_wait(bound(&HttpConnection::on_deadline));
+}
+
+void HttpConnection::on_deadline(error_code error, size_t) {
+  if (error || timer_.expiry() > asio::steady_timer::clock_type::now()) return;
+  if (phase_ != Phase::kReading) return close();
+  refuse(http_error(408, "the request took too long to come"));
+}
+
+void HttpConnection::tell_gone() {
+  if (const auto gone = std::exchange(on_gone_, nullptr)) gone();
+}
+
+HttpAnswer http_error(int status, std::string_view message) {
+  return {status, "application/json", R"({"error":{"message":")" + std::string(message) + "\"}}\n"};
+}
+
+int64_t http_connection_bytes(const HttpLimits& limits) {
+  return kConnectionBytes + kHeaderFactor * limits.header_bytes + 2 * limits.body_bytes;
+}
+
+HttpServer::HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log)
+    : limits_(std::move(limits)), routes_(std::move(routes)), log_(log) {
+  check(limits_.header_bytes <= kMaxHeaderBytes, "a header's length fits the parser");
+}
+
+HttpServer::~HttpServer() { stop(); }
+
+void HttpServer::start(ListenSockets sockets) {
+  for (int i = 0; i < limits_.threads; ++i) {
+    workers_.push_back(std::make_shared<HttpWorker>());
+    threads_.emplace_back([worker = workers_.back().get()] { worker->context.run(); });
+  }
+  listener_ = std::make_unique<Listener>(std::move(sockets), limits_.connections, log_);
+  listener_->start([this](int socket) { take(socket); });
+}
+
+// On the listener's thread. Where memory gives out the client is hung up on.
+void HttpServer::take(int socket) {
+  HttpWorker& worker = *workers_[next_++ % workers_.size()];
+  AcceptedSocket accepted(socket);
+  try {
+    asio::post(worker.context, [this, &worker, accepted = std::move(accepted)]() mutable {
+      try {
+        const auto connection =
+            std::make_shared<HttpConnection>(worker, std::move(accepted), limits_, routes_);
+        connection->run([&] { connection->start(); });
+      } catch (const std::bad_alloc&) {
+      }
+    });
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void HttpServer::stop() {
+  if (listener_ != nullptr) listener_->stop();
+  for (const auto& worker : workers_) {
+    asio::post(worker->context, [&worker = *worker] {
+      for (const auto& connection : std::set(worker.connections)) connection->close();
+      worker.stays.reset();
+    });
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  workers_.clear();
+}
+
+}  // namespace runnel

@@ -1,0 +1,584 @@
+#include "server/http/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <sstream>
+
+#include "tests/server/allocation_limit.h"
+#include "tests/server/http/http_client.h"
+
+namespace runnel {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr auto kPatience = std::chrono::seconds(20);
+
+std::string get(const std::string& target) {
+  return "GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n";
+}
+
+std::string post(const std::string& headers, const std::string& body) {
+  return "POST /echo HTTP/1.1\r\nHost: a\r\n" + headers + "\r\n" + body;
+}
+
+HttpLimits small_limits() {
+  HttpLimits limits;
+  limits.threads = 2;
+  limits.connections = {.in_all = 32, .per_peer = 16, .name = "the limit"};
+  limits.header_bytes = 1024;
+  limits.body_bytes = 1000;
+  return limits;
+}
+
+// What a handler leaves to the test.
+class Handed {
+ public:
+  void put(HttpReply reply) {
+    std::lock_guard lock(mutex_);
+    reply_ = std::move(reply);
+    changed_.notify_all();
+  }
+  HttpReply take() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return reply_.has_value(); }));
+    return *std::exchange(reply_, std::nullopt);
+  }
+  bool has_one() {
+    std::lock_guard lock(mutex_);
+    return reply_.has_value();
+  }
+  void tell_gone() {
+    std::lock_guard lock(mutex_);
+    ++gone_;
+    changed_.notify_all();
+  }
+  bool is_gone(int count = 1) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return gone_ == count; });
+  }
+  int gone() {
+    std::lock_guard lock(mutex_);
+    return gone_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<HttpReply> reply_;
+  int gone_ = 0;
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  explicit HttpServerTest(HttpLimits limits = small_limits()) : server(limits, routes(), log) {
+    server.start(listen_on("127.0.0.1:0").value());
+  }
+
+  std::vector<HttpRoute> routes() {
+    return {
+        {"GET", "/hello",
+         [](const HttpRequest&, HttpReply reply) { reply.send({200, "text/plain", "hello"}); }},
+        {"POST", "/echo",
+         [](const HttpRequest& request, HttpReply reply) {
+           reply.send({200, "text/plain",
+                       std::string(request.method) + " " + std::string(request.target) + " " +
+                           std::string(request.peer) + " [" + std::string(request.header("x-a")) +
+                           "] [" + std::string(request.body) + "]"});
+         }},
+        {"GET", "/later",
+         [this](const HttpRequest&, HttpReply reply) {
+           reply.on_gone([this] { handed.tell_gone(); });
+           handed.put(std::move(reply));
+         }},
+        {"GET", "/large",
+         [](const HttpRequest&, HttpReply reply) {
+           reply.send({200, "text/plain", std::string(64 << 20, 'x')});
+         }},
+        {"GET", "/dropped", [](const HttpRequest&, const HttpReply&) {}},
+        {"GET", "/echo",
+         [](const HttpRequest&, HttpReply reply) { reply.send({200, "text/plain", "got"}); }},
+    };
+  }
+
+  HttpClient client() const { return HttpClient(server.address()); }
+
+  // The status of the answer to these bytes, on a connection of their own.
+  int status_of(const std::string& bytes) const {
+    HttpClient one = client();
+    one.send(bytes);
+    return one.response().status;
+  }
+
+  std::ostringstream text;
+  EventLog log{"info", false, text};
+  Handed handed;
+  HttpServer server;
+};
+
+TEST_F(HttpServerTest, AnswersARequest) {
+  HttpClient one = client();
+  one.send(get("/hello?name=value"));
+  const HttpResponse answer = one.response();
+  EXPECT_THAT(answer.head, StartsWith("HTTP/1.1 200 OK\r\nDate: "));
+  EXPECT_THAT(answer.head, HasSubstr(" GMT\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"));
+  EXPECT_EQ(answer.body, "hello");
+}
+
+TEST_F(HttpServerTest, GivesTheHandlerWhatItAsksFor) {
+  HttpClient one(server.address(), "127.0.0.2");
+  one.send("POST /echo?b HTTP/1.1\r\nHost: a\r\nX-A:  some thing \r\nContent-Length: 3\r\n\r\nabc");
+  EXPECT_EQ(one.response().body, "POST /echo?b 127.0.0.2 [some thing] [abc]");
+}
+
+TEST_F(HttpServerTest, HeadHasTheLengthAndNoBody) {
+  HttpClient one = client();
+  one.send("HEAD /hello HTTP/1.1\r\nHost: a\r\n\r\n" + get("/hello"));
+  EXPECT_THAT(one.response(false).head, HasSubstr("Content-Length: 5\r\n"));
+  EXPECT_EQ(one.response().body, "hello");
+  one.send("HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n" + get("/hello"));
+  EXPECT_EQ(one.response(false).status, 404);
+  EXPECT_EQ(one.response().body, "hello");
+}
+
+TEST_F(HttpServerTest, AConnectionLastsAsTheClientSays) {
+  HttpClient stays = client();
+  for (int i = 0; i < 3; ++i) {
+    stays.send(get("/hello"));
+    EXPECT_EQ(stays.response().status, 200);
+  }
+  HttpClient closes = client();
+  closes.send("GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(closes.response().head, HasSubstr("Connection: close\r\n"));
+  EXPECT_TRUE(closes.is_closed());
+  HttpClient old = client();
+  old.send("GET /hello HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(old.response().head, StartsWith("HTTP/1.0 200 OK\r\n"));
+  EXPECT_TRUE(old.is_closed());
+}
+
+TEST_F(HttpServerTest, TakesBodiesByLengthAndInChunks) {
+  HttpClient one = client();
+  one.send(post("Content-Length: 0\r\n", ""));
+  EXPECT_THAT(one.response().body, HasSubstr(" []"));
+  one.send(post("", ""));
+  EXPECT_THAT(one.response().body, HasSubstr(" []"));
+  one.send(
+      post("Transfer-Encoding: Chunked\r\n", "3;note=1\r\nabc\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n"));
+  EXPECT_THAT(one.response().body, HasSubstr(" [abcde]"));
+  one.send(post("Content-Length: 1000\r\n", std::string(1000, 'z')));
+  EXPECT_THAT(one.response().body, HasSubstr(std::string(1000, 'z')));
+  one.send(post("Content-Length: 2\r\nExpect: 100-continue\r\n", ""));
+  EXPECT_EQ(one.response().status, 100);
+  one.send("ok");
+  EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
+}
+
+TEST_F(HttpServerTest, IsTheSameHoweverBytesAreCut) {
+  for (const std::string& request :
+       {get("/hello"), post("Content-Length: 5\r\n", "12345"),
+        post("Transfer-Encoding: chunked\r\n", "1\r\na\r\n0\r\n\r\n"),
+        post("Transfer-Encoding: chunked\r\n", "0\r\n\r\n"), get("/nothing"),
+        post("Transfer-Encoding: chunked\r\n", "0\r\nX: y\r\n\r\n")}) {
+    HttpClient whole = client();
+    whole.send(request + get("/hello"));
+    HttpClient cut = client();
+    for (const char byte : request) cut.send({&byte, 1});
+    cut.send(get("/hello"));
+    const HttpResponse expected = whole.response();
+    const HttpResponse found = cut.response();
+    EXPECT_GE(found.status, 200);
+    EXPECT_EQ(found.status, expected.status) << request;
+    EXPECT_EQ(found.body, expected.body) << request;
+    EXPECT_EQ(whole.response().body, "hello");
+    EXPECT_EQ(cut.response().body, "hello");
+  }
+}
+
+TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrderOneAtATime) {
+  HttpClient one = client();
+  one.send(get("/later") + get("/later") + get("/hello"));
+  HttpReply first = handed.take();
+  HttpClient other = client();
+  other.send(get("/hello"));
+  EXPECT_EQ(other.response().status, 200);
+  EXPECT_FALSE(handed.has_one()) << "the second waits for the answer to the first";
+  first.send({200, "text/plain", "first"});
+  handed.take().send({200, "text/plain", "second"});
+  EXPECT_EQ(one.response().body, "first");
+  EXPECT_EQ(one.response().body, "second");
+  EXPECT_EQ(one.response().body, "hello");
+}
+
+TEST_F(HttpServerTest, LosesNothingThatComesWhileItAnswers) {
+  HttpClient one = client();
+  one.send(get("/later"));
+  HttpReply first = handed.take();
+  constexpr int kMore = 2000;
+  std::string more;
+  for (int i = 0; i < kMore; ++i) more += get("/hello");
+  std::thread sender([&] { one.send(more); });
+  first.send({200, "text/plain", "first"});
+  EXPECT_EQ(one.response().body, "first");
+  for (int i = 0; i < kMore; ++i) ASSERT_EQ(one.response().body, "hello") << i;
+  sender.join();
+}
+
+TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {
+  for (const std::string& bytes :
+       {std::string("\r\n\r\n\r\n"),
+        std::string("nonsense\r\n\r\n"),
+        std::string("GET\r\n\r\n"),
+        std::string("GET /hello\r\n\r\n"),
+        std::string("GET /hel\x01lo HTTP/1.1\r\nHost: a\r\n\r\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost : a\r\n\r\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost: a\r\nbad\r\n\r\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", 46),
+        std::string("GET /hello HTTP/1.1\r\n\r\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
+        std::string("GET /hello HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"),
+        std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(200, '\x7f'),
+        post("Content-Length: -1\r\n", ""),
+        post("Content-Length: 1x\r\n", "a"),
+        post("Content-Length: 1\r\nContent-Length: 2\r\n", "ab"),
+        post("Content-Length: 1, 2\r\n", "ab"),
+        post("Content-Length: 99999999999999999999\r\n", ""),
+        post("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
+        post("Transfer-Encoding: chunked\r\nContent-Length: 1\r\n", "0\r\n\r\n"),
+        post("Transfer-Encoding: chunked\r\n", "x\r\n"),
+        post("Transfer-Encoding: chunked\r\n", "1\r\nab\r\n0\r\n\r\n"),
+        post("Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\n")}) {
+    HttpClient one = client();
+    one.send(bytes);
+    const HttpResponse answer = one.response();
+    EXPECT_EQ(answer.status, 400) << bytes;
+    EXPECT_THAT(answer.head, HasSubstr("Content-Type: application/json\r\n"));
+    EXPECT_THAT(answer.body, StartsWith("{\"error\":{\"message\":\""));
+  }
+  EXPECT_EQ(status_of("GET /hello HTTP/1.1\nHost: a\n\n"), 505) << "nothing but \\r\\n ends a line";
+  EXPECT_EQ(status_of("GET /hello HTTP/2.0\r\nHost: a\r\n\r\n"), 505);
+  EXPECT_EQ(status_of("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
+}
+
+TEST_F(HttpServerTest, RefusesWhatIsNotServed) {
+  EXPECT_EQ(status_of(get("/")), 404);
+  EXPECT_EQ(status_of(get("/hello/")), 404);
+  EXPECT_EQ(status_of(get("http://a/hello")), 404);
+  EXPECT_EQ(status_of("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"), 404);
+  EXPECT_EQ(status_of(post("Content-Length: 1\r\nExpect: miracles\r\n", "")), 417);
+  for (const char* coding : {"gzip", "gzip, chunked", "identity", "chunked, gzip", ""}) {
+    EXPECT_EQ(status_of(post("Transfer-Encoding: " + std::string(coding) + "\r\n", "0\r\n\r\n")),
+              501)
+        << coding;
+  }
+  EXPECT_EQ(status_of(post("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", "")), 501);
+  EXPECT_EQ(status_of("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 501);
+  HttpClient one = client();
+  one.send("DELETE /echo HTTP/1.1\r\nHost: a\r\n\r\nPOST /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(one.response().head, HasSubstr("405 Method Not Allowed"));
+  const HttpResponse second = one.response();
+  EXPECT_THAT(second.head, HasSubstr("\r\nAllow: GET, HEAD\r\n"));
+  EXPECT_EQ(second.body, "{\"error\":{\"message\":\"this path takes GET, HEAD\"}}\n");
+  HttpClient allow = client();
+  allow.send("DELETE /echo HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(allow.response().head, HasSubstr("\r\nAllow: POST, GET, HEAD\r\n"));
+}
+
+// What a client smuggles behind a request that is refused is not taken for another one.
+TEST_F(HttpServerTest, HangsUpWhereTheBodyOfARefusedRequestWouldFollow) {
+  for (const std::string refused :
+       {"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 37\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n"}) {
+    HttpClient one = client();
+    one.send(refused + get("/hello"));
+    EXPECT_THAT(one.response().head, HasSubstr("Connection: close\r\n"));
+    EXPECT_TRUE(one.is_closed()) << refused;
+  }
+}
+
+TEST_F(HttpServerTest, BoundsHeaders) {
+  const std::string line = "X: " + std::string(95, 'x') + "\r\n";  // 100 bytes
+  std::string lines;
+  for (int i = 0; i < 9; ++i) lines += line;
+  EXPECT_EQ(status_of("GET /hello HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n"), 200);
+  lines += line;
+  const std::string longer = "GET /hello HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n";
+  EXPECT_EQ(status_of(longer), 431);
+  EXPECT_EQ(status_of("GET /" + std::string(2000, 'x')), 431) << "before its end has come";
+  EXPECT_EQ(status_of("GET /hello HTTP/1.1\r\nHost: a\r\nX: " + std::string(2000, 'x')), 431);
+  EXPECT_EQ(status_of(std::string(2000, 'G')), 431);
+  EXPECT_EQ(status_of(post("Transfer-Encoding: chunked\r\n", "1;" + std::string(2000, 'x'))), 431);
+  // One at a time, each read before the next one is there.
+  HttpClient slow = client();
+  slow.send("GET /hello HTTP/1.1\r\nHost: a\r\n");
+  for (int i = 0; i < 20 && !slow.has_answer(2); ++i) slow.send(line);
+  EXPECT_EQ(slow.response().status, 431);
+}
+
+TEST_F(HttpServerTest, BoundsBodies) {
+  EXPECT_EQ(status_of(post("Content-Length: 1001\r\n", "")), 413) << "before the body";
+  EXPECT_EQ(status_of(post("Content-Length: 1001\r\nExpect: 100-continue\r\n", "")), 413);
+  std::string chunks;
+  for (int i = 0; i < 10; ++i) chunks += "64\r\n" + std::string(100, 'x') + "\r\n";
+  EXPECT_EQ(status_of(post("Transfer-Encoding: chunked\r\n", chunks + "0\r\n\r\n")), 200);
+  EXPECT_EQ(status_of(post("Transfer-Encoding: chunked\r\n", chunks + "1\r\n")), 413);
+  // More than fits what the system holds for the server: the answer gets through all the same.
+  HttpClient one = client();
+  one.send(post("Content-Length: 4000000\r\n", std::string(4000000, 'x')));
+  EXPECT_EQ(one.response().status, 413);
+}
+
+TEST_F(HttpServerTest, AnswersAClientThatSendsNoMore) {
+  HttpClient one = client();
+  one.send(get("/hello") + get("/hello"));
+  one.end_sending();
+  EXPECT_EQ(one.response().body, "hello");
+  EXPECT_EQ(one.response().body, "hello");
+  EXPECT_TRUE(one.is_closed());
+  for (const std::string& part :
+       {std::string("GET /hel"), std::string("GET /hello HTTP/1.1\r\nHost: a\r\n"),
+        post("Content-Length: 10\r\n", "short"),
+        post("Transfer-Encoding: chunked\r\n", "a\r\nshort")}) {
+    HttpClient early = client();
+    early.send(part);
+    early.end_sending();
+    EXPECT_EQ(early.response().status, 400) << part;
+    EXPECT_TRUE(early.is_closed());
+  }
+  HttpClient nothing = client();
+  nothing.end_sending();
+  EXPECT_TRUE(nothing.is_closed());
+}
+
+TEST_F(HttpServerTest, AReplyThatIsDroppedIsAnswered) {
+  HttpClient one = client();
+  one.send(get("/dropped") + get("/hello"));
+  EXPECT_EQ(one.response().status, 500);
+  EXPECT_EQ(one.response().body, "hello");
+  one.send(get("/later"));
+  {
+    HttpReply reply = handed.take();
+    reply.begin(200, "text/plain");
+    reply.write("part");
+  }
+  EXPECT_THAT(one.read_all(), Not(HasSubstr("\r\n0\r\n")));
+}
+
+TEST_F(HttpServerTest, StreamsChunks) {
+  HttpClient one = client();
+  one.send(get("/later"));
+  HttpReply reply = handed.take();
+  reply.begin(200, "text/event-stream");
+  reply.write("data: 1\n\n");
+  EXPECT_THAT(one.response(false).head,
+              HasSubstr("Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"));
+  EXPECT_EQ(one.read(14), "9\r\ndata: 1\n\n\r\n") << "before the next is there";
+  reply.write("");
+  reply.write("data: 2\n\n");
+  reply.end();
+  EXPECT_EQ(one.read(19), "9\r\ndata: 2\n\n\r\n0\r\n\r\n");
+  one.send(get("/hello"));
+  EXPECT_EQ(one.response().body, "hello");
+  EXPECT_EQ(handed.gone(), 0);
+}
+
+TEST_F(HttpServerTest, StreamsToOldClientsAndForHead) {
+  HttpClient old = client();
+  old.send("GET /later HTTP/1.0\r\n\r\n");
+  HttpReply first = handed.take();
+  HttpClient head = client();
+  head.send("HEAD /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  HttpReply second = handed.take();
+  for (HttpReply reply : {first, second}) {
+    reply.begin(200, "text/plain");
+    reply.write("one");
+    reply.write("two");
+    reply.end();
+  }
+  EXPECT_THAT(old.response(false).head, Not(HasSubstr("Transfer-Encoding")));
+  EXPECT_EQ(old.read_all(), "onetwo");
+  EXPECT_THAT(head.response(false).head, HasSubstr("Transfer-Encoding: chunked\r\n"));
+  head.send(get("/hello"));
+  EXPECT_EQ(head.response().body, "hello");
+}
+
+TEST_F(HttpServerTest, AStreamHearsThatItsClientHasGone) {
+  int gone = 0;
+  for (const bool resets : {true, false}) {
+    HttpClient one = client();
+    one.send(get("/later"));
+    HttpReply reply = handed.take();
+    reply.begin(200, "text/plain");
+    EXPECT_EQ(one.response(false).status, 200);
+    EXPECT_EQ(handed.gone(), gone);
+    resets ? one.reset() : one.end_sending();
+    EXPECT_TRUE(handed.is_gone(++gone));
+    reply.write("nobody reads this");
+    reply.end();
+  }
+  HttpClient one = client();
+  one.send(get("/hello"));
+  EXPECT_EQ(one.response().status, 200);
+}
+
+TEST_F(HttpServerTest, SaysHowMuchASlowClientHasNotTaken) {
+  HttpClient one = client();
+  one.send(get("/later"));
+  HttpReply reply = handed.take();
+  reply.begin(200, "text/plain");
+  const std::string chunk(1 << 20, 'x');
+  for (int i = 0; i < 32; ++i) reply.write(chunk);
+  EXPECT_GE(reply.waiting(), 8 << 20);
+  reply.end();
+  const HttpResponse answer = one.response();
+  EXPECT_EQ(answer.body.size(), 32U << 20);
+  one.send(get("/hello"));
+  EXPECT_EQ(one.response().status, 200);
+  EXPECT_EQ(reply.waiting(), 0);
+}
+
+TEST_F(HttpServerTest, ServesManyStreamsWrittenByAnotherThread) {
+  std::vector<HttpClient> clients;
+  std::vector<HttpReply> replies;
+  for (int i = 0; i < 16; ++i) {
+    clients.push_back(client());
+    clients.back().send(get("/later"));
+    replies.push_back(handed.take());
+  }
+  std::thread engine([&] {
+    for (HttpReply& reply : replies) reply.begin(200, "text/plain");
+    for (int i = 0; i < 1000; ++i) {
+      for (HttpReply& reply : replies) reply.write(std::to_string(i) + "\n");
+    }
+    for (HttpReply& reply : replies) reply.end();
+  });
+  std::string expected;
+  for (int i = 0; i < 1000; ++i) expected += std::to_string(i) + "\n";
+  for (HttpClient& one : clients) EXPECT_EQ(one.response().body, expected);
+  engine.join();
+}
+
+TEST_F(HttpServerTest, BoundsConnectionsOfAPeerAndInAll) {
+  std::vector<HttpClient> held;
+  for (int i = 0; i < 16; ++i) {
+    held.emplace_back(server.address());
+    held.back().send(get("/hello"));
+    ASSERT_EQ(held.back().response().status, 200) << i;
+  }
+  EXPECT_TRUE(client().is_closed());
+  for (int i = 0; i < 16; ++i) {
+    held.emplace_back(server.address(), "127.0.0.2");
+    held.back().send(get("/hello"));
+    ASSERT_EQ(held.back().response().status, 200) << i;
+  }
+  EXPECT_TRUE(HttpClient(server.address(), "127.0.0.3").is_closed());
+  EXPECT_THAT(text.str(), HasSubstr("the limit is reached by one address"));
+  held.clear();
+  int status = 0;
+  for (int i = 0; i < 1000 && status != 200; ++i) status = status_of(get("/hello"));
+  EXPECT_EQ(status, 200) << "there is room again";
+}
+
+TEST_F(HttpServerTest, StopsWithConnectionsOpenAndRepliesOut) {
+  HttpClient idle = client();
+  HttpClient reading = client();
+  reading.send("GET /hel");
+  HttpClient waiting = client();
+  waiting.send(get("/later"));
+  HttpReply reply = handed.take();
+  server.stop();
+  EXPECT_EQ(handed.gone(), 1);
+  EXPECT_TRUE(idle.is_closed());
+  EXPECT_TRUE(reading.is_closed());
+  EXPECT_TRUE(waiting.is_closed());
+  reply.send({200, "text/plain", "too late"});
+}
+
+TEST_F(HttpServerTest, AConnectionThatMemoryGivesOutForEnds) {
+  int ended = 0;
+  for (size_t most = 0; most < 4096; most = most * 3 / 2 + 8) {
+    HttpClient one = client();
+    one.send(get("/hello"));
+    ASSERT_EQ(one.response().status, 200);
+    {
+      const AllocationLimit limit(most);
+      one.send(post("Content-Length: 900\r\n", std::string(900, 'x')));
+      const HttpResponse answer = one.response();
+      EXPECT_TRUE(answer.status == 200 || one.is_closed()) << answer.status;
+      ended += answer.status == 0;
+    }
+    EXPECT_EQ(status_of(get("/hello")), 200) << most;
+  }
+  EXPECT_GT(ended, 0);
+}
+
+HttpLimits impatient_limits() {
+  HttpLimits limits = small_limits();
+  limits.read_timeout = milliseconds(100);
+  limits.idle_timeout = milliseconds(100);
+  limits.write_timeout = milliseconds(100);
+  return limits;
+}
+
+class ImpatientHttpServerTest : public HttpServerTest {
+ protected:
+  ImpatientHttpServerTest() : HttpServerTest(impatient_limits()) {}
+};
+
+TEST_F(ImpatientHttpServerTest, HangsUpOnRequestsThatDoNotEnd) {
+  HttpClient head = client();
+  head.send("GET /hello HTTP/1.1\r\n");
+  EXPECT_EQ(head.response().status, 408);
+  EXPECT_TRUE(head.is_closed());
+  HttpClient body = client();
+  body.send(post("Content-Length: 10\r\n", "12345"));
+  EXPECT_EQ(body.response().status, 408);
+  // A byte now and then does not help.
+  HttpClient slow = client();
+  int sent = 0;
+  for (; !slow.has_answer(5) && sent < 10000; ++sent) slow.send("G");
+  EXPECT_EQ(slow.response().status, 408) << sent;
+}
+
+TEST_F(ImpatientHttpServerTest, HangsUpOnIdleConnectionsWithoutAWord) {
+  EXPECT_TRUE(client().is_closed());
+  HttpClient one = client();
+  one.send(get("/hello"));
+  EXPECT_EQ(one.response().status, 200);
+  EXPECT_TRUE(one.is_closed());
+}
+
+TEST_F(ImpatientHttpServerTest, HangsUpOnClientsThatTakeNothing) {
+  HttpClient one = client();
+  one.send(get("/large"));
+  HttpClient stream = client();
+  stream.send(get("/later"));
+  HttpReply reply = handed.take();
+  reply.begin(200, "text/plain");
+  EXPECT_EQ(stream.response(false).status, 200);
+  reply.write(std::string(64 << 20, 'x'));
+  EXPECT_TRUE(handed.is_gone()) << "of the stream";
+  EXPECT_LT(one.read_all().size(), 64U << 20);
+}
+
+TEST_F(ImpatientHttpServerTest, AnAnswerMayTakeItsTime) {
+  HttpClient one = client();
+  one.send(get("/later"));
+  HttpReply reply = handed.take();
+  EXPECT_TRUE(client().is_closed()) << "which takes as long as an idle connection lasts";
+  EXPECT_TRUE(client().is_closed());
+  reply.send({200, "text/plain", "late"});
+  EXPECT_EQ(one.response().body, "late");
+}
+
+}  // namespace
+}  // namespace runnel
