@@ -127,6 +127,9 @@ std::vector<Field> make_fields() {
   fields.push_back(switch_field(
       "log.json", "--log-json", [](ServerConfig& config) { return &config.log_json; },
       "log one JSON object a line instead of text"));
+  fields.push_back(switch_field(
+      "log.access", "--log-access", [](ServerConfig& config) { return &config.log_access; },
+      "log a line for each call that has ended"));
   size_t index = 0;
   for (const Limit* limit : all_limits()) fields.push_back(limit_field(*limit, index++));
   return fields;

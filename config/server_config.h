@@ -38,6 +38,7 @@ struct ServerConfig {
   std::string prompts;    // likewise: "steps", "chunks"
   std::string log_level;  // "debug", "info", "warn", "error"
   bool log_json = false;
+  bool log_access = true;
   std::vector<int64_t> limits;  // in the order of all_limits()
 
   // The value set for `limit`, which must be one of all_limits().

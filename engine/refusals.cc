@@ -101,14 +101,14 @@ Status others_wait(int64_t waiting) {
                 std::to_string(waiting) +
                     " calls wait for sessions to come free, and come first; try again later, or "
                     "set max_queue_time to wait");
-  return status.with_retry_after(std::chrono::seconds(1));
+  return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
 }
 
 Status queue_full() {
   Status status(Code::kResourceExhausted,
                 "too many calls wait for sessions to come free (limits.queue, "
                 "limits.queue_bytes); try again later");
-  return status.with_retry_after(std::chrono::seconds(1));
+  return status.with_retry_after(std::chrono::seconds(1)).with_reason("queue");
 }
 
 }  // namespace runnel

@@ -41,7 +41,8 @@ void Call::end(const Status& status) {
 // an event that never goes out. A caller who sends nothing holds a state.
 void Call::tend(TimePoint now) {
   if (origin_.caller.ok() && !state_.callers.knows(caller())) {
-    fail({Code::kUnauthenticated, "the key of this call has been taken away"});
+    Status status(Code::kUnauthenticated, "the key of this call has been taken away");
+    fail(status.with_reason("key"));
   }
   {
     std::lock_guard lock(mutex_);
@@ -70,7 +71,11 @@ void Call::finish(const Status& status) {
   // The state is on its way back before the client hears of the end: whoever calls next has it.
   stop(status);
   end_quota();
-  log_end(status);
+  {
+    std::lock_guard lock(mutex_);
+    progress_.given = given_;
+  }
+  report(state_, origin_, model().get(), progress_, status);
   sink_.finish(status);
 }
 
@@ -148,7 +153,6 @@ void Call::pump() {
 }
 
 void Call::begin_write() {
-  answered_ = true;
   std::lock_guard lock(mutex_);
   writing_since_ = std::chrono::steady_clock::now();
 }
@@ -173,7 +177,7 @@ bool Call::end_read() {
   return !over_;
 }
 
-// --- Log ---
+// --- The report ---
 
 void Call::set_model(std::shared_ptr<const ServedModel> model) {
   std::lock_guard lock(mutex_);
@@ -185,18 +189,14 @@ std::shared_ptr<const ServedModel> Call::model() const {
   return model_;
 }
 
-void Call::log_end(const Status& status) const {
-  const auto served = model();
-  const std::string name = served == nullptr ? "" : served->name;
-  const std::string code = code_name(status.code());
-  if (status.ok() || status.code() == Code::kCancelled) {
-    state_.log.debug("end",
-                     {{"rpc", origin_.rpc}, {"model", name}, {"code", code}, {"values", values_}});
-    return;
-  }
-  state_.log.info(
-      answered_ ? "failed" : "refused",
-      {{"rpc", origin_.rpc}, {"model", name}, {"code", code}, {"message", status.message()}});
+void Call::note_given(int64_t values) {
+  std::lock_guard lock(mutex_);
+  given_ += values;
+}
+
+void Call::note_values(int64_t sampled) {
+  if (!progress_.first) progress_.first = std::chrono::steady_clock::now() - origin_.came;
+  progress_.sampled += sampled;
 }
 
 }  // namespace runnel

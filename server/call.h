@@ -1,7 +1,7 @@
 // One streaming call, whichever door it came through. The door decodes what arrives, encodes the
 // events that the call writes to its sink, and moves bytes; all else is here and in the subclasses:
-// whose turn it is, time limits, cancellation, the entry among the live calls, the lines in the
-// log.
+// whose turn it is, time limits, cancellation, the entry among the live calls, what is told of it
+// at its end.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,12 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/caller.h"
+#include "server/call_report.h"
 #include "server/live_calls.h"
 #include "server/served_models.h"
 #include "server/server_state.h"
 
 namespace runnel {
-
-// What a door knows of a call before it has read any of it.
-struct CallOrigin {
-  const char* rpc;  // as the log names it: "Generate"
-  std::string peer;
-  Result<Caller> caller;  // or why they are not served
-};
 
 // The door's end of a call. It lives until Call::leave(). One thread at a time writes and finishes,
 // and neither may block.
@@ -106,8 +100,12 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
 
   // What end() has been given, if it has been called.
   std::optional<Status> ending() const;
-  // Counts values for the log; with the turn.
-  void count_values(int64_t values) { values_ += values; }
+  // For the report at the end. Values that the client has sent:
+  void note_given(int64_t values);
+  // The engine has admitted the call, for which it had waited; with the turn.
+  void note_admitted(Duration queued) { progress_.queued = queued; }
+  // An event with values is about to be written, `sampled` of them sampled; with the turn.
+  void note_values(int64_t sampled);
 
   ServerState& state_;
   const CallOrigin origin_;
@@ -121,16 +119,14 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   bool give_turn_back();
   void pump();
   void finish(const Status& status);
-  void log_end(const Status& status) const;
   void end_quota();
 
   CallSink& sink_;
 
-  // With the turn.
-  int64_t values_ = 0;     // given to the sink
-  bool answered_ = false;  // an event has been
+  CallProgress progress_;  // with the turn, but for what is given
 
   // With mutex_ held.
+  int64_t given_ = 0;  // values that the client has sent
   std::shared_ptr<const ServedModel> model_;
   bool counted_ = false;  // against the quota of calls
   bool turn_taken_ = false;

@@ -40,8 +40,7 @@ std::shared_ptr<spdlog::logger> make_logger(const std::string& level, bool json,
 
 }  // namespace
 
-std::string format_event(bool json, std::string_view event,
-                         std::initializer_list<LogField> fields) {
+std::string format_event(bool json, std::string_view event, std::span<const LogField> fields) {
   std::string line;
   line += json ? "\"event\":" : "";
   line += json ? json_string(event) : std::string(event);
@@ -63,23 +62,26 @@ EventLog::EventLog(const std::string& level, bool json, std::ostream& out)
       json_(json) {}
 
 void EventLog::write(spdlog::level::level_enum level, std::string_view event,
-                     std::initializer_list<LogField> fields) const {
+                     std::span<const LogField> fields) const {
   if (!logger_->should_log(level)) return;
   const std::string line = format_event(json_, event, fields);
   logger_->log(level, spdlog::string_view_t(line.data(), line.size()));
 }
 
 void EventLog::debug(std::string_view event, std::initializer_list<LogField> fields) const {
-  write(spdlog::level::debug, event, fields);
+  write(spdlog::level::debug, event, {fields.begin(), fields.size()});
 }
 void EventLog::info(std::string_view event, std::initializer_list<LogField> fields) const {
+  write(spdlog::level::info, event, {fields.begin(), fields.size()});
+}
+void EventLog::info(std::string_view event, std::span<const LogField> fields) const {
   write(spdlog::level::info, event, fields);
 }
 void EventLog::warn(std::string_view event, std::initializer_list<LogField> fields) const {
-  write(spdlog::level::warn, event, fields);
+  write(spdlog::level::warn, event, {fields.begin(), fields.size()});
 }
 void EventLog::error(std::string_view event, std::initializer_list<LogField> fields) const {
-  write(spdlog::level::err, event, fields);
+  write(spdlog::level::err, event, {fields.begin(), fields.size()});
 }
 
 }  // namespace runnel

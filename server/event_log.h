@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <memory>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -35,12 +36,13 @@ class EventLog {
 
   void debug(std::string_view event, std::initializer_list<LogField> fields) const;
   void info(std::string_view event, std::initializer_list<LogField> fields) const;
+  void info(std::string_view event, std::span<const LogField> fields) const;
   void warn(std::string_view event, std::initializer_list<LogField> fields) const;
   void error(std::string_view event, std::initializer_list<LogField> fields) const;
 
  private:
   void write(spdlog::level::level_enum level, std::string_view event,
-             std::initializer_list<LogField> fields) const;
+             std::span<const LogField> fields) const;
 
   std::shared_ptr<spdlog::logger> logger_;
   bool json_;
@@ -49,6 +51,6 @@ class EventLog {
 // What follows the time and the level of a line. Text: `ready model=mnist`, strings with other
 // characters than letters, digits and ._:/-+@ in double quotes, escaped as in JSON. JSON: the
 // members of an object without its braces, `"event":"ready","model":"mnist"`.
-std::string format_event(bool json, std::string_view event, std::initializer_list<LogField> fields);
+std::string format_event(bool json, std::string_view event, std::span<const LogField> fields);
 
 }  // namespace runnel

@@ -46,6 +46,7 @@ void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateReque
     stream_ = stream;
   }
   set_model(std::move(model));
+  note_given(std::ssize(request.prompt));
   on_end([stream] { stream->cancel(); });
   log_start(request);
   if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);
@@ -66,9 +67,7 @@ Call::Step GenerateCall::next() {
   if (stream == nullptr) return Waiting();
   for (;;) {
     if (const auto event = events_->next()) {
-      if (const auto* values = std::get_if<SampledValues>(&*event)) {
-        for (const ValueRun& run : values->runs) count_values(std::ssize(run.values));
-      }
+      note(*event);
       begin_write();
       sink_.write(*event);
       return Writing();
@@ -79,15 +78,24 @@ Call::Step GenerateCall::next() {
   }
 }
 
+void GenerateCall::note(const GenerateEvent& event) {
+  if (const auto* started = std::get_if<Started>(&event)) return note_admitted(started->queued);
+  const auto* values = std::get_if<SampledValues>(&event);
+  if (values == nullptr) return;
+  int64_t sampled = 0;
+  for (const ValueRun& run : values->runs) sampled += std::ssize(run.values);
+  note_values(sampled);
+}
+
 void GenerateCall::log_start(const GenerateRequest& request) const {
   if (!state_.log.wants_debug()) return;
-  state_.log.debug("call", {{"rpc", origin_.rpc},
-                            {"peer", origin_.peer},
-                            {"caller", caller().name},
-                            {"model", model()->name},
-                            {"session", request.session.value_or("")},
-                            {"request_id", request.request_id},
-                            {"samples", int64_t{request.samples}}});
+  state_.log.debug("begin", {{"rpc", origin_.rpc},
+                             {"peer", origin_.peer},
+                             {"caller", caller().name},
+                             {"model", model()->name},
+                             {"session", request.session.value_or("")},
+                             {"request_id", request.request_id},
+                             {"samples", int64_t{request.samples}}});
 }
 
 }  // namespace runnel

@@ -32,6 +32,7 @@ class GenerateCall final : public Call {
  private:
   GenerateCall(ServerState& state, CallOrigin origin, GenerateSink& sink);
   Step next() override;
+  void note(const GenerateEvent& event);
   void log_start(const GenerateRequest& request) const;
 
   GenerateSink& sink_;

@@ -132,6 +132,7 @@ void Listener::refuse(Descriptor socket, const char* why) {
   const linger at_once = {.l_onoff = 1, .l_linger = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   ++refused_;
+  refusals_.add();
   warn(why);
 }
 

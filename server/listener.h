@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/metrics.h"
 #include "base/status.h"
 #include "server/event_log.h"
 #include "server/listen_socket.h"
@@ -38,6 +39,8 @@ class Listener {
   const std::string& address() const { return address_; }
   // Connections that are open, and have been taken over.
   int connections() const { return connections_.load(); }
+  // Connections that have been closed as they came.
+  int64_t refusals() const { return refusals_.value(); }
 
  private:
   void run();
@@ -58,6 +61,7 @@ class Listener {
   std::map<int, Descriptor> open_;
   Descriptor epoll_, stop_;
   std::atomic<int> connections_{0};
+  Counter refusals_;
   int64_t refused_ = 0;  // since the last warning
   TimePoint warned_{};
   std::thread thread_;

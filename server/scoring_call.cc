@@ -38,11 +38,11 @@ Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
   auto scoring = model->engine->start_score(caller(), session, begin);
   if (!scoring.ok()) return scoring.status();
   scoring_ = *scoring;
-  state_.log.debug("call", {{"rpc", origin_.rpc},
-                            {"peer", origin_.peer},
-                            {"caller", caller().name},
-                            {"model", model->name},
-                            {"session", session.value_or("")}});
+  state_.log.debug("begin", {{"rpc", origin_.rpc},
+                             {"peer", origin_.peer},
+                             {"caller", caller().name},
+                             {"model", model->name},
+                             {"session", session.value_or("")}});
   set_model(model);
   on_end([model = std::move(model), scoring = scoring_] { model->engine->end_score(scoring); });
   return {};
@@ -50,6 +50,7 @@ Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
 
 void ScoringCall::feed(std::vector<int32_t> values, std::shared_ptr<const void> room) {
   set_phase(Phase::kScoring);
+  note_given(std::ssize(values));
   const std::weak_ptr<ScoringCall> weak = std::static_pointer_cast<ScoringCall>(shared_from_this());
   const Status status = model()->engine->score(
       scoring_, std::move(values), [weak, room = std::move(room)](Result<ScoredChunk> chunk) {
@@ -126,7 +127,8 @@ Call::Step ScoringCall::take_answer() {
   }
   for (const float log_prob : scored_.log_probs) total_.log_prob += log_prob;
   total_.values += std::ssize(scored_.log_probs);
-  count_values(std::ssize(scored_.log_probs));
+  if (scored_.queued) note_admitted(*scored_.queued);
+  note_values(0);
   written_ = 0;
   return write_part();
 }

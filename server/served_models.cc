@@ -28,6 +28,11 @@ int64_t bytes_described(const ServedModel& model) {
   return bytes;
 }
 
+void add_counts(ModelFigures& sum, const CallMetrics& calls, const EngineMetrics& engine) {
+  sum.calls.add(calls);
+  sum.engine.add(engine);
+}
+
 std::string names_of(const ServedModels::ByName& models) {
   std::string names;
   for (const auto& [name, model] : models) names += (names.empty() ? "" : ", ") + quote(name);
@@ -47,6 +52,7 @@ struct ServedModels::Living {
   std::unique_ptr<const ServedModel> model;
 
   void end() {
+    models.keep_counts(*model);
     model.reset();
     std::lock_guard lock(models.living_mutex_);
     --models.living_;
@@ -65,16 +71,54 @@ std::shared_ptr<const ServedModel> ServedModels::keep(ServedModel model) {
   model.spec_json = spec_to_json(model.engine->spec());
   model.described_bytes = bytes_described(model);
   if (draining_) model.engine->drain();
+  model.calls = std::make_unique<CallMetrics>();
   auto living = std::make_shared<Living>(
       Living{*this, std::make_unique<const ServedModel>(std::move(model))});
   const ServedModel* const kept = living->model.get();
   {
     std::lock_guard lock(living_mutex_);
     ++living_;
+    counting_.insert(kept);
   }
   return {kept, [this, living = std::move(living)](const ServedModel*) {
             reaper_.post<&Living::end>(living);
           }};
+}
+
+// Counts go on to grow under the name of a model while it has a successor, so only names that
+// nobody has any more may lose theirs.
+void ServedModels::keep_counts(const ServedModel& model) {
+  std::lock_guard lock(living_mutex_);
+  counting_.erase(&model);
+  add_counts(past_[model.name], *model.calls, model.engine->metrics());
+  std::set<std::string> in_use = {kOtherModels};
+  for (const ServedModel* living : counting_) in_use.insert(living->name);
+  for (auto past = past_.begin(); past != past_.end() && past_.size() > kPastNames;) {
+    if (in_use.contains(past->first)) {
+      ++past;
+      continue;
+    }
+    add_counts(past_[kOtherModels], past->second.calls, past->second.engine);
+    past = past_.erase(past);
+  }
+}
+
+std::map<std::string, ModelFigures> ServedModels::figures() const {
+  std::map<std::string, ModelFigures> all;
+  std::lock_guard lock(living_mutex_);
+  for (const auto& [name, past] : past_) add_counts(all[name], past.calls, past.engine);
+  for (const ServedModel* model : counting_) {
+    ModelFigures& figures = all[model->name];
+    add_counts(figures, *model->calls, model->engine->metrics());
+    const EngineStats stats = model->engine->stats();
+    figures.slots += stats.sessions;
+    figures.slots_free += stats.sessions_free;
+    figures.waiting += stats.waiting;
+    for (size_t i = 0; i < stats.slots_by_state.size(); ++i) {
+      figures.slots_by_state[i] += stats.slots_by_state[i];
+    }
+  }
+  return all;
 }
 
 Status ServedModels::add(ServedModel model) {
@@ -134,7 +178,7 @@ void ServedModels::drain() {
 Status ServedModels::ready() const {
   if (is_open()) return {};
   Status status(Code::kUnavailable, "the server is not ready: it is loading its models; try again");
-  return status.with_retry_after(std::chrono::milliseconds(500));
+  return status.with_retry_after(std::chrono::milliseconds(500)).with_reason("loading");
 }
 
 std::shared_ptr<const ServedModels::ByName> ServedModels::all() const {

@@ -2,12 +2,14 @@
 // model keeps it alive, and a model whose last keeper has let go ends on a thread of its own.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,9 @@
 #include "base/status.h"
 #include "engine/caller.h"
 #include "engine/engine.h"
+#include "engine/metrics.h"
 #include "models/text/tokenizer.h"
+#include "server/call_metrics.h"
 #include "server/task_thread.h"
 
 namespace runnel {
@@ -35,8 +39,19 @@ struct ServedModel {
   std::map<std::string, FileStamp> files;  // of the directory, just before
   int64_t loaded_bytes = 0;                // that the process grew by meanwhile
   // Found out when it is served.
+  std::unique_ptr<CallMetrics> calls;
   std::string spec_json;
   int64_t described_bytes = 0;  // of what a client is told of it, as a message and encoded, at most
+};
+
+// What all models of one name have counted, and what those of now hold.
+struct ModelFigures {
+  CallMetrics calls;
+  EngineMetrics engine;
+  int64_t slots = 0;
+  int64_t slots_free = 0;
+  int64_t waiting = 0;
+  std::array<int64_t, kSlotStates> slots_by_state{};  // as EngineStats has them, with those above
 };
 
 // Any thread may call any function; none waits for a call, a step or another model.
@@ -84,6 +99,12 @@ class ServedModels {
 
   // Those of now; they do not change.
   std::shared_ptr<const ByName> all() const;
+  // The figures of every model that is served or has been, by name. What was counted stays when a
+  // model goes; beyond kPastNames names that are not served any more it is under kOtherModels.
+  std::map<std::string, ModelFigures> figures() const;
+  static constexpr size_t kPastNames = 128;
+  static constexpr const char* kOtherModels = "(other)";  // no model can be named so
+
   // Those that the caller may use.
   ByName all_for(const Caller& caller) const;
 
@@ -99,6 +120,7 @@ class ServedModels {
   };
 
   std::shared_ptr<const ServedModel> keep(ServedModel model);
+  void keep_counts(const ServedModel& model);
   void publish(Names names) { names_.store(std::make_shared<const Names>(std::move(names))); }
 
   std::mutex changing_;  // one change of names_ at a time
@@ -106,10 +128,12 @@ class ServedModels {
   std::atomic<std::shared_ptr<const Names>> names_{std::make_shared<const Names>()};
   std::atomic<bool> open_{false};
 
-  std::mutex living_mutex_;
+  mutable std::mutex living_mutex_;
   std::condition_variable ended_;
-  int living_ = 0;     // models that have not ended
-  TaskThread reaper_;  // ends models, because that waits for a step
+  int living_ = 0;                            // models that have not ended
+  std::set<const ServedModel*> counting_;     // of them, those that may still count
+  std::map<std::string, ModelFigures> past_;  // what others have counted, by name
+  TaskThread reaper_;                         // ends models, because that waits for a step
 };
 
 }  // namespace runnel

@@ -3,9 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "base/limits.h"
+#include "base/metrics.h"
 #include "engine/request.h"
+#include "server/call_metrics.h"
 #include "server/callers.h"
 #include "server/event_log.h"
 #include "server/live_calls.h"
@@ -16,6 +19,12 @@
 #include "server/text_input.h"
 
 namespace runnel {
+
+// What is counted of no model in particular.
+struct ServerMetrics {
+  CallMetrics calls;       // that came to no model
+  Counter received, sent;  // bytes of messages
+};
 
 struct ServerState {
   explicit ServerState(const EventLog& event_log,
@@ -28,6 +37,9 @@ struct ServerState {
   }
 
   const EventLog& log;
+  bool access_log = true;    // a line for each call that has ended
+  std::string version = {};  // of the program, for the metrics
+  ServerMetrics metrics;
   MemoryBudget memory;       // of all calls
   Delivery delivery;         // of calls that do not ask otherwise
   int64_t text_bytes = 0;    // of one prompt or chunk, at most

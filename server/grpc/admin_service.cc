@@ -45,7 +45,7 @@ class AdminService final : public Base {
   grpc::ServerUnaryReactor* Reload(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override {
-    return UnaryCall::start(state_, *context, *request, *response,
+    return UnaryCall::start("Reload", state_, *context, *request, *response,
                             [this](UnaryCall& call) { return reload(call); });
   }
 

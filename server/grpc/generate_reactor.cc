@@ -15,11 +15,13 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                               private GenerateSink {
  public:
   GenerateReactor(ServerState& state, grpc::CallbackServerContext& context)
-      : context_(context),
+      : state_(state),
+        context_(context),
         call_(GenerateCall::make(state, origin_of("Generate", state, context), *this)) {}
 
-  void start(ServerState& state, const grpc::ByteBuffer& bytes) {
-    const Status status = within_memory([&] { return submit(state, bytes); });
+  void start(const grpc::ByteBuffer& bytes) {
+    state_.metrics.received.add(length_of(bytes));
+    const Status status = within_memory([&] { return submit(bytes); });
     if (!status.ok()) call_->refuse(status);
   }
 
@@ -31,15 +33,15 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
  private:
-  Status submit(ServerState& state, const grpc::ByteBuffer& bytes) {
+  Status submit(const grpc::ByteBuffer& bytes) {
     if (Status s = call_->admit(); !s.ok()) return s;
-    const auto room = state.memory.take(memory_for(bytes));  // until the call has its own
+    const auto room = state_.memory.take(memory_for(bytes));  // until the call has its own
     if (!room.ok()) return room.status();
     const auto message = parse_message<v1::GenerateRequest>(bytes);
     if (!message.ok()) return message.status();
-    auto model = state.models.find(call_->caller(), message->model());
+    auto model = state_.models.find(call_->caller(), message->model());
     if (!model.ok()) return model.status();
-    auto request = request_of(*message, state.text_input(**model), state.delivery);
+    auto request = request_of(*message, state_.text_input(**model), state_.delivery);
     if (!request.ok()) return request.status();
     call_->start(std::move(*model), std::move(*request));
     return {};
@@ -49,6 +51,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     v1::GenerateResponse message;  // gone before the client has taken what it says
     encode(event, message);
     bytes_ = serialize_message(message);
+    state_.metrics.sent.add(length_of(bytes_));
     StartWrite(&bytes_);
   }
   void finish(const Status& status) override {
@@ -57,6 +60,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
   void cut_off() override { context_.TryCancel(); }
 
+  ServerState& state_;
   grpc::CallbackServerContext& context_;
   grpc::ByteBuffer bytes_;  // being written
   const std::shared_ptr<GenerateCall> call_;
@@ -68,7 +72,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* start_generate(ServerState& state,
                                                            grpc::CallbackServerContext& context,
                                                            const grpc::ByteBuffer& request) {
   auto* const reactor = new GenerateReactor(state, context);  // deletes itself
-  reactor->start(state, request);
+  reactor->start(request);
   return reactor;
 }
 

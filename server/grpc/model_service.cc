@@ -16,14 +16,14 @@ class ModelService final : public Base {
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return UnaryCall::start(state_, *context, *request, *response,
+    return UnaryCall::start("ListModels", state_, *context, *request, *response,
                             [this](UnaryCall& call) { return list(call); });
   }
 
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override {
-    return UnaryCall::start(state_, *context, *request, *response,
+    return UnaryCall::start("GetModel", state_, *context, *request, *response,
                             [this](UnaryCall& call) { return get(call); });
   }
 
@@ -49,7 +49,7 @@ class ModelService final : public Base {
   Status get(UnaryCall& call) const {
     const auto request = call.parse<v1::GetModelRequest>();
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(call.caller(), request->name());
+    const auto model = call.find_model(request->name());
     if (!model.ok()) return model.status();
     if (Status s = call.reserve((*model)->described_bytes); !s.ok()) return s;
     const auto aliases = state_.models.aliases_of((*model)->name);

@@ -37,6 +37,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
  private:
   // The message that was read goes to the call.
   Status feed() {
+    state_.metrics.received.add(length_of(bytes_in_));
     if (Status s = state_.memory.grow(*room_, memory_for(bytes_in_)); !s.ok()) return s;
     const auto message = parse_message<v1::ScoreRequest>(bytes_in_);
     if (!message.ok()) return message.status();
@@ -78,6 +79,7 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     v1::ScoreResponse message;
     encode(event, message);
     bytes_out_ = serialize_message(message);
+    state_.metrics.sent.add(length_of(bytes_out_));
     StartWrite(&bytes_out_);
   }
   void finish(const Status& status) override {

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "server/grpc/services.h"
 #include "server/grpc/tls_credentials.h"
+#include "server/metrics_text.h"
 
 namespace runnel {
 namespace {
@@ -81,6 +82,8 @@ Server::Server(ServerOptions options, const EventLog& log)
   state_.delivery = options_.delivery;
   state_.text_bytes = options_.text_bytes;
   state_.stall_timeout = options_.stall_timeout;
+  state_.access_log = options_.access_log;
+  state_.version = options_.version;
   services_.push_back(make_inference_service(state_));
   services_.push_back(make_session_service(state_));
   services_.push_back(make_model_service(state_));
@@ -130,6 +133,11 @@ Status Server::start() {
   return {};
 }
 
+std::string Server::metrics_text() const {
+  return runnel::metrics_text(state_,
+                              {.open = listener_->connections(), .refused = listener_->refusals()});
+}
+
 void Server::tend() {
   state_.callers.refresh(log_);
   if (certificate_ != nullptr) certificate_->refresh();
@@ -161,10 +169,10 @@ void Server::drain(Duration grace) {
   server_->GetHealthCheckService()->Shutdown();
   state_.models.drain();
   if (!wait_until_none(grace)) {
-    const Status status(Code::kUnavailable,
-                        "the server is shutting down and the call had not ended in time; go on "
-                        "with another server");
-    state_.calls.end_all(status);
+    Status status(Code::kUnavailable,
+                  "the server is shutting down and the call had not ended in time; go on with "
+                  "another server");
+    state_.calls.end_all(status.with_reason("draining"));
     state_.calls.wait_until_none(kEndedStreams);
   }
   // The library answers a call that comes during its shutdown with CANCELLED. Those that are on

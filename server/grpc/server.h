@@ -20,6 +20,7 @@
 namespace runnel {
 
 struct ServerOptions {
+  std::string version = {};  // of the program
   std::string address = "127.0.0.1:0";
   std::string keys;              // path of the file of keys; empty: nobody is asked for one
   bool insecure_public = false;  // may listen beyond this machine although anyone could call
@@ -33,6 +34,7 @@ struct ServerOptions {
   Delivery delivery;
   int64_t text_bytes = limits::kTextBytes.default_value;  // of one prompt or chunk to score
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
+  bool access_log = true;  // a line for each call
 };
 
 // start(), then models().add() for each model, then ready(); drain() at the end. One thread does
@@ -73,6 +75,9 @@ class Server {
 
   // What the device of a model has failed with, for good; OK while none has.
   Status failure() const;
+
+  // What has been counted, as Prometheus reads it; from any thread, once start() has returned.
+  std::string metrics_text() const;
 
   // Calls that run.
   int active_streams() const { return state_.calls.count(); }

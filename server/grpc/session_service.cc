@@ -44,32 +44,36 @@ class SessionService final : public Base {
   grpc::ServerUnaryReactor* CreateSession(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override {
-    return start(*context, *request, *response, [this](UnaryCall& call) { return create(call); });
+    return start("CreateSession", *context, *request, *response,
+                 [this](UnaryCall& call) { return create(call); });
   }
 
   grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return start(*context, *request, *response, [this](UnaryCall& call) { return get(call); });
+    return start("GetSession", *context, *request, *response,
+                 [this](UnaryCall& call) { return get(call); });
   }
 
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const grpc::ByteBuffer* request,
                                          grpc::ByteBuffer* response) override {
-    return start(*context, *request, *response, [this](UnaryCall& call) { return list(call); });
+    return start("ListSessions", *context, *request, *response,
+                 [this](UnaryCall& call) { return list(call); });
   }
 
   grpc::ServerUnaryReactor* DeleteSession(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override {
-    return start(*context, *request, *response, [this](UnaryCall& call) { return remove(call); });
+    return start("DeleteSession", *context, *request, *response,
+                 [this](UnaryCall& call) { return remove(call); });
   }
 
  private:
-  grpc::ServerUnaryReactor* start(grpc::CallbackServerContext& context,
+  grpc::ServerUnaryReactor* start(const char* rpc, grpc::CallbackServerContext& context,
                                   const grpc::ByteBuffer& request, grpc::ByteBuffer& response,
                                   const std::function<Status(UnaryCall&)>& begin) {
-    return UnaryCall::start(state_, context, request, response, begin);
+    return UnaryCall::start(rpc, state_, context, request, response, begin);
   }
 
   // Each: OK when the engine will answer, or has; otherwise the call is still to be refused.
@@ -78,7 +82,7 @@ class SessionService final : public Base {
     const auto request = call.parse<v1::CreateSessionRequest>();
     if (!request.ok()) return request.status();
     const Caller& caller = call.caller();
-    const auto model = state_.models.find(caller, request->model());
+    const auto model = call.find_model(request->model());
     if (!model.ok()) return model.status();
     (*model)->engine->create_session(caller, request->id(), reply(call, *model));
     return {};
@@ -88,7 +92,7 @@ class SessionService final : public Base {
     const auto request = call.parse<v1::GetSessionRequest>();
     if (!request.ok()) return request.status();
     const Caller& caller = call.caller();
-    const auto model = state_.models.find(caller, request->model());
+    const auto model = call.find_model(request->model());
     if (!model.ok()) return model.status();
     (*model)->engine->get_session({caller.name, request->id()}, reply(call, *model));
     return {};
@@ -98,7 +102,7 @@ class SessionService final : public Base {
     const auto request = call.parse<v1::ListSessionsRequest>();
     if (!request.ok()) return request.status();
     const Caller& caller = call.caller();
-    const auto found = state_.models.find(caller, request->model());
+    const auto found = call.find_model(request->model());
     if (!found.ok()) return found.status();
     const Result<int> size = page_size_of(*request);
     if (!size.ok()) return size.status();
@@ -119,7 +123,7 @@ class SessionService final : public Base {
     const auto request = call.parse<v1::DeleteSessionRequest>();
     if (!request.ok()) return request.status();
     const Caller& caller = call.caller();
-    const auto model = state_.models.find(caller, request->model());
+    const auto model = call.find_model(request->model());
     if (!model.ok()) return model.status();
     (*model)->engine->delete_session(
         {caller.name, request->id()}, [kept = call.shared_from_this()](const Status& status) {

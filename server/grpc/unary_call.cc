@@ -5,16 +5,37 @@
 
 namespace runnel {
 
-grpc::ServerUnaryReactor* UnaryCall::start(ServerState& state, grpc::CallbackServerContext& context,
+grpc::ServerUnaryReactor* UnaryCall::start(const char* rpc, ServerState& state,
+                                           grpc::CallbackServerContext& context,
                                            const grpc::ByteBuffer& request,
                                            grpc::ByteBuffer& response,
                                            const std::function<Status(UnaryCall&)>& begin) {
-  const std::shared_ptr<UnaryCall> call(new UnaryCall(state, context, request, response));
+  const std::shared_ptr<UnaryCall> call(new UnaryCall(rpc, state, context, request, response));
   state.calls.enter(call);
-  const Status status =
-      within_memory([&] { return call->caller_.ok() ? begin(*call) : call->caller_.status(); });
+  state.metrics.received.add(length_of(request));
+  const Status status = within_memory(
+      [&] { return call->origin_.caller.ok() ? begin(*call) : call->origin_.caller.status(); });
   if (!status.ok()) call->refuse(status);
   return call.get();  // lives until OnDone()
+}
+
+Result<std::shared_ptr<const ServedModel>> UnaryCall::find_model(const std::string& name) {
+  auto model = state_.models.find(caller(), name);
+  if (model.ok()) model_ = *model;
+  return model;
+}
+
+// The response is made; the client is told, and the call reported.
+void UnaryCall::finish(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    answered_ = std::chrono::steady_clock::now();
+  }
+  const grpc::Status end = to_grpc(status);
+  add_pushback(status, context_);
+  state_.metrics.sent.add(length_of(response_));
+  report(state_, origin_, model_.get(), {}, status);
+  Finish(end);
 }
 
 void UnaryCall::refuse(const Status& status) {
@@ -23,7 +44,9 @@ void UnaryCall::refuse(const Status& status) {
     return Status();
   });
   // Nothing else ends the call: it must have an answer, if without a word.
-  if (!refused.ok()) Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, {}});
+  if (refused.ok()) return;
+  report(state_, origin_, model_.get(), {}, refused);
+  Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, {}});
 }
 
 void UnaryCall::run_later() {

@@ -23,10 +23,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
                         public LiveCall,
                         public std::enable_shared_from_this<UnaryCall> {
  public:
-  // A live call, answered by `begin` or by a callback that it leaves; what is not OK is the answer,
-  // and so are UNAUTHENTICATED, before `begin`, and RESOURCE_EXHAUSTED where memory gives out.
-  // `state` outlives the call, `context`, `request` and `response` are gRPC's.
-  static grpc::ServerUnaryReactor* start(ServerState& state, grpc::CallbackServerContext& context,
+  // A live call of method `rpc`, answered by `begin` or by a callback that it leaves; what is not
+  // OK is the answer, and so are UNAUTHENTICATED, before `begin`, and RESOURCE_EXHAUSTED where
+  // memory gives out. `state` outlives the call, `context`, `request` and `response` are gRPC's.
+  static grpc::ServerUnaryReactor* start(const char* rpc, ServerState& state,
+                                         grpc::CallbackServerContext& context,
                                          const grpc::ByteBuffer& request,
                                          grpc::ByteBuffer& response,
                                          const std::function<Status(UnaryCall&)>& begin);
@@ -37,7 +38,9 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
     if (Status s = reserve(memory_for(request_)); !s.ok()) return s;
     return parse_message<Message>(request_);
   }
-  const Caller& caller() const { return *caller_; }
+  const Caller& caller() const { return *origin_.caller; }
+  // ServedModels::find() for the caller. The call is counted with the model that it comes to.
+  Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name);
 
   // Makes room for so many more bytes of memory. RESOURCE_EXHAUSTED.
   Status reserve(int64_t bytes) { return state_.memory.grow(room_, room_.bytes() + bytes); }
@@ -45,11 +48,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
   // Answers with a message or a refusal, once.
   template <typename Message>
   void answer(const Result<Message>& outcome) {
-    {
-      std::lock_guard lock(mutex_);
-      answered_ = std::chrono::steady_clock::now();
-    }
-    finish_unary(outcome, context_, response_, *this);
+    if (outcome.ok()) response_ = serialize_message(*outcome);
+    finish(outcome.status());
   }
   // The same on the writer's thread, with what `message_of` makes of an outcome that is OK: the
   // scheduler's thread must not be held up.
@@ -72,13 +72,14 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
   void tend(TimePoint now) override;
 
  private:
-  UnaryCall(ServerState& state, grpc::CallbackServerContext& context,
+  UnaryCall(const char* rpc, ServerState& state, grpc::CallbackServerContext& context,
             const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
       : state_(state),
         context_(context),
         request_(request),
         response_(response),
-        caller_(caller_of(state, context)) {}
+        origin_(origin_of(rpc, state, context)) {}
+  void finish(const Status& status);
   void refuse(const Status& status);
   void run_later();
 
@@ -86,7 +87,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
   grpc::CallbackServerContext& context_;
   const grpc::ByteBuffer& request_;
   grpc::ByteBuffer& response_;
-  const Result<Caller> caller_;
+  const CallOrigin origin_;
+  std::shared_ptr<const ServedModel> model_;  // null before find_model()
   MemoryBudget::Hold room_;
   std::function<void()> later_;
   std::mutex mutex_;

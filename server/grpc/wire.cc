@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "server/grpc/parsed_size.h"
+#include "server/trace_context.h"
 
 namespace runnel {
 namespace {
@@ -14,12 +15,24 @@ constexpr int64_t kParsedAnyway = 64 << 10;
 // Values and log-probabilities as the engine has them, as messages and encoded: 4 bytes each.
 constexpr int64_t kHeldPerByte = 16;
 
+// What the client's metadata says under `key`; valid as long as the context.
+std::vector<std::string_view> values_of(const char* key,
+                                        const grpc::CallbackServerContext& context) {
+  const auto [first, last] = context.client_metadata().equal_range(key);
+  std::vector<std::string_view> values;
+  for (auto it = first; it != last; ++it) values.emplace_back(it->second.data(), it->second.size());
+  return values;
+}
+
 }  // namespace
+
+int64_t length_of(const grpc::ByteBuffer& bytes) {
+  return bytes.Valid() ? static_cast<int64_t>(bytes.Length()) : 0;
+}
 
 Status check_parsed_size(const grpc::ByteBuffer& bytes,
                          const google::protobuf::Message& prototype) {
-  if (!bytes.Valid()) return {};
-  const auto length = static_cast<int64_t>(bytes.Length());
+  const int64_t length = length_of(bytes);
   const int64_t most = kParsedAnyway + kParsedPerByte * length;
   const int64_t size = parsed_size(bytes, prototype, most);
   if (size <= most) return {};
@@ -29,7 +42,7 @@ Status check_parsed_size(const grpc::ByteBuffer& bytes,
 }
 
 int64_t memory_for(const grpc::ByteBuffer& bytes) {
-  return kParsedAnyway + (bytes.Valid() ? kHeldPerByte * static_cast<int64_t>(bytes.Length()) : 0);
+  return kParsedAnyway + kHeldPerByte * length_of(bytes);
 }
 
 grpc::Status to_grpc(const Status& status) {
@@ -43,18 +56,14 @@ void add_pushback(const Status& status, grpc::CallbackServerContext& context) {
                               std::to_string(status.retry_after()->count()));
 }
 
-Result<Caller> caller_of(const ServerState& state, const grpc::CallbackServerContext& context) {
-  const auto [first, last] = context.client_metadata().equal_range("authorization");
-  std::vector<std::string_view> authorization;
-  for (auto it = first; it != last; ++it) {
-    authorization.emplace_back(it->second.data(), it->second.size());
-  }
-  return state.callers.identify(authorization, context.peer());
-}
-
 CallOrigin origin_of(const char* rpc, const ServerState& state,
                      const grpc::CallbackServerContext& context) {
-  return {.rpc = rpc, .peer = context.peer(), .caller = caller_of(state, context)};
+  const auto authorization = values_of("authorization", context);
+  const auto traceparent = values_of("traceparent", context);
+  return {.rpc = rpc,
+          .peer = context.peer(),
+          .caller = state.callers.identify(authorization, context.peer()),
+          .trace_id = traceparent.size() == 1 ? trace_id_of(traceparent[0]) : ""};
 }
 
 }  // namespace runnel

@@ -16,10 +16,12 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "engine/caller.h"
-#include "server/call.h"
+#include "server/call_report.h"
 
 namespace runnel {
+
+// Bytes on the wire, without their framing; 0 where there is no message.
+int64_t length_of(const grpc::ByteBuffer& bytes);
 
 // OK where what `bytes` becomes in memory is in proportion to what it is on the wire; refused
 // before memory is taken.
@@ -60,20 +62,8 @@ grpc::Status to_grpc(const Status& status);
 // status has it. Before Finish.
 void add_pushback(const Status& status, grpc::CallbackServerContext& context);
 
-// Who calls; UNAUTHENTICATED where they show no key that the server knows.
-Result<Caller> caller_of(const ServerState& state, const grpc::CallbackServerContext& context);
-
 // What is known of a call of method `rpc` before its messages.
 CallOrigin origin_of(const char* rpc, const ServerState& state,
                      const grpc::CallbackServerContext& context);
-
-// Answers a unary call with `message`, or with a failure.
-template <typename Message>
-void finish_unary(const Result<Message>& outcome, grpc::CallbackServerContext& context,
-                  grpc::ByteBuffer& response, grpc::ServerUnaryReactor& reactor) {
-  if (outcome.ok()) response = serialize_message(*outcome);
-  add_pushback(outcome.status(), context);
-  reactor.Finish(to_grpc(outcome.status()));
-}
 
 }  // namespace runnel

@@ -1,8 +1,6 @@
 #include "server/process/memory_bound.h"
 
-#include <unistd.h>
-
-#include <fstream>
+#include "server/process_figures.h"
 
 namespace runnel {
 namespace {
@@ -21,18 +19,12 @@ constexpr int64_t kNetworkBeside = 64 << 20;
 
 }  // namespace
 
-int64_t resident_bytes() {
-  std::ifstream in("/proc/self/statm");
-  int64_t size = 0;
-  int64_t resident = 0;
-  in >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
+int64_t resident_bytes() { return process_figures().resident_bytes; }
 
 MemoryBound memory_bound(const ServerConfig& config, int64_t sessions) {
   const int64_t connection = kConnectionBytes + (config.tls_cert.empty() ? 0 : kTlsBytes) +
                              config.limit(limits::kStreamsPerConnection) * kStreamBytes;
-  return {.start = resident_bytes(),
+  return {.start = process_figures().resident_bytes,
           .connections = config.limit(limits::kConnections) * connection,
           .network = kNetworkFactor * config.limit(limits::kNetworkBytes) + kNetworkBeside,
           .calls = config.limit(limits::kCallBytes),

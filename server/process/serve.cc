@@ -20,8 +20,9 @@ constexpr int kExitUsage = 2;
 constexpr int kExitDevice = 3;
 constexpr auto kTendInterval = std::chrono::seconds(1);
 
-ServerOptions server_options(const ServerConfig& config) {
-  return {.address = config.address,
+ServerOptions server_options(const ServerConfig& config, const std::string& version) {
+  return {.version = version,
+          .address = config.address,
           .keys = config.keys,
           .insecure_public = config.insecure_public,
           .tls = {.certificate = config.tls_cert,
@@ -36,7 +37,8 @@ ServerOptions server_options(const ServerConfig& config) {
           .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
                        .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
           .text_bytes = config.limit(limits::kTextBytes),
-          .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs)};
+          .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
+          .access_log = config.log_access};
 }
 
 void log_model(const ServedModel& model, const EventLog& log) {
@@ -159,7 +161,7 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
   std::atomic<bool> ending{false};
   const ModelLoader loader(config, make_model, clock, log,
                            [&] { return ending.load() || stop.raised(); });
-  Server server(server_options(config), log);
+  Server server(server_options(config, version), log);
   Reloader reloader([&] { return reload(config, rereading, loader, server.models(), log); });
   server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
   // First the port: who asks while the models load hears that it is not ready.

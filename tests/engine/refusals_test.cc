@@ -14,6 +14,8 @@ TEST(Refusals, SayWhatRefused) {
   EXPECT_EQ(states_used_up("ada", 1, 2, 2).reason(), "quota_sessions");
   EXPECT_EQ(share_used_up(1, 2, 2).reason(), "sessions_per_caller");
   EXPECT_EQ(no_room(1, 0, 2).reason(), "sessions");
+  EXPECT_EQ(others_wait(1).reason(), "sessions");
+  EXPECT_EQ(queue_full().reason(), "queue");
   EXPECT_EQ(device_failed("m", {Code::kInternal, "gone"}).reason(), "device");
 }
 

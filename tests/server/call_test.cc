@@ -137,8 +137,10 @@ TEST(GenerateCall, WritesEventsAndEnds) {
   EXPECT_EQ(door.text.at(0), text);
   EXPECT_EQ(door.finished.size(), 1U);
   EXPECT_THAT(service.log_text.str(),
-              HasSubstr("debug call rpc=Test peer=here caller=\"\" model=fake"));
-  EXPECT_THAT(service.log_text.str(), HasSubstr("debug end rpc=Test model=fake code=OK values=50"));
+              HasSubstr("debug begin rpc=Test peer=here caller=\"\" model=fake"));
+  EXPECT_THAT(service.log_text.str(),
+              HasSubstr("info call rpc=Test model=fake caller=\"\" peer=here "
+                        "code=OK given=1 sampled=50 queue_seconds="));
 }
 
 TEST(GenerateCall, SessionsAreTheCallers) {
@@ -205,7 +207,8 @@ TEST(GenerateCall, ARefusalComesThroughTheSink) {
   unread.call->refuse(invalid_argument("the request does not parse"));
   EXPECT_EQ(unread.ending.wait().message(), "the request does not parse");
   EXPECT_THAT(service.log_text.str(),
-              HasSubstr("info refused rpc=Test model=\"\" code=INVALID_ARGUMENT"));
+              HasSubstr("info call rpc=Test model=\"\" caller=\"\" peer=here "
+                        "code=INVALID_ARGUMENT given=0 sampled=0 seconds="));
 }
 
 TEST(GenerateCall, CancellingFreesTheState) {
@@ -263,8 +266,7 @@ TEST(GenerateCall, EndedFromOutsideItGivesWhatHasBeenSampled) {
   const auto& values = door.values.at(0);
   EXPECT_EQ(std::ssize(values), service.model()->engine->stats().values_sampled);
   EXPECT_EQ(values, FakeModel::expected(fake_spec(), {1}, 3, 0, static_cast<int>(values.size())));
-  EXPECT_THAT(service.log_text.str(),
-              HasSubstr("info failed rpc=Test model=fake code=UNAVAILABLE"));
+  EXPECT_THAT(service.log_text.str(), HasSubstr(" code=UNAVAILABLE given=1 sampled="));
 }
 
 TEST(GenerateCall, CancelsFromAnyThreadAtAnyMomentEndItOnce) {

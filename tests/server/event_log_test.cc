@@ -11,13 +11,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
+std::string text_event(std::string_view event, std::initializer_list<LogField> fields) {
+  return format_event(false, event, {fields.begin(), fields.size()});
+}
+
 TEST(EventLog, TextIsOneLineOfNamesAndValues) {
   EXPECT_EQ(
-      format_event(
-          false, "ready",
+      text_event(
+          "ready",
           {{"address", "127.0.0.1:50051"}, {"models", int64_t{2}}, {"share", 0.5}, {"warm", true}}),
       "ready address=127.0.0.1:50051 models=2 share=0.5 warm=true");
-  EXPECT_EQ(format_event(false, "x", {{"a", ""}, {"b", "two words"}, {"c", "a\nb\"c\\"}}),
+  EXPECT_EQ(text_event("x", {{"a", ""}, {"b", "two words"}, {"c", "a\nb\"c\\"}}),
             "x a=\"\" b=\"two words\" c=\"a\\nb\\\"c\\\\\"");
 }
 

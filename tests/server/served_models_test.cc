@@ -172,6 +172,64 @@ TEST(ServedModels, RetiringDoesNotWaitForTheStepThatRuns) {
   EXPECT_TRUE(eventually([&] { return slow.gone(); }));
 }
 
+// Counts calls to "Generate" that ended well with the model of that name.
+void count_calls(const ServedModels& models, const std::string& name, int calls) {
+  const auto model = *models.find({}, name);
+  for (int i = 0; i < calls; ++i) model->calls->count("Generate", {});
+}
+
+int64_t calls_of(const ServedModels& models, const std::string& name) {
+  const auto figures = models.figures();
+  const auto found = figures.find(name);
+  return found == figures.end() ? -1 : found->second.calls.ended[0][0].value();
+}
+
+TEST(ServedModels, WhatAModelHasCountedStays) {
+  ServedModels models;
+  EXPECT_TRUE(models.add(served_fake("a")).ok());
+  models.open();
+  count_calls(models, "a", 3);
+  auto kept = *models.find({}, "a");
+  EXPECT_TRUE(models.replace(served_fake("a")).ok());
+  count_calls(models, "a", 2);
+  kept->calls->count("Generate", {});
+  EXPECT_EQ(calls_of(models, "a"), 6);
+  EXPECT_EQ(models.figures().at("a").slots, 16) << "both are there";
+  kept.reset();
+  ASSERT_TRUE(eventually([&] { return models.figures().at("a").slots == 8; }));
+  EXPECT_EQ(calls_of(models, "a"), 6);
+  EXPECT_TRUE(models.retire("a").ok());
+  ASSERT_TRUE(eventually([&] { return models.figures().at("a").slots == 0; }));
+  EXPECT_EQ(calls_of(models, "a"), 6);
+}
+
+TEST(ServedModels, TheNamesThatStayAreBounded) {
+  ServedModels models;
+  EXPECT_TRUE(models.add(served_fake("stays")).ok());
+  models.open();
+  count_calls(models, "stays", 1);
+  EXPECT_TRUE(models.replace(served_fake("stays")).ok());
+  constexpr int kMore = ServedModels::kPastNames + 10;
+  for (int i = 0; i < kMore; ++i) {
+    const std::string name = "m" + std::to_string(i);
+    EXPECT_TRUE(models.add(served_fake(name)).ok());
+    count_calls(models, name, 1);
+    EXPECT_TRUE(models.retire(name).ok());
+  }
+  const auto all = [&] {
+    int64_t calls = 0;
+    for (const auto& [name, figures] : models.figures()) {
+      calls += figures.calls.ended[0][0].value();
+    }
+    return calls;
+  };
+  EXPECT_EQ(all(), kMore + 1);
+  ASSERT_TRUE(eventually([&] { return models.figures().size() == ServedModels::kPastNames; }));
+  EXPECT_EQ(all(), kMore + 1) << "no count is lost";
+  EXPECT_EQ(calls_of(models, "stays"), 1) << "a name that is in use keeps its own";
+  EXPECT_GE(calls_of(models, ServedModels::kOtherModels), 10);
+}
+
 TEST(ServedModels, ComeAndGoWhileOthersLookForThem) {
   ServedModels models;
   EXPECT_TRUE(models.add(served_fake("stays")).ok());

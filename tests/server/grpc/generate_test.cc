@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -310,17 +311,63 @@ TEST(Generate, ASlowReaderLosesNothing) {
   EXPECT_EQ(out.values.at(0), FakeModel::expected(fake_spec(), {1}, 3, 0, 60000));
 }
 
-TEST(Generate, TheLogHasEachCall) {
+// The value of a field in the last line that has it; "" where there is none.
+std::string logged(const std::string& log, const std::string& field) {
+  const size_t at = log.rfind(" " + field + "=");
+  if (at == std::string::npos) return "";
+  const size_t from = at + field.size() + 2;
+  return log.substr(from, log.find_first_of(" \n", from) - from);
+}
+
+TEST(Generate, TheLogHasALineOfEachCall) {
   TestServer test(served_bundle(small_symbol_spec(), 3));
   v1::GenerateRequest request = generate_request({1}, 3);
   request.set_request_id("find me");
   EXPECT_TRUE(test.generate(request).status.ok());
   EXPECT_FALSE(test.generate(generate_request({99}, 3)).status.ok());
   ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
-  EXPECT_THAT(test.log_text.str(), HasSubstr("debug call rpc=Generate peer="));
-  EXPECT_THAT(test.log_text.str(), HasSubstr("request_id=\"find me\""));
-  EXPECT_THAT(test.log_text.str(),
-              HasSubstr("info refused rpc=Generate model=small-symbols code=INVALID_ARGUMENT"));
+  const std::string log = test.log_text.str();
+  EXPECT_THAT(log, HasSubstr("debug begin rpc=Generate peer="));
+  EXPECT_THAT(log, HasSubstr("request_id=\"find me\""));
+  EXPECT_THAT(log, HasSubstr("info call rpc=Generate model=small-symbols caller=\"\" peer=ipv4:"));
+  EXPECT_THAT(log, HasSubstr(" code=OK given=1 sampled=3 queue_seconds="));
+  EXPECT_THAT(log, HasSubstr(" code=INVALID_ARGUMENT given=1 sampled=0 seconds="));
+  EXPECT_THAT(log, HasSubstr(" message=\""));
+  const double queued = std::stod(logged(log, "queue_seconds"));
+  const double first = std::stod(logged(log, "first_seconds"));
+  EXPECT_GE(queued, 0);
+  EXPECT_GE(first, queued);
+  EXPECT_LT(first, 60);
+}
+
+TEST(Generate, TheLogHasTheTraceOfACall) {
+  TestServer test(served_fake("fake"));
+  const auto call = [&](const std::vector<std::string>& traceparents) {
+    grpc::ClientContext context;
+    for (const std::string& text : traceparents) context.AddMetadata("traceparent", text);
+    v1::GetModelRequest request;
+    v1::ModelInfo info;
+    EXPECT_TRUE(test.models->GetModel(&context, request, &info).ok());
+  };
+  const std::string trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+  const std::string header = "00-" + trace + "-00f067aa0ba902b7-01";
+  call({header, header});
+  call({"00-" + trace});
+  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+  EXPECT_THAT(test.log_text.str(), Not(HasSubstr("trace=")));
+  call({header});
+  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+  EXPECT_THAT(test.log_text.str(), HasSubstr("info call rpc=GetModel model=fake "));
+  EXPECT_EQ(logged(test.log_text.str(), "trace"), trace);
+}
+
+TEST(Generate, TheLogOfCallsCanBeTurnedOff) {
+  ServerOptions options;
+  options.access_log = false;
+  TestServer test(served_fake("fake"), options);
+  EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok());
+  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
+  EXPECT_THAT(test.log_text.str(), Not(HasSubstr("info call")));
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// How calls ended, by method, code and reason. Any thread may count and read.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "base/metrics.h"
+#include "base/status.h"
+
+namespace runnel {
+
+// The methods and reasons (Status::reason()) that are told apart. The last of each is for what is
+// in neither list, so that nobody can make new ones.
+inline constexpr std::array<std::string_view, 10> kMethods = {
+    "Generate",      "Score",      "CreateSession", "GetSession", "ListSessions",
+    "DeleteSession", "ListModels", "GetModel",      "Reload",     "other"};
+inline constexpr std::array<std::string_view, 14> kReasons = {
+    "mailbox",     "queue",          "sessions",     "sessions_per_caller",
+    "quota_calls", "quota_sessions", "quota_values", "call_bytes",
+    "memory",      "loading",        "draining",     "device",
+    "key",         "other"};
+inline constexpr size_t kCodes = 17;  // of Code
+
+struct CallMetrics {
+  std::array<std::array<Counter, kCodes>, kMethods.size()> ended;
+  std::array<Counter, kReasons.size()> refused;
+  Histogram first_value{kTimeBuckets};  // Generate: from the call's arrival
+
+  // Counts a call of `method` that ended with `status`.
+  void count(std::string_view method, const Status& status);
+  // Counts what `other` has counted.
+  void add(const CallMetrics& other);
+};
+
+}  // namespace runnel
