@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/field.h"
+#include "server/grpc/library_log.h"
 #include "server/grpc/server.h"
 #include "server/process/memory_bound.h"
 #include "server/process/reloader.h"
@@ -157,6 +158,7 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
   if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
   StopSignal stop(rereading.on_hang_up);
   log.info("start", {{"version", version}, {"pid", int64_t{getpid()}}});
+  const LibraryLog library_log(log);
   const Clock clock;
   std::atomic<bool> ending{false};
   const ModelLoader loader(config, make_model, clock, log,

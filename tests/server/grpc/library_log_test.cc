@@ -1,0 +1,33 @@
+#include "server/grpc/library_log.h"
+
+#include <gmock/gmock.h>
+#include <grpc/support/log.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(LibraryLog, TakesErrorsAndKeepsTheirNumberBounded) {
+  std::ostringstream out;
+  const EventLog log("debug", false, out);
+  {
+    const LibraryLog library(log);
+    gpr_log(GPR_INFO, "chatter");
+    gpr_log(GPR_ERROR, "a bad\nhandshake of %d", 7);
+    for (int i = 0; i < 1000; ++i) gpr_log(GPR_ERROR, "and again");
+  }
+  gpr_log(GPR_ERROR, "nobody listens");
+  EXPECT_THAT(out.str(),
+              HasSubstr("warning grpc message=\"a bad\\\\x0ahandshake of 7\" dropped=0"));
+  EXPECT_THAT(out.str(), Not(HasSubstr("and again")));
+  EXPECT_THAT(out.str(), Not(HasSubstr("chatter")));
+  EXPECT_THAT(out.str(), Not(HasSubstr("nobody listens")));
+}
+
+}  // namespace
+}  // namespace runnel
