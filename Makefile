@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install demo test bench bench-load soak asan tsan fuzz image gpu-check clean
+.PHONY: help setup build install demo test test-clients bench bench-load soak asan tsan fuzz image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,12 @@ test:  ## every test, in the release build
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release
+
+test-clients:  ## tests that need clients of others: Prometheus
+	@scripts/setup test
+	@scripts/setup test-clients
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
+	@ctest --preset clients
 
 bench: ## measure the CPU beside PyTorch, write docs/benchmarks: ten minutes (BENCH_QUICK=1: a look in one)
 	@scripts/setup bench

@@ -1,0 +1,163 @@
+"""A real Prometheus scrapes a loaded server, and the dashboard's every expression has an answer there.
+
+    RUNNEL=build/release/runnel tests/end_to_end/prometheus_test.py
+
+Run by ctest (end_to_end.prometheus) for `make test-clients`, which installs Prometheus.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
+DASHBOARD = ROOT / "docker/grafana-dashboard.json"
+WINDOW = "10s"
+VARIABLES = {"$__rate_interval": WINDOW, "$instance": ".*", "$model": ".*"}
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def expressions(panels: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Title and expression of each target, with Grafana's variables filled in."""
+    for panel in panels:
+        for target in panel.get("targets", []):
+            expression = target["expr"]
+            for name, value in VARIABLES.items():
+                expression = expression.replace(name, value)
+            yield panel["title"], expression
+
+
+class LoadedServer(unittest.TestCase):
+    """`runnel serve` with few sessions, `runnel load` with more calls than those, and Prometheus."""
+
+    folder: pathlib.Path
+    address: str  # of the metrics
+    prometheus: str
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        holder = tempfile.TemporaryDirectory(prefix="runnel_prometheus_")
+        cls.addClassCleanup(holder.cleanup)
+        cls.folder = pathlib.Path(holder.name)
+        cls.serve()
+        cls.scrape()
+
+    @classmethod
+    def start(cls, name: str, *words: str) -> pathlib.Path:
+        """Starts a program that runs until the tests have ended; its output is in the file that this returns."""
+        output = cls.folder / f"{name}.log"
+        with output.open("w") as file:
+            process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, cwd=cls.folder)
+        cls.addClassCleanup(process.wait, 60)
+        cls.addClassCleanup(process.terminate)
+        return output
+
+    @classmethod
+    def serve(cls) -> None:
+        any_port = "127.0.0.1:0"
+        flags = ["--address", any_port, "--metrics-address", any_port, "--sessions", "4"]
+        log = cls.start("serve", RUNNEL, "serve", str(ROOT / "zoo/mnist-small"), *flags)
+        assert wait_until(lambda: " ready " in log.read_text()), log.read_text()
+        found = dict(re.findall(r"info (metrics|ready) .*address=(\S+)", log.read_text()))
+        cls.address = found["metrics"]
+        load = ["--server", found["ready"], "--rate", "40", "--duration", "600", "--warm-up", "0"]
+        cls.start("load", RUNNEL, "load", *load, "--values", "64-256", "--prompt", "1-64")
+
+    @classmethod
+    def scrape(cls) -> None:
+        targets = [{"targets": [cls.address]}]
+        settings = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": [{"job_name": "runnel", "static_configs": targets}],
+        }
+        config = cls.folder / "prometheus.yml"
+        config.write_text(json.dumps(settings))  # which is YAML, too
+        listen = f"127.0.0.1:{free_port()}"
+        cls.prometheus = f"http://{listen}"
+        data = cls.folder / "data"
+        flags = [f"--config.file={config}", f"--storage.tsdb.path={data}", f"--web.listen-address={listen}"]
+        log = cls.start("prometheus", "prometheus", *flags)
+        # The rates of a window need it filled.
+        scraped = f"count_over_time(runnel_build_info[{WINDOW}]) > 8"
+        assert wait_until(lambda: bool(cls.query(scraped))), log.read_text()
+
+    @classmethod
+    def query(cls, expression: str) -> list[float]:
+        """The values of the series that the expression gives; none before Prometheus answers."""
+        words = urllib.parse.urlencode({"query": expression})
+        try:
+            answer = json.loads(get(f"{cls.prometheus}/api/v1/query?{words}"))
+        except OSError:
+            return []
+        return [float(series["value"][1]) for series in answer["data"]["result"]]
+
+    @classmethod
+    def has_answer(cls, expression: str) -> bool:
+        """There is a series with a number: a quantile of nothing is none."""
+        return any(map(math.isfinite, cls.query(expression)))
+
+    def test_the_text_is_as_prometheus_wants_it(self) -> None:
+        text = get(f"http://{self.address}/metrics")
+        command = ["promtool", "check", "metrics"]
+        checked = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+
+    def test_every_expression_of_the_dashboard_has_an_answer(self) -> None:
+        asked = list(expressions(json.loads(DASHBOARD.read_text())["panels"]))
+        self.assertGreater(len(asked), 12)
+        for title, expression in asked:
+            with self.subTest(panel=title, expression=expression):
+                self.assertTrue(wait_until(functools.partial(self.has_answer, expression)))
+
+    def test_every_expression_of_the_docs_has_an_answer(self) -> None:
+        rows = re.findall(r"^\| `\w+` \| \w+ \|.*`([^`]+)` \|$", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+        self.assertGreater(len(rows), 20)
+        for expression in rows:
+            with self.subTest(expression=expression):
+                asked = expression.replace("[5m]", f"[{WINDOW}]")
+                self.assertTrue(wait_until(functools.partial(self.has_answer, asked)))
+
+    def test_what_is_refused_is_counted(self) -> None:
+        refused = 'sum(rate(runnel_refusals_total{reason="sessions"}[10s])) > 0'
+        self.assertTrue(wait_until(lambda: bool(self.query(refused))))
+
+
+if __name__ == "__main__":
+    for program in ("prometheus", "promtool"):
+        assert shutil.which(program), f"there is no {program}: scripts/setup test-clients installs it"
+    unittest.main()
