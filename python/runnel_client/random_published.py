@@ -19,7 +19,6 @@ from runnel_client.publish import VOCABULARY, write_all
 HEAD_SIZE = 64
 STATE_SIZE = 128  # of Mamba-2
 TAPS = 4
-RANKS = {"w": 64, "a": 64, "v": 32, "g": 128}
 FIRST_WORDS = 257  # of RWKV's vocabulary: the bytes, after 0
 
 
@@ -35,15 +34,21 @@ class Sizes:
 PRESETS = {"rwkv7": Sizes(12, 768, 65536), "mamba2": Sizes(24, 768, 50288)}
 
 
+def rwkv7_ranks(width: int) -> dict[str, int]:
+    """Of the products of low rank, as published models up to 1.5B have them."""
+    return {"w": 64, "a": 64, "v": 32, "g": 128} if width < 2048 else {"w": 96, "a": 96, "v": 64, "g": 256}
+
+
 def rwkv7_config(sizes: Sizes) -> dict[str, Any]:
+    ranks = rwkv7_ranks(sizes.width)
     return {
         "architectures": ["RWKV7ForCausalLM"],
         "model_type": "rwkv7",
         "attn": None,
-        "decay_low_rank_dim": RANKS["w"],
-        "a_low_rank_dim": RANKS["a"],
-        "v_low_rank_dim": RANKS["v"],
-        "gate_low_rank_dim": RANKS["g"],
+        "decay_low_rank_dim": ranks["w"],
+        "a_low_rank_dim": ranks["a"],
+        "v_low_rank_dim": ranks["v"],
+        "gate_low_rank_dim": ranks["g"],
         "eos_token_id": 0,
         "fuse_norm": False,
         "head_dim": HEAD_SIZE,
@@ -61,7 +66,7 @@ def rwkv7_config(sizes: Sizes) -> dict[str, Any]:
 
 def rwkv7_shapes(sizes: Sizes) -> Shapes:
     """By the names of flash-linear-attention."""
-    width, ffn = sizes.width, 4 * sizes.width
+    width, ffn, ranks = sizes.width, 4 * sizes.width, rwkv7_ranks(sizes.width)
     shapes: Shapes = {"model.embeddings.weight": (sizes.values, width), "lm_head.weight": (sizes.values, width)}
 
     def norm(name: str) -> None:
@@ -81,7 +86,7 @@ def rwkv7_shapes(sizes: Sizes) -> Shapes:
             shapes[f"{layer}attn.{name}_proj.weight"] = (width, width)
         for name in "wavg" if index > 0 else "wag":  # the first layer's values are the first values
             lora = f"{layer}attn.{name}_lora.lora."
-            shapes[lora + "0.weight"], shapes[lora + "2.weight"] = (RANKS[name], width), (width, RANKS[name])
+            shapes[lora + "0.weight"], shapes[lora + "2.weight"] = (ranks[name], width), (width, ranks[name])
             if name != "g":
                 shapes[lora + "2.bias"] = (width,)
         shapes[layer + "ffn.x_k"] = (width,)
