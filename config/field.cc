@@ -19,10 +19,17 @@ Field text_field(const char* key, const char* flag, std::string* (*at)(ServerCon
   return field;
 }
 
+Field optional_text_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
+                          const char* what) {
+  Field field = text_field(key, flag, at, what);
+  field.may_be_empty = true;
+  return field;
+}
+
 // The path of a file; empty: none is given.
 Field file_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
                  const char* what) {
-  Field field = text_field(key, flag, at, what);
+  Field field = optional_text_field(key, flag, at, what);
   field.kind = FieldKind::kFile;
   return field;
 }
@@ -83,6 +90,10 @@ std::vector<Field> make_fields() {
   fields.push_back(text_field(
       "address", "--address", [](ServerConfig& config) { return &config.address; },
       "host:port to listen on; port 0 lets the system choose one"));
+  fields.push_back(optional_text_field(
+      "metrics_address", "--metrics-address",
+      [](ServerConfig& config) { return &config.metrics_address; },
+      "host:port for metrics and health by HTTP: /metrics, /healthz, /readyz"));
   fields.push_back(file_field(
       "keys", "--keys", [](ServerConfig& config) { return &config.keys; },
       "file of keys, of which callers must show one (runnel key); read again when it changes"));
@@ -180,7 +191,7 @@ Status set_text(const Field& field, const std::string& value, ServerConfig& conf
     return invalid_argument("is '" + value.substr(0, 80) + "'; it must be " +
                             listed(field.choices));
   }
-  if (value.empty() && field.kind != FieldKind::kFile) {
+  if (value.empty() && !field.may_be_empty) {
     return invalid_argument("is empty; it must have at least one character");
   }
   if (value.size() > kMaxTextLength) {

@@ -22,6 +22,7 @@ struct Field {
   int64_t min = 0, max = 0;          // kInteger
   std::vector<std::string> choices;  // kChoice
   bool for_gpu = false;              // the CPU backend has only its default
+  bool may_be_empty = false;         // of a text: then there is none
 
   // Where it is in a config: exactly one is set.
   int64_t* (*integer)(ServerConfig&, size_t index) = nullptr;

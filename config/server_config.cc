@@ -183,14 +183,14 @@ Status check_names(const std::vector<ModelConfig>& models) {
 }
 
 // "host:port", "[::1]:port" or "unix:PATH".
-Status check_address(const std::string& address) {
+Status check_address(const std::string& key, const std::string& address) {
   if (address.starts_with("unix:") && address.size() > 5) return {};
   const size_t colon = address.rfind(':');
   const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
   const bool digits = !port.empty() && port.size() <= 5 &&
                       std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
   if (colon != std::string::npos && colon > 0 && digits && std::stoi(port) <= 65535) return {};
-  return invalid_argument("address is " + quote(address) +
+  return invalid_argument(key + " is " + quote(address) +
                           "; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "
                           "[::]:50051 or unix:PATH");
 }
@@ -331,7 +331,9 @@ Status check_config(const ServerConfig& config) {
   if (Status s = check_stream_room(config); !s.ok()) return s;
   if (Status s = check_call_bytes(config); !s.ok()) return s;
   if (Status s = check_tls(config); !s.ok()) return s;
-  return check_address(config.address);
+  if (Status s = check_address("address", config.address); !s.ok()) return s;
+  if (config.metrics_address.empty()) return {};
+  return check_address("metrics_address", config.metrics_address);
 }
 
 }  // namespace runnel

@@ -48,12 +48,6 @@ void set_connection_arguments(grpc::ServerBuilder& builder, const ServerOptions&
   set(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on a port is an error, not a lottery
 }
 
-void set_serving(grpc::Server& server, bool serving) {
-  grpc::HealthCheckServiceInterface* health = server.GetHealthCheckService();
-  check(health != nullptr, "the default health service is enabled");
-  for (const char* name : kServiceNames) health->SetServingStatus(name, serving);
-}
-
 // Other machines reach a server only over TLS and with a credential, unless that is said by name.
 Status check_reach(const ListenSockets& sockets, const ServerOptions& options) {
   if (sockets.on_loopback || options.insecure_public) return {};
@@ -122,9 +116,10 @@ Status Server::start() {
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_);
   server_ = builder.BuildAndStart();
   check(server_ != nullptr, "a server without a port starts");
-  set_serving(*server_, false);
-  listener_ =
-      std::make_unique<Listener>(std::move(*sockets), static_cast<int>(options_.connections), log_);
+  set_serving(false);
+  listener_ = std::make_unique<Listener>(
+      std::move(*sockets), ConnectionLimits{.in_all = static_cast<int>(options_.connections)},
+      log_);
   listener_->start([this](int socket) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket;
@@ -144,9 +139,16 @@ void Server::tend() {
   state_.calls.tend_all(std::chrono::steady_clock::now());
 }
 
+void Server::set_serving(bool serving) {
+  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+  check(health != nullptr, "the default health service is enabled");
+  for (const char* name : kServiceNames) health->SetServingStatus(name, serving);
+  serving_.store(serving, std::memory_order_release);
+}
+
 void Server::ready() {
   state_.models.open();
-  set_serving(*server_, true);
+  set_serving(true);
 }
 
 Status Server::failure() const {
@@ -166,6 +168,7 @@ void Server::drain(Duration grace) {
   log_.info("drain", {{"streams", int64_t{state_.calls.count()}},
                       {"grace_ms", int64_t{grace / std::chrono::milliseconds(1)}}});
   state_.draining.store(true, std::memory_order_release);
+  serving_.store(false, std::memory_order_release);
   server_->GetHealthCheckService()->Shutdown();
   state_.models.drain();
   if (!wait_until_none(grace)) {

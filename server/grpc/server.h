@@ -5,6 +5,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,6 +62,8 @@ class Server {
   void set_reload(AskReload ask) { state_.reload = std::move(ask); }
   // From here it serves, and health says so.
   void ready();
+  // What health says, for any thread: true from ready() until drain().
+  bool serving() const { return serving_.load(std::memory_order_acquire); }
 
   // Refuses new calls with UNAVAILABLE and turns health to NOT_SERVING at once. Streams that run
   // get `grace` to end; then they are ended with UNAVAILABLE. Returns when all is over, at most a
@@ -87,10 +90,12 @@ class Server {
 
  private:
   Status load_credentials();
+  void set_serving(bool serving);
   bool wait_until_none(Duration at_most);
 
   const ServerOptions options_;
   const EventLog& log_;
+  std::atomic<bool> serving_{false};
   ServerState state_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<ServerCertificate> certificate_;  // null: no TLS

@@ -42,8 +42,8 @@ namespace {
 
 constexpr size_t kReadBytes = 4096;
 constexpr size_t kBuffersPerWrite = 16;
-// For a client that is being hung up on to read its answer: a close with unread bytes would reset
-// it.
+// How long a connection stays open after its last answer, reading: a close with unread bytes would
+// reset it, and the client would lose the answer.
 constexpr auto kLinger = std::chrono::seconds(2);
 constexpr Duration kForever = Duration::max();
 
@@ -63,8 +63,8 @@ std::string http_date() {
   return {text.data(), strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts)};
 }
 
-// Is hung up on where no connection takes it over. Closing it is not enough: the listener has a
-// descriptor of its own.
+// Shuts the connection down unless an HttpConnection has taken it over. Closing is not enough: the
+// listener has a descriptor of its own.
 struct AcceptedSocket {
   explicit AcceptedSocket(int fd) : socket(fd) {}
   AcceptedSocket(AcceptedSocket&&) = default;
@@ -76,14 +76,14 @@ struct AcceptedSocket {
   Descriptor socket;
 };
 
-// What of a request decides the form of its answer.
+// The properties of a request that shape its answer.
 struct AnswerForm {
   unsigned version = 11;
   bool head_only = false;
   bool keep_alive = false;
 };
 
-// Without a length the body comes in chunks, or, by HTTP/1.0, ends with the connection.
+// Without a length the body comes in chunks; in HTTP/1.0 it ends with the connection.
 std::string head_text(const AnswerForm& form, int status, std::string_view content_type,
                       std::optional<size_t> length, const std::string& allow = "") {
   http::response<http::empty_body> head(static_cast<http::status>(status), form.version);
@@ -115,8 +115,8 @@ HttpAnswer fault(const error_code& error, const HttpLimits& limits) {
 
 }  // namespace
 
-// One connection, on one thread from its beginning to its end. It reads all the time, so that it
-// sees the client go; requests that come while one is answered wait in `pending_`.
+// A connection stays on one thread. It reads even while it answers, so that it notices when the
+// client goes; requests that come meanwhile wait in `pending_`.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
@@ -125,11 +125,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void start();
   void close();
 
-  // Of the answer to the request at hand. `pieces` are in waiting() already.
+  // Sends `pieces` of the current answer, which waiting() counts already.
   void deliver(std::vector<std::string> pieces, bool last);
   void on_gone(std::function<void()> gone) { on_gone_ = std::move(gone); }
 
-  // Runs a task of this connection. Where memory gives out, the connection ends.
+  // Runs a task of this connection; bad_alloc closes it.
   template <typename Task>
   void run(Task task) {
     if (phase_ == Phase::kClosed) return;
@@ -201,7 +201,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const std::shared_ptr<std::atomic<int64_t>> waiting_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
-// A thread's connections.
+// One thread's event loop and connections.
 class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
  public:
   asio::io_context context{1};
@@ -209,7 +209,7 @@ class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
   std::set<std::shared_ptr<HttpConnection>> connections;
 };
 
-// The reply's end of a request; the other one is the connection, which may be gone.
+// Formats an answer and hands it to the connection, which may be gone.
 class HttpReply::Exchange {
  public:
   Exchange(std::weak_ptr<HttpWorker> worker, std::weak_ptr<HttpConnection> connection,
@@ -375,7 +375,7 @@ void HttpConnection::next_request() {
   set_deadline(limits_.idle_timeout);
 }
 
-// Of what is pending, as much as belongs to one request.
+// Parses `pending_` up to the end of one request.
 void HttpConnection::parse() {
   if (phase_ == Phase::kIdle && !pending_.empty()) {
     phase_ = Phase::kReading;
@@ -550,7 +550,7 @@ void HttpConnection::answered() {
 }
 
 void HttpConnection::set_deadline(Duration from_now) {
-  // A wait that was over already is told from the new one by the new expiry.
+  // on_deadline() tells an expired wait, already queued, from the new one by the expiry.
   if (from_now == kForever) {
     timer_.expires_at(asio::steady_timer::time_point::max());
     return;
@@ -593,7 +593,7 @@ void HttpServer::start(ListenSockets sockets) {
   listener_->start([this](int socket) { take(socket); });
 }
 
-// On the listener's thread. Where memory gives out the client is hung up on.
+// Runs on the listener's thread. Without memory for the connection, it is closed.
 void HttpServer::take(int socket) {
   HttpWorker& worker = *workers_[next_++ % workers_.size()];
   AcceptedSocket accepted(socket);

@@ -1,5 +1,5 @@
-// HTTP/1.1 for the faces of the server that speak it: connections, their bounds, requests and
-// answers. What is answered is up to the handlers of its routes.
+// An HTTP/1.1 server: it accepts connections, enforces their limits, parses requests and sends
+// answers. The handlers of its routes decide what to answer.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class HttpWorker;
 
 // Valid until the handler returns.
 struct HttpRequest {
-  std::string_view method;  // "GET" may be "HEAD", too: the body of its answer is left out
+  std::string_view method;  // routes of "GET" see "HEAD" as well; the server leaves the body out
   std::string_view target;  // as the client sent it, with its query
   std::string_view body;
   std::string_view peer;  // network_of() the client
@@ -37,10 +37,9 @@ struct HttpAnswer {
 // The error {"error":{"message":...}}. `message` must need no escapes in JSON.
 HttpAnswer http_error(int status, std::string_view message);
 
-// Where the answer to one request goes: either send(), or begin(), write() and end(). No call
-// waits, and none needs the client to be there still. Calls may come from any thread, one at a
-// time. A reply whose last copy goes before the answer is complete is answered with 500, or cut
-// off.
+// Takes the answer to one request: either send(), or begin(), write() and end(). Calls never block,
+// may come from any thread, one at a time, and are ignored once the client has gone. When the last
+// copy is destroyed before the answer is complete, the client gets 500, or the stream is cut off.
 class HttpReply {
  public:
   class Exchange;
@@ -54,12 +53,13 @@ class HttpReply {
   void write(std::string_view chunk);
   void end();
 
-  // Bytes given to the connection that the system has not taken yet: a slow client lets them grow.
+  // Bytes written to this connection that the system has not taken yet. They grow while the client
+  // reads too slowly; the caller bounds them.
   int64_t waiting() const;
 
-  // Has `gone` called, once and on a thread of the server, when the client closes its side of the
-  // connection, or it breaks, before the answer is complete. Only within the handler. `gone` must
-  // not block.
+  // Calls `gone` once, on a thread of the server, if the client closes its side of the connection
+  // or the connection breaks before the answer is complete. `gone` must not block. To be called by
+  // the handler, before it returns.
   void on_gone(std::function<void()> gone);
 
  private:
@@ -69,7 +69,7 @@ class HttpReply {
 // Called on a thread of the server: must not block.
 using HttpHandler = std::function<void(const HttpRequest&, HttpReply)>;
 
-// "GET" answers HEAD as well. The path is what comes before "?" in a target.
+// A route of "GET" serves HEAD as well. `path` is compared with the target up to its "?".
 struct HttpRoute {
   std::string method, path;
   HttpHandler handle;
@@ -81,11 +81,11 @@ struct HttpLimits {
   int64_t header_bytes = 8 << 10;  // of the request line and all headers
   int64_t body_bytes = 0;
   Duration read_timeout = std::chrono::seconds(10);   // from a request's first byte to its last
-  Duration idle_timeout = std::chrono::seconds(60);   // between requests
-  Duration write_timeout = std::chrono::seconds(30);  // in which a client takes nothing
+  Duration idle_timeout = std::chrono::seconds(60);   // from one request to the next
+  Duration write_timeout = std::chrono::seconds(30);  // without progress of an answer
 };
 
-// What one connection holds at most, the answers of handlers aside.
+// The memory that one connection may take, without the answers of handlers.
 int64_t http_connection_bytes(const HttpLimits& limits);
 
 class HttpServer {
@@ -99,12 +99,10 @@ class HttpServer {
 
   // Serves from here on.
   void start(ListenSockets sockets);
-  // Closes all connections, and returns when no handler runs. Replies may outlive the server.
+  // Closes all connections and returns when no handler runs. Replies may outlive the server.
   void stop();
 
   const std::string& address() const { return listener_->address(); }
-  // Connections that are open.
-  int connections() const { return listener_->connections(); }
 
  private:
   void take(int socket);

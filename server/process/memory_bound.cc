@@ -1,5 +1,6 @@
 #include "server/process/memory_bound.h"
 
+#include "server/process/metrics_port.h"
 #include "server/process_figures.h"
 
 namespace runnel {
@@ -19,16 +20,15 @@ constexpr int64_t kNetworkBeside = 64 << 20;
 
 }  // namespace
 
-int64_t resident_bytes() { return process_figures().resident_bytes; }
-
-MemoryBound memory_bound(const ServerConfig& config, int64_t sessions) {
+MemoryBound memory_bound(const ServerConfig& config, int64_t sessions, int64_t metrics_bytes) {
   const int64_t connection = kConnectionBytes + (config.tls_cert.empty() ? 0 : kTlsBytes) +
                              config.limit(limits::kStreamsPerConnection) * kStreamBytes;
   return {.start = process_figures().resident_bytes,
           .connections = config.limit(limits::kConnections) * connection,
           .network = kNetworkFactor * config.limit(limits::kNetworkBytes) + kNetworkBeside,
           .calls = config.limit(limits::kCallBytes),
-          .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes)};
+          .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes),
+          .metrics = config.metrics_address.empty() ? 0 : metrics_port_bytes(metrics_bytes)};
 }
 
 }  // namespace runnel

@@ -15,14 +15,13 @@ struct MemoryBound {
   int64_t network = 0;      // messages on their way
   int64_t calls = 0;        // requests, answers, streams
   int64_t records = 0;      // what sessions keep beside their states
+  int64_t metrics = 0;      // connections to metrics_address, and answers there
 
-  int64_t total() const { return start + connections + network + calls + records; }
+  int64_t total() const { return start + connections + network + calls + records + metrics; }
 };
 
-// What this process holds now.
-int64_t resident_bytes();
-
-// Of this process, which has just loaded the models of `config`, with `sessions` states in all.
-MemoryBound memory_bound(const ServerConfig& config, int64_t sessions);
+// Of this process, which has just loaded the models of `config`, with `sessions` states in all and
+// so many bytes of metrics.
+MemoryBound memory_bound(const ServerConfig& config, int64_t sessions, int64_t metrics_bytes);
 
 }  // namespace runnel

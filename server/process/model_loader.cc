@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "server/process/memory_bound.h"
+#include "server/process_figures.h"
 
 namespace runnel {
 namespace {
@@ -24,7 +24,7 @@ Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading
   };
   log_.info("load", {{"path", from.path}});
   auto files = directory_stamp(from.path);  // a change from here on is seen by the next reload
-  const int64_t before = resident_bytes();
+  const int64_t before = process_figures().resident_bytes;
   const TimePoint begun = clock_.now();
   Result<ServedModel> loaded = Status(Code::kCancelled, "the server is shutting down");
   try {
@@ -36,7 +36,7 @@ Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading
   log_.info("loaded", {{"model", loaded->name}, {"seconds", seconds_between(begun, clock_.now())}});
   loaded->path = from.path;
   loaded->files = std::move(files);
-  loaded->loaded_bytes = std::max<int64_t>(0, resident_bytes() - before);
+  loaded->loaded_bytes = std::max<int64_t>(0, process_figures().resident_bytes - before);
   return loaded;
 }
 

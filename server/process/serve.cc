@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <utility>
 
 #include "config/field.h"
 #include "server/grpc/library_log.h"
 #include "server/grpc/server.h"
 #include "server/process/memory_bound.h"
+#include "server/process/metrics_port.h"
 #include "server/process/reloader.h"
 #include "server/process/stop_signal.h"
 #include "server/process/update_models.h"
@@ -54,21 +56,22 @@ void log_model(const ServedModel& model, const EventLog& log) {
                      {"weights", model.weight_digest}});
 }
 
-void log_memory(const ServerConfig& config, const ServedModels::ByName& models,
-                const EventLog& log) {
+void log_memory(const ServerConfig& config, Server& server, const EventLog& log) {
   int64_t sessions = 0;
   int64_t loaded = 0;
-  for (const auto& [name, model] : models) {
+  const auto models = server.models().all();
+  for (const auto& [name, model] : *models) {
     sessions += model->engine->stats().sessions;
     loaded += model->loaded_bytes;
   }
-  const MemoryBound bound = memory_bound(config, sessions);
+  const MemoryBound bound = memory_bound(config, sessions, std::ssize(server.metrics_text()));
   log.info("memory", {{"most", bound.total()},
                       {"start", bound.start},
                       {"connections", bound.connections},
                       {"network", bound.network},
                       {"calls", bound.calls},
                       {"records", bound.records},
+                      {"metrics", bound.metrics},
                       {"reload", loaded}});
 }
 
@@ -96,7 +99,7 @@ void log_report(const ReloadReport& report, const EventLog& log) {
 
 // Reads the settings again, and has the models follow them.
 Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereading,
-                            const ModelLoader& loader, ServedModels& models, const EventLog& log) {
+                            const ModelLoader& loader, Server& server, const EventLog& log) {
   const Result<ServerConfig> wanted = rereading.read();
   if (!wanted.ok()) {
     Status failed(Code::kFailedPrecondition,
@@ -104,16 +107,20 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
     log.warn("reload", {{"message", failed.message()}});
     return failed;
   }
-  ReloadReport report = update_models(models, wanted->models,
+  ReloadReport report = update_models(server.models(), wanted->models,
                                       [&](const ModelConfig& from) { return loader.load(from); });
   report.needs_restart = changed_fields(config, *wanted);
   log_report(report, log);
-  const auto all = models.all();
+  const auto all = server.models().all();
   for (const auto* names : {&report.added, &report.replaced}) {
     for (const std::string& name : *names) log_model(*all->at(name), log);
   }
-  log_memory(config, *all, log);
+  log_memory(config, server, log);
   return report;
+}
+
+int exit_code_of(const Status& start) {
+  return start.code() == Code::kFailedPrecondition ? kExitFailed : kExitUsage;
 }
 
 int failed(const EventLog& log, int code, const Status& status) {
@@ -164,11 +171,17 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
   const ModelLoader loader(config, make_model, clock, log,
                            [&] { return ending.load() || stop.raised(); });
   Server server(server_options(config, version), log);
-  Reloader reloader([&] { return reload(config, rereading, loader, server.models(), log); });
+  Reloader reloader([&] { return reload(config, rereading, loader, server, log); });
   server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
   // First the port: who asks while the models load hears that it is not ready.
-  if (Status s = server.start(); !s.ok()) {
-    return failed(log, s.code() == Code::kFailedPrecondition ? kExitFailed : kExitUsage, s);
+  if (Status s = server.start(); !s.ok()) return failed(log, exit_code_of(s), s);
+  std::unique_ptr<HttpServer> metrics_port;  // ends after the drain, before the server
+  if (!config.metrics_address.empty()) {
+    auto port = open_metrics_port(
+        config, [&] { return server.serving(); }, [&] { return server.metrics_text(); }, log);
+    if (!port.ok()) return failed(log, exit_code_of(port.status()), port.status());
+    metrics_port = std::move(*port);
+    log.info("metrics", {{"address", metrics_port->address()}});
   }
   const int code = serve_first(config, loader, server.models(), log, stop, show_loading);
   if (code != 0) return code;
@@ -176,7 +189,7 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
     server.ready();
     const auto models = server.models().all();
     for (const auto& [name, model] : *models) log_model(*model, log);
-    log_memory(config, *models, log);
+    log_memory(config, server, log);
     log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
   }
   const Status failure = serve_until_the_end(server, log, stop, reloader);

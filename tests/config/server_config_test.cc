@@ -145,8 +145,9 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),
             "a.json has an unknown key 'adress'; did you mean 'address'?");
   EXPECT_EQ(parse(R"({"colour": 1})").message(),
-            "a.json has an unknown key 'colour'; known are models, address, keys, insecure_public, "
-            "tls, backend, isa, threads, precision, kernels, state, prompts, log, limits");
+            "a.json has an unknown key 'colour'; known are models, address, metrics_address, keys, "
+            "insecure_public, tls, backend, isa, threads, precision, kernels, state, prompts, log, "
+            "limits");
   // A limit at the wrong level is not one.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
@@ -225,6 +226,18 @@ TEST(CheckConfig, NamesWhatIsWrongAndWhatToDo) {
   EXPECT_THAT(check_config(config).message(), HasSubstr("1 to 128 characters"));
   config.models.assign(65, {"", "x"});
   EXPECT_EQ(check_config(config).message(), "models has 65 entries; at most 64 are allowed");
+}
+
+TEST(CheckConfig, TheAddressForMetricsIsAnAddressOrNone) {
+  ServerConfig config = config_with("127.0.0.1:0");
+  EXPECT_EQ(config.metrics_address, "");
+  ASSERT_TRUE(parse_config(R"({"metrics_address": "127.0.0.1:9464"})", "f", config).ok());
+  EXPECT_TRUE(check_config(config).ok());
+  ASSERT_TRUE(parse_config(R"({"metrics_address": "9464"})", "f", config).ok());
+  EXPECT_THAT(check_config(config).message(),
+              HasSubstr("metrics_address is '9464'; expected host:port"));
+  ASSERT_TRUE(parse_config(R"({"metrics_address": ""})", "f", config).ok());
+  EXPECT_TRUE(check_config(config).ok());
 }
 
 TEST(CheckConfig, AStreamHasAnEndToItsMemory) {

@@ -121,6 +121,36 @@ class Bounds(unittest.TestCase):
                     each.close()
                 self.assertEqual(server.stop(), 0)
 
+    def test_connections_for_metrics_cost_no_more_than_the_figure_counts_for_them(self):
+        server = Server("--metrics-address", "127.0.0.1:0")
+        held: list[socket.socket] = []
+        try:
+            port = int(re.findall(r" metrics address=127\.0\.0\.1:(\d+)", server.logged())[0])
+            most = int(re.findall(r" memory .* metrics=(\d+)", server.logged())[0])
+            self.assertIn(b" 200 OK", ask_readiness(port))
+            before = server.memory()
+            for source in ("127.0.0.1", ELSEWHERE):
+                for _ in range(16):
+                    held.append(socket.create_connection(("127.0.0.1", port), source_address=(source, 0)))
+                    held[-1].sendall(b"GET /metrics HTTP/1.1\r\n" + b"a:\r\n" * 2000)  # and no end
+            grown = growth(server, before)
+            self.assertGreater(grown, most // 4, "the headers have cost something")
+            self.assertLess(grown, most)
+            self.assertEqual(ask_readiness(port), b"", "there is no room")
+            self.assertTrue(server.serves())
+            for each in held:
+                each.settimeout(30)
+                self.assertIn(b" 408 ", b"".join(iter(lambda each=each: each.recv(4096), b"")))
+                each.close()
+            deadline = time.monotonic() + 5
+            while not (answer := ask_readiness(port)) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertIn(b" 200 OK", answer, "there is room again")
+        finally:
+            for each in held:
+                each.close()
+            self.assertEqual(server.stop(), 0)
+
     def test_a_connection_is_asked_to_end_at_its_age_and_its_calls_go_on(self):
         server = Server("--connection-age-ms", "1000", bundle="zoo/text-endless-small")
         try:
@@ -187,6 +217,16 @@ class Bounds(unittest.TestCase):
             for client in clients:
                 client.close()
             self.assertEqual(server.stop(), 0)
+
+
+def ask_readiness(port: int) -> bytes:
+    """The answer to GET /readyz; b"" where the server hangs up."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as asking:
+            asking.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n")
+            return asking.recv(4096)
+    except ConnectionError:
+        return b""
 
 
 def secure(server: Server, context: ssl.SSLContext) -> ssl.SSLSocket:

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -147,6 +149,22 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(info["models"][0]["state_bytes"], 4 * 4 * (32 * 32 + 32) * 4)
         bundle = run_json("info", BUNDLE)
         self.assertIn("mnist-small", json.dumps(bundle))
+
+    def test_supervisors_ask_by_http(self):
+        server = Server("--metrics-address", "127.0.0.1:0")
+        url = "http://" + re.search(r"metrics address=(\S+)", server.text()).group(1)
+        with urllib.request.urlopen(url + "/healthz", timeout=10) as answer:
+            self.assertEqual((answer.status, answer.read()), (200, b"ok\n"))
+        with urllib.request.urlopen(url + "/readyz", timeout=10) as answer:
+            self.assertEqual((answer.status, answer.read()), (200, b"ready\n"))
+        with urllib.request.urlopen(url + "/metrics", timeout=10) as answer:
+            self.assertTrue(answer.headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+            self.assertIn("\nrunnel_build_info{", answer.read().decode())
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(url + "/metrics", data=b"", timeout=10)
+        self.assertEqual((refused.exception.code, refused.exception.headers["Allow"]), (405, "GET, HEAD"))
+        refused.exception.close()
+        self.assertEqual(server.stop(), 0)
 
     def test_a_server_that_is_not_there_is_named(self):
         for command in (["health"], ["info"], ["generate"]):

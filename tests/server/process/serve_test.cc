@@ -18,6 +18,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
+#include "tests/server/http/http_client.h"
 
 namespace runnel {
 namespace {
@@ -142,6 +143,63 @@ TEST(Serve, ADeviceThatFailsTurnsHealthAndEndsTheProcessWithACode) {
   EXPECT_EQ(code, 3);
   EXPECT_THAT(text.str(), HasSubstr("error failed code=UNAVAILABLE"));
   EXPECT_THAT(text.str(), HasSubstr("info exit code=3"));
+}
+
+// The status that the port for metrics, whose address is in a log, answers with.
+int status_of(const std::string& log, const std::string& path) {
+  const std::string mark = "info metrics address=";
+  const size_t at = log.find(mark);
+  if (at == std::string::npos) return 0;
+  const size_t begin = at + mark.size();
+  HttpClient client(log.substr(begin, log.find('\n', begin) - begin));
+  client.send("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n");
+  return client.response().status;
+}
+
+TEST(Serve, WhileItLoadsItLivesAndIsNotReady) {
+  const Workplace place;
+  ServerConfig config;
+  config.address = "unix:" + place.directory.path() + "/socket";
+  config.metrics_address = "127.0.0.1:0";
+  config.models = {{.name = "fake", .path = place.bundle}};
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  int ready = 0;
+  int live = 0;
+  const ModelFactory loading = [&](const Bundle&, const ServerConfig&, const ModelLimits&) {
+    ready = status_of(text.str(), "/readyz");
+    live = status_of(text.str(), "/healthz");
+    return Result<LoadedModel>(Status(Code::kFailedPrecondition, "it does not load"));
+  };
+  EXPECT_EQ(serve(config, loading, log, "test"), 1);
+  EXPECT_EQ(ready, 503);
+  EXPECT_EQ(live, 200);
+}
+
+TEST(Serve, WhileItDrainsItLivesAndIsNotReady) {
+  const Workplace place;
+  Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0",
+                                    "--metrics-address", "127.0.0.1:0", "--grace-ms", "3600000"});
+  const std::string address = process.wait_ready();
+  ASSERT_FALSE(address.empty());
+  EXPECT_EQ(status_of(process.log(), "/readyz"), 200);
+  EXPECT_EQ(status_of(process.log(), "/metrics"), 200);
+  const auto stub =
+      v1::Inference::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto stream = stub->Score(&context);
+  ASSERT_TRUE(stream->Write(score_request({1, 2})));
+  v1::ScoreResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  process.signal(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return status_of(process.log(), "/readyz") == 503; }));
+  EXPECT_EQ(status_of(process.log(), "/healthz"), 200);
+  EXPECT_EQ(status_of(process.log(), "/metrics"), 200);
+  stream->WritesDone();
+  while (stream->Read(&response)) {
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(process.wait(), 0);
 }
 
 TEST(Serve, WeightsThatOverflowAreRefusedBeforeAnybodyIsServed) {
@@ -359,6 +417,10 @@ TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
          "two models are named 'small-symbols'");
   expect({"--version"}, 0, "runnel ");
   expect({"serve", "--help"}, 0, "--streams-per-connection");
+  expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--metrics-address", "0.0.0.0:0"}, 2,
+         "which other machines reach, and anybody could read");
+  expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--metrics-address", "192.0.2.1:0"}, 1,
+         "choose another one with --metrics-address");
   const TestServer taken;
   expect({"serve", place.bundle, "--address", taken.server.address()}, 1, "cannot listen on");
 }

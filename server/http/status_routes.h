@@ -1,0 +1,18 @@
+// What supervisors ask of a server by HTTP.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+// GET /healthz is 200 while the process lives; GET /readyz is 200 where `is_ready`, else 503;
+// GET /metrics is what `metrics` gives, in Prometheus' text format. Both are called on a thread of
+// the HTTP server.
+std::vector<HttpRoute> status_routes(std::function<bool()> is_ready,
+                                     std::function<std::string()> metrics);
+
+}  // namespace runnel

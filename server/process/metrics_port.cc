@@ -1,0 +1,46 @@
+#include "server/process/metrics_port.h"
+
+#include <utility>
+
+#include "server/http/status_routes.h"
+
+namespace runnel {
+namespace {
+
+constexpr const char* kFlag = "--metrics-address";
+
+// For the few who ask now and then.
+HttpLimits metrics_limits() {
+  HttpLimits limits;
+  limits.connections = {
+      .in_all = 32, .per_peer = 16, .name = "the limit of connections to metrics_address"};
+  return limits;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config,
+                                                      std::function<bool()> is_ready,
+                                                      std::function<std::string()> metrics,
+                                                      const EventLog& log) {
+  Result<ListenSockets> sockets = listen_on(config.metrics_address, kFlag);
+  if (!sockets.ok()) return sockets.status();
+  if (!sockets->on_loopback && !config.insecure_public) {
+    return invalid_argument(
+        "metrics_address is " + sockets->address +
+        ", which other machines reach, and anybody could read: listen on 127.0.0.1, or say "
+        "--insecure-public if only those can reach it who may");
+  }
+  auto server = std::make_unique<HttpServer>(
+      metrics_limits(), status_routes(std::move(is_ready), std::move(metrics)), log);
+  server->start(std::move(*sockets));
+  return server;
+}
+
+int64_t metrics_port_bytes(int64_t text_bytes) {
+  const HttpLimits limits = metrics_limits();
+  // A string may have twice the room that it needs.
+  return limits.connections.in_all * (http_connection_bytes(limits) + 2 * text_bytes);
+}
+
+}  // namespace runnel
