@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <strings.h>
 
-#include <array>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -14,6 +13,7 @@
 
 #include "config/key_file.h"
 #include "engine/account_usage.h"
+#include "server/listen_socket.h"
 
 namespace runnel {
 namespace {
@@ -39,18 +39,12 @@ std::optional<std::string_view> bearer(std::string_view value) {
   return value.substr(kScheme.size());
 }
 
-// IPv6, in text, without its last 64 bits; an IPv4 address that is written so is that address.
 std::string ipv6_network(const std::string& address) {
-  in6_addr bits{};
-  if (inet_pton(AF_INET6, address.c_str(), &bits) != 1) return address;
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (IN6_IS_ADDR_V4MAPPED(&bits)) {
-    inet_ntop(AF_INET, bits.s6_addr + 12, text.data(), text.size());
-    return text.data();
-  }
-  std::memset(bits.s6_addr + 8, 0, 8);
-  inet_ntop(AF_INET6, &bits, text.data(), text.size());
-  return std::string(text.data()) + "/64";
+  sockaddr_storage storage{};
+  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(storage);
+  ipv6.sin6_family = AF_INET6;
+  if (inet_pton(AF_INET6, address.c_str(), &ipv6.sin6_addr) != 1) return address;
+  return network_of(storage);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "server/listen_socket.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -7,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -18,8 +20,7 @@ namespace {
 constexpr std::string_view kUnixPrefix = "unix:";
 
 Status cannot_listen(const std::string& address, const std::string& why) {
-  return {Code::kFailedPrecondition,
-          "cannot listen on " + address + ": " + why + "; choose another one with --address"};
+  return {Code::kFailedPrecondition, "cannot listen on " + address + ": " + why};
 }
 
 std::string reason(int error) {
@@ -121,24 +122,7 @@ bool listen_at_all(addrinfo& first, int& port, int& error, ListenSockets& all) {
   return true;
 }
 
-}  // namespace
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-bool is_loopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_UNIX) return true;
-  if (address.ss_family == AF_INET) {
-    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
-    return ntohl(ipv4.sin_addr.s_addr) >> 24 == 127;
-  }
-  if (address.ss_family != AF_INET6) return false;
-  const in6_addr& bits = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&bits) || (IN6_IS_ADDR_V4MAPPED(&bits) && bits.s6_addr[12] == 127);
-}
-
-Result<ListenSockets> listen_on(const std::string& address) {
+Result<ListenSockets> listen_at_address(const std::string& address) {
   if (address.starts_with(kUnixPrefix)) return listen_unix(address);
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return cannot_listen(address, "there is no port");
@@ -162,6 +146,45 @@ Result<ListenSockets> listen_on(const std::string& address) {
   if (all.sockets.empty()) return cannot_listen(address, reason(error));
   all.address = address.substr(0, colon + 1) + std::to_string(port);
   return all;
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_UNIX) return true;
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(ipv4.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.ss_family != AF_INET6) return false;
+  const in6_addr& bits = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&bits) || (IN6_IS_ADDR_V4MAPPED(&bits) && bits.s6_addr[12] == 127);
+}
+
+std::string network_of(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    const in_addr bits = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    return inet_ntop(AF_INET, &bits, text.data(), text.size());
+  }
+  if (address.ss_family != AF_INET6) return "unix";
+  in6_addr bits = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&bits)) {
+    return inet_ntop(AF_INET, bits.s6_addr + 12, text.data(), text.size());
+  }
+  std::memset(bits.s6_addr + 8, 0, 8);
+  return inet_ntop(AF_INET6, &bits, text.data(), text.size()) + std::string("/64");
+}
+
+Result<ListenSockets> listen_on(const std::string& address, const char* flag) {
+  Result<ListenSockets> sockets = listen_at_address(address);
+  if (sockets.ok()) return sockets;
+  return Status(sockets.status().code(),
+                sockets.status().message() + "; choose another one with " + flag);
 }
 
 }  // namespace runnel

@@ -35,6 +35,10 @@ class Descriptor {
 // True for 127.0.0.0/8, ::1 and unix sockets.
 bool is_loopback(const sockaddr_storage& address);
 
+// What one peer counts as: "192.0.2.7", also where it is written in IPv6; of IPv6 the first 64
+// bits, "2001:db8:0:1::/64"; "unix" of any other.
+std::string network_of(const sockaddr_storage& address);
+
 struct ListenSockets {
   std::vector<Descriptor> sockets;  // non-blocking
   std::string address;              // as asked for, with the port that the system chose for 0
@@ -43,7 +47,7 @@ struct ListenSockets {
 
 // Listens on "host:port", "[::1]:port" (every address that the name has, all on one port) or
 // "unix:PATH" (a socket file that nobody listens on is replaced). FAILED_PRECONDITION says why it
-// cannot be had and what to do.
-Result<ListenSockets> listen_on(const std::string& address);
+// cannot be had and what to do; `flag` is the one that chooses another.
+Result<ListenSockets> listen_on(const std::string& address, const char* flag = "--address");
 
 }  // namespace runnel

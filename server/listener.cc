@@ -20,7 +20,6 @@ constexpr int kAcceptsPerTurn = 64;  // so that closed connections are seen in b
 constexpr auto kBetweenWarnings = std::chrono::seconds(1);
 constexpr auto kWithoutDescriptors = std::chrono::milliseconds(50);
 constexpr int kUnacknowledgedMs = 20000;  // for which data may be out before a peer counts as gone
-constexpr const char* kLimitReached = "limits.connections is reached";
 constexpr const char* kFromElsewhere =
     "it comes from another machine, and the server listens on loopback alone";
 constexpr const char* kNoMoreFiles =
@@ -28,9 +27,9 @@ constexpr const char* kNoMoreFiles =
 
 }  // namespace
 
-Listener::Listener(ListenSockets sockets, int most, const EventLog& log)
+Listener::Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log)
     : address_(std::move(sockets.address)),
-      most_(most),
+      limits_(std::move(limits)),
       loopback_(sockets.on_loopback),
       log_(log),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
@@ -80,8 +79,7 @@ void Listener::run() {
       } else {
         // Its file is open elsewhere, too: without this, epoll would go on telling of it.
         epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-        open_.erase(fd);
-        connections_.store(static_cast<int>(open_.size()));
+        forget(fd);
       }
     }
   }
@@ -97,7 +95,7 @@ void Listener::accept_from(int listening) {
       if (loopback_ && !is_loopback(peer)) {
         refuse(std::move(socket), kFromElsewhere);
       } else {
-        admit(std::move(socket));
+        admit(std::move(socket), network_of(peer));
       }
       continue;
     }
@@ -111,8 +109,14 @@ void Listener::accept_from(int listening) {
   }
 }
 
-void Listener::admit(Descriptor socket) {
-  if (static_cast<int>(open_.size()) >= most_) return refuse(std::move(socket), kLimitReached);
+void Listener::admit(Descriptor socket, const std::string& peer) {
+  if (std::ssize(open_) >= limits_.in_all) {
+    return refuse(std::move(socket), limits_.name + " is reached");
+  }
+  const auto others = peers_.find(peer);
+  if (limits_.per_peer > 0 && others != peers_.end() && others->second >= limits_.per_peer) {
+    return refuse(std::move(socket), limits_.name + " is reached by one address");
+  }
   Descriptor second(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   const int fd = second.get();
   // EPOLLHUP and EPOLLERR come without being asked for.
@@ -122,13 +126,22 @@ void Listener::admit(Descriptor socket) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs,
              sizeof(kUnacknowledgedMs));
-  open_.emplace(fd, std::move(second));
+  open_.emplace(fd, Open{std::move(second), peer});
+  ++peers_[peer];
   take_(socket.release());
   connections_.store(static_cast<int>(open_.size()));
 }
 
+void Listener::forget(int fd) {
+  const auto gone = open_.find(fd);
+  const auto peer = peers_.find(gone->second.peer);
+  if (--peer->second == 0) peers_.erase(peer);
+  open_.erase(gone);
+  connections_.store(static_cast<int>(open_.size()));
+}
+
 // With a reset, so that nothing of it stays.
-void Listener::refuse(Descriptor socket, const char* why) {
+void Listener::refuse(Descriptor socket, const std::string& why) {
   const linger at_once = {.l_onoff = 1, .l_linger = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   ++refused_;
@@ -136,12 +149,11 @@ void Listener::refuse(Descriptor socket, const char* why) {
   warn(why);
 }
 
-void Listener::warn(const char* why) {
+void Listener::warn(const std::string& why) {
   const TimePoint now = std::chrono::steady_clock::now();
   if (now - warned_ < kBetweenWarnings) return;
   warned_ = now;
-  log_.warn("connections",
-            {{"refused", refused_}, {"open", std::ssize(open_)}, {"message", std::string(why)}});
+  log_.warn("connections", {{"refused", refused_}, {"open", std::ssize(open_)}, {"message", why}});
   refused_ = 0;
 }
 

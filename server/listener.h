@@ -16,15 +16,22 @@
 
 namespace runnel {
 
+// Connections that may be open at once.
+struct ConnectionLimits {
+  int in_all = 0;
+  int per_peer = 0;                         // from one network_of(); 0: as many as in all
+  std::string name = "limits.connections";  // as the log has it
+};
+
 class Listener {
  public:
   // Takes over a connected, non-blocking socket; called on the listener's thread.
   using Take = std::function<void(int socket)>;
 
-  // A connection that comes while `most` are open is closed at once, and a warning logged at most
-  // once a second; so is one that comes from another machine where all sockets are on loopback, as
+  // A connection beyond `limits` is closed at once, and a warning logged at most once a second; so
+  // is one that comes from another machine where all sockets are on loopback, as
   // the system may be set to pass on. `log` outlives the listener.
-  Listener(ListenSockets sockets, int most, const EventLog& log);
+  Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log);
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
   // stop().
@@ -46,19 +53,25 @@ class Listener {
   void run();
   bool watch(int fd, uint32_t events);
   void accept_from(int listening);
-  void admit(Descriptor socket);
-  void refuse(Descriptor socket, const char* why);
-  void warn(const char* why);
+  void admit(Descriptor socket, const std::string& peer);
+  void forget(int fd);
+  void refuse(Descriptor socket, const std::string& why);
+  void warn(const std::string& why);
 
   const std::string address_;
-  const int most_;
+  const ConnectionLimits limits_;
   const bool loopback_;  // from this machine alone
   const EventLog& log_;
   Take take_;
   std::map<int, Descriptor> listening_;
+  struct Open {
+    Descriptor descriptor;
+    std::string peer;
+  };
   // A second descriptor of each open connection: the system says when the first's owner has shut
   // it down.
-  std::map<int, Descriptor> open_;
+  std::map<int, Open> open_;
+  std::map<std::string, int> peers_;  // how many of `open_` each has
   Descriptor epoll_, stop_;
   std::atomic<int> connections_{0};
   Counter refusals_;

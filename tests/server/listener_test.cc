@@ -25,11 +25,16 @@ int port_in(const std::string& address) {
   return std::stoi(address.substr(address.rfind(':') + 1));
 }
 
+constexpr in_addr kAnyAddress = {};
+
 Descriptor connect_to(const std::string& address,
-                      const in_addr& host = {.s_addr = htonl(INADDR_LOOPBACK)}) {
+                      const in_addr& host = {.s_addr = htonl(INADDR_LOOPBACK)},
+                      const in_addr& from = kAnyAddress) {
   Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
+  at.sin_addr = from;
+  bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at));
   at.sin_addr = host;
   at.sin_port = htons(static_cast<uint16_t>(port_in(address)));
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0) return {};
@@ -48,8 +53,10 @@ bool is_closed(const Descriptor& socket) {
 // Keeps what is accepted until it is told to let go.
 class Keeper {
  public:
-  explicit Keeper(int most) : Keeper(most, listen_on("127.0.0.1:0").value()) {}
-  Keeper(int most, ListenSockets sockets) : listener_(std::move(sockets), most, log_) {
+  explicit Keeper(int in_all, int per_peer = 0)
+      : Keeper({.in_all = in_all, .per_peer = per_peer}, listen_on("127.0.0.1:0").value()) {}
+  Keeper(ConnectionLimits limits, ListenSockets sockets)
+      : listener_(std::move(sockets), std::move(limits), log_) {
     listener_.start([this](int socket) {
       std::lock_guard lock(mutex_);
       kept_.emplace_back(socket);
@@ -90,6 +97,26 @@ TEST(Listener, TakesConnectionsUpToItsLimitAndAgainWhenOneHasGone) {
   EXPECT_THAT(keeper.log_text(), HasSubstr("limits.connections is reached"));
 }
 
+TEST(Listener, TakesSoManyOfOnePeer) {
+  Keeper keeper(8, 2);
+  const in_addr loopback = {.s_addr = htonl(INADDR_LOOPBACK)};
+  const in_addr other = {.s_addr = htonl(INADDR_LOOPBACK + 1)};
+  const Descriptor first = connect_to(keeper.address());
+  const Descriptor second = connect_to(keeper.address());
+  EXPECT_TRUE(keeper.holds(2));
+  EXPECT_TRUE(is_closed(connect_to(keeper.address())));
+  const Descriptor third = connect_to(keeper.address(), loopback, other);
+  EXPECT_TRUE(keeper.holds(3));
+  EXPECT_THAT(keeper.log_text(), HasSubstr("limits.connections is reached by one address"));
+  keeper.drop_one();  // of the other peer
+  EXPECT_TRUE(keeper.holds(2));
+  EXPECT_TRUE(is_closed(connect_to(keeper.address())));
+  keeper.drop_one();
+  EXPECT_TRUE(keeper.holds(1));
+  const Descriptor again = connect_to(keeper.address());
+  EXPECT_TRUE(keeper.holds(2));
+}
+
 sockaddr_storage address_of(int family, const char* text) {
   sockaddr_storage address{};
   address.ss_family = static_cast<sa_family_t>(family);
@@ -119,6 +146,16 @@ TEST(ListenSocket, LoopbackIsThisMachineAlone) {
   EXPECT_FALSE(listen_on("[::]:0")->on_loopback);
 }
 
+TEST(ListenSocket, APeerIsAnIpv4AddressOrHalfAnIpv6One) {
+  EXPECT_EQ(network_of(address_of(AF_INET, "192.0.2.7")), "192.0.2.7");
+  EXPECT_EQ(network_of(address_of(AF_INET6, "::ffff:192.0.2.7")), "192.0.2.7");
+  EXPECT_EQ(network_of(address_of(AF_INET6, "2001:db8:0:1:2:3:4:5")), "2001:db8:0:1::/64");
+  EXPECT_EQ(network_of(address_of(AF_INET6, "::1")), "::/64");
+  sockaddr_storage local{};
+  local.ss_family = AF_UNIX;
+  EXPECT_EQ(network_of(local), "unix");
+}
+
 // Every IPv4 address of this machine.
 std::vector<in_addr> own_addresses() {
   ifaddrs* first = nullptr;
@@ -136,7 +173,7 @@ std::vector<in_addr> own_addresses() {
 TEST(Listener, OnLoopbackItTakesNobodyFromAnotherAddress) {
   ListenSockets sockets = listen_on("0.0.0.0:0").value();
   sockets.on_loopback = true;
-  Keeper keeper(8, std::move(sockets));
+  Keeper keeper({.in_all = 8}, std::move(sockets));
   int from_here = 0;
   for (const in_addr& address : own_addresses()) {
     const bool own = (ntohl(address.s_addr) >> 24) == 127;
