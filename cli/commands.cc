@@ -6,6 +6,7 @@
 #include "cli/flags.h"
 #include "cli/key.h"
 #include "cli/load.h"
+#include "cli/session_state.h"
 
 namespace runnel {
 namespace {
@@ -129,6 +130,7 @@ void add_session(CLI::App& app, int& exit_code) {
   add_json(*list, list_options->json);
   const auto [remove, remove_options] = add("delete", "End sessions and free their states");
   remove->add_option("id", remove_options->ids, "Names of sessions")->required();
+  add_session_state_commands(*session, exit_code);
 }
 
 void add_info(CLI::App& app, int& exit_code) {

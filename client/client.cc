@@ -19,9 +19,10 @@ using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 constexpr Seconds kShortCall{10};
-constexpr Seconds kRetry{2};           // more than the longest backoff and a handshake
-constexpr milliseconds kProbe{500};    // to find out why no server answers
-constexpr int64_t kScoreChunk = 4096;  // values of one message
+constexpr Seconds kRetry{2};                // more than the longest backoff and a handshake
+constexpr milliseconds kProbe{500};         // to find out why no server answers
+constexpr int64_t kScoreChunk = 4096;       // values of one message
+constexpr size_t kImportPiece = 256 << 10;  // bytes of a state file in one message
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr const char* kPushback = "grpc-retry-pushback-ms";
 
@@ -179,6 +180,46 @@ grpc::Status Client::delete_session(const std::string& model, const std::string&
   request.set_id(id);
   v1::DeleteSessionResponse response;
   return sessions_->DeleteSession(&call.context(), request, &response);
+}
+
+grpc::Status Client::fork_session(const v1::ForkSessionRequest& request,
+                                  v1::ForkSessionResponse& made) {
+  Call call(*this, deadline(timeout_));
+  return sessions_->ForkSession(&call.context(), request, &made);
+}
+
+grpc::Status Client::export_session(const std::string& model, const std::string& id,
+                                    int64_t at_most, std::string& file) {
+  Call call(*this, deadline(timeout_));
+  v1::ExportSessionRequest request;
+  request.set_model(model);
+  request.set_id(id);
+  const auto reader = sessions_->ExportSession(&call.context(), request);
+  v1::ExportSessionResponse response;
+  while (reader->Read(&response)) {
+    file += response.data();
+    if (std::ssize(file) <= at_most) continue;
+    call.context().TryCancel();
+    reader->Finish();
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+            "the server sends a state file of more than " + std::to_string(at_most) + " bytes"};
+  }
+  return reader->Finish();
+}
+
+grpc::Status Client::import_session(const v1::ImportTarget& target, std::string_view file,
+                                    v1::Session& session) {
+  Call call(*this, deadline(timeout_));
+  const auto writer = sessions_->ImportSession(&call.context(), &session);
+  v1::ImportSessionRequest request;
+  *request.mutable_target() = target;
+  bool going = writer->Write(request);
+  for (; going && !file.empty(); file.remove_prefix(std::min(file.size(), kImportPiece))) {
+    request.set_data(std::string(file.substr(0, kImportPiece)));
+    going = writer->Write(request);
+  }
+  writer->WritesDone();
+  return writer->Finish();
 }
 
 grpc::Status Client::check_health(grpc::health::v1::HealthCheckResponse& health) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -59,6 +60,7 @@ class Client {
   grpc::Status list_sessions(const v1::ListSessionsRequest& request,
                              v1::ListSessionsResponse& sessions);
   grpc::Status delete_session(const std::string& model, const std::string& id);
+  grpc::Status fork_session(const v1::ForkSessionRequest& request, v1::ForkSessionResponse& made);
   grpc::Status check_health(grpc::health::v1::HealthCheckResponse& health);
 
   // Has the server read its configuration again, and waits for what that comes to.
@@ -67,6 +69,13 @@ class Client {
   // Hands every event to `on_event`; one that gives an error ends the call with it.
   using OnEvent = std::function<Status(const v1::GenerateResponse&)>;
   grpc::Status generate(const v1::GenerateRequest& request, const OnEvent& on_event);
+
+  // A session's state file, of at most so many bytes.
+  grpc::Status export_session(const std::string& model, const std::string& id, int64_t at_most,
+                              std::string& file);
+  // A session made of a state file.
+  grpc::Status import_session(const v1::ImportTarget& target, std::string_view file,
+                              v1::Session& session);
 
   // Scores one fresh sequence. Waits, within the timeout, while the server has no room and says
   // when to try again.

@@ -111,6 +111,9 @@ std::vector<Field> make_fields() {
       "tls.client_ca", "--tls-client-ca",
       [](ServerConfig& config) { return &config.tls_client_ca; },
       "PEM file of authorities; with it, clients without a certificate of theirs are refused"));
+  fields.push_back(file_field(
+      "seal_key", "--seal-key", [](ServerConfig& config) { return &config.seal_key; },
+      "file of a key that seals state files; with it, those without its seal are refused"));
   fields.push_back(choice_field(
       "backend", "--backend", [](ServerConfig& config) { return &config.backend; },
       {"auto", "cpu", "cuda"}, "where the models run"));

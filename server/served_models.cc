@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/server_config.h"
 #include "models/bundle/config.h"
+#include "models/state/file.h"
 
 namespace runnel {
 namespace {
@@ -69,6 +70,7 @@ ServedModels::~ServedModels() {
 
 std::shared_ptr<const ServedModel> ServedModels::keep(ServedModel model) {
   model.spec_json = spec_to_json(model.engine->spec());
+  model.state_digest = model_digest(model.engine->spec(), model.weight_digest);
   model.described_bytes = bytes_described(model);
   if (draining_) model.engine->drain();
   model.calls = std::make_unique<CallMetrics>();

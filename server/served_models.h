@@ -41,6 +41,7 @@ struct ServedModel {
   // Found out when it is served.
   std::unique_ptr<CallMetrics> calls;
   std::string spec_json;
+  std::string state_digest;     // model_digest(): whose states it takes
   int64_t described_bytes = 0;  // of what a client is told of it, as a message and encoded, at most
 };
 

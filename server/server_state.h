@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/limits.h"
 #include "base/metrics.h"
 #include "engine/request.h"
+#include "models/state/seal.h"
 #include "server/call_metrics.h"
 #include "server/callers.h"
 #include "server/event_log.h"
@@ -45,6 +47,7 @@ struct ServerState {
   int64_t text_bytes = 0;    // of one prompt or chunk, at most
   Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice
                              // as long, is ended
+  std::optional<SealKey> seal_key;  // seals state files, and is asked of those that come
   Callers callers;
   ServedModels models;
   LiveCalls calls;

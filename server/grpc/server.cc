@@ -103,6 +103,11 @@ Status Server::start() {
   if (!options_.keys.empty()) {
     if (Status s = state_.callers.ask_for_keys(options_.keys); !s.ok()) return s;
   }
+  if (!options_.seal_key.empty()) {
+    Result<SealKey> key = read_seal_key(options_.seal_key);
+    if (!key.ok()) return key.status();
+    state_.seal_key = std::move(*key);
+  }
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

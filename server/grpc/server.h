@@ -26,6 +26,7 @@ struct ServerOptions {
   std::string keys;              // path of the file of keys; empty: nobody is asked for one
   bool insecure_public = false;  // may listen beyond this machine although anyone could call
   TlsFiles tls;
+  std::string seal_key;  // path of a key for state files; empty: none
   int64_t message_bytes = limits::kMessageBytes.default_value;
   int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
   int64_t connections = limits::kConnections.default_value;
@@ -51,7 +52,8 @@ class Server {
 
   // Listens, and answers UNAVAILABLE until ready(). FAILED_PRECONDITION when the address cannot be
   // had; INVALID_ARGUMENT when it lies open to others against the options; errors of
-  // read_key_file(); INVALID_ARGUMENT or NOT_FOUND when a file for TLS cannot be used.
+  // read_key_file() and read_seal_key(); INVALID_ARGUMENT or NOT_FOUND when a file for TLS cannot
+  // be used.
   Status start();
   // Where clients find it: the address with the port that the system chose where it was 0.
   const std::string& address() const { return listener_->address(); }

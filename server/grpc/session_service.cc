@@ -1,8 +1,11 @@
 #include <functional>
 #include <utility>
 
+#include "base/limits.h"
 #include "runnel/v1/sessions.grpc.pb.h"
 #include "server/grpc/convert.h"
+#include "server/grpc/export_reactor.h"
+#include "server/grpc/import_reactor.h"
 #include "server/grpc/page_token.h"
 #include "server/grpc/services.h"
 #include "server/grpc/unary_call.h"
@@ -13,7 +16,10 @@ namespace {
 
 using Base = v1::Sessions::WithRawCallbackMethod_CreateSession<
     v1::Sessions::WithRawCallbackMethod_GetSession<v1::Sessions::WithRawCallbackMethod_ListSessions<
-        v1::Sessions::WithRawCallbackMethod_DeleteSession<v1::Sessions::Service>>>>;
+        v1::Sessions::WithRawCallbackMethod_DeleteSession<
+            v1::Sessions::WithRawCallbackMethod_ForkSession<
+                v1::Sessions::WithRawCallbackMethod_ExportSession<
+                    v1::Sessions::WithRawCallbackMethod_ImportSession<v1::Sessions::Service>>>>>>>;
 
 constexpr int kDefaultPage = 100;
 constexpr int kLargestPage = 1000;
@@ -35,6 +41,32 @@ Result<int> page_size_of(const v1::ListSessionsRequest& request) {
                             ") and " + std::to_string(kLargestPage));
   }
   return request.page_size() == 0 ? kDefaultPage : request.page_size();
+}
+
+// The names of the children; empty ones where the server chooses. The engine knows how many there
+// may be: here only as many as memory is taken for.
+Result<std::vector<std::string>> children_of(const v1::ForkSessionRequest& request) {
+  if (request.children_size() > 0 && request.has_count()) {
+    return invalid_argument("children and count are both set; name the children or count them");
+  }
+  if (request.children_size() > 0) {
+    return std::vector<std::string>(request.children().begin(), request.children().end());
+  }
+  const int64_t count = request.has_count() ? request.count() : 1;
+  if (count < 1 || count > limits::kSamples.max) {
+    return invalid_argument("count is " + std::to_string(count) + "; it must be between 1 and " +
+                            std::to_string(limits::kSamples.max));
+  }
+  return std::vector<std::string>(static_cast<size_t>(count));
+}
+
+v1::ForkSessionResponse fork_message(const std::vector<SessionInfo>& sessions,
+                                     const ServedModel& model) {
+  v1::ForkSessionResponse message;
+  for (const SessionInfo& session : sessions) {
+    *message.add_sessions() = session_message(session, model);
+  }
+  return message;
 }
 
 class SessionService final : public Base {
@@ -67,6 +99,22 @@ class SessionService final : public Base {
                                           grpc::ByteBuffer* response) override {
     return start("DeleteSession", *context, *request, *response,
                  [this](UnaryCall& call) { return remove(call); });
+  }
+
+  grpc::ServerUnaryReactor* ForkSession(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override {
+    return start(*context, *request, *response, [this](UnaryCall& call) { return fork(call); });
+  }
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ExportSession(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
+    return start_export(state_, *context, *request);
+  }
+
+  grpc::ServerReadReactor<grpc::ByteBuffer>* ImportSession(grpc::CallbackServerContext* context,
+                                                           grpc::ByteBuffer* response) override {
+    return start_import(state_, *context, *response);
   }
 
  private:
@@ -130,6 +178,24 @@ class SessionService final : public Base {
           using Outcome = Result<v1::DeleteSessionResponse>;
           kept->answer_later(status.ok() ? Outcome(v1::DeleteSessionResponse()) : Outcome(status),
                              std::identity());
+        });
+    return {};
+  }
+
+  Status fork(UnaryCall& call) const {
+    const auto request = call.parse<v1::ForkSessionRequest>();
+    if (!request.ok()) return request.status();
+    const auto model = state_.models.find(call.caller(), request->model());
+    if (!model.ok()) return model.status();
+    auto children = children_of(*request);
+    if (!children.ok()) return children.status();
+    if (Status s = call.reserve(std::ssize(*children) * kEntryBytes); !s.ok()) return s;
+    (*model)->engine->fork_session(
+        call.caller(), request->id(), std::move(*children),
+        [kept = call.shared_from_this(), model = *model](Result<std::vector<SessionInfo>> made) {
+          kept->answer_later(std::move(made), [model](const std::vector<SessionInfo>& sessions) {
+            return fork_message(sessions, *model);
+          });
         });
     return {};
   }

@@ -31,6 +31,7 @@ ServerOptions server_options(const ServerConfig& config, const std::string& vers
           .tls = {.certificate = config.tls_cert,
                   .key = config.tls_key,
                   .client_authorities = config.tls_client_ca},
+          .seal_key = config.seal_key,
           .message_bytes = config.limit(limits::kMessageBytes),
           .streams_per_connection = config.limit(limits::kStreamsPerConnection),
           .connections = config.limit(limits::kConnections),

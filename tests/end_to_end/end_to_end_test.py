@@ -100,6 +100,32 @@ class EndToEnd(unittest.TestCase):
     def call(self, command, *arguments):
         return run_json(command, *arguments, "--server", self.server.address)
 
+    def test_a_session_forks_and_travels_to_another_server(self):
+        picture, file = self.dir / "moved.png", self.dir / "a.state"
+
+        def go_on(session, *where):
+            drawn = run_json("generate", "--session", session, "--seed", 7, "--out", picture, *where)
+            return drawn["samples"][0]["values"]
+
+        kept = self.call("generate", "--values", "0,0,9", "--max-values", 100, "--keep", "--out", picture)
+        forked = run("session", "fork", kept["session"], "one", "two", "--server", self.server.address)
+        self.assertEqual((forked.returncode, forked.stdout), (0, "one\ntwo\n"))
+        saved = run("session", "save", "one", file, "--server", self.server.address)
+        self.assertEqual(saved.returncode, 0, saved.stderr)
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+        found = run_json("session", "inspect", file)
+        self.assertEqual(found["position"], 103)
+        self.assertEqual(found["numerics"], kept["numerics"])
+        there = Server()
+        loaded = run("session", "load", file, "--id", "moved", "--server", there.address)
+        self.assertEqual((loaded.returncode, loaded.stdout), (0, "moved\n"), loaded.stderr)
+        self.assertEqual(go_on("moved", "--server", there.address), go_on("two", "--server", self.server.address))
+        self.assertEqual(there.stop(), 0)
+        file.write_bytes(file.read_bytes()[:-1])
+        cut = run("session", "inspect", file)
+        self.assertEqual(cut.returncode, 1)
+        self.assertIn("cut short", cut.stderr)
+
     def test_scores_are_those_of_pytorch(self):
         expected = json.loads(EXPECTED_BITS.read_text())["bits_per_dim"]
         for precision, each, mean in (("fp32", 1e-3, 1e-4), ("bf16", 2e-3, 1e-3)):

@@ -120,6 +120,15 @@ TEST_F(KeysTest, EveryCallOfOursAsksForAKey) {
               kUnauthenticated);
     EXPECT_EQ(test_->sessions->DeleteSession(context(key).get(), {}, &deleted).error_code(),
               kUnauthenticated);
+    v1::ForkSessionResponse forked;
+    EXPECT_EQ(test_->sessions->ForkSession(context(key).get(), {}, &forked).error_code(),
+              kUnauthenticated);
+    const auto exporting = context(key);
+    EXPECT_EQ(test_->sessions->ExportSession(exporting.get(), {})->Finish().error_code(),
+              kUnauthenticated);
+    const auto importing = context(key);
+    EXPECT_EQ(test_->sessions->ImportSession(importing.get(), &session)->Finish().error_code(),
+              kUnauthenticated);
     EXPECT_EQ(test_->models->ListModels(context(key).get(), {}, &models).error_code(),
               kUnauthenticated);
     EXPECT_EQ(test_->models->GetModel(context(key).get(), {}, &model).error_code(),

@@ -1,0 +1,207 @@
+#include "cli/session_state.h"
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "cli/interrupt.h"
+#include "client/client.h"
+#include "client/model_choice.h"
+#include "models/state/file.h"
+
+namespace runnel {
+namespace {
+
+constexpr int64_t kMostFileBytes = int64_t{4} << 30;
+constexpr int kFileMode = 0600;  // as private as what was said
+
+OrderedJson session_json(const v1::Session& session) {
+  return {{"id", session.id()}, {"position", session.position()}};
+}
+
+// Connects, chooses the model and makes the call; `shown` then tells of it.
+int run_call(const SessionStateOptions& options, Console& console,
+             const std::function<grpc::Status(Client&, const std::string& model)>& call,
+             const std::function<int()>& shown) {
+  Client client(options.server, Seconds(options.timeout));
+  const Interrupt interrupt([&] { client.cancel(); });
+  grpc::Status status = client.connect(Seconds(options.timeout));
+  v1::ListModelsResponse models;
+  if (status.ok()) status = client.list_models(models);
+  if (status.ok()) {
+    const Result<ModelView> model = choose_model(models, options.model);
+    if (!model.ok()) return fail(console, kExitUsage, model.status().message());
+    status = call(client, model->name);
+  }
+  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
+  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  return shown();
+}
+
+// What a file says, once all of it is known to be sound. The seal of one that is sealed cannot be
+// checked without its key.
+Result<StateHeader> inspect(const std::string& bytes) {
+  StateReader reader(
+      [&](const StateHeader& header) -> Result<StateLayout> {
+        StateLayout layout = layout_of(header);
+        if (layout.state_bytes <= std::ssize(bytes)) return layout;
+        return invalid_argument("the state file ends too early: its parts are " +
+                                with_commas(layout.state_bytes) + " bytes");
+      },
+      nullptr);
+  if (Status s = reader.add(std::as_bytes(std::span(bytes))); !s.ok()) return s;
+  if (const Result<StateImage> image = reader.finish(); !image.ok()) return image.status();
+  return *reader.header();
+}
+
+void print_header(const StateHeader& header, const std::string& path, Console& console) {
+  console.out << tame(path) << "\n  model     " << tame(header.model) << "\n  numerics  "
+              << tame(header.numerics) << "\n  position  " << with_commas(header.position)
+              << "\n  pending   "
+              << (header.pending == kNoValue ? "none" : std::to_string(header.pending))
+              << "\n  seal      "
+              << (header.key.empty() ? "none" : "with key " + tame(header.key) + ", not checked")
+              << "\n  state     " << with_commas(layout_of(header).state_bytes) << " bytes in "
+              << header.parts.size() << " parts\n";
+}
+
+OrderedJson header_json(const StateHeader& header) {
+  OrderedJson json = {{"model", header.model},
+                      {"numerics", header.numerics},
+                      {"position", header.position},
+                      {"state_bytes", layout_of(header).state_bytes}};
+  if (header.pending != kNoValue) json["pending"] = header.pending;
+  if (!header.key.empty()) json["seal_key"] = header.key;
+  json["parts"] = OrderedJson::array();
+  for (const StatePart& part : header.parts) {
+    json["parts"].push_back({{"name", part.name}, {"shape", part.shape}});
+  }
+  return json;
+}
+
+using Run = int (*)(const SessionStateOptions& options, Console& console);
+
+}  // namespace
+
+int run_session_fork(const SessionStateOptions& options, Console& console) {
+  v1::ForkSessionResponse made;
+  return run_call(
+      options, console,
+      [&](Client& client, const std::string& model) {
+        v1::ForkSessionRequest request;
+        request.set_model(model);
+        request.set_id(options.id);
+        request.mutable_children()->Add(options.children.begin(), options.children.end());
+        if (options.count) request.set_count(*options.count);
+        return client.fork_session(request, made);
+      },
+      [&] {
+        OrderedJson json = {{"sessions", OrderedJson::array()}};
+        for (const v1::Session& session : made.sessions()) {
+          json["sessions"].push_back(session_json(session));
+          if (!options.json) console.out << tame(session.id()) << '\n';
+        }
+        if (options.json) console.out << json_text(json) << '\n';
+        return kExitOk;
+      });
+}
+
+int run_session_save(const SessionStateOptions& options, Console& console) {
+  if (Status s = check_writable(options.file); !s.ok()) {
+    return fail(console, kExitUsage, s.message());
+  }
+  std::string bytes;
+  const auto call = [&](Client& client, const std::string& model) {
+    return client.export_session(model, options.id, kMostFileBytes, bytes);
+  };
+  return run_call(options, console, call, [&] {
+    if (Status s = replace_file(options.file, bytes, kFileMode); !s.ok()) {
+      return fail(console, kExitFailed, s.message());
+    }
+    console.out << tame(options.file) << ": " << with_commas(std::ssize(bytes)) << " bytes\n";
+    return kExitOk;
+  });
+}
+
+int run_session_load(const SessionStateOptions& options, Console& console) {
+  const Result<std::string> bytes = read_file(options.file, kMostFileBytes);
+  if (!bytes.ok()) return fail(console, kExitUsage, bytes.status().message());
+  v1::Session session;
+  return run_call(
+      options, console,
+      [&](Client& client, const std::string& model) {
+        v1::ImportTarget target;
+        target.set_model(model);
+        target.set_id(options.id);
+        target.set_allow_inexact(options.allow_inexact);
+        return client.import_session(target, *bytes, session);
+      },
+      [&] {
+        if (options.json) {
+          console.out << json_text(session_json(session)) << '\n';
+        } else {
+          console.out << tame(session.id()) << '\n';
+        }
+        return kExitOk;
+      });
+}
+
+int run_session_inspect(const SessionStateOptions& options, Console& console) {
+  const Result<std::string> bytes = read_file(options.file, kMostFileBytes);
+  if (!bytes.ok()) return fail(console, kExitUsage, bytes.status().message());
+  const Result<StateHeader> header = inspect(*bytes);
+  if (!header.ok()) {
+    return fail(console, kExitFailed, options.file + ": " + header.status().message());
+  }
+  if (options.json) {
+    console.out << json_text(header_json(*header)) << '\n';
+  } else {
+    print_header(*header, options.file, console);
+  }
+  return kExitOk;
+}
+
+void add_session_state_commands(CLI::App& session, int& exit_code) {
+  const auto add = [&](const char* name, const char* what, bool calls, Run run) {
+    const auto options = std::make_shared<SessionStateOptions>();
+    CLI::App* command = session.add_subcommand(name, what);
+    if (calls) {
+      add_server(*command, options->server);
+      add_model(*command, options->model);
+      add_timeout(*command, options->timeout, "that the call may take");
+    }
+    command->callback([options, run, &exit_code] {
+      Console console = standard_console();
+      exit_code = run(*options, console);
+    });
+    return std::pair(command, options);
+  };
+  const auto [fork, forked] =
+      add("fork", "New sessions that stand where one stands, which stays", true, run_session_fork);
+  fork->add_option("id", forked->id, "Name of the session")->required();
+  auto* children = fork->add_option("children", forked->children, "Names of the new sessions");
+  fork->add_option("--count,-n", forked->count, "So many that the server names (default: 1)")
+      ->check(CLI::Range(int64_t{1}, limits::kSamples.max))
+      ->excludes(children);
+  add_json(*fork, forked->json);
+  const auto [save, saved] =
+      add("save", "Write a session's state to a file; the session stays", true, run_session_save);
+  save->add_option("id", saved->id, "Name of the session")->required();
+  save->add_option("file", saved->file, "State file to write")->required();
+  const auto [load, loaded] = add("load", "Make a session of a state file", true, run_session_load);
+  load->add_option("file", loaded->file, "State file")->required();
+  load->add_option("--id", loaded->id, "Name of the new session (default: the server chooses)");
+  load->add_flag("--allow-inexact", loaded->allow_inexact,
+                 "Also where what follows has other bits than it would have had");
+  add_json(*load, loaded->json);
+  const auto [inspect, inspected] =
+      add("inspect", "What a state file says, and whether it is sound", false, run_session_inspect);
+  inspect->add_option("file", inspected->file, "State file")->required();
+  add_json(*inspect, inspected->json);
+}
+
+}  // namespace runnel

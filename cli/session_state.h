@@ -1,0 +1,37 @@
+// `runnel session fork|save|load|inspect`: states that become sessions and files.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+#include "cli/flags.h"
+
+namespace runnel {
+
+struct SessionStateOptions {
+  Target server;
+  std::string model;
+  std::string id;                     // fork: the parent; save; load: "" lets the server choose
+  std::vector<std::string> children;  // fork: names of the new sessions
+  std::optional<int> count;           // fork: so many that the server names
+  std::string file;
+  bool allow_inexact = false;
+  bool json = false;
+  double timeout = 60;
+};
+
+// Each runs one command to its end and gives the exit code (console.h).
+int run_session_fork(const SessionStateOptions& options, Console& console);
+int run_session_save(const SessionStateOptions& options, Console& console);
+int run_session_load(const SessionStateOptions& options, Console& console);
+// Of a file alone: asks no server.
+int run_session_inspect(const SessionStateOptions& options, Console& console);
+
+// Adds the commands under `session`. Parsing one runs it and leaves its exit code in `exit_code`,
+// which outlives the app.
+void add_session_state_commands(CLI::App& session, int& exit_code);
+
+}  // namespace runnel

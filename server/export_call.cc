@@ -1,0 +1,68 @@
+#include "server/export_call.h"
+
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace runnel {
+namespace {
+
+constexpr size_t kPieceBytes = 256 << 10;
+// The header, a piece, and that piece as a message and encoded.
+constexpr int64_t kBesideBytes = (int64_t{1} << 20) + 3 * int64_t{kPieceBytes};
+
+}  // namespace
+
+ExportCall::ExportCall(ServerState& state, CallOrigin origin, ExportSink& sink)
+    : Call(state, std::move(origin), sink), sink_(sink) {}
+
+std::shared_ptr<ExportCall> ExportCall::make(ServerState& state, CallOrigin origin,
+                                             ExportSink& sink) {
+  std::shared_ptr<ExportCall> call(new ExportCall(state, std::move(origin), sink));
+  call->enter();
+  return call;
+}
+
+void ExportCall::start(std::shared_ptr<const ServedModel> model, const std::string& session) {
+  Engine& engine = *model->engine;
+  auto room = state_.memory.take(engine.state_bytes() + kBesideBytes);
+  if (!room.ok()) return refuse(room.status());
+  room_ = std::make_shared<const MemoryBudget::Hold>(std::move(*room));
+  image_ = std::make_shared<StateImage>();
+  set_model(std::move(model));
+  const auto call = std::static_pointer_cast<ExportCall>(shared_from_this());
+  // The engine keeps the image, and so its room, until it is done, however the call ends.
+  engine.export_session({caller().name, session}, image_,
+                        [weak = std::weak_ptr(call), room = room_](const auto& moved) {
+                          if (const auto alive = weak.lock()) alive->note(moved.status());
+                        });
+}
+
+void ExportCall::note(Status outcome) {
+  {
+    std::lock_guard lock(mutex_);
+    outcome_ = std::move(outcome);
+  }
+  wake();
+}
+
+Call::Step ExportCall::next() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!outcome_) return Waiting();
+    if (!outcome_->ok()) return *outcome_;
+  }
+  if (const auto status = ending()) return *status;
+  const auto served = model();
+  if (!writer_) {
+    writer_.emplace(served->state_digest, served->engine->layout(), std::move(*image_),
+                    state_.seal_key ? &*state_.seal_key : nullptr);
+  }
+  const std::string piece = writer_->next(kPieceBytes);
+  if (piece.empty()) return Status();
+  begin_write();
+  sink_.write(piece);
+  return Writing();
+}
+
+}  // namespace runnel

@@ -1,0 +1,47 @@
+// An ExportSession call: the state of a session out, as a state file in pieces.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "models/state/file.h"
+#include "server/call.h"
+
+namespace runnel {
+
+class ExportSink : public CallSink {
+ public:
+  // Sends a piece of the file, which is valid until this returns; Call::written() follows, unless
+  // it throws std::bad_alloc.
+  virtual void write(std::string_view piece) = 0;
+};
+
+// First the engine copies the state between its steps; then the file is made piece by piece, as the
+// client takes it.
+class ExportCall final : public Call {
+ public:
+  // A live call; `sink` is the door's. `state` outlives the call.
+  static std::shared_ptr<ExportCall> make(ServerState& state, CallOrigin origin, ExportSink& sink);
+
+  // Asks for the state of a session of the caller's; refuses the call as MemoryBudget::take() and
+  // Engine::export_session() do.
+  void start(std::shared_ptr<const ServedModel> model, const std::string& session);
+
+ private:
+  ExportCall(ServerState& state, CallOrigin origin, ExportSink& sink);
+  Step next() override;
+  void note(Status outcome);
+
+  ExportSink& sink_;
+  std::shared_ptr<StateImage> image_;               // the engine's until outcome_
+  std::shared_ptr<const MemoryBudget::Hold> room_;  // of image_ and a piece
+
+  std::optional<Status> outcome_;  // with mutex_ held: the engine is done
+
+  // With the turn.
+  std::optional<StateWriter> writer_;
+};
+
+}  // namespace runnel

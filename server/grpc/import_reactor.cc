@@ -1,0 +1,101 @@
+#include "server/grpc/import_reactor.h"
+
+#include <utility>
+
+#include "base/within_memory.h"
+#include "runnel/v1/sessions.pb.h"
+#include "server/grpc/convert.h"
+#include "server/grpc/wire.h"
+#include "server/import_call.h"
+
+namespace runnel {
+namespace {
+
+class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, private ImportSink {
+ public:
+  ImportReactor(ServerState& state, grpc::CallbackServerContext& context,
+                grpc::ByteBuffer& response)
+      : state_(state),
+        context_(context),
+        response_(response),
+        call_(ImportCall::make(state, origin_of("ImportSession", state, context), *this)) {}
+
+  void start() { call_->start(); }
+
+  void OnReadDone(bool ok) override {
+    if (!call_->arrived()) return;
+    const Status status = within_memory([&] { return ok ? take() : close(); });
+    if (!status.ok()) return call_->refuse(status);
+    if (ok) call_->go_on();
+  }
+  void OnCancel() override { call_->cancel(); }
+  void OnDone() override {
+    call_->leave();
+    delete this;
+  }
+
+ private:
+  // The message that was read goes to the call.
+  Status take() {
+    if (Status s = state_.memory.grow(*room_, state_bytes_ + memory_for(bytes_)); !s.ok()) return s;
+    const auto message = parse_message<v1::ImportSessionRequest>(bytes_);
+    if (!message.ok()) return message.status();
+    const bool opened = call_->opened() != nullptr;
+    if (message->has_target() == opened) {
+      return invalid_argument(opened ? "target is set again; only the first message has one"
+                                     : "the first message has no target; it says what the session "
+                                       "is to be, and the others bring data");
+    }
+    return message->has_target() ? open(message->target()) : add(message->data());
+  }
+
+  Status open(const v1::ImportTarget& target) {
+    auto model = state_.models.find(call_->caller(), target.model());
+    if (!model.ok()) return model.status();
+    state_bytes_ = (*model)->engine->state_bytes();
+    if (Status s = state_.memory.grow(*room_, room_->bytes() + state_bytes_); !s.ok()) return s;
+    call_->open(std::move(*model), target.id(), target.allow_inexact());
+    return {};
+  }
+
+  Status add(const std::string& data) { return call_->add(std::as_bytes(std::span(data))); }
+
+  Status close() {
+    call_->close(room_);
+    return {};
+  }
+
+  void read() override {
+    bytes_.Clear();
+    MemoryBudget::shrink(*room_, state_bytes_);
+    StartRead(&bytes_);
+  }
+  void answer(const SessionInfo& session) override {
+    response_ = serialize_message(session_message(session, *call_->opened()));
+  }
+  void finish(const Status& status) override {
+    add_pushback(status, context_);
+    Finish(to_grpc(status));
+  }
+  void cut_off() override { context_.TryCancel(); }
+
+  ServerState& state_;
+  grpc::CallbackServerContext& context_;
+  grpc::ByteBuffer& response_;
+  grpc::ByteBuffer bytes_;
+  int64_t state_bytes_ = 0;  // of the state that is read, once it is known of which model
+  const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
+  const std::shared_ptr<ImportCall> call_;
+};
+
+}  // namespace
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* start_import(ServerState& state,
+                                                        grpc::CallbackServerContext& context,
+                                                        grpc::ByteBuffer& response) {
+  auto* const reactor = new ImportReactor(state, context, response);  // deletes itself
+  reactor->start();
+  return reactor;
+}
+
+}  // namespace runnel

@@ -1,0 +1,70 @@
+// An ImportSession call: a state file in, in pieces; a session out.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "engine/engine.h"
+#include "models/state/file.h"
+#include "server/call.h"
+
+namespace runnel {
+
+class ImportSink : public CallSink {
+ public:
+  // Asks the client for its next message; ImportCall::arrived() follows, unless the call ends.
+  virtual void read() = 0;
+  // The session that was made; finish() follows.
+  virtual void answer(const SessionInfo& session) = 0;
+};
+
+// The pieces are checked as they come, on the door's thread. Nothing reaches the engine before the
+// whole file is known to be good.
+class ImportCall final : public Call {
+ public:
+  // A live call; `sink` is the door's. `state` outlives the call.
+  static std::shared_ptr<ImportCall> make(ServerState& state, CallOrigin origin, ImportSink& sink);
+
+  // Asks for the first message; refuses the call as admit() does, and where the server loads its
+  // models or drains.
+  void start();
+
+  // The client's message, or its end, has come. True: one of the functions below, or refuse(), must
+  // follow. False: the call has ended meanwhile.
+  bool arrived() { return end_read(); }
+  // With the first message, once: what the session is to be. A state takes memory from then on.
+  void open(std::shared_ptr<const ServedModel> model, std::string id, bool allow_inexact);
+  // Null before open().
+  std::shared_ptr<const ServedModel> opened() const { return model(); }
+  // The next piece of the file; after open(). What StateReader::add() says.
+  Status add(std::span<const std::byte> piece);
+  // The message has been dealt with: asks for the next.
+  void go_on();
+  // The client has sent the whole file. `room` is kept for as long as the engine has the state.
+  void close(std::shared_ptr<const void> room);
+
+ private:
+  enum class Phase { kIdle, kReading, kMaking, kMade };
+
+  ImportCall(ServerState& state, CallOrigin origin, ImportSink& sink);
+  Step next() override;
+  Result<StateImage> whole_image();
+  void note(Result<std::vector<SessionInfo>> made);
+  void set_phase(Phase phase);
+
+  ImportSink& sink_;
+
+  // The door's.
+  std::optional<StateReader> reader_;
+  std::string id_;
+  bool allow_inexact_ = false;
+
+  // With mutex_ held.
+  Phase phase_ = Phase::kIdle;
+  std::optional<Result<std::vector<SessionInfo>>> made_;
+};
+
+}  // namespace runnel

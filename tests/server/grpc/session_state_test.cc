@@ -1,0 +1,208 @@
+// Sessions that fork and travel: ForkSession, ExportSession, ImportSession.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <optional>
+
+#include "models/state/file.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
+
+// A session of these values.
+void feed(TestServer& test, const std::string& id, const std::vector<int32_t>& values) {
+  ASSERT_TRUE(test.create(id).ok());
+  v1::GenerateRequest request = generate_request(values, 0);
+  request.mutable_origin()->set_session(id);
+  ASSERT_TRUE(test.generate(request).status.ok());
+}
+
+std::vector<int32_t> go_on(TestServer& test, const std::string& id) {
+  v1::GenerateRequest request = generate_request({}, 12, 7);
+  request.mutable_origin()->set_session(id);
+  Generated generated = test.generate(request);
+  EXPECT_TRUE(generated.status.ok()) << generated.status.error_message();
+  return generated.values[0];
+}
+
+grpc::Status fork(TestServer& test, const std::string& id, const std::vector<std::string>& children,
+                  std::optional<int> count = {}, v1::ForkSessionResponse* made = nullptr) {
+  grpc::ClientContext context;
+  v1::ForkSessionRequest request;
+  request.set_id(id);
+  for (const std::string& child : children) request.add_children(child);
+  if (count) request.set_count(*count);
+  v1::ForkSessionResponse response;
+  return test.sessions->ForkSession(&context, request, made == nullptr ? &response : made);
+}
+
+grpc::Status save(TestServer& test, const std::string& id, std::string& file) {
+  grpc::ClientContext context;
+  v1::ExportSessionRequest request;
+  request.set_id(id);
+  const auto reader = test.sessions->ExportSession(&context, request);
+  v1::ExportSessionResponse response;
+  file.clear();
+  while (reader->Read(&response)) file += response.data();
+  return reader->Finish();
+}
+
+struct Load {
+  std::string id = "loaded";
+  bool allow_inexact = false;
+  size_t piece = 100;
+  bool targets = true;  // sends a target first
+};
+
+grpc::Status load(TestServer& test, std::string_view file, const Load& how = {},
+                  v1::Session* made = nullptr) {
+  grpc::ClientContext context;
+  v1::Session session;
+  const auto writer = test.sessions->ImportSession(&context, made == nullptr ? &session : made);
+  v1::ImportSessionRequest request;
+  request.mutable_target()->set_id(how.id);
+  request.mutable_target()->set_allow_inexact(how.allow_inexact);
+  bool going = !how.targets || writer->Write(request);
+  for (size_t at = 0; going && at < file.size(); at += how.piece) {
+    request.set_data(std::string(file.substr(at, how.piece)));
+    going = writer->Write(request);
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
+TEST(SessionState, ForksGoOnAsTheirParent) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  feed(test, "a", {1, 2, 3});
+  v1::ForkSessionResponse made;
+  ASSERT_TRUE(fork(test, "a", {"b", "c"}, {}, &made).ok());
+  ASSERT_EQ(made.sessions_size(), 2);
+  EXPECT_EQ(made.sessions(0).id(), "b");
+  EXPECT_EQ(made.sessions(1).position(), 3);
+  ASSERT_TRUE(fork(test, "a", {}, 3, &made).ok());
+  ASSERT_EQ(made.sessions_size(), 3);
+  EXPECT_THAT(made.sessions(0).id(), StartsWith("s-"));
+  test.expect_free(2);
+  const auto expected = go_on(test, "a");
+  EXPECT_EQ(go_on(test, "c"), expected);
+  EXPECT_EQ(go_on(test, made.sessions(2).id()), expected);
+}
+
+TEST(SessionState, AForkSaysWhatIsWrong) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  feed(test, "a", {1, 2, 3});
+  EXPECT_THAT(fork(test, "a", {"b"}, 1).error_message(), HasSubstr("both set"));
+  EXPECT_EQ(fork(test, "a", {}, 0).error_code(), kInvalid);
+  EXPECT_EQ(fork(test, "a", {}, 1 << 30).error_code(), kInvalid);
+  EXPECT_EQ(fork(test, "b", {"c"}).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(fork(test, "a", {"a"}).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_EQ(fork(test, "a", {}, 8).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  test.expect_free(7);
+}
+
+TEST(SessionState, AStateTravelsToAnotherServerAndGoesOnWithTheSameBits) {
+  TestServer here(served_bundle(small_rwkv7_spec(), 1));
+  TestServer there(served_bundle(small_rwkv7_spec(), 1));
+  feed(here, "a", {1, 2, 3, 4, 5});
+  std::string file;
+  ASSERT_TRUE(save(here, "a", file).ok());
+  v1::Session made;
+  ASSERT_TRUE(load(there, file, {.id = "b"}, &made).ok());
+  EXPECT_EQ(made.id(), "b");
+  EXPECT_EQ(made.position(), 5);
+  EXPECT_EQ(made.state(), v1::Session::IDLE);
+  EXPECT_EQ(go_on(there, "b"), go_on(here, "a"));
+  ASSERT_TRUE(load(there, file, {.id = "", .piece = 1 << 19}, &made).ok());
+  EXPECT_THAT(made.id(), StartsWith("s-"));
+  EXPECT_EQ(load(there, file, {.id = "b"}).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  there.expect_free(6);
+}
+
+TEST(SessionState, AFileThatIsRefusedChangesNothing) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  feed(test, "a", {1, 2, 3});
+  std::string file;
+  ASSERT_TRUE(save(test, "a", file).ok());
+  std::string bad = file;
+  bad[bad.size() - 1] ^= 1;
+  EXPECT_EQ(load(test, bad).error_code(), kInvalid);
+  EXPECT_THAT(load(test, file.substr(0, file.size() - 1)).error_message(), HasSubstr("cut short"));
+  EXPECT_THAT(load(test, "x" + file).error_message(), HasSubstr("expected 'RNLSTATE'"));
+  EXPECT_THAT(load(test, file, {.targets = false}).error_message(), HasSubstr("has no target"));
+  EXPECT_THAT(load(test, {}, {.targets = false}).error_message(), HasSubstr("has no message"));
+  EXPECT_EQ(load(test, file, {.id = "a b"}).error_code(), kInvalid);
+  EXPECT_EQ(save(test, "none", bad).error_code(), grpc::StatusCode::NOT_FOUND);
+  test.expect_free(7);
+  EXPECT_TRUE(load(test, file).ok());
+}
+
+TEST(SessionState, AnotherModelAndAnotherNumericsIdAreRefused) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  feed(test, "a", {1, 2, 3});
+  std::string file;
+  ASSERT_TRUE(save(test, "a", file).ok());
+  TestServer other(served_bundle(small_gated_spec(), 1));
+  EXPECT_EQ(load(other, file, {.allow_inexact = true}).error_code(), kPrecondition);
+
+  // The same state, of another numerics id and with a number that is too small.
+  StateReader reader(
+      [](const StateHeader& header) { return Result<StateLayout>(layout_of(header)); }, nullptr);
+  ASSERT_TRUE(reader.add(std::as_bytes(std::span(file))).ok());
+  Result<StateImage> image = reader.finish();
+  StateLayout layout = layout_of(*reader.header());
+  const auto write = [&] {
+    return StateWriter(reader.header()->model, layout, *image, nullptr).next(1 << 20);
+  };
+  const float small = 1e-40F;
+  std::memcpy(image->bytes.data(), &small, sizeof(small));
+  EXPECT_THAT(load(test, write()).error_message(), HasSubstr("has 1 numbers below 1.2e-38"));
+  EXPECT_TRUE(load(test, write(), {.id = "small", .allow_inexact = true}).ok());
+  layout.numerics = "other";
+  EXPECT_EQ(load(test, write()).error_code(), kPrecondition);
+  EXPECT_TRUE(load(test, write(), {.id = "other", .allow_inexact = true}).ok());
+}
+
+TEST(SessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
+  const std::string path = testing::TempDir() + "/seal";
+  write_file(path, std::string(32, 's'));
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  ServerOptions options;
+  options.seal_key = path;
+  TestServer sealed(served_bundle(small_symbol_spec(), 1), options);
+  TestServer plain(served_bundle(small_symbol_spec(), 1));
+  feed(sealed, "a", {1, 2, 3});
+  feed(plain, "a", {1, 2, 3});
+  std::string with;
+  std::string without;
+  ASSERT_TRUE(save(sealed, "a", with).ok());
+  ASSERT_TRUE(save(plain, "a", without).ok());
+  EXPECT_TRUE(load(sealed, with).ok());
+  EXPECT_EQ(load(sealed, without).error_code(), kPrecondition);
+  EXPECT_EQ(load(plain, with).error_code(), kPrecondition);
+}
+
+TEST(SessionState, AnImportTakesItsMemoryFirst) {
+  ServerOptions options;
+  options.call_bytes = 128 << 10;
+  TestServer test(served_bundle(small_symbol_spec(), 1), options);
+  ASSERT_TRUE(test.create("a").ok());
+  std::string file;
+  EXPECT_EQ(save(test, "a", file).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(load(test, std::string(100'000, 'x'), {.piece = 50'000}).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(test.get("a").ok());
+}
+
+}  // namespace
+}  // namespace runnel
