@@ -1,5 +1,6 @@
 #include "models/bundle/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -30,13 +31,28 @@ T load(const std::byte* from) {
   return value;
 }
 
-// The place of the first element whose bits of the exponent are all set.
+// Whether the bits of the exponent are all set in any of some elements.
+template <typename T>
+bool any_with(const std::byte* from, int64_t elements, T exponent) {
+  bool any = false;
+  for (int64_t i = 0; i < elements; ++i) {
+    any |= (load<T>(from + i * static_cast<int64_t>(sizeof(T))) & exponent) == exponent;
+  }
+  return any;
+}
+
+// The place of the first such element. Blocks are looked at as a whole: without a way out of the
+// loop the compiler looks at many elements at once.
 template <typename T>
 int64_t first_with(const std::byte* from, int64_t elements, T exponent) {
-  for (int64_t i = 0; i < elements; ++i) {
-    if ((load<T>(from + i * static_cast<int64_t>(sizeof(T))) & exponent) == exponent) return i;
+  constexpr int64_t kBlock = 1 << 12;
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  int64_t at = 0;
+  while (at < elements && !any_with(from + at * kSize, std::min(kBlock, elements - at), exponent)) {
+    at += kBlock;
   }
-  return elements;
+  while (at < elements && !any_with(from + at * kSize, 1, exponent)) ++at;
+  return std::min(at, elements);
 }
 
 }  // namespace

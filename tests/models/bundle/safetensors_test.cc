@@ -326,16 +326,16 @@ TEST_F(SafetensorsFileTest, NamesTheFirstElementThatIsNotFinite) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const StoredType type : {StoredType::kF32, StoredType::kF16, StoredType::kBF16}) {
     const char* const name = std::array{"F32", "F16", "BF16"}[static_cast<size_t>(type)];
-    std::vector<float> values(12, 1.0F);
-    values[7] = -infinity;
-    values[11] = infinity;
+    std::vector<float> values(12000, 1.0F);
+    values[7000] = -infinity;
+    values[7001] = infinity;
     const Result<SafetensorsFile> file =
-        open(safetensors_file({{"w", {name, {3, 4}, raw_values(values, type)}}}));
+        open(safetensors_file({{"w", {name, {3, 4000}, raw_values(values, type)}}}));
     ASSERT_TRUE(file.ok()) << file.status().message();
-    const auto read = file->read("w", std::array<int64_t, 2>{3, 4});
+    const auto read = file->read("w", std::array<int64_t, 2>{3, 4000});
     ASSERT_FALSE(read.ok());
     EXPECT_EQ(read.status().message(),
-              path() + ": tensor 'w': element [1, 3] is -infinity; expected a finite number");
+              path() + ": tensor 'w': element [1, 3000] is -infinity; expected a finite number");
   }
   const Result<SafetensorsFile> file =
       open(safetensors_file({{"w", {"F32", {1}, raw_values({nan}, StoredType::kF32)}}}));
