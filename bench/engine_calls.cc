@@ -51,6 +51,14 @@ Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& o
   return tally->wait(on_values);
 }
 
+Result<double> read_prompt(Engine& engine, std::vector<int32_t> prompt) {
+  GenerateRequest request;
+  request.prompt = std::move(prompt);
+  request.max_values = 1;
+  request.ignore_eos = true;
+  return run_one(engine, std::move(request), {.values = 1});
+}
+
 Result<double> sample_from_session(Engine& engine, const std::string& session, int64_t values) {
   GenerateRequest request;
   request.session = session;

@@ -14,6 +14,9 @@ namespace runnel {
 // Runs fresh sequences to their end. Gives seconds, from the first call to the last value.
 Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& on_values);
 
+// Gives a fresh sequence a prompt, and samples the value after it. Gives seconds.
+Result<double> read_prompt(Engine& engine, std::vector<int32_t> prompt);
+
 // Samples `values` values from where the session stands, and leaves it as it was. Gives seconds.
 Result<double> sample_from_session(Engine& engine, const std::string& session, int64_t values);
 

@@ -207,6 +207,23 @@ Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int sample
                      {"values_per_s", rounded(median(rates), 1)}};
 }
 
+Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double seconds) {
+  std::mt19937 random(1);
+  const auto read = [&] {
+    return read_prompt(engine, random_values(values, engine.spec().vocabulary, random));
+  };
+  if (const Result<double> warm = read(); !warm.ok()) return warm.status();
+  std::vector<double> rates;
+  for (double spent = 0; rates.empty() || spent < seconds;) {
+    const Result<double> one = read();
+    if (!one.ok()) return one.status();
+    spent += *one;
+    rates.push_back(rounded(static_cast<double>(values) / *one, 1));
+  }
+  return OrderedJson{
+      {"values", values}, {"runs", rates}, {"values_per_s", rounded(median(rates), 1)}};
+}
+
 Result<OrderedJson> measure_memory(const Subject& subject) {
   Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
   if (!bundle.ok()) return bundle.status();

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "bench/tally.h"
+#include "engine/engine.h"
 #include "server/load_model.h"
 
 namespace runnel {
@@ -33,6 +34,11 @@ struct Pace {
 // {batch, values, runs: [values per second], values_per_s: their median}.
 Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
                                        const OnValues& on_values);
+
+// Values per second at which a fresh sequence reads a prompt of `values` random values, the first
+// sampled value included, after one such prompt to warm up: {values, runs: [values per second],
+// values_per_s: their median}.
+Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double seconds);
 
 // Resident bytes per session: with many of them less with one. {state_bytes, sessions,
 // resident_bytes_per_session}.

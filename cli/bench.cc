@@ -33,6 +33,7 @@ struct Measurement {
 };
 constexpr Measurement kMeasurements[] = {{"limits", Needs::kNothing, Unasked::kNotDone},
                                          {"engine", Needs::kBundle, Unasked::kDone},
+                                         {"prompts", Needs::kBundle, Unasked::kNotDone},
                                          {"memory", Needs::kBundle, Unasked::kDoneOnCpu},
                                          {"operations", Needs::kBundle, Unasked::kDoneOnCpu},
                                          {"positions", Needs::kBundle, Unasked::kNotDone},
@@ -93,8 +94,8 @@ class Bench {
   Status run_bundle(const std::set<std::string>& what) {
     const Result<Subject> few = subject(3);  // two sessions, and a copy of one
     if (!few.ok()) return few.status();
-    if (what.contains("engine")) {
-      if (Status s = run_engine(); !s.ok()) return s;
+    if (what.contains("engine") || what.contains("prompts")) {
+      if (Status s = run_engine(what); !s.ok()) return s;
     }
     if (options_.what.empty() && !on_cpu()) return {};
     if (what.contains("memory")) {
@@ -121,7 +122,7 @@ class Bench {
     });
   }
 
-  Status run_engine() {
+  Status run_engine(const std::set<std::string>& what) {
     const Clock clock;
     const int most = *std::max_element(options_.batches.begin(), options_.batches.end());
     const Result<Subject> subject = this->subject(most);
@@ -136,9 +137,12 @@ class Bench {
     };
     const Pace pace = this->pace(info.max_length(), info.has_begin());
     for (const int batch : options_.batches) {
+      if (!what.contains("engine")) break;
       if (Status s = throughput("engine", run, batch, 1, pace); !s.ok()) return s;
     }
-    return {};
+    if (!what.contains("prompts")) return {};
+    return keep("prompts", "a prompt of " + with_commas(options_.prompt) + " values",
+                [&] { return measure_prompts(*model->engine, options_.prompt, options_.seconds); });
   }
 
   Status run_server(const std::set<std::string>& what) {
@@ -210,7 +214,7 @@ class Bench {
   }
 
   template <typename F>
-  Status keep(const char* name, const char* title, const F& measure) {
+  Status keep(const char* name, const std::string& title, const F& measure) {
     announce(title);
     Result<OrderedJson> figures = measure();
     if (!figures.ok()) return figures.status();
@@ -268,6 +272,13 @@ void print_table(const OrderedJson& figures, Console& console) {
                 << padded(with_commas(std::llround(one["values_per_s"].get<double>())), 10)
                 << " values/s\n";
   }
+  if (figures.contains("prompts")) {
+    console.out << "a prompt of " << with_commas(figures["prompts"]["values"])
+                << padded(
+                       with_commas(std::llround(figures["prompts"]["values_per_s"].get<double>())),
+                       10)
+                << " values/s\n";
+  }
   for (const OrderedJson& one : figures.value("limits", OrderedJson::array()))
     console.out << one.dump() << '\n';
   for (const OrderedJson& one : figures.value("operations", OrderedJson::array())) {
@@ -313,10 +324,10 @@ void add_flags(CLI::App& command, BenchOptions& options) {
   add_model(command, options.model);
   command
       .add_option("--what", options.what,
-                  "Which measurements, separated by commas: engine, memory, operations, positions "
-                  "(of the bundle), streams, samples (of the server), limits (of the machine). "
-                  "Default: all that can be done but positions and limits, and on a GPU but memory "
-                  "and operations")
+                  "Which measurements, separated by commas: engine, prompts, memory, operations, "
+                  "positions (of the bundle), streams, samples (of the server), limits (of the "
+                  "machine). Default: all that can be done but prompts, positions and limits, and "
+                  "on a GPU but memory and operations")
       ->delimiter(',')
       ->check(CLI::IsMember(names))
       ->type_name("");
@@ -329,6 +340,9 @@ void add_flags(CLI::App& command, BenchOptions& options) {
       .add_option("--values", options.values,
                   "Values of each sequence (default: to the model's last position, or 784)")
       ->check(CLI::Range(int64_t{2}, limits::kMaxValues.default_value));
+  command.add_option("--prompt", options.prompt, "Values of the prompt that 'prompts' reads")
+      ->check(CLI::Range(int64_t{1}, limits::kPromptValues.default_value))
+      ->capture_default_str();
   command
       .add_option("--seconds", options.seconds,
                   "Seconds that each batch is measured at least; of whole runs the median counts")

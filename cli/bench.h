@@ -18,12 +18,14 @@ struct BenchOptions {
   std::string bundle;  // measured in this process; empty: only what needs none
   Target server = {.address = ""};
   std::string model;  // measured through gRPC; empty: not
-  // Of "engine", "memory", "positions", "operations" (of the bundle), "streams", "samples" (of the
-  // server), "limits" (of the machine). Empty: what the rest of the options allows.
+  // Of "engine", "prompts", "memory", "positions", "operations" (of the bundle), "streams",
+  // "samples" (of the server), "limits" (of the machine). Empty: what the rest of the options
+  // allows.
   std::vector<std::string> what;
   std::vector<int> batches = {1, 8, 32, 128, 512};
-  int64_t values = 0;  // of each sequence; 0: to the last position, 784 where there is none
-  double seconds = 2;  // of measuring at least, whole runs
+  int64_t values = 0;    // of each sequence; 0: to the last position, 784 where there is none
+  int64_t prompt = 512;  // values
+  double seconds = 2;    // of measuring at least, whole runs
   std::vector<int64_t> positions = {1'000, 10'000, 100'000, 1'000'000};
   std::map<std::string, std::string> words;  // settings as for serve, by flag
   bool json = false;

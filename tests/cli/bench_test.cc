@@ -19,6 +19,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
                                const ModelLimits& limits) {
@@ -144,6 +145,19 @@ TEST_F(BenchTest, MeasuresTheCostOfPositions) {
     EXPECT_GT(point["ratio"], 0);
   }
   EXPECT_GT(positions["prompt_values_per_s"], 0);
+}
+
+TEST_F(BenchTest, MeasuresHowFastAPromptIsRead) {
+  use_bundle(small_symbol_spec());
+  options_.what = {"prompts"};
+  options_.prompt = 40;
+  const OrderedJson all = figures();
+  EXPECT_FALSE(all.contains("throughput"));
+  EXPECT_EQ(all["prompts"]["values"], 40);
+  EXPECT_EQ(all["prompts"]["runs"].size(), 1);
+  EXPECT_EQ(all["prompts"]["values_per_s"], all["prompts"]["runs"][0]);
+  EXPECT_GT(all["prompts"]["values_per_s"], 0);
+  EXPECT_THAT(captured_.err(), IsEmpty());
 }
 
 TEST_F(BenchTest, PositionsNeedAModelWithoutAnEnd) {
