@@ -241,7 +241,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {
         std::string("GET /hel\x01lo HTTP/1.1\r\nHost: a\r\n\r\n"),
         std::string("GET /hello HTTP/1.1\r\nHost : a\r\n\r\n"),
         std::string("GET /hello HTTP/1.1\r\nHost: a\r\nbad\r\n\r\n"),
-        std::string("GET /hello HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", 46),
+        "GET /hello HTTP/1.1\r\nHost: a\r\nX: a" + std::string(1, '\0') + "b\r\n\r\n",
         std::string("GET /hello HTTP/1.1\r\n\r\n"),
         std::string("GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
         std::string("GET /hello HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"),
