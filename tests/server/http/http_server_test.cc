@@ -441,8 +441,8 @@ TEST_F(HttpServerTest, SaysHowMuchASlowClientHasNotTaken) {
   reply.end();
   const HttpResponse answer = one.response();
   EXPECT_EQ(answer.body.size(), 32U << 20);
-  one.send(get("/hello"));
-  EXPECT_EQ(one.response().status, 200);
+  // The client may have the last bytes before the server has counted them.
+  for (int i = 0; i < 1000 && reply.waiting() > 0; ++i) EXPECT_EQ(status_of(get("/hello")), 200);
   EXPECT_EQ(reply.waiting(), 0);
 }
 
