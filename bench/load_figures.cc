@@ -116,6 +116,7 @@ OrderedJson figures_json(const LoadFigures& figures) {
                               {"stalled", figures.stalled},
                               {"unfinished", figures.unfinished},
                               {"dropped", figures.dropped},
+                              {"waited", figures.waited},
                               {"refused", std::move(refused)},
                               {"failed", figures.failed},
                               {"values", figures.values},

@@ -30,6 +30,7 @@ struct LoadFigures {
   int64_t stalled = 0;                      // of all: not read for a while, as planned
   int64_t unfinished = 0;                   // had not ended after the grace period
   int64_t dropped = 0;                      // never made: too many were open
+  int64_t waited = 0;                       // of all: for a state, and were told so
   std::map<std::string, Refusals> refused;  // before any event, by status
   std::map<std::string, int64_t>
       failed;  // later, by status; "SHORT": ended well with too few values

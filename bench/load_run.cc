@@ -92,6 +92,9 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
     if (options.values_per_message > 0) {
       request_.mutable_delivery()->set_max_values(options.values_per_message);
     }
+    if (options.max_queue_time > 0) {
+      *request_.mutable_max_queue_time() = wire_duration(options.max_queue_time);
+    }
   }
 
   void start(v1::Inference::Stub& stub, std::chrono::system_clock::time_point deadline) {
@@ -138,7 +141,7 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
   const TimePoint due;
 
   // Kept by the run, under its lock.
-  bool started = false, broke = false;
+  bool waited = false, started = false, broke = false;
   int64_t values = 0, measured_values = 0;
   TimePoint last_values{};
 
@@ -301,6 +304,10 @@ bool LoadRun::tell() {
 LoadRun::Next LoadRun::take(Call& call, const v1::GenerateResponse& response) {
   const TimePoint now = SteadyClock::now();
   std::lock_guard lock(mutex_);
+  if (response.has_queued()) {
+    if (!std::exchange(call.waited, true) && measured(call.due)) ++figures_.waited;
+    return Next::kRead;
+  }
   call.started = true;
   return response.has_values() ? take_values(call, response.values(), now) : Next::kRead;
 }

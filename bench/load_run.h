@@ -28,6 +28,7 @@ struct LoadRunOptions {
   Duration stall{};                // for which one that stalls does not read
   int most_open = 0;               // calls that are due while so many are open are dropped
   int values_per_message = 0;      // at most; 0: as the server likes
+  double max_queue_time = 0;       // seconds that a call may wait for a state
 };
 
 struct LoadProgress {

@@ -73,6 +73,7 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->add_option("--top-log-probs", options->top_log_probs,
                    "With --json: the most likely values at each position, this many")
       ->check(CLI::Range(0, kMaxTopLogProbs));
+  add_max_queue_time(*command, options->max_queue_time);
   add_json(*command, options->json);
   add_timeout(*command, options->timeout, "that the call may take");
   command->callback([options, &exit_code] {

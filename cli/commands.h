@@ -33,6 +33,7 @@ struct GenerateOptions {
   std::string session;
   bool keep = false;
   int top_log_probs = 0;
+  double max_queue_time = 0;  // seconds to wait for a state
   bool json = false;
   double timeout = 3600;  // seconds
 };

@@ -19,6 +19,7 @@ constexpr FieldFlag kNames[] = {{"sampling.temperature", "--temperature"},
                                 {"top_p", "--top-p"},
                                 {"min_p", "--min-p"},
                                 {"max_values", "--max-values"},
+                                {"max_queue_time", "--max-queue-time"},
                                 {"top_log_probs", "--top-log-probs"},
                                 {"stop_text", "--stop"}};
 // Words of English: replaced where the message, after the status's name, begins with one.

@@ -97,6 +97,14 @@ void add_timeout(CLI::App& command, double& timeout, const std::string& what) {
       ->capture_default_str();
 }
 
+void add_max_queue_time(CLI::App& command, double& seconds) {
+  command
+      .add_option("--max-queue-time", seconds,
+                  "Seconds that a call may wait where no state is free; 0: it is refused")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+}
+
 std::string check_server(const std::string& text) { return check_server_address(text).message(); }
 
 std::string check_seed(const std::string& text) {

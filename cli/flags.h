@@ -22,6 +22,9 @@ std::string check_server(const std::string& text);
 std::string check_seed(const std::string& text);  // 64 bits without a sign; CLI11 would wrap others
 std::function<std::string(const std::string&)> seconds_from(double least);
 
+// The flag --max-queue-time: how long a call may wait for a state.
+void add_max_queue_time(CLI::App& command, double& seconds);
+
 // Words that cannot be used, as one line: what is wrong, the nearest command or flag where one was
 // meant, and whose --help to read. For CLI::App::failure_message().
 std::string usage_error(const CLI::App* app, const CLI::Error& error);

@@ -114,6 +114,9 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
   fill_sampling(options, *request.mutable_sampling());
   if (options.top_log_probs > 0) request.set_top_log_probs(options.top_log_probs);
   if (options.keep) request.set_keep(true);
+  if (options.max_queue_time > 0) {
+    *request.mutable_max_queue_time() = wire_duration(options.max_queue_time);
+  }
   if (plan.model.image) {
     // Nobody reads pixel by pixel: fewer messages leave more of the machine to the model.
     request.mutable_delivery()->set_max_values(1024);
@@ -190,6 +193,8 @@ class Display {
         progress_(progress_line(console, "values")) {}
 
   void show(const v1::GenerateResponse& event, const Transcript& transcript) {
+    if (event.has_queued()) return show_place(event.queued());
+    if (event.has_started()) waited_ = progress_.seconds();
     if (streams_text_ && event.has_values()) print(event.values());
     if (!shows_progress_) return;
     const int64_t position = transcript.started().position();
@@ -204,7 +209,8 @@ class Display {
   }
 
   bool streams_text() const { return streams_text_; }
-  double seconds() const { return progress_.seconds(); }
+  // That the call has run, not counting what it waited before.
+  double seconds() const { return progress_.seconds() - waited_; }
 
  private:
   void print(const v1::Values& values) {
@@ -219,11 +225,22 @@ class Display {
     console_.out.flush();
   }
 
+  void show_place(const v1::Queued& queued) {
+    console_.err << "waiting for a slot: place " << queued.place();
+    if (queued.has_expected_wait()) {
+      const auto& wait = queued.expected_wait();
+      const double seconds = static_cast<double>(wait.seconds()) + wait.nanos() * 1e-9;
+      console_.err << ", about " << with_commas(std::max(1L, std::lround(seconds))) << " s";
+    }
+    console_.err << std::endl;
+  }
+
   const Plan& plan_;
   Console& console_;
   const bool streams_text_, shows_progress_;
   ProgressLine progress_;
   bool printed_ = false, line_ended_ = false;
+  double waited_ = 0;  // seconds before the call started
 };
 
 // The pixels of each sample: the prompt, what was drawn, and grey where neither is known.

@@ -90,7 +90,8 @@ Result<Setup> set_up(const LoadOptions& options, const v1::ListModelsResponse& m
                .grace = duration_of(options.grace),
                .stall = duration_of(options.stall_time),
                .most_open = options.most_open,
-               .values_per_message = options.values_per_message};
+               .values_per_message = options.values_per_message,
+               .max_queue_time = options.max_queue_time};
   setup.model = std::move(*model);
   return setup;
 }
@@ -161,6 +162,7 @@ class Load {
         {"cancel_share", options_.cancel_share},
         {"stall_share", options_.stall_share},
         {"stall_seconds", options_.stall_time},
+        {"max_queue_seconds", options_.max_queue_time},
         {"warm_up_seconds", options_.warm_up},
         {"grace_seconds", options_.grace},
         {"connections", options_.connections},
@@ -291,6 +293,7 @@ void add_shape(CLI::App& command, LoadOptions& options) {
       .add_option("--values-per-message", options.values_per_message,
                   "Values in one message at most (default: as the server likes)")
       ->check(CLI::Range(0, 4096));
+  add_max_queue_time(command, options.max_queue_time);
   command.add_option("--seed", options.seed, "The same seed makes the same calls")
       ->capture_default_str();
 }

@@ -28,6 +28,7 @@ struct LoadOptions {
   int connections = 4;
   int most_open = 4096;
   int values_per_message = 0;
+  double max_queue_time = 0;  // seconds
   uint64_t seed = 1;
   bool json = false;
   std::string out;  // file for the JSON

@@ -1,8 +1,11 @@
 #include "client/client.h"
 
+#include <google/protobuf/util/time_util.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -94,6 +97,10 @@ size_t most_scores(const Sequence& sequence) {
 }
 
 }  // namespace
+
+google::protobuf::Duration wire_duration(double seconds) {
+  return google::protobuf::util::TimeUtil::NanosecondsToDuration(std::llround(seconds * 1e9));
+}
 
 // Known to the client while it lives, so that cancel() reaches it.
 class Client::Call {

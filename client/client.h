@@ -27,6 +27,9 @@ namespace runnel {
 
 using Seconds = std::chrono::duration<double>;
 
+// A time as messages have it, to the nanosecond.
+google::protobuf::Duration wire_duration(double seconds);
+
 // A fresh sequence to score: values, or text where there are none.
 struct Sequence {
   std::vector<int32_t> values;

@@ -256,6 +256,27 @@ TEST_F(GenerateTest, AServerThatBreaksTheContractIsCaught) {
   EXPECT_THAT(captured_.err(), HasSubstr("does not begin with Started"));
 }
 
+TEST_F(GenerateTest, SaysWhereACallThatWaitsStands) {
+  server_.generate_instead = [](auto*, auto* writer) {
+    v1::GenerateResponse event;
+    event.mutable_queued()->set_place(3);
+    writer->Write(event);
+    event.mutable_queued()->set_place(2);
+    event.mutable_queued()->mutable_expected_wait()->set_seconds(1);
+    event.mutable_queued()->mutable_expected_wait()->set_nanos(600'000'000);
+    writer->Write(event);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "max_queue_time is over");
+  };
+  options_.max_queue_time = 2.5;
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_EQ(captured_.err(),
+            "waiting for a slot: place 3\n"
+            "waiting for a slot: place 2, about 2 s\n"
+            "runnel: RESOURCE_EXHAUSTED: --max-queue-time is over\n");
+  EXPECT_EQ(server_.last_request().max_queue_time().seconds(), 2);
+  EXPECT_EQ(server_.last_request().max_queue_time().nanos(), 500'000'000);
+}
+
 TEST_F(GenerateTest, AStreamThatEndsEarlyIsCaught) {
   server_.generate_instead = [](auto*, auto* writer) {
     v1::GenerateResponse event;

@@ -128,6 +128,22 @@ TEST_F(LoadTest, CountsRefusalsByStatus) {
   EXPECT_EQ(run["goodput"], 0);
 }
 
+TEST_F(LoadTest, CountsCallsThatWaitAndThoseThatWaitInVain) {
+  server_.generate_instead = [](auto*, auto* writer) {
+    v1::GenerateResponse event;
+    for (int place = 2; place > 0; --place) {
+      event.mutable_queued()->set_place(place);
+      writer->Write(event);
+    }
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full");
+  };
+  options_.max_queue_time = 0.25;
+  const json run = only_run();
+  EXPECT_EQ(run["waited"], run["due"]);
+  EXPECT_EQ(run["refused"]["RESOURCE_EXHAUSTED"]["count"], run["due"]);
+  EXPECT_EQ(server_.last_request().max_queue_time().nanos(), 250'000'000);
+}
+
 TEST_F(LoadTest, CountsWhatFailsOnTheWay) {
   server_.generate_instead = [](auto*, auto* writer) {
     write_values(writer, 2);
