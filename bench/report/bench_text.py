@@ -1,0 +1,448 @@
+#!/usr/bin/env python3
+"""Measures RWKV-7 and Mamba-2 on this machine's CPU beside llama.cpp and BlinkDL's rwkv package, and writes it down.
+
+Random weights of published sizes, in bf16, the same for all: as flash-linear-attention names them for runnel, GGUF for
+llama.cpp, .pth for rwkv. Round after round and model after model, in turns, one program at a time: an engine of runnel
+alone and a server of it; llama-batched-bench and llama-server of llama.cpp; the rwkv package. What the machine can do
+is measured in every round.
+
+    bench/report/bench_text.py                 # make bench-text: builds what is missing, writes docs/benchmarks/text.md
+    bench/report/bench_text.py --models 0.1B --rounds 1 --docs build/bench/text
+
+llama.cpp is built from the sources in PyPI's llama-cpp-python, and rwkv installed with PyTorch, under build/bench/text.
+A peer that cannot be had is left out, and the page says why. Needs a built runnel, Python with numpy and venv, a C++
+compiler and cmake, 16 GB of memory and of disk.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+from typing import Any
+
+import text_page
+from bench_cpu import QUIET, BenchError, busy_share, machine, run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+
+BATCHES = (1, 4, 16)
+PROMPT = 512
+SLOTS = max(BATCHES)
+DISTURBED = 0.1  # a measurement beside which more of the machine was in use is made again
+TRIES = 3
+PACKAGES = ("torch==2.15.0", "rwkv==0.8.32", "safetensors", "transformers", "numpy")
+SDIST = "llama-cpp-python==0.3.36"
+PORT = 50971
+
+# Layers and width by name. Values to decode for a measurement: a few seconds of them.
+MODELS: dict[str, dict[str, Any]] = {
+    "RWKV-7 0.1B": {"preset": "rwkv7", "layers": 12, "width": 768, "values": 64},
+    "RWKV-7 0.4B": {"preset": "rwkv7", "layers": 24, "width": 1024, "values": 48},
+    "RWKV-7 1.5B": {"preset": "rwkv7", "layers": 24, "width": 2048, "values": 24},
+    "Mamba-2 130m": {"preset": "mamba2", "layers": 24, "width": 768, "values": 48},
+}
+
+
+def folder_name(model):
+    return model.replace(" ", "-").lower()
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+class Setup:
+    """The peers, built under a folder. What is missing is in `missing`: by name, why."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.python = folder / "peers/bin/python"
+        self.missing = {}
+
+    def source(self):
+        return next(self.folder.glob("llama_cpp_python-*/vendor/llama.cpp"), None)
+
+    def program(self, name):
+        return self.folder / "llama-build/bin" / name
+
+    def make(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, make in (
+            ("rwkv", self.install_packages),
+            ("llama.cpp", self.build_llama),
+            ("llama-server", lambda: self.build("llama-server")),
+        ):
+            try:
+                make()
+            except (BenchError, OSError, tarfile.TarError) as error:
+                self.missing[name] = " ".join(str(error).split())
+                print(f"without {name}: {self.missing[name]}", flush=True)
+
+    def install_packages(self):
+        mark = self.folder / "peers/installed"
+        if mark.exists() and mark.read_text(encoding="utf-8") == " ".join(PACKAGES):
+            return
+        print("installing PyTorch and rwkv from PyPI", flush=True)
+        run([sys.executable, "-m", "venv", self.folder / "peers"])
+        run([self.python, "-m", "pip", "install", "-q", *PACKAGES])
+        mark.write_text(" ".join(PACKAGES), encoding="utf-8")
+
+    def build_llama(self):
+        if self.source() is None:
+            print("fetching the sources of llama.cpp from PyPI", flush=True)
+            words = ["download", "-q", "--no-deps", "--no-binary", ":all:", SDIST, "-d", self.folder]
+            run([self.python, "-m", "pip", *words])
+            with tarfile.open(next(self.folder.glob("llama_cpp_python-*.tar.gz"))) as archive:
+                archive.extractall(self.folder, filter="data")
+        self.build("llama-batched-bench")
+
+    def build(self, target):
+        if self.program(target).exists():
+            return
+        source = self.source()
+        if source is None:
+            raise BenchError("there are no sources of llama.cpp")
+        print(f"building {target}", flush=True)
+        options = ["CMAKE_BUILD_TYPE=Release", "GGML_NATIVE=ON", "BUILD_SHARED_LIBS=OFF", "LLAMA_CURL=OFF"]
+        options += ["LLAMA_OPENSSL=OFF", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF"]
+        run(["cmake", "-S", source, "-B", self.folder / "llama-build", *(f"-D{one}" for one in options)])
+        run(["cmake", "--build", self.folder / "llama-build", "-j", str(cores()), "--target", target])
+
+    def versions(self):
+        return dict(one.split("==") for one in (*PACKAGES, SDIST) if "==" in one)
+
+
+class Files:
+    """A model's files for everybody, made where they are missing."""
+
+    def __init__(self, setup, model):
+        self.setup, self.model = setup, model
+        self.bundle = setup.folder / "models" / folder_name(model)
+        self.gguf, self.pth = (self.beside(suffix) for suffix in (".gguf", ".pth"))
+
+    def beside(self, suffix):
+        return self.bundle.parent / (self.bundle.name + suffix)
+
+    def make(self):
+        if not (self.bundle / "model.safetensors").exists():
+            self.make_bundle()
+        is_rwkv = MODELS[self.model]["preset"] == "rwkv7"
+        if "llama.cpp" not in self.setup.missing and not self.gguf.exists():
+            self.make_gguf()
+        if is_rwkv and "rwkv" not in self.setup.missing and not self.pth.exists():
+            run([self.setup.python, ROOT / "bench/report/bench_text_peer.py", "--write", self.bundle, self.pth])
+
+    def make_bundle(self):
+        """Without RWKV's vocabulary, which would make values of it padding."""
+        sizes = MODELS[self.model]
+        words = [word for key in ("preset", "layers", "width") for word in (f"--{key}", sizes[key])]
+        maker = ROOT / "scripts/runnel-random-bundle"
+        run([sys.executable, maker, *words, "--dtype", "bf16", "--out", self.bundle])
+        for vocabulary in self.bundle.glob("rwkv_vocab*"):
+            vocabulary.unlink()
+
+    def make_gguf(self):
+        """By llama.cpp's own program, which does need a vocabulary."""
+        from runnel_client import random_published
+        from runnel_client.publish import VOCABULARY
+
+        source = self.beside(".source")
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (source / name).symlink_to(self.bundle / name)
+        (source / VOCABULARY).write_text(random_published.vocabulary_text(), encoding="utf-8")
+        part = self.beside(".part")
+        converter = self.setup.source() / "convert_hf_to_gguf.py"
+        run([self.setup.python, converter, source, "--outtype", "bf16", "--outfile", part])
+        part.rename(self.gguf)
+
+    def weight_bytes(self):
+        """What a step reads of them, and what of that is the head: an embedding that is no head gives one row."""
+        with open(self.bundle / "model.safetensors", "rb") as file:
+            (size,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(size))
+        sizes = {
+            name: entry["data_offsets"][1] - entry["data_offsets"][0]
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
+        tied = "lm_head.weight" not in sizes
+        head = sum(size for name, size in sizes.items() if ("embedding" if tied else "lm_head") in name)
+        return {"head_bytes": head, "step_bytes": head + sum(sizes[name] for name in sizes if not is_table(name))}
+
+
+def is_table(name):
+    return "embedding" in name or name == "lm_head.weight"
+
+
+# --- The ways: each gives figures by name, load_s, "1", "4", "16" and "prompt" of them ---
+
+
+def runnel_engine(bench, files):
+    sizes = MODELS[files.model]
+    command = [bench.runnel, "bench", files.bundle, "--backend", "cpu", "--what", "engine,prompts", "--json"]
+    batches = ",".join(map(str, BATCHES))
+    told = json.loads(
+        run([*command, "--batch", batches, "--values", sizes["values"], "--prompt", PROMPT, "--seconds", "0"])
+    )
+    bench.numerics = told["numerics"]
+    rates = {str(one["batch"]): one["values_per_s"] for one in told["throughput"]}
+    return {**rates, "prompt": told["prompts"]["values_per_s"]}
+
+
+def runnel_server(bench, files):
+    from runnel_client import serving
+
+    rows = ("--sessions", str(SLOTS), "--batch-rows", str(SLOTS), "--backend", "cpu")
+    began = time.monotonic()
+    with serving.running(bench.runnel, files.bundle, bench.setup.folder / "serve.log", rows) as (_, address):
+        loaded = time.monotonic() - began
+        command = [bench.runnel, "bench", "--server", address, "--what", "streams", "--json", "--seconds", "0"]
+        values = ["--values", MODELS[files.model]["values"], "--batch", ",".join(map(str, BATCHES))]
+        told = json.loads(run([*command, *values]))
+    return {"load_s": loaded, **{str(one["batch"]): one["values_per_s"] for one in told["throughput"]}}
+
+
+def llama_bench(bench, files):
+    """Without sampling: it feeds random values."""
+
+    def rows(*words):
+        common = ["-m", files.gguf, "-t", cores(), "-tb", cores(), "-c", SLOTS * PROMPT, "-b", PROMPT, "-ub", PROMPT]
+        program = bench.setup.program("llama-batched-bench")
+        told = run([program, *common, *words, "--output-format", "jsonl"])
+        return [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+
+    decoded = rows("-npp", 1, "-ntg", MODELS[files.model]["values"], "-npl", ",".join(map(str, BATCHES)))
+    prompt = rows("-npp", PROMPT, "-ntg", 1, "-npl", 1)
+    return {**{str(one["pl"]): one["speed_tg"] for one in decoded}, "prompt": prompt[0]["speed_pp"]}
+
+
+@contextlib.contextmanager
+def llama_serving(bench, files):
+    """The address of a llama-server, and the seconds until it was ready."""
+    words = ["-m", files.gguf, "-np", SLOTS, "-c", SLOTS * PROMPT, "-t", cores(), "-tb", cores(), "--port", PORT]
+    command = [str(word) for word in (bench.setup.program("llama-server"), *words, "--no-webui")]
+    began = time.monotonic()
+    with open(bench.setup.folder / "llama-server.log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{PORT}"
+    try:
+        while not is_ready(address):
+            if process.poll() is not None or time.monotonic() - began > 120:
+                raise BenchError(f"llama-server did not start: {log.name}")
+            time.sleep(0.05)
+        yield address, time.monotonic() - began
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def is_ready(address):
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def complete(address, values, seed):
+    """One call for so many values, sampled from the whole distribution as runnel does."""
+    asked = {
+        "prompt": [1],
+        "n_predict": values,
+        "ignore_eos": True,
+        "samplers": ["temperature"],
+        "temperature": 1.0,
+        "seed": seed,
+        "cache_prompt": False,
+    }
+    request = urllib.request.Request(f"{address}/completion", json.dumps(asked).encode())
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        told = json.load(answer)
+    if told["tokens_predicted"] != values:
+        raise BenchError(f"llama-server gave {told['tokens_predicted']} of {values} values")
+
+
+def llama_server(bench, files):
+    values = MODELS[files.model]["values"]
+    with llama_serving(bench, files) as (address, loaded), concurrent.futures.ThreadPoolExecutor(SLOTS) as pool:
+
+        def seconds(calls, count):
+            began = time.monotonic()
+            for call in [pool.submit(complete, address, count, seed) for seed in range(calls)]:
+                call.result()
+            return time.monotonic() - began
+
+        seconds(SLOTS, 4)  # to warm up
+        return {"load_s": loaded, **{str(calls): calls * values / seconds(calls, values) for calls in BATCHES}}
+
+
+def rwkv_package(bench, files):
+    program = ROOT / "bench/report/bench_text_peer.py"
+    values = ["--values", MODELS[files.model]["values"], "--prompt", PROMPT]
+    return json.loads(run([bench.setup.python, program, files.pth, *values]))
+
+
+WAYS = {
+    "runnel": runnel_engine,
+    "runnel, gRPC": runnel_server,
+    "llama.cpp": llama_bench,
+    "llama-server": llama_server,
+    "rwkv": rwkv_package,
+}
+
+
+class Bench:
+    """Takes turns, and keeps what every way came to."""
+
+    def __init__(self, runnel, setup):
+        self.runnel, self.setup = runnel, setup
+        self.numerics = ""
+        self.runs = {}  # model -> way -> figure -> a number for each round
+        self.limits = []  # of every round and model
+        self.disturbed = 0.0  # the most of the machine that others used beside a measurement that counts
+
+    def ways_of(self, model):
+        """Those that can be had."""
+        missing = set(self.setup.missing)
+        if "llama.cpp" in missing:
+            missing.add("llama-server")
+        if MODELS[model]["preset"] != "rwkv7":
+            missing.add("rwkv")
+        return [way for way in WAYS if way not in missing]
+
+    def undisturbed(self, measure):
+        """What it gives, once nothing else uses the machine much, or at the least disturbed of some tries."""
+        tries: list[tuple[float, Any]] = []
+        while len(tries) < TRIES and not (tries and tries[-1][0] <= DISTURBED):
+            with Others() as others:
+                figures = measure()
+            tries.append((others.share, figures))
+        share, figures = min(tries, key=lambda one: one[0])
+        self.disturbed = max(self.disturbed, share)
+        return figures
+
+    def measure_round(self, number, model, files):
+        ways = self.ways_of(model)
+        for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
+            self.limits.append(self.undisturbed(self.measure_limits))
+            figures = self.undisturbed(lambda way=way: WAYS[way](self, files))
+            for name, value in figures.items():
+                self.runs.setdefault(model, {}).setdefault(way, {}).setdefault(name, []).append(round(value, 3))
+            shown = ", ".join(f"{name}: {value:,.1f}" for name, value in figures.items())
+            print(f"{time.strftime('%H:%M:%S')} round {number + 1}: {model}: {way}: {shown}", flush=True)
+
+    def measure_limits(self):
+        told = json.loads(run([self.runnel, "bench", "--what", "limits", "--json"]))["limits"]
+        return max(told, key=lambda one: one["threads"])
+
+
+class Others:
+    """`share` of the machine that others have used from entry to exit: what is busy less what our children used."""
+
+    @staticmethod
+    def read():
+        with open("/proc/stat", encoding="ascii") as file:
+            numbers = [int(word) for word in file.readline().split()[1:9]]
+        ticks = os.sysconf("SC_CLK_TCK")
+        own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        used = sum(one.ru_utime + one.ru_stime for one in own)
+        return sum(numbers) / ticks, (sum(numbers) - numbers[3] - numbers[4]) / ticks, used
+
+    def __enter__(self):
+        self.share = 0.0
+        self.began = self.read()
+        return self
+
+    def __exit__(self, *_):
+        total, busy, used = (after - before for after, before in zip(self.read(), self.began))
+        self.share = max(0.0, round((busy - used) / max(total, 1e-9), 3))
+
+
+def medians(runs):
+    return {
+        model: {
+            way: {name: statistics.median(values) for name, values in figures.items()} for way, figures in ways.items()
+        }
+        for model, ways in runs.items()
+    }
+
+
+def measure(arguments):
+    """The figures after each round."""
+    setup = Setup(arguments.folder)
+    setup.make()
+    files = {model: Files(setup, model) for model in arguments.models}
+    for one in files.values():
+        one.make()
+    about = machine()
+    busy = busy_share()
+    if busy > QUIET:
+        print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
+    bench = Bench(arguments.runnel, setup)
+    for number in range(arguments.rounds):
+        for model in arguments.models:
+            bench.measure_round(number, model, files[model])
+        yield {
+            "machine": {**about, "disturbed": bench.disturbed},
+            "versions": setup.versions(),
+            "numerics": bench.numerics,
+            "missing": setup.missing,
+            "rounds": number + 1,
+            "prompt": PROMPT,
+            "batches": list(BATCHES),
+            "models": {model: {**MODELS[model], **files[model].weight_bytes()} for model in arguments.models},
+            "limits": bench.limits,
+            "medians": medians(bench.runs),
+            "runs": bench.runs,
+        }
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="bench_text.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peers and models")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for page and figures")
+    parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default: %(default)s)")
+    parser.add_argument(
+        "--models",
+        type=lambda text: [name for name in MODELS if any(name.endswith(one) for one in text.split(","))],
+        default=list(MODELS),
+        metavar="SIZE,...",
+        help="some of 0.1B, 0.4B, 1.5B and 130m (default: all)",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    try:
+        if not os.access(arguments.runnel, os.X_OK):
+            raise BenchError(f"there is no program {arguments.runnel}: run make build, or name it with --runnel")
+        arguments.docs.mkdir(parents=True, exist_ok=True)
+        for figures in measure(arguments):
+            text_page.write(figures, arguments.docs)
+        print(arguments.docs / "text.md")
+    except (BenchError, OSError, ValueError) as error:
+        print(f"bench_text.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The page about what bench_text.py measured."""
+
+import json
+import statistics
+
+from bench_report import table
+
+NAMES = {
+    "runnel": "runnel",
+    "runnel, gRPC": "runnel, gRPC",
+    "llama.cpp": "llama.cpp",
+    "llama-server": "llama-server",
+    "rwkv": "rwkv",
+}
+
+
+def figure(figures, model, way, name):
+    """A median, or None where it was not measured."""
+    return figures["medians"][model].get(way, {}).get(str(name))
+
+
+def shown(value, digits=1):
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def times(value, peer):
+    return "-" if value is None or peer is None else f"{value / peer:.2f}x"
+
+
+def share(value, limit):
+    return "-" if value is None else f"{value / limit:.0%}"
+
+
+def limit(figures, name):
+    """Of all threads together; the median over the run, as what a shared machine gives changes."""
+    return statistics.median(one[name] for one in figures["limits"])
+
+
+def least_seconds(figures, model, batch, reads=1):
+    """Of a step: its weights from memory so often, and its products, at the same time."""
+    size = figures["models"][model]["step_bytes"]
+    return max(reads * size / limit(figures, "dram_gbps"), batch * size / limit(figures, "bf16_gflops")) / 1e9
+
+
+def decoding(figures):
+    rows = []
+    for model in figures["models"]:
+        for batch in figures["batches"]:
+            rates = {way: figure(figures, model, way, batch) for way in NAMES}
+            rows.append(
+                [
+                    model,
+                    f"{batch}",
+                    f"**{shown(rates['runnel'])}**",
+                    shown(rates["llama.cpp"]),
+                    f"**{times(rates['runnel'], rates['llama.cpp'])}**",
+                    shown(rates["runnel, gRPC"]),
+                    shown(rates["llama-server"]),
+                    times(rates["runnel, gRPC"], rates["llama-server"]),
+                    shown(rates["rwkv"]),
+                ]
+            )
+    return table(
+        ["model", "sequences", "runnel", "llama.cpp", "", "runnel, gRPC", "llama-server", "", "rwkv"],
+        rows,
+    )
+
+
+def limits_of_steps(figures):
+    rows, most = [], max(figures["batches"])
+    for model, sizes in figures["models"].items():
+        cells = [model, f"{sizes['step_bytes'] / 1e6:,.0f} MB"]
+        for batch in figures["batches"]:
+            least = least_seconds(figures, model, batch) / batch
+            for way in ("runnel", "llama.cpp"):
+                cells.append(share(figure(figures, model, way, batch), 1 / least))
+        apart = least_seconds(figures, model, most, figures["machine"]["cores"]) / most
+        rows.append([*cells, share(figure(figures, model, "runnel", most), 1 / apart)])
+    heads = [f"{way}, {batch}" for batch in figures["batches"] for way in ("runnel", "llama.cpp")]
+    return table(["model", "weights a step", *heads, f"runnel, {most}, weights read by each thread"], rows)
+
+
+def prompts(figures):
+    rows = []
+    for model, sizes in figures["models"].items():
+        rates = {way: figure(figures, model, way, "prompt") for way in ("runnel", "llama.cpp", "rwkv")}
+        limit_rate = limit(figures, "bf16_gflops") * 1e9 / (sizes["step_bytes"] - sizes["head_bytes"])
+        rows.append(
+            [
+                model,
+                f"**{shown(rates['runnel'], 0)}**",
+                shown(rates["llama.cpp"], 0),
+                f"**{times(rates['runnel'], rates['llama.cpp'])}**",
+                shown(rates["rwkv"], 0),
+                share(rates["runnel"], limit_rate),
+            ]
+        )
+    return table(["model", "runnel", "llama.cpp", "", "rwkv", "runnel's share of arithmetic"], rows)
+
+
+def loading(figures):
+    ways = ("runnel, gRPC", "llama-server", "rwkv")
+    rows = [[model, *(shown(figure(figures, model, way, "load_s")) for way in ways)] for model in figures["models"]]
+    return table(["seconds", "runnel serve", "llama-server", "rwkv"], rows)
+
+
+def missing(figures):
+    lines = [f"- {name} could not be had: {why}" for name, why in figures["missing"].items()]
+    return "\n".join(["", *lines, ""]) if lines else ""
+
+
+def page(figures):
+    about, versions = figures["machine"], figures["versions"]
+    disturbed = about["disturbed"]
+    busy = "" if disturbed <= 0.1 else f" **Others used up to {disturbed:.0%} of the machine beside a measurement.**"
+    return f"""# Published text models on the CPU
+
+Written by `make bench-text`. RWKV-7 in the three smallest published sizes and the smallest Mamba-2, with random weights
+in bf16, the same for everybody: the files of flash-linear-attention and Hugging Face for runnel; GGUF in bf16, by
+llama.cpp's own converter, for [llama.cpp](https://github.com/ggml-org/llama.cpp), built from the sources in PyPI's
+llama-cpp-python {versions["llama-cpp-python"]}; `.pth` for BlinkDL's [rwkv](https://pypi.org/project/rwkv/)
+{versions.get("rwkv", "")} with PyTorch {versions.get("torch", "")} (`cpu bf16`, TorchScript).
+
+{about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, a thread on each;
+load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds, in turns, one program at
+a time; runnel's numerics are {figures["numerics"]}.
+{missing(figures)}
+## Decoding, values per second of all sequences together
+
+{decoding(figures)}
+`runnel` is an engine in one process, sampling included; `llama.cpp` is `llama-batched-bench`, which does not sample.
+The two servers are asked for as many streams by a client on the same cores, and both sample from all values;
+llama-server has {max(figures["batches"])} slots. The rwkv package advances one sequence.
+
+## Share of the machine's limit
+
+A step reads its weights from memory once and multiplies them with every sequence; the slower of the two is the limit.
+In this run two threads together read {limit(figures, "dram_gbps"):.1f} GB/s and made
+{limit(figures, "bf16_gflops"):,.0f} GFLOP/s in bf16 (medians of {len(figures["limits"])} measurements).
+
+{limits_of_steps(figures)}
+llama.cpp's files have the small matrices of low rank in fp32, which is not counted against it. From 16 sequences on,
+each thread of runnel takes its share of them through all layers and reads all weights: the last column has the limit of
+that ([why](../performance.md#what-each-change-brought)).
+
+## Prompts, values per second of one prompt of {figures["prompt"]}
+
+{prompts(figures)}
+The head is multiplied once for a prompt, and does not count.
+
+## Loading, from start to ready
+
+{loading(figures)}
+With the files in the page cache. runnel reads every file to hash it, to check every number and to pack every matrix
+into panels, in memory of its own ([how long each takes](../performance.md#loading)); llama-server maps its file, and
+its first steps find it in the page cache.
+
+## Reproduce
+
+```sh
+make bench-text
+```
+
+[text_figures.json](text_figures.json) has every run, `bench/report/bench_text.py` every command.
+"""
+
+
+def write(figures, docs):
+    (docs / "text_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    (docs / "text.md").write_text(page(figures), encoding="utf-8")

@@ -1,0 +1,131 @@
+"""bench_text.py of bench/report and its page: who takes part, what a step reads, what is said of it."""
+
+import json
+import os
+import pathlib
+import struct
+import tempfile
+import unittest
+import unittest.mock
+from typing import Any
+
+import bench_text
+import text_page
+
+LIMITS = {"threads": 2, "bf16_gflops": 800.0, "dram_gbps": 40.0}
+FIGURES: dict[str, Any] = {
+    "machine": {"cpu": "a processor", "cores": 2, "flags": ["avx512f"], "load_average": 0.1, "disturbed": 0.02},
+    "versions": {"torch": "2", "rwkv": "0.8", "llama-cpp-python": "0.3"},
+    "numerics": "cpu/avx512bf16/bf16/step/state-fp32",
+    "missing": {},
+    "rounds": 3,
+    "prompt": 512,
+    "batches": [1, 16],
+    "models": {"RWKV-7 0.1B": {"step_bytes": 400_000_000, "head_bytes": 100_000_000}},
+    "limits": [LIMITS, {**LIMITS, "dram_gbps": 30.0}, {**LIMITS, "dram_gbps": 70.0}],
+    "medians": {
+        "RWKV-7 0.1B": {
+            "runnel": {"1": 80.0, "16": 500.0, "prompt": 2000.0},
+            "runnel, gRPC": {"1": 79.0, "16": 480.0, "load_s": 1.5},
+            "llama.cpp": {"1": 40.0, "16": 250.0, "prompt": 1000.0},
+            "llama-server": {"1": 30.0, "16": 240.0, "load_s": 0.5},
+            "rwkv": {"1": 10.0, "prompt": 500.0, "load_s": 2.5},
+        }
+    },
+    "runs": {},
+}
+
+
+def without(way):
+    """The figures of a run in which a peer could not be had."""
+    rates = {name: rate for name, rate in FIGURES["medians"]["RWKV-7 0.1B"].items() if name != way}
+    return {**FIGURES, "medians": {"RWKV-7 0.1B": rates}, "missing": {way: "no compiler"}}
+
+
+class PageTest(unittest.TestCase):
+    def test_runnel_is_held_against_every_peer(self):
+        page = text_page.page(FIGURES)
+        self.assertIn("| RWKV-7 0.1B | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | 30.0 | 2.63x | 10.0 |", page)
+        self.assertIn("| RWKV-7 0.1B | 16 | **500.0** | 250.0 | **2.00x** | 480.0 | 240.0 | 2.00x | - |", page)
+        self.assertIn("| RWKV-7 0.1B | 1.5 | 0.5 | 2.5 |", page)
+
+    def test_a_step_is_held_against_memory_and_arithmetic(self):
+        """10 ms of memory, 0.5 ms of arithmetic for each sequence: 100 values/s of one, 1,600 of 16, 800 where two
+        threads read all weights."""
+        page = text_page.page(FIGURES)
+        self.assertIn("| RWKV-7 0.1B | 400 MB | 80% | 40% | 31% | 16% | 62% |", page)
+
+    def test_a_prompt_is_held_against_arithmetic_without_the_head(self):
+        self.assertIn("| RWKV-7 0.1B | **2,000** | 1,000 | **2.00x** | 500 | 75% |", text_page.page(FIGURES))
+
+    def test_a_missing_peer_is_named_with_its_reason(self):
+        page = text_page.page(without("llama-server"))
+        self.assertIn("- llama-server could not be had: no compiler", page)
+        self.assertIn("| RWKV-7 0.1B | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | - | - | 10.0 |", page)
+
+    def test_a_disturbed_run_is_said_to_be_one(self):
+        self.assertNotIn("Others used", text_page.page(FIGURES))
+        figures = {**FIGURES, "machine": {**FIGURES["machine"], "disturbed": 0.3}}
+        self.assertIn("**Others used up to 30% of the machine", text_page.page(figures))
+
+
+class BenchTextTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.setup = bench_text.Setup(pathlib.Path(folder.name))
+
+    def test_peers_that_are_missing_do_not_take_part(self):
+        bench = bench_text.Bench("runnel", self.setup)
+        self.assertEqual(bench.ways_of("RWKV-7 0.1B"), list(bench_text.WAYS))
+        self.assertNotIn("rwkv", bench.ways_of("Mamba-2 130m"))
+        self.setup.missing["llama.cpp"] = "no compiler"
+        self.assertEqual(bench.ways_of("RWKV-7 0.1B"), ["runnel", "runnel, gRPC", "rwkv"])
+
+    def test_the_least_disturbed_try_counts(self):
+        bench = bench_text.Bench("runnel", self.setup)
+        tries = iter([1, 2, 3])
+        shares = iter([0.5, 0.2, 0.4])
+
+        class Others:
+            def __enter__(self):
+                self.share = next(shares)
+                return self
+
+            def __exit__(self, *_):
+                pass
+
+        with unittest.mock.patch.object(bench_text, "Others", Others):
+            self.assertEqual(bench.undisturbed(lambda: next(tries)), 2)
+        self.assertEqual(bench.disturbed, 0.2)
+
+    def test_others_are_what_is_busy_beside_us(self):
+        with bench_text.Others() as others:
+            sum(range(1_000_000))
+        self.assertGreaterEqual(others.share, 0.0)
+        self.assertLessEqual(others.share, 1.0)
+
+    def step_of(self, tensors):
+        """What weight_bytes() says of a file with these tensors, of so many bytes each."""
+        files = bench_text.Files(self.setup, "RWKV-7 0.1B")
+        os.makedirs(files.bundle)
+        ends = [sum(list(tensors.values())[: index + 1]) for index in range(len(tensors))]
+        header = {
+            name: {"dtype": "BF16", "shape": [size // 2], "data_offsets": [end - size, end]}
+            for (name, size), end in zip(tensors.items(), ends)
+        }
+        text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+        (files.bundle / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+        return files.weight_bytes()
+
+    def test_an_embedding_beside_a_head_is_not_read(self):
+        found = self.step_of({"lm_head.weight": 10, "model.embeddings.weight": 20, "model.layers.0.w": 4})
+        self.assertEqual(found, {"head_bytes": 10, "step_bytes": 14})
+
+    def test_an_embedding_that_is_the_head_is_read(self):
+        found = self.step_of({"backbone.embeddings.weight": 20, "backbone.layers.0.w": 4})
+        self.assertEqual(found, {"head_bytes": 20, "step_bytes": 24})
+
+
+if __name__ == "__main__":
+    unittest.main()
