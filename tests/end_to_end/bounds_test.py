@@ -140,7 +140,7 @@ class Bounds(unittest.TestCase):
             self.assertTrue(server.serves())
             for each in held:
                 each.settimeout(30)
-                self.assertIn(b" 408 ", b"".join(iter(lambda each=each: each.recv(4096), b"")))
+                self.assertIn(b" 408 ", received(each))
                 each.close()
             deadline = time.monotonic() + 5
             while not (answer := ask_readiness(port)) and time.monotonic() < deadline:
@@ -217,6 +217,11 @@ class Bounds(unittest.TestCase):
             for client in clients:
                 client.close()
             self.assertEqual(server.stop(), 0)
+
+
+def received(connection):
+    """All that comes until the server closes the connection."""
+    return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
 def ask_readiness(port: int) -> bytes:
