@@ -21,6 +21,7 @@ Transcript::Transcript(const ModelView& model, int samples)
       samples_(samples) {}
 
 Status Transcript::add(const v1::GenerateResponse& event) {
+  if (event.has_queued() && !has_started_) return {};  // it waits
   if (event.has_started()) {
     if (has_started_) return broken("it starts twice");
     has_started_ = true;

@@ -27,8 +27,9 @@ struct SampledValues {
   std::span<const ValueRun> runs;
 };
 
-// A Generate call gives Started, then SampledValues, then one Finished for each sample.
-using GenerateEvent = std::variant<Started, SampledValues, Finished>;
+// A Generate call gives Started, then SampledValues, then one Finished for each sample. One that
+// waits gives Queued before.
+using GenerateEvent = std::variant<Queued, Started, SampledValues, Finished>;
 
 // Log-probabilities of consecutive values. They are valid while the event is written.
 struct ScoredValues {

@@ -25,6 +25,7 @@ int64_t GroupEvents::bytes(int room, int top_log_probs) {
 
 void GroupEvents::start(const StreamGroup& group) {
   group_ = &group;
+  queued_ = false;
   started_ = false;
   value_ = 0;
   top_ = 0;
@@ -33,6 +34,10 @@ void GroupEvents::start(const StreamGroup& group) {
 
 std::optional<GenerateEvent> GroupEvents::next() {
   if (group_ == nullptr) return std::nullopt;
+  if (group_->queued && !queued_) {
+    queued_ = true;
+    return *group_->queued;
+  }
   if (group_->started && !started_) {
     started_ = true;
     return *group_->started;

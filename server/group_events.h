@@ -49,6 +49,7 @@ class GroupEvents {
   const std::vector<int32_t> eos_;
   std::vector<Utf8Stream> texts_;  // by sample, as far as they have begun
   const StreamGroup* group_ = nullptr;
+  bool queued_ = false;   // Queued has been given
   bool started_ = false;  // Started has been given
   size_t value_ = 0;      // the next of group_->values
   size_t top_ = 0;        // the next of group_->top

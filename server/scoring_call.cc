@@ -34,8 +34,9 @@ void ScoringCall::start() {
 }
 
 Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
-                         const std::optional<std::string>& session, bool begin) {
-  auto scoring = model->engine->start_score(caller(), session, begin);
+                         const std::optional<std::string>& session, bool begin,
+                         Duration max_queue_time) {
+  auto scoring = model->engine->start_score(caller(), session, begin, max_queue_time);
   if (!scoring.ok()) return scoring.status();
   scoring_ = *scoring;
   state_.log.debug("begin", {{"rpc", origin_.rpc},

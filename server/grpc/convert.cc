@@ -68,6 +68,12 @@ v1::Session::State state_of(SessionState state) {
 struct ToResponse {
   v1::GenerateResponse& response;
 
+  void operator()(const Queued& queued) const {
+    v1::Queued& message = *response.mutable_queued();
+    message.set_place(queued.place);
+    if (queued.wait) set_duration(*queued.wait, *message.mutable_expected_wait());
+  }
+
   void operator()(const Started& started) const {
     v1::Started& message = *response.mutable_started();
     message.set_session(started.session);
@@ -176,6 +182,9 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
     if (!max_time.ok()) return max_time.status();
     request.max_time = *max_time;
   }
+  const Result<Duration> queue_time = duration_of(message.max_queue_time(), "max_queue_time");
+  if (!queue_time.ok()) return queue_time.status();
+  request.max_queue_time = *queue_time;
   if (message.sampling().has_seed()) request.seed = message.sampling().seed();
   request.sampling = sampling_of(message.sampling());
   for (const v1::ValueList& sequence : message.stop()) request.stop.push_back(values_of(sequence));

@@ -54,8 +54,10 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     if (!model.ok()) return model.status();
     const auto session = session_of(message.origin());
     if (!session.ok()) return session.status();
+    const auto queue_time = duration_of(message.max_queue_time(), "max_queue_time");
+    if (!queue_time.ok()) return queue_time.status();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
-    return call_->open(std::move(*model), *session, begin);
+    return call_->open(std::move(*model), *session, begin, *queue_time);
   }
 
   Status check_same(const v1::ScoreRequest& message) const {

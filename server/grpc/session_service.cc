@@ -104,7 +104,8 @@ class SessionService final : public Base {
   grpc::ServerUnaryReactor* ForkSession(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
-    return start(*context, *request, *response, [this](UnaryCall& call) { return fork(call); });
+    return start("ForkSession", *context, *request, *response,
+                 [this](UnaryCall& call) { return fork(call); });
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ExportSession(

@@ -72,6 +72,20 @@ TEST(Transcript, OnlyAFirstValueCostsNothing) {
   EXPECT_EQ(transcript.bits_per_dim(), std::nullopt);
 }
 
+v1::GenerateResponse queued() {
+  v1::GenerateResponse event;
+  event.mutable_queued()->set_place(1);
+  return event;
+}
+
+TEST(Transcript, ACallMayWaitBeforeItStarts) {
+  Transcript transcript(small_model(), 1);
+  for (const auto& event : {queued(), queued(), started(0), finished(0)}) {
+    EXPECT_TRUE(transcript.add(event).ok());
+  }
+  EXPECT_TRUE(transcript.complete().ok());
+}
+
 TEST(Transcript, RefusesEventsThatBreakTheContract) {
   const auto error = [](const std::vector<v1::GenerateResponse>& events) {
     Transcript transcript(small_model(), 1);
@@ -82,6 +96,7 @@ TEST(Transcript, RefusesEventsThatBreakTheContract) {
   };
   EXPECT_THAT(error({values(0, 0, {1})}), HasSubstr("does not begin with Started"));
   EXPECT_THAT(error({started(0), started(0)}), HasSubstr("starts twice"));
+  EXPECT_THAT(error({started(0), queued()}), HasSubstr("unknown kind"));
   EXPECT_THAT(error({started(0), values(1, 0, {1})}), HasSubstr("sample 1"));
   EXPECT_THAT(error({started(0), values(-1, 0, {1})}), HasSubstr("sample -1"));
   EXPECT_THAT(error({started(0), values(0, 0, {1}), values(0, 2, {1})}),

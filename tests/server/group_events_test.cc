@@ -106,6 +106,19 @@ TEST(GroupEvents, HoldAllOfAGroupInOrder) {
   expect_complete(random_group(random, 100000, 64, 0), false);
 }
 
+TEST(GroupEvents, TheTimeOfWaitingComesBeforeTheStart) {
+  StreamGroup group;
+  group.queued = Queued{.place = 2, .wait = {}};
+  group.started = Started{};
+  GroupEvents events;
+  for (int round = 0; round < 2; ++round) {
+    events.start(group);
+    EXPECT_EQ(std::get<Queued>(*events.next()).place, 2);
+    EXPECT_TRUE(std::holds_alternative<Started>(*events.next()));
+    EXPECT_FALSE(events.next().has_value());
+  }
+}
+
 TEST(GroupEvents, AValueAfterAGapBeginsARun) {
   StreamGroup group;
   group.values = {{.sample = 0, .value = 1, .position = 5},

@@ -72,6 +72,7 @@ TEST(RequestOf, EveryFieldArrives) {
   message.set_samples(0);
   message.set_max_values(0);
   *message.mutable_max_time() = wire(2, 0);
+  *message.mutable_max_queue_time() = wire(3, 0);
   message.mutable_sampling()->set_seed(0);
   message.mutable_sampling()->set_temperature(0.5F);
   message.mutable_sampling()->set_top_k(4);
@@ -92,6 +93,7 @@ TEST(RequestOf, EveryFieldArrives) {
   EXPECT_EQ(request->samples, 0);  // the engine refuses it
   EXPECT_EQ(request->max_values, 0);
   EXPECT_EQ(request->max_time, Duration(std::chrono::seconds(2)));
+  EXPECT_EQ(request->max_queue_time, Duration(std::chrono::seconds(3)));
   EXPECT_EQ(request->seed, 0);
   EXPECT_EQ(request->sampling.temperature, 0.5F);
   EXPECT_EQ(request->sampling.top_k, 4);
@@ -125,8 +127,15 @@ TEST(RequestOf, TextStoredStatesAndMalformedTimesAreRefused) {
   EXPECT_THAT(request_of(delay, {"m"}, {}).status().message(), HasSubstr("delivery.max_delay has"));
 }
 
-TEST(Encode, StartedAndFinishedSayAllTheyHold) {
+TEST(Encode, QueuedStartedAndFinishedSayAllTheyHold) {
   v1::GenerateResponse message;
+  encode(Queued{.place = 4, .wait = std::chrono::milliseconds(2500)}, message);
+  EXPECT_EQ(message.queued().place(), 4);
+  EXPECT_EQ(message.queued().expected_wait().seconds(), 2);
+  EXPECT_EQ(message.queued().expected_wait().nanos(), 500'000'000);
+  message.Clear();
+  encode(Queued{.place = 1, .wait = {}}, message);
+  EXPECT_FALSE(message.queued().has_expected_wait());
   encode(Started{.session = "s", .seed = 9, .position = 3, .numerics = "n"}, message);
   EXPECT_EQ(message.started().session(), "s");
   EXPECT_EQ(message.started().seed(), 9U);

@@ -18,6 +18,10 @@ constexpr auto kTimeout = std::chrono::seconds(30);
 
 void Generated::take(const v1::GenerateResponse& response) {
   switch (response.event_case()) {
+    case v1::GenerateResponse::kQueued:
+      EXPECT_TRUE(order.empty()) << "who has started waits no more";
+      places.push_back(response.queued().place());
+      return;
     case v1::GenerateResponse::kStarted:
       EXPECT_TRUE(order.empty()) << "Started comes first";
       started = response.started();

@@ -19,11 +19,12 @@
 
 namespace runnel {
 
-// All that came of one Generate call, checked as it comes: Started first, positions without gaps,
-// nothing after Finished.
+// All that came of one Generate call, checked as it comes: Queued, then Started, positions without
+// gaps, nothing after Finished.
 struct Generated {
   grpc::Status status;
   std::multimap<std::string, std::string> trailing;
+  std::vector<int> places;  // of each Queued message
   v1::Started started;
   std::vector<std::string> order;  // "started", "values", "finished"
   std::map<int, std::vector<int32_t>> values;
