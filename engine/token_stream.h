@@ -62,6 +62,7 @@ class TokenStream {
   // The scheduler has left the stream's rows out for want of room: what there is goes at once, and
   // the next take() calls `resume`. Called now where all has been taken meanwhile.
   void starve();
+  // Where the call stands among those that wait, before start(). A late reader gets the last alone.
   void queue(const Queued& queued);
   void start(Started started);
   // Precondition: room() > 0.
