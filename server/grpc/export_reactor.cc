@@ -13,11 +13,13 @@ namespace {
 class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, private ExportSink {
  public:
   ExportReactor(ServerState& state, grpc::CallbackServerContext& context)
-      : context_(context),
+      : state_(state),
+        context_(context),
         call_(ExportCall::make(state, origin_of("ExportSession", state, context), *this)) {}
 
-  void start(ServerState& state, const grpc::ByteBuffer& bytes) {
-    const Status status = within_memory([&] { return submit(state, bytes); });
+  void start(const grpc::ByteBuffer& bytes) {
+    state_.metrics.received.add(length_of(bytes));
+    const Status status = within_memory([&] { return submit(bytes); });
     if (!status.ok()) call_->refuse(status);
   }
 
@@ -29,13 +31,13 @@ class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, p
   }
 
  private:
-  Status submit(ServerState& state, const grpc::ByteBuffer& bytes) {
+  Status submit(const grpc::ByteBuffer& bytes) {
     if (Status s = call_->admit(); !s.ok()) return s;
-    const auto room = state.memory.take(memory_for(bytes));
+    const auto room = state_.memory.take(memory_for(bytes));
     if (!room.ok()) return room.status();
     const auto message = parse_message<v1::ExportSessionRequest>(bytes);
     if (!message.ok()) return message.status();
-    auto model = state.models.find(call_->caller(), message->model());
+    auto model = state_.models.find(call_->caller(), message->model());
     if (!model.ok()) return model.status();
     call_->start(std::move(*model), message->id());
     return {};
@@ -45,6 +47,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, p
     v1::ExportSessionResponse message;
     message.set_data(piece.data(), piece.size());
     bytes_ = serialize_message(message);
+    state_.metrics.sent.add(length_of(bytes_));
     StartWrite(&bytes_);
   }
   void finish(const Status& status) override {
@@ -53,6 +56,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, p
   }
   void cut_off() override { context_.TryCancel(); }
 
+  ServerState& state_;
   grpc::CallbackServerContext& context_;
   grpc::ByteBuffer bytes_;  // being written
   const std::shared_ptr<ExportCall> call_;
@@ -64,7 +68,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* start_export(ServerState& state,
                                                          grpc::CallbackServerContext& context,
                                                          const grpc::ByteBuffer& request) {
   auto* const reactor = new ExportReactor(state, context);  // deletes itself
-  reactor->start(state, request);
+  reactor->start(request);
   return reactor;
 }
 

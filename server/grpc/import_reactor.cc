@@ -37,6 +37,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
  private:
   // The message that was read goes to the call.
   Status take() {
+    state_.metrics.received.add(length_of(bytes_));
     if (Status s = state_.memory.grow(*room_, state_bytes_ + memory_for(bytes_)); !s.ok()) return s;
     const auto message = parse_message<v1::ImportSessionRequest>(bytes_);
     if (!message.ok()) return message.status();
@@ -72,6 +73,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
   }
   void answer(const SessionInfo& session) override {
     response_ = serialize_message(session_message(session, *call_->opened()));
+    state_.metrics.sent.add(length_of(response_));
   }
   void finish(const Status& status) override {
     add_pushback(status, context_);

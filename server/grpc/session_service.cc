@@ -186,7 +186,7 @@ class SessionService final : public Base {
   Status fork(UnaryCall& call) const {
     const auto request = call.parse<v1::ForkSessionRequest>();
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(call.caller(), request->model());
+    const auto model = call.find_model(request->model());
     if (!model.ok()) return model.status();
     auto children = children_of(*request);
     if (!children.ok()) return children.status();
