@@ -11,25 +11,13 @@
 namespace runnel {
 namespace {
 
-void add_sampling(CLI::App& command, GenerateOptions& options) {
-  command
-      .add_option(
-          "--seed", options.seed,
-          "The same seed draws the same values (default: the server draws one and tells it)")
-      ->check(check_seed);
-  command
-      .add_option("--temperature", options.temperature,
-                  "Above 1 wilder, below 1 tamer; --greedy for none at all")
-      ->check(CLI::Range(0.001, 100.0));
-  command.add_option("--top-k", options.top_k, "Draw from the K most likely values alone")
-      ->check(CLI::Range(int64_t{0}, kMaxVocabulary));
-  command.add_option("--top-p", options.top_p, "Draw from the fewest values of this mass alone")
-      ->check(CLI::Range(0.0, 1.0));
-  command
-      .add_option("--min-p", options.min_p,
-                  "Draw from values at least this part as likely as the most likely alone")
-      ->check(CLI::Range(0.0, 1.0));
-  command.add_flag("--greedy", options.greedy, "Always the most likely value");
+CLI::Option* add_prompt_image(CLI::App& command, std::string& name, std::optional<int64_t>& rows) {
+  auto* image = command.add_option("--prompt-image", name,
+                                   "Complete this picture: a PNG file, or IDX_FILE#ITEM");
+  auto* given = command.add_option("--rows", rows, "Rows of the picture that are given");
+  image->needs(given);
+  given->needs(image);
+  return image;
 }
 
 void add_generate(CLI::App& app, int& exit_code) {
@@ -41,11 +29,7 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{1}, limits::kSamples.max))
       ->capture_default_str();
   command->add_option("--out,-o", options->out, "PNG file to write (default: MODEL.png)");
-  auto* image = command->add_option("--prompt-image", options->prompt_image,
-                                    "Complete this picture: a PNG file, or IDX_FILE#ITEM");
-  auto* rows = command->add_option("--rows", options->rows, "Rows of the picture that are given");
-  image->needs(rows);
-  rows->needs(image);
+  auto* image = add_prompt_image(*command, options->prompt_image, options->rows);
   auto* values =
       command->add_option("--values", options->values, "First values, as numbers: \"1,2,3\"")
           ->excludes(image);
@@ -66,7 +50,7 @@ void add_generate(CLI::App& app, int& exit_code) {
                     "Go on where the model would end its text");
   command->add_option("--max-values", options->max_values,
                       "Values to draw at most (default: to the model's last position)");
-  add_sampling(*command, *options);
+  add_sampling(*command, options->sampling);
   command->add_option("--session", options->session, "Go on where this session stands");
   command->add_flag("--keep", options->keep, "Keep the sequence as a session, and tell its name");
   command
@@ -79,6 +63,25 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] {
     Console console = standard_console();
     exit_code = run_generate(*options, console);
+  });
+}
+
+void add_draw(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<DrawOptions>();
+  CLI::App* command =
+      app.add_subcommand("draw", "Draw one image in the terminal, while it is sampled");
+  add_server(*command, options->server);
+  add_model(*command, options->model);
+  add_prompt_image(*command, options->prompt_image, options->rows);
+  add_sampling(*command, options->sampling);
+  command
+      ->add_option("--seconds", options->seconds,
+                   "Take this long at least, to be watched (default: as fast as it is sampled)")
+      ->check(seconds_from(0));
+  add_timeout(*command, options->timeout, "that the call may take");
+  command->callback([options, &exit_code] {
+    Console console = standard_console();
+    exit_code = run_draw(*options, console);
   });
 }
 
@@ -182,6 +185,7 @@ void add_reload(CLI::App& app, int& exit_code) {
 void add_client_commands(CLI::App& app, int& exit_code) {
   app.failure_message(usage_error);
   add_generate(app, exit_code);
+  add_draw(app, exit_code);
   add_score(app, exit_code);
   add_session(app, exit_code);
   add_info(app, exit_code);

@@ -9,6 +9,7 @@
 
 #include "cli/console.h"
 #include "cli/flags.h"
+#include "cli/sampling_flags.h"
 
 namespace runnel {
 
@@ -16,10 +17,7 @@ struct GenerateOptions {
   Target server;
   std::string model;
   int count = 1;
-  std::optional<uint64_t> seed;
-  std::optional<float> temperature, top_p, min_p;
-  std::optional<int> top_k;
-  bool greedy = false;
+  SamplingFlags sampling;
   std::string out;  // empty: named after the model
   std::string prompt_image;
   std::optional<int64_t> rows;  // of prompt_image
@@ -36,6 +34,16 @@ struct GenerateOptions {
   double max_queue_time = 0;  // seconds to wait for a state
   bool json = false;
   double timeout = 3600;  // seconds
+};
+
+struct DrawOptions {
+  Target server;
+  std::string model;
+  std::string prompt_image;
+  std::optional<int64_t> rows;  // of prompt_image
+  SamplingFlags sampling;
+  double seconds = 0;  // that the drawing takes, at least
+  double timeout = 3600;
 };
 
 struct ScoreOptions {
@@ -80,6 +88,7 @@ struct ReloadOptions {
 
 // Each runs one command to its end and gives the exit code (console.h).
 int run_generate(const GenerateOptions& options, Console& console);
+int run_draw(const DrawOptions& options, Console& console);
 int run_score(const ScoreOptions& options, Console& console);
 int run_session(const SessionOptions& options, Console& console);
 int run_info(const InfoOptions& options, Console& console);

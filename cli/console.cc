@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
 
@@ -29,10 +30,10 @@ bool locale_is_utf8() {
   return false;
 }
 
-int columns_of_stderr() {
+TerminalSize size_of(int file) {
   winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
+  if (ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {};
+  return {.columns = size.ws_col, .rows = size.ws_row};
 }
 
 }  // namespace
@@ -41,13 +42,19 @@ Console standard_console() {
   const std::string_view terminal = environment("TERM");
   const bool capable = !terminal.empty() && terminal != "dumb";
   const bool err_terminal = isatty(STDERR_FILENO) == 1 && capable;
+  const bool out_terminal = isatty(STDOUT_FILENO) == 1;
+  const std::string_view colours = environment("COLORTERM");
+  std::function<TerminalSize()> canvas;
+  if (out_terminal && capable) canvas = [] { return size_of(STDOUT_FILENO); };
   return Console{.out = std::cout,
                  .err = std::cerr,
-                 .out_terminal = isatty(STDOUT_FILENO) == 1,
+                 .out_terminal = out_terminal,
                  .err_terminal = err_terminal,
                  .colour = err_terminal && environment("NO_COLOR").empty(),
                  .utf8 = locale_is_utf8(),
-                 .columns = columns_of_stderr};
+                 .true_colour = colours == "truecolor" || colours == "24bit",
+                 .columns = [] { return size_of(STDERR_FILENO).columns; },
+                 .canvas = std::move(canvas)};
 }
 
 int fail(Console& console, int code, const std::string& message) {

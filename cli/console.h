@@ -16,14 +16,21 @@ inline constexpr int kExitFailed = 1;  // a call failed, or the server said no
 inline constexpr int kExitUsage = 2;   // flags or files that cannot be used
 inline constexpr int kExitInterrupted = 130;
 
+struct TerminalSize {
+  int columns = 80, rows = 24;
+};
+
 struct Console {
   std::ostream& out;
   std::ostream& err;
   bool out_terminal = false, err_terminal = false;
   bool colour = false, utf8 = false;
+  bool true_colour = false;  // 24 bits, behind out
   // The empty braces let a designated initializer leave the two out.
   // NOLINTBEGIN(readability-redundant-member-init)
   std::function<int()> columns{};  // of the terminal behind err
+  // Of the terminal behind out; empty where there is none that takes escapes.
+  std::function<TerminalSize()> canvas{};
   Clock clock{};
   // NOLINTEND(readability-redundant-member-init)
 };

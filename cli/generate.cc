@@ -89,15 +89,6 @@ Status check_flags(const GenerateOptions& options, const ModelView& model) {
   return {};
 }
 
-void fill_sampling(const GenerateOptions& options, v1::Sampling& sampling) {
-  if (options.seed) sampling.set_seed(*options.seed);
-  if (options.temperature) sampling.set_temperature(*options.temperature);
-  if (options.top_k) sampling.set_top_k(*options.top_k);
-  if (options.top_p) sampling.set_top_p(*options.top_p);
-  if (options.min_p) sampling.set_min_p(*options.min_p);
-  if (options.greedy) sampling.set_greedy(true);
-}
-
 void fill_request(const GenerateOptions& options, const Plan& plan, v1::GenerateRequest& request) {
   request.set_model(plan.model.name);
   if (!options.session.empty()) request.mutable_origin()->set_session(options.session);
@@ -111,7 +102,7 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
   request.set_ignore_eos(options.ignore_eos);
   request.set_samples(options.count);
   if (options.max_values) request.set_max_values(*options.max_values);
-  fill_sampling(options, *request.mutable_sampling());
+  fill_sampling(options.sampling, *request.mutable_sampling());
   if (options.top_log_probs > 0) request.set_top_log_probs(options.top_log_probs);
   if (options.keep) request.set_keep(true);
   if (options.max_queue_time > 0) {

@@ -237,6 +237,8 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
       {"generate", "--timeout", "nan"},
       {"generate", "--temperature", "0"},
       {"generate", "--top-p", "1.5"},
+      {"draw", "--rows", "3"},
+      {"draw", "--seconds", "-1"},
       {"session"},
       {"session", "delete"},
       {"score"},

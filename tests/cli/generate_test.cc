@@ -61,7 +61,7 @@ class GenerateTest : public testing::Test {
 
 TEST_F(GenerateTest, DrawsASheetInOneCall) {
   options_.count = 5;
-  options_.seed = 7;
+  options_.sampling.seed = 7;
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   expect_sheet({drawn(0), drawn(1), drawn(2), drawn(3), drawn(4)});
   EXPECT_THAT(captured_.out(), AllOf(StartsWith(options_.out + ": 5 images of 4 x 3, seed 7, in "),
@@ -115,11 +115,11 @@ TEST_F(GenerateTest, PrintsSymbolsAsTheyCome) {
   options_.values = "1, 2";
   options_.max_values = 6;
   options_.keep = true;
-  options_.temperature = 0.5F;
-  options_.top_k = 3;
-  options_.top_p = 0.9F;
-  options_.min_p = 0.1F;
-  options_.greedy = true;
+  options_.sampling.temperature = 0.5F;
+  options_.sampling.top_k = 3;
+  options_.sampling.top_p = 0.9F;
+  options_.sampling.min_p = 0.1F;
+  options_.sampling.greedy = true;
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   EXPECT_EQ(captured_.out(), "chchch\n");
   EXPECT_THAT(captured_.err(),
