@@ -171,7 +171,7 @@ TEST(Serve, WhileItLoadsItLivesAndIsNotReady) {
     live = status_of(text.str(), "/healthz");
     return Result<LoadedModel>(Status(Code::kFailedPrecondition, "it does not load"));
   };
-  EXPECT_EQ(serve(config, loading, log, "test"), 1);
+  EXPECT_EQ(serve(config, {}, loading, log, "test"), 1);
   EXPECT_EQ(ready, 503);
   EXPECT_EQ(live, 200);
 }
