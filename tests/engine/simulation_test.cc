@@ -192,7 +192,8 @@ class Simulation {
     const Code code = status.code();
     EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
                 code == Code::kAlreadyExists || code == Code::kInvalidArgument ||
-                code == Code::kResourceExhausted || failed())
+                code == Code::kResourceExhausted || failed() ||
+                (drained_ && code == Code::kUnavailable))
         << status.to_string();
     return status.ok();
   }

@@ -97,7 +97,7 @@ TEST_F(WaitingTest, WhoseTimeIsUpIsToldWhenToTryAgain) {
   EXPECT_THAT(status.error_message(), HasSubstr("0 of 1 sessions are free"));
   EXPECT_EQ(stream.pushback(), "1000");
   EXPECT_THAT(stream.out.places, ElementsAre(1));
-  EXPECT_THAT(test_.log_text.str(), HasSubstr("info refused rpc=Generate"));
+  EXPECT_THAT(test_.log_text.str(), HasSubstr("code=RESOURCE_EXHAUSTED"));
 }
 
 TEST_F(WaitingTest, ADrainEndsWhatWaitsAndNotWhatRuns) {
