@@ -427,6 +427,7 @@ class Simulation {
         EXPECT_EQ(scoring->log_probs[i], FakeModel::expected_log_prob(scoring->values, i + 1));
       }
     }
+    harness_.engine->turn();  // what expires by now does so before it is listed
     SessionPage page;
     harness_.engine->list_sessions("", "", 1000, [&](Result<SessionPage> r) { page = *r; });
     harness_.engine->turn();
