@@ -96,7 +96,7 @@ class SessionInfo:
     id: str
     model: str
     position: int  # of its next value
-    state: str  # NEW, PROMPTING, GENERATING, IDLE
+    state: str  # NEW, PROMPTING, GENERATING, MOVING, IDLE
     state_bytes: int
     idle: float  # seconds
 

@@ -24,7 +24,7 @@ CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
-BUSY = ("PROMPTING", "GENERATING")  # a session that another call has
+BUSY = ("PROMPTING", "GENERATING", "MOVING")  # a session that another call has
 SETTLING = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # seconds to wait for the end of a call that was cancelled
 
 
@@ -35,6 +35,7 @@ class Options(TypedDict, total=False):
     samples: int  # independent continuations of the prompt
     max_values: int  # values to sample, at most; 0: only feed the prompt
     max_time: float  # seconds after which every sample ends
+    max_queue_time: float  # seconds that the call may wait in the server for a free state
     seed: int
     temperature: float
     top_k: int
@@ -117,6 +118,8 @@ def generate_request(prompt: Prompt | None, session: str, options: Options) -> A
             request.stop.add().values.extend(values_of(stop))
     if "max_time" in options:
         _set_duration(request.max_time, options["max_time"])
+    if "max_queue_time" in options:
+        _set_duration(request.max_queue_time, options["max_queue_time"])
     if "values_per_message" in options:
         request.delivery.max_values = options["values_per_message"]
     if "message_delay" in options:

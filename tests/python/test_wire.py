@@ -16,6 +16,7 @@ OPTIONS: wire.Options = {
     "samples": 2,
     "max_values": 0,
     "max_time": 1.5,
+    "max_queue_time": 2.5,
     "seed": 2**64 - 1,
     "temperature": 0.5,
     "top_k": 3,
@@ -46,6 +47,7 @@ class WireTest(unittest.TestCase):
         )  # fmt: skip
         expected.origin.session = "mine"
         expected.max_time.FromMilliseconds(1500)
+        expected.max_queue_time.FromMilliseconds(2500)
         expected.stop.add().values.extend([1, 2])
         sampling = {"seed": 2**64 - 1, "temperature": 0.5, "top_k": 3, "top_p": 0.25, "min_p": 0.125, "greedy": False}
         for name, value in sampling.items():
