@@ -51,7 +51,9 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("--max-values", options->max_values,
                       "Values to draw at most (default: to the model's last position)");
   add_sampling(*command, options->sampling);
-  command->add_option("--session", options->session, "Go on where this session stands");
+  auto* session =
+      command->add_option("--session", options->session, "Go on where this session stands");
+  command->add_option("--from", options->from, "Go on from this stored state")->excludes(session);
   command->add_flag("--keep", options->keep, "Keep the sequence as a session, and tell its name");
   command
       ->add_option("--top-log-probs", options->top_log_probs,

@@ -28,7 +28,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;  // texts
   bool ignore_eos = false;
   std::optional<int64_t> max_values;
-  std::string session;
+  std::string session, from;  // where to go on: a session, a stored state
   bool keep = false;
   int top_log_probs = 0;
   double max_queue_time = 0;  // seconds to wait for a state

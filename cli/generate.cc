@@ -92,6 +92,7 @@ Status check_flags(const GenerateOptions& options, const ModelView& model) {
 void fill_request(const GenerateOptions& options, const Plan& plan, v1::GenerateRequest& request) {
   request.set_model(plan.model.name);
   if (!options.session.empty()) request.mutable_origin()->set_session(options.session);
+  if (!options.from.empty()) request.mutable_origin()->set_state(options.from);
   if (plan.text.empty()) {
     request.mutable_values()->mutable_values()->Add(plan.prompt.begin(), plan.prompt.end());
   } else {

@@ -112,6 +112,10 @@ std::vector<Field> make_fields() {
       [](ServerConfig& config) { return &config.tls_client_ca; },
       "PEM file of authorities; with it, clients without a certificate of theirs are refused"));
   fields.push_back(file_field(
+      "states", "--states", [](ServerConfig& config) { return &config.states; },
+      "directory of state files NAME.state that sequences may start from, by name"));
+  fields.back().kind = FieldKind::kDirectory;
+  fields.push_back(file_field(
       "seal_key", "--seal-key", [](ServerConfig& config) { return &config.seal_key; },
       "file of a key that seals state files; with it, those without its seal are refused"));
   fields.push_back(choice_field(
@@ -231,6 +235,7 @@ std::string value_text(const Field& field, const ServerConfig& config) {
       return *field.on(copy) ? "true" : "false";
     case FieldKind::kText:
     case FieldKind::kFile:
+    case FieldKind::kDirectory:
     case FieldKind::kChoice:
       return *field.text(copy);
   }
@@ -257,6 +262,8 @@ std::string range_text(const Field& field) {
       return "text";
     case FieldKind::kFile:
       return "a file";
+    case FieldKind::kDirectory:
+      return "a directory";
   }
   return "";
 }

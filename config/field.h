@@ -12,7 +12,7 @@
 
 namespace runnel {
 
-enum class FieldKind { kInteger, kText, kChoice, kSwitch, kFile };
+enum class FieldKind { kInteger, kText, kChoice, kSwitch, kFile, kDirectory };
 
 struct Field {
   std::string key;   // its path in the file: "limits.sessions"
@@ -23,6 +23,8 @@ struct Field {
   std::vector<std::string> choices;  // kChoice
   bool for_gpu = false;              // the CPU backend has only its default
   bool may_be_empty = false;         // of a text: then there is none
+
+  bool is_path() const { return kind == FieldKind::kFile || kind == FieldKind::kDirectory; }
 
   // Where it is in a config: exactly one is set.
   int64_t* (*integer)(ServerConfig&, size_t index) = nullptr;

@@ -100,7 +100,7 @@ class FileReader {
     } else {
       if (!value.is_string()) return wrong_type(where, "a string", value);
       status = set_text(*field, value.get<std::string>(), config_);
-      if (field->kind == FieldKind::kFile) from_here(*field->text(config_));
+      if (field->is_path()) from_here(*field->text(config_));
     }
     return status.ok() ? status : invalid_argument(where + " " + status.message());
   }

@@ -30,8 +30,9 @@ struct ServerConfig {
   std::string keys;              // path of the file of keys; empty: nobody is asked for one
   bool insecure_public = false;  // listens beyond this machine without keys, or without TLS
   std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none
-  std::string seal_key;                          // path of the key of state files; empty: none
-  std::string backend;                           // "auto", "cpu", "cuda"
+  std::string states;     // path of the directory of stored states; empty: none
+  std::string seal_key;   // path of the key of state files; empty: none
+  std::string backend;    // "auto", "cpu", "cuda"
   std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
   int64_t threads = 0;    // of the CPU backend; 0: one per core
   std::string precision;  // "auto", "fp32", "bf16"

@@ -62,7 +62,8 @@ void Scheduler::begin(std::unique_ptr<Generation> generation) {
 // Resolves the session that a generation starts from and opens those of its samples. Not OK: says
 // why it is refused, and nothing has changed.
 Status Scheduler::try_admit(Generation& generation) {
-  Result<Session*> source = resolve(generation.request);
+  const Origin origin = {generation.request.session, generation.request.state};
+  Result<Session*> source = resolve(origin, generation.request.caller);
   if (!source.ok()) return source.status();
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   const GenerateRequest& request = generation.request;
@@ -99,16 +100,17 @@ Status Scheduler::try_admit(Generation& generation) {
   return {};
 }
 
-// The session that a generation starts from; null for a fresh sequence.
-Result<Session*> Scheduler::resolve(const GenerateRequest& request) {
-  if (!request.session) return static_cast<Session*>(nullptr);
-  return sessions_.resolve({request.caller.name, *request.session});
+// What a call starts from; null for a fresh sequence.
+Result<Session*> Scheduler::resolve(const Origin& origin, const Caller& caller) {
+  if (origin.state) return sessions_.resolve_state(*origin.state);
+  if (!origin.session) return static_cast<Session*>(nullptr);
+  return sessions_.resolve({caller.name, *origin.session});
 }
 
 // Opens a session for each sample and returns the first, which gets the state of the source.
 Result<Session*> Scheduler::open_samples(Generation& generation, Session* source) {
   const GenerateRequest& request = generation.request;
-  if (source == nullptr && sessions_.find(key_of(request)) != nullptr) {
+  if (!request.session && sessions_.find(key_of(request)) != nullptr) {
     return Status(Code::kAlreadyExists,
                   "session '" + key_of(request).id + "' of request_id '" + request.request_id +
                       "' exists already and stands elsewhere than after this call: go on from the "
@@ -366,13 +368,25 @@ void Scheduler::begin_chunk(ScoreCall& call) {
   if (call.unfed().empty()) call.complete(std::move(call.scored), now_);
 }
 
-// Opens a session for a Score call, with the state of the session that it starts from.
+// Gives a Score call a session: the one that it starts from where it keeps that, else one of its
+// own with the same state.
 Status Scheduler::open_score(ScoreCall& call, bool has_waited) {
-  Session* source = nullptr;
-  if (call.origin) {
-    const Result<Session*> found = sessions_.resolve({call.caller.name, *call.origin});
-    if (!found.ok()) return found.status();
-    source = *found;
+  const Result<Session*> source = resolve(call.origin, call.caller);
+  if (!source.ok()) return source.status();
+  const Result<Session*> session = open_scored(call, *source, has_waited);
+  if (!session.ok()) return session.status();
+  sessions_.apply(**session, SessionEvent::kFeed);
+  call.session = *session;
+  call.turns = turns_of(call.caller);
+  call.admitted.store(true, std::memory_order_release);
+  return {};
+}
+
+Result<Session*> Scheduler::open_scored(const ScoreCall& call, Session* source, bool has_waited) {
+  if (call.keep) {
+    source->last_call.reset();  // the session goes on: what came of that call is not sent again
+    sessions_.set(*source, {});
+    return source;
   }
   if (Status s = take_room(1, call.caller, has_waited); !s.ok()) return s;
   Session& session = sessions_.open_anonymous(call.caller);
@@ -382,11 +396,7 @@ Status Scheduler::open_score(ScoreCall& call, bool has_waited) {
   } else {
     sessions_.reset(session);
   }
-  sessions_.apply(session, SessionEvent::kFeed);
-  call.session = &session;
-  call.turns = turns_of(call.caller);
-  call.admitted.store(true, std::memory_order_release);
-  return {};
+  return &session;
 }
 
 }  // namespace runnel

@@ -37,6 +37,11 @@ int slots_needed(const GenerateRequest& request) {
   return request.request_id.empty() ? request.slots() : 0;
 }
 
+// A name that is too long to be one is not kept while the call waits.
+bool is_too_long(const std::optional<std::string>& state) {
+  return state && std::ssize(*state) > kMaxNameLength;
+}
+
 // The slots claimed for a call on its way to the scheduler, given up however that ends.
 class Claim {
  public:
@@ -105,6 +110,7 @@ int Engine::stream_room(int samples) const {
 Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (Status s = validate(request, model_->spec(), options_); !s.ok()) return s;
+  if (is_too_long(request.state)) return no_stored_state(*request.state);
   if (Status s = scheduler_->check_pace(request.caller); !s.ok()) return s;
   request.came = scheduler_->now();
   if (!request.seed) request.seed = seed_of(request.request_id);
@@ -129,16 +135,22 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   return mailbox_full();
 }
 
-Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller,
-                                                       const std::optional<std::string>& session,
-                                                       bool begin, Duration max_queue_time) {
+Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller, const Origin& origin,
+                                                       bool begin, bool keep,
+                                                       Duration max_queue_time) {
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
-  if (session) {
-    if (Status s = validate_session_id(*session); !s.ok()) return s;
+  if (keep && !origin.session) {
+    return invalid_argument(
+        "keep needs a session to keep the values: create one, and name it in "
+        "origin.session");
+  }
+  if (is_too_long(origin.state)) return no_stored_state(*origin.state);
+  if (origin.session) {
+    if (Status s = validate_session_id(*origin.session); !s.ok()) return s;
   }
   if (Status s = validate_queue_time(max_queue_time); !s.ok()) return s;
   if (Status s = scheduler_->check_pace(caller); !s.ok()) return s;
-  return std::make_shared<ScoreCall>(caller, session, begin, max_queue_time);
+  return std::make_shared<ScoreCall>(caller, origin, begin, keep, max_queue_time);
 }
 
 Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
@@ -242,6 +254,13 @@ void Engine::import_session(const Caller& caller, std::string id, std::shared_pt
       {[id = std::move(id), image = std::move(image), caller, done](Scheduler& scheduler) {
         scheduler.import_session(id, image, caller, done);
       }});
+  if (!put) done(mailbox_full());
+}
+
+void Engine::add_state(std::string name, std::shared_ptr<StateImage> image, const MoveDone& done) {
+  const bool put =
+      scheduler_->put({[name = std::move(name), image = std::move(image),
+                        done](Scheduler& scheduler) { scheduler.add_state(name, image, done); }});
   if (!put) done(mailbox_full());
 }
 

@@ -55,12 +55,11 @@ class Engine {
   // for a full pool, OUT_OF_RANGE) come as the stream's end.
   Status generate(GenerateRequest request, std::shared_ptr<TokenStream> stream);
 
-  // Starts a Score call from a session (which is not changed) or, without one, a fresh sequence.
-  // With `begin` a sequence at its start comes after the spec's first value. Its first message may
-  // wait for a slot for `max_queue_time`.
-  Result<std::shared_ptr<ScoreCall>> start_score(const Caller& caller,
-                                                 const std::optional<std::string>& session,
-                                                 bool begin = false,
+  // Starts a Score call. With `begin` a sequence at its start comes after the spec's first value.
+  // With `keep` the session that it starts from takes the values in; INVALID_ARGUMENT without one.
+  // Else it is not changed, and the first message may wait for a slot for `max_queue_time`.
+  Result<std::shared_ptr<ScoreCall>> start_score(const Caller& caller, const Origin& origin,
+                                                 bool begin = false, bool keep = false,
                                                  Duration max_queue_time = Duration(0));
   // Gives it the values of the next message; `done` is called exactly once unless the return is not
   // OK. One message at a time: the next may be given once `done` has been called.
@@ -94,6 +93,10 @@ class Engine {
   // `image` does not change until `done`.
   void import_session(const Caller& caller, std::string id, std::shared_ptr<StateImage> image,
                       const MoveDone& done);
+
+  // A stored state that sequences may start from, as import_session() takes it. ALREADY_EXISTS,
+  // RESOURCE_EXHAUSTED.
+  void add_state(std::string name, std::shared_ptr<StateImage> image, const MoveDone& done);
 
   // Wakes the scheduler for another turn. Streams do so by themselves.
   void nudge();

@@ -46,10 +46,25 @@ void Scheduler::import_session(const std::string& id, std::shared_ptr<StateImage
                                const Caller& caller, MoveDone done) {
   if (Status s = refusal(); !s.ok()) return done(s);
   StateMove move;
-  move.image = std::move(image);
   if (Status s = open_targets({id}, caller, move); !s.ok()) return done(s);
-  move.to[0]->position = move.image->position;
-  move.to[0]->pending = move.image->pending;
+  start_import(std::move(image), std::move(move), std::move(done));
+}
+
+void Scheduler::add_state(const std::string& name, std::shared_ptr<StateImage> image,
+                          MoveDone done) {
+  if (Status s = refusal(); !s.ok()) return done(s);
+  const Result<Session*> state = sessions_.open_state(name);
+  if (!state.ok()) return done(state.status());
+  StateMove move;
+  move.to.push_back(*state);
+  start_import(std::move(image), std::move(move), std::move(done));
+}
+
+// Into the one target of `move`.
+void Scheduler::start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done) {
+  move.to[0]->position = image->position;
+  move.to[0]->pending = image->pending;
+  move.image = std::move(image);
   start_move(std::move(move), std::move(done));
 }
 

@@ -61,6 +61,10 @@ Status used_otherwise(const std::string& request_id) {
 
 Status made_again() { return {Code::kAborted, "the call was made again with the same request_id"}; }
 
+Status no_stored_state(const std::string& name) {
+  return not_found("no stored state " + quote(name) + ": ListStates names those that there are");
+}
+
 Status device_failed(const std::string& model, const Status& reason) {
   Status status(Code::kUnavailable,
                 "the device of model '" + model + "' has failed: " + reason.message() +

@@ -36,6 +36,9 @@ Status used_otherwise(const std::string& request_id);
 // ABORTED: the end of an earlier try.
 Status made_again();
 
+// NOT_FOUND: there is no stored state of that name.
+Status no_stored_state(const std::string& name);
+
 // UNAVAILABLE, for good: the device of `model` has failed, as `reason` says.
 Status device_failed(const std::string& model, const Status& reason);
 

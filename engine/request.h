@@ -24,6 +24,12 @@ struct SessionKey {
   friend auto operator<=>(const SessionKey&, const SessionKey&) = default;
 };
 
+// Where a sequence starts: in a session, in a stored state, or, with neither, before its first
+// value.
+struct Origin {
+  std::optional<std::string> session, state;
+};
+
 // How values are grouped on their way out. The first goes at once.
 struct Delivery {
   int max_values = 16;
@@ -35,8 +41,8 @@ struct Delivery {
 // One call to Generate.
 struct GenerateRequest {
   Caller caller;
-  // The session to go on from; none: a fresh sequence.
-  std::optional<std::string> session;
+  // The session to go on from, or the stored state; none: a fresh sequence.
+  std::optional<std::string> session, state;
   // May be empty where the sequence has a pending value or the model a first value of its own.
   std::vector<int32_t> prompt;
   bool begin = false;  // a prompt of a new sequence comes after the spec's first value

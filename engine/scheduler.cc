@@ -171,6 +171,11 @@ Status Scheduler::delete_session(const SessionKey& key) {
       end_generation(*generation, {Code::kAborted, "session '" + key.id + "' was deleted"});
     }
   }
+  for (const auto& call : scores_) {
+    if (call->session == session) {
+      end_score(*call, {Code::kAborted, "session '" + key.id + "' was deleted"});
+    }
+  }
   sessions_.forget(*session);
   return {};
 }

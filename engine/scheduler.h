@@ -89,6 +89,7 @@ class Scheduler {
   void export_session(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
   void import_session(const std::string& id, std::shared_ptr<StateImage> image,
                       const Caller& caller, MoveDone done);
+  void add_state(const std::string& name, std::shared_ptr<StateImage> image, MoveDone done);
 
  private:
   // The owner of a candidate row: a sample of a generation, its prompt, or a Score call.
@@ -108,7 +109,7 @@ class Scheduler {
   Status try_resume(Generation& generation);
   void resume(Generation& generation, Session& session);
   void start_stream(Generation& generation, const Session& first, int64_t position);
-  Result<Session*> resolve(const GenerateRequest& request);
+  Result<Session*> resolve(const Origin& origin, const Caller& caller);
   Result<Session*> open_samples(Generation& generation, Session* source);
   Session& open_sample(const GenerateRequest& request);
   bool begins_prompt(const GenerateRequest& request, int64_t position) const;
@@ -118,6 +119,7 @@ class Scheduler {
   void start_sampling(Generation& generation);
   void start_sample(Generation& generation, int index);
   Status open_score(ScoreCall& call, bool has_waited);
+  Result<Session*> open_scored(const ScoreCall& call, Session* source, bool has_waited);
 
   // Waiting for slots.
   Status enqueue(std::unique_ptr<Generation> generation);
@@ -131,6 +133,7 @@ class Scheduler {
   void tell_places();
 
   // Moves.
+  void start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done);
   Status open_targets(const std::vector<std::string>& ids, const Caller& caller, StateMove& move);
   void start_move(StateMove move, MoveDone done);
   bool move_states();

@@ -19,15 +19,17 @@ namespace runnel {
 
 class ScoreCall {
  public:
-  ScoreCall(Caller caller, std::optional<std::string> origin, bool begin, Duration max_queue_time)
+  ScoreCall(Caller caller, Origin origin, bool begin, bool keep, Duration max_queue_time)
       : caller(std::move(caller)),
         origin(std::move(origin)),
         begin(begin),
+        keep(keep),
         max_queue_time(max_queue_time) {}
 
   const Caller caller;
-  const std::optional<std::string> origin;  // the session that it starts from
+  const Origin origin;
   const bool begin;  // the first chunk of a new sequence comes after the spec's first value
+  const bool keep;   // the call goes on in the session that it starts from
   const Duration max_queue_time;  // how long its first message may wait for a slot
   std::atomic<bool> cancelled{false};
   std::atomic<bool> admitted{false};  // it has a slot, or has had one

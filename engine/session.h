@@ -39,6 +39,7 @@ struct Session {
   SessionKey key;
   std::string account;                  // whose share its slot counts against
   std::shared_ptr<const void> counted;  // against the quota of its account, while this lives
+  bool stored = false;                  // read-only: calls start from it alone
   SlotId slot = -1;
   SessionState state = SessionState::kNew;
   int64_t position = 0;        // of the next value: the number of known values

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/hex.h"
+#include "base/text.h"
 #include "engine/account_usage.h"
 #include "engine/refusals.h"
 
@@ -93,6 +94,12 @@ Result<Session*> Sessions::resolve(const SessionKey& key) {
   return session;
 }
 
+Result<Session*> Sessions::resolve_state(const std::string& name) {
+  const auto found = states_.find(name);
+  if (found != states_.end() && found->second.resting()) return &found->second;
+  return no_stored_state(name);
+}
+
 std::string Sessions::unused_id(const std::string& owner) {
   std::string id;
   do {
@@ -117,6 +124,17 @@ Session& Sessions::open(SessionKey key, const Caller& caller) {
   session.counted = counted_for(caller);
   session.slot = lease(caller);
   return *table_.insert(std::move(session));
+}
+
+Result<Session*> Sessions::open_state(const std::string& name) {
+  if (pool_.free() == 0) return no_room(1, pool_.unclaimed(), pool_.size());
+  const auto [entry, is_new] = states_.try_emplace(name);
+  if (!is_new) return Status(Code::kAlreadyExists, "two stored states are named " + quote(name));
+  Session& session = entry->second;
+  session.key.id = name;
+  session.stored = true;
+  session.slot = lease({});
+  return &session;
 }
 
 Session& Sessions::open_anonymous(const Caller& caller) {
@@ -177,7 +195,11 @@ void Sessions::give_back(Session& session, TimePoint now) {
 
 void Sessions::forget(Session& session) {
   end(session);
-  table_.erase(SessionKey(session.key));
+  if (session.stored) {
+    states_.erase(std::string(session.key.id));
+  } else {
+    table_.erase(SessionKey(session.key));
+  }
 }
 
 void Sessions::expire(TimePoint now) {

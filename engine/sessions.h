@@ -54,12 +54,17 @@ class Sessions {
   Session* find(const SessionKey& key) { return table_.find(key); }
   // The session that a call starts from. NOT_FOUND; ABORTED while another call runs on it.
   Result<Session*> resolve(const SessionKey& key);
+  // The stored state of that name, that a call starts from. NOT_FOUND.
+  Result<Session*> resolve_state(const std::string& name);
 
   // A new session under `key`, which must be free, in room that was taken; an empty id: one of 128
   // random bits. The state is undefined until reset() or copy().
   Session& open(SessionKey key, const Caller& caller);
   // The same without a name, for one call alone.
   Session& open_anonymous(const Caller& caller);
+  // A stored state, which never expires and counts against nobody. ALREADY_EXISTS,
+  // RESOURCE_EXHAUSTED.
+  Result<Session*> open_state(const std::string& name);
   // Makes the session an empty sequence: zeroes its state.
   void reset(const Session& session);
   // Copies state, position and pending value.
@@ -95,6 +100,7 @@ class Sessions {
   const EngineOptions& options_;
   StatePool pool_;
   SessionTable table_;
+  std::map<std::string, Session> states_;    // stored ones, by name
   std::vector<Session> anonymous_;           // by slot
   std::map<std::string, int> held_;          // slots of each account that has any
   std::array<Gauge, kSlotStates> by_state_;  // of leased slots

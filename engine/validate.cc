@@ -165,7 +165,7 @@ Status validate_session_id(const std::string& id) {
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options) {
   if (request.session) {
     if (Status s = validate_session_id(*request.session); !s.ok()) return s;
-  } else if (request.prompt.empty() && !spec.begin) {
+  } else if (request.prompt.empty() && !request.state && !spec.begin) {
     return invalid_argument("the prompt is empty, and model '" + spec.name +
                             "' has no first value of its own: give at least one value");
   }
@@ -180,7 +180,7 @@ Status validate(const GenerateRequest& request, const Spec& spec, const EngineOp
   if (Status s = validate_sampling(request.sampling, spec); !s.ok()) return s;
   if (Status s = validate_stop(request, spec); !s.ok()) return s;
   if (Status s = validate_delivery(request.delivery); !s.ok()) return s;
-  if (request.session) return {};  // its position decides
+  if (request.session || request.state) return {};  // its position decides
   return validate_length(0, static_cast<int64_t>(request.prompt.size()), spec);
 }
 

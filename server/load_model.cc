@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/token_stream.h"
 #include "models/check_forward.h"
+#include "models/state/file.h"
 
 namespace runnel {
 namespace {
@@ -90,6 +91,12 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   served.engine = std::make_unique<Engine>(std::move(loaded->model), engine_options(config), clock);
   served.weight_digest = bundle->weight_digest;
   if (Status s = warm_up(*served.engine); !s.ok()) return s;
+  if (!config.states.empty()) {
+    const std::string digest = model_digest(bundle->spec, bundle->weight_digest);
+    auto states = load_states(config.states, digest, *served.engine);
+    if (!states.ok()) return states.status();
+    served.states = std::move(*states);
+  }
   return served;
 }
 

@@ -33,17 +33,16 @@ void ScoringCall::start() {
   resume();
 }
 
-Status ScoringCall::open(std::shared_ptr<const ServedModel> model,
-                         const std::optional<std::string>& session, bool begin,
-                         Duration max_queue_time) {
-  auto scoring = model->engine->start_score(caller(), session, begin, max_queue_time);
+Status ScoringCall::open(std::shared_ptr<const ServedModel> model, const Origin& origin, bool begin,
+                         bool keep, Duration max_queue_time) {
+  auto scoring = model->engine->start_score(caller(), origin, begin, keep, max_queue_time);
   if (!scoring.ok()) return scoring.status();
   scoring_ = *scoring;
   state_.log.debug("begin", {{"rpc", origin_.rpc},
                              {"peer", origin_.peer},
                              {"caller", caller().name},
                              {"model", model->name},
-                             {"session", session.value_or("")}});
+                             {"session", origin.session.value_or("")}});
   set_model(model);
   on_end([model = std::move(model), scoring = scoring_] { model->engine->end_score(scoring); });
   return {};

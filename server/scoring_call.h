@@ -34,10 +34,10 @@ class ScoringCall final : public Call {
   // The client's message, or its end, has come. True: one of the functions below, or refuse(), must
   // follow. False: the call has ended meanwhile.
   bool arrived() { return end_read(); }
-  // With the first message: the model, and the session that the sequence goes on from; without one
-  // it is fresh. `begin`, `max_queue_time` and what is not OK: as Engine::start_score().
-  Status open(std::shared_ptr<const ServedModel> model, const std::optional<std::string>& session,
-              bool begin, Duration max_queue_time);
+  // With the first message: the model, and where the sequence starts. `begin`, `keep`,
+  // `max_queue_time` and what is not OK: as Engine::start_score().
+  Status open(std::shared_ptr<const ServedModel> model, const Origin& origin, bool begin, bool keep,
+              Duration max_queue_time);
   // Null before open().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
   // The values of a chunk; after open(). `room` is kept for as long as the engine has them.

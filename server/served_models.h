@@ -20,6 +20,7 @@
 #include "engine/metrics.h"
 #include "models/text/tokenizer.h"
 #include "server/call_metrics.h"
+#include "server/stored_states.h"
 #include "server/task_thread.h"
 
 namespace runnel {
@@ -34,6 +35,7 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // null where values are not text
   std::shared_ptr<Backend> backend;            // null where the model has none (a fake)
   std::unique_ptr<Engine> engine;
+  std::vector<StoredState> states;  // that sequences may start from, by name
   // What it was loaded from; empty where that is no directory.
   std::string path;
   std::map<std::string, FileStamp> files;  // of the directory, just before

@@ -120,6 +120,7 @@ struct StateTarget {
   const std::string& model;      // model_digest()
   bool any_numerics = false;     // takes states of other numerics ids
   bool needs_seal = false;       // refuses files that are not sealed
+  bool any_seal = false;         // takes files whose seal cannot be checked
   const SealKey* key = nullptr;  // of this server
 };
 

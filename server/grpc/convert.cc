@@ -141,13 +141,11 @@ struct ToScoreResponse {
 
 }  // namespace
 
-Result<std::optional<std::string>> session_of(const v1::Origin& origin) {
-  if (origin.origin_case() == v1::Origin::kState) {
-    return not_found("no stored state " + quote(origin.state()) +
-                     ": this server stores none; start from a session, or leave the origin empty");
-  }
-  if (origin.origin_case() == v1::Origin::kSession) return std::optional(origin.session());
-  return std::optional<std::string>();
+Origin start_of(const v1::Origin& origin) {
+  Origin start;
+  if (origin.has_session()) start.session = origin.session();
+  if (origin.has_state()) start.state = origin.state();
+  return start;
 }
 
 Result<Duration> duration_of(const google::protobuf::Duration& duration, const char* name) {
@@ -167,9 +165,9 @@ Result<Duration> duration_of(const google::protobuf::Duration& duration, const c
 Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const TextInput& input,
                                    const Delivery& delivery) {
   GenerateRequest request;
-  Result<std::optional<std::string>> session = session_of(message.origin());
-  if (!session.ok()) return session.status();
-  request.session = std::move(*session);
+  Origin origin = start_of(message.origin());
+  request.session = std::move(origin.session);
+  request.state = std::move(origin.state);
   auto prompt =
       message.has_text() ? values_of_text(message.text(), input) : values_of(message.values());
   if (!prompt.ok()) return prompt.status();

@@ -17,9 +17,8 @@
 
 namespace runnel {
 
-// The session that a call starts from; none: a fresh sequence. NOT_FOUND for a stored state: there
-// are none.
-Result<std::optional<std::string>> session_of(const v1::Origin& origin);
+// Where a call starts.
+Origin start_of(const v1::Origin& origin);
 
 // A duration of the wire, field `name` of the request; INVALID_ARGUMENT when it is malformed. What
 // is longer than the engine can count is cut to that.

@@ -52,17 +52,19 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   Status open(const v1::ScoreRequest& message) {
     auto model = state_.models.find(call_->caller(), message.model());
     if (!model.ok()) return model.status();
-    const auto session = session_of(message.origin());
-    if (!session.ok()) return session.status();
     const auto queue_time = duration_of(message.max_queue_time(), "max_queue_time");
     if (!queue_time.ok()) return queue_time.status();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
-    return call_->open(std::move(*model), *session, begin, *queue_time);
+    return call_->open(std::move(*model), start_of(message.origin()), begin, message.keep(),
+                       *queue_time);
   }
 
   Status check_same(const v1::ScoreRequest& message) const {
     if (!message.model().empty() && message.model() != call_->opened()->name) {
       return invalid_argument("model changes within the call; only the first message names it");
+    }
+    if (message.keep()) {
+      return invalid_argument("keep is set again; only the first message has it");
     }
     if (message.has_origin()) {
       return invalid_argument("origin is set again; only the first message has one");

@@ -19,7 +19,9 @@ using Base = v1::Sessions::WithRawCallbackMethod_CreateSession<
         v1::Sessions::WithRawCallbackMethod_DeleteSession<
             v1::Sessions::WithRawCallbackMethod_ForkSession<
                 v1::Sessions::WithRawCallbackMethod_ExportSession<
-                    v1::Sessions::WithRawCallbackMethod_ImportSession<v1::Sessions::Service>>>>>>>;
+                    v1::Sessions::WithRawCallbackMethod_ImportSession<
+                        v1::Sessions::WithRawCallbackMethod_ListStates<
+                            v1::Sessions::Service>>>>>>>>;
 
 constexpr int kDefaultPage = 100;
 constexpr int kLargestPage = 1000;
@@ -106,6 +108,13 @@ class SessionService final : public Base {
                                         grpc::ByteBuffer* response) override {
     return start("ForkSession", *context, *request, *response,
                  [this](UnaryCall& call) { return fork(call); });
+  }
+
+  grpc::ServerUnaryReactor* ListStates(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return start("ListStates", *context, *request, *response,
+                 [this](UnaryCall& call) { return states(call); });
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ExportSession(
@@ -198,6 +207,23 @@ class SessionService final : public Base {
             return fork_message(sessions, *model);
           });
         });
+    return {};
+  }
+
+  Status states(UnaryCall& call) const {
+    const auto request = call.parse<v1::ListStatesRequest>();
+    if (!request.ok()) return request.status();
+    const auto model = state_.models.find(call.caller(), request->model());
+    if (!model.ok()) return model.status();
+    if (Status s = call.reserve(std::ssize((*model)->states) * kEntryBytes); !s.ok()) return s;
+    v1::ListStatesResponse message;
+    for (const StoredState& stored : (*model)->states) {
+      v1::StoredState& state = *message.add_states();
+      state.set_name(stored.name);
+      state.set_position(stored.position);
+      state.set_numerics(stored.numerics);
+    }
+    call.answer(Result<v1::ListStatesResponse>(std::move(message)));
     return {};
   }
 

@@ -52,6 +52,7 @@ void log_model(const ServedModel& model, const EventLog& log) {
                      {"parameters", engine.spec().parameters()},
                      {"state_bytes", engine.state_bytes()},
                      {"sessions", sessions},
+                     {"states", std::ssize(model.states)},
                      {"states_bytes", engine.state_bytes() * sessions},
                      {"numerics", engine.numerics()},
                      {"weights", model.weight_digest}});

@@ -70,7 +70,7 @@ TEST(EngineMetrics, HasTheTimeInTheMailbox) {
 
 TEST(EngineMetrics, AScoreCallIsAdmittedWithItsFirstChunk) {
   Harness harness;
-  const auto call = *harness.engine->start_score({}, std::nullopt);
+  const auto call = *harness.engine->start_score({}, {});
   std::vector<ScoredChunk> chunks;
   const auto done = [&](const Result<ScoredChunk>& chunk) { chunks.push_back(*chunk); };
   for (int i = 0; i < 2; ++i) {

@@ -196,6 +196,47 @@ TEST(Moves, ADrainingEngineStillLetsSessionsGo) {
   EXPECT_EQ(harness.import_state("b", *image).status().code(), Code::kUnavailable);
 }
 
+TEST(Moves, CallsStartFromAStoredStateAndLeaveItAsItIs) {
+  Harness harness;
+  feed_session(harness, "a", {1, 2, 3});
+  const auto image = std::make_shared<StateImage>(*harness.export_state("a"));
+  ASSERT_TRUE(harness.remove("a").ok());
+  std::vector<Code> added;
+  for (int i = 0; i < 2; ++i) {
+    harness.engine->add_state("dark", image,
+                              [&](const auto& r) { added.push_back(r.status().code()); });
+    harness.run();
+  }
+  EXPECT_THAT(added, ElementsAre(Code::kOk, Code::kAlreadyExists));
+  EXPECT_EQ(harness.get("dark").status().code(), Code::kNotFound) << "it is no session";
+  const auto expected = FakeModel::expected(fake_spec(), {1, 2, 3}, 1, 0, 10);
+  for (int i = 0; i < 2; ++i) {
+    GenerateRequest request = request_of({}, 10);
+    request.state = "dark";
+    request.keep = true;
+    request.request_id = "r";
+    const auto reader = harness.generate(request);
+    harness.run();
+    ASSERT_TRUE(reader->end && reader->end->ok());
+    EXPECT_EQ(reader->values[0], expected);
+  }
+  GenerateRequest other = request_of({5}, 10);
+  other.state = "dark";
+  other.keep = true;
+  other.request_id = "r";
+  const auto reader = harness.generate(other);
+  harness.run();
+  EXPECT_EQ(reader->end->code(), Code::kInvalidArgument);
+  other.state = "none";
+  other.request_id = "";
+  const auto nowhere = harness.generate(other);
+  harness.run();
+  EXPECT_EQ(nowhere->end->code(), Code::kNotFound);
+  harness.clock.advance(std::chrono::hours(2));
+  harness.run();
+  EXPECT_EQ(harness.engine->stats().sessions_free, 7) << "the stored state does not expire";
+}
+
 // On the CPU, among others, from one server to the next: the bits are those of a sequence that
 // nobody has moved.
 TEST(Moves, BitsAreThoseOfAnUndisturbedRun) {

@@ -547,7 +547,7 @@ TEST(Scheduler, ADeviceThatFailsEndsEveryCallAndRefusesNewOnes) {
   ASSERT_TRUE(harness.create("a").ok());
   const auto stepped = harness.generate(request_of({1}, 10));
   const auto waiting = harness.generate(request_of({2}, 10));
-  const auto scoring = *harness.engine->start_score({}, std::nullopt);
+  const auto scoring = *harness.engine->start_score({}, {});
   std::optional<Status> scored;
   ASSERT_TRUE(harness.engine
                   ->score(scoring, {1, 2, 3, 4},
@@ -569,7 +569,7 @@ TEST(Scheduler, ADeviceThatFailsEndsEveryCallAndRefusesNewOnes) {
 
   const size_t launches = harness.model->launches.size();
   EXPECT_EQ(harness.generate(request_of({1}, 10))->end->to_string(), status);
-  EXPECT_EQ(harness.engine->start_score({}, std::nullopt).status().to_string(), status);
+  EXPECT_EQ(harness.engine->start_score({}, {}).status().to_string(), status);
   EXPECT_EQ(harness.create("b").status().to_string(), status);
   harness.run();
   EXPECT_EQ(harness.model->launches.size(), launches) << "nothing is submitted to it";
@@ -729,7 +729,7 @@ TEST_F(ScoreTest, EveryValueButTheFirstIsScoredWhateverTheChunks) {
   std::vector<int32_t> values(50);
   for (int i = 0; i < 50; ++i) values[i] = i * 13 % 100;
   for (const size_t chunk : {1, 2, 7, 50}) {
-    const auto call = *harness_.engine->start_score({}, std::nullopt);
+    const auto call = *harness_.engine->start_score({}, {});
     std::vector<float> log_probs;
     for (size_t at = 0; at < values.size(); at += chunk) {
       const size_t end = std::min(values.size(), at + chunk);
@@ -748,13 +748,63 @@ TEST_F(ScoreTest, EveryValueButTheFirstIsScoredWhateverTheChunks) {
   }
 }
 
+TEST_F(ScoreTest, ASessionThatKeepsTheValuesGoesOnBehindThem) {
+  ASSERT_TRUE(harness_.create("a").ok());
+  const auto call = *harness_.engine->start_score({}, {.session = "a", .state = {}}, false, true);
+  EXPECT_EQ(score(call, {1, 2})->log_probs.size(), 1U);
+  const auto scored = score(call, {3, 4});
+  EXPECT_THAT(scored->log_probs,
+              testing::ElementsAre(FakeModel::expected_log_prob({1, 2, 3}, 2),
+                                   FakeModel::expected_log_prob({1, 2, 3, 4}, 3)));
+  EXPECT_EQ(harness_.get("a")->state, SessionState::kPrompting);
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 7) << "it needs no state beside the session's";
+  harness_.engine->end_score(call);
+  harness_.run();
+  EXPECT_EQ(harness_.get("a")->position, 4);
+  GenerateRequest request = request_of({}, 10);
+  request.session = "a";
+  const auto reader = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(reader->values[0], FakeModel::expected(fake_spec(), {1, 2, 3, 4}, 1, 0, 10));
+  EXPECT_EQ(harness_.engine->start_score({}, {}, false, true).status().code(),
+            Code::kInvalidArgument);
+}
+
+TEST_F(ScoreTest, ACallInASessionThatIsDeletedEnds) {
+  ASSERT_TRUE(harness_.create("a").ok());
+  const auto call = *harness_.engine->start_score({}, {.session = "a", .state = {}}, false, true);
+  ASSERT_TRUE(score(call, {1, 2}).ok());
+  EXPECT_TRUE(harness_.remove("a").ok());
+  EXPECT_EQ(score(call, {3}).status(), Status(Code::kAborted, "session 'a' was deleted"));
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
+}
+
+// What came of the session's last call would be sent again, and not what came since.
+TEST_F(ScoreTest, ARetryDoesNotGoOnBehindValuesThatWereKept) {
+  ASSERT_TRUE(harness_.create("a").ok());
+  GenerateRequest request = request_of({1, 2}, 5);
+  request.session = "a";
+  request.request_id = "r";
+  request.expected_position = 0;
+  harness_.generate(request);
+  harness_.run();
+  const auto call = *harness_.engine->start_score({}, {.session = "a", .state = {}}, false, true);
+  ASSERT_TRUE(score(call, {3}).ok());
+  harness_.engine->end_score(call);
+  harness_.run();
+  const auto retry = harness_.generate(request);
+  harness_.run();
+  EXPECT_EQ(retry->end->code(), Code::kAborted);
+  EXPECT_EQ(harness_.get("a")->position, 8);
+}
+
 TEST_F(ScoreTest, ASessionIsScoredFromAndNotChanged) {
   GenerateRequest request = request_of({1, 2, 3}, 0);
   ASSERT_TRUE(harness_.create("a").ok());
   request.session = "a";
   harness_.generate(request);
   harness_.run();
-  const auto call = *harness_.engine->start_score({}, "a");
+  const auto call = *harness_.engine->start_score({}, {.session = "a", .state = {}});
   const auto scored = score(call, {4, 5});
   ASSERT_TRUE(scored.ok());
   EXPECT_EQ(scored->position, 3);
@@ -767,7 +817,7 @@ TEST_F(ScoreTest, CallsFromASessionKeepItAlive) {
   ASSERT_TRUE(harness_.create("a").ok());
   for (int i = 0; i < 4; ++i) {
     harness_.clock.advance(std::chrono::minutes(40));
-    const auto call = *harness_.engine->start_score({}, "a");
+    const auto call = *harness_.engine->start_score({}, {.session = "a", .state = {}});
     ASSERT_TRUE(score(call, {4, 5}).ok());
     harness_.engine->end_score(call);
     EXPECT_EQ(harness_.get("a")->idle, Duration(0));
@@ -776,16 +826,17 @@ TEST_F(ScoreTest, CallsFromASessionKeepItAlive) {
 }
 
 TEST_F(ScoreTest, FaultsAreNamed) {
-  auto call = *harness_.engine->start_score({}, "nobody");
+  auto call = *harness_.engine->start_score({}, {.session = "nobody", .state = {}});
   EXPECT_EQ(score(call, {1}).status().code(), Code::kNotFound);
-  call = *harness_.engine->start_score({}, std::nullopt);
+  call = *harness_.engine->start_score({}, {});
   EXPECT_EQ(score(call, {}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(score(call, {100}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(harness_.engine->start_score({}, "a b").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(harness_.engine->start_score({}, {.session = "a b", .state = {}}).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {
-  const auto call = *harness_.engine->start_score({}, std::nullopt);
+  const auto call = *harness_.engine->start_score({}, {});
   int ends = 0;
   ASSERT_TRUE(harness_.engine
                   ->score(call, std::vector<int32_t>(100, 1),
@@ -806,7 +857,7 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
   EngineOptions options;
   options.mailbox = 1;
   Harness harness(fake_spec(), Harness::default_limits(), options);
-  const auto call = *harness.engine->start_score({}, std::nullopt);
+  const auto call = *harness.engine->start_score({}, {});
   int answers = 0;
   const auto give = [&] {
     return harness.engine->score(call, {1, 2}, [&](const Result<ScoredChunk>& scored) {
@@ -820,7 +871,7 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
   EXPECT_EQ(harness.generate(request_of({1}, 1))->end->code(), Code::kResourceExhausted);
   const Status given = give();
   EXPECT_TRUE(given.ok()) << given.to_string();
-  const auto other = *harness.engine->start_score({}, std::nullopt);
+  const auto other = *harness.engine->start_score({}, {});
   EXPECT_EQ(harness.engine->score(other, {1}, [](const Result<ScoredChunk>&) {}).code(),
             Code::kResourceExhausted);
   harness.run();
@@ -829,7 +880,7 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
 
 // A message now and then must not hold a slot without end.
 TEST_F(ScoreTest, ACallThatMostlyWaitsEndsAfterTheIdleTimeout) {
-  const auto call = *harness_.engine->start_score({}, std::nullopt);
+  const auto call = *harness_.engine->start_score({}, {});
   Duration waited{0};
   Status status;
   for (int i = 0; i < 1000 && status.ok(); ++i) {
@@ -846,7 +897,7 @@ TEST_F(ScoreTest, ACallThatMostlyWaitsEndsAfterTheIdleTimeout) {
 
 // A reader thread may hand over what it has just read while the call's end is on its way.
 TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
-  const auto call = *harness_.engine->start_score({}, std::nullopt);
+  const auto call = *harness_.engine->start_score({}, {});
   ASSERT_TRUE(score(call, {1, 2, 3}).ok());
   harness_.engine->end_score(call);
   harness_.run();
@@ -856,8 +907,8 @@ TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
 }
 
 TEST_F(ScoreTest, DrainingLetsWhatRunsGoOn) {
-  const auto running = *harness_.engine->start_score({}, std::nullopt);
-  const auto unbegun = *harness_.engine->start_score({}, std::nullopt);
+  const auto running = *harness_.engine->start_score({}, {});
+  const auto unbegun = *harness_.engine->start_score({}, {});
   ASSERT_TRUE(score(running, {1, 2}).ok());
   harness_.engine->drain();
   EXPECT_TRUE(score(running, {3}).ok());
@@ -871,7 +922,7 @@ TEST_F(ScoreTest, DrainingLetsWhatRunsGoOn) {
 TEST_F(ScoreTest, TheSlotOfACallThatEndsIsThereForTheNext) {
   Harness harness(fake_spec(), {.slots = 1, .rows = 1, .values = 4, .steps = 1});
   const auto begin = [&](std::optional<Status>& outcome) {
-    auto call = *harness.engine->start_score({}, std::nullopt);
+    auto call = *harness.engine->start_score({}, {});
     const Status put = harness.engine->score(
         call, {1, 2}, [&](const Result<ScoredChunk>& scored) { outcome = scored.status(); });
     EXPECT_TRUE(put.ok());
@@ -942,7 +993,7 @@ TEST(Scheduler, PromptsAndScoresAreCountedToo) {
   GenerateRequest request = request_of(std::vector<int32_t>(500, 1), 10);
   request.caller = caller;
   const auto reader = harness.generate(request);
-  const auto call = *harness.engine->start_score(caller, std::nullopt);
+  const auto call = *harness.engine->start_score(caller, {});
   bool scored = false;
   const auto done = [&](const Result<ScoredChunk>& chunk) { scored = chunk.ok(); };
   ASSERT_TRUE(harness.engine->score(call, std::vector<int32_t>(400, 2), done).ok());
@@ -983,10 +1034,10 @@ TEST(Scheduler, AnAccountThatIsFarBehindIsRefusedWithTheTimeToWait) {
   EXPECT_EQ(refused->end->message(),
             "ada has used up its quota: values_per_second is 2; try again in 6.5 s");
   EXPECT_EQ(refused->end->retry_after(), std::chrono::milliseconds(6500));
-  EXPECT_EQ(harness.engine->start_score(request.caller, std::nullopt).status().code(),
+  EXPECT_EQ(harness.engine->start_score(request.caller, {}).status().code(),
             Code::kResourceExhausted);
   harness.clock.advance(6500 * kMs);
-  EXPECT_TRUE(harness.engine->start_score(request.caller, std::nullopt).ok());
+  EXPECT_TRUE(harness.engine->start_score(request.caller, {}).ok());
 }
 
 }  // namespace

@@ -253,7 +253,7 @@ class Simulation {
 
   void score() {
     const Duration waits = chance(40) ? below(300) * kMs : Duration(0);
-    const auto started = harness_.engine->start_score({}, std::nullopt, false, waits);
+    const auto started = harness_.engine->start_score({}, {}, false, false, waits);
     EXPECT_TRUE(started.ok() || failed());
     if (!started.ok()) return;
     auto scoring = std::make_unique<Scoring>();

@@ -231,7 +231,7 @@ TEST_F(WaitingTest, MaxTimeCountsFromTheStart) {
 
 TEST_F(WaitingTest, ADrainRefusesWhatWaitsAtOnce) {
   const auto reader = harness_.generate(waiting_request({2}));
-  const auto score = harness_.engine->start_score({}, std::nullopt, false, kSecond);
+  const auto score = harness_.engine->start_score({}, {}, false, false, kSecond);
   std::optional<Status> scored;
   ASSERT_TRUE(
       harness_.engine->score(*score, {1, 2}, [&](const auto& r) { scored = r.status(); }).ok());
@@ -343,7 +343,7 @@ TEST_F(WaitingTest, ARetryTakesThePlaceOver) {
 }
 
 TEST_F(WaitingTest, AScoreCallWaitsWithItsFirstMessage) {
-  const auto call = harness_.engine->start_score({}, std::nullopt, true, kSecond);
+  const auto call = harness_.engine->start_score({}, {}, true, false, kSecond);
   std::optional<Result<ScoredChunk>> scored;
   const auto give = [&](std::vector<int32_t> values) {
     scored.reset();
@@ -368,9 +368,24 @@ TEST_F(WaitingTest, AScoreCallWaitsWithItsFirstMessage) {
   EXPECT_EQ((*scored)->log_probs.at(0), FakeModel::expected_log_prob(known, 4));
 }
 
+TEST_F(WaitingTest, AScoreCallThatKeepsItsValuesNeedsNoSlotAndDoesNotWait) {
+  end_one(0);
+  ASSERT_TRUE(harness_.create("a").ok());
+  const auto reader = harness_.generate(waiting_request({2}));
+  const auto call =
+      harness_.engine->start_score({}, {.session = "a", .state = {}}, false, true, kSecond);
+  std::optional<Status> scored;
+  ASSERT_TRUE(
+      harness_.engine->score(*call, {1, 2}, [&](const auto& r) { scored = r.status(); }).ok());
+  turns(3);
+  EXPECT_THAT(places(*reader), ElementsAre(1));
+  EXPECT_TRUE(scored && scored->ok());
+  EXPECT_EQ(harness_.engine->stats().waiting, 1);
+}
+
 TEST_F(WaitingTest, AScoreCallThatWaitsCanBeCancelledAndRunsOutOfTime) {
   for (const bool cancels : {false, true}) {
-    const auto call = harness_.engine->start_score({}, std::nullopt, false, kSecond);
+    const auto call = harness_.engine->start_score({}, {}, false, false, kSecond);
     std::optional<Status> status;
     int answers = 0;
     ASSERT_TRUE(harness_.engine
@@ -413,7 +428,7 @@ TEST_F(WaitingTest, WhatIsNeverPossibleIsRefusedAtOnce) {
   EXPECT_EQ(harness_.generate(request)->end->code(), Code::kInvalidArgument);
   request.max_queue_time = std::chrono::hours(1) + Duration(1);
   EXPECT_THAT(harness_.generate(request)->end->message(), HasSubstr("max_queue_time"));
-  EXPECT_EQ(harness_.engine->start_score({}, {}, false, Duration(-1)).status().code(),
+  EXPECT_EQ(harness_.engine->start_score({}, {}, false, false, Duration(-1)).status().code(),
             Code::kInvalidArgument);
 }
 

@@ -109,16 +109,18 @@ TEST(RequestOf, EveryFieldArrives) {
   EXPECT_EQ(request->delivery.max_delay, std::chrono::microseconds(1));
 }
 
-TEST(RequestOf, TextStoredStatesAndMalformedTimesAreRefused) {
+TEST(RequestOf, TakesAStoredState) {
+  v1::GenerateRequest state;
+  state.mutable_origin()->set_state("dark");
+  EXPECT_EQ(request_of(state, {"m"}, {})->state, "dark");
+  EXPECT_EQ(request_of(state, {"m"}, {})->session, std::nullopt);
+}
+
+TEST(RequestOf, TextAndMalformedTimesAreRefused) {
   v1::GenerateRequest text;
   text.set_text("");
   EXPECT_EQ(request_of(text, {"m"}, {}).status().message(),
             "text is set, but model 'm' has no tokenizer: send values");
-  v1::GenerateRequest state;
-  state.mutable_origin()->set_state("x\n");
-  EXPECT_EQ(request_of(state, {"m"}, {}).status().code(), Code::kNotFound);
-  EXPECT_THAT(request_of(state, {"m"}, {}).status().message(),
-              HasSubstr("no stored state 'x\\x0a'"));
   v1::GenerateRequest time;
   *time.mutable_max_time() = wire(1, -1);
   EXPECT_THAT(request_of(time, {"m"}, {}).status().message(), HasSubstr("max_time has"));

@@ -33,7 +33,8 @@ const std::vector<std::string>& methods() {
       "/runnel.v1.Inference/Generate",     "/runnel.v1.Inference/Score",
       "/runnel.v1.Sessions/CreateSession", "/runnel.v1.Sessions/GetSession",
       "/runnel.v1.Sessions/ListSessions",  "/runnel.v1.Sessions/DeleteSession",
-      "/runnel.v1.Models/ListModels",      "/runnel.v1.Models/GetModel"};
+      "/runnel.v1.Models/ListModels",      "/runnel.v1.Models/GetModel",
+      "/runnel.v1.Sessions/ListStates"};
   return kMethods;
 }
 

@@ -1,4 +1,5 @@
-// Sessions that fork and travel: ForkSession, ExportSession, ImportSession.
+// Sessions that fork and travel, and stored states: ForkSession, ExportSession, ImportSession,
+// ListStates.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -171,6 +172,19 @@ TEST(SessionState, AnotherModelAndAnotherNumericsIdAreRefused) {
   layout.numerics = "other";
   EXPECT_EQ(load(test, write()).error_code(), kPrecondition);
   EXPECT_TRUE(load(test, write(), {.id = "other", .allow_inexact = true}).ok());
+}
+
+TEST(SessionState, StoredStatesAreListed) {
+  ServedModel model = served_bundle(small_symbol_spec(), 1);
+  model.states = {{"a", 2, "here"}, {"b", 3, "elsewhere"}};
+  TestServer test(std::move(model));
+  grpc::ClientContext context;
+  v1::ListStatesResponse listed;
+  ASSERT_TRUE(test.sessions->ListStates(&context, {}, &listed).ok());
+  ASSERT_EQ(listed.states_size(), 2);
+  EXPECT_EQ(listed.states(0).name(), "a");
+  EXPECT_EQ(listed.states(1).position(), 3);
+  EXPECT_EQ(listed.states(1).numerics(), "elsewhere");
 }
 
 TEST(SessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
