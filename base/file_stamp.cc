@@ -22,7 +22,7 @@ FileStamp file_stamp(const std::string& path) {
           .changed = nanoseconds(info.st_ctim)};
 }
 
-std::map<std::string, FileStamp> directory_stamp(const std::string& path) {
+FileStamps directory_stamp(const std::string& path) {
   std::map<std::string, FileStamp> stamps;
   std::error_code error;
   for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;

@@ -16,8 +16,10 @@ struct FileStamp {
 // Of the file that `path` leads to; of none: all zero.
 FileStamp file_stamp(const std::string& path);
 
+using FileStamps = std::map<std::string, FileStamp>;
+
 // Of the files in a directory, by name, those in its own directories not; of none: empty. What ends
 // with ".md" is for people, and left out.
-std::map<std::string, FileStamp> directory_stamp(const std::string& path);
+FileStamps directory_stamp(const std::string& path);
 
 }  // namespace runnel

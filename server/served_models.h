@@ -38,7 +38,7 @@ struct ServedModel {
   std::vector<StoredState> states;  // that sequences may start from, by name
   // What it was loaded from; empty where that is no directory.
   std::string path;
-  std::map<std::string, FileStamp> files;  // of the directory, just before
+  FileStamps files;  // of the directory, just before
   int64_t loaded_bytes = 0;                // that the process grew by meanwhile
   // Found out when it is served.
   std::unique_ptr<CallMetrics> calls;

@@ -172,6 +172,8 @@ class Client:
         except CallError:
             raise failure from None
         await asyncio.sleep(pause)
+        if self._closed:
+            raise call_error("CANCELLED", "the client was closed", ())
 
 
 class Generation:

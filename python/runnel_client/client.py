@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,7 +49,7 @@ class Client:
         self._metadata = access.metadata(address)
         self._channel = access.channel(address, wire.CHANNEL_OPTIONS)
         self._methods = wire.Methods(self._channel)
-        self._retry, self._timeout, self._closed = retry or Retry(), timeout, False
+        self._retry, self._timeout, self._closed = retry or Retry(), timeout, threading.Event()
 
     def __enter__(self) -> Client:
         return self
@@ -58,7 +59,7 @@ class Client:
 
     def close(self) -> None:
         """Ends the calls that run, with Cancelled, and the connection."""
-        self._closed = True
+        self._closed.set()
         self._channel.close()
 
     def models(self) -> list[Model]:
@@ -168,13 +169,14 @@ class Client:
     def _pause(self, tries: Tries, error: grpc.RpcError) -> None:
         """Waits until the next attempt, or raises the exception for `error` where there is to be none."""
         failure = call_error(error.code().name, error.details() or "", error.trailing_metadata() or ())
-        if self._closed:
+        if self._closed.is_set():
             raise failure from None
         try:
             pause = tries.pause_after(failure)
         except CallError:
             raise failure from None
-        time.sleep(pause)
+        if self._closed.wait(pause):
+            raise call_error("CANCELLED", "the client was closed", ())
 
 
 class Generation:

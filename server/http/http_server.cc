@@ -465,7 +465,7 @@ const HttpRoute* HttpConnection::find_route() {
 
 void HttpConnection::handle() {
   phase_ = Phase::kAnswering;
-  set_deadline(kForever);
+  set_deadline(writing_ ? limits_.write_timeout : kForever);  // a "100 Continue" may be stuck
   const Parser::value_type& message = parser_->get();
   const HttpRequest request = {.method = view(message.method_string()),
                                .target = view(message.target()),
@@ -484,6 +484,7 @@ void HttpConnection::refuse(HttpAnswer answer, const std::string& allow) {
   // What follows a request that was not read to its end is not the next one.
   form_.keep_alive = form_.keep_alive && parser_->is_done();
   phase_ = Phase::kAnswering;
+  if (writing_) set_deadline(limits_.write_timeout);
   complete_ = true;
   enqueue(head_text(form_, answer.status, answer.content_type, answer.body.size(), allow));
   if (!form_.head_only) enqueue(std::move(answer.body));

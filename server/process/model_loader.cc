@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "server/process_figures.h"
@@ -30,6 +31,9 @@ Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading
   try {
     if (!stopped_()) loaded = load_model(from, config_, make_model_, clock_, progress);
   } catch (const Stopped&) {
+  } catch (const std::bad_alloc&) {
+    loaded =
+        Status(Code::kResourceExhausted, from.path + ": there is not enough memory to load it");
   }
   if (show) show(0, 0);
   if (!loaded.ok()) return loaded;

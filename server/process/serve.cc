@@ -134,13 +134,15 @@ int failed(const EventLog& log, int code, const Status& status) {
 // Loads and serves the models of the start. Gives 0, or the exit code where one cannot be served.
 int serve_first(const ServerConfig& config, const ModelLoader& loader, ServedModels& models,
                 const EventLog& log, StopSignal& stop, const ShowLoading& show_loading) {
+  std::vector<std::string> names;
   for (const ModelConfig& from : config.models) {
     Result<ServedModel> loaded = loader.load(from, show_loading);
     if (stop.raised()) return 0;
     if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
+    names.push_back(loaded->name);
     if (Status s = models.add(std::move(*loaded)); !s.ok()) return failed(log, kExitUsage, s);
   }
-  const auto refused = use_aliases(models, config.models, false);
+  const auto refused = use_aliases(models, config.models, names, false);
   if (refused.empty()) return 0;
   return failed(log, kExitUsage, invalid_argument(refused.front().reason));
 }

@@ -15,31 +15,38 @@ namespace {
 
 using ModelPointer = std::shared_ptr<const ServedModel>;
 
-// The model that is served from the path and under the name that `from` asks for; null: none.
-ModelPointer served_from(const ServedModels& models, const ModelConfig& from) {
+// The model that is served from the path and under the name that `from` asks for; null: none. Where
+// the files have got another name, the models of both may be served: then that of these files.
+ModelPointer served_from(const ServedModels& models, const ModelConfig& from,
+                         const FileStamps& files) {
   const auto all = models.all();
+  ModelPointer found;
   for (const auto& [name, model] : *all) {
     const std::string& called = from.name.empty() ? model->engine->spec().name : from.name;
-    if (model->path == from.path && called == name) return model;
+    if (model->path != from.path || called != name) continue;
+    if (found == nullptr || model->files == files) found = model;
   }
-  return nullptr;
+  return found;
 }
 
 Status two_named(const std::string& name) {
   return {Code::kAlreadyExists, "two models are named " + quote(name) + "; give one another name"};
 }
 
-// Has one model of the configuration served; `taken` are the names of those before it.
+// Has one model of the configuration served; `taken` are the names of those before it. `name` is
+// the model's, or that of the one which stays in its place; empty: there is none.
 Status serve_one(ServedModels& models, const ModelConfig& from, const LoadOne& load,
-                 std::set<std::string>& taken, ReloadReport& report) {
-  const ModelPointer running = served_from(models, from);
-  if (running != nullptr && running->files == directory_stamp(from.path)) {
-    return taken.insert(running->name).second ? Status() : two_named(running->name);
+                 std::set<std::string>& taken, std::string& name, ReloadReport& report) {
+  const auto files = directory_stamp(from.path);
+  const ModelPointer running = served_from(models, from, files);
+  if (running != nullptr) name = running->name;
+  if (running != nullptr && running->files == files) {
+    return taken.insert(name).second ? Status() : two_named(name);
   }
   Result<ServedModel> loaded = load(from);
   if (!loaded.ok()) return loaded.status();
-  const std::string name = loaded->name;
-  if (!taken.insert(name).second) return two_named(name);
+  if (!taken.insert(loaded->name).second) return two_named(loaded->name);
+  name = loaded->name;
   const bool is_there = models.all()->contains(name);
   (is_there ? report.replaced : report.added).push_back(name);
   return is_there ? models.replace(std::move(*loaded)) : models.add(std::move(*loaded));
@@ -53,24 +60,20 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 std::vector<ReloadReport::Refused> use_aliases(ServedModels& models,
                                                const std::vector<ModelConfig>& wanted,
+                                               const std::vector<std::string>& names,
                                                bool keep_others) {
+  std::vector<ReloadReport::Refused> refused;
   std::map<std::string, std::string> aliases;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    for (const std::string& alias : wanted[i].aliases) {
+      if (has(names, alias)) refused.push_back({alias, two_named(alias).message()});
+      if (!names[i].empty()) aliases[alias] = names[i];
+    }
+  }
   const auto all = models.all();
   for (const auto& [name, model] : *all) {
-    if (!keep_others) break;
+    if (!keep_others && refused.empty()) break;
     for (const std::string& alias : models.aliases_of(name)) aliases.emplace(alias, name);
-  }
-  std::set<std::string> names;
-  for (const ModelConfig& from : wanted) {
-    if (const ModelPointer model = served_from(models, from)) names.insert(model->name);
-  }
-  std::vector<ReloadReport::Refused> refused;
-  for (const ModelConfig& from : wanted) {
-    const ModelPointer model = served_from(models, from);
-    for (const std::string& alias : from.aliases) {
-      if (names.contains(alias)) refused.push_back({alias, two_named(alias).message()});
-      if (model != nullptr) aliases[alias] = model->name;
-    }
   }
   models.set_aliases(std::move(aliases));
   return refused;
@@ -80,12 +83,14 @@ ReloadReport update_models(ServedModels& models, const std::vector<ModelConfig>&
                            const LoadOne& load) {
   ReloadReport report;
   std::set<std::string> taken;
-  for (const ModelConfig& from : wanted) {
-    if (Status s = serve_one(models, from, load, taken, report); !s.ok()) {
+  std::vector<std::string> names(wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const ModelConfig& from = wanted[i];
+    if (Status s = serve_one(models, from, load, taken, names[i], report); !s.ok()) {
       report.refused.push_back({from.name.empty() ? from.path : from.name, s.message()});
     }
   }
-  for (auto& refused : use_aliases(models, wanted, !report.refused.empty())) {
+  for (auto& refused : use_aliases(models, wanted, names, !report.refused.empty())) {
     report.refused.push_back(std::move(refused));
   }
   const auto all = models.all();

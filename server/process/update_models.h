@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -22,10 +23,12 @@ using LoadOne = std::function<Result<ServedModel>(const ModelConfig& from)>;
 ReloadReport update_models(ServedModels& models, const std::vector<ModelConfig>& wanted,
                            const LoadOne& load);
 
-// Gives the models that are served the aliases of `wanted`, in place of all of before or, with
-// `keep_others`, of those alone that are in `wanted`. Refused: aliases that are a model's name.
+// Gives the models that are served the aliases of `wanted`: names[i] is the name of wanted[i], or
+// empty where it is not served. They take the place of all of before or, with `keep_others` and
+// where one is refused, of those alone that are in `wanted`. Refused: aliases that are a name.
 std::vector<ReloadReport::Refused> use_aliases(ServedModels& models,
                                                const std::vector<ModelConfig>& wanted,
+                                               const std::vector<std::string>& names,
                                                bool keep_others);
 
 }  // namespace runnel

@@ -183,6 +183,12 @@ class CallsTest(ServedTest):
         with self.assertRaises(errors.Cancelled):
             list(stream)
 
+    def test_a_client_that_is_closed_while_it_waits_to_try_again_is_cancelled(self):
+        client = Client("127.0.0.1:1", retry=Retry(attempts=9, first_delay=60))
+        threading.Timer(0.3, client.close).start()
+        with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+            client.models()
+
 
 class SessionTest(ServedTest):
     def test_calls_go_on_where_the_last_one_ended(self):

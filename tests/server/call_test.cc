@@ -302,7 +302,7 @@ class ScoreDoor final : public ScoreSink {
       if (!call->arrived()) return;
       if (sent_ == chunks_.size()) return call->close();
       if (sent_ == 0) {
-        if (Status s = call->open(service_.model(), {}, false, Duration(0)); !s.ok())
+        if (Status s = call->open(service_.model(), {}, false, false, Duration(0)); !s.ok())
           return call->refuse(s);
       }
       call->feed(chunks_[sent_++]);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 
 #include "tests/server/allocation_limit.h"
 #include "tests/server/http/http_client.h"
@@ -50,6 +51,7 @@ class Handed {
   HttpReply take() {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return reply_.has_value(); }));
+    if (!reply_) throw std::runtime_error("no request came");
     return *std::exchange(reply_, std::nullopt);
   }
   bool has_one() {
@@ -523,9 +525,9 @@ TEST_F(HttpServerTest, AConnectionThatMemoryGivesOutForEnds) {
 
 HttpLimits impatient_limits() {
   HttpLimits limits = small_limits();
-  limits.read_timeout = milliseconds(100);
-  limits.idle_timeout = milliseconds(100);
-  limits.write_timeout = milliseconds(100);
+  limits.read_timeout = milliseconds(400);
+  limits.idle_timeout = milliseconds(400);
+  limits.write_timeout = milliseconds(400);
   return limits;
 }
 

@@ -323,6 +323,7 @@ class ServedByFile {
 
   v1::Inference::Stub& stub() { return *stub_; }
   Process& process() { return *process_; }
+  std::string log() const { return process_->log(); }
   const std::string& bundle() const { return place_.bundle; }
 
  private:
@@ -363,8 +364,8 @@ TEST(ServeReload, WhatCannotBeUsedLeavesWhatIsServed) {
   EXPECT_EQ(served.call("new").error_code(), grpc::StatusCode::NOT_FOUND);
   served.config(R"([{"name": "old", "path": "bundle"}])",
                 R"(, "limits": {"batch_rows": 7}, "threads": 1)");
-  served.reload("warning restart settings=\"threads,limits.batch_rows\"");
   served.reload("kept=old refused=0");
+  EXPECT_THAT(served.log(), HasSubstr("warning restart settings=\"threads,limits.batch_rows\""));
   // Other weights under the same name.
   write_bundle(served.bundle(), small_symbol_spec(), random_tensors(small_symbol_spec(), 2));
   served.reload("replaced=old");

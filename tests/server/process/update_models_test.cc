@@ -129,5 +129,35 @@ TEST_F(UpdateModels, NamesThatOnlyTheBundlesSayMustDiffer) {
   EXPECT_EQ((*models_.find({}, name))->path, folder_.path("a"));
 }
 
+// The name of a model may be in its files, which change in place.
+TEST_F(UpdateModels, AnAliasFollowsAModelWhoseFilesHaveAnotherName) {
+  for (const auto& [before, after] : {std::pair("a", "z"), std::pair("z", "a")}) {
+    const ModelConfig wanted = model("", before + std::string(after), {"latest"});
+    const auto named = [&](const std::string& name) {
+      return update_models(models_, {wanted}, [&](const ModelConfig& from) -> Result<ServedModel> {
+        Spec spec = fake_spec();
+        spec.name = name;
+        ServedModel served = served_fake(name, {}, {}, kTestLimits, spec);
+        served.path = from.path;
+        served.files = directory_stamp(from.path);
+        return served;
+      });
+    };
+    named(before);
+    EXPECT_EQ(found("latest"), before);
+    touch(before + std::string(after));
+    EXPECT_THAT(named(after).retired, ElementsAre(before));
+    EXPECT_EQ(found("latest"), after);
+  }
+}
+
+TEST_F(UpdateModels, ARefusedAliasTakesNoneAway) {
+  update({model("a", "a", {"prod"})});
+  const ReloadReport report = update({model("b", "b"), model("c", "c", {"b"})});
+  EXPECT_EQ(report.refused.size(), 1U);
+  EXPECT_THAT(report.retired, IsEmpty());
+  EXPECT_EQ(found("prod"), "a");
+}
+
 }  // namespace
 }  // namespace runnel
