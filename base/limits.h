@@ -48,7 +48,8 @@ inline constexpr Limit kMailboxBytes{"mailbox_bytes", 64 << 20, 1 << 20, int64_t
 inline constexpr Limit kQueue{"queue", 256, 0, 4096,
                               "calls that may wait for a state, where they ask to; 0: none"};
 inline constexpr Limit kQueueBytes{"queue_bytes", 64 << 20, 1 << 20, int64_t{1} << 40,
-                                   "bytes of prompts and other values waiting for a state"};
+                                   "bytes that calls hold while they wait for a state: "
+                                   "prompts, and room for answers"};
 inline constexpr Limit kStreamRoom{"stream_room", 1024, 64, 1 << 20,
                                    "values a stream holds for a slow reader"};
 inline constexpr Limit kStepsPerLaunch{"steps_per_launch", 1, 1, 64,

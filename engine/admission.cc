@@ -145,7 +145,7 @@ Session& Scheduler::open_sample(const GenerateRequest& request) {
 // Counts the slots of a call that are to be leased next. Those that are kept are for calls that
 // have waited.
 Status Scheduler::take_room(int needed, const Caller& caller, bool has_waited) {
-  if (needed > 0 && !has_waited && queue_.keeps()) return others_wait(queue_.size());
+  if (needed > 0 && !has_waited && queue_.keeps()) return why_waiting(needed, caller);
   return sessions_.take_room(needed, caller);
 }
 

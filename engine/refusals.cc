@@ -87,11 +87,13 @@ Status states_used_up(const std::string& account, int64_t needed, int64_t held, 
                          "quota_sessions");
 }
 
-Status no_room(int needed, int free, int slots) {
-  if (needed > slots) {  // not now and not later
+Status no_room(int needed, int free, int slots, int stored) {
+  if (needed > slots - stored) {  // not now and not later
     return invalid_argument(
         "samples is " + std::to_string(needed) + ", and the server keeps " + std::to_string(slots) +
-        " states in all; ask for fewer, or start it with --sessions " + std::to_string(needed));
+        " states in all" +
+        (stored == 0 ? "" : ", of which " + std::to_string(stored) + " are stored ones") +
+        "; ask for fewer, or start it with --sessions " + std::to_string(needed + stored));
   }
   Status status(Code::kResourceExhausted,
                 "no room for " + std::to_string(needed) + " more states: " +

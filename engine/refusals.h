@@ -46,9 +46,9 @@ Status device_failed(const std::string& model, const Status& reason);
 // `share` of each model. INVALID_ARGUMENT where the call needs more than that by itself.
 Status share_used_up(int64_t needed, int64_t held, int64_t share);
 
-// RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free.
-// INVALID_ARGUMENT where there are never so many: to wait is of no use.
-Status no_room(int needed, int free, int slots);
+// RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free; `stored` have
+// a stored state for good. INVALID_ARGUMENT where there are never so many: to wait is of no use.
+Status no_room(int needed, int free, int slots, int stored);
 
 // RESOURCE_EXHAUSTED: `waiting` calls wait for slots, and those that are free are theirs.
 Status others_wait(int64_t waiting);

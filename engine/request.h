@@ -67,7 +67,8 @@ struct GenerateRequest {
   // Names the call for a retry: the same request with the same id gets the same stream.
   std::string request_id;
   Delivery delivery;
-  TimePoint came{};  // to the engine, which sets it
+  TimePoint came{};        // to the engine, which sets it
+  int64_t held_bytes = 0;  // of memory that the call holds besides, as its reader counts it
 
   // Slots that the call needs, unless it is a retry that finds its session.
   int slots() const { return samples - (in_place() ? 1 : 0); }

@@ -67,10 +67,11 @@ RequestDigest digest_of(const GenerateRequest& request) {
   // Names every field, so that a new one does not compile before it is added here.
   const auto& [caller, session, state, prompt, begin, samples, max_values, max_time, max_queue_time,
                seed, sampling, stop, stop_text, ignore_eos, tokenizer, top_log_probs, keep,
-               expected_position, request_id, delivery, came] = request;
+               expected_position, request_id, delivery, came, held_bytes] = request;
   static_cast<void>(tokenizer);
   static_cast<void>(max_queue_time);  // changes nothing that the call brings
   static_cast<void>(came);            // says nothing of what is asked
+  static_cast<void>(held_bytes);      // follows from the rest
   Digester digester;
   digester.add_all(caller.name, session, state, prompt, begin, samples, max_values, max_time, seed,
                    sampling, stop, stop_text, ignore_eos, top_log_probs, keep, expected_position,

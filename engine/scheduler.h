@@ -127,9 +127,10 @@ class Scheduler {
   Status enqueue(QueuedCall call, Duration at_most);
   bool take_over_waiting(std::unique_ptr<Generation>& generation);
   bool serve_queue();
+  bool may_go_on(const QueuedCall& call) const;
   void go_on(QueuedCall call);
   bool end_queued(const std::function<std::optional<Status>(const QueuedCall&)>& why);
-  Status why_waiting(const QueuedCall& call) const;
+  Status why_waiting(int needed, const Caller& caller) const;
   void tell_places();
 
   // Moves.

@@ -39,7 +39,12 @@ Sessions::Sessions(Model& model, const EngineOptions& options)
 
 Status Sessions::claim(int slots) {
   if (slots == 0 || pool_.claim(slots)) return {};
-  return no_room(slots, pool_.unclaimed(), pool_.size());
+  return too_few(slots);
+}
+
+// A stored state has its slot for good.
+Status Sessions::too_few(int needed) const {
+  return no_room(needed, pool_.unclaimed(), pool_.size(), stored_.load());
 }
 
 Status Sessions::take_room(int needed, const Caller& caller) {
@@ -54,7 +59,7 @@ Status Sessions::take_room(int needed, const Caller& caller) {
 
 Status Sessions::check_room(int needed, const Caller& caller) const {
   if (Status s = check_share(needed, caller); !s.ok()) return s;
-  if (needed > pool_.free()) return no_room(needed, pool_.unclaimed(), pool_.size());
+  if (needed > pool_.free()) return too_few(needed);
   return {};
 }
 
@@ -74,7 +79,9 @@ int64_t Sessions::held_by(const Caller& caller) const {
 // Whether the account may hold so many more slots of this model, or so many at all.
 Status Sessions::check_share(int needed, const Caller& caller) const {
   if (const auto quota = caller.limits.sessions) {
-    return needed > *quota ? states_used_up(caller.account, needed, 0, *quota) : Status();
+    const int64_t holds = caller.usage ? caller.usage->states() : 0;
+    return holds + needed > *quota ? states_used_up(caller.account, needed, holds, *quota)
+                                   : Status();
   }
   const int64_t share = options_.sessions_per_caller;
   if (share == 0) return {};
@@ -127,12 +134,13 @@ Session& Sessions::open(SessionKey key, const Caller& caller) {
 }
 
 Result<Session*> Sessions::open_state(const std::string& name) {
-  if (pool_.free() == 0) return no_room(1, pool_.unclaimed(), pool_.size());
+  if (pool_.free() == 0) return no_room(1, pool_.unclaimed(), pool_.size(), 0);
   const auto [entry, is_new] = states_.try_emplace(name);
   if (!is_new) return Status(Code::kAlreadyExists, "two stored states are named " + quote(name));
   Session& session = entry->second;
   session.key.id = name;
   session.stored = true;
+  stored_.fetch_add(1);
   session.slot = lease({});
   return &session;
 }
@@ -197,6 +205,7 @@ void Sessions::forget(Session& session) {
   end(session);
   if (session.stored) {
     states_.erase(std::string(session.key.id));
+    stored_.fetch_sub(1);
   } else {
     table_.erase(SessionKey(session.key));
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -90,6 +91,7 @@ class Sessions {
 
  private:
   std::string unused_id(const std::string& owner);
+  Status too_few(int needed) const;
   int64_t held_by(const Caller& caller) const;
   Status check_share(int needed, const Caller& caller) const;
   SlotId lease(const Caller& caller);
@@ -101,6 +103,7 @@ class Sessions {
   StatePool pool_;
   SessionTable table_;
   std::map<std::string, Session> states_;    // stored ones, by name
+  std::atomic<int> stored_{0};               // size of states_, for any thread
   std::vector<Session> anonymous_;           // by slot
   std::map<std::string, int> held_;          // slots of each account that has any
   std::array<Gauge, kSlotStates> by_state_;  // of leased slots

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -58,23 +59,27 @@ bool SlotQueue::add(QueuedCall&& call) {
 QueuedCall* SlotQueue::next(TimePoint now, int free,
                             const std::function<bool(const QueuedCall&)>& may) {
   keeps_ = false;
-  while (QueuedCall* const call = first(may)) {
-    if (call->slots <= free) return call;
+  while (QueuedCall* const call = first(now, free, may)) {
     keeps_ = true;
+    if (call->slots <= free) return call;
     if (free <= 0) return nullptr;
     if (!call->keeps_since) call->keeps_since = now;
-    if (now - *call->keeps_since < call->slots * kKeepsEach) return nullptr;
+    const Duration keeps = call->slots * kKeepsEach;
+    if (now - *call->keeps_since < keeps) return nullptr;
     put_back(*call);
-    if (first(may) == call) return nullptr;  // nobody else would use them
+    rests_until_ = now + keeps;
     keeps_ = false;
   }
   return nullptr;
 }
 
 // The call that has its turn.
-QueuedCall* SlotQueue::first(const std::function<bool(const QueuedCall&)>& may) {
+QueuedCall* SlotQueue::first(TimePoint now, int free,
+                             const std::function<bool(const QueuedCall&)>& may) {
+  const int most = now < rests_until_ ? std::max(free, 1) : std::numeric_limits<int>::max();
   QueuedCall* best = nullptr;
   for (QueuedCall& call : calls_) {
+    if (call.slots > most) continue;
     if (best != nullptr && call.turns->served >= best->turns->served) continue;
     if (may(call)) best = &call;
   }
@@ -106,6 +111,7 @@ QueuedCall SlotQueue::take(QueuedCall& call) {
   forget(call);
   QueuedCall taken = std::move(call);
   calls_.erase(here);
+  keeps_ = keeps_ && !calls_.empty();
   return taken;
 }
 
@@ -118,6 +124,7 @@ void SlotQueue::remove_if(const std::function<bool(QueuedCall&)>& leaves) {
     forget(*call);
     call = calls_.erase(call);
   }
+  keeps_ = keeps_ && !calls_.empty();
 }
 
 QueuedCall* SlotQueue::find(const std::function<bool(const QueuedCall&)>& is_it) {

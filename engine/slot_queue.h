@@ -3,8 +3,8 @@
 //
 // Slots that come free are kept for the call whose turn it is until it has all that it needs, so
 // that one that needs many does not starve behind those that need one. It keeps them no longer than
-// a second for each; then it goes to the end of the round and of its caller's calls, so that the
-// others do not starve behind it.
+// a second for each; then it goes to the end of the round and of its caller's calls, and nothing is
+// kept for calls that need several for as long again, so that the others do not starve behind them.
 //
 // Knows neither sessions nor streams: who asks moves the slots. No function allocates but add().
 #pragma once
@@ -79,8 +79,8 @@ class SlotQueue {
   // The call that goes on now, `free` slots being free: take() it. Null where there is none. Calls
   // that not `may` go on are passed over, and miss nothing.
   QueuedCall* next(TimePoint now, int free, const std::function<bool(const QueuedCall&)>& may);
-  // The last next() has found a call that waits for more slots than are free: what is free is its.
-  bool keeps() const { return keeps_ && !calls_.empty(); }
+  // The last next() has found a call that has its turn: what is free is its.
+  bool keeps() const { return keeps_; }
   // Takes a call out that goes on; with this its caller has had a turn.
   QueuedCall take(QueuedCall& call);
   // Takes out the calls for which `leaves` is true. It may move from them.
@@ -94,7 +94,7 @@ class SlotQueue {
 
  private:
   using Calls = std::list<QueuedCall>;
-  QueuedCall* first(const std::function<bool(const QueuedCall&)>& may);
+  QueuedCall* first(TimePoint now, int free, const std::function<bool(const QueuedCall&)>& may);
   void put_back(QueuedCall& call);
   void forget(const QueuedCall& call);
 
@@ -105,6 +105,7 @@ class SlotQueue {
   uint64_t turn_ = 0, number_ = 0;                                   // the last that were given
   int64_t bytes_ = 0;                                                // of calls_
   bool keeps_ = false;
+  TimePoint rests_until_{};         // until then nothing is kept for calls that need several
   std::vector<QueuedCall*> order_;  // reserved
 };
 

@@ -32,7 +32,7 @@ Status Scheduler::enqueue(std::unique_ptr<Generation> generation) {
   QueuedCall call;
   call.account = request.caller.account;
   call.slots = request.slots();
-  call.bytes = bytes_of(request);
+  call.bytes = bytes_of(request) + request.held_bytes;
   call.generation = std::move(generation);
   return enqueue(std::move(call), at_most);
 }
@@ -87,24 +87,27 @@ bool Scheduler::serve_queue() {
       if (!refused.ok()) return refused;
       return std::nullopt;
     });
-    const auto may = [this](const QueuedCall& call) {
-      return sessions_.may_hold(call.slots, caller_of(call));
-    };
-    for (int i = 0; i < kMostPerTurn; ++i) {
+    const auto may = [this](const QueuedCall& call) { return may_go_on(call); };
+    for (int i = 0;; ++i) {
       QueuedCall* const call = queue_.next(now_, sessions_.unclaimed_slots(), may);
-      if (call == nullptr) break;
+      if (call == nullptr || i == kMostPerTurn) break;  // the next turn is its
       go_on(queue_.take(*call));
       served = true;
     }
     served |= end_queued([this](const QueuedCall& call) -> std::optional<Status> {
       if (now_ < call.until) return std::nullopt;
-      return why_waiting(call);
+      return why_waiting(call.slots, caller_of(call));
     });
     tell_places();
   }
   slot_rate_.note(now_, sessions_.freed_slots(), !queue_.empty());
   kept_for_.store(queue_.keeps() ? queue_.size() : 0, std::memory_order_release);
   return served;
+}
+
+// Whether its account may hold the slots that it needs, whatever is free.
+bool Scheduler::may_go_on(const QueuedCall& call) const {
+  return sessions_.may_hold(call.slots, caller_of(call));
 }
 
 void Scheduler::go_on(QueuedCall call) {
@@ -132,8 +135,9 @@ bool Scheduler::end_queued(const std::function<std::optional<Status>(const Queue
   return queue_.size() < before;
 }
 
-Status Scheduler::why_waiting(const QueuedCall& call) const {
-  const Status status = sessions_.check_room(call.slots, caller_of(call));
+// Why a call that needs so many slots does not have them while calls wait.
+Status Scheduler::why_waiting(int needed, const Caller& caller) const {
+  const Status status = sessions_.check_room(needed, caller);
   return status.ok() ? others_wait(queue_.size()) : status;
 }
 
@@ -149,10 +153,11 @@ void Scheduler::tell_places() {
   queued.place = 0;
   for (QueuedCall* const call : queue_.in_order()) {
     ++queued.place;
-    slots += call->slots;
+    const bool may = may_go_on(*call);  // else nobody knows when, and the others pass it by
+    if (may) slots += call->slots;
     if (call->generation == nullptr) continue;
     if (call->told && now_ - call->told_at < kTellInterval) continue;
-    queued.wait = slot_rate_.time_for(slots);
+    queued.wait = may ? slot_rate_.time_for(slots) : std::nullopt;
     const bool is_news =
         !call->told || call->told->place != queued.place || (queued.wait && !call->told->wait);
     if (!is_news) continue;

@@ -33,7 +33,8 @@ void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateReque
   // The stream's memory is allocated before the engine has looked at the request.
   const int top = std::clamp(request.top_log_probs, 0, kMaxTopLogProbs);
   const int room = engine.stream_room(request.samples);
-  auto hold = state_.memory.take(bytes_of(request) + bytes_of_answers(room, top));
+  request.held_bytes = bytes_of_answers(room, top);
+  auto hold = state_.memory.take(bytes_of(request) + request.held_bytes);
   if (!hold.ok()) return refuse(hold.status());
   // The stream is the last thing that is left of a call, and keeps the hold.
   const auto kept = std::make_shared<const MemoryBudget::Hold>(std::move(*hold));

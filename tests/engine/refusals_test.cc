@@ -13,14 +13,15 @@ TEST(Refusals, SayWhatRefused) {
   EXPECT_EQ(values_used_up("ada", 1, std::chrono::seconds(1)).reason(), "quota_values");
   EXPECT_EQ(states_used_up("ada", 1, 2, 2).reason(), "quota_sessions");
   EXPECT_EQ(share_used_up(1, 2, 2).reason(), "sessions_per_caller");
-  EXPECT_EQ(no_room(1, 0, 2).reason(), "sessions");
+  EXPECT_EQ(no_room(1, 0, 2, 0).reason(), "sessions");
   EXPECT_EQ(others_wait(1).reason(), "sessions");
   EXPECT_EQ(queue_full().reason(), "queue");
   EXPECT_EQ(device_failed("m", {Code::kInternal, "gone"}).reason(), "device");
 }
 
 TEST(Refusals, ACallThatCanNeverBeServedIsNotRefusedForWant) {
-  EXPECT_EQ(no_room(3, 0, 2).reason(), "");
+  EXPECT_EQ(no_room(3, 0, 2, 0).reason(), "");
+  EXPECT_EQ(no_room(2, 0, 2, 1).code(), Code::kInvalidArgument) << "a stored state keeps its slot";
   EXPECT_EQ(share_used_up(3, 0, 2).reason(), "");
   EXPECT_EQ(states_used_up("ada", 3, 0, 2).reason(), "");
 }

@@ -95,6 +95,17 @@ TEST_F(SessionsTest, AFullPoolSaysHowManySlotsAreFreeAndWhenToRetry) {
   EXPECT_EQ(sessions_.take_room(4, {}).code(), Code::kInvalidArgument);
 }
 
+TEST_F(SessionsTest, WhatStoredStatesTakeNeverComesFree) {
+  const Result<Session*> stored = sessions_.open_state("s");
+  ASSERT_TRUE(stored.ok());
+  EXPECT_EQ(sessions_.claim(3).code(), Code::kInvalidArgument);
+  EXPECT_EQ(sessions_.take_room(3, {}).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(sessions_.claim(2).ok());
+  sessions_.give_up(2);
+  sessions_.forget(**stored);
+  EXPECT_TRUE(sessions_.take_room(3, {}).ok());
+}
+
 TEST_F(SessionsTest, AQuotaOfStatesIsOverAllModels) {
   FakeModel other_model(fake_spec(), {.slots = 3, .rows = 3, .values = 8, .steps = 1});
   auto other = std::make_unique<Sessions>(other_model, options_);

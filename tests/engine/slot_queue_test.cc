@@ -96,17 +96,58 @@ TEST_F(SlotQueueTest, ACallKeepsSlotsForASecondEachAndThenTheOthersHaveTheirTurn
   EXPECT_EQ(next(3), 0);
   now_ += Duration(1);
   EXPECT_THAT(all(3), ElementsAre(21, 12));
-  EXPECT_TRUE(queue_.keeps());
+  EXPECT_FALSE(queue_.keeps());
   EXPECT_EQ(next(4), 11);
 }
 
-TEST_F(SlotQueueTest, ACallAloneKeepsWhatNobodyElseWouldUse) {
+TEST_F(SlotQueueTest, ACallAloneKeepsSlotsHalfOfTheTime) {
   add("a", 11, 4);
-  for (int i = 0; i < 20; ++i, now_ += kSecond) {
+  for (int i = 0; i < 24; ++i, now_ += kSecond) {
     EXPECT_EQ(next(3), 0);
-    EXPECT_TRUE(queue_.keeps());
+    EXPECT_EQ(queue_.keeps(), i / 4 % 2 == 0) << i;
   }
   EXPECT_EQ(next(4), 11);
+}
+
+TEST_F(SlotQueueTest, CallsThatTakeTurnsInKeepingLeaveSlotsToOthers) {
+  add("a", 11, 4);
+  add("b", 21, 4);
+  for (int i = 0; i < 24; ++i, now_ += kSecond) {
+    EXPECT_EQ(next(3), 0);
+    EXPECT_EQ(queue_.keeps(), i / 4 % 2 == 0) << i;
+  }
+}
+
+TEST_F(SlotQueueTest, WhileNothingIsKeptForManyACallThatNeedsOneStillComesFirst) {
+  add("a", 11, 4);
+  EXPECT_EQ(next(3), 0);
+  now_ += 4 * kSecond;
+  EXPECT_EQ(next(3), 0);
+  EXPECT_FALSE(queue_.keeps());
+  add("b", 21);
+  EXPECT_EQ(next(0), 0);
+  EXPECT_TRUE(queue_.keeps());
+  EXPECT_EQ(next(1), 21);
+}
+
+TEST_F(SlotQueueTest, KeepsForACallThatIsNotTakenYet) {
+  add("a", 11);
+  add("b", 21);
+  const auto any = [](const QueuedCall&) { return true; };
+  queue_.take(*queue_.next(now_, 2, any));
+  EXPECT_NE(queue_.next(now_, 1, any), nullptr);
+  EXPECT_TRUE(queue_.keeps());
+}
+
+TEST_F(SlotQueueTest, AnEmptyQueueKeepsNothingForWhoComesNext) {
+  add("a", 11, 4);
+  EXPECT_EQ(next(1), 0);
+  queue_.remove_if([](QueuedCall&) { return true; });
+  add("b", 21);
+  EXPECT_FALSE(queue_.keeps());
+  EXPECT_EQ(next(1), 21);
+  add("b", 22);
+  EXPECT_FALSE(queue_.keeps());
 }
 
 TEST_F(SlotQueueTest, ACallThatMayNotGoOnIsPassedOverAndMissesNothing) {

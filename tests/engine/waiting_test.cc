@@ -28,9 +28,10 @@ std::vector<int> places(const Reader& reader) {
   return places;
 }
 
-EngineOptions with_queue(int64_t calls) {
+EngineOptions with_queue(int64_t calls, int64_t bytes = 1 << 20) {
   EngineOptions options;
   options.queue = calls;
+  options.queue_bytes = bytes;
   return options;
 }
 
@@ -420,6 +421,31 @@ TEST_F(ShortQueue, AFullQueueRefuses) {
   EXPECT_TRUE(third->end->retry_after().has_value());
 }
 
+class NarrowQueue : public WaitingTest {
+ protected:
+  NarrowQueue() : WaitingTest(with_queue(16, 1000)) {}
+};
+
+TEST_F(NarrowQueue, CountsWhatACallHoldsForItsAnswers) {
+  GenerateRequest request = waiting_request({2});
+  request.held_bytes = 490;
+  for (int i = 0; i < 2; ++i) harness_.generate(request);
+  const auto third = harness_.generate(request);
+  harness_.turn();
+  EXPECT_EQ(harness_.engine->stats().waiting, 2);
+  EXPECT_THAT(third->end->message(), HasSubstr("limits.queue_bytes"));
+}
+
+TEST_F(WaitingTest, WhatIsNeverPossibleIsRefusedAtOnceWhileSlotsAreKept) {
+  harness_.generate(waiting_request({2}));
+  harness_.turn();
+  GenerateRequest request = waiting_request({2});
+  request.samples = 3;
+  const auto reader = harness_.generate(request);
+  harness_.turn();
+  EXPECT_EQ(reader->end->code(), Code::kInvalidArgument);
+}
+
 TEST_F(WaitingTest, WhatIsNeverPossibleIsRefusedAtOnce) {
   GenerateRequest request = waiting_request({2});
   request.samples = 3;
@@ -457,6 +483,47 @@ TEST(Waiting, ACallThatWaitsForItsOwnShareIsPassedOver) {
   running->stream->cancel();
   harness.turn();
   EXPECT_TRUE(again->started.has_value());
+}
+
+// Nobody knows when it goes on, and those behind it do not wait for it.
+TEST(Waiting, ACallThatItsQuotaHoldsBackHasNoExpectedWait) {
+  EngineOptions options;
+  options.sessions_per_caller = 1;
+  Harness harness(fake_spec(), {.slots = 3, .rows = 4, .values = 4, .steps = 1}, options);
+  const auto call_of = [&](const std::string& account) {
+    GenerateRequest request = waiting_request({1}, 1 << 18, 100 * kSecond);
+    request.caller.account = account;
+    return harness.generate(request);
+  };
+  const auto mine = call_of("me");
+  std::vector<std::shared_ptr<Reader>> others = {call_of("a"), call_of("b"), call_of("c")};
+  harness.turn();
+  harness.clock.advance(kSecond);
+  others[0]->stream->cancel();  // a slot a second
+  harness.turn();
+  EXPECT_TRUE(others[2]->started.has_value());
+  const auto held_back = call_of("me");
+  const auto behind = call_of("d");
+  harness.turn();
+  EXPECT_EQ(held_back->queued.back().wait, std::nullopt);
+  EXPECT_EQ(behind->queued.back().place, 2);
+  ASSERT_TRUE(behind->queued.back().wait.has_value());
+  EXPECT_NEAR(std::chrono::duration<double>(*behind->queued.back().wait).count(), 1.0, 0.1);
+}
+
+TEST(Waiting, WhoseTimeIsUpAtItsQuotaHearsOfTheQuota) {
+  Harness harness(fake_spec(), {.slots = 4, .rows = 4, .values = 4, .steps = 1});
+  GenerateRequest request = waiting_request({1}, 1 << 18);
+  request.caller.account = request.caller.name = "ada";
+  request.caller.limits.sessions = 1;
+  request.caller.usage = std::make_shared<AccountUsage>();
+  harness.generate(request);
+  const auto waiting = harness.generate(request);
+  harness.turn();
+  EXPECT_EQ(harness.engine->stats().waiting, 1);
+  harness.clock.advance(kSecond);
+  harness.turn();
+  EXPECT_EQ(waiting->end->reason(), "quota_sessions");
 }
 
 TEST(Waiting, AQuotaOfStatesHolds) {
