@@ -1,5 +1,7 @@
 #include "base/sha256.h"
 
+#include <new>
+
 #include "base/check.h"
 
 namespace runnel {
@@ -10,7 +12,8 @@ constexpr const char* kWorks = "SHA-256 of memory cannot fail in a working libra
 }  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-  check(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, kWorks);
+  if (!context_) throw std::bad_alloc();
+  check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, kWorks);
 }
 
 void Sha256::add(std::span<const std::byte> bytes) {

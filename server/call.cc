@@ -47,8 +47,17 @@ void Call::tend(TimePoint now) {
   {
     std::lock_guard lock(mutex_);
     if (writing_since_ && now - *writing_since_ >= 2 * state_.stall_timeout) sink_.cut_off();
-    if (!reading_since_ || now - *reading_since_ < state_.stall_timeout || over_) return;
-    over_ = {Code::kAborted, "no chunk came for too long; send the next one sooner, or half-close"};
+    if (!reading_since_ || over_) return;
+    const Duration waits = now - *reading_since_;
+    if (waits >= state_.stall_timeout) {
+      over_ = {Code::kAborted,
+               "no chunk came for too long; send the next one sooner, or half-close"};
+    } else if (read_ + waits >= most_read_) {
+      over_ = {Code::kAborted,
+               "the call has waited for messages for too long in all; send them sooner"};
+    } else {
+      return;
+    }
   }
   resume();
 }
@@ -173,6 +182,7 @@ void Call::begin_read() {
 
 bool Call::end_read() {
   std::lock_guard lock(mutex_);
+  if (reading_since_) read_ += std::chrono::steady_clock::now() - *reading_since_;
   reading_since_.reset();
   return !over_;
 }

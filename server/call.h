@@ -79,6 +79,9 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   virtual Step next() = 0;
 
   void begin_write();
+  // Bounds how long the client may take to send, over the whole call; before the first
+  // begin_read().
+  void bound_reads(Duration most) { most_read_ = most; }
   // The client is to send something, and has Call's time limit to do so; until it has.
   void begin_read();
   // What the client was to send has come. False: the call has ended meanwhile.
@@ -136,6 +139,8 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   std::function<void()> release_;
   std::optional<TimePoint> writing_since_;  // the sink has an event
   std::optional<TimePoint> reading_since_;  // the client is to send something
+  Duration read_{};                         // what it took to send all before
+  Duration most_read_ = Duration::max();
 };
 
 }  // namespace runnel

@@ -6,9 +6,16 @@
 #include "engine/refusals.h"
 
 namespace runnel {
+namespace {
+
+constexpr int kMostStalls = 10;  // that the client may take to send the file, in stall timeouts
+
+}  // namespace
 
 ImportCall::ImportCall(ServerState& state, CallOrigin origin, ImportSink& sink)
-    : Call(state, std::move(origin), sink), sink_(sink) {}
+    : Call(state, std::move(origin), sink), sink_(sink) {
+  bound_reads(kMostStalls * state.stall_timeout);
+}
 
 std::shared_ptr<ImportCall> ImportCall::make(ServerState& state, CallOrigin origin,
                                              ImportSink& sink) {

@@ -39,6 +39,8 @@ class ImportCall final : public Call {
   void open(std::shared_ptr<const ServedModel> model, std::string id, bool allow_inexact);
   // Null before open().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
+  // The header of the file has been read: the reader's memory is the state alone. After open().
+  bool has_header() const { return reader_->header().has_value(); }
   // The next piece of the file; after open(). What StateReader::add() says.
   Status add(std::span<const std::byte> piece);
   // The message has been dealt with: asks for the next.

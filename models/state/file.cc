@@ -24,12 +24,15 @@ constexpr uint32_t kVersion = 1;
 constexpr size_t kStartBytes = 16;  // magic, version, size of the header
 constexpr size_t kNumberBytes = 4;
 constexpr int64_t kMostHeaderBytes = 1 << 20;
-constexpr int64_t kMostParts = 8192;
+constexpr int64_t kMostParts = 2048;
 constexpr int64_t kMostDimensions = 8;
 constexpr int64_t kMostPosition = int64_t{1} << 53;  // what every reader of JSON has exactly
 constexpr size_t kMostIdBytes = 128;
 constexpr const char* kFile = "state file";
-constexpr JsonLimits kHeaderLimits = {.bytes = kMostHeaderBytes, .values = 1 << 17, .depth = 5};
+constexpr JsonLimits kHeaderLimits = {.bytes = kMostHeaderBytes, .values = 1 << 14, .depth = 5};
+constexpr int64_t kMostValueBytes = 192;  // of a JSON value, its text aside: an object in an object
+static_assert(2 * kMostHeaderBytes + kHeaderLimits.values * kMostValueBytes <= kStateHeaderMemory,
+              "the text of a header, its copies in the values, and the values");
 constexpr auto kTypes = std::to_array<Choice<DType>>({{"f32", DType::kF32}, {"i32", DType::kI32}});
 
 std::string number_text(uint32_t number) {
@@ -346,11 +349,13 @@ Status StateReader::take_start() {
                    std::to_string(kMostHeaderBytes));
   }
   stage_ = Stage::kHeader;
+  gathered_.reserve(header_bytes_);
   return {};
 }
 
 Status StateReader::take_header() {
-  Result<StateHeader> header = parse_header(gathered_);
+  const std::string text = std::exchange(gathered_, {});
+  Result<StateHeader> header = parse_header(text);
   if (!header.ok()) return header.status();
   Result<StateLayout> layout = accept_(*header);
   if (!layout.ok()) return layout.status();
@@ -359,8 +364,7 @@ Status StateReader::take_header() {
   image_.bytes.resize(static_cast<size_t>(layout->state_bytes));
   seal_.emplace(header->key.empty() ? nullptr : key_);
   seal_->add(std::as_bytes(std::span(start_)));
-  seal_->add(std::as_bytes(std::span(gathered_)));
-  gathered_.clear();
+  seal_->add(std::as_bytes(std::span(text)));
   header_ = std::move(*header);
   begin_part();
   return {};

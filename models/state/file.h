@@ -26,6 +26,9 @@ struct StateImage {
   std::vector<std::byte> bytes;  // as Model::read() gives and Model::write() takes them
 };
 
+// What a StateReader takes until it has the header, beside the state, at most.
+inline constexpr int64_t kStateHeaderMemory = int64_t{5} << 20;
+
 // What a file says before its parts.
 struct StateHeader {
   std::string model;     // model_digest(), 64 hexadecimal digits

@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/params.h>
 
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -21,10 +22,15 @@ constexpr const char* kWorks = "digests of memory cannot fail in a working libra
 
 using Mac = std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)>;
 
+// What a working library can fail at, because it allocates.
+void check_memory(bool made) {
+  if (!made) throw std::bad_alloc();
+}
+
 EVP_MAC_CTX* new_mac(const SealKey* key) {
   if (key == nullptr) return nullptr;
   const Mac mac(EVP_MAC_fetch(nullptr, "HMAC", nullptr), EVP_MAC_free);
-  check(mac != nullptr, kWorks);
+  check_memory(mac != nullptr);
   return EVP_MAC_CTX_new(mac.get());
 }
 
@@ -66,14 +72,14 @@ Seal::Seal(const SealKey* key)
     : digest_(key == nullptr ? EVP_MD_CTX_new() : nullptr, EVP_MD_CTX_free),
       mac_(new_mac(key), EVP_MAC_CTX_free) {
   if (key == nullptr) {
-    check(EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr) == 1, kWorks);
+    check_memory(digest_ && EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr) == 1);
     return;
   }
   char name[] = "SHA256";
   const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, name, 0),
                                    OSSL_PARAM_construct_end()};
   const auto* secret = reinterpret_cast<const unsigned char*>(key->secret.data());
-  check(EVP_MAC_init(mac_.get(), secret, key->secret.size(), parameters) == 1, kWorks);
+  check_memory(mac_ && EVP_MAC_init(mac_.get(), secret, key->secret.size(), parameters) == 1);
 }
 
 void Seal::add(std::span<const std::byte> bytes) {

@@ -33,7 +33,7 @@ Result<SealKey> read_seal_key(const std::string& path);
 
 class Seal {
  public:
-  // `key` null: a digest.
+  // `key` null: a digest. Throws std::bad_alloc where the library gets no memory.
   explicit Seal(const SealKey* key);
 
   void add(std::span<const std::byte> bytes);

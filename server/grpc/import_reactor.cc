@@ -38,7 +38,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
   // The message that was read goes to the call.
   Status take() {
     state_.metrics.received.add(length_of(bytes_));
-    if (Status s = state_.memory.grow(*room_, state_bytes_ + memory_for(bytes_)); !s.ok()) return s;
+    if (Status s = state_.memory.grow(*room_, held() + memory_for(bytes_)); !s.ok()) return s;
     const auto message = parse_message<v1::ImportSessionRequest>(bytes_);
     if (!message.ok()) return message.status();
     const bool opened = call_->opened() != nullptr;
@@ -47,19 +47,30 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
                                      : "the first message has no target; it says what the session "
                                        "is to be, and the others bring data");
     }
-    return message->has_target() ? open(message->target()) : add(message->data());
+    if (message->has_target()) return open(message->target());
+    if (message->data().empty()) {
+      return invalid_argument("the message has neither target nor data; each brings some");
+    }
+    return add(message->data());
   }
 
   Status open(const v1::ImportTarget& target) {
     auto model = state_.models.find(call_->caller(), target.model());
     if (!model.ok()) return model.status();
     state_bytes_ = (*model)->engine->state_bytes();
-    if (Status s = state_.memory.grow(*room_, room_->bytes() + state_bytes_); !s.ok()) return s;
+    const int64_t more = state_bytes_ + kStateHeaderMemory;
+    if (Status s = state_.memory.grow(*room_, room_->bytes() + more); !s.ok()) return s;
     call_->open(std::move(*model), target.id(), target.allow_inexact());
     return {};
   }
 
   Status add(const std::string& data) { return call_->add(std::as_bytes(std::span(data))); }
+
+  // Of what the call keeps from message to message.
+  int64_t held() const {
+    const bool gathers = call_->opened() != nullptr && !call_->has_header();
+    return state_bytes_ + (gathers ? kStateHeaderMemory : 0);
+  }
 
   Status close() {
     call_->close(room_);
@@ -68,7 +79,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
 
   void read() override {
     bytes_.Clear();
-    MemoryBudget::shrink(*room_, state_bytes_);
+    MemoryBudget::shrink(*room_, held());
     StartRead(&bytes_);
   }
   void answer(const SessionInfo& session) override {

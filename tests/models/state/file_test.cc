@@ -139,6 +139,16 @@ TEST_F(StateFileTest, EveryByteThatIsChangedIsFound) {
   }
 }
 
+TEST_F(StateFileTest, AHeaderOfManyValuesIsRefused) {
+  std::string header = "[";
+  for (int i = 0; i < 20'000; ++i) header += "0,";
+  header += "0]";
+  const auto size = static_cast<uint32_t>(header.size());
+  std::string bytes = file().substr(0, 12);
+  bytes.append(reinterpret_cast<const char*>(&size), sizeof(size));
+  EXPECT_THAT(refusal(bytes + header), HasSubstr("more than 16384 JSON values"));
+}
+
 TEST_F(StateFileTest, EveryFileThatIsCutShortIsRefused) {
   const std::string whole = file();
   for (size_t size = 0; size < whole.size(); ++size) {

@@ -218,5 +218,64 @@ TEST(SessionState, AnImportTakesItsMemoryFirst) {
   EXPECT_TRUE(test.get("a").ok());
 }
 
+TEST(SessionState, AnImportHoldsTheMemoryOfItsHeaderUntilItHasIt) {
+  ServerOptions options;
+  options.call_bytes = 8 << 20;  // of one header
+  TestServer test(served_bundle(small_symbol_spec(), 1), options);
+  feed(test, "a", {1, 2, 3});
+  std::string file;
+  ASSERT_TRUE(save(test, "a", file).ok());
+  grpc::ClientContext context;
+  v1::Session session;
+  const auto writer = test.sessions->ImportSession(&context, &session);
+  v1::ImportSessionRequest request;
+  request.mutable_target()->set_id("b");
+  ASSERT_TRUE(writer->Write(request));
+  const auto full = grpc::StatusCode::RESOURCE_EXHAUSTED;
+  EXPECT_TRUE(eventually([&] { return load(test, "x").error_code() == full; }));
+  request.set_data(file);
+  ASSERT_TRUE(writer->Write(request));
+  EXPECT_TRUE(eventually([&] { return load(test, file).ok(); }));
+  writer->WritesDone();
+  EXPECT_TRUE(writer->Finish().ok());
+}
+
+TEST(SessionState, AMessageOfAnImportBringsSomething) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  grpc::ClientContext context;
+  v1::Session session;
+  const auto writer = test.sessions->ImportSession(&context, &session);
+  v1::ImportSessionRequest request;
+  request.mutable_target();
+  ASSERT_TRUE(writer->Write(request));
+  request.set_data("");
+  ASSERT_TRUE(writer->Write(request));
+  const grpc::Status status = writer->Finish();
+  EXPECT_EQ(status.error_code(), kInvalid);
+  EXPECT_THAT(status.error_message(), HasSubstr("neither target nor data"));
+}
+
+TEST(SessionState, AnImportThatTakesTooLongInAllIsEnded) {
+  ServerOptions options;
+  options.stall_timeout = std::chrono::milliseconds(200);
+  TestServer test(served_bundle(small_symbol_spec(), 1), options);
+  grpc::ClientContext context;
+  v1::Session session;
+  const auto writer = test.sessions->ImportSession(&context, &session);
+  v1::ImportSessionRequest request;
+  request.mutable_target();
+  ASSERT_TRUE(writer->Write(request));
+  request.set_data(std::string("RNLSTATE\1\0\0\0\0\0\x10\0", 16));  // a header of 1 MiB follows
+  ASSERT_TRUE(writer->Write(request));
+  request.set_data(" ");
+  EXPECT_TRUE(eventually([&] {
+    test.server.tend();
+    return !writer->Write(request);
+  }));
+  const grpc::Status status = writer->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("too long in all"));
+}
+
 }  // namespace
 }  // namespace runnel
