@@ -38,8 +38,8 @@ struct ServedModel {
   std::vector<StoredState> states;  // that sequences may start from, by name
   // What it was loaded from; empty where that is no directory.
   std::string path;
-  FileStamps files;  // of the directory, just before
-  int64_t loaded_bytes = 0;                // that the process grew by meanwhile
+  FileStamps files;          // of the directory, just before
+  int64_t loaded_bytes = 0;  // that the process grew by meanwhile
   // Found out when it is served.
   std::unique_ptr<CallMetrics> calls;
   std::string spec_json;
