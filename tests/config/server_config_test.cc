@@ -144,11 +144,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),
             "a.json has an unknown key 'adress'; did you mean 'address'?");
-  EXPECT_EQ(parse(R"({"colour": 1})").message(),
-            "a.json has an unknown key 'colour'; known are models, address, metrics_address, keys, "
-            "insecure_public, tls, seal_key, backend, isa, threads, precision, kernels, state, "
-            "prompts, log, "
-            "limits");
+  EXPECT_EQ(
+      parse(R"({"colour": 1})").message(),
+      "a.json has an unknown key 'colour'; known are models, address, metrics_address, keys, "
+      "insecure_public, tls, states, seal_key, backend, isa, threads, precision, kernels, state, "
+      "prompts, log, "
+      "limits");
   // A limit at the wrong level is not one.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "models/state/file.h"
+#include "tests/base/test_files.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/test_models.h"
 
@@ -16,11 +17,6 @@ using testing::HasSubstr;
 
 class StoredStates : public testing::Test {
  protected:
-  void SetUp() override {
-    std::filesystem::remove_all(directory_);
-    std::filesystem::create_directory(directory_);
-  }
-
   std::string file(const std::string& digest, const std::string& numerics = "elsewhere") const {
     StateLayout layout = model_.engine->layout();
     layout.numerics = numerics;
@@ -35,7 +31,8 @@ class StoredStates : public testing::Test {
     return load_states(directory_, digest_, *model_.engine);
   }
 
-  const std::string directory_ = testing::TempDir() + "/stored_states";
+  const TestFolder folder_;
+  const std::string directory_ = folder_.path("");
   ServedModel model_ = served_bundle(small_symbol_spec(), 1);
   const std::string digest_ = model_digest(small_symbol_spec(), "");
 };

@@ -232,8 +232,9 @@ TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
   const std::string log = process.log();
   const int64_t bytes = small_symbol_spec().state_bytes();
   EXPECT_THAT(log, HasSubstr("info start version="));
-  EXPECT_THAT(log, HasSubstr("state_bytes=" + std::to_string(bytes) + " sessions=5 states_bytes=" +
-                             std::to_string(5 * bytes) + " numerics=cpu/"));
+  EXPECT_THAT(log, HasSubstr("state_bytes=" + std::to_string(bytes) +
+                             " sessions=5 states=0 states_bytes=" + std::to_string(5 * bytes) +
+                             " numerics=cpu/"));
   EXPECT_THAT(log, HasSubstr("info memory most="));
   EXPECT_THAT(log, HasSubstr("info stop signal=15"));
   EXPECT_THAT(log, HasSubstr("info drain streams=0"));
