@@ -60,7 +60,7 @@ asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@scripts/setup test
 	@cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
 
-tsan:  ## everything below server/ under the thread sanitizer
+tsan:  ## base/, models/ and engine/ under the thread sanitizer
 	@scripts/setup test
 	@cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
 
