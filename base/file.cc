@@ -111,6 +111,19 @@ Result<FileAccess> RegularFile::access() const {
   return FileAccess{info.st_uid, info.st_gid, static_cast<int>(info.st_mode & 07777)};
 }
 
+Status RegularFile::check_private() const {
+  constexpr int kForbidden = 0027;  // write of the group, anything of others
+  const Result<FileAccess> access = this->access();
+  if (!access.ok()) return access.status();
+  if ((access->mode & kForbidden) == 0) return {};
+  constexpr char kDigits[] = "01234567";
+  std::string digits = "0";
+  for (const int shift : {6, 3, 0}) digits += kDigits[(access->mode >> shift) & 7];
+  return invalid_argument(name_ + ": its mode is " + digits +
+                          ", so that others may read or change it; expected 0600, or 0640 for a "
+                          "group that reads it: chmod 600 it");
+}
+
 int RegularFile::release() { return std::exchange(descriptor_, -1); }
 
 Result<std::string> RegularFile::read_head(int64_t count) const {

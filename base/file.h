@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// Whose file it is, and what they and others may do with it.
+// The owner, the group and the permission bits of a file.
 struct FileAccess {
   uint32_t owner = 0, group = 0;
   int mode = 0;
@@ -36,6 +36,9 @@ class RegularFile {
 
   // INVALID_ARGUMENT when the system does not tell.
   Result<FileAccess> access() const;
+  // For files with secrets: INVALID_ARGUMENT when the mode lets anybody but the owner change the
+  // file, or anybody but the owner and the group read it.
+  Status check_private() const;
 
   // The first `count` bytes, or all where there are fewer. INVALID_ARGUMENT when they cannot be
   // read.

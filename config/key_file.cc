@@ -29,8 +29,7 @@ namespace {
 
 constexpr const char* kPrefix = "rnl_";
 constexpr int kMode = 0600;
-constexpr int kKept = 0640;       // of the mode of a file that is replaced
-constexpr int kForbidden = 0027;  // write of the group, anything of others
+constexpr int kKept = 0640;  // of the mode of a file that is replaced
 constexpr int kTries = 100;
 constexpr auto kBetweenTries = std::chrono::milliseconds(30);
 // Values in a line: its models and a handful of members.
@@ -100,20 +99,8 @@ Result<KeyEntry> parse_line(std::string_view line, const std::string& place) {
   return entry;
 }
 
-Status check_mode(int mode, const std::string& file) {
-  if ((mode & kForbidden) == 0) return {};
-  constexpr char kDigits[] = "01234567";
-  std::string digits = "0";
-  for (const int shift : {6, 3, 0}) digits += kDigits[(mode >> shift) & 7];
-  return invalid_argument(file + ": its mode is " + digits +
-                          ", so that others may read or change it; expected 0600, or 0640 for a "
-                          "group that reads it: chmod 600 it");
-}
-
 Result<std::vector<KeyEntry>> read_open(const RegularFile& file, const std::string& name) {
-  const Result<FileAccess> access = file.access();
-  if (!access.ok()) return access.status();
-  if (Status s = check_mode(access->mode, name); !s.ok()) return s;
+  if (Status s = file.check_private(); !s.ok()) return s;
   if (file.bytes() > kMaxKeyFileBytes) {
     return invalid_argument(name + ": expected at most " + std::to_string(kMaxKeyFileBytes) +
                             " bytes, found more");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/hex.h"
 #include "base/json_fields.h"
 #include "base/text.h"
@@ -187,12 +188,11 @@ Status check_seal(const std::string& found, const StateTarget& target) {
 std::string model_digest(const Spec& spec, std::string_view weight_digest) {
   Spec nameless = spec;
   nameless.name.clear();
-  Seal digest(nullptr);
+  Sha256 digest;
   const std::string json = spec_to_json(nameless);
   digest.add(std::as_bytes(std::span(json)));
   digest.add(std::as_bytes(std::span(weight_digest)));
-  const auto bytes = digest.finish();
-  return hex(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  return hex(as_text(digest.finish()));
 }
 
 Status check_state(const StateHeader& header, const StateTarget& target) {
@@ -284,8 +284,7 @@ void StateWriter::append_piece(std::string& out, size_t most) {
     walk_.emplace(parts_[part_], image_.bytes);
     checksum_ = 0;
   } else if (!sealed_) {
-    const auto sealed = seal_.finish();
-    due_.assign(reinterpret_cast<const char*>(sealed.data()), sealed.size());
+    due_ = as_text(seal_.finish());
     sealed_ = true;
   }
 }
@@ -416,7 +415,7 @@ Result<StateImage> StateReader::finish() {
   if (stage_ != Stage::kEnd) return refused("ends too early: it is cut short");
   const auto sealed = seal_->finish();
   const bool unchecked = !header_->key.empty() && key_ == nullptr;
-  if (!unchecked && !is_same_seal(sealed, std::as_bytes(std::span(gathered_)))) {
+  if (!unchecked && !is_same_seal(sealed, gathered_)) {
     return refused(header_->key.empty()
                        ? "is damaged: its SHA-256 is not what it says"
                        : "was changed after it was sealed with key " + quote(header_->key));

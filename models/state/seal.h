@@ -4,17 +4,19 @@
 
 #include <openssl/evp.h>
 
-#include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "base/sha256.h"
 #include "base/status.h"
 
 namespace runnel {
 
-inline constexpr size_t kSealBytes = 32;
+inline constexpr size_t kSealBytes = sizeof(Sha256Digest);
 inline constexpr int64_t kLeastSealKeyBytes = 32;
 inline constexpr int64_t kMostSealKeyBytes = 4096;
 
@@ -38,14 +40,14 @@ class Seal {
 
   void add(std::span<const std::byte> bytes);
   // Once, and last.
-  std::array<std::byte, kSealBytes> finish();
+  Sha256Digest finish();
 
  private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> digest_;  // without a key
-  std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> mac_;   // with one
+  std::optional<Sha256> digest_;                                   // without a key
+  std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> mac_;  // with one
 };
 
 // Compares in a time that does not depend on the bytes.
-bool is_same_seal(std::span<const std::byte> a, std::span<const std::byte> b);
+bool is_same_seal(const Sha256Digest& seal, std::string_view found);
 
 }  // namespace runnel

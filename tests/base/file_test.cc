@@ -64,5 +64,21 @@ TEST(File, WritesIntoADeviceInsteadOfReplacingIt) {
   EXPECT_TRUE(S_ISCHR(info.st_mode));
 }
 
+TEST(File, IsPrivateWhereNobodyElseMayReadOrChangeIt) {
+  const TestFolder folder;
+  const std::string path = folder.path("key");
+  folder.write("key", random_bytes(4, 1));
+  for (const int mode : {0600, 0400, 0640, 0644, 0660, 0602, 0601}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    const Status status = RegularFile::open(path)->check_private();
+    EXPECT_EQ(status.ok(), mode == 0600 || mode == 0400 || mode == 0640) << mode;
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0664), 0);
+  EXPECT_EQ(RegularFile::open(path)->check_private().message(),
+            path +
+                ": its mode is 0664, so that others may read or change it; expected 0600, or "
+                "0640 for a group that reads it: chmod 600 it");
+}
+
 }  // namespace
 }  // namespace runnel

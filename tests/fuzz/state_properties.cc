@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "models/state/file.h"
 #include "tests/fuzz/properties.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -17,10 +18,6 @@ StateLayout layout() {
   return {.state_bytes = 64,
           .parts = {{"S", DType::kF32, {2, 3, 2}, 0, 32}, {"z", DType::kF32, {2, 2}, 24, 32}},
           .numerics = "cpu"};
-}
-
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // The file with the checksums and the digest that its bytes should have, where it has any.
@@ -39,7 +36,7 @@ std::string repaired(std::string file) {
   }
   Seal seal(nullptr);
   seal.add(std::as_bytes(std::span(file).first(at)));
-  return file.substr(0, at) + text_of(seal.finish()) +
+  return file.substr(0, at) + std::string(as_text(seal.finish())) +
          file.substr(std::min(file.size(), at + kSealBytes));
 }
 

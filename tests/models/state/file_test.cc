@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/file.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -86,8 +87,7 @@ class StateFileTest : public testing::Test {
     bytes.replace(bytes.find(from), from.size(), to);
     Seal seal(nullptr);
     seal.add(std::as_bytes(std::span(bytes)));
-    const auto sealed = seal.finish();
-    return bytes + std::string(reinterpret_cast<const char*>(sealed.data()), sealed.size());
+    return bytes + std::string(as_text(seal.finish()));
   }
 
   Spec spec_;
