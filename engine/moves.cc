@@ -103,8 +103,7 @@ bool Scheduler::move_states() {
       moves_.pop_front();
       finish_move(move);
     } else {
-      moves_.push_back(std::move(moves_.front()));
-      moves_.pop_front();
+      moves_.splice(moves_.end(), moves_, moves_.begin());
     }
   }
   return some;

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -196,7 +196,7 @@ class Scheduler {
   SlotRate slot_rate_;
   bool has_untold_ = false;  // a call in queue_ has not been told its place
   TimePoint next_tell_{};
-  std::deque<StateMove> moves_;  // the next one first
+  std::list<StateMove> moves_;  // the next one first
 
   // Reused every turn.
   TimePoint now_{};

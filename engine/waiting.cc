@@ -82,7 +82,8 @@ bool Scheduler::take_over_waiting(std::unique_ptr<Generation>& generation) {
 bool Scheduler::serve_queue() {
   bool served = false;
   if (!queue_.empty()) {
-    served = end_queued([refused = refusal()](const QueuedCall& call) -> std::optional<Status> {
+    const Status refused = refusal();
+    served = end_queued([&refused](const QueuedCall& call) -> std::optional<Status> {
       if (is_cancelled(call)) return Status(Code::kCancelled, "the call was cancelled");
       if (!refused.ok()) return refused;
       return std::nullopt;
