@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/prompt.h"
+#include "cli/reach_model.h"
 #include "cli/terminal_picture.h"
 #include "cli/transcript.h"
 #include "client/client.h"
@@ -15,7 +16,6 @@
 namespace runnel {
 namespace {
 
-constexpr Seconds kConnect{10};
 constexpr std::chrono::milliseconds kFrame{40};  // no terminal shows more in time
 constexpr std::chrono::milliseconds kNap{5};     // until an interrupt is looked for again
 
@@ -192,14 +192,10 @@ int run_draw(const DrawOptions& options, Console& console) {
   }
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
-  grpc::Status status = client.connect(kConnect);
-  v1::ListModelsResponse models;
-  if (status.ok()) status = client.list_models(models);
-  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
-  Result<ModelView> model = choose_model(models, options.model);
-  if (!model.ok()) return fail(console, kExitUsage, model.status().message());
-  const Result<Plan> plan = make_plan(options, std::move(*model), console);
+  auto reached = reach_model(client, options.model, interrupt, console);
+  if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
+  auto& model = std::get<ModelView>(reached);
+  const Result<Plan> plan = make_plan(options, std::move(model), console);
   if (!plan.ok()) return fail(console, kExitUsage, plan.status().message());
   return draw(options, *plan, client, interrupt, console);
 }

@@ -18,6 +18,7 @@
 #include "cli/png_file.h"
 #include "cli/progress_bar.h"
 #include "cli/prompt.h"
+#include "cli/reach_model.h"
 #include "cli/transcript.h"
 #include "cli/values_text.h"
 #include "client/client.h"
@@ -26,7 +27,6 @@
 namespace runnel {
 namespace {
 
-constexpr Seconds kConnect{10};
 constexpr uint8_t kNotDrawn = 0x80;  // a pixel that this call has neither given nor drawn
 
 // Everything that is settled before the call.
@@ -378,14 +378,10 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
 int run_generate(const GenerateOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
-  grpc::Status status = client.connect(kConnect);
-  v1::ListModelsResponse models;
-  if (status.ok()) status = client.list_models(models);
-  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
-  Result<ModelView> model = choose_model(models, options.model);
-  if (!model.ok()) return fail(console, kExitUsage, model.status().message());
-  const Result<Plan> plan = make_plan(options, std::move(*model));
+  auto reached = reach_model(client, options.model, interrupt, console);
+  if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
+  auto& model = std::get<ModelView>(reached);
+  const Result<Plan> plan = make_plan(options, std::move(model));
   if (!plan.ok()) return fail(console, kExitUsage, plan.status().message());
   return draw(options, *plan, client, interrupt, console);
 }

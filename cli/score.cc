@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
+#include "cli/reach_model.h"
 #include "cli/score_input.h"
 #include "client/client.h"
 #include "client/model_choice.h"
@@ -18,8 +19,6 @@ namespace runnel {
 namespace {
 
 using Sequences = std::vector<Sequence>;
-
-constexpr Seconds kConnect{10};
 
 // Several calls at once, each worker taking the next sequence; the first failure ends all.
 class Scoring {
@@ -156,17 +155,13 @@ Result<Sequences> load(const ScoreOptions& options, const ModelView& model) {
 int run_score(const ScoreOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
-  grpc::Status status = client.connect(kConnect);
-  v1::ListModelsResponse models;
-  if (status.ok()) status = client.list_models(models);
-  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
-  const Result<ModelView> model = choose_model(models, options.model);
-  if (!model.ok()) return fail(console, kExitUsage, model.status().message());
-  const Result<Sequences> sequences = load(options, *model);
+  auto reached = reach_model(client, options.model, interrupt, console);
+  if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
+  const auto& model = std::get<ModelView>(reached);
+  const Result<Sequences> sequences = load(options, model);
   if (!sequences.ok()) return fail(console, kExitUsage, sequences.status().message());
 
-  Scoring scoring(client, model->name, *sequences);
+  Scoring scoring(client, model.name, *sequences);
   ProgressLine progress = progress_line(console, "items");
   scoring.run(options.jobs, progress);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
@@ -175,9 +170,9 @@ int run_score(const ScoreOptions& options, Console& console) {
                 "item " + std::to_string(scoring.failed()) + ": " + call_error(scoring.status()));
   }
   if (options.json) {
-    print_json(*model, scoring.totals(), progress.seconds(), console);
+    print_json(model, scoring.totals(), progress.seconds(), console);
   } else {
-    print_text(*model, scoring.totals(), progress.seconds(), console);
+    print_text(model, scoring.totals(), progress.seconds(), console);
   }
   return kExitOk;
 }
