@@ -15,8 +15,8 @@ from runnel_client import messages, pictures, results, wire
 from runnel_client.access import Access
 from runnel_client.errors import AlreadyExists, CallError, NotFound, call_error
 from runnel_client.pictures import Picture
-from runnel_client.received import Received
-from runnel_client.results import Finished, Model, Run, Sample, Score, SessionInfo, Started
+from runnel_client.received import Progress, Received
+from runnel_client.results import Model, Run, Sample, Score, SessionInfo
 from runnel_client.retry import Retry, Tries
 from runnel_client.wire import Options, Prompt
 
@@ -104,12 +104,14 @@ class Client:
         AlreadyExists where there is one of that id; an empty id is a new one.
         """
         request = messages.load("sessions").CreateSessionRequest(model=model, id=id or wire.new_id())
+        tries = self._short_tries()
         try:
-            created = self._unary(self._methods.create_session, request, request.id)
+            created = self._unary(self._methods.create_session, request, request.id, tries)
         except AlreadyExists:
-            if id:
-                raise
-            return self.open_session(request.id, model, keep)  # of an attempt whose answer was lost
+            session = self.open_session(request.id, model, keep)
+            if tries.lost and session.is_new:
+                return session  # made by an attempt whose answer was lost
+            raise
         return Session(self, results.session_of(created), keep)
 
     def open_session(self, id: str, model: str = "", keep: bool = True) -> Session:
@@ -133,7 +135,12 @@ class Client:
 
     def _delete_session(self, id: str, model: str) -> None:
         request = messages.load("sessions").DeleteSessionRequest(model=model, id=id)
-        self._unary(self._methods.delete_session, request, id)
+        tries = self._short_tries()
+        try:
+            self._unary(self._methods.delete_session, request, id, tries)
+        except NotFound:
+            if not tries.lost:  # else an attempt whose answer was lost has deleted it
+                raise
 
     def _generate(self, prompt: Prompt | None, session: str, options: Options) -> Generation:
         request = wire.generate_request(prompt, session, options)
@@ -147,19 +154,21 @@ class Client:
             finally:
                 call.cancel()
 
-        return self._attempts(attempt, self._timeout if timeout is None else timeout)
+        return self._attempts(attempt, Tries(self._retry, self._timeout if timeout is None else timeout))
 
     def _headers(self, session: str) -> list[tuple[str, str]]:
         """What a call carries: the key, and for a proxy the session, all calls of which go to one server."""
         return [*self._metadata, ("x-session-id", session)] if session else self._metadata
 
-    def _unary(self, method: Any, request: Any, session: str = "") -> Any:
+    def _short_tries(self) -> Tries:
+        return Tries(self._retry, min(SHORT, self._timeout))
+
+    def _unary(self, method: Any, request: Any, session: str = "", tries: Tries | None = None) -> Any:
         return self._attempts(
-            lambda left: method(request, timeout=left, metadata=self._headers(session)), min(SHORT, self._timeout)
+            lambda left: method(request, timeout=left, metadata=self._headers(session)), tries or self._short_tries()
         )
 
-    def _attempts(self, attempt: Callable[[float], T], timeout: float) -> T:
-        tries = Tries(self._retry, timeout)
+    def _attempts(self, attempt: Callable[[float], T], tries: Tries) -> T:
         while True:
             try:
                 return attempt(tries.left())
@@ -179,14 +188,14 @@ class Client:
             raise call_error("CANCELLED", "the client was closed", ())
 
 
-class Generation:
+class Generation(Progress):
     """A stream of what a call samples. The call begins when the first run is asked for, and ends with the stream.
 
     It is made again where the server is full, or the connection lost, and goes on without gaps or repetitions.
     """
 
     def __init__(self, client: Client, request: Any, timeout: float, progress: Callable[[int], object] | None):
-        self._request, self._received = request, Received()
+        super().__init__(request)
         self._runs = _receive(client, request, self._received, timeout, progress)
 
     def __iter__(self) -> Iterator[Run]:
@@ -201,21 +210,6 @@ class Generation:
     def close(self) -> None:
         """Cancels the call where it still runs."""
         self._runs.close()
-
-    @property
-    def request_id(self) -> str:
-        """Under which the call can be made again."""
-        return str(self._request.request_id)
-
-    @property
-    def started(self) -> Started | None:
-        """How the call began; None before the first run has come."""
-        return self._received.started
-
-    @property
-    def finished(self) -> dict[int, Finished]:
-        """How each sample ended, of those that have."""
-        return self._received.finished
 
     def text(self) -> Iterator[str]:
         """The text of the one sample, piece by piece."""
@@ -239,6 +233,7 @@ class Session:
     def __init__(self, client: Client, info: SessionInfo, keep: bool):
         self._client = client
         self.id, self.model = info.id, info.model
+        self.is_new = info.state == "NEW"  # had taken no values when it was opened
         self.keep = keep  # whether it is to outlive a `with` block
 
     def __enter__(self) -> Session:

@@ -97,3 +97,25 @@ def _differs(sample: int) -> Aborted:
         f"the stream broke off, and sample {sample} is not the same when it is made again: has the session or the "
         "model changed? make the call again as a new one"
     )
+
+
+class Progress:
+    """How far a call has come."""
+
+    def __init__(self, request: Any):
+        self._request, self._received = request, Received()
+
+    @property
+    def request_id(self) -> str:
+        """Under which the call can be made again."""
+        return str(self._request.request_id)
+
+    @property
+    def started(self) -> Started | None:
+        """How the call began; None before the first run has come."""
+        return self._received.started
+
+    @property
+    def finished(self) -> dict[int, Finished]:
+        """How each sample ended, of those that have."""
+        return self._received.finished

@@ -33,6 +33,7 @@ class Tries:
         self._retry, self._clock = retry, clock
         self._until = clock() + timeout
         self._failures = 0
+        self.lost = False  # an attempt may have succeeded, and its answer was lost
 
     def left(self) -> float:
         """Seconds that are left for the call."""
@@ -50,6 +51,7 @@ class Tries:
             pause = error.retry_after * random.uniform(1, 1.1)  # clients refused together come back apart
         elif error.status in CONNECTION_LOST:
             self._failures += 1
+            self.lost = True
             if self._failures >= self._retry.attempts:
                 raise error
             delay = self._retry.first_delay * 2.0 ** (self._failures - 1)

@@ -330,17 +330,84 @@ class Recorder(grpc.GenericRpcHandler):
         self.calls.append((details.method.split("/")[-1], dict(details.invocation_metadata).get("x-session-id")))
 
 
-class FullServerTest(unittest.TestCase):
-    def serve(self, handler):
-        server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[handler])
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        self.addCleanup(lambda: server.stop(None).wait())
-        return f"127.0.0.1:{port}"
+class Losing(grpc.GenericRpcHandler):
+    """Passes calls on to a server, and loses the first answers."""
 
+    def __init__(self, address, lost):
+        self.channel, self.left = grpc.insecure_channel(address), lost
+
+    def service(self, details):
+        def answer(request, context):
+            try:
+                response = self.channel.unary_unary(details.method)(request, timeout=10)
+            except grpc.RpcError as error:
+                context.abort(error.code(), error.details())
+            if self.left > 0:
+                self.left -= 1
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+            return response
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+def serve(test, handler):
+    """The address of a server of this process that lasts as long as the test."""
+    server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    test.addCleanup(lambda: server.stop(None).wait())
+    return f"127.0.0.1:{port}"
+
+
+class LostAnswerTest(ServedTest):
+    """A session is made and deleted once, though the answer is lost and the call made again."""
+
+    def losing(self, lost=1):
+        handler = Losing(self.address, lost)
+        self.stack.callback(handler.channel.close)
+        return {"address": serve(self, handler), "retry": Retry(first_delay=0.01), "timeout": 60}
+
+    def test_a_session_is_made_and_deleted(self):
+        for id in ("", "named"):
+            with Client(**self.losing()) as client:
+                session = client.session(id, "text-small", keep=True)
+            self.assertEqual(self.client.open_session(session.id, "text-small").info().state, "NEW")
+            with Client(**self.losing()) as client:
+                client.open_session(session.id, "text-small").delete()
+            with self.assertRaises(errors.NotFound):
+                self.client.open_session(session.id, "text-small")
+
+    def test_a_session_of_another_is_not_taken_for_ones_own(self):
+        with self.client.session("taken", "text-small") as session, Client(**self.losing(0)) as client:
+            with self.assertRaises(errors.AlreadyExists):
+                client.session("taken", "text-small")
+            session.generate("The ", max_values=1).samples()
+            with Client(**self.losing()) as other, self.assertRaises(errors.AlreadyExists):
+                other.session("taken", "text-small")
+
+    def test_what_was_never_there_is_not_found(self):
+        with Client(**self.losing(0)) as client:
+            session = Session(client, SessionInfo("none", "text-small", 0, "IDLE", 0, 0.0), keep=True)
+            with self.assertRaises(errors.NotFound):
+                session.delete()
+
+    def test_asyncio_makes_and_deletes_too(self):
+        async def whole():
+            async with aio.Client(**self.losing()) as client:
+                session = await client.session("awaited", "text-small", keep=True)
+            async with aio.Client(**self.losing()) as client:
+                await (await client.open_session("awaited", "text-small")).delete()
+            return session.id
+
+        self.assertEqual(asyncio.run(whole()), "awaited")
+        with self.assertRaises(errors.NotFound):
+            self.client.open_session("awaited", "text-small")
+
+
+class FullServerTest(unittest.TestCase):
     def test_calls_of_a_session_carry_its_id_for_proxies(self):
         recorder = Recorder()
-        with Client(self.serve(recorder)) as client:
+        with Client(serve(self, recorder)) as client:
             session = Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
             for call in (
                 lambda: client.session("mine"),
@@ -357,7 +424,7 @@ class FullServerTest(unittest.TestCase):
 
     def test_a_full_server_is_asked_again_when_it_says(self):
         handler = Refusing(8, "50")  # more than a lost connection may fail
-        with Client(self.serve(handler)) as client:
+        with Client(serve(self, handler)) as client:
             stream = client.generate([1])
             self.assertEqual(list(stream.values()), [5])
         times, ids = zip(*handler.asked)
@@ -368,7 +435,7 @@ class FullServerTest(unittest.TestCase):
     def test_it_is_not_waited_for_in_vain(self):
         for pushback, seconds in (("60000", 60), ("-1", float("inf"))):
             handler = Refusing(9, pushback)
-            with Client(self.serve(handler), timeout=30) as client:
+            with Client(serve(self, handler), timeout=30) as client:
                 with self.assertRaisesRegex(errors.ResourceExhausted, "no state is free") as raised:
                     list(client.generate([1]))
                 self.assertEqual((raised.exception.retry_after, len(handler.asked)), (seconds, 1))
@@ -380,7 +447,7 @@ class FullServerTest(unittest.TestCase):
             async with aio.Client(address) as client:
                 return [value async for value in client.generate([1]).values()]
 
-        self.assertEqual(asyncio.run(values(self.serve(handler))), [5])
+        self.assertEqual(asyncio.run(values(serve(self, handler))), [5])
         self.assertEqual(len(handler.asked), 3)
 
     def test_calls_wait_for_room_on_a_real_server(self):
