@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/thread_priority.h"
 #include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "engine/scheduler.h"
@@ -84,6 +85,7 @@ Engine::~Engine() {
 }
 
 void Engine::run() {
+  if (options_.computes) compute_behind_others();
   while (!stopping_.load(std::memory_order_acquire)) {
     if (!scheduler_->turn()) scheduler_->wait();
   }

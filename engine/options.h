@@ -22,6 +22,8 @@ struct EngineOptions {
   int64_t max_values = limits::kMaxValues.default_value;
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
+  // The engine's own thread takes part in computing the steps, and lets other threads go first.
+  bool computes = false;
 };
 
 }  // namespace runnel

@@ -88,7 +88,9 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   served.name = from.name.empty() ? bundle->spec.name : from.name;
   served.backend = std::move(loaded->backend);
   served.tokenizer = bundle->tokenizer;
-  served.engine = std::make_unique<Engine>(std::move(loaded->model), engine_options(config), clock);
+  EngineOptions options = engine_options(config);
+  options.computes = loaded->model->layout().numerics.starts_with("cpu/");
+  served.engine = std::make_unique<Engine>(std::move(loaded->model), options, clock);
   served.weight_digest = bundle->weight_digest;
   if (Status s = warm_up(*served.engine); !s.ok()) return s;
   if (!config.states.empty()) {

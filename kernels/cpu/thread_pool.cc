@@ -1,6 +1,7 @@
 #include "kernels/cpu/thread_pool.h"
 
 #include "base/check.h"
+#include "base/thread_priority.h"
 #include "kernels/cpu/relax.h"
 
 namespace runnel::cpu {
@@ -101,6 +102,7 @@ bool ThreadPool::enter(uint32_t gate) {
 }
 
 void ThreadPool::work(int thread) {
+  compute_behind_others();
   // A worker that starts late must not miss the end: it compares with the gate of the pool's own
   // start.
   uint32_t seen = kClosed;
