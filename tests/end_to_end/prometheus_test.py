@@ -95,8 +95,9 @@ class LoadedServer(unittest.TestCase):
         assert wait_until(lambda: " ready " in log.read_text()), log.read_text()
         found = dict(re.findall(r"info (metrics|ready) .*address=(\S+)", log.read_text()))
         cls.address = found["metrics"]
-        load = ["--server", found["ready"], "--rate", "40", "--duration", "600", "--warm-up", "0"]
-        cls.start("load", RUNNEL, "load", *load, "--values", "64-256", "--prompt", "1-64")
+        # More than any two cores can do, so that something is refused all the time.
+        load = ["--server", found["ready"], "--rate", "400", "--duration", "600", "--warm-up", "0"]
+        cls.start("load", RUNNEL, "load", *load, "--values", "512-700", "--prompt", "1-64")
 
     @classmethod
     def scrape(cls) -> None:
