@@ -13,7 +13,7 @@ int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 +
 }  // namespace
 
 FileStamp file_stamp(const std::string& path) {
-  struct stat info{};
+  struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return {};
   return {.device = info.st_dev,
           .inode = info.st_ino,
@@ -23,7 +23,7 @@ FileStamp file_stamp(const std::string& path) {
 }
 
 FileStamps directory_stamp(const std::string& path) {
-  std::map<std::string, FileStamp> stamps;
+  FileStamps stamps;
   std::error_code error;
   for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
        it.increment(error)) {

@@ -1,4 +1,4 @@
-// What tells one state of a file from another without reading it.
+// Stamps of files: a file whose stamp is the same has not changed. Nothing is read.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ struct FileStamp {
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 
-// Of the file that `path` leads to; of none: all zero.
+// The stamp of the file that `path` leads to; all zero where there is no file.
 FileStamp file_stamp(const std::string& path);
 
 using FileStamps = std::map<std::string, FileStamp>;
 
-// Of the files in a directory, by name, those in its own directories not; of none: empty. What ends
-// with ".md" is for people, and left out.
+// The stamps of the files that stand directly in a directory, by name; empty where there is no
+// directory. Files that end with ".md" are left out: models do not depend on them.
 FileStamps directory_stamp(const std::string& path);
 
 }  // namespace runnel

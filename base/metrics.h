@@ -1,5 +1,6 @@
-// What a process counts, and how Prometheus reads it. Counters, gauges and histograms are plain
-// members of whoever counts: any thread may count and read, nobody waits, nothing is allocated.
+// Counters, gauges and histograms, and the text in which Prometheus reads them. They are members of
+// the class that counts; there is no registry. Any thread may count and read at any time; neither
+// takes a lock or allocates.
 #pragma once
 
 #include <array>
@@ -74,7 +75,7 @@ class Histogram {
   int64_t count(size_t index) const { return counts_[index].value(); }
   // All observations.
   int64_t count() const;
-  // Of all sizes, in units of the buckets.
+  // The sum of all observed sizes, in units of the buckets.
   int64_t sum() const { return sum_.value(); }
 
  private:

@@ -50,7 +50,7 @@ class [[nodiscard]] Status {
     return *this;
   }
 
-  // What refused a valid call, in a word that metrics count it by ("mailbox"); empty otherwise.
+  // The label under which metrics count a refusal of a valid call ("mailbox"); empty for others.
   std::string_view reason() const { return reason_; }
   // `reason` is of static storage.
   Status& with_reason(std::string_view reason) {

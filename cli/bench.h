@@ -18,12 +18,12 @@ struct BenchOptions {
   std::string bundle;  // measured in this process; empty: only what needs none
   Target server = {.address = ""};
   std::string model;  // measured through gRPC; empty: not
-  // Of "engine", "prompts", "memory", "positions", "operations" (of the bundle), "streams",
-  // "samples" (of the server), "limits" (of the machine). Empty: what the rest of the options
-  // allows.
+  // The measurements: "engine", "prompts", "memory", "positions", "operations" measure the bundle,
+  // "streams" and "samples" the server, "limits" the machine. Empty: all that the other options
+  // allow.
   std::vector<std::string> what;
   std::vector<int> batches = {1, 8, 32, 128, 512};
-  int64_t values = 0;    // of each sequence; 0: to the last position, 784 where there is none
+  int64_t values = 0;    // sampled of each sequence; 0: to the last position, or 784 if it has none
   int64_t prompt = 512;  // values
   double seconds = 2;    // of measuring at least, whole runs
   std::vector<int64_t> positions = {1'000, 10'000, 100'000, 1'000'000};

@@ -29,7 +29,8 @@ struct Console {
   // The empty braces let a designated initializer leave the two out.
   // NOLINTBEGIN(readability-redundant-member-init)
   std::function<int()> columns{};  // of the terminal behind err
-  // Of the terminal behind out; empty where there is none that takes escapes.
+  // Gives the size of the terminal that `out` writes to. Empty if `out` is no terminal that takes
+  // escape sequences.
   std::function<TerminalSize()> canvas{};
   Clock clock{};
   // NOLINTEND(readability-redundant-member-init)

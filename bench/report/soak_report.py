@@ -7,7 +7,8 @@ import pathlib
 import numpy
 
 MIB = 1 << 20
-# What may be added by the line through the samples of the last half: a part of their mean, and no less than so much.
+# A line is fitted to the samples of the last half. It may rise by this share of their mean, or by this amount where
+# that is more.
 FLAT = {"resident": (0.02, 2.0 * MIB), "files": (0.02, 4.0)}
 
 

@@ -12,16 +12,17 @@ constexpr const char* kPrometheusText = "text/plain; version=0.0.4; charset=utf-
 
 std::vector<HttpRoute> status_routes(std::function<bool()> is_ready,
                                      std::function<std::string()> metrics) {
-  return {{"GET", "/healthz",
-           [](const HttpRequest&, HttpReply reply) { reply.send({200, kText, "ok\n"}); }},
-          {"GET", "/readyz",
-           [is_ready = std::move(is_ready)](const HttpRequest&, HttpReply reply) {
-             if (is_ready()) return reply.send({200, kText, "ready\n"});
-             reply.send({503, kText, "not ready\n"});
-           }},
-          {"GET", "/metrics", [metrics = std::move(metrics)](const HttpRequest&, HttpReply reply) {
-             reply.send({200, kPrometheusText, metrics()});
-           }}};
+  auto health = [](const HttpRequest&, HttpReply reply) { reply.send({200, kText, "ok\n"}); };
+  auto readiness = [is_ready = std::move(is_ready)](const HttpRequest&, HttpReply reply) {
+    if (is_ready()) return reply.send({200, kText, "ready\n"});
+    reply.send({503, kText, "not ready\n"});
+  };
+  auto counts = [metrics = std::move(metrics)](const HttpRequest&, HttpReply reply) {
+    reply.send({200, kPrometheusText, metrics()});
+  };
+  return {{"GET", "/healthz", std::move(health)},
+          {"GET", "/readyz", std::move(readiness)},
+          {"GET", "/metrics", std::move(counts)}};
 }
 
 }  // namespace runnel
