@@ -40,7 +40,7 @@ bench: ## measure the CPU beside PyTorch, write docs/benchmarks: ten minutes (BE
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_cpu.py $(if $(BENCH_QUICK),--quick)
 
-bench-load: ## load a server to twice what it can do, write docs/benchmarks/load.md: six minutes
+bench-load: ## load a server to twice what it can do, write docs/benchmarks/load.md: a quarter of an hour
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null

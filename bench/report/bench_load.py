@@ -51,6 +51,18 @@ def load(runnel, address, *flags):
     return json.loads(done.stdout)
 
 
+def measure_load(runnel, address, rounds, seconds):
+    """The JSON of a sweep in rounds, each with as many calls at once as there are sessions, too."""
+    pace = ("--duration", str(seconds))
+    figures = load(runnel, address, "--find-capacity", "--repeat", "3", *pace)
+    sweep = ("--sweep", ",".join(map(str, SWEEP)), "--capacity", str(figures["capacity"]), *pace)
+    figures["runs"] = []
+    for seed in map(str, range(1, rounds + 1)):
+        for kind in (sweep, ("--find-capacity", *pace)):
+            figures["runs"] += load(runnel, address, *kind, "--seed", seed)["runs"]
+    return figures
+
+
 def cpu_seconds(process):
     """What a process has used so far."""
     times = pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[11:13]
@@ -238,19 +250,16 @@ def measure_doors(runnel, bundle, rounds, seconds):
 
 
 def table_of_doors(measured, unit):
-    """A line for each number of calls; in brackets the share of the first column."""
+    """A line for each number of calls; in brackets the share of the first column, in the same round each."""
     names = list(next(iter(measured.values())))
     lines = [f"| calls at once | {' | '.join(names)} |", "| --- " * (len(names) + 1) + "|"]
     for calls, rounds in measured.items():
-        medians = [statistics.median(rounds[name]) for name in names]
-        cells = [unit(median) for median in medians]
-        cells[1:] = [f"{cell} ({percent(median, medians[0])})" for cell, median in zip(cells[1:], medians[1:])]
+        cells = [unit(statistics.median(rounds[name])) for name in names]
+        for place, name in enumerate(names[1:], 1):
+            shares = [one / first for one, first in zip(rounds[name], rounds[names[0]])]
+            cells[place] += f" ({100 * statistics.median(shares):.0f}%)"
         lines.append(f"| {calls} | {' | '.join(cells)} |")
     return lines
-
-
-def percent(part, whole):
-    return f"{100 * part / whole:.0f}%"
 
 
 def median_of(runs, figure):
@@ -277,7 +286,7 @@ def table_of_loads(runs, best):
         count = median_of(alike, lambda run: sum(entry["count"] for entry in run["refused"].values()))
         lines.append(
             f"| {multiple}x | {alike[0]['rate']:.1f} | {median_of(alike, lambda run: run['completed']):.0f} | "
-            f"{count:.0f} | {goodput:,.0f} | {percent(goodput, best)} | {quantiles[0]} | {quantiles[1]} | "
+            f"{count:.0f} | {goodput:,.0f} | {100 * goodput / best:.0f}% | {quantiles[0]} | {quantiles[1]} | "
             f"{refusal} |"
         )
     return lines
@@ -314,12 +323,12 @@ def report(figures, runs, uptime):
             "",
             f"Values a second by the clock: calls of {LONG} values that begin together, the model on one thread; the "
             "server's other threads and the client share the other core. The engine is measured without a server, in "
-            "a process of its own. In brackets of the engine.",
+            "a process of its own. In brackets of the engine in the same round.",
             "",
             *table_of_doors(figures["doors"]["values_per_s"], "{:,.0f}".format),
             "",
             f"What a value costs the server's processor, all threads together, in calls of {VALUES} values, each "
-            "followed by the next; in brackets of plain gRPC.",
+            "followed by the next; in brackets of plain gRPC in the same round.",
             "",
             *table_of_doors(figures["doors"]["us_of_a_value"], "{:.2f} us".format),
             "",
@@ -342,8 +351,8 @@ def main(argv=None):
     parser.add_argument("runnel", help="the program")
     parser.add_argument("bundle", help="of a model without a last position")
     parser.add_argument("out", type=pathlib.Path, help="directory for load.json, load.md and load.png")
-    parser.add_argument("--seconds", type=float, default=10, help="of every run (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3, help="of every run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, help="runs of each kind (default: %(default)s)")
     arguments = parser.parse_args(argv)
     uptime = f"load average {os.getloadavg()[0]:.2f} at the start"
     flags = ("--backend", "cpu", "--sessions", str(SESSIONS), "--stall-timeout-ms", "600000", "--stream-room", "64")
@@ -351,16 +360,7 @@ def main(argv=None):
         tempfile.TemporaryDirectory() as folder,
         serving.running(arguments.runnel, arguments.bundle, os.path.join(folder, "log"), flags) as (process, address),
     ):
-        figures = load(
-            arguments.runnel,
-            address,
-            "--sweep",
-            ",".join(map(str, SWEEP)),
-            "--duration",
-            str(arguments.seconds),
-            "--repeat",
-            str(arguments.rounds),
-        )
+        figures = measure_load(arguments.runnel, address, arguments.rounds, arguments.seconds)
         figures["stall_gap_p99_ms"] = measure_stall(
             arguments.runnel, process, address, arguments.rounds, arguments.seconds
         )
