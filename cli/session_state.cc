@@ -110,6 +110,28 @@ int run_session_fork(const SessionStateOptions& options, Console& console) {
       });
 }
 
+int run_session_rewind(const SessionStateOptions& options, Console& console) {
+  v1::Session session;
+  return run_call(
+      options, console,
+      [&](Client& client, const std::string& model) {
+        v1::RewindSessionRequest request;
+        request.set_model(model);
+        request.set_id(options.id);
+        request.set_position(options.position);
+        return client.rewind_session(request, session);
+      },
+      [&] {
+        if (options.json) {
+          console.out << json_text(session_json(session)) << '\n';
+        } else {
+          console.out << tame(session.id()) << ": position " << with_commas(session.position())
+                      << '\n';
+        }
+        return kExitOk;
+      });
+}
+
 int run_session_save(const SessionStateOptions& options, Console& console) {
   if (Status s = check_writable(options.file); !s.ok()) {
     return fail(console, kExitUsage, s.message());
@@ -188,6 +210,12 @@ void add_session_state_commands(CLI::App& session, int& exit_code) {
       ->check(CLI::Range(int64_t{1}, limits::kSamples.max))
       ->excludes(children);
   add_json(*fork, forked->json);
+  const auto [rewind, rewound] =
+      add("rewind", "Have a session stand at an earlier position (runnel serve --rewind)", true,
+          run_session_rewind);
+  rewind->add_option("id", rewound->id, "Name of the session")->required();
+  rewind->add_option("position", rewound->position, "Of its next value from then on")->required();
+  add_json(*rewind, rewound->json);
   const auto [save, saved] =
       add("save", "Write a session's state to a file; the session stays", true, run_session_save);
   save->add_option("id", saved->id, "Name of the session")->required();

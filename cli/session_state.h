@@ -1,4 +1,4 @@
-// `runnel session fork|save|load|inspect`: states that become sessions and files.
+// `runnel session fork|rewind|save|load|inspect`: states that become sessions and files.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,9 +14,10 @@ namespace runnel {
 struct SessionStateOptions {
   Target server;
   std::string model;
-  std::string id;                     // fork: the parent; save; load: "" lets the server choose
+  std::string id;  // fork: the parent; rewind; save; load: "" lets the server choose
   std::vector<std::string> children;  // fork: names of the new sessions
   std::optional<int> count;           // fork: so many that the server names
+  int64_t position = 0;               // rewind
   std::string file;
   bool allow_inexact = false;
   bool json = false;
@@ -25,6 +26,7 @@ struct SessionStateOptions {
 
 // Each runs one command to its end and gives the exit code (console.h).
 int run_session_fork(const SessionStateOptions& options, Console& console);
+int run_session_rewind(const SessionStateOptions& options, Console& console);
 int run_session_save(const SessionStateOptions& options, Console& console);
 int run_session_load(const SessionStateOptions& options, Console& console);
 // Of a file alone: asks no server.

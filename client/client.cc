@@ -189,6 +189,11 @@ grpc::Status Client::delete_session(const std::string& model, const std::string&
   return sessions_->DeleteSession(&call.context(), request, &response);
 }
 
+grpc::Status Client::rewind_session(const v1::RewindSessionRequest& request, v1::Session& session) {
+  Call call(*this, deadline(timeout_));
+  return sessions_->RewindSession(&call.context(), request, &session);
+}
+
 grpc::Status Client::fork_session(const v1::ForkSessionRequest& request,
                                   v1::ForkSessionResponse& made) {
   Call call(*this, deadline(timeout_));

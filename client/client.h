@@ -63,6 +63,7 @@ class Client {
   grpc::Status list_sessions(const v1::ListSessionsRequest& request,
                              v1::ListSessionsResponse& sessions);
   grpc::Status delete_session(const std::string& model, const std::string& id);
+  grpc::Status rewind_session(const v1::RewindSessionRequest& request, v1::Session& session);
   grpc::Status fork_session(const v1::ForkSessionRequest& request, v1::ForkSessionResponse& made);
   grpc::Status check_health(grpc::health::v1::HealthCheckResponse& health);
 

@@ -118,6 +118,9 @@ std::vector<Field> make_fields() {
   fields.push_back(file_field(
       "seal_key", "--seal-key", [](ServerConfig& config) { return &config.seal_key; },
       "file of a key that seals state files; with it, those without its seal are refused"));
+  fields.push_back(optional_text_field(
+      "rewind", "--rewind", [](ServerConfig& config) { return &config.rewind; },
+      "W,N: sessions can go back to their last W positions, by a snapshot every N values"));
   fields.push_back(choice_field(
       "backend", "--backend", [](ServerConfig& config) { return &config.backend; },
       {"auto", "cpu", "cuda"}, "where the models run"));

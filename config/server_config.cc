@@ -1,6 +1,7 @@
 #include "config/server_config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr JsonLimits kJsonLimits{kMaxConfigFileBytes, kMaxConfigFileBytes, 8};
 constexpr int64_t kMaxStreamValues = 1 << 24;
+constexpr int64_t kMostRewound = 1 << 20;
 
 Status wrong_type(const std::string& where, const char* expected, const Json& found) {
   return invalid_argument(where + " is " + describe(found) + "; expected " + expected);
@@ -314,6 +316,25 @@ Result<ModelConfig> parse_model(std::string_view text) {
   return model;
 }
 
+Result<RewindConfig> parse_rewind(std::string_view text) {
+  if (text.empty()) return RewindConfig();
+  RewindConfig rewind;
+  const char* const end = text.data() + text.size();
+  const auto values = std::from_chars(text.data(), end, rewind.values);
+  const bool comma = values.ec == std::errc() && values.ptr != end && *values.ptr == ',';
+  const auto every = std::from_chars(comma ? values.ptr + 1 : end, end, rewind.every);
+  const auto fits = [](int64_t number) { return number >= 1 && number <= kMostRewound; };
+  if (comma && every.ec == std::errc() && every.ptr == end && fits(rewind.values) &&
+      fits(rewind.every)) {
+    return rewind;
+  }
+  return invalid_argument("rewind is '" + std::string(text.substr(0, 80)) +
+                          "'; it must be two numbers between 1 and " +
+                          std::to_string(kMostRewound) +
+                          " with a comma between: the positions that sessions can go back, and "
+                          "the values from one snapshot to the next, as in 256,64");
+}
+
 Status check_config(const ServerConfig& config) {
   if (config.models.empty()) {
     return invalid_argument(
@@ -328,6 +349,7 @@ Status check_config(const ServerConfig& config) {
   if (config.backend == "cpu") {
     if (Status s = check_for_cpu(config); !s.ok()) return s;
   }
+  if (const auto rewind = parse_rewind(config.rewind); !rewind.ok()) return rewind.status();
   if (Status s = check_stream_room(config); !s.ok()) return s;
   if (Status s = check_call_bytes(config); !s.ok()) return s;
   if (Status s = check_tls(config); !s.ok()) return s;

@@ -32,6 +32,7 @@ struct ServerConfig {
   std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none
   std::string states;     // path of the directory of stored states; empty: none
   std::string seal_key;   // path of the key of state files; empty: none
+  std::string rewind;     // "W,N", as parse_rewind() reads it; empty: none
   std::string backend;    // "auto", "cpu", "cuda"
   std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
   int64_t threads = 0;    // of the CPU backend; 0: one per core
@@ -70,6 +71,15 @@ Status read_config_file(const std::string& path, ServerConfig& config);
 
 // "DIRECTORY" or "NAME=DIRECTORY", as on the command line.
 Result<ModelConfig> parse_model(std::string_view text);
+
+// How far sessions can go back.
+struct RewindConfig {
+  int64_t values = 0;  // the last positions of each; 0: none
+  int64_t every = 0;   // values between two snapshots
+};
+
+// "W,N", or nothing. INVALID_ARGUMENT says what was expected.
+Result<RewindConfig> parse_rewind(std::string_view text);
 
 // What must hold of all settings together, once file and flags are in: INVALID_ARGUMENT with what
 // to do.

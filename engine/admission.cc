@@ -255,8 +255,8 @@ void Scheduler::resume(Generation& generation, Session& session) {
 void Scheduler::begin_feeding(Generation& generation) {
   Session& session = *generation.samples[0].session;
   if (session.pending == kNoValue && !generation.request.prompt.empty()) {
-    session.pending = generation.request.prompt[generation.fed++];
-    ++session.position;
+    sessions_.know(session, generation.unfed().first(1));
+    ++generation.fed;
   }
   if (generation.unfed().empty()) {
     start_sampling(generation);
@@ -290,6 +290,7 @@ void Scheduler::start_sample(Generation& generation, int index) {
     Emitted first;
     first.value = begin_value(*model_.spec().begin, generation.seed, index);
     reason = take_value(generation, index, first, model_.spec(), now_);
+    sessions_.rewinds().note(session, {&first.value, 1});
   }
   if (reason) {
     // The session keeps a value that was given and not consumed, so its slot must have it.
@@ -360,8 +361,8 @@ void Scheduler::begin_chunk(ScoreCall& call) {
   call.came = now_;
   call.served = shares_;
   if (session.pending == kNoValue && given > 0) {
-    session.pending = call.values[call.fed++];
-    ++session.position;
+    sessions_.know(session, call.unfed().first(1));
+    ++call.fed;
     sessions_.set(session, {});
   }
   call.scored.position = session.position;

@@ -95,6 +95,7 @@ const Spec& Engine::spec() const { return model_->spec(); }
 const std::string& Engine::numerics() const { return model_->layout().numerics; }
 const StateLayout& Engine::layout() const { return model_->layout(); }
 int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
+int64_t Engine::rewind_bytes() const { return scheduler_->rewind_bytes(); }
 EngineStats Engine::stats() const { return scheduler_->stats(); }
 const EngineMetrics& Engine::metrics() const { return scheduler_->metrics(); }
 int Engine::active_calls() const { return scheduler_->active_calls(); }
@@ -255,6 +256,19 @@ void Engine::import_session(const Caller& caller, std::string id, std::shared_pt
   const bool put = scheduler_->put(
       {[id = std::move(id), image = std::move(image), caller, done](Scheduler& scheduler) {
         scheduler.import_session(id, image, caller, done);
+      }});
+  if (!put) done(mailbox_full());
+}
+
+void Engine::rewind_session(const Caller& caller, const std::string& id, int64_t position,
+                            const MoveDone& done) {
+  if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
+  if (Status s = validate_session_id(id); !s.ok()) return done(s);
+  if (Status s = validate_rewind(position, options_); !s.ok()) return done(s);
+  if (Status s = scheduler_->check_pace(caller); !s.ok()) return done(s);
+  const bool put = scheduler_->put(
+      {[key = SessionKey{caller.name, id}, position, caller, done](Scheduler& scheduler) {
+        scheduler.rewind_session(key, position, caller, done);
       }});
   if (!put) done(mailbox_full());
 }

@@ -41,6 +41,8 @@ class Engine {
   const Spec& spec() const;
   const std::string& numerics() const;
   int64_t state_bytes() const;  // per session
+  // Beside the states, for what sessions can go back to; 0 where they cannot.
+  int64_t rewind_bytes() const;
   const StateLayout& layout() const;
   EngineStats stats() const;
   const EngineMetrics& metrics() const;
@@ -92,6 +94,13 @@ class Engine {
   // A new session with a state that check_state() has let in; an empty id lets the engine choose.
   // `image` does not change until `done`.
   void import_session(const Caller& caller, std::string id, std::shared_ptr<StateImage> image,
+                      const MoveDone& done);
+
+  // Has a resting session stand at an earlier position, as if it had stopped there; what is told is
+  // that session. NOT_FOUND, ABORTED (busy), FAILED_PRECONDITION (options.rewind_values is 0),
+  // OUT_OF_RANGE (ahead, or too old: names the oldest), INVALID_ARGUMENT, RESOURCE_EXHAUSTED,
+  // UNAVAILABLE.
+  void rewind_session(const Caller& caller, const std::string& id, int64_t position,
                       const MoveDone& done);
 
   // A stored state that sequences may start from, as import_session() takes it. ALREADY_EXISTS,

@@ -22,8 +22,7 @@ void Scheduler::fork_session(const SessionKey& parent, const std::vector<std::st
   move.from = *source;
   if (Status s = open_targets(children, caller, move); !s.ok()) return done(s);
   for (Session* child : move.to) {
-    child->position = move.from->position;
-    child->pending = move.from->pending;
+    sessions_.stand(*child, move.from->position, move.from->pending);
   }
   start_move(std::move(move), std::move(done));
 }
@@ -62,8 +61,7 @@ void Scheduler::add_state(const std::string& name, std::shared_ptr<StateImage> i
 
 // Into the one target of `move`.
 void Scheduler::start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done) {
-  move.to[0]->position = image->position;
-  move.to[0]->pending = image->pending;
+  sessions_.stand(*move.to[0], image->position, image->pending);
   move.image = std::move(image);
   start_move(std::move(move), std::move(done));
 }
@@ -84,7 +82,10 @@ Status Scheduler::open_targets(const std::vector<std::string>& ids, const Caller
 
 void Scheduler::start_move(StateMove move, MoveDone done) {
   move.done = std::move(done);
-  if (move.from != nullptr) sessions_.apply(*move.from, SessionEvent::kMove);
+  if (move.from != nullptr) {
+    move.from_slot = move.from->slot;
+    sessions_.apply(*move.from, SessionEvent::kMove);
+  }
   for (Session* session : move.to) sessions_.apply(*session, SessionEvent::kMove);
   moves_.push_back(std::move(move));
 }
@@ -119,13 +120,13 @@ int64_t Scheduler::move_piece(StateMove& move, int64_t most) {
     return std::span(move.image->bytes).subspan(move.moved, static_cast<size_t>(bytes));
   };
   for (const Session* session : move.to) {
-    if (move.from != nullptr) {
-      model_.copy_piece(move.from->slot, session->slot, move.moved, bytes);
+    if (move.from_slot) {
+      model_.copy_piece(*move.from_slot, session->slot, move.moved, bytes);
     } else {
       model_.write(session->slot, move.moved, piece());
     }
   }
-  if (move.to.empty()) model_.read(move.from->slot, move.moved, piece());
+  if (move.to.empty()) model_.read(*move.from_slot, move.moved, piece());
   move.moved += bytes;
   return bytes * copies;
 }

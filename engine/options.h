@@ -20,6 +20,10 @@ struct EngineOptions {
   int64_t samples = limits::kSamples.default_value;
   int64_t prompt_values = limits::kPromptValues.default_value;
   int64_t max_values = limits::kMaxValues.default_value;
+  // Sessions can be rewound to their last positions, so many; 0: they cannot. Snapshots stand so
+  // many values apart.
+  int64_t rewind_values = 0;
+  int64_t rewind_every = 0;
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
   // The engine's own thread takes part in computing the steps, and lets other threads go first.

@@ -123,7 +123,7 @@ bool Scheduler::turn() {
   for (const auto& generation : generations_) generation->stream->flush(now_);
   forget_ended();
   publish();
-  return stepped || asked || moved || served;
+  return stepped || asked || moved || served || sessions_.rewinds().copied();
 }
 
 void Scheduler::wait() {
@@ -225,6 +225,7 @@ void Scheduler::gather() {
   subjects_.clear();
   owners_.clear();
   paces_ = false;
+  sessions_.rewinds().begin_turn();
   for (const auto& generation : generations_) {
     if (generation->phase == GenerationPhase::kResending) resend_recorded(*generation);
     if (is_ahead(*generation->turns)) continue;
@@ -254,12 +255,16 @@ void Scheduler::resend_recorded(Generation& generation) {
 }
 
 void Scheduler::gather_prompt(Generation& generation) {
-  candidates_.push_back({.want = Want::kNothing,
-                         .owner = gather_owner(*generation.turns),
-                         .served = generation.served,
-                         .inputs = static_cast<int64_t>(generation.unfed().size()),
-                         .position = generation.samples[0].session->position - 1,
-                         .since = generation.admitted});
+  const Session& session = *generation.samples[0].session;
+  Rewinds& rewinds = sessions_.rewinds();
+  if (!rewinds.ready(session)) return;
+  candidates_.push_back(
+      {.want = Want::kNothing,
+       .owner = gather_owner(*generation.turns),
+       .served = generation.served,
+       .inputs = std::min(std::ssize(generation.unfed()), rewinds.most_inputs(session)),
+       .position = session.position - 1,
+       .since = generation.admitted});
   subjects_.push_back({.generation = &generation});
 }
 
@@ -271,10 +276,11 @@ void Scheduler::gather_samples(Generation& generation) {
   }
   generation.stalled_since.reset();
   for (size_t i = 0; i < generation.samples.size(); ++i) {
-    if (generation.samples[i].finished) continue;
+    const Sample& sample = generation.samples[i];
+    if (sample.finished || !sessions_.rewinds().ready(*sample.session)) continue;
     candidates_.push_back({.want = Want::kNext,
                            .owner = gather_owner(*generation.turns),
-                           .served = generation.samples[i].served,
+                           .served = sample.served,
                            .inputs = 1,
                            .room = room,
                            .single_step = generation.may_stop(model_.spec())});
@@ -283,12 +289,15 @@ void Scheduler::gather_samples(Generation& generation) {
 }
 
 void Scheduler::gather_score(ScoreCall& call) {
-  candidates_.push_back({.want = Want::kScores,
-                         .owner = gather_owner(*call.turns),
-                         .served = call.served,
-                         .inputs = static_cast<int64_t>(call.unfed().size()),
-                         .position = call.session->position - 1,
-                         .since = call.came});
+  Rewinds& rewinds = sessions_.rewinds();
+  if (!rewinds.ready(*call.session)) return;
+  candidates_.push_back(
+      {.want = call.silent ? Want::kNothing : Want::kScores,
+       .owner = gather_owner(*call.turns),
+       .served = call.served,
+       .inputs = std::min(std::ssize(call.unfed()), rewinds.most_inputs(*call.session)),
+       .position = call.session->position - 1,
+       .since = call.came});
   subjects_.push_back({.score = &call});
 }
 
@@ -323,7 +332,7 @@ void Scheduler::step() {
     const Want want = candidates_[share.candidate].want;
     if (want == Want::kNext) {
       rows_.push_back({subject.generation->samples[subject.sample].session->slot, {}, want});
-    } else if (want == Want::kScores) {
+    } else if (subject.score != nullptr) {
       const auto values = subject.score->unfed().first(share.inputs);
       rows_.push_back({subject.score->session->slot, values, want});
     } else {
@@ -403,6 +412,7 @@ void Scheduler::hand_out(const Subject& subject, const Emitted& emitted) {
   sample.last_value = now_;
   charge(turns_of(subject), 1);
   const auto reason = take_value(*subject.generation, subject.sample, emitted, model_.spec(), now_);
+  sessions_.rewinds().note(*sample.session, {&emitted.value, 1});
   if (reason) finish_sample(*subject.generation, subject.sample, *reason);
 }
 
@@ -412,17 +422,15 @@ void Scheduler::advance(const Subject& subject, int inputs) {
   charge(turns_of(subject), inputs);
   if (subject.score != nullptr) {
     ScoreCall& call = *subject.score;
+    sessions_.know(*call.session, call.unfed().first(inputs));
     call.fed += inputs;
-    call.session->position += inputs;
-    call.session->pending = call.values[call.fed - 1];
     if (call.unfed().empty()) call.complete(std::move(call.scored), now_);
     return;
   }
   Generation& generation = *subject.generation;
   Session& session = *generation.samples[0].session;
+  sessions_.know(session, generation.unfed().first(inputs));
   generation.fed += inputs;
-  session.position += inputs;
-  session.pending = generation.request.prompt[generation.fed - 1];
   if (generation.unfed().empty()) start_sampling(generation);
 }
 

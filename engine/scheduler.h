@@ -62,6 +62,7 @@ class Scheduler {
   EngineStats stats() const;
   const EngineMetrics& metrics() const { return metrics_; }
   TimePoint now() const { return clock_.now(); }
+  int64_t rewind_bytes() const { return sessions_.rewinds().bytes(); }
   int active_calls() const { return active_calls_.load(std::memory_order_acquire); }
 
   // --- The scheduler's thread ---
@@ -90,6 +91,7 @@ class Scheduler {
   void import_session(const std::string& id, std::shared_ptr<StateImage> image,
                       const Caller& caller, MoveDone done);
   void add_state(const std::string& name, std::shared_ptr<StateImage> image, MoveDone done);
+  void rewind_session(const SessionKey& key, int64_t position, const Caller& caller, MoveDone done);
 
  private:
   // The owner of a candidate row: a sample of a generation, its prompt, or a Score call.
@@ -141,6 +143,9 @@ class Scheduler {
   int64_t move_piece(StateMove& move, int64_t most);
   void finish_move(StateMove& move);
   void end_moves(const Status& status);
+  Status check_rewind(const Session& session, int64_t position);
+  void feed_again(Session& session, std::vector<int32_t> values, const Caller& caller,
+                  MoveDone done);
 
   // Endings.
   void end_calls();

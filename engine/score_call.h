@@ -1,4 +1,5 @@
-// One running Score call: a sequence of its own, fed message by message. All but the two flags
+// One running Score call: a sequence of its own, fed message by message. Or the end of a rewind,
+// which feeds values again and asks for no scores. All but the two flags
 // and the time of asking belongs to the scheduler's thread.
 #pragma once
 
@@ -31,6 +32,7 @@ class ScoreCall {
   const bool begin;  // the first chunk of a new sequence comes after the spec's first value
   const bool keep;   // the call goes on in the session that it starts from
   const Duration max_queue_time;  // how long its first message may wait for a slot
+  bool silent = false;            // it asks for no scores
   std::atomic<bool> cancelled{false};
   std::atomic<bool> admitted{false};  // it has a slot, or has had one
   TimePoint asked{};                  // when the engine was given the last message

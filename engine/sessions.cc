@@ -34,7 +34,8 @@ std::shared_ptr<const void> counted_for(const Caller& caller) {
 Sessions::Sessions(Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      pool_(model.limits().slots),
+      rewinds_(model, options),
+      pool_(rewinds_.sessions()),
       anonymous_(static_cast<size_t>(pool_.size())) {}
 
 Status Sessions::claim(int slots) {
@@ -155,12 +156,26 @@ Session& Sessions::open_anonymous(const Caller& caller) {
   return session;
 }
 
-void Sessions::reset(const Session& session) { model_.set(session.slot, {}, true); }
+void Sessions::reset(const Session& session) {
+  model_.set(session.slot, {}, true);
+  rewinds_.begin(session);
+}
 
 void Sessions::copy(const Session& from, Session& to) {
   model_.copy(from.slot, to.slot);
-  to.position = from.position;
-  to.pending = from.pending;
+  stand(to, from.position, from.pending);
+}
+
+void Sessions::stand(Session& session, int64_t position, int32_t pending) {
+  session.position = position;
+  session.pending = pending;
+  rewinds_.begin(session);
+}
+
+void Sessions::know(Session& session, std::span<const int32_t> values) {
+  session.position += std::ssize(values);
+  session.pending = values.back();
+  rewinds_.note(session, values);
 }
 
 void Sessions::set(const Session& session, Control control) {
@@ -184,6 +199,7 @@ void Sessions::apply(Session& session, SessionEvent event) {
 }
 
 void Sessions::end(Session& session) {
+  rewinds_.leave(session);
   gauge(session.state).add(-1);
   session.apply(SessionEvent::kEnd);
   pool_.release(session.slot);
@@ -197,6 +213,7 @@ void Sessions::give_back(Session& session, TimePoint now) {
     end(session);
     return;
   }
+  rewinds_.leave(session);
   if (!session.resting()) apply(session, SessionEvent::kPause);
   session.idle_since = now;
 }

@@ -14,6 +14,7 @@
 
 #include "base/metrics.h"
 #include "engine/options.h"
+#include "engine/rewinds.h"
 #include "engine/session_table.h"
 #include "engine/state_pool.h"
 
@@ -70,6 +71,10 @@ class Sessions {
   void reset(const Session& session);
   // Copies state, position and pending value.
   void copy(const Session& from, Session& to);
+  // Says where a state stands that comes into the session by a move.
+  void stand(Session& session, int64_t position, int32_t pending);
+  // The session knows `values`, which come after those that it knew.
+  void know(Session& session, std::span<const int32_t> values);
   // Writes position and pending value to the slot, beside the rest of `control`.
   void set(const Session& session, Control control);
 
@@ -77,6 +82,10 @@ class Sessions {
   void apply(Session& session, SessionEvent event);
   // Ends the use of a session by a call: an anonymous session ends, a named one rests.
   void give_back(Session& session, TimePoint now);
+  // What sessions can go back to.
+  Rewinds& rewinds() { return rewinds_; }
+  const Rewinds& rewinds() const { return rewinds_; }
+
   // Ends a named session and frees its name. No call may run on it.
   void forget(Session& session);
   // Ends the named sessions that have rested for the idle timeout; looks once a second.
@@ -100,6 +109,7 @@ class Sessions {
 
   Model& model_;
   const EngineOptions& options_;
+  Rewinds rewinds_;
   StatePool pool_;
   SessionTable table_;
   std::map<std::string, Session> states_;    // stored ones, by name

@@ -1,10 +1,11 @@
-// A state on its way: out of a session (export), into one (import), or from one to others (fork).
-// It goes piece by piece between steps; its sessions are moving meanwhile, and no call runs on
-// them.
+// A state on its way: out of a session (export), into one (import), from one to others (fork), or
+// from a snapshot back into its session (rewind). It goes piece by piece between steps; its
+// sessions are moving meanwhile, and no call runs on them.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/session.h"
@@ -16,9 +17,10 @@ namespace runnel {
 using MoveDone = std::function<void(Result<std::vector<SessionInfo>>)>;
 
 struct StateMove {
-  Session* from = nullptr;            // null: import
+  Session* from = nullptr;            // null: import, rewind
+  std::optional<SlotId> from_slot;    // of `from`, or of the snapshot; none: import
   std::vector<Session*> to;           // empty: export
-  std::shared_ptr<StateImage> image;  // null: fork
+  std::shared_ptr<StateImage> image;  // null: fork, rewind
   int64_t moved = 0;                  // bytes of the state
   MoveDone done;
 };

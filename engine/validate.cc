@@ -184,6 +184,15 @@ Status validate(const GenerateRequest& request, const Spec& spec, const EngineOp
   return validate_length(0, static_cast<int64_t>(request.prompt.size()), spec);
 }
 
+Status validate_rewind(int64_t position, const EngineOptions& options) {
+  if (options.rewind_values == 0) {
+    return {Code::kFailedPrecondition,
+            "this server keeps nothing that a session could go back to: start it with --rewind"};
+  }
+  if (position >= 0) return {};
+  return invalid_argument("position is " + std::to_string(position) + "; it must be at least 0");
+}
+
 Status validate_children(const std::vector<std::string>& children, const EngineOptions& options) {
   const auto count = static_cast<int64_t>(children.size());
   if (count < 1 || count > options.samples) {

@@ -27,6 +27,10 @@ Status validate_queue_time(Duration max_queue_time);
 // OK, or INVALID_ARGUMENT: an id is 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : -
 Status validate_session_id(const std::string& id);
 
+// OK; FAILED_PRECONDITION where nothing is kept to go back to; or INVALID_ARGUMENT for a position
+// that no sequence has.
+Status validate_rewind(int64_t position, const EngineOptions& options);
+
 // OK, or INVALID_ARGUMENT: the children of a fork are 1 to options.samples; each has an id of its
 // own, or an empty one.
 Status validate_children(const std::vector<std::string>& children, const EngineOptions& options);

@@ -11,10 +11,10 @@ namespace runnel {
 
 // The methods and reasons (Status::reason()) that are told apart. The last of each is for what is
 // in neither list, so that nobody can make new ones.
-inline constexpr std::array<std::string_view, 14> kMethods = {
+inline constexpr std::array<std::string_view, 15> kMethods = {
     "Generate",      "Score",       "CreateSession", "GetSession",    "ListSessions",
-    "DeleteSession", "ForkSession", "ExportSession", "ImportSession", "ListStates",
-    "ListModels",    "GetModel",    "Reload",        "other"};
+    "DeleteSession", "ForkSession", "RewindSession", "ExportSession", "ImportSession",
+    "ListStates",    "ListModels",  "GetModel",      "Reload",        "other"};
 inline constexpr std::array<std::string_view, 14> kReasons = {
     "mailbox",     "queue",          "sessions",     "sessions_per_caller",
     "quota_calls", "quota_sessions", "quota_values", "call_bytes",

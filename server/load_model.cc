@@ -1,10 +1,12 @@
 #include "server/load_model.h"
 
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <utility>
 
 #include "engine/engine.h"
+#include "engine/rewinds.h"
 #include "engine/token_stream.h"
 #include "models/check_forward.h"
 #include "models/state/file.h"
@@ -15,6 +17,7 @@ namespace {
 constexpr auto kWarmUp = std::chrono::seconds(60);
 
 EngineOptions engine_options(const ServerConfig& config) {
+  const RewindConfig rewind = *parse_rewind(config.rewind);  // check_config() has read it
   return {.mailbox = config.limit(limits::kMailbox),
           .mailbox_bytes = config.limit(limits::kMailboxBytes),
           .queue = config.limit(limits::kQueue),
@@ -25,8 +28,41 @@ EngineOptions engine_options(const ServerConfig& config) {
           .samples = config.limit(limits::kSamples),
           .prompt_values = config.limit(limits::kPromptValues),
           .max_values = config.limit(limits::kMaxValues),
+          .rewind_values = rewind.values,
+          .rewind_every = rewind.every,
           .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
           .idle_timeout = milliseconds_of(config, limits::kIdleTimeoutMs)};
+}
+
+// Slots for sessions and their snapshots, where it is said how many sessions there are.
+Result<ModelLimits> with_snapshots(ModelLimits limits, const EngineOptions& options) {
+  const int64_t slots = limits.slots * (1 + snapshots_of(options, limits.steps));
+  if (slots > std::numeric_limits<SlotId>::max()) {
+    return invalid_argument("rewind is " + std::to_string(options.rewind_values) + "," +
+                            std::to_string(options.rewind_every) + ", which makes " +
+                            std::to_string(slots) + " states of " + std::to_string(limits.slots) +
+                            " sessions with their snapshots: lower one of them");
+  }
+  limits.slots = static_cast<int>(slots);
+  return limits;
+}
+
+// What the model must have so that its sessions can go back.
+Status check_rewind(const ModelLimits& limits, const EngineOptions& options) {
+  if (options.rewind_values == 0) return {};
+  if (limits.chunk > 1 && options.rewind_every != limits.chunk) {
+    return invalid_argument(
+        "prompts go in chunks, and a session that goes back has the same bits only where its "
+        "snapshots stand a chunk apart: set rewind to " +
+        std::to_string(options.rewind_values) + "," + std::to_string(limits.chunk));
+  }
+  const int64_t each = 1 + snapshots_of(options, limits.steps);
+  if (limits.slots >= each) return {};
+  return {Code::kResourceExhausted,
+          "there is room for " + std::to_string(limits.slots) + " states, and with rewind " +
+              std::to_string(options.rewind_values) + "," + std::to_string(options.rewind_every) +
+              " a session has " + std::to_string(each) +
+              ": let them go back less far, take snapshots less often, or set limits.sessions"};
 }
 
 // Samples two values, so that the first client does not pay for what happens once. Waits: nobody
@@ -79,8 +115,12 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
                                LoadProgress progress) {
   const Result<Bundle> bundle = load_bundle(from.path, std::move(progress));
   if (!bundle.ok()) return bundle.status();
-  Result<LoadedModel> loaded = make_model(*bundle, config, model_limits(config));
+  EngineOptions options = engine_options(config);
+  const Result<ModelLimits> limits = with_snapshots(model_limits(config), options);
+  if (!limits.ok()) return limits.status();
+  Result<LoadedModel> loaded = make_model(*bundle, config, *limits);
   if (!loaded.ok()) return loaded.status();
+  if (Status s = check_rewind(loaded->model->limits(), options); !s.ok()) return s;
   if (Status s = check_forward(*loaded->model); !s.ok()) {
     return Status(s.code(), from.path + ": " + s.message());
   }
@@ -88,7 +128,6 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   served.name = from.name.empty() ? bundle->spec.name : from.name;
   served.backend = std::move(loaded->backend);
   served.tokenizer = bundle->tokenizer;
-  EngineOptions options = engine_options(config);
   options.computes = loaded->model->layout().numerics.starts_with("cpu/");
   served.engine = std::make_unique<Engine>(std::move(loaded->model), options, clock);
   served.weight_digest = bundle->weight_digest;

@@ -138,6 +138,21 @@ class Client:
             if not tries.lost:  # else an attempt whose answer was lost has deleted it
                 raise
 
+    async def _rewind_session(self, id: str, model: str, position: int) -> SessionInfo:
+        request = messages.load("sessions").RewindSessionRequest(model=model, id=id, position=position)
+        return results.session_of(await self._unary(self._methods.rewind_session, request, id))
+
+    async def _fork_session(self, id: str, model: str, children: list[str]) -> list[SessionInfo]:
+        request = messages.load("sessions").ForkSessionRequest(model=model, id=id, children=children)
+        tries = self._short_tries()
+        try:
+            made = await self._unary(self._methods.fork_session, request, id, tries)
+        except AlreadyExists:
+            if not tries.lost:  # else an attempt whose answer was lost has made them
+                raise
+            return [await self._session_info(child, model) for child in children]
+        return [results.session_of(session) for session in made.sessions]
+
     def _generate(self, prompt: Prompt | None, session: str, options: Options) -> Generation:
         request = wire.generate_request(prompt, session, options)
         return Generation(self, request, options.get("timeout", self._timeout), options.get("progress"))
@@ -251,6 +266,19 @@ class Session:
     async def delete(self) -> None:
         """Ends the session. A call that runs on it ends with Aborted."""
         await self._client._delete_session(self.id, self.model)
+
+    async def fork(self, count: int = 1, keep: bool = False) -> list[Session]:
+        """Makes `count` sessions that stand where this one stands, which stays. Each is as Client.session makes one."""
+        children = [wire.new_id() for _ in range(count)]
+        made = await self._client._fork_session(self.id, self.model, children)
+        return [Session(self._client, info, keep) for info in made]
+
+    async def rewind(self, position: int) -> SessionInfo:
+        """Has the session stand at an earlier position, as if it had stopped there.
+
+        FailedPrecondition where the server was started without --rewind; OutOfRange names the oldest position.
+        """
+        return await self._client._rewind_session(self.id, self.model, position)
 
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
         """As Client.generate, from where the session stands. With one sample the session goes on to its end."""

@@ -88,6 +88,8 @@ class Methods:
         self.get_session = unary("Sessions/GetSession", sessions, "Session")
         self.list_sessions = unary("Sessions/ListSessions", sessions, "ListSessionsResponse")
         self.delete_session = unary("Sessions/DeleteSession", sessions, "DeleteSessionResponse")
+        self.fork_session = unary("Sessions/ForkSession", sessions, "ForkSessionResponse")
+        self.rewind_session = unary("Sessions/RewindSession", sessions, "Session")
 
 
 def new_id() -> str:

@@ -18,10 +18,11 @@ using Base = v1::Sessions::WithRawCallbackMethod_CreateSession<
     v1::Sessions::WithRawCallbackMethod_GetSession<v1::Sessions::WithRawCallbackMethod_ListSessions<
         v1::Sessions::WithRawCallbackMethod_DeleteSession<
             v1::Sessions::WithRawCallbackMethod_ForkSession<
-                v1::Sessions::WithRawCallbackMethod_ExportSession<
-                    v1::Sessions::WithRawCallbackMethod_ImportSession<
-                        v1::Sessions::WithRawCallbackMethod_ListStates<
-                            v1::Sessions::Service>>>>>>>>;
+                v1::Sessions::WithRawCallbackMethod_RewindSession<
+                    v1::Sessions::WithRawCallbackMethod_ExportSession<
+                        v1::Sessions::WithRawCallbackMethod_ImportSession<
+                            v1::Sessions::WithRawCallbackMethod_ListStates<
+                                v1::Sessions::Service>>>>>>>>>;
 
 constexpr int kDefaultPage = 100;
 constexpr int kLargestPage = 1000;
@@ -108,6 +109,13 @@ class SessionService final : public Base {
                                         grpc::ByteBuffer* response) override {
     return start("ForkSession", *context, *request, *response,
                  [this](UnaryCall& call) { return fork(call); });
+  }
+
+  grpc::ServerUnaryReactor* RewindSession(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override {
+    return start("RewindSession", *context, *request, *response,
+                 [this](UnaryCall& call) { return rewind(call); });
   }
 
   grpc::ServerUnaryReactor* ListStates(grpc::CallbackServerContext* context,
@@ -205,6 +213,21 @@ class SessionService final : public Base {
         [kept = call.shared_from_this(), model = *model](Result<std::vector<SessionInfo>> made) {
           kept->answer_later(std::move(made), [model](const std::vector<SessionInfo>& sessions) {
             return fork_message(sessions, *model);
+          });
+        });
+    return {};
+  }
+
+  Status rewind(UnaryCall& call) const {
+    const auto request = call.parse<v1::RewindSessionRequest>();
+    if (!request.ok()) return request.status();
+    const auto model = call.find_model(request->model());
+    if (!model.ok()) return model.status();
+    (*model)->engine->rewind_session(
+        call.caller(), request->id(), request->position(),
+        [kept = call.shared_from_this(), model = *model](Result<std::vector<SessionInfo>> stands) {
+          kept->answer_later(std::move(stands), [model](const std::vector<SessionInfo>& sessions) {
+            return session_message(sessions[0], *model);
           });
         });
     return {};

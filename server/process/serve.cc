@@ -54,6 +54,7 @@ void log_model(const ServedModel& model, const EventLog& log) {
                      {"sessions", sessions},
                      {"states", std::ssize(model.states)},
                      {"states_bytes", engine.state_bytes() * sessions},
+                     {"rewind_bytes", engine.rewind_bytes()},
                      {"numerics", engine.numerics()},
                      {"weights", model.weight_digest}});
 }

@@ -245,6 +245,8 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
       {"session", "fork", "a", "b", "--count", "2"},
       {"session", "save", "a"},
       {"session", "load"},
+      {"session", "rewind", "a"},
+      {"session", "rewind", "a", "b"},
       {"generate", "--from", "a", "--session", "b"},
       {"score"},
       {"score", "a", "--jobs", "0"},

@@ -144,12 +144,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),
             "a.json has an unknown key 'adress'; did you mean 'address'?");
-  EXPECT_EQ(
-      parse(R"({"colour": 1})").message(),
-      "a.json has an unknown key 'colour'; known are models, address, metrics_address, keys, "
-      "insecure_public, tls, states, seal_key, backend, isa, threads, precision, kernels, state, "
-      "prompts, log, "
-      "limits");
+  EXPECT_EQ(parse(R"({"colour": 1})").message(),
+            "a.json has an unknown key 'colour'; known are models, address, metrics_address, keys, "
+            "insecure_public, tls, states, seal_key, rewind, backend, isa, threads, precision, "
+            "kernels, state, "
+            "prompts, log, "
+            "limits");
   // A limit at the wrong level is not one.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
@@ -191,6 +191,18 @@ TEST(ServerConfig, NoBytesBreakTheParser) {
       EXPECT_EQ(status.code(), Code::kInvalidArgument);
       EXPECT_FALSE(status.message().empty());
     }
+  }
+}
+
+TEST(ServerConfig, RewindIsTwoNumbers) {
+  EXPECT_EQ(parse_rewind("")->values, 0);
+  EXPECT_EQ(parse_rewind("256,64")->values, 256);
+  EXPECT_EQ(parse_rewind("256,64")->every, 64);
+  for (const char* text : {",", "1", "1,", ",1", "0,1", "1,0", "-1,1", "1,2,3", "1, 2", "a,b",
+                           "1048577,1", "1,1048577", "99999999999999999999,1"}) {
+    const auto rewind = parse_rewind(text);
+    EXPECT_EQ(rewind.status().code(), Code::kInvalidArgument) << text;
+    EXPECT_THAT(rewind.status().message(), HasSubstr("as in 256,64"));
   }
 }
 

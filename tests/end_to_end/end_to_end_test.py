@@ -130,6 +130,23 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(cut.returncode, 1)
         self.assertIn("cut short", cut.stderr)
 
+    def test_a_session_goes_back(self):
+        server, picture = Server("--rewind", "64,16"), self.dir / "back.png"
+        self.addCleanup(server.stop)
+
+        def call(*words):
+            return run_json(*words, "--server", server.address)
+
+        kept = call("generate", "--values", "0,0,9", "--seed", 7, "--max-values", 100, "--keep", "--out", picture)
+        back = run("session", "rewind", kept["session"], "63", "--server", server.address)
+        self.assertEqual((back.returncode, back.stdout), (0, f"{kept['session']}: position 63\n"), back.stderr)
+        drawn = call("generate", "--session", kept["session"], "--seed", 7, "--max-values", 40, "--out", picture)
+        self.assertEqual(drawn["samples"][0]["values"], kept["samples"][0]["values"][60:])
+        self.assertEqual(call("session", "rewind", kept["session"], 60)["position"], 60)
+        refused = run("session", "rewind", kept["session"], "3", "--server", server.address)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("the oldest that it can go back to is", refused.stderr)
+
     def test_scores_are_those_of_pytorch(self):
         expected = json.loads(EXPECTED_BITS.read_text())["bits_per_dim"]
         for precision, each, mean in (("fp32", 1e-3, 1e-4), ("bf16", 2e-3, 1e-3)):

@@ -98,6 +98,13 @@ Result<std::vector<SessionInfo>> Harness::import_state(const std::string& id,
   return *result;
 }
 
+Result<SessionInfo> Harness::rewind(const std::string& id, int64_t position) {
+  std::optional<Result<std::vector<SessionInfo>>> result;
+  engine->rewind_session({}, id, position, [&](auto r) { result = std::move(r); });
+  while (!result) engine->turn();
+  return result->ok() ? Result<SessionInfo>((**result)[0]) : Result<SessionInfo>(result->status());
+}
+
 std::shared_ptr<const Tokenizer> number_tokenizer() {
   std::vector<std::string> bytes;
   for (int value = 0; value < 100; ++value) bytes.push_back("<" + std::to_string(value) + ">");

@@ -55,6 +55,8 @@ class Harness {
   Result<StateImage> export_state(const std::string& id);
   Result<std::vector<SessionInfo>> import_state(const std::string& id, const StateImage& image);
 
+  Result<SessionInfo> rewind(const std::string& id, int64_t position);
+
   Clock clock{TimePoint(std::chrono::seconds(1000))};
   FakeModel* model = nullptr;  // null over another model
   std::unique_ptr<Engine> engine;

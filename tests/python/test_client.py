@@ -46,7 +46,7 @@ class ServedTest(unittest.TestCase):
         stack = contextlib.ExitStack()
         cls.addClassCleanup(stack.close)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel_client_"))
-        flags = (*map(str, MODELS[1:]), "--threads", "1", "--sessions", "16")
+        flags = (*map(str, MODELS[1:]), "--threads", "1", "--sessions", "16", "--rewind", "64,16")
         running = serving.running(RUNNEL, MODELS[0], os.path.join(folder, "log"), flags)
         _, cls.address = stack.enter_context(running)
 
@@ -219,6 +219,24 @@ class SessionTest(ServedTest):
         with self.assertRaisesRegex(errors.NotFound, first.id):
             self.client.open_session(first.id, "text-small")
 
+    def test_a_session_forks_and_goes_back(self):
+        with self.client.session(model="text-small") as session:
+            session.feed("The river was ")
+            text = "".join(session.generate(max_values=30, seed=1).text())
+            self.assertEqual(session.rewind(15).position, 15)
+            forks = session.fork(2)
+            self.assertEqual([fork.info().position for fork in forks], [15, 15])
+            for one in (session, *forks):
+                with one:
+                    self.assertEqual("".join(one.generate(max_values=30, seed=1).text()), text)
+        self.assertEqual(list(self.client.sessions("text-small")), [])
+        with self.client.session(model="text-small") as session:
+            session.feed("x" * 100)
+            with self.assertRaisesRegex(errors.OutOfRange, "the oldest that it can go back to is 37"):
+                session.rewind(36)
+            with self.assertRaisesRegex(errors.OutOfRange, "stands at position 101"):
+                session.rewind(102)
+
     def test_an_error_in_the_block_is_told_and_the_session_deleted(self):
         with self.assertRaisesRegex(KeyError, "mine"), self.client.session(model="text-small"):
             raise KeyError("mine")
@@ -385,6 +403,28 @@ class LostAnswerTest(ServedTest):
             with Client(**self.losing()) as other, self.assertRaises(errors.AlreadyExists):
                 other.session("taken", "text-small")
 
+    def test_asyncio_forks_and_rewinds_too(self):
+        async def positions():
+            client = aio.Client(self.address, timeout=60)
+            async with client, await client.session(model="text-small") as session:
+                await session.feed("The river was ")
+                [child] = await session.fork()
+                back = await session.rewind(3)
+                found = [one.position for one in (await child.info(), back, await session.info())]
+                await child.delete()
+                return found
+
+        self.assertEqual(asyncio.run(positions()), [15, 3, 3])
+
+    def test_children_are_made_once(self):
+        with self.client.session(model="text-small") as session:
+            session.feed("abc")
+            with Client(**self.losing()) as client:
+                [child] = client.open_session(session.id, "text-small").fork(keep=True)
+            self.assertEqual(self.client.open_session(child.id, "text-small").info().position, 4)
+            self.assertEqual(len(list(self.client.sessions("text-small"))), 2)
+            self.client.open_session(child.id, "text-small").delete()
+
     def test_what_was_never_there_is_not_found(self):
         with Client(**self.losing(0)) as client:
             session = Session(client, SessionInfo("none", "text-small", 0, "IDLE", 0, 0.0), keep=True)
@@ -413,13 +453,15 @@ class FullServerTest(unittest.TestCase):
                 lambda: client.session("mine"),
                 session.info,
                 session.delete,
+                session.fork,
+                lambda: session.rewind(0),
                 lambda: session.score([1]),
                 lambda: list(session.generate(expected_position=0)),
                 client.models,
             ):
                 with self.assertRaises(errors.Unimplemented):
                     call()
-        names = ["CreateSession", "GetSession", "DeleteSession", "Score", "Generate"]
+        names = ["CreateSession", "GetSession", "DeleteSession", "ForkSession", "RewindSession", "Score", "Generate"]
         self.assertEqual(recorder.calls, [*((name, "mine") for name in names), ("ListModels", None)])
 
     def test_a_full_server_is_asked_again_when_it_says(self):

@@ -123,6 +123,8 @@ TEST_F(KeysTest, EveryCallOfOursAsksForAKey) {
     v1::ForkSessionResponse forked;
     EXPECT_EQ(test_->sessions->ForkSession(context(key).get(), {}, &forked).error_code(),
               kUnauthenticated);
+    EXPECT_EQ(test_->sessions->RewindSession(context(key).get(), {}, &session).error_code(),
+              kUnauthenticated);
     v1::ListStatesResponse states;
     EXPECT_EQ(test_->sessions->ListStates(context(key).get(), {}, &states).error_code(),
               kUnauthenticated);

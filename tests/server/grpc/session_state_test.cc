@@ -1,5 +1,5 @@
-// Sessions that fork and travel, and stored states: ForkSession, ExportSession, ImportSession,
-// ListStates.
+// Sessions that fork and travel, and stored states: ForkSession, RewindSession, ExportSession,
+// ImportSession, ListStates.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "engine/rewinds.h"
 #include "models/state/file.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -110,6 +111,32 @@ TEST(SessionState, AForkSaysWhatIsWrong) {
   EXPECT_EQ(fork(test, "a", {"a"}).error_code(), grpc::StatusCode::ALREADY_EXISTS);
   EXPECT_EQ(fork(test, "a", {}, 8).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   test.expect_free(7);
+}
+
+TEST(SessionState, ARewoundSessionGoesOnLikeOneThatStoppedThere) {
+  EngineOptions options;
+  options.rewind_values = 6;
+  options.rewind_every = 2;
+  ModelLimits limits = kTestLimits;
+  limits.slots *= static_cast<int>(1 + snapshots_of(options, limits.steps));
+  TestServer test(served_bundle(small_rwkv7_spec(), 1, options, limits));
+  feed(test, "a", {1, 2, 3, 4, 5});
+  const auto expected = go_on(test, "a");
+  feed(test, "b", {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const auto rewind = [&](int64_t position, v1::Session& session) {
+    grpc::ClientContext context;
+    v1::RewindSessionRequest request;
+    request.set_id("b");
+    request.set_position(position);
+    return test.sessions->RewindSession(&context, request, &session);
+  };
+  v1::Session session;
+  EXPECT_EQ(rewind(2, session).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  ASSERT_TRUE(rewind(5, session).ok());
+  EXPECT_EQ(session.id(), "b");
+  EXPECT_EQ(session.position(), 5);
+  EXPECT_EQ(session.state(), v1::Session::IDLE);
+  EXPECT_EQ(go_on(test, "b"), expected);
 }
 
 TEST(SessionState, AStateTravelsToAnotherServerAndGoesOnWithTheSameBits) {

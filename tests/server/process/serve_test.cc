@@ -234,11 +234,23 @@ TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
   EXPECT_THAT(log, HasSubstr("info start version="));
   EXPECT_THAT(log, HasSubstr("state_bytes=" + std::to_string(bytes) +
                              " sessions=5 states=0 states_bytes=" + std::to_string(5 * bytes) +
-                             " numerics=cpu/"));
+                             " rewind_bytes=0 numerics=cpu/"));
   EXPECT_THAT(log, HasSubstr("info memory most="));
   EXPECT_THAT(log, HasSubstr("info stop signal=15"));
   EXPECT_THAT(log, HasSubstr("info drain streams=0"));
   EXPECT_THAT(log, HasSubstr("info exit code=0"));
+}
+
+// Each of the 5 sessions has 4 + 1 snapshots, and 8 + 2 + 1 values.
+TEST(Serve, CountsTheMemoryOfWhatSessionsCanGoBackTo) {
+  const Workplace place;
+  Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0", "--sessions",
+                                    "5", "--rewind", "8,2"});
+  ASSERT_FALSE(process.wait_ready().empty());
+  const int64_t bytes = small_symbol_spec().state_bytes();
+  EXPECT_THAT(process.log(),
+              HasSubstr(" sessions=5 states=0 states_bytes=" + std::to_string(5 * bytes) +
+                        " rewind_bytes=" + std::to_string(5 * (5 * bytes + 11 * 4))));
 }
 
 TEST(Serve, LogsJsonOnRequest) {
@@ -410,6 +422,12 @@ TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
     EXPECT_THAT(process.log(), HasSubstr(message));
   };
   expect({"serve", "--sessions", "-1", place.bundle}, 2, "--sessions is -1");
+  expect({"serve", "--rewind", "9", place.bundle}, 2, "rewind is '9'; it must be two numbers");
+  expect({"serve", "--rewind", "600,1", "--address", "127.0.0.1:0", place.bundle}, 1,
+         "with rewind 600,1 a session has 602: let them go back less far");
+  expect({"serve", "--rewind", "1048576,1", "--sessions", "1048576", place.bundle, "--address",
+          "127.0.0.1:0"},
+         1, "lower one of them");
   expect({"serve"}, 2, "there is nothing to serve");
   expect({"serve", "--what"}, 2, "--what");
   expect({}, 2, "subcommand is required");

@@ -1,0 +1,103 @@
+// What the named sessions of an engine can go back to: of each, its last values, and snapshots of
+// its state, one about every `rewind_every` values. From a snapshot the values after it lead to any
+// position behind it, with the same bits.
+//
+// All memory is taken at the start. A snapshot stands in a slot of the model, behind the slots of
+// the sessions, so that it is copied within the device. It is taken between two steps, in pieces
+// that are bounded for each turn; the session's row waits until its snapshot is whole, others do
+// not. Where rewinding is off, nothing is allocated, and every function returns at once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/options.h"
+#include "engine/session.h"
+
+namespace runnel {
+
+// Snapshots that each session has, so that it can be rewound to any of its last
+// options.rewind_values positions; 0 where rewinding is off. `steps`: of a launch.
+int64_t snapshots_of(const EngineOptions& options, int steps);
+
+// The way back to a position: a state, and the values after it.
+struct WayBack {
+  std::optional<SlotId> snapshot;  // none: the state of an empty sequence
+  int64_t position = 0;            // where a session with that state stands
+  int32_t pending = kNoValue;
+  std::vector<int32_t> values;  // from there to the position that was asked for
+};
+
+class Rewinds {
+ public:
+  // Both outlive it. The model has 1 + snapshots_of() slots for each session.
+  Rewinds(Model& model, const EngineOptions& options);
+
+  bool on() const { return window_ > 0; }
+  // Slots of the model that are for sessions: the first ones.
+  int sessions() const { return sessions_; }
+
+  // Of the model's memory and the host's, for what sessions can go back to.
+  int64_t bytes() const;
+
+  // What came before is forgotten: the session cannot go back behind where it stands.
+  void begin(const Session& session);
+  // `values` are the last that the session knows now, and new to it.
+  void note(const Session& session, std::span<const int32_t> values);
+
+  // --- Before a step ---
+
+  // A turn begins, in which so much may be copied.
+  void begin_turn() { left_ = kBytesPerTurn; }
+  // Something was copied in this turn.
+  bool copied() const { return left_ < kBytesPerTurn; }
+  // Takes the snapshot that is due before the session goes on, as far as this turn has room. False:
+  // it is not whole, and the session must not be advanced.
+  bool ready(const Session& session);
+  // The most values that the session may consume in one step of a prompt: up to its next snapshot.
+  int64_t most_inputs(const Session& session) const;
+  // The call on the session has ended: a snapshot that is not whole is given up.
+  void leave(const Session& session);
+
+  // --- Going back ---
+
+  // The oldest position that the session can go back to.
+  int64_t oldest(const Session& session) const;
+  // The way back to a position from oldest() to where the session stands; what comes after the
+  // state where it begins is forgotten.
+  WayBack go_back(const Session& session, int64_t position);
+
+ private:
+  static constexpr int64_t kBytesPerTurn = 1 << 20;  // about a tenth of a millisecond
+
+  struct Past {
+    int64_t first = 0;  // the position of the oldest value that is known
+    int64_t taken = 0;  // snapshots since the start; the last `kept` of them are there
+    int64_t kept = 0;
+    int64_t copied = -1;  // bytes of the snapshot that is being taken; -1: none is
+    int64_t inputs = 0;   // values that its state has consumed
+  };
+
+  bool has(const Session& session) const;
+  bool is_due(const Session& session) const;
+  void copy_due();
+  SlotId slot_of(SlotId session, int64_t snapshot) const;
+  int64_t& inputs_of(SlotId session, int64_t snapshot);
+  int64_t inputs_of(SlotId session, int64_t snapshot) const;
+  int32_t& value_at(SlotId session, int64_t position);
+
+  Model& model_;
+  const int64_t window_, every_;
+  const int64_t snapshots_;  // of a session
+  const int sessions_;
+  const int64_t room_;           // values of a session that are kept
+  std::vector<Past> pasts_;      // by slot
+  std::vector<int64_t> inputs_;  // [slots][snapshots]: how many values the snapshot has consumed
+  std::vector<int32_t> values_;  // [slots][room], each at its position modulo room
+  std::vector<SlotId> due_;      // whose snapshots are being taken, the next one first
+  int64_t left_ = 0;             // bytes that this turn may still copy
+};
+
+}  // namespace runnel
