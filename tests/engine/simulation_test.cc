@@ -1,8 +1,7 @@
 // The real engine on a virtual clock, with a fake model, random clients and one seed: arrivals,
-// lengths, samples, sessions, forks, exports, imports, cancels, stalls, deadlines, retries, full
-// pools and calls that wait for them. After every step the
-// books must balance; at the end every call has ended exactly once with the values that it would
-// have got alone.
+// lengths, samples, sessions, forks, rewinds, exports, imports, cancels, stalls, deadlines,
+// retries, full pools and calls that wait for them. After every step the books must balance; at the
+// end every call has ended exactly once with the values that it would have got alone.
 //
 // A failing seed reproduces alone: RUNNEL_SIMULATION_SEED=17 test_engine
 // --gtest_filter='Simulation.*'
@@ -14,6 +13,7 @@
 #include <map>
 #include <random>
 
+#include "engine/rewinds.h"
 #include "tests/engine/harness.h"
 
 namespace runnel {
@@ -51,7 +51,8 @@ struct Scoring {
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed) : random_(seed), harness_(fake_spec(), limits(), options()) {
+  explicit Simulation(uint64_t seed)
+      : random_(seed), options_(options()), harness_(fake_spec(), limits(), options_) {
     harness_.model->on_submit = [this] { harness_.clock.advance(below(5) * kMs); };
     const int faults = chance(10) ? 1 : 0;
     harness_.model->fails = [this, faults] { return chance(faults); };
@@ -72,10 +73,12 @@ class Simulation {
   bool chance(int percent) { return below(100) < percent; }
 
   ModelLimits limits() {
-    return {.slots = 1 + below(8),
-            .rows = 1 + below(8),
-            .values = 1 + below(12),
-            .steps = 1 + below(4)};
+    ModelLimits limits = {.slots = 1 + below(8),
+                          .rows = 1 + below(8),
+                          .values = 1 + below(12),
+                          .steps = 1 + below(4)};
+    limits.slots *= static_cast<int>(1 + snapshots_of(options_, limits.steps));
+    return limits;
   }
   EngineOptions options() {
     EngineOptions options;
@@ -85,6 +88,8 @@ class Simulation {
     options.sessions_per_caller = chance(20) ? 1 + below(4) : 0;
     options.stall_timeout = 500 * kMs;
     options.idle_timeout = chance(20) ? 400 * kMs : Duration(std::chrono::hours(1));
+    options.rewind_values = chance(70) ? 1 + below(40) : 0;
+    options.rewind_every = 1 + below(12);
     return options;
   }
 
@@ -146,10 +151,13 @@ class Simulation {
   }
 
   void move() {
-    if (chance(50)) {
-      fork(random_session());
-    } else {
-      carry(random_session());
+    switch (below(3)) {
+      case 0:
+        return fork(random_session());
+      case 1:
+        return carry(random_session());
+      default:
+        return rewind(random_session());
     }
   }
 
@@ -187,12 +195,26 @@ class Simulation {
     });
   }
 
+  // Back to a position that may be ahead, or too old.
+  void rewind(const std::string& session) {
+    ++moving_;
+    Call& mark = add_moved(session);
+    const int64_t position = below(80);
+    harness_.engine->rewind_session({}, session, position,
+                                    [this, session, position, &mark](const auto& back) {
+                                      if (!expect_moved(back.status())) return;
+                                      EXPECT_EQ((*back)[0].position, position);
+                                      mark.left = known_of(session, mark, position);
+                                    });
+  }
+
   bool expect_moved(const Status& status) {
     --moving_;
     const Code code = status.code();
     EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
                 code == Code::kAlreadyExists || code == Code::kInvalidArgument ||
-                code == Code::kResourceExhausted || failed() ||
+                code == Code::kResourceExhausted || failed() || code == Code::kOutOfRange ||
+                (code == Code::kFailedPrecondition && options_.rewind_values == 0) ||
                 (drained_ && code == Code::kUnavailable))
         << status.to_string();
     return status.ok();
@@ -446,6 +468,7 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
+  const EngineOptions options_;
   Harness harness_;
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<std::unique_ptr<Scoring>> scorings_;
