@@ -23,7 +23,6 @@
 #include <boost/beast/http/write.hpp>
 #include <ctime>
 #include <deque>
-#include <iterator>
 #include <new>
 #include <optional>
 #include <set>
@@ -52,6 +51,8 @@ constexpr int64_t kMaxHeaderBytes = 32 << 10;
 // A header of four bytes costs eighty.
 constexpr int64_t kHeaderFactor = 24;
 constexpr int64_t kConnectionBytes = 24 << 10;
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -85,11 +86,11 @@ struct AnswerForm {
 
 // Without a length the body comes in chunks; in HTTP/1.0 it ends with the connection.
 std::string head_text(const AnswerForm& form, int status, std::string_view content_type,
-                      std::optional<size_t> length, const std::string& allow = "") {
+                      std::optional<size_t> length, const Headers& headers = {}) {
   http::response<http::empty_body> head(static_cast<http::status>(status), form.version);
   head.set(http::field::date, http_date());
   head.set(http::field::content_type, beast::string_view(content_type.data(), content_type.size()));
-  if (!allow.empty()) head.set(http::field::allow, allow);
+  for (const auto& [name, value] : headers) head.set(name, value);
   if (length) {
     head.content_length(*length);
   } else {
@@ -100,6 +101,47 @@ std::string head_text(const AnswerForm& form, int status, std::string_view conte
   text << head.base();
   return text.str();
 }
+
+// The text that stands for the star of `pattern` in `path`, or where both are the same, none; null
+// where they do not fit.
+std::optional<std::string_view> match(std::string_view pattern, std::string_view path) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) {
+    return pattern == path ? std::optional<std::string_view>("") : std::nullopt;
+  }
+  const std::string_view before = pattern.substr(0, star), after = pattern.substr(star + 1);
+  if (path.size() <= before.size() + after.size()) return std::nullopt;
+  if (!path.starts_with(before) || !path.ends_with(after)) return std::nullopt;
+  path.remove_prefix(before.size());
+  path.remove_suffix(after.size());
+  return path.find('/') == std::string_view::npos ? std::optional(path) : std::nullopt;
+}
+
+// Tells once whether the system has taken a piece; at its end that it never will.
+class Taken {
+ public:
+  Taken() = default;
+  explicit Taken(std::function<void(bool)> tell) : tell_(std::move(tell)) {}
+  Taken(Taken&& other) noexcept : tell_(std::exchange(other.tell_, nullptr)) {}
+  Taken& operator=(Taken&& other) noexcept {
+    std::swap(tell_, other.tell_);
+    return *this;
+  }
+  ~Taken() { tell(false); }
+
+  void tell(bool taken) {
+    if (const auto tell = std::exchange(tell_, nullptr)) tell(taken);
+  }
+
+ private:
+  std::function<void(bool)> tell_;
+};
+
+// Bytes on their way out.
+struct Piece {
+  std::string bytes;
+  Taken taken = {};
+};
 
 // The answer to what the parser refuses.
 HttpAnswer fault(const error_code& error, const HttpLimits& limits) {
@@ -120,13 +162,15 @@ HttpAnswer fault(const error_code& error, const HttpLimits& limits) {
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
-                 const std::vector<HttpRoute>& routes);
+                 const std::vector<HttpRoute>& routes, std::atomic<int64_t>& bodies);
 
   void start();
   void close();
 
   // Sends `pieces` of the current answer, which waiting() counts already.
-  void deliver(std::vector<std::string> pieces, bool last);
+  void deliver(std::vector<Piece> pieces, bool last);
+  // What the current answer sends where nothing else goes out.
+  void set_heartbeat(std::string bytes) { heartbeat_ = std::move(bytes); }
   void on_gone(std::function<void()> gone) { on_gone_ = std::move(gone); }
 
   // Runs a task of this connection; bad_alloc closes it.
@@ -163,10 +207,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void parse();
   bool parse_some();
   void next_request();
+  bool count_body();
+  void forget_body();
   void refuse_bad_head();
   const HttpRoute* find_route();
   void handle();
-  void refuse(HttpAnswer answer, const std::string& allow = "");
+  void refuse(HttpAnswer answer, const Headers& headers = {});
   void enqueue(std::string bytes);
   void write();
   void on_write(error_code error, size_t bytes);
@@ -178,6 +224,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpWorker& worker_;
   const HttpLimits& limits_;
   const std::vector<HttpRoute>& routes_;
+  std::atomic<int64_t>& bodies_;  // bytes of bodies that are being read, on all connections
   asio::generic::stream_protocol::socket socket_;
   asio::steady_timer timer_;  // the deadline of the phase
   Phase phase_ = Phase::kIdle;
@@ -190,11 +237,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   std::optional<Parser> parser_;  // of the request that is being read
   size_t head_bytes_ = 0;         // of it, parsed
+  int64_t body_bytes_ = 0;        // of it, counted in bodies_
   const HttpRoute* route_ = nullptr;
   AnswerForm form_;
   std::function<void()> on_gone_;
 
-  std::deque<std::string> outgoing_;
+  std::string heartbeat_;
+  std::deque<Piece> outgoing_;
   size_t written_ = 0;  // of the first
   bool writing_ = false;
   bool complete_ = false;  // `outgoing_` has the end of the answer
@@ -227,38 +276,54 @@ class HttpReply::Exchange {
       if (phase_ == Phase::kNew) {
         send(http_error(500, "the server has no answer"));
       } else {
-        to_connection([](HttpConnection& connection) { connection.close(); });
+        abort();
       }
     } catch (const std::bad_alloc&) {  // then the client has to end it
     }
   }
 
+  void set_header(std::string name, std::string value) {
+    expect(Phase::kNew);
+    headers_.emplace_back(std::move(name), std::move(value));
+  }
+
   void send(HttpAnswer answer) {
     expect(Phase::kNew);
-    std::vector<std::string> pieces;
-    pieces.push_back(head_text(form_, answer.status, answer.content_type, answer.body.size()));
-    if (!form_.head_only) pieces.push_back(std::move(answer.body));
+    std::vector<Piece> pieces =
+        one(head_text(form_, answer.status, answer.content_type, answer.body.size(), headers_));
+    if (!form_.head_only) pieces.push_back({std::move(answer.body)});
     deliver(std::move(pieces), Phase::kEnded);
   }
 
-  void begin(int status, std::string_view content_type) {
+  void begin(int status, std::string_view content_type, std::string_view heartbeat) {
     expect(Phase::kNew);
-    deliver({head_text(form_, status, content_type, std::nullopt)}, Phase::kBegun);
+    if (!heartbeat.empty() && !form_.head_only) {
+      to_connection([text = chunk_of(heartbeat)](HttpConnection& connection) mutable {
+        connection.set_heartbeat(std::move(text));
+      });
+    }
+    deliver(one(head_text(form_, status, content_type, std::nullopt, headers_)), Phase::kBegun);
   }
 
-  void write(std::string_view chunk) {
+  void write(std::string_view chunk, std::function<void(bool)> taken) {
     expect(Phase::kBegun);
-    if (form_.head_only || chunk.empty()) return;  // an empty chunk would be the last
-    const asio::const_buffer bytes(chunk.data(), chunk.size());
-    deliver({form_.version < 11 ? std::string(chunk)
-                                : beast::buffers_to_string(http::make_chunk(bytes))},
-            Phase::kBegun);
+    // An empty chunk would be the last.
+    std::vector<Piece> pieces = one(form_.head_only || chunk.empty() ? "" : chunk_of(chunk));
+    pieces.front().taken = Taken(std::move(taken));
+    try {
+      deliver(std::move(pieces), Phase::kBegun);
+    } catch (const std::bad_alloc&) {  // the piece has told
+    }
   }
 
   void end() {
     expect(Phase::kBegun);
     const bool chunked = form_.version == 11 && !form_.head_only;
-    deliver({chunked ? beast::buffers_to_string(http::make_chunk_last()) : ""}, Phase::kEnded);
+    deliver(one(chunked ? beast::buffers_to_string(http::make_chunk_last()) : ""), Phase::kEnded);
+  }
+
+  void abort() {
+    to_connection([](HttpConnection& connection) { connection.close(); });
   }
 
   int64_t waiting() const { return waiting_->load(); }
@@ -274,9 +339,19 @@ class HttpReply::Exchange {
     check(phase_ == phase, "an answer is sent whole, or begun, written and ended");
   }
 
-  void deliver(std::vector<std::string> pieces, Phase next) {
-    std::erase(pieces, "");
-    for (const std::string& piece : pieces) waiting_->fetch_add(std::ssize(piece));
+  static std::vector<Piece> one(std::string bytes) {
+    std::vector<Piece> pieces(1);
+    pieces.front().bytes = std::move(bytes);
+    return pieces;
+  }
+
+  std::string chunk_of(std::string_view text) const {
+    if (form_.version < 11) return std::string(text);
+    return beast::buffers_to_string(http::make_chunk(asio::const_buffer(text.data(), text.size())));
+  }
+
+  void deliver(std::vector<Piece> pieces, Phase next) {
+    for (const Piece& piece : pieces) waiting_->fetch_add(std::ssize(piece.bytes));
     to_connection([pieces = std::move(pieces),
                    last = next == Phase::kEnded](HttpConnection& connection) mutable {
       connection.deliver(std::move(pieces), last);
@@ -296,22 +371,33 @@ class HttpReply::Exchange {
   const std::weak_ptr<HttpWorker> worker_;
   const std::weak_ptr<HttpConnection> connection_;
   const AnswerForm form_;
-  Phase phase_ = Phase::kNew;
+  Headers headers_;
+  std::atomic<Phase> phase_ = Phase::kNew;
   const std::shared_ptr<std::atomic<int64_t>> waiting_;
 };
 
+void HttpReply::set_header(std::string name, std::string value) {
+  exchange_->set_header(std::move(name), std::move(value));
+}
 void HttpReply::send(HttpAnswer answer) { exchange_->send(std::move(answer)); }
-void HttpReply::begin(int status, std::string_view type) { exchange_->begin(status, type); }
-void HttpReply::write(std::string_view chunk) { exchange_->write(chunk); }
+void HttpReply::begin(int status, std::string_view type, std::string_view heartbeat) {
+  exchange_->begin(status, type, heartbeat);
+}
+void HttpReply::write(std::string_view chunk, std::function<void(bool)> taken) {
+  exchange_->write(chunk, std::move(taken));
+}
 void HttpReply::end() { exchange_->end(); }
+void HttpReply::abort() { exchange_->abort(); }
 int64_t HttpReply::waiting() const { return exchange_->waiting(); }
 void HttpReply::on_gone(std::function<void()> gone) { exchange_->on_gone(std::move(gone)); }
 
 HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
-                               const HttpLimits& limits, const std::vector<HttpRoute>& routes)
+                               const HttpLimits& limits, const std::vector<HttpRoute>& routes,
+                               std::atomic<int64_t>& bodies)
     : worker_(worker),
       limits_(limits),
       routes_(routes),
+      bodies_(bodies),
       socket_(worker.context),
       timer_(worker.context) {
   sockaddr_storage peer{};
@@ -339,6 +425,8 @@ void HttpConnection::close() {
   socket_.shutdown(asio::socket_base::shutdown_both, ignored);
   socket_.close(ignored);
   worker_.connections.erase(self);
+  forget_body();
+  outgoing_.clear();
   tell_gone();
 }
 
@@ -365,11 +453,13 @@ void HttpConnection::on_read(error_code error, size_t bytes) {
 
 void HttpConnection::next_request() {
   parser_.emplace();
+  forget_body();
   parser_->header_limit(static_cast<uint32_t>(limits_.header_bytes));
   parser_->body_limit(static_cast<uint64_t>(limits_.body_bytes));
   head_bytes_ = 0;
   route_ = nullptr;
   form_ = {};
+  heartbeat_.clear();
   complete_ = false;
   phase_ = Phase::kIdle;
   set_deadline(limits_.idle_timeout);
@@ -406,6 +496,11 @@ bool HttpConnection::parse_some() {
                                " bytes; send fewer"));
     return true;
   }
+  if (!count_body()) {
+    refuse(http_error(503, "the server reads too many requests; try again later"),
+           {{"Retry-After", "1"}});
+    return true;
+  }
   if (needs_more) return false;
   if (error) {
     refuse(fault(error, limits_));
@@ -414,6 +509,18 @@ bool HttpConnection::parse_some() {
   if (in_head && parser_->is_header_done()) refuse_bad_head();
   if (phase_ == Phase::kReading && parser_->is_done()) handle();
   return true;
+}
+
+// False where all bodies together have more bytes than they may.
+bool HttpConnection::count_body() {
+  const int64_t bytes = std::ssize(parser_->get().body());
+  const int64_t more = bytes - std::exchange(body_bytes_, bytes);
+  return more == 0 || bodies_.fetch_add(more) + more <= limits_.bodies_bytes;
+}
+
+void HttpConnection::forget_body() {
+  if (parser_) parser_->get().body() = std::string();
+  bodies_.fetch_sub(std::exchange(body_bytes_, 0));
 }
 
 // Before the body is read.
@@ -451,14 +558,14 @@ const HttpRoute* HttpConnection::find_route() {
   const std::string_view method = form_.head_only ? "GET" : view(head.method_string());
   std::string allow;
   for (const HttpRoute& route : routes_) {
-    if (route.path != path) continue;
+    if (!match(route.path, path)) continue;
     if (route.method == method) return &route;
     allow += (allow.empty() ? "" : ", ") + route.method + (route.method == "GET" ? ", HEAD" : "");
   }
   if (allow.empty()) {
     refuse(http_error(404, "nothing is served at this path"));
   } else {
-    refuse(http_error(405, "this path takes " + allow), allow);
+    refuse(http_error(405, "this path takes " + allow), {{"Allow", allow}});
   }
   return nullptr;
 }
@@ -467,33 +574,44 @@ void HttpConnection::handle() {
   phase_ = Phase::kAnswering;
   set_deadline(writing_ ? limits_.write_timeout : kForever);  // a "100 Continue" may be stuck
   const Parser::value_type& message = parser_->get();
-  const HttpRequest request = {.method = view(message.method_string()),
-                               .target = view(message.target()),
-                               .body = message.body(),
-                               .peer = peer_,
-                               .header = [&](std::string_view name) {
-                                 return view(message[beast::string_view(name.data(), name.size())]);
-                               }};
+  const std::string_view target = view(message.target());
+  const HttpRequest request = {
+      .method = view(message.method_string()),
+      .target = target,
+      .part = match(route_->path, target.substr(0, target.find('?'))).value(),
+      .body = message.body(),
+      .peer = peer_,
+      .header = [&](std::string_view name) {
+        return view(message[beast::string_view(name.data(), name.size())]);
+      }};
   route_->handle(request, HttpReply(std::make_shared<HttpReply::Exchange>(
                               worker_.weak_from_this(), weak_from_this(), form_, waiting_)));
   parser_.reset();
+  forget_body();
   if (client_ended_) tell_gone();
 }
 
-void HttpConnection::refuse(HttpAnswer answer, const std::string& allow) {
+void HttpConnection::refuse(HttpAnswer answer, const Headers& headers) {
   // What follows a request that was not read to its end is not the next one.
   form_.keep_alive = form_.keep_alive && parser_->is_done();
+  forget_body();
   phase_ = Phase::kAnswering;
   if (writing_) set_deadline(limits_.write_timeout);
   complete_ = true;
-  enqueue(head_text(form_, answer.status, answer.content_type, answer.body.size(), allow));
+  enqueue(head_text(form_, answer.status, answer.content_type, answer.body.size(), headers));
   if (!form_.head_only) enqueue(std::move(answer.body));
   write();
 }
 
-void HttpConnection::deliver(std::vector<std::string> pieces, bool last) {
+void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
   if (phase_ != Phase::kAnswering) return;
-  std::ranges::move(pieces, std::back_inserter(outgoing_));
+  for (Piece& piece : pieces) {
+    if (!piece.bytes.empty()) {
+      outgoing_.push_back(std::move(piece));
+    } else {
+      piece.taken.tell(true);
+    }
+  }
   if (last) {
     complete_ = true;
     on_gone_ = nullptr;
@@ -507,7 +625,7 @@ void HttpConnection::deliver(std::vector<std::string> pieces, bool last) {
 
 void HttpConnection::enqueue(std::string bytes) {
   waiting_->fetch_add(std::ssize(bytes));
-  outgoing_.push_back(std::move(bytes));
+  outgoing_.push_back({std::move(bytes)});
 }
 
 void HttpConnection::write() {
@@ -516,7 +634,7 @@ void HttpConnection::write() {
   if (phase_ == Phase::kAnswering) set_deadline(limits_.write_timeout);
   std::array<asio::const_buffer, kBuffersPerWrite> buffers;
   const size_t count = std::min(buffers.size(), outgoing_.size());
-  for (size_t i = 0; i < count; ++i) buffers[i] = asio::buffer(outgoing_[i]);
+  for (size_t i = 0; i < count; ++i) buffers[i] = asio::buffer(outgoing_[i].bytes);
   buffers[0] += written_;
   socket_.async_write_some(buffers, bound(&HttpConnection::on_write));
 }
@@ -526,13 +644,15 @@ void HttpConnection::on_write(error_code error, size_t bytes) {
   if (error) return close();
   waiting_->fetch_sub(static_cast<int64_t>(bytes));
   written_ += bytes;
-  while (!outgoing_.empty() && written_ >= outgoing_.front().size()) {
-    written_ -= outgoing_.front().size();
+  while (!outgoing_.empty() && written_ >= outgoing_.front().bytes.size()) {
+    written_ -= outgoing_.front().bytes.size();
+    Taken taken = std::move(outgoing_.front().taken);
     outgoing_.pop_front();
+    taken.tell(true);
   }
   if (!outgoing_.empty()) return write();
   if (phase_ != Phase::kAnswering) return;
-  set_deadline(kForever);
+  set_deadline(heartbeat_.empty() || complete_ ? kForever : limits_.heartbeat);
   if (complete_) answered();
 }
 
@@ -562,6 +682,10 @@ void HttpConnection::set_deadline(Duration from_now) {
 
 void HttpConnection::on_deadline(error_code error, size_t) {
   if (error || timer_.expiry() > asio::steady_timer::clock_type::now()) return;
+  if (phase_ == Phase::kAnswering && !writing_) {
+    enqueue(heartbeat_);
+    return write();
+  }
   if (phase_ != Phase::kReading) return close();
   refuse(http_error(408, "the request took too long to come"));
 }
@@ -571,11 +695,16 @@ void HttpConnection::tell_gone() {
 }
 
 HttpAnswer http_error(int status, std::string_view message) {
-  return {status, "application/json", R"({"error":{"message":")" + std::string(message) + "\"}}\n"};
+  const char* const type = status < 500 ? "invalid_request_error" : "server_error";
+  return {status, "application/json",
+          R"({"error":{"message":")" + std::string(message) + R"(","type":")" + type +
+              "\",\"param\":null,\"code\":null}}\n"};
 }
 
-int64_t http_connection_bytes(const HttpLimits& limits) {
-  return kConnectionBytes + kHeaderFactor * limits.header_bytes + 2 * limits.body_bytes;
+int64_t http_bytes(const HttpLimits& limits) {
+  const int64_t count = limits.connections.in_all;
+  return count * (kConnectionBytes + kHeaderFactor * limits.header_bytes) +
+         2 * std::min(count * limits.body_bytes, limits.bodies_bytes);
 }
 
 HttpServer::HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log)
@@ -601,8 +730,8 @@ void HttpServer::take(int socket) {
   try {
     asio::post(worker.context, [this, &worker, accepted = std::move(accepted)]() mutable {
       try {
-        const auto connection =
-            std::make_shared<HttpConnection>(worker, std::move(accepted), limits_, routes_);
+        const auto connection = std::make_shared<HttpConnection>(worker, std::move(accepted),
+                                                                 limits_, routes_, bodies_);
         connection->run([&] { connection->start(); });
       } catch (const std::bad_alloc&) {
       }

@@ -2,6 +2,7 @@
 // answers. The handlers of its routes decide what to answer.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,7 @@ class HttpWorker;
 struct HttpRequest {
   std::string_view method;  // routes of "GET" see "HEAD" as well; the server leaves the body out
   std::string_view target;  // as the client sent it, with its query
+  std::string_view part;    // of the target, in the place of the star in the route's path
   std::string_view body;
   std::string_view peer;  // network_of() the client
   // The value of the first header of a name, in whatever case; "" where there is none.
@@ -34,7 +36,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-// The error {"error":{"message":...}}. `message` must need no escapes in JSON.
+// An error in OpenAI's form: {"error":{"message":...}}. `message` must need no escapes in JSON.
 HttpAnswer http_error(int status, std::string_view message);
 
 // Takes the answer to one request: either send(), or begin(), write() and end(). Calls never block,
@@ -45,13 +47,24 @@ class HttpReply {
   class Exchange;
   explicit HttpReply(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
 
+  // Adds a header to the answer; before send() or begin().
+  void set_header(std::string name, std::string value);
+
   // The whole answer.
   void send(HttpAnswer answer);
 
-  // The head of an answer that comes in chunks.
-  void begin(int status, std::string_view content_type);
-  void write(std::string_view chunk);
+  // The head of an answer that comes in chunks. Where nothing else has gone out for
+  // HttpLimits::heartbeat, `heartbeat` is sent as a chunk of its own; "": nothing is.
+  void begin(int status, std::string_view content_type, std::string_view heartbeat = "");
+  // The next chunk. `taken` is called once: when the system has taken all of the chunk (true), or
+  // when the connection has ended (false). It comes from a thread of the server, or from within
+  // this function where the connection has ended already; not at all where this throws
+  // std::bad_alloc. It must not block. Several threads may write at once, each chunk whole.
+  void write(std::string_view chunk, std::function<void(bool)> taken = {});
   void end();
+
+  // Ends the connection, whatever is under way; beside any other call.
+  void abort();
 
   // Bytes written to this connection that the system has not taken yet. They grow while the client
   // reads too slowly; the caller bounds them.
@@ -69,7 +82,8 @@ class HttpReply {
 // Called on a thread of the server: must not block.
 using HttpHandler = std::function<void(const HttpRequest&, HttpReply)>;
 
-// A route of "GET" serves HEAD as well. `path` is compared with the target up to its "?".
+// A route of "GET" serves HEAD as well. `path` is compared with the target up to its "?"; a star in
+// it stands for one or more characters other than "/".
 struct HttpRoute {
   std::string method, path;
   HttpHandler handle;
@@ -80,13 +94,15 @@ struct HttpLimits {
   ConnectionLimits connections;
   int64_t header_bytes = 8 << 10;  // of the request line and all headers
   int64_t body_bytes = 0;
+  int64_t bodies_bytes = INT64_MAX;                   // of all requests that are being read
   Duration read_timeout = std::chrono::seconds(10);   // from a request's first byte to its last
   Duration idle_timeout = std::chrono::seconds(60);   // from one request to the next
   Duration write_timeout = std::chrono::seconds(30);  // without progress of an answer
+  Duration heartbeat = std::chrono::seconds(15);      // HttpReply::begin()
 };
 
-// The memory that one connection may take, without the answers of handlers.
-int64_t http_connection_bytes(const HttpLimits& limits);
+// The memory that all connections may take, without the answers of handlers.
+int64_t http_bytes(const HttpLimits& limits);
 
 class HttpServer {
  public:
@@ -110,6 +126,7 @@ class HttpServer {
   const HttpLimits limits_;
   const std::vector<HttpRoute> routes_;
   const EventLog& log_;
+  std::atomic<int64_t> bodies_{0};  // bytes of the bodies that are being read
   std::vector<std::shared_ptr<HttpWorker>> workers_;
   std::vector<std::thread> threads_;
   size_t next_ = 0;  // the worker that the next connection goes to

@@ -40,7 +40,7 @@ Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config
 int64_t metrics_port_bytes(int64_t text_bytes) {
   const HttpLimits limits = metrics_limits();
   // A string may have twice the room that it needs.
-  return limits.connections.in_all * (http_connection_bytes(limits) + 2 * text_bytes);
+  return http_bytes(limits) + limits.connections.in_all * 2 * text_bytes;
 }
 
 }  // namespace runnel

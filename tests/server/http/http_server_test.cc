@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/server/allocation_limit.h"
 #include "tests/server/http/http_client.h"
@@ -104,6 +105,11 @@ class HttpServerTest : public ::testing::Test {
         {"GET", "/large",
          [](const HttpRequest&, HttpReply reply) {
            reply.send({200, "text/plain", std::string(64 << 20, 'x')});
+         }},
+        {"GET", "/of/*/part",
+         [](const HttpRequest& request, HttpReply reply) {
+           reply.set_header("X-Part", std::string(request.part));
+           reply.send({200, "text/plain", "part"});
          }},
         {"GET", "/dropped", [](const HttpRequest&, const HttpReply&) {}},
         {"GET", "/echo",
@@ -288,7 +294,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNotServed) {
   EXPECT_THAT(one.response().head, HasSubstr("405 Method Not Allowed"));
   const HttpResponse second = one.response();
   EXPECT_THAT(second.head, HasSubstr("\r\nAllow: GET, HEAD\r\n"));
-  EXPECT_EQ(second.body, "{\"error\":{\"message\":\"this path takes GET, HEAD\"}}\n");
+  EXPECT_THAT(second.body, StartsWith("{\"error\":{\"message\":\"this path takes GET, HEAD\""));
   HttpClient allow = client();
   allow.send("DELETE /echo HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_THAT(allow.response().head, HasSubstr("\r\nAllow: POST, GET, HEAD\r\n"));
@@ -523,11 +529,100 @@ TEST_F(HttpServerTest, AConnectionThatMemoryGivesOutForEnds) {
   EXPECT_GT(ended, 0);
 }
 
+TEST_F(HttpServerTest, AStarInARouteStandsForOnePartOfThePath) {
+  HttpClient one = client();
+  one.send(get("/of/a%20b/part?c"));
+  EXPECT_THAT(one.response().head, HasSubstr("\r\nX-Part: a%20b\r\n"));
+  for (const char* const path : {"/of//part", "/of/part", "/of/a/b/part", "/of/a/part/", "/of/a"}) {
+    EXPECT_EQ(status_of(get(path)), 404) << path;
+  }
+}
+
+// Counts what a chunk's writer is told.
+struct Told {
+  std::atomic<int> taken = 0, lost = 0;
+  std::function<void(bool)> teller() {
+    return [this](bool ok) { ++(ok ? taken : lost); };
+  }
+  bool becomes(int taken_now, int lost_now) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (taken != taken_now || lost != lost_now) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return true;
+  }
+};
+
+TEST_F(HttpServerTest, TellsOnceTheSystemHasTakenAChunk) {
+  Told told;
+  HttpClient one = client();
+  one.send(get("/later"));
+  HttpReply reply = handed.take();
+  reply.begin(200, "text/plain");
+  reply.write("first", told.teller());
+  EXPECT_TRUE(told.becomes(1, 0));
+  reply.write("", told.teller());
+  EXPECT_TRUE(told.becomes(2, 0));
+  reply.write(std::string(64 << 20, 'x'), told.teller());
+  one.reset();
+  EXPECT_TRUE(told.becomes(2, 1));
+  reply.write("more", told.teller());
+  EXPECT_TRUE(told.becomes(2, 2)) << "also where the connection has ended before";
+  server.stop();
+  reply.write("more", told.teller());
+  EXPECT_TRUE(told.becomes(2, 3)) << "and the server";
+}
+
+TEST_F(HttpServerTest, EndsAConnectionWhoseReplyIsAborted) {
+  Told told;
+  HttpClient one = client();
+  one.send(get("/later"));
+  HttpReply reply = handed.take();
+  reply.begin(200, "text/plain");
+  reply.write(std::string(64 << 20, 'x'), told.teller());
+  reply.abort();
+  EXPECT_TRUE(told.becomes(0, 1));
+  EXPECT_TRUE(handed.is_gone());
+  EXPECT_LT(one.read_all().size(), 64U << 20);
+}
+
+HttpLimits few_bodies() {
+  HttpLimits limits = small_limits();
+  limits.bodies_bytes = 1500;
+  return limits;
+}
+
+class FewBodiesHttpServerTest : public HttpServerTest {
+ protected:
+  FewBodiesHttpServerTest() : HttpServerTest(few_bodies()) {}
+};
+
+TEST_F(FewBodiesHttpServerTest, BoundsBodiesTogether) {
+  HttpClient first = client();
+  first.send(post("Content-Length: 1000\r\n", std::string(999, 'x')));
+  const std::string whole = post("Content-Length: 900\r\n", std::string(900, 'x'));
+  HttpResponse refused;
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (refused.status != 503 &&
+         std::chrono::steady_clock::now() < until) {  // first is on its way
+    HttpClient second = client();
+    second.send(whole);
+    refused = second.response();
+  }
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.head, HasSubstr("\r\nRetry-After: 1\r\n"));
+  first.send("x");
+  EXPECT_EQ(first.response().status, 200);
+  EXPECT_EQ(status_of(whole), 200) << "what was held has been given back";
+}
+
 HttpLimits impatient_limits() {
   HttpLimits limits = small_limits();
   limits.read_timeout = milliseconds(400);
   limits.idle_timeout = milliseconds(400);
   limits.write_timeout = milliseconds(400);
+  limits.heartbeat = milliseconds(20);
   return limits;
 }
 
@@ -580,6 +675,23 @@ TEST_F(ImpatientHttpServerTest, AnAnswerMayTakeItsTime) {
   EXPECT_TRUE(client().is_closed());
   reply.send({200, "text/plain", "late"});
   EXPECT_EQ(one.response().body, "late");
+}
+
+TEST_F(ImpatientHttpServerTest, AStreamHasAHeartbeatWhereNothingElseGoesOut) {
+  HttpClient one = client();
+  one.send(get("/later"));
+  HttpReply reply = handed.take();
+  reply.begin(200, "text/plain", ": ping\n");
+  one.response(false);
+  EXPECT_EQ(one.read(24), "7\r\n: ping\n\r\n7\r\n: ping\n\r\n");
+  reply.end();
+  HttpClient other = client();
+  other.send(get("/later"));
+  HttpReply silent = handed.take();
+  silent.begin(200, "text/plain");
+  EXPECT_TRUE(client().is_closed()) << "which takes twenty heartbeats";
+  silent.end();
+  EXPECT_EQ(other.response().body, "");
 }
 
 }  // namespace
