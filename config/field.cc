@@ -85,15 +85,29 @@ Field limit_field(const Limit& limit, size_t index) {
   return field;
 }
 
+void add_http_fields(std::vector<Field>& fields) {
+  fields.push_back(optional_text_field(
+      "metrics_address", "--metrics-address",
+      [](ServerConfig& config) { return &config.metrics_address; },
+      "host:port for metrics and health by HTTP: /metrics, /healthz, /readyz"));
+  fields.push_back(optional_text_field(
+      "http_address", "--http-address", [](ServerConfig& config) { return &config.http_address; },
+      "host:port for OpenAI's API by HTTP: /v1/completions, /v1/models"));
+  fields.push_back(optional_text_field(
+      "http_hosts", "--http-hosts", [](ServerConfig& config) { return &config.http_hosts; },
+      "names by which clients reach http_address beside localhost, separated by commas"));
+  fields.push_back(optional_text_field(
+      "http_origins", "--http-origins", [](ServerConfig& config) { return &config.http_origins; },
+      "origins of web pages that may ask http_address, as https://app.example.org, separated by "
+      "commas"));
+}
+
 std::vector<Field> make_fields() {
   std::vector<Field> fields;
   fields.push_back(text_field(
       "address", "--address", [](ServerConfig& config) { return &config.address; },
       "host:port to listen on; port 0 lets the system choose one"));
-  fields.push_back(optional_text_field(
-      "metrics_address", "--metrics-address",
-      [](ServerConfig& config) { return &config.metrics_address; },
-      "host:port for metrics and health by HTTP: /metrics, /healthz, /readyz"));
+  add_http_fields(fields);
   fields.push_back(file_field(
       "keys", "--keys", [](ServerConfig& config) { return &config.keys; },
       "file of keys, of which callers must show one (runnel key); read again when it changes"));

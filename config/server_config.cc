@@ -354,8 +354,12 @@ Status check_config(const ServerConfig& config) {
   if (Status s = check_call_bytes(config); !s.ok()) return s;
   if (Status s = check_tls(config); !s.ok()) return s;
   if (Status s = check_address("address", config.address); !s.ok()) return s;
-  if (config.metrics_address.empty()) return {};
-  return check_address("metrics_address", config.metrics_address);
+  for (const auto& [key, address] : {std::pair("metrics_address", &config.metrics_address),
+                                     std::pair("http_address", &config.http_address)}) {
+    if (address->empty()) continue;
+    if (Status s = check_address(key, *address); !s.ok()) return s;
+  }
+  return {};
 }
 
 }  // namespace runnel

@@ -27,6 +27,9 @@ struct ServerConfig {
   std::vector<ModelConfig> models;
   std::string address;
   std::string metrics_address;   // of metrics and probes, by HTTP; empty: none
+  std::string http_address;      // of OpenAI's API, by HTTP; empty: none
+  std::string http_hosts;        // names by which it is reached beside loopback's, with commas
+  std::string http_origins;      // of pages that may ask it beside its own, with commas
   std::string keys;              // path of the file of keys; empty: nobody is asked for one
   bool insecure_public = false;  // listens beyond this machine without keys, or without TLS
   std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none

@@ -20,6 +20,8 @@ struct ValueRun {
   std::vector<int32_t> top_counts = {};  // one per value; empty where the call asks for none
   std::vector<TopLogProb> top = {};      // of all values, in order
   std::string text = {};                 // the characters that these values complete; valid UTF-8
+  // One per value where there is a tokenizer: bytes of `text` that are complete with it.
+  std::vector<int32_t> text_ends = {};
 };
 
 // Values in the order in which they were sampled. The runs are valid while the event is written.

@@ -11,10 +11,12 @@ namespace runnel {
 
 // The methods and reasons (Status::reason()) that are told apart. The last of each is for what is
 // in neither list, so that nobody can make new ones.
-inline constexpr std::array<std::string_view, 15> kMethods = {
-    "Generate",      "Score",       "CreateSession", "GetSession",    "ListSessions",
-    "DeleteSession", "ForkSession", "RewindSession", "ExportSession", "ImportSession",
-    "ListStates",    "ListModels",  "GetModel",      "Reload",        "other"};
+inline constexpr std::array<std::string_view, 20> kMethods = {
+    "Generate",      "Score",           "CreateSession",     "GetSession",
+    "ListSessions",  "DeleteSession",   "ForkSession",       "RewindSession",
+    "ExportSession", "ImportSession",   "ListStates",        "ListModels",
+    "GetModel",      "Reload",          "openai.models",     "openai.completions",
+    "openai.chat",   "openai.tokenize", "openai.detokenize", "other"};
 inline constexpr std::array<std::string_view, 14> kReasons = {
     "mailbox",     "queue",          "sessions",     "sessions_per_caller",
     "quota_calls", "quota_sessions", "quota_values", "call_bytes",
@@ -25,7 +27,7 @@ inline constexpr size_t kCodes = 17;  // of Code
 struct CallMetrics {
   std::array<std::array<Counter, kCodes>, kMethods.size()> ended;
   std::array<Counter, kReasons.size()> refused;
-  Histogram first_value{kTimeBuckets};  // Generate: from the call's arrival
+  Histogram first_value{kTimeBuckets};  // of a generation: from the call's arrival
 
   // Counts a call of `method` that ended with `status`.
   void count(std::string_view method, const Status& status);

@@ -10,7 +10,7 @@ constexpr size_t kValueBytes = 48;
 constexpr size_t kTopBytes = 18;
 // The same in memory: in a run, as a message, and encoded. A value's top log-probabilities are a
 // message, and so is each of them: 64 bytes at least.
-constexpr int64_t kValueMemory = 144;
+constexpr int64_t kValueMemory = 152;
 constexpr int64_t kTopsMemory = 96;
 constexpr int64_t kTopMemory = 100;
 
@@ -62,6 +62,7 @@ SampledValues GroupEvents::cut_values() {
     run.values.push_back(value.value);
     run.log_probs.push_back(value.log_prob);
     bytes += kValueBytes + kTopBytes * value.top_count + add_text(value, run);
+    if (tokenizer_ != nullptr) run.text_ends.push_back(static_cast<int32_t>(run.text.size()));
     if (!with_top_) continue;
     run.top_counts.push_back(value.top_count);
     const auto first = group_->top.begin() + static_cast<std::ptrdiff_t>(top_);
@@ -119,6 +120,7 @@ ValueRun& GroupEvents::add_run(int sample, int64_t position) {
   run.top_counts.clear();
   run.top.clear();
   run.text.clear();
+  run.text_ends.clear();
   return run;
 }
 

@@ -1,5 +1,6 @@
 #include "server/process/memory_bound.h"
 
+#include "server/process/http_port.h"
 #include "server/process/metrics_port.h"
 #include "server/process_figures.h"
 
@@ -28,6 +29,7 @@ MemoryBound memory_bound(const ServerConfig& config, int64_t sessions, int64_t m
           .network = kNetworkFactor * config.limit(limits::kNetworkBytes) + kNetworkBeside,
           .calls = config.limit(limits::kCallBytes),
           .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes),
+          .http = config.http_address.empty() ? 0 : http_port_bytes(config),
           .metrics = config.metrics_address.empty() ? 0 : metrics_port_bytes(metrics_bytes)};
 }
 

@@ -15,9 +15,10 @@ struct MemoryBound {
   int64_t network = 0;      // messages on their way
   int64_t calls = 0;        // requests, answers, streams
   int64_t records = 0;      // what sessions keep beside their states
+  int64_t http = 0;         // connections to http_address, and what is read there
   int64_t metrics = 0;      // connections to metrics_address, and answers there
 
-  int64_t total() const { return start + connections + network + calls + records + metrics; }
+  int64_t total() const { return start + connections + network + calls + records + http + metrics; }
 };
 
 // Of this process, which has just loaded the models of `config`, with `sessions` states in all and

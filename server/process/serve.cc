@@ -9,6 +9,7 @@
 #include "config/field.h"
 #include "server/grpc/library_log.h"
 #include "server/grpc/server.h"
+#include "server/process/http_port.h"
 #include "server/process/memory_bound.h"
 #include "server/process/metrics_port.h"
 #include "server/process/reloader.h"
@@ -74,6 +75,7 @@ void log_memory(const ServerConfig& config, Server& server, const EventLog& log)
                       {"network", bound.network},
                       {"calls", bound.calls},
                       {"records", bound.records},
+                      {"http", bound.http},
                       {"metrics", bound.metrics},
                       {"reload", loaded}});
 }
@@ -148,6 +150,27 @@ int serve_first(const ServerConfig& config, const ModelLoader& loader, ServedMod
   return failed(log, kExitUsage, invalid_argument(refused.front().reason));
 }
 
+struct HttpPorts {
+  std::unique_ptr<HttpServer> metrics, doors;  // null where there is no address for it
+};
+
+Status open_http_ports(const ServerConfig& config, Server& server, const EventLog& log,
+                       HttpPorts& ports) {
+  if (!config.metrics_address.empty()) {
+    auto port = open_metrics_port(
+        config, [&] { return server.serving(); }, [&] { return server.metrics_text(); }, log);
+    if (!port.ok()) return port.status();
+    ports.metrics = std::move(*port);
+    log.info("metrics", {{"address", ports.metrics->address()}});
+  }
+  if (config.http_address.empty()) return {};
+  auto port = open_http_port(config, server.state(), log);
+  if (!port.ok()) return port.status();
+  ports.doors = std::move(*port);
+  log.info("http", {{"address", ports.doors->address()}});
+  return {};
+}
+
 // Until a signal that stops comes, or a device fails: gives its failure.
 Status serve_until_the_end(Server& server, const EventLog& log, StopSignal& stop,
                            Reloader& reloader) {
@@ -180,13 +203,9 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
   server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
   // First the port: who asks while the models load hears that it is not ready.
   if (Status s = server.start(); !s.ok()) return failed(log, exit_code_of(s), s);
-  std::unique_ptr<HttpServer> metrics_port;  // ends after the drain, before the server
-  if (!config.metrics_address.empty()) {
-    auto port = open_metrics_port(
-        config, [&] { return server.serving(); }, [&] { return server.metrics_text(); }, log);
-    if (!port.ok()) return failed(log, exit_code_of(port.status()), port.status());
-    metrics_port = std::move(*port);
-    log.info("metrics", {{"address", metrics_port->address()}});
+  HttpPorts ports;  // end after the drain, before the server
+  if (Status s = open_http_ports(config, server, log, ports); !s.ok()) {
+    return failed(log, exit_code_of(s), s);
   }
   const int code = serve_first(config, loader, server.models(), log, stop, show_loading);
   if (code != 0) return code;

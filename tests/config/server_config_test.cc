@@ -145,9 +145,9 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),
             "a.json has an unknown key 'adress'; did you mean 'address'?");
   EXPECT_EQ(parse(R"({"colour": 1})").message(),
-            "a.json has an unknown key 'colour'; known are models, address, metrics_address, keys, "
-            "insecure_public, tls, states, seal_key, rewind, backend, isa, threads, precision, "
-            "kernels, state, "
+            "a.json has an unknown key 'colour'; known are models, address, metrics_address, "
+            "http_address, http_hosts, http_origins, keys, insecure_public, tls, states, seal_key, "
+            "rewind, backend, isa, threads, precision, kernels, state, "
             "prompts, log, "
             "limits");
   // A limit at the wrong level is not one.

@@ -27,6 +27,7 @@ LAYERS = {
     "server": BELOW_SERVER,
     "server/grpc": ["server", *BELOW_SERVER],
     "server/http": ["server/event_log.h", "server/listen_socket.h", "server/listener.h", "base"],
+    "server/openai": ["server", "engine", "models", "base"],
     "server/process": ["server", *BELOW_SERVER],
     "client": ["models", "base", "proto"],
     "bench": ["client", "server", "config", "engine", "models", "kernels", "base", "proto"],
@@ -36,8 +37,9 @@ LAYERS = {
 }
 # The faces of the server and the process on top of them: the folder under them does not know them.
 ABOVE = {
-    "server": ("server/grpc/", "server/http/", "server/process/"),
-    "server/grpc": ("server/http/", "server/process/"),
+    "server": ("server/grpc/", "server/http/", "server/openai/", "server/process/"),
+    "server/grpc": ("server/http/", "server/openai/", "server/process/"),
+    "server/openai": ("server/grpc/", "server/process/"),
     "bench": ("bench/gpu/",),
 }
 # The share of the code, tests apart, that one room may hold.

@@ -1,0 +1,104 @@
+#include "server/openai/completion_json.h"
+
+#include <ctime>
+#include <random>
+#include <utility>
+
+#include "base/hex.h"
+#include "base/json.h"
+#include "base/json_fields.h"
+
+namespace runnel {
+namespace {
+
+std::string random_id() {
+  std::random_device device;
+  const auto bits = [&] { return uint64_t{device()} << 32 | device(); };
+  return hex(bits()) + hex(bits());
+}
+
+const char* reason_text(FinishReason reason) {
+  const bool stopped = reason == FinishReason::kStop || reason == FinishReason::kEos;
+  return stopped ? "stop" : "length";
+}
+
+OrderedJson usage_json(const CompletionUsage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+}
+
+// Four lists, with an entry for each value.
+OrderedJson logprobs_json(const ChoicePart& part, const Tokenizer* tokenizer, bool with_top) {
+  OrderedJson tokens = OrderedJson::array(), log_probs = OrderedJson::array();
+  OrderedJson tops = OrderedJson::array(), offsets = OrderedJson::array();
+  int64_t at = part.bytes;
+  int64_t characters = part.characters;
+  for (const ChoiceToken& token : part.tokens) {
+    tokens.push_back(token_name(token.value, tokenizer));
+    log_probs.push_back(shortest(token.log_prob));
+    OrderedJson top = OrderedJson::object();
+    for (const TopLogProb& likely : token.top) {
+      top[token_name(likely.value, tokenizer)] = shortest(likely.log_prob);
+    }
+    tops.push_back(std::move(top));
+    const auto from = static_cast<size_t>(at - part.bytes);
+    characters += characters_in(std::string_view(part.text).substr(from, token.begin - at));
+    at = token.begin;
+    offsets.push_back(characters);
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(log_probs)},
+          {"top_logprobs", with_top ? std::move(tops) : OrderedJson()},
+          {"text_offset", std::move(offsets)}};
+}
+
+std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
+
+}  // namespace
+
+CompletionFormat::CompletionFormat(Options options) : options_(std::move(options)) {
+  const OrderedJson head = {{"id", "cmpl-" + random_id()},
+                            {"object", "text_completion"},
+                            {"created", static_cast<int64_t>(std::time(nullptr))},
+                            {"model", options_.model},
+                            {"system_fingerprint", options_.numerics}};
+  head_ = json_text(head);
+  head_.back() = ',';
+  head_ += R"("choices":[)";
+}
+
+std::string CompletionFormat::choice(int index, const ChoicePart& part,
+                                     const ChoiceEnd* end) const {
+  OrderedJson choice = {{"index", index}, {"text", part.text}, {"logprobs", nullptr}};
+  if (options_.logprobs) {
+    choice["logprobs"] = logprobs_json(part, options_.tokenizer.get(), *options_.logprobs > 0);
+  }
+  choice["finish_reason"] = end == nullptr ? OrderedJson() : OrderedJson(reason_text(end->reason));
+  if (options_.token_ids) {
+    OrderedJson& ids = choice["token_ids"] = OrderedJson::array();
+    for (const ChoiceToken& token : part.tokens) ids.push_back(token.value);
+  }
+  if (end != nullptr) {
+    choice["position"] = end->position;
+    if (!end->session.empty()) choice["session"] = end->session;
+  }
+  return json_text(choice);
+}
+
+std::string CompletionFormat::whole(const std::string& choices,
+                                    const CompletionUsage& usage) const {
+  return head_ + choices + R"(],"usage":)" + json_text(usage_json(usage)) + "}\n";
+}
+
+std::string CompletionFormat::chunk(const std::string& choice) const {
+  return event(head_ + choice + (options_.usage_last ? R"(],"usage":null})" : "]}"));
+}
+
+std::string CompletionFormat::last_chunk(const CompletionUsage& usage) const {
+  const std::string done = event("[DONE]");
+  if (!options_.usage_last) return done;
+  return event(head_ + R"(],"usage":)" + json_text(usage_json(usage)) + "}") + done;
+}
+
+}  // namespace runnel

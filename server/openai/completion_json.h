@@ -1,0 +1,56 @@
+// The answers of /v1/completions, as text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/request.h"
+#include "models/text/tokenizer.h"
+#include "server/openai/choice.h"
+
+namespace runnel {
+
+struct CompletionUsage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+};
+
+// How a choice ended.
+struct ChoiceEnd {
+  FinishReason reason = FinishReason::kLength;
+  std::string session;   // in which it goes on; empty: in none
+  int64_t position = 0;  // of its next value
+};
+
+class CompletionFormat {
+ public:
+  struct Options {
+    std::string model;
+    std::string numerics;  // id
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::optional<int> logprobs;
+    bool token_ids = false;   // beside the text
+    bool usage_last = false;  // of a stream
+  };
+  // Draws an id of 128 random bits.
+  explicit CompletionFormat(Options options);
+
+  bool wants_tokens() const { return options_.logprobs || options_.token_ids; }
+  const Tokenizer* tokenizer() const { return options_.tokenizer.get(); }  // null: there is none
+
+  // A member of "choices"; `end` null: it goes on.
+  std::string choice(int index, const ChoicePart& part, const ChoiceEnd* end) const;
+  // The whole answer, of choices joined by commas.
+  std::string whole(const std::string& choices, const CompletionUsage& usage) const;
+  // Of a stream: the event of one choice, and the last with the usage where that was asked for.
+  std::string chunk(const std::string& choice) const;
+  std::string last_chunk(const CompletionUsage& usage) const;
+
+ private:
+  const Options options_;
+  std::string head_;  // up to the choices
+};
+
+}  // namespace runnel

@@ -1,0 +1,32 @@
+// Why a request is refused, and how a client of OpenAI's API is told.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+// A refusal; OK where there is none.
+struct [[nodiscard]] Fault {
+  Status status;
+  std::string param = {};  // the field of the request at fault; empty: none in particular
+
+  bool ok() const { return status.ok(); }
+};
+
+// The refusal of a field that the engine names by its own word, by the word that clients know:
+// "max_values is 0; ..." is of max_tokens.
+Fault fault_of(const Status& status);
+
+// 400 of INVALID_ARGUMENT, and so on.
+int http_status_of(Code code);
+
+// {"error":{"message":...,"type":...,"param":...,"code":...}}
+std::string error_json(const Fault& fault);
+
+// Sends it with its status, and with Retry-After where trying again can help.
+void send_fault(const Fault& fault, HttpReply& reply);
+
+}  // namespace runnel

@@ -1,0 +1,137 @@
+#include "server/openai/routes.h"
+
+#include <ctime>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/utf8.h"
+#include "server/openai/completion.h"
+#include "server/openai/header_text.h"
+#include "server/openai/request_fields.h"
+#include "server/openai/short_call.h"
+
+namespace runnel {
+namespace {
+
+// Of a body, as JSON, as values and as the answer.
+constexpr int64_t kParsedPerByte = 64;
+constexpr int64_t kParsedAnyway = 64 << 10;
+
+OrderedJson model_json(const ServedModel& model, int64_t created) {
+  const Spec& spec = model.engine->spec();
+  return {
+      {"id", model.name},
+      {"object", "model"},
+      {"created", created},
+      {"owned_by", "runnel"},
+      {"max_model_len", spec.max_length() == 0 ? OrderedJson() : OrderedJson(spec.max_length())},
+      {"has_text", model.tokenizer != nullptr}};
+}
+
+Fault list_models(ShortCall& call, int64_t created) {
+  if (Status s = call.state.models.ready(); !s.ok()) return {s};
+  OrderedJson data = OrderedJson::array();
+  for (const auto& [name, model] : call.state.models.all_for(call.caller)) {
+    data.push_back(model_json(*model, created));
+  }
+  call.answer = {{"object", "list"}, {"data", std::move(data)}};
+  return {};
+}
+
+Fault get_model(ShortCall& call, int64_t created) {
+  if (Fault fault = call.find_model(unescaped(call.request.part)); !fault.ok()) return fault;
+  call.answer = model_json(*call.model, created);
+  return {};
+}
+
+Fault refuse_chat(ShortCall& call) {
+  if (Status s = call.state.models.ready(); !s.ok()) return {s};
+  return {
+      not_found("no model here has a chat template, which makes a prompt of messages: ask "
+                "/v1/completions, with the prompt as the model was trained on it")};
+}
+
+// The body, whose room is kept as long as `room`.
+Result<Json> read_body(ShortCall& call, MemoryBudget::Hold& room) {
+  auto taken =
+      call.state.memory.take(kParsedAnyway + kParsedPerByte * std::ssize(call.request.body));
+  if (!taken.ok()) return taken.status();
+  room = std::move(*taken);
+  return parse_body(call.request.body);
+}
+
+// llama-server's field or vLLM's.
+std::string text_of(RequestFields& fields) {
+  const auto content = fields.text("content");
+  const auto prompt = fields.text("prompt");
+  if (!content && !prompt) fields.refuse("prompt", "is not set; expected a text");
+  return content ? *content : prompt.value_or("");
+}
+
+Fault tokenize(ShortCall& call) {
+  MemoryBudget::Hold room;
+  const Result<Json> body = read_body(call, room);
+  if (!body.ok()) return {body.status()};
+  RequestFields fields(*body);
+  const std::string model = fields.text("model").value_or("");
+  const std::string text = text_of(fields);
+  if (fields.boolean("add_special_tokens", false) || fields.boolean("add_special", false)) {
+    fields.refuse("add_special_tokens", "is not done here; leave it out, or false");
+  }
+  if (Fault fault = fields.end(); !fault.ok()) return fault;
+  if (Fault fault = call.find_model(model); !fault.ok()) return fault;
+  const auto values = values_of_text(text, call.state.text_input(*call.model));
+  if (!values.ok()) return fault_of(values.status());
+  call.answer = {{"tokens", *values}, {"count", values->size()}};
+  return {};
+}
+
+Fault detokenize(ShortCall& call) {
+  MemoryBudget::Hold room;
+  const Result<Json> body = read_body(call, room);
+  if (!body.ok()) return {body.status()};
+  RequestFields fields(*body);
+  const std::string model = fields.text("model").value_or("");
+  const auto tokens = fields.tokens("tokens");
+  if (Fault fault = fields.end(); !fault.ok()) return fault;
+  if (Fault fault = call.find_model(model); !fault.ok()) return fault;
+  if (call.model->tokenizer == nullptr) {
+    return {invalid_argument("model '" + call.model->name + "' has no tokenizer"), "model"};
+  }
+  std::string text;
+  Utf8Stream characters;
+  for (const int32_t value : tokens) characters.add(call.model->tokenizer->bytes(value), text);
+  characters.end(text);
+  call.answer = {{"prompt", text}, {"content", text}};
+  return {};
+}
+
+}  // namespace
+
+std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate) {
+  const int64_t created = std::time(nullptr);
+  const auto short_call = [&](const char* rpc, std::function<Fault(ShortCall&)> handle) {
+    return gate.guard(answer_at_once(state, rpc, std::move(handle)));
+  };
+  std::vector<HttpRoute> routes = {
+      {"GET", "/v1/models",
+       short_call("openai.models",
+                  [created](ShortCall& call) { return list_models(call, created); })},
+      {"GET", "/v1/models/*",
+       short_call("openai.models",
+                  [created](ShortCall& call) { return get_model(call, created); })},
+      {"POST", "/v1/completions", gate.guard([&state](const HttpRequest& request, HttpReply reply) {
+         start_completion(state, request, std::move(reply));
+       })},
+      {"POST", "/v1/chat/completions", short_call("openai.chat", refuse_chat)},
+      {"POST", "/tokenize", short_call("openai.tokenize", tokenize)},
+      {"POST", "/detokenize", short_call("openai.detokenize", detokenize)},
+  };
+  std::set<std::string> paths;
+  for (const HttpRoute& route : routes) paths.insert(route.path);
+  for (const std::string& path : paths) routes.push_back({"OPTIONS", path, gate.preflight()});
+  return routes;
+}
+
+}  // namespace runnel

@@ -1,0 +1,16 @@
+// What is served of OpenAI's API, and beside it.
+#pragma once
+
+#include <vector>
+
+#include "server/http/http_server.h"
+#include "server/openai/gate.h"
+#include "server/server_state.h"
+
+namespace runnel {
+
+// /v1/models, /v1/models/NAME, /v1/completions, /v1/chat/completions, /tokenize and /detokenize,
+// all behind `gate`. `state` outlives the server of the routes and every call that it begins.
+std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate);
+
+}  // namespace runnel

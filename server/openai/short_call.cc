@@ -1,0 +1,42 @@
+#include "server/openai/short_call.h"
+
+#include <utility>
+
+#include "base/within_memory.h"
+#include "server/call_report.h"
+#include "server/openai/origin.h"
+
+namespace runnel {
+
+Fault ShortCall::find_model(const std::string& name) {
+  auto found = state.models.find(caller, name);
+  if (!found.ok()) return {found.status(), "model"};
+  model = std::move(*found);
+  return {};
+}
+
+HttpHandler answer_at_once(ServerState& state, const char* rpc,
+                           std::function<Fault(ShortCall&)> handle) {
+  return [&state, rpc, handle = std::move(handle)](const HttpRequest& request, HttpReply reply) {
+    state.metrics.received.add(std::ssize(request.body));
+    const CallOrigin origin = origin_of(rpc, state, request);
+    std::shared_ptr<const ServedModel> model;
+    std::string body;
+    Fault fault{origin.caller.status()};
+    const Status status = within_memory([&] {
+      if (!fault.ok()) return fault.status;
+      ShortCall call{.state = state, .request = request, .caller = *origin.caller};
+      fault = handle(call);
+      model = std::move(call.model);
+      if (fault.ok()) body = json_text(call.answer) + "\n";
+      return fault.status;
+    });
+    if (!status.ok() && fault.ok()) fault = {status};
+    report(state, origin, model.get(), {}, fault.status);
+    if (!fault.ok()) return send_fault(fault, reply);
+    state.metrics.sent.add(std::ssize(body));
+    reply.send({200, "application/json", std::move(body)});
+  };
+}
+
+}  // namespace runnel

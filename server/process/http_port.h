@@ -1,0 +1,23 @@
+// The port of the doors that speak HTTP.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "config/server_config.h"
+#include "server/event_log.h"
+#include "server/http/http_server.h"
+#include "server/server_state.h"
+
+namespace runnel {
+
+// Serves openai_routes() at http_address. FAILED_PRECONDITION when the address cannot be had,
+// INVALID_ARGUMENT when other machines reach it and insecure_public is not set: it has no TLS.
+// `state` and `log` outlive it; its calls end with it.
+Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, ServerState& state,
+                                                   const EventLog& log);
+
+// What its clients can make it hold at most, beside their calls.
+int64_t http_port_bytes(const ServerConfig& config);
+
+}  // namespace runnel

@@ -1,0 +1,356 @@
+// POST /v1/completions over real sockets: what comes, in whole and in streams, and what does not.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "config/key_file.h"
+#include "tests/base/test_files.h"
+#include "tests/engine/fake_model.h"
+#include "tests/server/openai/openai_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::vector<int32_t> kPrompt = {3, 1, 4};
+
+std::vector<int32_t> expected(const std::vector<int32_t>& prompt, int count, uint32_t sample = 0) {
+  return FakeModel::expected(byte_spec(), prompt, 7, sample, count);
+}
+
+std::string text_of(const std::vector<int32_t>& values) { return {values.begin(), values.end()}; }
+
+Json request(int64_t tokens) {
+  return {{"model", "fake"}, {"prompt", kPrompt}, {"max_tokens", tokens}, {"seed", 7}};
+}
+
+TEST(Completions, AWholeAnswerHasTextReasonAndUsage) {
+  const OpenAiServer test;
+  const ApiAnswer answer = test.complete(request(20));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.body["object"], "text_completion");
+  EXPECT_THAT(answer.body["id"].get<std::string>(), StartsWith("cmpl-"));
+  EXPECT_EQ(answer.body["model"], "fake");
+  EXPECT_EQ(answer.body["system_fingerprint"], "fake");
+  ASSERT_EQ(answer.body["choices"].size(), 1U);
+  const Json& choice = answer.body["choices"][0];
+  EXPECT_EQ(choice["text"], text_of(expected(kPrompt, 20)));
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["logprobs"], Json());
+  EXPECT_EQ(answer.body["usage"],
+            Json({{"prompt_tokens", 3}, {"completion_tokens", 20}, {"total_tokens", 23}}));
+}
+
+TEST(Completions, TextIsAPromptAsItsTokensAre) {
+  const OpenAiServer test;
+  Json by_text = request(10);
+  by_text["prompt"] = text_of(kPrompt);
+  EXPECT_EQ(test.complete(by_text).body["choices"], test.complete(request(10)).body["choices"]);
+}
+
+TEST(Completions, SeveralPromptsHaveTheirChoicesInOrder) {
+  const OpenAiServer test;
+  Json body = request(5);
+  body["prompt"] = {{3, 1}, {4}};
+  body["n"] = 2;
+  const ApiAnswer answer = test.complete(body);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  ASSERT_EQ(answer.body["choices"].size(), 4U);
+  for (int i = 0; i < 4; ++i) {
+    const Json& choice = answer.body["choices"][i];
+    EXPECT_EQ(choice["index"], i);
+    const std::vector<int32_t> prompt = i < 2 ? std::vector{3, 1} : std::vector{4};
+    EXPECT_EQ(choice["text"], text_of(expected(prompt, 5, i % 2)));
+  }
+  EXPECT_EQ(answer.body["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(answer.body["usage"]["completion_tokens"], 20);
+}
+
+TEST(Completions, AStreamIsTheWholeAnswerInPieces) {
+  const OpenAiServer test;
+  Json body = request(100);
+  body["n"] = 2;
+  body["prompt"] = {{3, 1}, {4}, {1, 5}};
+  body["logprobs"] = 2;
+  const Json whole = test.complete(body).body;
+  body["stream_options"] = {{"include_usage", true}};
+  const std::vector<std::string> events = test.stream(body);
+  ASSERT_GT(events.size(), 8U);
+  EXPECT_EQ(events.back(), "[DONE]");
+  const Json last = Json::parse(events[events.size() - 2]);
+  EXPECT_EQ(last["choices"], Json::array());
+  EXPECT_EQ(last["usage"], whole["usage"]);
+  std::vector<Json> joined(6, {{"text", ""}, {"logprobs", Json()}, {"finish_reason", Json()}});
+  for (size_t i = 0; i + 2 < events.size(); ++i) {
+    const Json chunk = Json::parse(events[i]);
+    EXPECT_EQ(chunk["usage"], Json());
+    ASSERT_EQ(chunk["choices"].size(), 1U);
+    const Json& piece = chunk["choices"][0];
+    Json& all = joined.at(piece["index"]);
+    ASSERT_TRUE(all["finish_reason"].is_null()) << "nothing follows the end";
+    all["finish_reason"] = piece["finish_reason"];
+    all["text"] = all["text"].get<std::string>() + piece["text"].get<std::string>();
+    for (const auto& [name, list] : piece["logprobs"].items()) {
+      for (const Json& entry : list) all["logprobs"][name].push_back(entry);
+    }
+  }
+  for (int i = 0; i < 6; ++i) {
+    for (const char* const member : {"text", "logprobs", "finish_reason"}) {
+      EXPECT_EQ(joined[i][member], whole["choices"][i][member]) << i << member;
+    }
+  }
+}
+
+TEST(Completions, AStopTextEndsTheTextBeforeItself) {
+  const OpenAiServer test;
+  const std::string all = text_of(expected(kPrompt, 60));
+  for (const size_t length : {1, 2, 5}) {
+    Json body = request(60);
+    const std::string stop = all.substr(30, length);
+    body["stop"] = Json::array({stop, "never"});
+    body["logprobs"] = 0;
+    const std::string before = all.substr(0, all.find(stop));
+    const Json choice = test.complete(body).body["choices"][0];
+    EXPECT_EQ(choice["text"], before);
+    EXPECT_EQ(choice["finish_reason"], "stop");
+    EXPECT_EQ(choice["logprobs"]["tokens"].size(), before.size());
+    std::string streamed;
+    for (const std::string& event : test.stream(body)) {
+      if (event != "[DONE]") streamed += Json::parse(event)["choices"][0]["text"];
+    }
+    EXPECT_EQ(streamed, before);
+  }
+}
+
+TEST(Completions, LogProbsAreOfEachTokenWithItsOffset) {
+  const OpenAiServer test;
+  Json body = request(8);
+  body["logprobs"] = 3;
+  const Json logprobs = test.complete(body).body["choices"][0]["logprobs"];
+  std::vector<int32_t> known = kPrompt;
+  const std::vector<int32_t> values = expected(kPrompt, 8);
+  for (size_t i = 0; i < 8; ++i) {
+    known.push_back(values[i]);
+    EXPECT_EQ(logprobs["tokens"][i], std::string(1, static_cast<char>(values[i])));
+    EXPECT_FLOAT_EQ(logprobs["token_logprobs"][i], FakeModel::expected_log_prob(known, i + 3));
+    EXPECT_EQ(logprobs["text_offset"][i], i);
+    EXPECT_LE(logprobs["top_logprobs"][i].size(), 3U);
+  }
+  body["logprobs"] = 0;
+  EXPECT_EQ(test.complete(body).body["choices"][0]["logprobs"]["top_logprobs"], Json());
+}
+
+TEST(Completions, EchoBeginsWithThePrompt) {
+  const OpenAiServer test;
+  Json body = request(4);
+  body["echo"] = true;
+  body["prompt"] = "ab";
+  const std::string whole = test.complete(body).body["choices"][0]["text"];
+  EXPECT_EQ(whole, "ab" + text_of(expected({'a', 'b'}, 4)));
+  body["max_tokens"] = 0;
+  const Json none = test.complete(body).body;
+  EXPECT_EQ(none["choices"][0]["text"], "ab");
+  EXPECT_EQ(none["usage"]["completion_tokens"], 0);
+}
+
+TEST(Completions, ASessionGoesOnWhereItStands) {
+  const OpenAiServer test;
+  Json body = request(5);
+  body["keep"] = true;
+  const Json first = test.complete(body).body["choices"][0];
+  Json more = {{"model", "fake"}, {"session", first["session"]}, {"max_tokens", 5}, {"seed", 7}};
+  more["position"] = first["position"];
+  const Json second = test.complete(more).body["choices"][0];
+  EXPECT_EQ(first["text"].get<std::string>() + second["text"].get<std::string>(),
+            text_of(expected(kPrompt, 10)));
+  EXPECT_EQ(second["position"], 13);
+  const ApiAnswer elsewhere = test.complete(more);
+  EXPECT_EQ(elsewhere.status, 409) << elsewhere.body;
+  EXPECT_THAT(elsewhere.head, HasSubstr("X-Should-Retry: false"));
+  more["session"] = "none";
+  EXPECT_EQ(test.complete(more).status, 404);
+}
+
+struct Refusal {
+  const char* change;  // of a good request
+  int status;
+  const char* param;
+};
+
+class CompletionsRefuse : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(CompletionsRefuse, WithTheFieldsName) {
+  const OpenAiServer test;
+  Json body = request(5);
+  body.merge_patch(Json::parse(GetParam().change));
+  for (const bool stream : {false, true}) {
+    body["stream"] = stream;
+    const ApiAnswer answer = test.complete(body);
+    EXPECT_EQ(answer.status, GetParam().status) << answer.body;
+    EXPECT_EQ(answer.error("param"), GetParam().param) << answer.body;
+    EXPECT_EQ(answer.error("type"), "invalid_request_error");
+  }
+  EXPECT_EQ(test.sessions_free(), 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, CompletionsRefuse,
+    ::testing::Values(
+        Refusal{R"({"model":"other"})", 404, "model"}, Refusal{R"({"model":5})", 400, "model"},
+        Refusal{R"({"prompt":5})", 400, "prompt"}, Refusal{R"({"prompt":[1,"a"]})", 400, "prompt"},
+        Refusal{R"({"prompt":[[1],5]})", 400, "prompt"},
+        Refusal{R"({"prompt":[-1]})", 400, "prompt"}, Refusal{R"({"prompt":[100]})", 400, "prompt"},
+        Refusal{R"({"prompt":[["a"]]})", 400, "prompt"},
+        Refusal{R"({"max_tokens":-1})", 400, "max_tokens"},
+        Refusal{R"({"max_tokens":1.5})", 400, "max_tokens"}, Refusal{R"({"n":0})", 400, "n"},
+        Refusal{R"({"n":65})", 400, "n"}, Refusal{R"({"temperature":-1})", 400, "temperature"},
+        Refusal{R"({"temperature":"hot"})", 400, "temperature"},
+        Refusal{R"({"top_p":0})", 400, "top_p"}, Refusal{R"({"top_k":-1})", 400, "top_k"},
+        Refusal{R"({"min_p":2})", 400, "min_p"}, Refusal{R"({"seed":0.5})", 400, "seed"},
+        Refusal{R"({"stop":[1]})", 400, "stop"}, Refusal{R"({"stop":""})", 400, "stop"},
+        Refusal{R"({"stop":"\ufffd"})", 400, "stop"},
+        Refusal{R"({"logprobs":21})", 400, "logprobs"},
+        Refusal{R"({"logprobs":1,"echo":true})", 400, "echo"},
+        Refusal{R"({"presence_penalty":0.5})", 400, "presence_penalty"},
+        Refusal{R"({"frequency_penalty":-1})", 400, "frequency_penalty"},
+        Refusal{R"({"logit_bias":{"5":1}})", 400, "logit_bias"},
+        Refusal{R"({"best_of":2})", 400, "best_of"}, Refusal{R"({"suffix":"x"})", 400, "suffix"},
+        Refusal{R"({"tools":[]})", 400, "tools"}, Refusal{R"({"keep":1})", 400, "keep"},
+        Refusal{R"({"prompt":["a","b"],"session":"s"})", 400, "session"}));
+
+TEST(Completions, WhatChangesNothingIsAccepted) {
+  const OpenAiServer test;
+  Json body = request(5);
+  body.update(Json::parse(R"({"user":"u","presence_penalty":0,"frequency_penalty":0.0,"best_of":1,
+      "logit_bias":{},"suffix":"","metadata":{},"stop":null,"logprobs":null,"stream_options":null})"));
+  EXPECT_EQ(test.complete(body).body["choices"], test.complete(request(5)).body["choices"]);
+}
+
+TEST(Completions, BodiesThatAreNoRequestAreRefused) {
+  const OpenAiServer test;
+  const std::string deep = R"({"prompt":)" + std::string(5000, '[') + std::string(5000, ']') + "}";
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{\"model\":\"\xff\"}"),
+        std::string("\xff\xfe{\0}\0", 6), std::string(R"({"model":"fake","model":"fake"})"),
+        deep}) {
+    const ApiAnswer answer = test.ask(OpenAiServer::request("POST", "/v1/completions", body));
+    EXPECT_EQ(answer.status, 400) << body.substr(0, 40);
+    EXPECT_THAT(answer.error("message"), HasSubstr("the body"));
+  }
+  const std::string long_body(65 << 10, ' ');
+  EXPECT_EQ(test.ask(OpenAiServer::request("POST", "/v1/completions", long_body)).status, 413);
+}
+
+TEST(Completions, AFullPoolIsToldBeforeAStreamBegins) {
+  const OpenAiServer test;
+  Json body = request(1 << 19);
+  body["n"] = 8;
+  body["stream"] = true;
+  HttpClient holder = test.client();
+  holder.send(OpenAiServer::request("POST", "/v1/completions", body.dump()));
+  EXPECT_THAT(holder.read(15), StartsWith("HTTP/1.1 200 OK"));
+  body["n"] = 1;
+  const ApiAnswer refused = test.complete(body);
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_EQ(refused.error("type"), "rate_limit_error");
+  EXPECT_EQ(refused.error("code"), "sessions");
+  EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
+}
+
+TEST(Completions, WhenOnePromptIsRefusedNoneGoesOn) {
+  const OpenAiServer test;
+  Json body = request(100000);
+  body["n"] = 5;
+  body["prompt"] = {{1}, {2}};
+  for (const bool stream : {false, true}) {
+    body["stream"] = stream;
+    EXPECT_EQ(test.complete(body).status, 429);
+    EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+  }
+}
+
+TEST(Completions, AClientThatGoesEndsItsCallsAtOnce) {
+  const OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  for (const bool stream : {false, true}) {
+    Json body = request(1 << 19);
+    body["prompt"] = {{1}, {2}, {3}};
+    body["stream"] = stream;
+    HttpClient one = test.client();
+    one.send(OpenAiServer::request("POST", "/v1/completions", body.dump()));
+    EXPECT_TRUE(eventually([&] { return test.sessions_free() == 5; }));
+    if (stream) {
+      EXPECT_EQ(one.read(15), "HTTP/1.1 200 OK");
+    }
+    one.reset();
+    EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+  }
+}
+
+TEST(Completions, CallsHoldNoMoreMemoryThanTheyMay) {
+  const OpenAiServer test(OpenAiServer::Options{.call_bytes = 2 << 20});
+  Json body = request(1 << 19);
+  body["n"] = 8;
+  const ApiAnswer answer = test.complete(body);
+  EXPECT_EQ(answer.status, 429) << answer.body;
+  EXPECT_EQ(answer.error("code"), "call_bytes");
+  EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
+}
+
+TEST(Completions, ADrainEndsAStreamWithAnError) {
+  OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  Json body = request(1 << 19);
+  body["stream"] = true;
+  HttpClient one = test.client();
+  one.send(OpenAiServer::request("POST", "/v1/completions", body.dump()));
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 7; }));
+  test.state.models.drain();
+  EXPECT_EQ(test.complete(request(5)).status, 503);
+  test.state.calls.end_all({Code::kUnavailable, "the server is shutting down"});
+  const std::string text = one.response().body;
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          R"(data: {"error":{"message":"the server is shutting down","type":"server_error")"));
+  EXPECT_EQ(text.find("[DONE]"), std::string::npos);
+}
+
+TEST(Completions, KeysAndQuotasHoldHereAsWell) {
+  const TestFolder folder;
+  const std::string path = folder.path("keys.json");
+  ASSERT_TRUE(change_key_file(path, true, [](std::vector<KeyEntry>& all) {
+                KeyEntry& entry = all.emplace_back();
+                entry.name = "alice";
+                entry.digest = digest_of_key("secret");
+                entry.calls = 2;
+                return Status();
+              }).ok());
+  const OpenAiServer test(OpenAiServer::Options{.keys = path});
+  const auto ask = [&](const char* headers, const Json& body) {
+    return test.post("/v1/completions", body, headers);
+  };
+  for (const char* const headers : {"", "Authorization: Bearer wrong\r\n"}) {
+    const ApiAnswer refused = ask(headers, request(5));
+    EXPECT_EQ(refused.status, 401);
+    EXPECT_EQ(refused.error("code"), "invalid_api_key");
+    EXPECT_THAT(refused.head, HasSubstr("WWW-Authenticate: Bearer"));
+  }
+  EXPECT_EQ(test.get("/v1/models").status, 401);
+  EXPECT_EQ(test.post("/tokenize", {{"prompt", "a"}}).status, 401);
+  const char* const key = "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(ask(key, request(5)).status, 200);
+  Json three = request(5);
+  three["prompt"] = {"a", "b", "c"};
+  const ApiAnswer over = ask(key, three);
+  EXPECT_EQ(over.status, 429) << over.body;
+  EXPECT_EQ(over.error("code"), "quota_calls");
+  EXPECT_EQ(ask(key, request(5)).status, 200) << "what was counted is given back";
+  EXPECT_THAT(test.log_text.str(),
+              HasSubstr("rpc=openai.completions model=fake caller=alice peer=127.0.0.1 code=OK"));
+}
+
+}  // namespace
+}  // namespace runnel

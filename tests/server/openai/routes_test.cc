@@ -1,0 +1,142 @@
+// The routes beside completions, and the gate in front of all.
+
+#include "server/openai/routes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/openai/header_text.h"
+#include "tests/server/openai/openai_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(OpenAiRoutes, ModelsAreListedAndFoundByName) {
+  const OpenAiServer test;
+  const ApiAnswer list = test.get("/v1/models");
+  ASSERT_EQ(list.status, 200);
+  ASSERT_EQ(list.body["data"].size(), 1U);
+  EXPECT_EQ(list.body["data"][0]["id"], "fake");
+  EXPECT_EQ(list.body["data"][0]["object"], "model");
+  EXPECT_EQ(test.get("/v1/models/fake").body, list.body["data"][0]);
+  EXPECT_EQ(test.get("/v1/models/%66ake").status, 200);
+  const ApiAnswer none = test.get("/v1/models/other");
+  EXPECT_EQ(none.status, 404);
+  EXPECT_EQ(none.error("code"), "model_not_found");
+  EXPECT_EQ(test.get("/v1/models/fake/more").status, 404);
+  EXPECT_EQ(test.get("/v1/completions").status, 405);
+}
+
+TEST(OpenAiRoutes, ChatSaysThatThereIsNoTemplate) {
+  const OpenAiServer test;
+  const ApiAnswer answer = test.post("/v1/chat/completions", {{"model", "fake"}});
+  EXPECT_EQ(answer.status, 404);
+  EXPECT_THAT(answer.error("message"), HasSubstr("no model here has a chat template"));
+}
+
+TEST(OpenAiRoutes, TextBecomesTokensAndTokensText) {
+  const OpenAiServer test;
+  const ApiAnswer tokens = test.post("/tokenize", {{"model", "fake"}, {"prompt", "a\u00e9"}});
+  EXPECT_EQ(tokens.body["tokens"], Json({97, 0xC3, 0xA9}));
+  EXPECT_EQ(tokens.body["count"], 3);
+  EXPECT_EQ(test.post("/tokenize", {{"content", "a"}}).body["tokens"], Json::array({97}));
+  const Json text = test.post("/detokenize", {{"tokens", {97, 0xC3, 0xA9, 0xC3}}}).body;
+  EXPECT_EQ(text["prompt"], "a\u00e9\ufffd");
+  EXPECT_EQ(text["content"], text["prompt"]);
+  EXPECT_EQ(test.post("/tokenize", Json::object()).error("param"), "prompt");
+  EXPECT_EQ(test.post("/tokenize", {{"prompt", std::string(1001, 'a')}}).status, 400);
+  EXPECT_EQ(test.post("/tokenize", {{"prompt", "a"}, {"add_special_tokens", true}}).status, 400);
+  EXPECT_EQ(test.post("/detokenize", {{"tokens", {-1}}}).error("param"), "tokens");
+  EXPECT_EQ(test.post("/detokenize", Json::object()).error("param"), "tokens");
+}
+
+TEST(OpenAiRoutes, NothingIsServedBeforeTheModelsAreLoaded) {
+  std::ostringstream text;
+  const EventLog log("debug", false, text);
+  ServerState state(log);
+  HttpServer server({.connections = {.in_all = 4}, .body_bytes = 1000},
+                    openai_routes(state, Gate("", "")), log);
+  server.start(listen_on("127.0.0.1:0").value());
+  for (const char* const path : {"/v1/models", "/v1/models/fake"}) {
+    HttpClient client(server.address());
+    client.send(OpenAiServer::request("GET", path));
+    EXPECT_EQ(client.response().status, 503);
+  }
+}
+
+// --- The gate ---
+
+ApiAnswer list_with(const OpenAiServer& test, const std::string& headers) {
+  return test.ask(OpenAiServer::request("GET", "/v1/models", "", headers));
+}
+
+TEST(Gate, OnlyNamesOfTheServerAreHosts) {
+  const OpenAiServer test(OpenAiServer::Options{.hosts = "api.example.org, other.example.org"});
+  for (const char* const host : {"localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]", "[::1]:80",
+                                 "api.example.org", "other.example.org:443"}) {
+    EXPECT_EQ(list_with(test, std::string("Host: ") + host + "\r\n").status, 200) << host;
+  }
+  for (const char* const host : {"example.org", "evil.org", "localhost.evil.org", "127.0.0.2",
+                                 "[::2]", "", "localhost:80:80", "api.example.org.evil.org"}) {
+    EXPECT_EQ(list_with(test, std::string("Host: ") + host + "\r\n").status, 403) << host;
+  }
+}
+
+TEST(Gate, ForeignPagesAreRefused) {
+  const OpenAiServer test(OpenAiServer::Options{.origins = "https://app.example.org"});
+  const std::string host = "Host: localhost:8000\r\nOrigin: ";
+  EXPECT_EQ(list_with(test, host + "http://localhost:8000\r\n").status, 200);
+  const ApiAnswer named = list_with(test, host + "https://app.example.org\r\n");
+  EXPECT_EQ(named.status, 200);
+  EXPECT_THAT(named.head, HasSubstr("Access-Control-Allow-Origin: https://app.example.org\r\n"));
+  for (const char* const origin : {"http://localhost:9000", "https://evil.org", "null",
+                                   "https://app.example.org.evil.org", "http://app.example.org"}) {
+    const ApiAnswer refused = list_with(test, host + origin + "\r\n");
+    EXPECT_EQ(refused.status, 403) << origin;
+    EXPECT_THAT(refused.head, Not(HasSubstr("Access-Control")));
+  }
+}
+
+TEST(Gate, ABrowserThatAsksFirstHearsWhatItMaySend) {
+  const OpenAiServer test(OpenAiServer::Options{.origins = "https://app.example.org"});
+  const auto ask = [&](const std::string& origin) {
+    return test.ask(
+        OpenAiServer::request("OPTIONS", "/v1/completions", "",
+                              "Origin: " + origin + "\r\nAccess-Control-Request-Method: POST\r\n"));
+  };
+  const ApiAnswer named = ask("https://app.example.org");
+  EXPECT_EQ(named.status, 204);
+  EXPECT_THAT(named.head, HasSubstr("Access-Control-Allow-Headers: Authorization, Content-Type"));
+  EXPECT_EQ(ask("https://evil.org").status, 403);
+}
+
+// A page may send a form, or text, to any server without asking it first.
+TEST(Gate, APostIsJsonInUtf8) {
+  const OpenAiServer test;
+  const auto status_of = [&](const std::string& headers) {
+    return test.post("/tokenize", {{"prompt", "a"}}, headers).status;
+  };
+  for (const char* const type : {"application/json", "Application/JSON; charset=UTF-8",
+                                 "application/json;charset=\"utf-8\""}) {
+    EXPECT_EQ(status_of(std::string("Content-Type: ") + type + "\r\n"), 200) << type;
+  }
+  for (const char* const type : {"text/plain", "application/x-www-form-urlencoded", "",
+                                 "application/json; charset=utf-16", "application/jsonx"}) {
+    EXPECT_EQ(status_of(std::string("Content-Type: ") + type + "\r\n"), 415) << type;
+  }
+  EXPECT_EQ(status_of("Content-Encoding: gzip\r\n"), 415);
+  EXPECT_EQ(status_of("Content-Encoding: identity\r\n"), 200);
+}
+
+TEST(HeaderText, PercentSignsStandForBytes) {
+  EXPECT_EQ(unescaped("a%3Ab%2fc"), "a:b/c");
+  EXPECT_EQ(unescaped("%"), "%");
+  EXPECT_EQ(unescaped("%4"), "%4");
+  EXPECT_EQ(unescaped("%zz%41"), "%zzA");
+}
+
+}  // namespace
+}  // namespace runnel
