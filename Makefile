@@ -29,7 +29,7 @@ test:  ## every test, in the release build
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release
 
-test-clients:  ## tests that need clients of others: Prometheus
+test-clients:  ## tests that need clients of others: Prometheus, OpenAI's, LangChain's
 	@scripts/setup test
 	@scripts/setup test-clients
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON

@@ -1,0 +1,174 @@
+"""OpenAI's own client against a server, and every recipe of docs/integrations.md as it is written.
+
+    RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/openai_test.py
+
+Run by ctest (end_to_end.openai) for `make test-clients`, which installs the clients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
+RECIPE = re.compile(r"^<!-- needs: ([^>]*?) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RECIPE_ADDRESS = "127.0.0.1:8000"
+MODEL = "text-small"
+PROMPT = "The river was "
+
+
+def run(*words: str) -> str:
+    return subprocess.run([RUNNEL, *words], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 30
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class Server:
+    """`runnel serve` of the small text model, with both doors open."""
+
+    def __init__(self, *flags: str, address: str = "127.0.0.1:0") -> None:
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 - closed by stop()
+        command = [RUNNEL, "serve", str(ROOT / "zoo/text-small"), "--address", "127.0.0.1:0"]
+        command += ["--http-address", address, *flags]
+        self.process = subprocess.Popen(command, stderr=self.log)
+        if not eventually(lambda: " ready " in self.text()):
+            raise AssertionError(self.text())
+        self.http = self.address_of("http")
+
+    def text(self) -> str:
+        return pathlib.Path(self.log.name).read_text()
+
+    def address_of(self, port: str) -> str:
+        return re.search(rf" {port} address=(\S+)", self.text()).group(1)
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        options = {"api_key": "none", "max_retries": 0, "timeout": 60, **options}
+        return openai.OpenAI(base_url=f"http://{self.http}/v1", **options)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+        self.log.close()
+
+
+@contextlib.contextmanager
+def serving(*flags: str, **options: Any) -> Iterator[Server]:
+    server = Server(*flags, **options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class OpenAiClient(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server("--sessions", "64")
+        cls.addClassCleanup(cls.server.stop)
+        cls.client = cls.server.client()
+        cls.complete = functools.partial(cls.client.completions.create, model=MODEL, prompt=PROMPT, seed=7)
+
+    def test_models_are_listed(self) -> None:
+        self.assertEqual([model.id for model in self.client.models.list()], [MODEL])
+        self.assertEqual(self.client.models.retrieve(MODEL).id, MODEL)
+
+    def test_a_completion_is_what_the_command_line_generates(self) -> None:
+        answer = self.complete(max_tokens=40)
+        address = self.server.address_of("ready models=1")
+        text = run("generate", "--server", address, "--prompt", PROMPT, "--max-values", "40", "--seed", "7")
+        self.assertEqual(answer.choices[0].text, text.removesuffix("\n"))
+        self.assertEqual(answer.choices[0].finish_reason, "length")
+        self.assertEqual(answer.usage.completion_tokens, 40)
+
+    def test_a_stream_is_the_completion(self) -> None:
+        whole = self.complete(max_tokens=40, n=2, logprobs=2)
+        texts, usage = ["", ""], None
+        for chunk in self.complete(max_tokens=40, n=2, logprobs=2, stream=True, stream_options={"include_usage": True}):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+        self.assertEqual(texts, [choice.text for choice in whole.choices])
+        self.assertEqual(usage, whole.usage)
+        self.assertEqual(len(whole.choices[0].logprobs.tokens), 40)
+
+    def test_closing_a_stream_ends_its_call(self) -> None:
+        stream = self.complete(max_tokens=450, stream=True, n=64, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        self.assertTrue(eventually(lambda: "code=CANCELLED" in self.server.text()))
+
+    def test_refusals_are_the_clients_errors(self) -> None:
+        with self.assertRaises(openai.NotFoundError) as missing:
+            self.complete(model="other")
+        self.assertEqual((missing.exception.code, missing.exception.param), ("model_not_found", "model"))
+        with self.assertRaises(openai.BadRequestError) as bad:
+            self.complete(presence_penalty=1)
+        self.assertEqual(bad.exception.param, "presence_penalty")
+        with self.assertRaises(openai.BadRequestError):
+            self.complete(prompt="x" * 100000)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hello"}])
+
+    def test_a_session_goes_on(self) -> None:
+        whole = self.complete(max_tokens=30).choices[0].text
+        first = self.complete(max_tokens=10, extra_body={"keep": True}).choices[0]
+        session = {"session": first.session, "position": first.position}
+        more = self.complete(prompt=None, max_tokens=20, extra_body=session).choices[0]
+        self.assertEqual(first.text + more.text, whole)
+        with self.assertRaises(openai.ConflictError):
+            self.complete(prompt=None, max_tokens=20, extra_body=session)
+        run("session", "delete", first.session, "--server", self.server.address_of("ready models=1"))
+
+
+class Keys(unittest.TestCase):
+    def test_keys_and_quotas_are_the_clients_errors(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/keys.json"
+            key = run("key", "new", "alice", "--file", path, "--calls", "1").strip().splitlines()[-1]
+            with serving("--keys", path) as server:
+                with self.assertRaises(openai.AuthenticationError):
+                    server.client(api_key="wrong").models.list()
+                client = server.client(api_key=key)
+                with self.assertRaises(openai.RateLimitError) as limited:
+                    client.completions.create(model=MODEL, prompt=["a", "b"])
+                self.assertEqual(limited.exception.code, "quota_calls")
+                self.assertEqual(len(client.completions.create(model=MODEL, prompt="a", max_tokens=3).choices), 1)
+
+
+class Recipes(unittest.TestCase):
+    def test_every_recipe_works_as_written(self) -> None:
+        recipes = RECIPE.findall((ROOT / "docs/integrations.md").read_text())
+        self.assertGreaterEqual(len(recipes), 4)
+        runners = {"python": [sys.executable, "-B", "-c"], "sh": ["bash", "-euc"]}
+        with serving(address=RECIPE_ADDRESS):
+            for _, language, text in recipes:
+                with self.subTest(text.splitlines()[0]):
+                    done = subprocess.run(
+                        [*runners[language], text], capture_output=True, text=True, check=False, timeout=120
+                    )
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertGreater(len(done.stdout.strip()), 5)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
