@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "server/openai/completion.h"
 #include "server/openai/header_text.h"
+#include "server/openai/openapi.h"
 #include "server/openai/request_fields.h"
 #include "server/openai/short_call.h"
 
@@ -127,6 +128,9 @@ std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate) {
       {"POST", "/v1/chat/completions", short_call("openai.chat", refuse_chat)},
       {"POST", "/tokenize", short_call("openai.tokenize", tokenize)},
       {"POST", "/detokenize", short_call("openai.detokenize", detokenize)},
+      {"GET", "/openapi.json", gate.guard([](const HttpRequest&, HttpReply reply) {
+         reply.send({200, "application/json", std::string(openapi_json())});
+       })},
   };
   std::set<std::string> paths;
   for (const HttpRoute& route : routes) paths.insert(route.path);

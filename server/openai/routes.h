@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// /v1/models, /v1/models/NAME, /v1/completions, /v1/chat/completions, /tokenize and /detokenize,
-// all behind `gate`. `state` outlives the server of the routes and every call that it begins.
+// What openapi.json describes, all behind `gate`. `state` outlives the server of the routes and
+// every call that it begins.
 std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate);
 
 }  // namespace runnel

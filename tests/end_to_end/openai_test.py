@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import re
@@ -17,9 +18,12 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jsonschema
 import openai
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -138,6 +142,60 @@ class OpenAiClient(unittest.TestCase):
         with self.assertRaises(openai.ConflictError):
             self.complete(prompt=None, max_tokens=20, extra_body=session)
         run("session", "delete", first.session, "--server", self.server.address_of("ready models=1"))
+
+
+class Description(unittest.TestCase):
+    """What the server says of itself holds for its answers."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.stop)
+        cls.document = cls.ask("/openapi.json")
+
+    @classmethod
+    def ask(cls, path: str, body: Any = None) -> Any:
+        headers = {"Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{cls.server.http}{path}", data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                text = answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            text = refused.read().decode()
+        if text.startswith("data: "):
+            return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        return json.loads(text)
+
+    def check(self, schema: str, value: Any) -> None:
+        whole = {"$ref": f"#/components/schemas/{schema}", "components": self.document["components"]}
+        jsonschema.Draft202012Validator(whole).validate(value)
+
+    def test_every_schema_is_one(self) -> None:
+        for schema in self.document["components"]["schemas"].values():
+            jsonschema.Draft202012Validator.check_schema(schema)
+
+    def test_answers_are_as_described(self) -> None:
+        self.check("Models", self.ask("/v1/models"))
+        self.check("Model", self.ask(f"/v1/models/{MODEL}"))
+        self.check("Tokens", self.ask("/tokenize", {"prompt": "a"}))
+        self.check("Text", self.ask("/detokenize", {"tokens": [97]}))
+        for path, body in (("/v1/models/other", None), ("/nothing", None), ("/v1/completions", {"n": 0})):
+            self.check("Error", self.ask(path, body))
+        self.check("Error", self.ask("/v1/chat/completions", {}))
+
+    def test_completions_are_as_described(self) -> None:
+        more = {"logprobs": 2, "return_token_ids": True, "stop": ["."], "top_k": 5, "seed": -1}
+        for extra in ({}, more, {"keep": True}, {"prompt": [[84], [85, 86]], "n": 2}):
+            request = {"model": MODEL, "prompt": PROMPT, "max_tokens": 20, **extra}
+            self.check("CompletionRequest", request)
+            self.check("Completion", self.ask("/v1/completions", request))
+            request |= {"stream": True, "stream_options": {"include_usage": True}}
+            self.check("CompletionRequest", request)
+            chunks = self.ask("/v1/completions", request)
+            self.assertGreater(len(chunks), 2)
+            for chunk in chunks:
+                self.check("CompletionChunk", chunk)
 
 
 class Keys(unittest.TestCase):

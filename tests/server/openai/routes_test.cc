@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "server/openai/header_text.h"
 #include "tests/server/openai/openai_server.h"
 
@@ -65,6 +67,41 @@ TEST(OpenAiRoutes, NothingIsServedBeforeTheModelsAreLoaded) {
     client.send(OpenAiServer::request("GET", path));
     EXPECT_EQ(client.response().status, 503);
   }
+}
+
+// --- The description ---
+
+TEST(OpenApi, DescribesEveryRouteAndNoOther) {
+  const OpenAiServer test;
+  const Json description = test.get("/openapi.json").body;
+  std::set<std::string> described;
+  for (const auto& [path, operations] : description["paths"].items()) {
+    for (const auto& [method, operation] : operations.items()) {
+      if (method != "parameters") described.insert(method + " " + path);
+    }
+  }
+  std::set<std::string> served;
+  ServerState state(test.log);
+  for (const HttpRoute& route : openai_routes(state, Gate("", ""))) {
+    if (route.method == "OPTIONS") continue;
+    std::string path = route.path;
+    if (const size_t star = path.find('*'); star != std::string::npos) {
+      path.replace(star, 1, "{model}");
+    }
+    served.insert(lower(route.method) + " " + path);
+  }
+  EXPECT_EQ(described, served);
+}
+
+TEST(OpenApi, DescribesFieldsThatAreKnown) {
+  const OpenAiServer test;
+  const Json schemas = test.get("/openapi.json").body["components"]["schemas"];
+  Json completion = {{"prompt", "a"}};
+  for (const auto& [name, schema] : schemas["CompletionRequest"]["properties"].items()) {
+    if (name != "prompt") completion[name] = nullptr;
+  }
+  EXPECT_EQ(test.complete(completion).status, 200);
+  EXPECT_GT(completion.size(), 20U);
 }
 
 // --- The gate ---
