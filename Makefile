@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install demo test test-clients bench bench-load bench-text soak asan tsan fuzz image gpu-check clean
+.PHONY: help setup build install demo test test-clients bench bench-load bench-sessions bench-text soak asan tsan fuzz image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,11 @@ bench-load: ## load a server to twice what it can do, write docs/benchmarks/load
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null
 	@/usr/bin/python3 bench/report/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
+
+bench-sessions: ## measure forks and states that move, write docs/benchmarks/sessions.md: two minutes
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 bench/report/bench_sessions.py build/release/runnel docs/benchmarks
 
 bench-text: ## measure RWKV-7 and Mamba-2 beside llama.cpp and rwkv, write docs/benchmarks/text.md: half an hour, 16 GB
 	@scripts/setup bench
