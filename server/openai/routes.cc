@@ -1,6 +1,8 @@
 #include "server/openai/routes.h"
 
+#include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "server/openai/header_text.h"
 #include "server/openai/openapi.h"
 #include "server/openai/request_fields.h"
+#include "server/openai/sessions.h"
 #include "server/openai/short_call.h"
 
 namespace runnel {
@@ -132,6 +135,7 @@ std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate) {
          reply.send({200, "application/json", std::string(openapi_json())});
        })},
   };
+  std::ranges::move(session_routes(state, gate), std::back_inserter(routes));
   std::set<std::string> paths;
   for (const HttpRoute& route : routes) paths.insert(route.path);
   for (const std::string& path : paths) routes.push_back({"OPTIONS", path, gate.preflight()});

@@ -154,10 +154,10 @@ class Description(unittest.TestCase):
         cls.document = cls.ask("/openapi.json")
 
     @classmethod
-    def ask(cls, path: str, body: Any = None) -> Any:
+    def ask(cls, path: str, body: Any = None, method: str | None = None) -> Any:
         headers = {"Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://{cls.server.http}{path}", data, headers)
+        request = urllib.request.Request(f"http://{cls.server.http}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 text = answer.read().decode()
@@ -183,6 +183,20 @@ class Description(unittest.TestCase):
         for path, body in (("/v1/models/other", None), ("/nothing", None), ("/v1/completions", {"n": 0})):
             self.check("Error", self.ask(path, body))
         self.check("Error", self.ask("/v1/chat/completions", {}))
+
+    def test_sessions_are_as_described(self) -> None:
+        self.check("CreateSessionRequest", {"model": MODEL, "id": "a"})
+        self.check("Session", self.ask("/v1/sessions", {"model": MODEL, "id": "a"}))
+        self.ask("/v1/completions", {"session": "a", "prompt": PROMPT, "max_tokens": 3})
+        self.check("ForkSessionRequest", {"children": ["b"]})
+        self.check("Sessions", self.ask("/v1/sessions/a/fork", {"children": ["b"]}))
+        listed = self.ask(f"/v1/sessions?model={MODEL}&limit=1")
+        self.check("Sessions", listed)
+        self.assertTrue(listed["has_more"])
+        self.check("Session", self.ask("/v1/sessions/b"))
+        for name in ("a", "b"):
+            self.check("DeletedSession", self.ask(f"/v1/sessions/{name}", method="DELETE"))
+        self.check("Error", self.ask("/v1/sessions/a"))
 
     def test_completions_are_as_described(self) -> None:
         more = {"logprobs": 2, "return_token_ids": True, "stop": ["."], "top_k": 5, "seed": -1}

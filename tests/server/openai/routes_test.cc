@@ -86,7 +86,7 @@ TEST(OpenApi, DescribesEveryRouteAndNoOther) {
     if (route.method == "OPTIONS") continue;
     std::string path = route.path;
     if (const size_t star = path.find('*'); star != std::string::npos) {
-      path.replace(star, 1, "{model}");
+      path.replace(star, 1, path.starts_with("/v1/models") ? "{model}" : "{session}");
     }
     served.insert(lower(route.method) + " " + path);
   }

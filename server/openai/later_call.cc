@@ -1,0 +1,56 @@
+#include "server/openai/later_call.h"
+
+#include "base/within_memory.h"
+#include "server/openai/origin.h"
+
+namespace runnel {
+
+HttpHandler LaterCall::handler(ServerState& state, const char* rpc, Begin begin) {
+  return [&state, rpc, begin = std::move(begin)](const HttpRequest& request, HttpReply reply) {
+    state.metrics.received.add(std::ssize(request.body));
+    const std::shared_ptr<LaterCall> call(
+        new LaterCall(state, origin_of(rpc, state, request), std::move(reply)));
+    state.calls.enter(call);
+    Fault fault{call->origin_.caller.status()};
+    const Status status = within_memory([&] {
+      if (fault.ok()) fault = begin(*call, request);
+      return fault.status;
+    });
+    if (status.ok()) return;
+    call->finish(fault.ok() ? Fault{status} : fault, {});
+  };
+}
+
+Result<std::shared_ptr<const ServedModel>> LaterCall::find_model(const std::string& name) {
+  auto model = state_.models.find(caller(), name);
+  if (model.ok()) model_ = *model;
+  return model;
+}
+
+void LaterCall::answer() {
+  OrderedJson json;
+  const Status status = within_memory([&] {
+    Result<OrderedJson> made = std::exchange(make_, nullptr)();
+    if (made.ok()) json = std::move(*made);
+    return made.status();
+  });
+  finish(fault_of(status), json);
+}
+
+void LaterCall::finish(const Fault& fault, const OrderedJson& json) {
+  report(state_, origin_, model_.get(), {}, fault.status);
+  // Without memory for the answer the reply ends with 500.
+  static_cast<void>(within_memory([&] {
+    if (!fault.ok()) {
+      send_fault(fault, reply_);
+    } else {
+      std::string text = json_text(json) + "\n";
+      state_.metrics.sent.add(std::ssize(text));
+      reply_.send({200, "application/json", std::move(text)});
+    }
+    return Status();
+  }));
+  state_.calls.leave(shared_from_this());
+}
+
+}  // namespace runnel
