@@ -203,7 +203,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   }
 
   void read();
-  void on_read(error_code error, size_t bytes);
+  void on_readable(error_code error, size_t);
   void parse();
   bool parse_some();
   void next_request();
@@ -230,7 +230,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Phase phase_ = Phase::kIdle;
   std::string peer_;
 
-  std::array<char, kReadBytes> incoming_{};
   bool reading_ = false;
   bool client_ended_ = false;  // sends no more
   std::string pending_;        // what was read and not parsed
@@ -256,6 +255,7 @@ class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> stays{context.get_executor()};
   std::set<std::shared_ptr<HttpConnection>> connections;
+  std::array<char, kReadBytes> incoming{};  // what is being read; a connection keeps none of it
 };
 
 // Formats an answer and hands it to the connection, which may be gone.
@@ -407,6 +407,7 @@ HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
   error_code error;
   socket_.assign({peer.ss_family, 0}, accepted.socket.get(), error);
   if (!error) accepted.socket.release();
+  if (!error) socket_.non_blocking(true, error);
 }
 
 void HttpConnection::start() {
@@ -434,15 +435,18 @@ void HttpConnection::read() {
   if (reading_ || client_ended_ || phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kAnswering && pending_.size() >= kReadBytes) return;
   reading_ = true;
-  socket_.async_read_some(asio::buffer(incoming_), bound(&HttpConnection::on_read));
+  socket_.async_wait(asio::socket_base::wait_read, bound(&HttpConnection::on_readable));
 }
 
-void HttpConnection::on_read(error_code error, size_t bytes) {
+void HttpConnection::on_readable(error_code error, size_t) {
   reading_ = false;
+  if (error) return close();
+  const size_t bytes = socket_.read_some(asio::buffer(worker_.incoming), error);
+  if (error == asio::error::would_block) return read();
   if (error && error != asio::error::eof) return close();
   client_ended_ = error == asio::error::eof;
   if (phase_ == Phase::kHangingUp) return client_ended_ ? close() : read();
-  pending_.append(incoming_.data(), bytes);
+  pending_.append(worker_.incoming.data(), bytes);
   if (phase_ == Phase::kAnswering) {
     if (client_ended_) tell_gone();
   } else {
