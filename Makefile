@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install demo test test-clients bench bench-load bench-sessions bench-text soak asan tsan fuzz image gpu-check clean
+.PHONY: help setup build install demo test test-clients bench bench-load bench-sessions bench-http bench-text soak asan tsan fuzz image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,13 @@ bench-sessions: ## measure forks and states that move, write docs/benchmarks/ses
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_sessions.py build/release/runnel docs/benchmarks
+
+bench-http: ## measure OpenAI's API by HTTP beside the engine and gRPC, write docs/benchmarks/http.md: two minutes
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null
+	@/usr/bin/python3 scripts/runnel-random-bundle --preset tiny --endless --text --out build/bench/tiny >/dev/null
+	@/usr/bin/python3 bench/report/bench_http.py build/release/runnel build/bench/endless build/bench/tiny docs/benchmarks
 
 bench-text: ## measure RWKV-7 and Mamba-2 beside llama.cpp and rwkv, write docs/benchmarks/text.md: half an hour, 16 GB
 	@scripts/setup bench
