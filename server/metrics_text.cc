@@ -90,6 +90,7 @@ void put_slots(MetricsText& text, const ByModel& models) {
   for (const auto& [name, figures] : models) {
     if (figures.slots == 0) continue;  // no longer served
     text.sample({{"model", name}, {"state", "free"}}, figures.slots_free);
+    text.sample({{"model", name}, {"state", "stored"}}, figures.slots_stored);
     for (size_t state = 0; state < figures.slots_by_state.size(); ++state) {
       text.sample(
           {{"model", name}, {"state", session_state_name(static_cast<SessionState>(state))}},

@@ -119,6 +119,9 @@ std::map<std::string, ModelFigures> ServedModels::figures() const {
     for (size_t i = 0; i < stats.slots_by_state.size(); ++i) {
       figures.slots_by_state[i] += stats.slots_by_state[i];
     }
+    // To the engine a stored state is an idle session.
+    figures.slots_stored += std::ssize(model->states);
+    figures.slots_by_state[static_cast<size_t>(SessionState::kIdle)] -= std::ssize(model->states);
   }
   return all;
 }

@@ -54,7 +54,8 @@ struct ModelFigures {
   int64_t slots = 0;
   int64_t slots_free = 0;
   int64_t waiting = 0;
-  std::array<int64_t, kSlotStates> slots_by_state{};  // as EngineStats has them, with those above
+  int64_t slots_stored = 0;
+  std::array<int64_t, kSlotStates> slots_by_state{};  // of sessions
 };
 
 // Any thread may call any function; none waits for a call, a step or another model.

@@ -86,6 +86,23 @@ TEST(Metrics, CountRefusalsByReason) {
               HasSubstr("runnel_refusals_total{model=\"fake\",reason=\"sessions\"} 1\n"));
 }
 
+TEST(Metrics, TellStoredStatesFromIdleSessions) {
+  ServedModel model = served_fake("fake");
+  const auto image = std::make_shared<StateImage>();
+  image->position = 1;
+  image->pending = 1;
+  image->bytes.resize(static_cast<size_t>(model.engine->state_bytes()));
+  std::atomic<bool> added{false};
+  model.engine->add_state("start", image, [&](const auto& r) { added = r.ok(); });
+  ASSERT_TRUE(eventually([&] { return added.load(); }));
+  model.states = {{"start", 1, "fake"}};
+  TestServer test(std::move(model));
+  const std::string text = test.server.metrics_text();
+  EXPECT_THAT(text, HasSubstr("runnel_slots{model=\"fake\",state=\"stored\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("runnel_slots{model=\"fake\",state=\"idle\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("runnel_slots{model=\"fake\",state=\"free\"} 7\n"));
+}
+
 TEST(Metrics, CountBytesOfMessages) {
   TestServer test(served_fake("fake"));
   const v1::GenerateRequest request = generate_request({1, 2, 3}, 4);
