@@ -18,6 +18,7 @@ namespace {
 constexpr JsonLimits kJsonLimits{kMaxConfigFileBytes, kMaxConfigFileBytes, 8};
 constexpr int64_t kMaxStreamValues = 1 << 24;
 constexpr int64_t kMostRewound = 1 << 20;
+constexpr int64_t kMostBetweenSnapshots = 4096;
 
 Status wrong_type(const std::string& where, const char* expected, const Json& found) {
   return invalid_argument(where + " is " + describe(found) + "; expected " + expected);
@@ -323,16 +324,17 @@ Result<RewindConfig> parse_rewind(std::string_view text) {
   const auto values = std::from_chars(text.data(), end, rewind.values);
   const bool comma = values.ec == std::errc() && values.ptr != end && *values.ptr == ',';
   const auto every = std::from_chars(comma ? values.ptr + 1 : end, end, rewind.every);
-  const auto fits = [](int64_t number) { return number >= 1 && number <= kMostRewound; };
-  if (comma && every.ec == std::errc() && every.ptr == end && fits(rewind.values) &&
-      fits(rewind.every)) {
+  const auto fits = [](int64_t number, int64_t most) { return number >= 1 && number <= most; };
+  if (comma && every.ec == std::errc() && every.ptr == end &&
+      fits(rewind.values, kMostRewound) && fits(rewind.every, kMostBetweenSnapshots)) {
     return rewind;
   }
   return invalid_argument("rewind is '" + std::string(text.substr(0, 80)) +
-                          "'; it must be two numbers between 1 and " +
+                          "'; it must be two numbers with a comma between, as in 256,64: the positions "
+                          "that sessions can go back, 1 to " +
                           std::to_string(kMostRewound) +
-                          " with a comma between: the positions that sessions can go back, and "
-                          "the values from one snapshot to the next, as in 256,64");
+                          ", and the values from one snapshot to the next, 1 to " +
+                          std::to_string(kMostBetweenSnapshots));
 }
 
 Status check_config(const ServerConfig& config) {

@@ -17,6 +17,7 @@ namespace {
 
 // As many entries of a page take as long as the admission of a call.
 constexpr int kSessionsPerWork = 32;
+constexpr int kValuesPerWork = 1024;
 
 int64_t bytes_of(const std::vector<int32_t>& values) {
   return static_cast<int64_t>(values.size() * sizeof(int32_t));
@@ -266,10 +267,12 @@ void Engine::rewind_session(const Caller& caller, const std::string& id, int64_t
   if (Status s = validate_session_id(id); !s.ok()) return done(s);
   if (Status s = validate_rewind(position, options_); !s.ok()) return done(s);
   if (Status s = scheduler_->check_pace(caller); !s.ok()) return done(s);
-  const bool put = scheduler_->put(
-      {[key = SessionKey{caller.name, id}, position, caller, done](Scheduler& scheduler) {
+  Scheduler::Command command = {
+      [key = SessionKey{caller.name, id}, position, caller, done](Scheduler& scheduler) {
         scheduler.rewind_session(key, position, caller, done);
-      }});
+      }};
+  command.work = 1 + static_cast<int>(options_.rewind_every / kValuesPerWork);
+  const bool put = scheduler_->put(std::move(command));
   if (!put) done(mailbox_full());
 }
 

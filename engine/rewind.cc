@@ -26,9 +26,9 @@ void Scheduler::rewind_session(const SessionKey& key, int64_t position, const Ca
   move.from_slot = back.snapshot;
   move.to.push_back(&session);
   start_move(std::move(move), [this, &session, values = std::move(back.values), caller,
-                               done = std::move(done)](const auto& moved) {
+                               done = std::move(done)](const auto& moved) mutable {
     if (!moved.ok()) return done(moved.status());  // the session has ended
-    feed_again(session, values, caller, done);
+    feed_again(session, std::move(values), caller, done);
   });
 }
 

@@ -40,7 +40,10 @@ Rewinds::Rewinds(Model& model, const EngineOptions& options)
 
 int64_t Rewinds::bytes() const {
   const int64_t logged = std::ssize(values_) * static_cast<int64_t>(sizeof(int32_t));
-  return sessions_ * snapshots_ * model_.layout().state_bytes + logged;
+  const int64_t noted = std::ssize(inputs_) * static_cast<int64_t>(sizeof(int64_t));
+  // A session that is going back has the values of its way there, too.
+  const int64_t way = sessions_ * (room_ - window_) * static_cast<int64_t>(sizeof(int32_t));
+  return sessions_ * snapshots_ * model_.layout().state_bytes + logged + noted + way;
 }
 
 bool Rewinds::has(const Session& session) const {
@@ -63,11 +66,13 @@ int32_t& Rewinds::value_at(SlotId session, int64_t position) {
   return values_[session * room_ + position % room_];
 }
 
-void Rewinds::begin(const Session& session) {
+void Rewinds::begin(const Session& session, bool empty) {
   if (!has(session)) return;
   leave(session);
   Past& past = pasts_[session.slot];
   past = {};
+  past.from_empty = empty;
+  past.begun = session.position;
   past.first = consumed(session);
   if (session.pending != kNoValue) value_at(session.slot, past.first) = session.pending;
 }
@@ -86,7 +91,7 @@ void Rewinds::note(const Session& session, std::span<const int32_t> values) {
 // begins, unless the state is that of an empty sequence.
 bool Rewinds::is_due(const Session& session) const {
   const Past& past = pasts_[session.slot];
-  if (past.kept == 0 && past.first > 0) return true;
+  if (past.kept == 0 && !past.from_empty) return true;
   const int64_t last = past.kept == 0 ? 0 : inputs_of(session.slot, past.taken - 1);
   return consumed(session) / every_ > last / every_;
 }
@@ -136,13 +141,18 @@ void Rewinds::leave(const Session& session) {
 
 // --- Going back ---
 
+// One position behind what it has consumed, where that is something.
+int64_t Rewinds::position_of(const Past& past, int64_t inputs) {
+  return inputs == 0 ? past.begun : inputs + 1;
+}
+
 int64_t Rewinds::oldest(const Session& session) const {
   if (!has(session)) return session.position;
   const Past& past = pasts_[session.slot];
-  int64_t reached = past.first == 0 ? 0 : session.position;
+  int64_t reached = past.from_empty && past.first == 0 ? 0 : session.position;
   for (int64_t at = past.taken - past.kept; at < past.taken && reached > 0; ++at) {
     const int64_t inputs = inputs_of(session.slot, at);
-    if (inputs >= past.first) reached = std::min(reached, inputs + 1);
+    if (inputs >= past.first) reached = std::min(reached, position_of(past, inputs));
   }
   return std::max(reached, session.position - window_);
 }
@@ -151,8 +161,7 @@ WayBack Rewinds::go_back(const Session& session, int64_t position) {
   check(position >= oldest(session) && position <= session.position, "a position within reach");
   const SlotId slot = session.slot;
   Past& past = pasts_[slot];
-  // A snapshot stands one position behind what it has consumed.
-  while (past.kept > 0 && inputs_of(slot, past.taken - 1) >= std::max<int64_t>(position, 1)) {
+  while (past.kept > 0 && position_of(past, inputs_of(slot, past.taken - 1)) > position) {
     --past.taken;
     --past.kept;
   }
@@ -160,9 +169,10 @@ WayBack Rewinds::go_back(const Session& session, int64_t position) {
   if (past.kept > 0) {
     const int64_t inputs = inputs_of(slot, past.taken - 1);
     back = {.snapshot = slot_of(slot, past.taken - 1),
-            .position = inputs + 1,
-            .pending = value_at(slot, inputs),
+            .position = position_of(past, inputs),
+            .pending = kNoValue,
             .values = {}};
+    if (back.position > 0) back.pending = value_at(slot, inputs);
   }
   back.values.reserve(static_cast<size_t>(position - back.position));
   for (int64_t at = back.position; at < position; ++at) back.values.push_back(value_at(slot, at));

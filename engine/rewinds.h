@@ -42,8 +42,9 @@ class Rewinds {
   // Of the model's memory and the host's, for what sessions can go back to.
   int64_t bytes() const;
 
-  // What came before is forgotten: the session cannot go back behind where it stands.
-  void begin(const Session& session);
+  // What came before is forgotten: the session cannot go back behind where it stands. `empty`: its
+  // state is that of an empty sequence, all zero.
+  void begin(const Session& session, bool empty);
   // `values` are the last that the session knows now, and new to it.
   void note(const Session& session, std::span<const int32_t> values);
 
@@ -73,7 +74,9 @@ class Rewinds {
   static constexpr int64_t kBytesPerTurn = 1 << 20;  // about a tenth of a millisecond
 
   struct Past {
-    int64_t first = 0;  // the position of the oldest value that is known
+    bool from_empty = false;  // begun where the state was that of an empty sequence
+    int64_t begun = 0;        // the position where it begins
+    int64_t first = 0;        // the position of the oldest value that is known
     int64_t taken = 0;  // snapshots since the start; the last `kept` of them are there
     int64_t kept = 0;
     int64_t copied = -1;  // bytes of the snapshot that is being taken; -1: none is
@@ -82,6 +85,8 @@ class Rewinds {
 
   bool has(const Session& session) const;
   bool is_due(const Session& session) const;
+  // Where a session with the state of a snapshot stands.
+  static int64_t position_of(const Past& past, int64_t inputs);
   void copy_due();
   SlotId slot_of(SlotId session, int64_t snapshot) const;
   int64_t& inputs_of(SlotId session, int64_t snapshot);

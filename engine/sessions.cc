@@ -158,7 +158,7 @@ Session& Sessions::open_anonymous(const Caller& caller) {
 
 void Sessions::reset(const Session& session) {
   model_.set(session.slot, {}, true);
-  rewinds_.begin(session);
+  rewinds_.begin(session, true);
 }
 
 void Sessions::copy(const Session& from, Session& to) {
@@ -169,7 +169,7 @@ void Sessions::copy(const Session& from, Session& to) {
 void Sessions::stand(Session& session, int64_t position, int32_t pending) {
   session.position = position;
   session.pending = pending;
-  rewinds_.begin(session);
+  rewinds_.begin(session, false);
 }
 
 void Sessions::know(Session& session, std::span<const int32_t> values) {

@@ -13,9 +13,9 @@
 
 namespace runnel {
 
-int slots_that_fit(int64_t free_bytes, int64_t state_bytes) {
-  const int64_t fit = free_bytes / 2 / std::max<int64_t>(state_bytes, 1);
-  return static_cast<int>(std::clamp<int64_t>(fit, 1, kMostUnasked));
+int slots_that_fit(int64_t free_bytes, int64_t state_bytes, int each) {
+  const int64_t fit = free_bytes / 2 / std::max<int64_t>(state_bytes * each, 1);
+  return static_cast<int>(std::clamp<int64_t>(fit, 1, kMostUnasked)) * each;
 }
 
 Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
@@ -40,8 +40,10 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
           return make_network(family, bundle, backend, limits, precision);
         },
         spec.model);
-    if (sized.slots == 0)
-      sized.slots = slots_that_fit(backend.free_memory(), network->state_bytes());
+    if (sized.slots == 0) {
+      sized.slots = slots_that_fit(backend.free_memory(), network->state_bytes(),
+                                   limits.slots_of_session);
+    }
     return make_recurrent_model(spec, backend, sized, backend.numerics(precision) + "/state-fp32",
                                 std::move(network));
   } catch (const std::bad_alloc&) {

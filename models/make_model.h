@@ -10,11 +10,12 @@
 
 namespace runnel {
 
-// Slots that are made at most where nobody says how many.
+// Sessions that there are at most where nobody says how many.
 inline constexpr int kMostUnasked = 256;
 
-// As many states as fit half of the free memory, 1 to kMostUnasked.
-int slots_that_fit(int64_t free_bytes, int64_t state_bytes);
+// The slots of as many sessions, `each` with so many, as fit half of the free memory, 1 to
+// kMostUnasked.
+int slots_that_fit(int64_t free_bytes, int64_t state_bytes, int each);
 
 // Packs the bundle's weights for `backend`, which outlives the model, and allocates `limits.slots`
 // states and all activations: nothing is allocated later. Where that is 0, there are as many slots

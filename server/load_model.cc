@@ -9,6 +9,7 @@
 #include "engine/rewinds.h"
 #include "engine/token_stream.h"
 #include "models/check_forward.h"
+#include "models/make_model.h"
 #include "models/state/file.h"
 
 namespace runnel {
@@ -34,16 +35,19 @@ EngineOptions engine_options(const ServerConfig& config) {
           .idle_timeout = milliseconds_of(config, limits::kIdleTimeoutMs)};
 }
 
-// Slots for sessions and their snapshots, where it is said how many sessions there are.
+// Slots for sessions and their snapshots.
 Result<ModelLimits> with_snapshots(ModelLimits limits, const EngineOptions& options) {
-  const int64_t slots = limits.slots * (1 + snapshots_of(options, limits.steps));
-  if (slots > std::numeric_limits<SlotId>::max()) {
+  const int64_t each = 1 + snapshots_of(options, limits.steps);
+  const int64_t sessions = limits.slots == 0 ? kMostUnasked : limits.slots;
+  if (sessions * each > std::numeric_limits<SlotId>::max()) {
     return invalid_argument("rewind is " + std::to_string(options.rewind_values) + "," +
                             std::to_string(options.rewind_every) + ", which makes " +
-                            std::to_string(slots) + " states of " + std::to_string(limits.slots) +
+                            std::to_string(sessions * each) + " states of " +
+                            std::to_string(sessions) +
                             " sessions with their snapshots: lower one of them");
   }
-  limits.slots = static_cast<int>(slots);
+  limits.slots *= static_cast<int>(each);
+  limits.slots_of_session = static_cast<int>(each);
   return limits;
 }
 
@@ -56,13 +60,12 @@ Status check_rewind(const ModelLimits& limits, const EngineOptions& options) {
         "snapshots stand a chunk apart: set rewind to " +
         std::to_string(options.rewind_values) + "," + std::to_string(limits.chunk));
   }
-  const int64_t each = 1 + snapshots_of(options, limits.steps);
-  if (limits.slots >= each) return {};
-  return {Code::kResourceExhausted,
-          "there is room for " + std::to_string(limits.slots) + " states, and with rewind " +
-              std::to_string(options.rewind_values) + "," + std::to_string(options.rewind_every) +
-              " a session has " + std::to_string(each) +
-              ": let them go back less far, take snapshots less often, or set limits.sessions"};
+  if (limits.chunk > 1 && limits.steps > 1) {
+    return invalid_argument(
+        "prompts go in chunks, and a session that goes back has the same bits only where no launch "
+        "has several steps: set limits.steps_per_launch to 1, or take prompts in steps");
+  }
+  return {};
 }
 
 // Samples two values, so that the first client does not pay for what happens once. Waits: nobody

@@ -20,10 +20,12 @@ TEST(MakeModel, TooManySlotsForTheMemoryIsAnErrorThatSaysSo) {
 }
 
 TEST(MakeModel, HalfOfTheFreeMemoryIsForStatesWhereNobodySaysHowMany) {
-  EXPECT_EQ(slots_that_fit(int64_t{1} << 40, 1000), kMostUnasked);
-  EXPECT_EQ(slots_that_fit(200'999, 1000), 100);
-  EXPECT_EQ(slots_that_fit(1999, 1000), 1);
-  EXPECT_EQ(slots_that_fit(0, 0), 1);
+  EXPECT_EQ(slots_that_fit(int64_t{1} << 40, 1000, 1), kMostUnasked);
+  EXPECT_EQ(slots_that_fit(200'999, 1000, 1), 100);
+  EXPECT_EQ(slots_that_fit(1999, 1000, 1), 1);
+  EXPECT_EQ(slots_that_fit(0, 0, 1), 1);
+  EXPECT_EQ(slots_that_fit(200'999, 1000, 7), 14 * 7);
+  EXPECT_EQ(slots_that_fit(int64_t{1} << 40, 1000, 7), kMostUnasked * 7);
   const auto backend = make_cpu_backend({});
   ASSERT_TRUE(backend.ok());
   EXPECT_GT((*backend)->free_memory(), 0);
