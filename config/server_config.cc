@@ -325,16 +325,16 @@ Result<RewindConfig> parse_rewind(std::string_view text) {
   const bool comma = values.ec == std::errc() && values.ptr != end && *values.ptr == ',';
   const auto every = std::from_chars(comma ? values.ptr + 1 : end, end, rewind.every);
   const auto fits = [](int64_t number, int64_t most) { return number >= 1 && number <= most; };
-  if (comma && every.ec == std::errc() && every.ptr == end &&
-      fits(rewind.values, kMostRewound) && fits(rewind.every, kMostBetweenSnapshots)) {
+  if (comma && every.ec == std::errc() && every.ptr == end && fits(rewind.values, kMostRewound) &&
+      fits(rewind.every, kMostBetweenSnapshots)) {
     return rewind;
   }
-  return invalid_argument("rewind is '" + std::string(text.substr(0, 80)) +
-                          "'; it must be two numbers with a comma between, as in 256,64: the positions "
-                          "that sessions can go back, 1 to " +
-                          std::to_string(kMostRewound) +
-                          ", and the values from one snapshot to the next, 1 to " +
-                          std::to_string(kMostBetweenSnapshots));
+  return invalid_argument(
+      "rewind is '" + std::string(text.substr(0, 80)) +
+      "'; it must be two numbers with a comma between, as in 256,64: the positions "
+      "that sessions can go back, 1 to " +
+      std::to_string(kMostRewound) + ", and the values from one snapshot to the next, 1 to " +
+      std::to_string(kMostBetweenSnapshots));
 }
 
 Status check_config(const ServerConfig& config) {

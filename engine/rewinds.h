@@ -77,7 +77,7 @@ class Rewinds {
     bool from_empty = false;  // begun where the state was that of an empty sequence
     int64_t begun = 0;        // the position where it begins
     int64_t first = 0;        // the position of the oldest value that is known
-    int64_t taken = 0;  // snapshots since the start; the last `kept` of them are there
+    int64_t taken = 0;        // snapshots since the start; the last `kept` of them are there
     int64_t kept = 0;
     int64_t copied = -1;  // bytes of the snapshot that is being taken; -1: none is
     int64_t inputs = 0;   // values that its state has consumed

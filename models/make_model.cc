@@ -41,8 +41,8 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
         },
         spec.model);
     if (sized.slots == 0) {
-      sized.slots = slots_that_fit(backend.free_memory(), network->state_bytes(),
-                                   limits.slots_of_session);
+      sized.slots =
+          slots_that_fit(backend.free_memory(), network->state_bytes(), limits.slots_of_session);
     }
     return make_recurrent_model(spec, backend, sized, backend.numerics(precision) + "/state-fp32",
                                 std::move(network));

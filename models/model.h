@@ -32,11 +32,11 @@ struct StateLayout {
 };
 
 struct ModelLimits {
-  int slots = 0;   // to make_model(), 0: as many as fit half of the memory that is free then
+  int slots = 0;  // to make_model(), 0: as many as fit half of the memory that is free then
   int slots_of_session = 1;  // with the snapshots that it can go back to
-  int rows = 0;    // in one submit
-  int values = 0;  // inputs of all rows of one submit together
-  int steps = 0;   // in one submit
+  int rows = 0;              // in one submit
+  int values = 0;            // inputs of all rows of one submit together
+  int steps = 0;             // in one submit
   // The model says: a prompt that comes in several submits has the same bits as in one where it was
   // cut at positions that are multiples of this.
   int chunk = 1;

@@ -84,6 +84,11 @@ void FakeModel::consume(Slot& slot, int32_t value) {
   ++slot.control.position;
 }
 
+void FakeModel::begin_chunk(Slot& slot, int64_t left) const {
+  const bool whole = slot.control.position % limits_.chunk == 0 && left >= limits_.chunk;
+  if (limits_.chunk > 1 && whole) slot.hash = mix(slot.hash, 0);
+}
+
 Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
   if (on_submit) on_submit();
   check(!rows.empty() && rows.size() <= static_cast<size_t>(limits_.rows), "rows within limits");
@@ -110,8 +115,12 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
       Slot& slot = slots_.at(rows[i].slot);
       Control& control = slot.control;
       if (rows[i].want != Want::kNext) {
+        int64_t left = std::ssize(rows[i].values) - (control.pending == kNoValue ? 1 : 0);
         for (const int32_t value : rows[i].values) {
-          if (control.pending != kNoValue) consume(slot, control.pending);
+          if (control.pending != kNoValue) {
+            begin_chunk(slot, left--);
+            consume(slot, control.pending);
+          }
           if (rows[i].want == Want::kScores) {
             emitted_.push_back({.row = static_cast<int32_t>(i),
                                 .value = value,

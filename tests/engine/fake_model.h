@@ -54,6 +54,9 @@ class FakeModel final : public Model {
   };
   // Byte `at` of the state in a slot.
   std::byte& state_byte(SlotId slot, int64_t at);
+  // Where a model takes prompts in chunks, a whole one has a hash of its own. `left`: inputs of the
+  // row that come next.
+  void begin_chunk(Slot& slot, int64_t left) const;
   void consume(Slot& slot, int32_t value);
 
   const Spec spec_;

@@ -106,6 +106,25 @@ TEST(Rewind, GoesOnLikeASessionThatStoppedThere) {
   }
 }
 
+// Where prompts go in chunks, the sums depend on which values came together.
+TEST(Rewind, GoesOnLikeASessionThatStoppedThereWhereChunksHaveSumsOfTheirOwn) {
+  constexpr int kChunk = 8;
+  constexpr int kGiven = 37;
+  const EngineOptions options = options_of(30, kChunk);
+  ModelLimits limits = limits_of(options, 4, 2);
+  limits.chunk = kChunk;
+  limits.values = 3 * kChunk;
+  Harness harness(fake_spec(), limits, options);
+  const std::vector<int32_t> known = make_session(harness, "a", kGiven, 14);
+  for (int64_t position = std::ssize(known); position >= std::ssize(known) - 30; --position) {
+    Harness other(fake_spec(), limits, options);
+    const int given = std::min<int>(kGiven, static_cast<int>(position));
+    make_session(other, "a", given, static_cast<int>(position) - given);
+    ASSERT_TRUE(harness.rewind("a", position).ok());
+    EXPECT_EQ(try_on(harness, "a"), try_on(other, "a")) << position;
+  }
+}
+
 TEST(Rewind, GoesToTheStartAndOnFromThere) {
   Harness harness = harness_of(20, 4);
   make_session(harness, "a", 9, 5);
@@ -115,6 +134,31 @@ TEST(Rewind, GoesToTheStartAndOnFromThere) {
   EXPECT_EQ(call(harness, "a", {5, 6}, 4)->values[0],
             FakeModel::expected(fake_spec(), {5, 6}, 1, 0, 4));
   EXPECT_EQ(harness.get("a")->position, 6);
+}
+
+// A state may have been made by other means than values.
+TEST(Rewind, GoesToTheStartOfASequenceThatBeganWithAState) {
+  Harness harness = harness_of(20, 8);
+  make_session(harness, "a", 3, 0);
+  StateImage image = *harness.export_state("a");
+  for (const bool begun : {false, true}) {
+    image.position = begun ? 1 : 0;
+    image.pending = begun ? 7 : kNoValue;
+    for (int64_t position = image.position; position <= 12; ++position) {
+      ASSERT_TRUE(harness.import_state("long", image).ok());
+      ASSERT_TRUE(harness.import_state("short", image).ok());
+      call(harness, "long", counted(12 - static_cast<int>(image.position)), 0);
+      if (position > image.position) {
+        call(harness, "short", counted(static_cast<int>(position - image.position)), 0);
+      }
+      const auto back = harness.rewind("long", position);
+      ASSERT_TRUE(back.ok()) << position << ": " << back.status().to_string();
+      EXPECT_EQ(call(harness, "long", {5}, 5)->values[0], call(harness, "short", {5}, 5)->values[0])
+          << begun << ' ' << position;
+      EXPECT_TRUE(harness.remove("long").ok());
+      EXPECT_TRUE(harness.remove("short").ok());
+    }
+  }
 }
 
 // Forth and back again, many times.
