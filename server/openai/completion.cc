@@ -28,6 +28,14 @@ constexpr int64_t kParsedAnyway = 64 << 10;
 // What choices take as the text of an answer, and on the way to it, in bytes that they have.
 constexpr int64_t kAnswerFactor = 8;
 constexpr int64_t kEventFactor = 2;
+constexpr int64_t kChoiceBytes = 256;  // of a choice without text
+
+// Bytes that echo_of() may have.
+int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return std::ssize(*text);
+  if (tokenizer == nullptr) return 0;
+  return std::ssize(std::get<std::vector<int32_t>>(prompt)) * tokenizer->longest();
+}
 
 // The text of a prompt, for a choice that begins with it.
 std::string echo_of(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
@@ -60,9 +68,9 @@ class Part final : public GenerateSink {
   Part(std::shared_ptr<Completion> owner, int first_choice, const HttpRequest& request);
 
   GenerateCall& call() { return *call_; }
-  // Before the call starts.
-  void prepare(const CompletionPrompt& prompt, const CompletionFormat& format,
-               const CompletionRequest& request);
+  // Before the call starts. RESOURCE_EXHAUSTED.
+  Status prepare(const CompletionPrompt& prompt, const CompletionFormat& format,
+                 const CompletionRequest& request);
   // The choices, where they are not streamed; after the end.
   std::string take_choices();
   CompletionUsage usage() const { return usage_; }
@@ -156,8 +164,11 @@ Part::Part(std::shared_ptr<Completion> owner, int first_choice, const HttpReques
       call_(GenerateCall::make(completion_->state(),
                                origin_of(kMethod, completion_->state(), request), *this)) {}
 
-void Part::prepare(const CompletionPrompt& prompt, const CompletionFormat& format,
-                   const CompletionRequest& request) {
+Status Part::prepare(const CompletionPrompt& prompt, const CompletionFormat& format,
+                     const CompletionRequest& request) {
+  const int64_t echo = request.echo ? echo_bytes(prompt, format.tokenizer()) : 0;
+  const int64_t bytes = request.call.samples * (kChoiceBytes + echo) + echo;
+  if (Status s = completion_->state().memory.grow(room_, bytes); !s.ok()) return s;
   format_ = &format;
   stream_ = request.stream;
   stops_ = request.call.stop_text;
@@ -165,9 +176,10 @@ void Part::prepare(const CompletionPrompt& prompt, const CompletionFormat& forma
   choices_.reserve(samples);
   for (size_t i = 0; i < samples; ++i) choices_.emplace_back(stops_, format.wants_tokens());
   ends_.resize(samples);
-  if (!request.echo) return;
+  if (!request.echo) return {};
   const std::string text = echo_of(prompt, format.tokenizer());
   for (CompletionChoice& choice : choices_) choice.begin(text);
+  return {};
 }
 
 void Part::go_on_later() { completion_->state().writer.post<&Part::go_on>(self()); }
@@ -212,8 +224,8 @@ void Part::take(const Finished& finished) {
 // Sends `events`, or keeps what the choices have for the whole answer.
 void Part::deliver(std::string events) {
   int64_t bytes = kEventFactor * std::ssize(events);
-  if (!stream_) {
-    for (const CompletionChoice& choice : choices_) bytes += kAnswerFactor * choice.bytes();
+  for (const CompletionChoice& choice : choices_) {
+    bytes += kChoiceBytes + (stream_ ? 1 : kAnswerFactor) * choice.bytes();
   }
   MemoryBudget::shrink(room_, bytes);
   if (Status s = completion_->state().memory.grow(room_, bytes); !s.ok()) {
@@ -326,7 +338,7 @@ Status Completion::open_parts(const HttpRequest& request) {
     if (Status s = add_part(request).call().admit(); !s.ok()) return s;
   }
   for (size_t i = 0; i < parts_.size(); ++i) {
-    parts_[i]->prepare(request_.prompts[i], *format_, request_);
+    if (Status s = parts_[i]->prepare(request_.prompts[i], *format_, request_); !s.ok()) return s;
   }
   return {};
 }

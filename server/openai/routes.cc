@@ -21,6 +21,7 @@ namespace {
 // Of a body, as JSON, as values and as the answer.
 constexpr int64_t kParsedPerByte = 64;
 constexpr int64_t kParsedAnyway = 64 << 10;
+constexpr int64_t kAnswerFactor = 16;  // of text: twice in the answer, with escapes
 
 OrderedJson model_json(const ServedModel& model, int64_t created) {
   const Spec& spec = model.engine->spec();
@@ -103,6 +104,9 @@ Fault detokenize(ShortCall& call) {
   if (call.model->tokenizer == nullptr) {
     return {invalid_argument("model '" + call.model->name + "' has no tokenizer"), "model"};
   }
+  const int64_t bytes = std::ssize(tokens) * call.model->tokenizer->longest();
+  const int64_t needed = room.bytes() + kAnswerFactor * bytes;
+  if (Status s = call.state.memory.grow(room, needed); !s.ok()) return {s};
   std::string text;
   Utf8Stream characters;
   for (const int32_t value : tokens) characters.add(call.model->tokenizer->bytes(value), text);

@@ -85,6 +85,10 @@ def serving(*flags: str, **options: Any) -> Iterator[Server]:
 
 
 class OpenAiClient(unittest.TestCase):
+    server: Server
+    client: openai.OpenAI
+    complete: Any  # completions.create() with a prompt
+
     @classmethod
     def setUpClass(cls) -> None:
         cls.server = Server("--sessions", "64")
@@ -146,6 +150,9 @@ class OpenAiClient(unittest.TestCase):
 
 class Description(unittest.TestCase):
     """What the server says of itself holds for its answers."""
+
+    server: Server
+    document: Any
 
     @classmethod
     def setUpClass(cls) -> None:

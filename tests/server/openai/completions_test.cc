@@ -300,6 +300,18 @@ TEST(Completions, CallsHoldNoMoreMemoryThanTheyMay) {
   EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
 }
 
+// The engine would refuse so many choices, but only once each had its echo.
+TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
+  const OpenAiServer test(OpenAiServer::Options{.call_bytes = 7 << 20});
+  Json many = request(5);
+  many["prompt"] = std::vector<int32_t>(30000, 1);
+  many["n"] = 200;
+  EXPECT_EQ(test.complete(many).error("param"), "n");
+  many["echo"] = true;
+  EXPECT_EQ(test.complete(many).error("code"), "call_bytes");
+  EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
+}
+
 TEST(Completions, ADrainEndsAStreamWithAnError) {
   OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
   Json body = request(1 << 19);
