@@ -352,11 +352,17 @@ class HttpReply::Exchange {
 
   void deliver(std::vector<Piece> pieces, Phase next) {
     for (const Piece& piece : pieces) waiting_->fetch_add(std::ssize(piece.bytes));
-    to_connection([pieces = std::move(pieces),
-                   last = next == Phase::kEnded](HttpConnection& connection) mutable {
-      connection.deliver(std::move(pieces), last);
-    });
-    phase_ = next;
+    // Before it is posted: whoever hears then that a chunk was taken may write on at once.
+    const Phase before = phase_.exchange(next);
+    try {
+      to_connection([pieces = std::move(pieces),
+                     last = next == Phase::kEnded](HttpConnection& connection) mutable {
+        connection.deliver(std::move(pieces), last);
+      });
+    } catch (const std::bad_alloc&) {
+      if (before != next) phase_ = before;
+      throw;
+    }
   }
 
   template <typename Task>
@@ -384,7 +390,8 @@ void HttpReply::begin(int status, std::string_view type, std::string_view heartb
   exchange_->begin(status, type, heartbeat);
 }
 void HttpReply::write(std::string_view chunk, std::function<void(bool)> taken) {
-  exchange_->write(chunk, std::move(taken));
+  const std::shared_ptr<Exchange> held = exchange_;  // `taken` may drop this reply
+  held->write(chunk, std::move(taken));
 }
 void HttpReply::end() { exchange_->end(); }
 void HttpReply::abort() { exchange_->abort(); }
@@ -517,7 +524,8 @@ bool HttpConnection::parse_some() {
 
 // False where all bodies together have more bytes than they may.
 bool HttpConnection::count_body() {
-  const int64_t bytes = std::ssize(parser_->get().body());
+  // The parser takes memory for all that the head announces.
+  const auto bytes = static_cast<int64_t>(parser_->get().body().capacity());
   const int64_t more = bytes - std::exchange(body_bytes_, bytes);
   return more == 0 || bodies_.fetch_add(more) + more <= limits_.bodies_bytes;
 }
@@ -542,6 +550,14 @@ void HttpConnection::refuse_bad_head() {
   const size_t hosts = head.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && form_.version == 11)) {
     return refuse(http_error(400, "there must be one host header"));
+  }
+  // Who stands before this server may have looked at another one than would be taken here.
+  for (const http::field once :
+       {http::field::authorization, http::field::content_type, http::field::origin}) {
+    if (head.count(once) > 1) {
+      return refuse(http_error(
+          400, "there must be one " + std::string(view(to_string(once))) + " header at most"));
+    }
   }
   route_ = find_route();
   if (route_ == nullptr) return;
