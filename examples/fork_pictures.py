@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws what forks make of one beginning: a sheet of endings, and a tree.
 
-    examples/fork_pictures.py examples/digit.png --endings endings.png --tree tree.png
+    python3 examples/fork_pictures.py [ADDRESS] [--endings endings.png] [--tree tree.png]
 
 The upper half of the picture is fed once and forked into sixteen sessions. Of the tree, each node has the rows that its
 path has drawn; its children begin with them, and draw on by seeds of their own.
@@ -75,8 +75,8 @@ def put_above(node: Picture, below: list[Picture]) -> Picture:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("picture", help="of the model's size, grey")
-    parser.add_argument("--server", default="127.0.0.1:50051")
+    parser.add_argument("server", nargs="?", default="127.0.0.1:50051")
+    parser.add_argument("--picture", default=pathlib.Path(__file__).with_name("digit.png"), help="of the model's size")
     parser.add_argument("--model", default="mnist-small")
     parser.add_argument("--endings", default="endings.png")
     parser.add_argument("--tree", default="tree.png")
@@ -92,6 +92,7 @@ def main() -> int:
                 known = np.full_like(given, NOT_DRAWN)
                 known[:rows] = given[:rows]
                 pictures.to_pil(draw(session, known), scale=scale).save(name)
+                print(f"wrote {name}")
     return 0
 
 
