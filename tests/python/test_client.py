@@ -46,7 +46,7 @@ class ServedTest(unittest.TestCase):
         stack = contextlib.ExitStack()
         cls.addClassCleanup(stack.close)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel_client_"))
-        flags = (*map(str, MODELS[1:]), "--threads", "1", "--sessions", "16", "--rewind", "64,16")
+        flags = (*map(str, MODELS[1:]), "--threads", "1", "--sessions", "20", "--rewind", "64,16")
         running = serving.running(RUNNEL, MODELS[0], os.path.join(folder, "log"), flags)
         _, cls.address = stack.enter_context(running)
 
