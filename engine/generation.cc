@@ -68,12 +68,14 @@ void reserve_tails(const GenerateRequest& request, Sample& sample) {
   sample.text_tail.reserve(static_cast<size_t>(kMaxStopTextBytes + request.tokenizer->longest()));
 }
 
-bool watch_for_stop(const GenerateRequest& request, int32_t value, Sample& sample) {
+bool watch_for_stop(const GenerateRequest& request, int32_t value, int64_t position,
+                    Sample& sample) {
   const bool stops = !request.stop.empty() && completes_sequence(request.stop, value, sample.tail);
-  const bool stops_text =
-      !request.stop_text.empty() &&
-      completes_text(request.stop_text, request.tokenizer->bytes(value), sample.text_tail);
-  return stops || stops_text;
+  if (request.stop_text.empty()) return stops;
+  const Tokenizer& tokenizer = *request.tokenizer;
+  const std::string_view bytes =
+      position == 0 ? tokenizer.first_bytes(value) : tokenizer.bytes(value);
+  return completes_text(request.stop_text, bytes, sample.text_tail) || stops;
 }
 
 void restore_tails(Generation& generation) {
@@ -87,7 +89,9 @@ void restore_tails(Generation& generation) {
     --from;
     if (request.tokenizer) bytes += std::ssize(request.tokenizer->bytes(from->value));
   }
-  for (; from != values.end(); ++from) watch_for_stop(request, from->value, generation.samples[0]);
+  for (; from != values.end(); ++from) {
+    watch_for_stop(request, from->value, from->position, generation.samples[0]);
+  }
 }
 
 bool resend(Generation& generation, TimePoint now) {
@@ -119,7 +123,9 @@ std::optional<FinishReason> take_value(Generation& generation, int index, const 
   ++sample.sampled;
   generation.stream->push(index, emitted, now);
   if (generation.record) generation.record->add(emitted);
-  if (watch_for_stop(generation.request, emitted.value, sample)) return FinishReason::kStop;
+  if (watch_for_stop(generation.request, emitted.value, emitted.position, sample)) {
+    return FinishReason::kStop;
+  }
   // The first value of a sequence is not sampled, and may be one that also ends sequences.
   if (emitted.position > 0 && std::ranges::count(generation.eos(spec), emitted.value) > 0) {
     return FinishReason::kEos;

@@ -106,8 +106,9 @@ void reserve_tails(const GenerateRequest& request, Sample& sample);
 // Notes in the first sample the values of the record, as far back as a stop can reach.
 void restore_tails(Generation& generation);
 
-// Notes that the sample has sampled `value`. True when this completes a stop sequence or a stop
-// text.
-bool watch_for_stop(const GenerateRequest& request, int32_t value, Sample& sample);
+// Notes that the sample has sampled `value` at `position`. True when this completes a stop sequence
+// or a stop text.
+bool watch_for_stop(const GenerateRequest& request, int32_t value, int64_t position,
+                    Sample& sample);
 
 }  // namespace runnel

@@ -247,6 +247,24 @@ TEST(Scheduler, AStopTextEndsASampleAtTheValueThatCompletesIt) {
   }
 }
 
+// The reader is sent the text of a first value without its space.
+TEST(Scheduler, AStopTextIsFoundInAFirstValueAsItIsWritten) {
+  const Spec spec = fake_spec(0, true);
+  TokenizerParts parts{.model = BytePairs({}), .bytes = {}, .drops_first_space = true};
+  for (int value = 0; value < 100; ++value) parts.bytes.push_back(" " + std::to_string(value));
+  const auto tokenizer = std::make_shared<const Tokenizer>(std::move(parts));
+  const std::string first(tokenizer->first_bytes(spec.begin->value));
+  for (const auto& [stop, count] : {std::pair{first + " ", 2U}, {" " + first + " ", 3U}}) {
+    Harness harness(spec);
+    GenerateRequest request = request_of({}, 3);
+    request.tokenizer = tokenizer;
+    request.stop_text = {stop};
+    const auto reader = harness.generate(request);
+    harness.run();
+    EXPECT_EQ(reader->values[0].size(), count) << stop;
+  }
+}
+
 // Only what this call samples counts, not what was given.
 TEST(Scheduler, AStopTextIsNotFoundInThePrompt) {
   Harness harness;
