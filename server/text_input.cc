@@ -13,7 +13,7 @@ Result<std::vector<int32_t>> values_of_text(const std::string& text, const TextI
     return invalid_argument("text has " + std::to_string(text.size()) + " bytes; at most " +
                             std::to_string(input.at_most) + " are allowed");
   }
-  auto values = input.tokenizer->encode(text);
+  auto values = input.tokenizer->encode(text, input.until);
   if (!values.ok()) return invalid_argument("text: " + values.status().message());
   return values;
 }

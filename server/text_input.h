@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "models/text/tokenizer.h"
@@ -17,10 +18,11 @@ struct TextInput {
   std::string model;                                     // its name
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // the model's; null: it has none
   int64_t at_most = limits::kTextBytes.default_value;    // bytes of one text
+  TimePoint until = TimePoint::max();                    // texts are refused that take longer
 };
 
 // The values of `text`. INVALID_ARGUMENT where the model has no tokenizer, where the text is too
-// long, and where the tokenizer refuses it.
+// long or takes too long, and where the tokenizer refuses it.
 Result<std::vector<int32_t>> values_of_text(const std::string& text, const TextInput& input);
 
 }  // namespace runnel

@@ -85,11 +85,12 @@ std::string_view Tokenizer::first_bytes(int32_t value) const {
   return all;
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text) const {
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, TimePoint until) const {
   if (const size_t valid = valid_utf8_prefix(text); valid < text.size()) {
     return invalid_argument("not valid UTF-8 at byte " + std::to_string(valid));
   }
-  const TimePoint deadline = std::chrono::steady_clock::now() + kEncoding;
+  const TimePoint deadline =
+      std::min<TimePoint>(until, std::chrono::steady_clock::now() + kEncoding);
   std::vector<int32_t> values;
   values.reserve(text.size() / 2);
   const auto raw = [&](std::string_view piece, bool at_start) {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "models/text/byte_pairs.h"
 #include "models/text/byte_trie.h"
@@ -48,8 +49,9 @@ class Tokenizer {
   explicit Tokenizer(TokenizerParts parts);
 
   // The values of `text`, without begin() and end(). INVALID_ARGUMENT, which does not name the
-  // text, when it is not UTF-8 or takes too long.
-  Result<std::vector<int32_t>> encode(std::string_view text) const;
+  // text, when it is not UTF-8, or takes too long: 2 s, or beyond `until`.
+  Result<std::vector<int32_t>> encode(std::string_view text,
+                                      TimePoint until = TimePoint::max()) const;
 
   // What a value stands for, not always whole characters; empty for one that there is not.
   std::string_view bytes(int32_t value) const;

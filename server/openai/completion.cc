@@ -28,7 +28,8 @@ constexpr int64_t kParsedAnyway = 64 << 10;
 // What choices take as the text of an answer, and on the way to it, in bytes that they have.
 constexpr int64_t kAnswerFactor = 8;
 constexpr int64_t kEventFactor = 2;
-constexpr int64_t kChoiceBytes = 256;  // of a choice without text
+constexpr int64_t kChoiceBytes = 256;                  // of a choice without text
+constexpr auto kTokenizing = std::chrono::seconds(2);  // of all prompts, on a thread of the door
 
 // Bytes that echo_of() may have.
 int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
@@ -50,9 +51,9 @@ std::string echo_of(const CompletionPrompt& prompt, const Tokenizer* tokenizer) 
   return text;
 }
 
-Result<std::vector<int32_t>> values_of(const CompletionPrompt& prompt, const TextInput& input) {
+Result<std::vector<int32_t>> values_of(CompletionPrompt prompt, const TextInput& input) {
   const auto* text = std::get_if<std::string>(&prompt);
-  if (text == nullptr) return std::get<std::vector<int32_t>>(prompt);
+  if (text == nullptr) return std::get<std::vector<int32_t>>(std::move(prompt));
   if (text->empty()) return std::vector<int32_t>();
   return values_of_text(*text, input);
 }
@@ -133,8 +134,10 @@ class Completion final : public std::enable_shared_from_this<Completion> {
   Status submit(const HttpRequest& request);
   Status read(const HttpRequest& request);
   Status open_parts(const HttpRequest& request);
-  Status start_part(size_t index, const std::shared_ptr<const ServedModel>& model);
+  Status start_part(size_t index, const std::shared_ptr<const ServedModel>& model,
+                    const TextInput& input);
   Part& add_part(const HttpRequest& request);
+  Status open(Fault fault);
   Status note(Fault fault);
   void end_all(const Status& status);
   void end_one();
@@ -279,11 +282,7 @@ void Completion::start(const HttpRequest& request) {
     if (const auto completion = weak.lock()) completion->leave();
   });
   const Status status = within_memory([&] { return submit(request); });
-  Status end = note(fault_of(status));  // or what has come from elsewhere meanwhile
-  {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-  }
+  const Status end = open(fault_of(status));
   if (!end.ok()) end_all(end);
   end_one();
 }
@@ -311,8 +310,10 @@ Status Completion::submit(const HttpRequest& request) {
                                             .token_ids = request_.return_token_ids || !has_text,
                                             .usage_last = request_.include_usage});
   if (Status s = open_parts(request); !s.ok()) return s;
+  TextInput input = state_.text_input(**model);
+  input.until = std::chrono::steady_clock::now() + kTokenizing;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    if (Status s = start_part(i, *model); !s.ok()) return s;
+    if (Status s = start_part(i, *model, input); !s.ok()) return s;
   }
   return {};
 }
@@ -343,13 +344,14 @@ Status Completion::open_parts(const HttpRequest& request) {
   return {};
 }
 
-Status Completion::start_part(size_t index, const std::shared_ptr<const ServedModel>& model) {
-  const TextInput input = state_.text_input(*model);
+Status Completion::start_part(size_t index, const std::shared_ptr<const ServedModel>& model,
+                              const TextInput& input) {
+  CompletionPrompt prompt = std::move(request_.prompts[index]);  // the call counts its values
   GenerateRequest call = request_.call;
-  auto values = values_of(request_.prompts[index], input);
+  call.begin = std::holds_alternative<std::string>(prompt);
+  auto values = values_of(std::move(prompt), input);
   if (!values.ok()) return values.status();
   call.prompt = std::move(*values);
-  call.begin = std::holds_alternative<std::string>(request_.prompts[index]);
   call.tokenizer = model->tokenizer;
   call.delivery = state_.delivery;
   parts_[index]->call().start(model, std::move(call));
@@ -388,6 +390,14 @@ void Completion::finished(const Status& status) {
     end_all({Code::kCancelled, "another prompt of the request could not be answered"});
   }
   end_one();
+}
+
+// What note() says, from where on end_all() ends the parts: a failure comes to light here or there.
+Status Completion::open(Fault fault) {
+  std::lock_guard lock(mutex_);
+  open_ = true;
+  if (fault_.ok()) fault_ = std::move(fault);
+  return fault_.status;
 }
 
 // The status that the completion has failed with; OK where neither `fault` nor an earlier one is.

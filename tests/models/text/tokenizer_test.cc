@@ -130,6 +130,17 @@ TEST(Tokenizer, RefusesWhatIsNotUtf8) {
   }
 }
 
+TEST(Tokenizer, RefusesWhatTakesLongerThanItMay) {
+  const std::string text(1000, 'a');
+  for (const char* const name : {"words", "llama", "rwkv"}) {
+    const auto tokenizer = golden_tokenizer(name);
+    EXPECT_TRUE(tokenizer->encode(text).ok()) << name;
+    EXPECT_THAT(tokenizer->encode(text, TimePoint()).status().message(),
+                HasSubstr("takes too long"))
+        << name;
+  }
+}
+
 // Characters of every kind next to one another, and pieces of the special tokens.
 TEST(Tokenizer, WhatIsEncodedDecodesToTheSameText) {
   constexpr std::array kPieces = {
