@@ -141,6 +141,7 @@ class Taken {
 struct Piece {
   std::string bytes;
   Taken taken = {};
+  std::shared_ptr<const void> kept = nullptr;  // until they have gone
 };
 
 // The answer to what the parser refuses.
@@ -214,6 +215,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void handle();
   void refuse(HttpAnswer answer, const Headers& headers = {});
   void enqueue(std::string bytes);
+  void complete();
   void write();
   void on_write(error_code error, size_t bytes);
   void answered();
@@ -245,7 +247,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::deque<Piece> outgoing_;
   size_t written_ = 0;  // of the first
   bool writing_ = false;
-  bool complete_ = false;  // `outgoing_` has the end of the answer
+  bool complete_ = false;                 // `outgoing_` has the end of the answer
+  TimePoint done_by_ = TimePoint::max();  // where it is complete
   const std::shared_ptr<std::atomic<int64_t>> waiting_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
@@ -274,7 +277,7 @@ class HttpReply::Exchange {
     if (phase_ == Phase::kEnded) return;
     try {
       if (phase_ == Phase::kNew) {
-        send(http_error(500, "the server has no answer"));
+        send(http_error(500, "the server has no answer"), nullptr);
       } else {
         abort();
       }
@@ -287,11 +290,12 @@ class HttpReply::Exchange {
     headers_.emplace_back(std::move(name), std::move(value));
   }
 
-  void send(HttpAnswer answer) {
+  void send(HttpAnswer answer, std::shared_ptr<const void> kept) {
     expect(Phase::kNew);
     std::vector<Piece> pieces =
         one(head_text(form_, answer.status, answer.content_type, answer.body.size(), headers_));
-    if (!form_.head_only) pieces.push_back({std::move(answer.body)});
+    if (!form_.head_only) pieces.push_back({.bytes = std::move(answer.body)});
+    pieces.back().kept = std::move(kept);
     deliver(std::move(pieces), Phase::kEnded);
   }
 
@@ -385,7 +389,9 @@ class HttpReply::Exchange {
 void HttpReply::set_header(std::string name, std::string value) {
   exchange_->set_header(std::move(name), std::move(value));
 }
-void HttpReply::send(HttpAnswer answer) { exchange_->send(std::move(answer)); }
+void HttpReply::send(HttpAnswer answer, std::shared_ptr<const void> kept) {
+  exchange_->send(std::move(answer), std::move(kept));
+}
 void HttpReply::begin(int status, std::string_view type, std::string_view heartbeat) {
   exchange_->begin(status, type, heartbeat);
 }
@@ -472,6 +478,7 @@ void HttpConnection::next_request() {
   form_ = {};
   heartbeat_.clear();
   complete_ = false;
+  done_by_ = TimePoint::max();
   phase_ = Phase::kIdle;
   set_deadline(limits_.idle_timeout);
 }
@@ -617,9 +624,9 @@ void HttpConnection::refuse(HttpAnswer answer, const Headers& headers) {
   forget_body();
   phase_ = Phase::kAnswering;
   if (writing_) set_deadline(limits_.write_timeout);
-  complete_ = true;
   enqueue(head_text(form_, answer.status, answer.content_type, answer.body.size(), headers));
   if (!form_.head_only) enqueue(std::move(answer.body));
+  complete();
   write();
 }
 
@@ -633,7 +640,7 @@ void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
     }
   }
   if (last) {
-    complete_ = true;
+    complete();
     on_gone_ = nullptr;
   }
   if (outgoing_.empty()) {
@@ -648,10 +655,17 @@ void HttpConnection::enqueue(std::string bytes) {
   outgoing_.push_back({std::move(bytes)});
 }
 
+void HttpConnection::complete() {
+  complete_ = true;
+  const std::chrono::seconds more(waiting_->load() / limits_.slowest_bytes);
+  done_by_ = std::chrono::steady_clock::now() + limits_.write_timeout + more;
+}
+
 void HttpConnection::write() {
   if (writing_) return;
   writing_ = true;
-  if (phase_ == Phase::kAnswering) set_deadline(limits_.write_timeout);
+  const Duration left = done_by_ - std::chrono::steady_clock::now();
+  if (phase_ == Phase::kAnswering) set_deadline(std::min(limits_.write_timeout, left));
   std::array<asio::const_buffer, kBuffersPerWrite> buffers;
   const size_t count = std::min(buffers.size(), outgoing_.size());
   for (size_t i = 0; i < count; ++i) buffers[i] = asio::buffer(outgoing_[i].bytes);

@@ -50,8 +50,9 @@ class HttpReply {
   // Adds a header to the answer; before send() or begin().
   void set_header(std::string name, std::string value);
 
-  // The whole answer.
-  void send(HttpAnswer answer);
+  // The whole answer. `kept` is kept until the system has taken all of it or the connection has
+  // ended.
+  void send(HttpAnswer answer, std::shared_ptr<const void> kept = nullptr);
 
   // The head of an answer that comes in chunks. Where nothing else has gone out for
   // HttpLimits::heartbeat, `heartbeat` is sent as a chunk of its own; "": nothing is.
@@ -98,7 +99,10 @@ struct HttpLimits {
   Duration read_timeout = std::chrono::seconds(10);   // from a request's first byte to its last
   Duration idle_timeout = std::chrono::seconds(60);   // from one request to the next
   Duration write_timeout = std::chrono::seconds(30);  // without progress of an answer
-  Duration heartbeat = std::chrono::seconds(15);      // HttpReply::begin()
+  // A client must take what is left of an answer, once its end is there, within write_timeout and a
+  // second for so many bytes.
+  int64_t slowest_bytes = 64 << 10;
+  Duration heartbeat = std::chrono::seconds(15);  // HttpReply::begin()
 };
 
 // The memory that all connections may take, without the answers of handlers.

@@ -577,6 +577,28 @@ TEST_F(HttpServerTest, TellsOnceTheSystemHasTakenAChunk) {
   EXPECT_TRUE(told.becomes(2, 3)) << "and the server";
 }
 
+TEST_F(HttpServerTest, KeepsWhatBelongsToAnAnswerUntilItHasGone) {
+  for (const bool reads : {true, false}) {
+    HttpClient one = client();
+    one.send(get("/later"));
+    auto kept = std::make_shared<const int>(0);
+    const std::weak_ptr<const int> watched = kept;
+    handed.take().send({200, "text/plain", std::string(64 << 20, 'x')}, std::move(kept));
+    EXPECT_TRUE(one.has_answer(20000));
+    EXPECT_FALSE(watched.expired()) << "no buffer holds all";
+    if (reads) {
+      EXPECT_EQ(one.response().body.size(), 64U << 20);
+    } else {
+      one.reset();
+    }
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!watched.expired() && std::chrono::steady_clock::now() < until) {
+      EXPECT_EQ(status_of(get("/hello")), 200);
+    }
+    EXPECT_TRUE(watched.expired()) << reads;
+  }
+}
+
 TEST_F(HttpServerTest, EndsAConnectionWhoseReplyIsAborted) {
   Told told;
   HttpClient one = client();
@@ -626,6 +648,7 @@ HttpLimits impatient_limits() {
   limits.idle_timeout = milliseconds(400);
   limits.write_timeout = milliseconds(400);
   limits.heartbeat = milliseconds(20);
+  limits.slowest_bytes = 1 << 30;
   return limits;
 }
 
@@ -668,6 +691,19 @@ TEST_F(ImpatientHttpServerTest, HangsUpOnClientsThatTakeNothing) {
   reply.write(std::string(64 << 20, 'x'));
   EXPECT_TRUE(handed.is_gone()) << "of the stream";
   EXPECT_LT(one.read_all().size(), 64U << 20);
+}
+
+TEST_F(ImpatientHttpServerTest, HangsUpOnClientsThatTakeAWholeAnswerBySips) {
+  HttpClient one = client(), silent = client();
+  silent.send(get("/later"));
+  const HttpReply later = handed.take();
+  one.send(get("/large"));
+  size_t taken = 0;
+  for (size_t sip = 1; sip > 0; taken += sip) {
+    sip = one.read(64 << 10).size();
+    silent.has_answer(5);
+  }
+  EXPECT_LT(taken, 64U << 20);
 }
 
 TEST_F(ImpatientHttpServerTest, AnAnswerMayTakeItsTime) {
