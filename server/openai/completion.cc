@@ -14,6 +14,7 @@
 #include "server/openai/choice.h"
 #include "server/openai/completion_json.h"
 #include "server/openai/completion_request.h"
+#include "server/openai/live_answer.h"
 #include "server/openai/origin.h"
 #include "server/openai/request_fields.h"
 
@@ -449,8 +450,11 @@ void Completion::answer() {
     last = format_->whole(choices, usage());
   }
   state_.metrics.sent.add(std::ssize(last));
-  if (!request_.stream) return reply_.send({200, "application/json", std::move(last)});
-  reply_.write(last);
+  auto kept = live_answer(state_, shared_from_this());
+  if (!request_.stream) {
+    return reply_.send({200, "application/json", std::move(last)}, std::move(kept));
+  }
+  reply_.write(last, [kept = std::move(kept)](bool) {});
   reply_.end();
 }
 

@@ -1,6 +1,7 @@
 #include "server/openai/later_call.h"
 
 #include "base/within_memory.h"
+#include "server/openai/live_answer.h"
 #include "server/openai/origin.h"
 
 namespace runnel {
@@ -46,7 +47,8 @@ void LaterCall::finish(const Fault& fault, const OrderedJson& json) {
     } else {
       std::string text = json_text(json) + "\n";
       state_.metrics.sent.add(std::ssize(text));
-      reply_.send({200, "application/json", std::move(text)});
+      reply_.send({200, "application/json", std::move(text)},
+                  live_answer(state_, shared_from_this()));
     }
     return Status();
   }));

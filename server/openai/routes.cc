@@ -21,7 +21,9 @@ namespace {
 // Of a body, as JSON, as values and as the answer.
 constexpr int64_t kParsedPerByte = 64;
 constexpr int64_t kParsedAnyway = 64 << 10;
-constexpr int64_t kAnswerFactor = 16;  // of text: twice in the answer, with escapes
+constexpr int64_t kTokenBytes = 64;      // of a token in an answer, which doubles as it grows
+constexpr int64_t kAnswerFactor = 40;    // of text: twice in the answer, escaped, and as it grows
+constexpr int64_t kCharacterFactor = 3;  // of a byte that is no character
 
 OrderedJson model_json(const ServedModel& model, int64_t created) {
   const Spec& spec = model.engine->spec();
@@ -57,12 +59,9 @@ Fault refuse_chat(ShortCall& call) {
                 "/v1/completions, with the prompt as the model was trained on it")};
 }
 
-// The body, whose room is kept as long as `room`.
-Result<Json> read_body(ShortCall& call, MemoryBudget::Hold& room) {
-  auto taken =
-      call.state.memory.take(kParsedAnyway + kParsedPerByte * std::ssize(call.request.body));
-  if (!taken.ok()) return taken.status();
-  room = std::move(*taken);
+Result<Json> read_body(ShortCall& call) {
+  const int64_t bytes = kParsedAnyway + kParsedPerByte * std::ssize(call.request.body);
+  if (Status s = call.reserve(bytes); !s.ok()) return s;
   return parse_body(call.request.body);
 }
 
@@ -75,8 +74,7 @@ std::string text_of(RequestFields& fields) {
 }
 
 Fault tokenize(ShortCall& call) {
-  MemoryBudget::Hold room;
-  const Result<Json> body = read_body(call, room);
+  const Result<Json> body = read_body(call);
   if (!body.ok()) return {body.status()};
   RequestFields fields(*body);
   const std::string model = fields.text("model").value_or("");
@@ -88,13 +86,32 @@ Fault tokenize(ShortCall& call) {
   if (Fault fault = call.find_model(model); !fault.ok()) return fault;
   const auto values = values_of_text(text, call.state.text_input(*call.model));
   if (!values.ok()) return fault_of(values.status());
+  if (Status s = call.reserve(kTokenBytes * std::ssize(*values)); !s.ok()) return {s};
   call.answer = {{"tokens", *values}, {"count", values->size()}};
   return {};
 }
 
+// The text of `tokens`, no longer than that of a prompt.
+Result<std::string> text_of(const std::vector<int32_t>& tokens, ShortCall& call) {
+  const Tokenizer& tokenizer = *call.model->tokenizer;
+  const int64_t at_most = call.state.text_bytes;
+  const int64_t longest = kCharacterFactor * tokenizer.longest();
+  const int64_t bytes = std::min(std::ssize(tokens) * longest, at_most + longest);
+  if (Status s = call.reserve(kAnswerFactor * bytes); !s.ok()) return s;
+  std::string text;
+  Utf8Stream characters;
+  for (const int32_t value : tokens) {
+    characters.add(tokenizer.bytes(value), text);
+    if (std::ssize(text) > at_most) break;
+  }
+  characters.end(text);
+  if (std::ssize(text) <= at_most) return text;
+  return invalid_argument("tokens come to more than " + std::to_string(at_most) +
+                          " bytes of text; send fewer");
+}
+
 Fault detokenize(ShortCall& call) {
-  MemoryBudget::Hold room;
-  const Result<Json> body = read_body(call, room);
+  const Result<Json> body = read_body(call);
   if (!body.ok()) return {body.status()};
   RequestFields fields(*body);
   const std::string model = fields.text("model").value_or("");
@@ -104,14 +121,10 @@ Fault detokenize(ShortCall& call) {
   if (call.model->tokenizer == nullptr) {
     return {invalid_argument("model '" + call.model->name + "' has no tokenizer"), "model"};
   }
-  const int64_t bytes = std::ssize(tokens) * call.model->tokenizer->longest();
-  const int64_t needed = room.bytes() + kAnswerFactor * bytes;
-  if (Status s = call.state.memory.grow(room, needed); !s.ok()) return {s};
-  std::string text;
-  Utf8Stream characters;
-  for (const int32_t value : tokens) characters.add(call.model->tokenizer->bytes(value), text);
-  characters.end(text);
-  call.answer = {{"prompt", text}, {"content", text}};
+  Result<std::string> text = text_of(tokens, call);
+  if (!text.ok()) return {text.status(), "tokens"};
+  call.answer["prompt"] = *text;
+  call.answer["content"] = std::move(*text);
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/within_memory.h"
 #include "server/call_report.h"
+#include "server/openai/live_answer.h"
 #include "server/openai/origin.h"
 
 namespace runnel {
@@ -22,20 +23,23 @@ HttpHandler answer_at_once(ServerState& state, const char* rpc,
     const CallOrigin origin = origin_of(rpc, state, request);
     std::shared_ptr<const ServedModel> model;
     std::string body;
+    std::shared_ptr<const void> kept;
     Fault fault{origin.caller.status()};
     const Status status = within_memory([&] {
       if (!fault.ok()) return fault.status;
       ShortCall call{.state = state, .request = request, .caller = *origin.caller};
       fault = handle(call);
       model = std::move(call.model);
-      if (fault.ok()) body = json_text(call.answer) + "\n";
-      return fault.status;
+      if (!fault.ok()) return fault.status;
+      body = json_text(call.answer) + "\n";
+      kept = live_answer(state, std::make_shared<MemoryBudget::Hold>(std::move(call.room)));
+      return Status();
     });
     if (!status.ok() && fault.ok()) fault = {status};
     report(state, origin, model.get(), {}, fault.status);
     if (!fault.ok()) return send_fault(fault, reply);
     state.metrics.sent.add(std::ssize(body));
-    reply.send({200, "application/json", std::move(body)});
+    reply.send({200, "application/json", std::move(body)}, std::move(kept));
   };
 }
 

@@ -19,9 +19,12 @@ struct ShortCall {
   const Caller& caller;
   std::shared_ptr<const ServedModel> model = nullptr;  // with which the call is counted; null: none
   OrderedJson answer = {};
+  MemoryBudget::Hold room = {};  // until the answer has gone
 
   // ServedModels::find(), into `model`.
   Fault find_model(const std::string& name);
+  // Makes room for so many more bytes of memory. RESOURCE_EXHAUSTED.
+  Status reserve(int64_t bytes) { return state.memory.grow(room, room.bytes() + bytes); }
 };
 
 // A handler that asks who calls, has `handle` make the answer, or a fault, and reports the call as

@@ -55,6 +55,25 @@ TEST(OpenAiRoutes, TextBecomesTokensAndTokensText) {
   EXPECT_EQ(test.post("/detokenize", Json::object()).error("param"), "tokens");
 }
 
+TEST(OpenAiRoutes, TokensAreNotMoreTextThanAPromptMayBe) {
+  const OpenAiServer test;
+  const auto text_of = [&](int32_t token, size_t count) {
+    return test.post("/detokenize", {{"tokens", std::vector<int32_t>(count, token)}});
+  };
+  EXPECT_EQ(text_of('a', 1000).body["content"], std::string(1000, 'a'));
+  EXPECT_EQ(text_of('a', 1001).error("param"), "tokens");
+  EXPECT_EQ(text_of(0xC3, 334).status, 400) << "each of which is written as a character of 3 bytes";
+}
+
+TEST(OpenAiRoutes, TextIsCountedAsItsAnswerTakesIt) {
+  const OpenAiServer test(OpenAiServer::Options{.call_bytes = 100 << 10});
+  Json body = {{"tokens", {1, 2, 3}}};
+  EXPECT_EQ(test.post("/detokenize", body).status, 200);
+  body["tokens"] = std::vector<int32_t>(400, 1);
+  EXPECT_EQ(test.post("/detokenize", body).error("code"), "call_bytes");
+  EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
+}
+
 TEST(OpenAiRoutes, NothingIsServedBeforeTheModelsAreLoaded) {
   std::ostringstream text;
   const EventLog log("debug", false, text);
