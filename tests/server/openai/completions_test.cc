@@ -300,6 +300,21 @@ TEST(Completions, CallsHoldNoMoreMemoryThanTheyMay) {
   EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
 }
 
+TEST(Completions, AnAnswerIsCountedUntilItsClientHasTakenIt) {
+  const OpenAiServer test;
+  Json body = request(400000);
+  body["n"] = 8;
+  HttpClient one = test.client();
+  one.send(OpenAiServer::request("POST", "/v1/completions", body.dump()));
+  ASSERT_TRUE(one.has_answer(60000));
+  EXPECT_GT(test.state.memory.held(), 8 << 20) << "no buffer holds all of it";
+  EXPECT_GE(test.state.calls.count(), 1);
+  const HttpResponse answer = one.response();
+  EXPECT_GT(answer.body.size(), 6U << 20);
+  EXPECT_TRUE(eventually([&] { return test.state.calls.count() == 0; }));
+  EXPECT_EQ(test.state.memory.held(), 0);
+}
+
 // The engine would refuse so many choices, but only once each had its echo.
 TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 7 << 20});
