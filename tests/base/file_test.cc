@@ -59,7 +59,7 @@ TEST(File, RefusesWhatIsNotARegularFileWithoutWaitingForIt) {
 
 TEST(File, WritesIntoADeviceInsteadOfReplacingIt) {
   ASSERT_TRUE(replace_file("/dev/null", random_text(10)).ok());
-  struct stat info{};
+  struct stat info = {};
   ASSERT_EQ(stat("/dev/null", &info), 0);
   EXPECT_TRUE(S_ISCHR(info.st_mode));
 }

@@ -21,13 +21,17 @@ TEST(RequestDigest, EqualRequestsHaveOneDigestWhoeverHoldsTheirMemory) {
 }
 
 TEST(RequestDigest, EveryFieldChangesIt) {
+  const std::vector<int32_t> two = {1, 0};
+  const std::vector<std::vector<int32_t>> one_stop = {{1, 2}};
+  const std::vector<std::vector<int32_t>> two_stops = {{1}, {2}};
+  const std::vector<std::string> two_texts = {"a", "b"};
   const std::vector<std::function<void(GenerateRequest&)>> changes = {
       [](auto&) {},
       [](auto& r) { r.caller.name = "me"; },
       [](auto& r) { r.session = ""; },
       [](auto& r) { r.session = "a"; },
       [](auto& r) { r.prompt = {1}; },
-      [](auto& r) { r.prompt = {1, 0}; },
+      [&](auto& r) { r.prompt = two; },
       [](auto& r) { r.samples = 2; },
       [](auto& r) { r.max_values = 0; },
       [](auto& r) { r.max_time = Duration(0); },
@@ -37,10 +41,10 @@ TEST(RequestDigest, EveryFieldChangesIt) {
       [](auto& r) { r.sampling.top_p = 0.5F; },
       [](auto& r) { r.sampling.min_p = 0.5F; },
       [](auto& r) { r.sampling.greedy = true; },
-      [](auto& r) { r.stop = {{1, 2}}; },
-      [](auto& r) { r.stop = {{1}, {2}}; },
+      [&](auto& r) { r.stop = one_stop; },
+      [&](auto& r) { r.stop = two_stops; },
       [](auto& r) { r.stop_text = {"ab"}; },
-      [](auto& r) { r.stop_text = {"a", "b"}; },
+      [&](auto& r) { r.stop_text = two_texts; },
       [](auto& r) { r.ignore_eos = true; },
       [](auto& r) { r.top_log_probs = 1; },
       [](auto& r) { r.keep = false; },

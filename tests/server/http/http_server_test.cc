@@ -80,6 +80,13 @@ class Handed {
   int gone_ = 0;
 };
 
+// Answers with this text.
+HttpHandler answer(std::string text) {
+  return [text = std::move(text)](const HttpRequest&, HttpReply reply) {
+    reply.send({200, "text/plain", text});
+  };
+}
+
 class HttpServerTest : public ::testing::Test {
  protected:
   explicit HttpServerTest(HttpLimits limits = small_limits()) : server(limits, routes(), log) {
@@ -88,8 +95,7 @@ class HttpServerTest : public ::testing::Test {
 
   std::vector<HttpRoute> routes() {
     return {
-        {"GET", "/hello",
-         [](const HttpRequest&, HttpReply reply) { reply.send({200, "text/plain", "hello"}); }},
+        {"GET", "/hello", answer("hello")},
         {"POST", "/echo",
          [](const HttpRequest& request, HttpReply reply) {
            reply.send({200, "text/plain",
@@ -102,18 +108,14 @@ class HttpServerTest : public ::testing::Test {
            reply.on_gone([this] { handed.tell_gone(); });
            handed.put(std::move(reply));
          }},
-        {"GET", "/large",
-         [](const HttpRequest&, HttpReply reply) {
-           reply.send({200, "text/plain", std::string(64 << 20, 'x')});
-         }},
+        {"GET", "/large", answer(std::string(64 << 20, 'x'))},
         {"GET", "/of/*/part",
          [](const HttpRequest& request, HttpReply reply) {
            reply.set_header("X-Part", std::string(request.part));
            reply.send({200, "text/plain", "part"});
          }},
         {"GET", "/dropped", [](const HttpRequest&, const HttpReply&) {}},
-        {"GET", "/echo",
-         [](const HttpRequest&, HttpReply reply) { reply.send({200, "text/plain", "got"}); }},
+        {"GET", "/echo", answer("got")},
     };
   }
 
