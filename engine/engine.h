@@ -96,10 +96,10 @@ class Engine {
   void import_session(const Caller& caller, std::string id, std::shared_ptr<StateImage> image,
                       const MoveDone& done);
 
-  // Has a resting session stand at an earlier position, as if it had stopped there; what is told is
-  // that session. NOT_FOUND, ABORTED (busy), FAILED_PRECONDITION (options.rewind_values is 0),
-  // OUT_OF_RANGE (ahead, or too old: names the oldest), INVALID_ARGUMENT, RESOURCE_EXHAUSTED,
-  // UNAVAILABLE.
+  // Moves a resting session back to an earlier position, as if it had stopped there. `done` gets
+  // the session as it is afterwards. NOT_FOUND, ABORTED (busy), FAILED_PRECONDITION
+  // (options.rewind_values is 0), OUT_OF_RANGE (ahead, or too old: names the oldest),
+  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE.
   void rewind_session(const Caller& caller, const std::string& id, int64_t position,
                       const MoveDone& done);
 

@@ -109,7 +109,7 @@ bool Rewinds::ready(const Session& session) {
   return past.copied < 0;
 }
 
-// Those that came first are whole first.
+// Copies the snapshots that are due, oldest first, as far as the turn's bytes allow.
 void Rewinds::copy_due() {
   const int64_t whole = model_.layout().state_bytes;
   while (left_ > 0 && !due_.empty()) {

@@ -1,11 +1,11 @@
-// What the named sessions of an engine can go back to: of each, its last values, and snapshots of
-// its state, one about every `rewind_every` values. From a snapshot the values after it lead to any
-// position behind it, with the same bits.
+// The history to which named sessions can be rewound: for each session its last values, and a
+// snapshot of its state about every `rewind_every` values. Feeding the values after a snapshot
+// again reaches any later position with the same bits.
 //
-// All memory is taken at the start. A snapshot stands in a slot of the model, behind the slots of
-// the sessions, so that it is copied within the device. It is taken between two steps, in pieces
-// that are bounded for each turn; the session's row waits until its snapshot is whole, others do
-// not. Where rewinding is off, nothing is allocated, and every function returns at once.
+// All memory is allocated at construction. Snapshots are slots of the model, after those of the
+// sessions, so that taking one is a copy within the device. The copy runs between two steps, in
+// pieces bounded for each turn; only the session's own row waits for it. Where rewinding is off,
+// nothing is allocated, and every function returns at once.
 #pragma once
 
 #include <cstdint>
@@ -39,23 +39,23 @@ class Rewinds {
   // Slots of the model that are for sessions: the first ones.
   int sessions() const { return sessions_; }
 
-  // Of the model's memory and the host's, for what sessions can go back to.
+  // Memory of all histories, on the device and on the host.
   int64_t bytes() const;
 
-  // What came before is forgotten: the session cannot go back behind where it stands. `empty`: its
-  // state is that of an empty sequence, all zero.
+  // Starts the session's history at its present position, the oldest that it can be rewound to.
+  // `empty`: its state is that of an empty sequence, all zero.
   void begin(const Session& session, bool empty);
-  // `values` are the last that the session knows now, and new to it.
+  // Adds `values`, which the session has just appended to its sequence.
   void note(const Session& session, std::span<const int32_t> values);
 
   // --- Before a step ---
 
-  // A turn begins, in which so much may be copied.
+  // Begins a turn of the scheduler, with a new allowance of bytes to copy.
   void begin_turn() { left_ = kBytesPerTurn; }
   // Something was copied in this turn.
   bool copied() const { return left_ < kBytesPerTurn; }
-  // Takes the snapshot that is due before the session goes on, as far as this turn has room. False:
-  // it is not whole, and the session must not be advanced.
+  // Takes the snapshot that is due before the session advances, as far as the turn's bytes allow.
+  // False: the snapshot is incomplete, and the session must not be advanced.
   bool ready(const Session& session);
   // The most values that the session may consume in one step of a prompt: up to its next snapshot.
   int64_t most_inputs(const Session& session) const;

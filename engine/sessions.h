@@ -82,7 +82,7 @@ class Sessions {
   void apply(Session& session, SessionEvent event);
   // Ends the use of a session by a call: an anonymous session ends, a named one rests.
   void give_back(Session& session, TimePoint now);
-  // What sessions can go back to.
+  // The history to which sessions can be rewound.
   Rewinds& rewinds() { return rewinds_; }
   const Rewinds& rewinds() const { return rewinds_; }
 

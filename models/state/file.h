@@ -19,17 +19,17 @@
 
 namespace runnel {
 
-// A state out of a slot, with what a slot does not hold of its sequence.
+// A state read from a slot, with the parts of its sequence that a slot does not hold.
 struct StateImage {
   int64_t position = 0;          // of the next value: as many are known
   int32_t pending = kNoValue;    // the last known value, not consumed; none at position 0 alone
   std::vector<std::byte> bytes;  // as Model::read() gives and Model::write() takes them
 };
 
-// What a StateReader takes until it has the header, beside the state, at most.
+// The most memory that a StateReader uses, beside the state itself, until it has the header.
 inline constexpr int64_t kStateHeaderMemory = int64_t{5} << 20;
 
-// What a file says before its parts.
+// The header of a state file.
 struct StateHeader {
   std::string model;     // model_digest(), 64 hexadecimal digits
   std::string numerics;  // the numerics id under which the state came to be

@@ -21,7 +21,7 @@ constexpr const char* kWorks = "the seal of memory cannot fail in a working libr
 
 using Mac = std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)>;
 
-// What a working library can fail at, because it allocates.
+// Where only allocation can fail: reports that failure.
 void check_memory(bool made) {
   if (!made) throw std::bad_alloc();
 }

@@ -66,7 +66,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
 
   Status add(const std::string& data) { return call_->add(std::as_bytes(std::span(data))); }
 
-  // Of what the call keeps from message to message.
+  // Bytes that the call holds between messages.
   int64_t held() const {
     const bool gathers = call_->opened() != nullptr && !call_->has_header();
     return state_bytes_ + (gathers ? kStateHeaderMemory : 0);

@@ -58,7 +58,8 @@ class Server {
   // Where clients find it: the address with the port that the system chose where it was 0.
   const std::string& address() const { return listener_->address(); }
 
-  // What every call shares, for other doors: their calls end before this server does.
+  // The state that all calls share, for other front ends. Their calls must end before this server
+  // does.
   ServerState& state() { return state_; }
 
   // Models may be added, replaced and retired at any time.
