@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/png.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -96,21 +97,7 @@ Result<std::vector<uint8_t>> encode_png(const Picture& picture) {
     return invalid_argument("a picture of " + size_text(shape.height, shape.width) +
                             " pixels does not fit a PNG file here");
   }
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.height = shape.height;
-  image.width = shape.width;
-  image.format = shape.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
-  const std::unique_ptr<png_image, FreeImage> owner(&image);
-  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
-  std::vector<uint8_t> bytes(size);
-  if (png_image_write_to_memory(&image, bytes.data(), &size, 0, picture.bytes.data(), 0, nullptr) ==
-      0) {
-    return invalid_argument(std::string("the picture could not be written as PNG: ") +
-                            image.message);
-  }
-  bytes.resize(size);
-  return bytes;
+  return encode_png(picture.bytes, {shape.height, shape.width, shape.channels});
 }
 
 }  // namespace runnel
