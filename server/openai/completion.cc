@@ -14,6 +14,7 @@
 #include "server/openai/choice.h"
 #include "server/openai/completion_json.h"
 #include "server/openai/completion_request.h"
+#include "server/openai/event_stream.h"
 #include "server/openai/live_answer.h"
 #include "server/openai/origin.h"
 #include "server/openai/request_fields.h"
@@ -22,10 +23,6 @@ namespace runnel {
 namespace {
 
 constexpr const char* kMethod = "openai.completions";
-constexpr const char* kPing = ": ping\n\n";
-// A number of two bytes in JSON is 16 bytes in an array that doubles, and 4 in a prompt.
-constexpr int64_t kParsedPerByte = 32;
-constexpr int64_t kParsedAnyway = 64 << 10;
 // What choices take as the text of an answer, and on the way to it, in bytes that they have.
 constexpr int64_t kAnswerFactor = 8;
 constexpr int64_t kEventFactor = 2;
@@ -298,7 +295,7 @@ void Completion::leave() {
 Status Completion::submit(const HttpRequest& request) {
   Part& first = add_part(request);
   if (Status s = first.call().admit(); !s.ok()) return s;
-  const auto room = state_.memory.take(kParsedAnyway + kParsedPerByte * std::ssize(request.body));
+  const auto room = state_.memory.take(parsed_bytes(request.body));
   if (!room.ok()) return room.status();
   if (Status s = read(request); !s.ok()) return s;
   const auto model = state_.models.find(first.call().caller(), request_.model);
@@ -366,9 +363,7 @@ void Completion::started() {
   {
     std::lock_guard lock(mutex_);
     if (--starting_ > 0 || !request_.stream || !fault_.ok()) return;
-    reply_.set_header("Cache-Control", "no-cache");
-    reply_.set_header("X-Accel-Buffering", "no");  // a proxy is not to collect the stream
-    reply_.begin(200, "text/event-stream; charset=utf-8", kPing);
+    begin_events(reply_);
     begun_ = true;
     for (const auto& part : parts_) {
       if (part->holds()) holding.push_back(part.get());
@@ -441,7 +436,7 @@ void Completion::answer() {
   std::string last;
   if (!fault_.ok() && !begun_) return send_fault(fault_, reply_);
   if (!fault_.ok()) {
-    last = "data: " + error_json(fault_) + "\n\n";
+    last = event_of(error_json(fault_));
   } else if (request_.stream) {
     last = format_->last_chunk(usage());
   } else {

@@ -7,6 +7,7 @@
 #include "base/hex.h"
 #include "base/json.h"
 #include "base/json_fields.h"
+#include "server/openai/event_stream.h"
 
 namespace runnel {
 namespace {
@@ -53,8 +54,6 @@ OrderedJson logprobs_json(const ChoicePart& part, const Tokenizer* tokenizer, bo
           {"text_offset", std::move(offsets)}};
 }
 
-std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
-
 }  // namespace
 
 CompletionFormat::CompletionFormat(Options options) : options_(std::move(options)) {
@@ -92,13 +91,13 @@ std::string CompletionFormat::whole(const std::string& choices,
 }
 
 std::string CompletionFormat::chunk(const std::string& choice) const {
-  return event(head_ + choice + (options_.usage_last ? R"(],"usage":null})" : "]}"));
+  return event_of(head_ + choice + (options_.usage_last ? R"(],"usage":null})" : "]}"));
 }
 
 std::string CompletionFormat::last_chunk(const CompletionUsage& usage) const {
-  const std::string done = event("[DONE]");
+  const std::string done = event_of("[DONE]");
   if (!options_.usage_last) return done;
-  return event(head_ + R"(],"usage":)" + json_text(usage_json(usage)) + "}") + done;
+  return event_of(head_ + R"(],"usage":)" + json_text(usage_json(usage)) + "}") + done;
 }
 
 }  // namespace runnel

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "server/openai/request_fields.h"
+#include "server/openai/sampling_fields.h"
 
 namespace runnel {
 namespace {
@@ -72,24 +73,7 @@ void read_stop(RequestFields& fields, CompletionRequest& request) {
   }
 }
 
-void read_sampling(RequestFields& fields, CompletionRequest& request) {
-  Sampling& sampling = request.call.sampling;
-  if (const auto temperature = fields.number("temperature")) {
-    sampling.greedy = *temperature == 0;
-    if (!sampling.greedy) sampling.temperature = *temperature;
-  }
-  if (const auto top_p = fields.number("top_p")) sampling.top_p = *top_p;
-  if (const auto min_p = fields.number("min_p")) sampling.min_p = *min_p;
-  if (const auto top_k = fields.integer("top_k", 0, INT32_MAX)) {
-    sampling.top_k = static_cast<int32_t>(*top_k);
-  }
-  if (const auto seed = fields.integer("seed", -kAnyInteger, kAnyInteger)) {
-    request.call.seed = static_cast<uint64_t>(*seed);
-  }
-}
-
 void read_counts(RequestFields& fields, CompletionRequest& request) {
-  request.call.samples = static_cast<int>(fields.integer("n", 1, limits::kSamples.max).value_or(1));
   request.call.max_values = fields.integer("max_tokens", 0, kMostTokens).value_or(kDefaultTokens);
   if (const auto logprobs = fields.integer("logprobs", 0, kMaxTopLogProbs)) {
     request.logprobs = static_cast<int>(*logprobs);
@@ -158,7 +142,7 @@ Fault read_completion(const Json& body, CompletionRequest& request) {
   request.model = fields.text("model").value_or("");
   read_prompts(fields, request);
   read_counts(fields, request);
-  read_sampling(fields, request);
+  read_sampling(fields, request.call);
   read_stop(fields, request);
   read_answer_form(fields, request);
   read_extensions(fields, request);

@@ -16,6 +16,9 @@ namespace runnel {
 // A list of tokens; none where it has anything else.
 std::optional<std::vector<int32_t>> tokens_of(const Json& list);
 
+// Bytes of memory that the object in such a body takes, with the prompts that are read of it.
+int64_t parsed_bytes(std::string_view body);
+
 // The JSON object in a request's body; INVALID_ARGUMENT where it is none.
 Result<Json> parse_body(std::string_view body);
 
