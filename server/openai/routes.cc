@@ -10,6 +10,8 @@
 #include "base/utf8.h"
 #include "server/openai/completion.h"
 #include "server/openai/header_text.h"
+#include "server/openai/image_generation.h"
+#include "server/openai/image_request.h"
 #include "server/openai/openapi.h"
 #include "server/openai/request_fields.h"
 #include "server/openai/sessions.h"
@@ -33,7 +35,8 @@ OrderedJson model_json(const ServedModel& model, int64_t created) {
       {"created", created},
       {"owned_by", "runnel"},
       {"max_model_len", spec.max_length() == 0 ? OrderedJson() : OrderedJson(spec.max_length())},
-      {"has_text", model.tokenizer != nullptr}};
+      {"has_text", model.tokenizer != nullptr},
+      {"image_size", spec.image ? OrderedJson(size_text(*spec.image)) : OrderedJson()}};
 }
 
 Fault list_models(ShortCall& call, int64_t created) {
@@ -144,6 +147,10 @@ std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate) {
                   [created](ShortCall& call) { return get_model(call, created); })},
       {"POST", "/v1/completions", gate.guard([&state](const HttpRequest& request, HttpReply reply) {
          start_completion(state, request, std::move(reply));
+       })},
+      {"POST", "/v1/images/generations",
+       gate.guard([&state](const HttpRequest& request, HttpReply reply) {
+         start_image_generation(state, request, std::move(reply));
        })},
       {"POST", "/v1/chat/completions", short_call("openai.chat", refuse_chat)},
       {"POST", "/tokenize", short_call("openai.tokenize", tokenize)},

@@ -7,8 +7,10 @@ Run by ctest (end_to_end.openai) for `make test-clients`, which installs the cli
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
+import io
 import json
 import os
 import pathlib
@@ -25,17 +27,25 @@ from typing import Any
 
 import jsonschema
 import openai
+import PIL.Image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 RECIPE = re.compile(r"^<!-- needs: ([^>]*?) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RECIPE_ADDRESS = "127.0.0.1:8000"
 MODEL = "text-small"
+PICTURES = "mnist-small"
 PROMPT = "The river was "
 
 
 def run(*words: str) -> str:
     return subprocess.run([RUNNEL, *words], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def pixels(b64_json: str) -> bytes:
+    with PIL.Image.open(io.BytesIO(base64.b64decode(b64_json))) as image:
+        assert (image.format, image.mode, image.size) == ("PNG", "L", (28, 28))
+        return image.tobytes()
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -48,12 +58,12 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 class Server:
-    """`runnel serve` of the small text model, with both doors open."""
+    """`runnel serve` of small models, by default the one of text, with both doors open."""
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, models: tuple[str, ...] = (MODEL,)) -> None:
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 - closed by stop()
-        command = [RUNNEL, "serve", str(ROOT / "zoo/text-small"), "--address", "127.0.0.1:0"]
-        command += ["--http-address", "127.0.0.1:0", *flags]
+        command = [RUNNEL, "serve", *(str(ROOT / "zoo" / model) for model in models)]
+        command += ["--address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", *flags]
         self.process = subprocess.Popen(command, stderr=self.log)
         if not eventually(lambda: " ready " in self.text()):
             raise AssertionError(self.text())
@@ -76,8 +86,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*flags: str) -> Iterator[Server]:
-    server = Server(*flags)
+def serving(*flags: str, models: tuple[str, ...] = (MODEL,)) -> Iterator[Server]:
+    server = Server(*flags, models=models)
     try:
         yield server
     finally:
@@ -154,6 +164,66 @@ class OpenAiClient(unittest.TestCase):
         run("session", "delete", first.session, "--server", self.server.address_of("ready models=1"))
 
 
+class Pictures(unittest.TestCase):
+    server: Server
+    generate: Any  # images.generate()
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server(models=(PICTURES,))
+        cls.addClassCleanup(cls.server.stop)
+        cls.generate = functools.partial(cls.server.client().images.generate, model=PICTURES, prompt="")
+
+    def test_pictures_are_what_the_command_line_draws(self) -> None:
+        answer = self.generate(n=3, extra_body={"seed": 7})
+        self.assertEqual((answer.size, answer.output_format), ("28x28", "png"))
+        self.assertEqual(answer.usage.output_tokens, 3 * 784)
+        pictures = [pixels(image.b64_json) for image in answer.data]
+        self.assertEqual(len(set(pictures)), 3)
+        with tempfile.TemporaryDirectory() as folder:
+            address = self.server.address_of("ready models=1")
+            run("generate", "--server", address, "--count", "1", "--seed", "7", "--out", f"{folder}/one.png")
+            sheet = PIL.Image.open(f"{folder}/one.png")
+            self.assertEqual(sheet.resize((28, 28), PIL.Image.Resampling.NEAREST).tobytes(), pictures[0])
+
+    def test_a_stream_has_rows_parts_and_pictures(self) -> None:
+        options = {"seed": 7, "prompt": [0] * 196}  # a quarter, which is the first part
+        whole = [pixels(image.b64_json) for image in self.generate(n=2, extra_body=options).data]
+        rows, parts, done = [b"", b""], 0, {}
+        for event in self.generate(n=2, stream=True, partial_images=3, extra_body={**options, "rows": True}):
+            if event.type == "image_generation.row":
+                self.assertEqual(event.row, len(rows[event.index]) // 28)
+                rows[event.index] += base64.b64decode(event.b64_bytes)
+            elif event.type == "image_generation.partial_image":
+                given = 28 * (7 * (event.partial_image_index + 1))
+                self.assertEqual(pixels(event.b64_json)[:given], whole[event.index][:given])
+                parts += 1
+            else:
+                self.assertEqual(event.type, "image_generation.completed")
+                self.assertEqual(event.usage.total_tokens, 784)
+                done[event.index] = pixels(event.b64_json)
+        self.assertEqual(rows, whole)
+        self.assertEqual([done[0], done[1]], whole)
+        self.assertIn(parts, range(1, 7))
+
+    def test_a_digit_goes_on_from_its_upper_half(self) -> None:
+        first = pixels(self.generate(extra_body={"seed": 7}).data[0].b64_json)
+        again = self.generate(extra_body={"seed": 8, "prompt": list(first[:392])})
+        picture = pixels(again.data[0].b64_json)
+        self.assertEqual(picture[:392], first[:392])
+        self.assertNotEqual(picture, first)
+        self.assertEqual((again.usage.input_tokens, again.usage.output_tokens), (392, 392))
+
+    def test_refusals_are_the_clients_errors(self) -> None:
+        for options, param in (({"prompt": "a cat"}, "prompt"), ({"size": "1024x1024"}, "size")):
+            with self.assertRaises(openai.BadRequestError) as bad:
+                self.generate(**options)
+            self.assertEqual(bad.exception.param, param)
+        with self.assertRaises(openai.BadRequestError) as bad:
+            self.server.client().completions.create(model=PICTURES, prompt="a cat")
+        self.assertEqual(bad.exception.param, "prompt")
+
+
 class Description(unittest.TestCase):
     """What the server says of itself holds for its answers."""
 
@@ -168,15 +238,19 @@ class Description(unittest.TestCase):
 
     @classmethod
     def ask(cls, path: str, body: Any = None, method: str | None = None) -> Any:
+        return cls.ask_at(cls.server.http, path, body, method)
+
+    @staticmethod
+    def ask_at(address: str, path: str, body: Any = None, method: str | None = None) -> Any:
         headers = {"Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://{cls.server.http}{path}", data, headers, method=method)
+        request = urllib.request.Request(f"http://{address}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 text = answer.read().decode()
         except urllib.error.HTTPError as refused:
             text = refused.read().decode()
-        if text.startswith("data: "):
+        if text.startswith(("data: ", "event: ")):
             return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
         return json.loads(text)
 
@@ -224,6 +298,21 @@ class Description(unittest.TestCase):
             for chunk in chunks:
                 self.check("CompletionChunk", chunk)
 
+    def test_pictures_are_as_described(self) -> None:
+        with serving(models=(PICTURES,)) as server:
+            ask = functools.partial(self.ask_at, server.http)
+            self.check("Models", ask("/v1/models"))
+            for extra in ({"prompt": ""}, {"prompt": [0] * 28, "n": 2, "size": "28x28"}):
+                request = {"model": PICTURES, "seed": 7, **extra}
+                self.check("ImageRequest", request)
+                self.check("Images", ask("/v1/images/generations", request))
+                request |= {"stream": True, "rows": True, "partial_images": 3}
+                self.check("ImageRequest", request)
+                events = ask("/v1/images/generations", request)
+                self.assertGreaterEqual(len(events), 29)
+                for event in events:
+                    self.check("ImageEvent", event)
+
 
 class Keys(unittest.TestCase):
     def test_keys_and_quotas_are_the_clients_errors(self) -> None:
@@ -245,12 +334,12 @@ class Recipes(unittest.TestCase):
         recipes = RECIPE.findall((ROOT / "docs/integrations.md").read_text())
         self.assertGreaterEqual(len(recipes), 4)
         runners = {"python": [sys.executable, "-B", "-c"], "sh": ["bash", "-euc"]}
-        with serving() as server:
+        with tempfile.TemporaryDirectory() as folder, serving(models=(MODEL, PICTURES)) as server:
             for _, language, text in recipes:
                 self.assertIn(RECIPE_ADDRESS, text)
                 command = [*runners[language], text.replace(RECIPE_ADDRESS, server.http)]
                 with self.subTest(text.splitlines()[0]):
-                    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+                    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertGreater(len(done.stdout.strip()), 5)
 

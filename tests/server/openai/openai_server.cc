@@ -14,14 +14,18 @@ std::string ApiAnswer::error(const char* member) const {
 Spec byte_spec() { return fake_spec(); }
 
 OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_submit)
+    : OpenAiServer(options, std::move(on_submit), byte_spec()) {}
+
+OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_submit,
+                           const Spec& spec)
     : state(log, options.call_bytes) {
   state.text_bytes = 1000;
   state.stall_timeout = std::chrono::seconds(30);
   if (!options.keys.empty()) {
     EXPECT_TRUE(state.callers.ask_for_keys(options.keys).ok());
   }
-  ServedModel model = served_fake("fake", std::move(on_submit), {}, kTestLimits, byte_spec());
-  model.tokenizer = Tokenizer::of_bytes();
+  ServedModel model = served_fake("fake", std::move(on_submit), {}, kTestLimits, spec);
+  if (!spec.image) model.tokenizer = Tokenizer::of_bytes();
   EXPECT_TRUE(state.models.add(std::move(model)).ok());
   state.models.open();
   HttpLimits limits;

@@ -35,6 +35,8 @@ class OpenAiServer {
   // With one model, "fake", ready.
   OpenAiServer() : OpenAiServer(Options()) {}
   explicit OpenAiServer(const Options& options, std::function<void()> on_submit = {});
+  // The model has text where the spec has no image.
+  OpenAiServer(const Options& options, std::function<void()> on_submit, const Spec& spec);
   ~OpenAiServer();
 
   HttpClient client() const { return HttpClient(server->address()); }

@@ -121,6 +121,12 @@ TEST(OpenApi, DescribesFieldsThatAreKnown) {
   }
   EXPECT_EQ(test.complete(completion).status, 200);
   EXPECT_GT(completion.size(), 20U);
+  Json drawing = Json::object();
+  for (const auto& [name, schema] : schemas["ImageRequest"]["properties"].items()) {
+    drawing[name] = nullptr;
+  }
+  EXPECT_EQ(test.post("/v1/images/generations", drawing).error("param"), "model") << "it has text";
+  EXPECT_GT(drawing.size(), 15U);
 }
 
 // --- The gate ---

@@ -1,0 +1,16 @@
+// Bytes as text of 64 characters (RFC 4648, section 4).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace runnel {
+
+// 4 characters for each 3 bytes, padded with "=".
+constexpr int64_t base64_length(int64_t bytes) { return (bytes + 2) / 3 * 4; }
+
+// At most 1 GiB of bytes.
+std::string base64(std::span<const uint8_t> bytes);
+
+}  // namespace runnel

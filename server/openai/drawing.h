@@ -1,0 +1,49 @@
+// One picture while it is drawn: its bytes so far, and what has gone out of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "models/spec.h"
+#include "server/call_event.h"
+
+namespace runnel {
+
+// A row of a picture: width * channels bytes. It is valid as long as its drawing.
+struct DrawnRow {
+  int row = 0;
+  std::span<const uint8_t> bytes;
+};
+
+class Drawing {
+ public:
+  // A picture of `shape` that begins with the bytes `given`.
+  Drawing(const ImageShape& shape, std::span<const int32_t> given);
+
+  // A run of the sample that draws it; values are bytes, their positions those in the picture.
+  void add(const ValueRun& run);
+
+  // The first whole row that has not been taken.
+  std::optional<DrawnRow> take_row();
+  // Where a picture has `partials` parts before it is whole, each of as many rows: the last part
+  // that is there, from 0. None where it has been taken, and for a whole picture.
+  std::optional<int> take_partial(int partials);
+
+  // The picture as a PNG file; grey where nothing has been drawn. As encode_png().
+  Result<std::vector<uint8_t>> png() const;
+
+ private:
+  int row_bytes() const { return shape_.width * shape_.channels; }
+  int rows() const { return static_cast<int>(drawn_ / row_bytes()); }  // that are whole
+
+  const ImageShape shape_;
+  std::vector<uint8_t> bytes_;  // of the whole picture
+  int64_t drawn_ = 0;           // bytes
+  int rows_taken_ = 0;
+  int partials_taken_ = 0;
+};
+
+}  // namespace runnel

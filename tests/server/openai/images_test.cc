@@ -1,0 +1,363 @@
+// POST /v1/images/generations over real sockets: pictures, whole and as they are drawn.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <png.h>
+
+#include <thread>
+
+#include "tests/engine/fake_model.h"
+#include "tests/server/openai/openai_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kPath = "/v1/images/generations";
+constexpr ImageShape kGrey = {.height = 6, .width = 5, .channels = 1};
+constexpr ImageShape kColour = {.height = 4, .width = 3, .channels = 3};
+
+Spec image_spec(const ImageShape& shape) {
+  Spec spec = fake_spec(shape.bytes() - 1, true);
+  spec.image = shape;
+  return spec;
+}
+
+// With pictures of 6 rows of 5 grey pixels, and without a tokenizer.
+struct ImageServer : OpenAiServer {
+  explicit ImageServer(const ImageShape& shape = kGrey, const Options& options = {},
+                       std::function<void()> on_submit = {})
+      : OpenAiServer(options, std::move(on_submit), image_spec(shape)) {}
+
+  ApiAnswer draw(const Json& body) const { return post(kPath, body); }
+
+  // The data of all events, each of the type that it says.
+  std::vector<Json> events(Json body) const {
+    body["stream"] = true;
+    HttpClient one = client();
+    one.send(request("POST", kPath, body.dump()));
+    std::istringstream text(one.response().body);
+    std::vector<Json> all;
+    for (std::string type, data, empty; std::getline(text, type);) {
+      EXPECT_TRUE(std::getline(text, data) && std::getline(text, empty));
+      all.push_back(Json::parse(data.substr(6)));
+      EXPECT_EQ(type, "event: " + all.back()["type"].get<std::string>());
+    }
+    return all;
+  }
+};
+
+Json request() { return {{"model", "fake"}, {"prompt", ""}, {"seed", 7}}; }
+
+std::vector<uint8_t> bytes_of(const std::vector<int32_t>& values) {
+  return {values.begin(), values.end()};
+}
+
+// What the same seed draws: the model's first value, or those given, and what follows.
+std::vector<uint8_t> expected(const ImageShape& shape, uint32_t sample = 0,
+                              std::vector<int32_t> known = {7}) {
+  const int left = static_cast<int>(shape.bytes() - std::ssize(known));
+  const auto drawn = FakeModel::expected(image_spec(shape), known, 7, sample, left);
+  known.insert(known.end(), drawn.begin(), drawn.end());
+  return bytes_of(known);
+}
+
+std::vector<uint8_t> decoded(const Json& base64) {
+  const std::string text = base64;
+  std::vector<uint8_t> bytes(text.size() / 4 * 3);
+  EXPECT_EQ(EVP_DecodeBlock(bytes.data(), reinterpret_cast<const uint8_t*>(text.data()),
+                            static_cast<int>(text.size())),
+            std::ssize(bytes));
+  for (size_t i = text.size(); i > 0 && text[i - 1] == '='; --i) bytes.pop_back();
+  return bytes;
+}
+
+// The bytes of a PNG file, which has `shape`.
+std::vector<uint8_t> pixels_of(const Json& base64, const ImageShape& shape) {
+  const std::vector<uint8_t> file = decoded(base64);
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  EXPECT_NE(png_image_begin_read_from_memory(&image, file.data(), file.size()), 0);
+  EXPECT_EQ(static_cast<int>(image.height), shape.height);
+  EXPECT_EQ(static_cast<int>(image.width), shape.width);
+  EXPECT_EQ(image.format, shape.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB);
+  std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(image));
+  EXPECT_NE(png_image_finish_read(&image, nullptr, pixels.data(), 0, nullptr), 0);
+  return pixels;
+}
+
+TEST(Images, AreWhatTheModelDraws) {
+  for (const ImageShape& shape : {kGrey, kColour}) {
+    const ImageServer test(shape);
+    const ApiAnswer answer = test.draw(request());
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(answer.body["output_format"], "png");
+    EXPECT_EQ(answer.body["size"], shape.channels == 1 ? "5x6" : "3x4");
+    EXPECT_GT(answer.body["created"], 1'700'000'000);
+    EXPECT_EQ(answer.body["usage"]["input_tokens"], 0);
+    EXPECT_EQ(answer.body["usage"]["output_tokens"], shape.bytes());
+    ASSERT_EQ(answer.body["data"].size(), 1U);
+    EXPECT_EQ(pixels_of(answer.body["data"][0]["b64_json"], shape), expected(shape));
+  }
+}
+
+TEST(Images, SeveralAreOneCallsSamples) {
+  const ImageServer test;
+  Json body = request();
+  body["n"] = 3;
+  const ApiAnswer answer = test.draw(body);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  ASSERT_EQ(answer.body["data"].size(), 3U);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(pixels_of(answer.body["data"][i]["b64_json"], kGrey), expected(kGrey, i));
+  }
+  EXPECT_EQ(answer.body["usage"]["output_tokens"], 3 * kGrey.bytes());
+}
+
+TEST(Images, GoOnFromTheBytesThatAreGiven) {
+  const ImageServer test;
+  std::vector<int32_t> given(17);
+  for (int i = 0; i < 17; ++i) given[i] = 3 * i;
+  Json body = request();
+  body["prompt"] = given;
+  const ApiAnswer answer = test.draw(body);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(pixels_of(answer.body["data"][0]["b64_json"], kGrey), expected(kGrey, 0, given));
+  EXPECT_EQ(answer.body["usage"], Json::parse(R"({"input_tokens":17,"output_tokens":13,
+      "total_tokens":30,"input_tokens_details":{"image_tokens":17,"text_tokens":0}})"));
+}
+
+// --- Streams ---
+
+TEST(Images, AStreamEndsWithEachPicture) {
+  const ImageServer test;
+  Json body = request();
+  body["n"] = 2;
+  const std::vector<Json> events = test.events(body);
+  ASSERT_EQ(events.size(), 2U);
+  for (const Json& event : events) {
+    EXPECT_EQ(event["type"], "image_generation.completed");
+    EXPECT_EQ(event["size"], "5x6");
+    EXPECT_EQ(event["usage"]["output_tokens"], kGrey.bytes());
+    EXPECT_EQ(pixels_of(event["b64_json"], kGrey), expected(kGrey, event["index"]));
+  }
+  EXPECT_NE(events[0]["index"], events[1]["index"]);
+}
+
+TEST(Images, RowsAreThoseOfThePicture) {
+  for (const ImageShape& shape : {kGrey, kColour}) {
+    const ImageServer test(shape);
+    Json body = request();
+    body.update({{"n", 2}, {"rows", true}, {"partial_images", 3}});
+    body["prompt"] = std::vector<int32_t>(shape.width * shape.channels + 1, 9);
+    std::vector<std::vector<uint8_t>> drawn(2);
+    std::vector<int> next(2);
+    for (const Json& event : test.events(body)) {
+      if (event["type"] == "image_generation.partial_image") continue;
+      const size_t index = event["index"];
+      if (event["type"] == "image_generation.completed") {
+        EXPECT_EQ(pixels_of(event["b64_json"], shape), drawn.at(index));
+        EXPECT_EQ(next[index], shape.height);
+        next[index] = -1;
+        continue;
+      }
+      ASSERT_EQ(event["type"], "image_generation.row");
+      EXPECT_EQ(event["row"], next.at(index)++);
+      const auto row = decoded(event["b64_bytes"]);
+      EXPECT_EQ(std::ssize(row), shape.width * shape.channels);
+      drawn[index].insert(drawn[index].end(), row.begin(), row.end());
+    }
+    EXPECT_EQ(next, (std::vector<int>{-1, -1}));
+  }
+}
+
+// How many come depends on when values are delivered.
+TEST(Images, PartialOnesAreGreyWhereNothingIsDrawnYet) {
+  const ImageServer test;
+  Json body = request();
+  body["partial_images"] = 2;
+  body["prompt"] = std::vector<int32_t>(10, 9);  // 2 of 6 rows
+  const std::vector<Json> events = test.events(body);
+  ASSERT_GE(events.size(), 2U);
+  EXPECT_EQ(events[0]["type"], "image_generation.partial_image");
+  EXPECT_EQ(events[0]["partial_image_index"], 0);
+  const auto part = pixels_of(events[0]["b64_json"], kGrey);
+  const auto whole = pixels_of(events.back()["b64_json"], kGrey);
+  EXPECT_EQ(events.back()["type"], "image_generation.completed");
+  EXPECT_TRUE(std::equal(whole.begin(), whole.begin() + 10, part.begin()));
+  EXPECT_EQ(part.back(), 0x80);
+  int last = -1;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    EXPECT_GT(events[i]["partial_image_index"], last);
+    last = events[i]["partial_image_index"];
+  }
+}
+
+// --- Refusals ---
+
+struct Refusal {
+  const char* change;  // of a good request
+  int status;
+  const char* param;
+  const char* says;
+};
+
+class ImagesRefuse : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(ImagesRefuse, WithTheFieldsName) {
+  const ImageServer test;
+  Json body = request();
+  body.merge_patch(Json::parse(GetParam().change));
+  const ApiAnswer answer = test.draw(body);
+  EXPECT_EQ(answer.status, GetParam().status) << answer.body;
+  EXPECT_EQ(answer.error("param"), GetParam().param) << answer.body;
+  EXPECT_THAT(answer.error("message"), HasSubstr(GetParam().says));
+  EXPECT_EQ(answer.error("type"), "invalid_request_error");
+  EXPECT_EQ(test.sessions_free(), 8);
+  EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, ImagesRefuse,
+    ::testing::Values(
+        Refusal{R"({"model":"other"})", 404, "model", "other"},
+        Refusal{R"({"prompt":"a cat"})", 400, "prompt", "no model here can draw by"},
+        Refusal{R"({"prompt":5})", 400, "prompt", "a list of the bytes"},
+        Refusal{R"({"prompt":["a"]})", 400, "prompt", "a list of the bytes"},
+        Refusal{R"({"prompt":[256]})", 400, "prompt", "prompt[0] is 256"},
+        Refusal{R"({"prompt":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]})", 400,
+                "prompt", "has 30 bytes; a picture of model 'fake' has 30"},
+        Refusal{R"({"size":"256x256"})", 400, "size", "model 'fake' draws '5x6'"},
+        Refusal{R"({"size":"6x5"})", 400, "size", "'5x6'"},
+        Refusal{R"({"size":5})", 400, "size", "expected a string"},
+        Refusal{R"({"response_format":"url"})", 400, "response_format", "'b64_json'"},
+        Refusal{R"({"output_format":"webp"})", 400, "output_format", "'png'"},
+        Refusal{R"({"output_compression":50})", 400, "output_compression", "100"},
+        Refusal{R"({"quality":"high"})", 400, "quality", "'auto'"},
+        Refusal{R"({"background":"transparent"})", 400, "background", "'opaque'"},
+        Refusal{R"({"style":"vivid"})", 400, "style", "leave it out"},
+        Refusal{R"({"n":0})", 400, "n", "between 1 and"},
+        Refusal{R"({"n":65})", 400, "n", "n is 65"},
+        Refusal{R"({"seed":0.5})", 400, "seed", "whole number"},
+        Refusal{R"({"top_p":0})", 400, "top_p", "top_p is 0"},
+        Refusal{R"({"temperature":-1})", 400, "temperature", "temperature is -1"},
+        Refusal{R"({"partial_images":1})", 400, "partial_images", "set stream"},
+        Refusal{R"({"rows":true})", 400, "rows", "set stream"},
+        Refusal{R"({"stream":true,"partial_images":4})", 400, "partial_images", "between 0 and 3"},
+        Refusal{R"({"session":"s"})", 400, "session", "not a field"}));
+
+TEST(Images, WhatChangesNothingIsAccepted) {
+  const ImageServer test;
+  Json body = request();
+  body.update(Json::parse(R"({"user":"u","moderation":"low","quality":"auto","background":"opaque",
+      "size":"5x6","response_format":"b64_json","output_format":"png","output_compression":100,
+      "style":null,"stream":null,"partial_images":0,"rows":false})"));
+  EXPECT_EQ(test.draw(body).body["data"], test.draw(request()).body["data"]);
+  body["size"] = "auto";
+  body.erase("prompt");
+  EXPECT_EQ(test.draw(body).body["data"], test.draw(request()).body["data"]);
+}
+
+TEST(Images, ATextModelDrawsNoneAndAPictureModelTakesNoText) {
+  const OpenAiServer text;
+  const ApiAnswer none = text.post(kPath, request());
+  EXPECT_EQ(none.status, 400);
+  EXPECT_EQ(none.error("param"), "model");
+  EXPECT_EQ(none.error("message"), "model 'fake' draws no pictures: ask /v1/completions");
+  const ImageServer pictures;
+  const ApiAnswer refused = pictures.complete({{"model", "fake"}, {"prompt", "a"}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.error("param"), "prompt");
+  EXPECT_THAT(refused.error("message"), HasSubstr("model 'fake' has no tokenizer"));
+}
+
+// The engine bounds what one call may draw.
+TEST(Images, APictureMayBeMoreThanACallMayDraw) {
+  const ImageServer test(ImageShape{.height = 1025, .width = 1024, .channels = 1});
+  const ApiAnswer answer = test.draw(request());
+  EXPECT_EQ(answer.status, 400) << answer.body;
+  EXPECT_EQ(answer.error("param"), "model");
+  EXPECT_THAT(answer.error("message"), StartsWith("max_values is 1049600"));
+}
+
+// --- What a client may cost ---
+
+TEST(Images, AreCountedBeforeTheyAreMade) {
+  const ImageShape large = {.height = 1000, .width = 1000, .channels = 1};
+  const ImageServer test(large, {.call_bytes = 16 << 20});
+  for (const bool stream : {false, true}) {
+    Json body = request();
+    body.update({{"n", 2}, {"stream", stream}});
+    const ApiAnswer answer = test.draw(body);
+    EXPECT_EQ(answer.status, 429) << answer.body;
+    EXPECT_EQ(answer.error("code"), "call_bytes");
+    EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
+  }
+}
+
+// Of a picture of one column there are more rows than bytes.
+TEST(Images, RowsAreCountedBeforeTheyAreMade) {
+  const ImageShape narrow = {.height = 16000, .width = 1, .channels = 1};
+  const ImageServer test(narrow, {.call_bytes = 8 << 20});
+  Json body = request();
+  EXPECT_EQ(test.draw(body).status, 200);
+  body.update({{"stream", true}, {"rows", true}});
+  EXPECT_EQ(test.draw(body).error("code"), "call_bytes");
+}
+
+TEST(Images, AClientThatGoesEndsItsCallAtOnce) {
+  const ImageServer test({.height = 1000, .width = 1000, .channels = 1}, {},
+                         [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  for (const bool stream : {false, true}) {
+    Json body = request();
+    body.update({{"n", 3}, {"stream", stream}, {"rows", stream}});
+    HttpClient one = test.client();
+    one.send(OpenAiServer::request("POST", kPath, body.dump()));
+    EXPECT_TRUE(eventually([&] { return test.sessions_free() == 5; }));
+    if (stream) {
+      EXPECT_EQ(one.read(15), "HTTP/1.1 200 OK");
+    }
+    one.reset();
+    EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+  }
+}
+
+TEST(Images, AFullPoolIsToldBeforeAStreamBegins) {
+  const ImageServer test({.height = 1000, .width = 1000, .channels = 1});
+  Json body = request();
+  body.update({{"n", 8}, {"stream", true}});
+  HttpClient holder = test.client();
+  holder.send(OpenAiServer::request("POST", kPath, body.dump()));
+  EXPECT_THAT(holder.read(15), StartsWith("HTTP/1.1 200 OK"));
+  body["n"] = 1;
+  const ApiAnswer refused = test.draw(body);
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_EQ(refused.error("code"), "sessions");
+  EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
+}
+
+TEST(Images, ADrainEndsAStreamWithAnError) {
+  ImageServer test({.height = 1000, .width = 1000, .channels = 1}, {},
+                   [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  Json body = request();
+  body["stream"] = true;
+  HttpClient one = test.client();
+  one.send(OpenAiServer::request("POST", kPath, body.dump()));
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 7; }));
+  test.state.calls.end_all({Code::kUnavailable, "the server is shutting down"});
+  EXPECT_THAT(one.response().body,
+              HasSubstr(R"(data: {"error":{"message":"the server is shutting)"));
+}
+
+TEST(Images, HaveALineInTheLog) {
+  const ImageServer test;
+  EXPECT_EQ(test.draw(request()).status, 200);
+  EXPECT_TRUE(eventually([&] { return test.state.calls.count() == 0; }));
+  EXPECT_THAT(test.log_text.str(), HasSubstr("rpc=openai.images model=fake"));
+}
+
+}  // namespace
+}  // namespace runnel
