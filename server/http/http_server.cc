@@ -16,6 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/core/string.hpp>
+#include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/chunk_encode.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -23,6 +24,7 @@
 #include <boost/beast/http/write.hpp>
 #include <ctime>
 #include <deque>
+#include <limits>
 #include <new>
 #include <optional>
 #include <set>
@@ -117,25 +119,37 @@ std::optional<std::string_view> match(std::string_view pattern, std::string_view
   return path.find('/') == std::string_view::npos ? std::optional(path) : std::nullopt;
 }
 
-// Tells once whether the system has taken a piece; at its end that it never will.
-class Taken {
+// Tells an outcome once; at its end, kLost's.
+template <auto kLost>
+class Teller {
  public:
-  Taken() = default;
-  explicit Taken(std::function<void(bool)> tell) : tell_(std::move(tell)) {}
-  Taken(Taken&& other) noexcept : tell_(std::exchange(other.tell_, nullptr)) {}
-  Taken& operator=(Taken&& other) noexcept {
+  using Outcome = decltype(kLost());
+
+  Teller() = default;
+  explicit Teller(std::function<void(Outcome)> tell) : tell_(std::move(tell)) {}
+  Teller(Teller&& other) noexcept : tell_(std::exchange(other.tell_, nullptr)) {}
+  Teller& operator=(Teller&& other) noexcept {
     std::swap(tell_, other.tell_);
     return *this;
   }
-  ~Taken() { tell(false); }
+  ~Teller() {
+    if (tell_) tell(kLost());
+  }
 
-  void tell(bool taken) {
-    if (const auto tell = std::exchange(tell_, nullptr)) tell(taken);
+  explicit operator bool() const { return tell_ != nullptr; }
+  void tell(Outcome outcome) {
+    if (const auto tell = std::exchange(tell_, nullptr)) tell(std::move(outcome));
   }
 
  private:
-  std::function<void(bool)> tell_;
+  std::function<void(Outcome)> tell_;
 };
+
+bool not_taken() { return false; }
+HttpPiece no_piece() { return Status(Code::kCancelled, "it has gone"); }
+
+using Taken = Teller<not_taken>;     // whether the system has taken a piece of an answer
+using BodyTaker = Teller<no_piece>;  // the next piece of a body
 
 // Bytes on their way out.
 struct Piece {
@@ -144,12 +158,14 @@ struct Piece {
   std::shared_ptr<const void> kept = nullptr;  // until they have gone
 };
 
+HttpAnswer body_too_long(const HttpLimits& limits) {
+  return http_error(
+      413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes; send less");
+}
+
 // The answer to what the parser refuses.
 HttpAnswer fault(const error_code& error, const HttpLimits& limits) {
-  if (error == http::error::body_limit) {
-    return http_error(
-        413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes; send less");
-  }
+  if (error == http::error::body_limit) return body_too_long(limits);
   if (error == http::error::bad_version) {
     return http_error(505, "the request line must end with HTTP/1.0 or HTTP/1.1");
   }
@@ -173,6 +189,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // What the current answer sends where nothing else goes out.
   void set_heartbeat(std::string bytes) { heartbeat_ = std::move(bytes); }
   void on_gone(std::function<void()> gone) { on_gone_ = std::move(gone); }
+  // Gives the next piece of the current request's body, as soon as there is one.
+  void read_body(BodyTaker take);
 
   // Runs a task of this connection; bad_alloc closes it.
   template <typename Task>
@@ -194,6 +212,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     kClosed,
   };
   using Parser = http::request_parser<http::string_body>;
+  using PieceParser = http::request_parser<http::buffer_body>;
 
   // A completion handler, which keeps the connection.
   template <typename Method>
@@ -212,7 +231,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void forget_body();
   void refuse_bad_head();
   const HttpRoute* find_route();
+  bool bound_body();
   void handle();
+  void pass_piece();
   void refuse(HttpAnswer answer, const Headers& headers = {});
   void enqueue(std::string bytes);
   void complete();
@@ -242,6 +263,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const HttpRoute* route_ = nullptr;
   AnswerForm form_;
   std::function<void()> on_gone_;
+  std::unique_ptr<PieceParser> pieces_;  // of a body that is taken in pieces
+  BodyTaker take_;                       // where the next piece goes
 
   std::string heartbeat_;
   std::deque<Piece> outgoing_;
@@ -258,7 +281,8 @@ class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> stays{context.get_executor()};
   std::set<std::shared_ptr<HttpConnection>> connections;
-  std::array<char, kReadBytes> incoming{};  // what is being read; a connection keeps none of it
+  // What is being read, and a piece of a body; a connection keeps none of it.
+  std::array<char, kReadBytes> incoming{}, piece{};
 };
 
 // Formats an answer and hands it to the connection, which may be gone.
@@ -324,6 +348,12 @@ class HttpReply::Exchange {
     expect(Phase::kBegun);
     const bool chunked = form_.version == 11 && !form_.head_only;
     deliver(one(chunked ? beast::buffers_to_string(http::make_chunk_last()) : ""), Phase::kEnded);
+  }
+
+  void read(std::function<void(HttpPiece)> take) {
+    to_connection([taker = BodyTaker(std::move(take))](HttpConnection& connection) mutable {
+      connection.read_body(std::move(taker));
+    });
   }
 
   void abort() {
@@ -400,6 +430,10 @@ void HttpReply::write(std::string_view chunk, std::function<void(bool)> taken) {
   held->write(chunk, std::move(taken));
 }
 void HttpReply::end() { exchange_->end(); }
+void HttpReply::read(std::function<void(HttpPiece)> take) {
+  const std::shared_ptr<Exchange> held = exchange_;  // `take` may drop this reply
+  held->read(std::move(take));
+}
 void HttpReply::abort() { exchange_->abort(); }
 int64_t HttpReply::waiting() const { return exchange_->waiting(); }
 void HttpReply::on_gone(std::function<void()> gone) { exchange_->on_gone(std::move(gone)); }
@@ -441,6 +475,7 @@ void HttpConnection::close() {
   worker_.connections.erase(self);
   forget_body();
   outgoing_.clear();
+  take_ = {};
   tell_gone();
 }
 
@@ -461,6 +496,7 @@ void HttpConnection::on_readable(error_code error, size_t) {
   if (phase_ == Phase::kHangingUp) return client_ended_ ? close() : read();
   pending_.append(worker_.incoming.data(), bytes);
   if (phase_ == Phase::kAnswering) {
+    pass_piece();
     if (client_ended_) tell_gone();
   } else {
     parse();
@@ -472,7 +508,7 @@ void HttpConnection::next_request() {
   parser_.emplace();
   forget_body();
   parser_->header_limit(static_cast<uint32_t>(limits_.header_bytes));
-  parser_->body_limit(static_cast<uint64_t>(limits_.body_bytes));
+  parser_->body_limit(std::numeric_limits<uint64_t>::max());  // until bound_body()
   head_bytes_ = 0;
   route_ = nullptr;
   form_ = {};
@@ -525,7 +561,7 @@ bool HttpConnection::parse_some() {
     return true;
   }
   if (in_head && parser_->is_header_done()) refuse_bad_head();
-  if (phase_ == Phase::kReading && parser_->is_done()) handle();
+  if (phase_ == Phase::kReading && (parser_->is_done() || route_->in_pieces)) handle();
   return true;
 }
 
@@ -567,7 +603,7 @@ void HttpConnection::refuse_bad_head() {
     }
   }
   route_ = find_route();
-  if (route_ == nullptr) return;
+  if (route_ == nullptr || !bound_body()) return;
   const beast::string_view expected = head[http::field::expect];
   if (expected.empty() || parser_->is_done()) return;
   if (!beast::iequals(expected, "100-continue")) {
@@ -597,8 +633,19 @@ const HttpRoute* HttpConnection::find_route() {
   return nullptr;
 }
 
+// False where the request was refused, because its body is longer than it may be.
+bool HttpConnection::bound_body() {
+  if (route_->in_pieces) return true;
+  const auto most = static_cast<uint64_t>(limits_.body_bytes);
+  parser_->body_limit(most);  // of chunks
+  if (parser_->content_length().value_or(0) <= most) return true;
+  refuse(body_too_long(limits_));
+  return false;
+}
+
 void HttpConnection::handle() {
   phase_ = Phase::kAnswering;
+  if (route_->in_pieces) form_.keep_alive = false;  // the rest of the body may never be taken
   set_deadline(writing_ ? limits_.write_timeout : kForever);  // a "100 Continue" may be stuck
   const Parser::value_type& message = parser_->get();
   const std::string_view target = view(message.target());
@@ -613,9 +660,41 @@ void HttpConnection::handle() {
       }};
   route_->handle(request, HttpReply(std::make_shared<HttpReply::Exchange>(
                               worker_.weak_from_this(), weak_from_this(), form_, waiting_)));
-  parser_.reset();
   forget_body();
+  if (route_->in_pieces) {
+    pieces_ = std::make_unique<PieceParser>(std::move(*parser_));
+    pieces_->eager(true);
+  }
+  parser_.reset();
   if (client_ended_) tell_gone();
+}
+
+void HttpConnection::read_body(BodyTaker take) {
+  if (phase_ != Phase::kAnswering || complete_) return;
+  take_ = std::move(take);
+  pass_piece();
+}
+
+// Gives what there is of the body to whoever waits for it.
+void HttpConnection::pass_piece() {
+  if (!take_ || pieces_ == nullptr) return;
+  auto& body = pieces_->get().body();
+  body.data = worker_.piece.data();
+  body.size = worker_.piece.size();
+  error_code error;
+  if (!pieces_->is_done() && !pending_.empty()) {
+    pending_.erase(0, pieces_->put(asio::buffer(pending_), error));
+  }
+  const size_t bytes = worker_.piece.size() - body.size;
+  const bool waits = !error || error == http::error::need_more;
+  if (bytes > 0 || pieces_->is_done()) {
+    take_.tell(std::string_view(worker_.piece.data(), bytes));
+  } else if (waits && client_ended_) {
+    take_.tell(invalid_argument("the body ends too early"));
+  } else if (!waits || pending_.size() >= kReadBytes) {
+    take_.tell(invalid_argument("the body is not HTTP/1.1: " + error.message()));
+  }
+  read();
 }
 
 void HttpConnection::refuse(HttpAnswer answer, const Headers& headers) {
@@ -642,6 +721,7 @@ void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
   if (last) {
     complete();
     on_gone_ = nullptr;
+    take_ = {};
   }
   if (outgoing_.empty()) {
     if (complete_) answered();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "server/event_log.h"
 #include "server/listener.h"
 
@@ -24,8 +25,8 @@ struct HttpRequest {
   std::string_view method;  // routes of "GET" see "HEAD" as well; the server leaves the body out
   std::string_view target;  // as the client sent it, with its query
   std::string_view part;    // of the target, in the place of the star in the route's path
-  std::string_view body;
-  std::string_view peer;  // network_of() the client
+  std::string_view body;    // "" where the route takes it in pieces
+  std::string_view peer;    // network_of() the client
   // The value of the first header of a name, in whatever case; "" where there is none.
   std::function<std::string_view(std::string_view name)> header;
 };
@@ -38,6 +39,10 @@ struct HttpAnswer {
 
 // An error in OpenAI's form: {"error":{"message":...}}. `message` must need no escapes in JSON.
 HttpAnswer http_error(int status, std::string_view message);
+
+// The next piece of a request's body; empty: the body has ended. INVALID_ARGUMENT where it ends too
+// early or is not HTTP, CANCELLED where the connection has ended: no more comes.
+using HttpPiece = Result<std::string_view>;
 
 // Takes the answer to one request: either send(), or begin(), write() and end(). Calls never block,
 // may come from any thread, one at a time, and are ignored once the client has gone. When the last
@@ -64,6 +69,11 @@ class HttpReply {
   void write(std::string_view chunk, std::function<void(bool)> taken = {});
   void end();
 
+  // Of a route that takes the body in pieces: `take` is called once, on a thread of the server or
+  // from within this function, with the next piece, which is valid until it returns. It must not
+  // block. One at a time; how long the client may take is for the caller to bound.
+  void read(std::function<void(HttpPiece)> take);
+
   // Ends the connection, whatever is under way; beside any other call.
   void abort();
 
@@ -88,13 +98,16 @@ using HttpHandler = std::function<void(const HttpRequest&, HttpReply)>;
 struct HttpRoute {
   std::string method, path;
   HttpHandler handle;
+  // The handler is called before the body is there, takes it by HttpReply::read() at its own pace,
+  // and bounds its length. The connection ends with the answer.
+  bool in_pieces = false;
 };
 
 struct HttpLimits {
   int threads = 1;
   ConnectionLimits connections;
-  int64_t header_bytes = 8 << 10;  // of the request line and all headers
-  int64_t body_bytes = 0;
+  int64_t header_bytes = 8 << 10;                     // of the request line and all headers
+  int64_t body_bytes = 0;                             // where it is not taken in pieces
   int64_t bodies_bytes = INT64_MAX;                   // of all requests that are being read
   Duration read_timeout = std::chrono::seconds(10);   // from a request's first byte to its last
   Duration idle_timeout = std::chrono::seconds(60);   // from one request to the next

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -116,6 +117,8 @@ class HttpServerTest : public ::testing::Test {
          }},
         {"GET", "/dropped", [](const HttpRequest&, const HttpReply&) {}},
         {"GET", "/echo", answer("got")},
+        {"PUT", "/pieces",
+         [this](const HttpRequest&, HttpReply reply) { handed.put(std::move(reply)); }, true},
     };
   }
 
@@ -134,6 +137,30 @@ class HttpServerTest : public ::testing::Test {
   HttpServer server;
 };
 
+// The next piece of a body, or "!" and why there is none.
+std::string piece_of(HttpReply& reply) {
+  const auto told = std::make_shared<std::promise<std::string>>();
+  auto piece = told->get_future();
+  reply.read([told](HttpPiece next) {
+    told->set_value(next.ok() ? std::string(*next) : "!" + next.status().message());
+  });
+  return piece.wait_for(kPatience) == std::future_status::ready ? piece.get() : "nothing came";
+}
+
+// All pieces up to the end, or "!" and why there is none.
+std::string pieces_of(HttpReply& reply) {
+  std::string body;
+  for (std::string piece; !(piece = piece_of(reply)).empty(); body += piece) {
+    if (piece.front() == '!') return piece;
+    EXPECT_LE(piece.size(), 4096U);
+  }
+  return body;
+}
+
+std::string put(const std::string& headers) {
+  return "PUT /pieces HTTP/1.1\r\nHost: a\r\n" + headers + "\r\n";
+}
+
 TEST_F(HttpServerTest, AnswersARequest) {
   HttpClient one = client();
   one.send(get("/hello?name=value"));
@@ -141,6 +168,71 @@ TEST_F(HttpServerTest, AnswersARequest) {
   EXPECT_THAT(answer.head, StartsWith("HTTP/1.1 200 OK\r\nDate: "));
   EXPECT_THAT(answer.head, HasSubstr(" GMT\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"));
   EXPECT_EQ(answer.body, "hello");
+}
+
+TEST_F(HttpServerTest, ABodyIsTakenInPiecesAndMayBeLonger) {
+  const std::string body(10'000, 'x');
+  std::string chunks;
+  for (int i = 0; i < 100; ++i) chunks += "64;a=b\r\n" + body.substr(0, 100) + "\r\n";
+  for (const std::string& bytes : {put("Content-Length: 10000\r\n") + body,
+                                   put("Transfer-Encoding: chunked\r\n") + chunks + "0\r\n\r\n"}) {
+    HttpClient one = client();
+    one.send(bytes);
+    HttpReply reply = handed.take();
+    EXPECT_EQ(pieces_of(reply), body);
+    EXPECT_EQ(piece_of(reply), "") << "the end stays";
+    reply.send({200, "text/plain", "taken"});
+    const HttpResponse response = one.response();
+    EXPECT_EQ(response.body, "taken");
+    EXPECT_THAT(response.head, HasSubstr("Connection: close"));
+    EXPECT_TRUE(one.is_closed());
+  }
+  HttpClient none = client();
+  none.send(put("Content-Length: 0\r\n"));
+  HttpReply reply = handed.take();
+  EXPECT_EQ(piece_of(reply), "");
+}
+
+TEST_F(HttpServerTest, APieceComesWhenItIsThereAndAnEndIsTold) {
+  HttpClient one = client();
+  one.send(put("Content-Length: 10\r\nExpect: 100-continue\r\n"));
+  EXPECT_EQ(one.response().status, 100);
+  HttpReply reply = handed.take();
+  one.send("abc");
+  EXPECT_EQ(piece_of(reply), "abc");
+  one.send("def");
+  one.end_sending();
+  std::string rest = piece_of(reply);
+  if (rest.size() < 3) rest += piece_of(reply);
+  EXPECT_EQ(rest, "def");
+  EXPECT_EQ(piece_of(reply), "!the body ends too early");
+  reply.send({400, "text/plain", ""});
+  EXPECT_EQ(one.response().status, 400);
+  HttpClient other = client();
+  other.send(put("Content-Length: 10\r\n"));
+  HttpReply gone = handed.take();
+  other.reset();
+  EXPECT_THAT(piece_of(gone), StartsWith("!"));
+  EXPECT_THAT(piece_of(gone), StartsWith("!")) << "and again";
+}
+
+TEST_F(HttpServerTest, ABodyInPiecesIsHttp) {
+  for (const std::string& body :
+       {std::string("x\r\n"), "1;" + std::string(9000, 'x'),
+        "3\r\nabcd\r\n" + std::string("0\r\n\r\n"), "0\r\n" + std::string(9000, 'x')}) {
+    HttpClient one = client();
+    one.send(put("Transfer-Encoding: chunked\r\n") + body);
+    HttpReply reply = handed.take();
+    EXPECT_THAT(pieces_of(reply), StartsWith("!the body is not HTTP/1.1")) << body.substr(0, 9);
+  }
+}
+
+TEST_F(HttpServerTest, AnAnswerMayComeBeforeABodyInPieces) {
+  HttpClient one = client();
+  one.send(put("Content-Length: 100000000\r\n") + "abc");
+  handed.take().send({403, "text/plain", ""});
+  one.send(std::string(1000, 'x'));
+  EXPECT_EQ(one.response().status, 403);
 }
 
 TEST_F(HttpServerTest, GivesTheHandlerWhatItAsksFor) {
