@@ -33,8 +33,18 @@ void ImportCall::start() {
   resume();
 }
 
-void ImportCall::open(std::shared_ptr<const ServedModel> model, std::string id,
-                      bool allow_inexact) {
+// Bytes that the call holds between messages.
+int64_t ImportCall::held() const {
+  if (!reader_) return 0;
+  return model()->engine->state_bytes() + (reader_->header() ? 0 : kStateHeaderMemory);
+}
+
+Status ImportCall::reserve(int64_t bytes) { return state_.memory.grow(*room_, held() + bytes); }
+
+Status ImportCall::open(std::shared_ptr<const ServedModel> model, std::string id,
+                        bool allow_inexact) {
+  const int64_t more = model->engine->state_bytes() + kStateHeaderMemory;
+  if (Status s = state_.memory.grow(*room_, room_->bytes() + more); !s.ok()) return s;
   const SealKey* const key = state_.seal_key ? &*state_.seal_key : nullptr;
   id_ = std::move(id);
   allow_inexact_ = allow_inexact;
@@ -51,6 +61,7 @@ void ImportCall::open(std::shared_ptr<const ServedModel> model, std::string id,
         return status.ok() ? Result<StateLayout>(target.layout) : Result<StateLayout>(status);
       },
       key);
+  return {};
 }
 
 Status ImportCall::add(std::span<const std::byte> piece) { return reader_->add(piece); }
@@ -60,14 +71,14 @@ void ImportCall::go_on() {
   resume();
 }
 
-void ImportCall::close(std::shared_ptr<const void> room) {
+void ImportCall::close() {
   Result<StateImage> image = whole_image();
   if (!image.ok()) return refuse(image.status());
   set_phase(Phase::kMaking);
   const auto call = std::static_pointer_cast<ImportCall>(shared_from_this());
   model()->engine->import_session(
       caller(), id_, std::make_shared<StateImage>(std::move(*image)),
-      [weak = std::weak_ptr(call), room = std::move(room)](Result<std::vector<SessionInfo>> made) {
+      [weak = std::weak_ptr(call), room = room_](Result<std::vector<SessionInfo>> made) {
         if (const auto alive = weak.lock()) alive->note(std::move(made));
       });
 }
@@ -116,6 +127,7 @@ Call::Step ImportCall::next() {
   if (const auto status = ending()) return *status;
   if (phase == Phase::kReading) return Waiting();
   set_phase(Phase::kReading);
+  MemoryBudget::shrink(*room_, held());
   begin_read();
   sink_.read();
   return Waiting();

@@ -35,24 +35,27 @@ class ImportCall final : public Call {
   // The client's message, or its end, has come. True: one of the functions below, or refuse(), must
   // follow. False: the call has ended meanwhile.
   bool arrived() { return end_read(); }
-  // With the first message, once: what the session is to be. A state takes memory from then on.
-  void open(std::shared_ptr<const ServedModel> model, std::string id, bool allow_inexact);
+  // Makes room for so many bytes that a message takes, until the next is asked for.
+  // RESOURCE_EXHAUSTED.
+  Status reserve(int64_t bytes);
+  // With the first message, once: what the session is to be. Makes room for its state.
+  // RESOURCE_EXHAUSTED.
+  Status open(std::shared_ptr<const ServedModel> model, std::string id, bool allow_inexact);
   // Null before open().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
-  // The header of the file has been read: the reader's memory is the state alone. After open().
-  bool has_header() const { return reader_->header().has_value(); }
   // The next piece of the file; after open(). What StateReader::add() says.
   Status add(std::span<const std::byte> piece);
   // The message has been dealt with: asks for the next.
   void go_on();
-  // The client has sent the whole file. `room` is kept for as long as the engine has the state.
-  void close(std::shared_ptr<const void> room);
+  // The client has sent the whole file.
+  void close();
 
  private:
   enum class Phase { kIdle, kReading, kMaking, kMade };
 
   ImportCall(ServerState& state, CallOrigin origin, ImportSink& sink);
   Step next() override;
+  int64_t held() const;
   Result<StateImage> whole_image();
   void note(Result<std::vector<SessionInfo>> made);
   void set_phase(Phase phase);
@@ -63,6 +66,8 @@ class ImportCall final : public Call {
   std::optional<StateReader> reader_;
   std::string id_;
   bool allow_inexact_ = false;
+  // Of the state and what is read of it; the engine's, too, while it has the state.
+  const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
 
   // With mutex_ held.
   Phase phase_ = Phase::kIdle;

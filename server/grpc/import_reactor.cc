@@ -26,6 +26,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
     if (!call_->arrived()) return;
     const Status status = within_memory([&] { return ok ? take() : close(); });
     if (!status.ok()) return call_->refuse(status);
+    bytes_.Clear();
     if (ok) call_->go_on();
   }
   void OnCancel() override { call_->cancel(); }
@@ -38,7 +39,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
   // The message that was read goes to the call.
   Status take() {
     state_.metrics.received.add(length_of(bytes_));
-    if (Status s = state_.memory.grow(*room_, held() + memory_for(bytes_)); !s.ok()) return s;
+    if (Status s = call_->reserve(memory_for(bytes_)); !s.ok()) return s;
     const auto message = parse_message<v1::ImportSessionRequest>(bytes_);
     if (!message.ok()) return message.status();
     const bool opened = call_->opened() != nullptr;
@@ -57,31 +58,17 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
   Status open(const v1::ImportTarget& target) {
     auto model = state_.models.find(call_->caller(), target.model());
     if (!model.ok()) return model.status();
-    state_bytes_ = (*model)->engine->state_bytes();
-    const int64_t more = state_bytes_ + kStateHeaderMemory;
-    if (Status s = state_.memory.grow(*room_, room_->bytes() + more); !s.ok()) return s;
-    call_->open(std::move(*model), target.id(), target.allow_inexact());
-    return {};
+    return call_->open(std::move(*model), target.id(), target.allow_inexact());
   }
 
   Status add(const std::string& data) { return call_->add(std::as_bytes(std::span(data))); }
 
-  // Bytes that the call holds between messages.
-  int64_t held() const {
-    const bool gathers = call_->opened() != nullptr && !call_->has_header();
-    return state_bytes_ + (gathers ? kStateHeaderMemory : 0);
-  }
-
   Status close() {
-    call_->close(room_);
+    call_->close();
     return {};
   }
 
-  void read() override {
-    bytes_.Clear();
-    MemoryBudget::shrink(*room_, held());
-    StartRead(&bytes_);
-  }
+  void read() override { StartRead(&bytes_); }
   void answer(const SessionInfo& session) override {
     response_ = serialize_message(session_message(session, *call_->opened()));
     state_.metrics.sent.add(length_of(response_));
@@ -96,8 +83,6 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
   grpc::CallbackServerContext& context_;
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer bytes_;
-  int64_t state_bytes_ = 0;  // of the state that is read, once it is known of which model
-  const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
   const std::shared_ptr<ImportCall> call_;
 };
 

@@ -91,7 +91,8 @@ HttpHandler Gate::guard(std::string content_type, HttpHandler handle) const {
   return [names = names_, type = std::move(content_type), handle = std::move(handle)](
              const HttpRequest& request, HttpReply reply) {
     if (!admit(*names, request, reply)) return;
-    const std::string fault = request.method == "POST" ? fault_of_body(type, request) : "";
+    const bool has_body = request.method == "POST" || request.method == "PUT";
+    const std::string fault = has_body ? fault_of_body(type, request) : "";
     if (!fault.empty()) return reply.send(http_error(415, fault));
     handle(request, std::move(reply));
   };
@@ -100,7 +101,7 @@ HttpHandler Gate::guard(std::string content_type, HttpHandler handle) const {
 HttpHandler Gate::preflight() const {
   return [names = names_](const HttpRequest& request, HttpReply reply) {
     if (!admit(*names, request, reply)) return;
-    reply.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE");
+    reply.set_header("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
     reply.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent");
     reply.set_header("Access-Control-Max-Age", "600");
     reply.send({204, "text/plain", ""});

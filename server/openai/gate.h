@@ -18,8 +18,8 @@ class Gate {
   // the server's own pages, each separated by commas.
   Gate(std::string_view hosts, std::string_view origins);
 
-  // `handle` behind this gate, which it keeps: a foreign Host or Origin gets 403, a POST that is
-  // not JSON in UTF-8 415. Answers to an origin that is let in say so to its browser.
+  // `handle` behind this gate, which it keeps: a foreign Host or Origin gets 403, a POST or PUT
+  // that is not JSON in UTF-8 415. Answers to an origin that is let in say so to its browser.
   HttpHandler guard(HttpHandler handle) const;
   // The same for bodies of another media type.
   HttpHandler guard(std::string content_type, HttpHandler handle) const;

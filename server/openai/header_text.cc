@@ -32,4 +32,17 @@ std::string unescaped(std::string_view part) {
   return text;
 }
 
+std::string query_of(std::string_view target, std::string_view name) {
+  target.remove_prefix(std::min(target.size(), target.find('?')));
+  while (!target.empty()) {
+    target.remove_prefix(1);
+    const std::string_view pair = target.substr(0, target.find('&'));
+    target.remove_prefix(pair.size());
+    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('=')) {
+      return unescaped(pair.substr(name.size() + 1));
+    }
+  }
+  return "";
+}
+
 }  // namespace runnel

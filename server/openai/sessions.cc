@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "base/limits.h"
-#include "engine/session.h"
 #include "server/openai/header_text.h"
 #include "server/openai/later_call.h"
 #include "server/openai/request_fields.h"
+#include "server/openai/session_json.h"
+#include "server/openai/session_state.h"
 
 namespace runnel {
 namespace {
@@ -24,37 +26,11 @@ constexpr int64_t kParsedAnyway = 64 << 10;
 
 using Model = std::shared_ptr<const ServedModel>;
 
-OrderedJson session_json(const SessionInfo& session, const ServedModel& model) {
-  const double idle = std::chrono::duration<double>(session.idle).count();
-  return {{"id", session.key.id},
-          {"object", "session"},
-          {"model", model.name},
-          {"position", session.position},
-          {"state", session_state_name(session.state)},
-          {"state_bytes", model.engine->state_bytes()},
-          {"idle_seconds", idle}};
-}
-
 OrderedJson sessions_json(const std::vector<SessionInfo>& sessions, const ServedModel& model,
                           bool has_more) {
   OrderedJson data = OrderedJson::array();
   for (const SessionInfo& session : sessions) data.push_back(session_json(session, model));
   return {{"object", "list"}, {"data", std::move(data)}, {"has_more", has_more}};
-}
-
-// What the target says of `name` after its "?"; "" where it says nothing.
-std::string query_of(const HttpRequest& request, std::string_view name) {
-  std::string_view rest = request.target;
-  rest.remove_prefix(std::min(rest.size(), rest.find('?')));
-  while (!rest.empty()) {
-    rest.remove_prefix(1);
-    const std::string_view pair = rest.substr(0, rest.find('&'));
-    rest.remove_prefix(pair.size());
-    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('=')) {
-      return unescaped(pair.substr(name.size() + 1));
-    }
-  }
-  return "";
 }
 
 Result<Json> read_body(LaterCall& call, const HttpRequest& request) {
@@ -87,7 +63,7 @@ Fault create(LaterCall& call, const HttpRequest& request) {
 }
 
 Fault get(LaterCall& call, const HttpRequest& request) {
-  const auto model = call.find_model(query_of(request, "model"));
+  const auto model = call.find_model(query_of(request.target, "model"));
   if (!model.ok()) return {model.status(), "model"};
   (*model)->engine->get_session({call.caller().name, unescaped(request.part)},
                                 answer_of(call, *model));
@@ -95,9 +71,9 @@ Fault get(LaterCall& call, const HttpRequest& request) {
 }
 
 Fault list(LaterCall& call, const HttpRequest& request) {
-  const auto found = call.find_model(query_of(request, "model"));
+  const auto found = call.find_model(query_of(request.target, "model"));
   if (!found.ok()) return {found.status(), "model"};
-  const std::string limit = query_of(request, "limit");
+  const std::string limit = query_of(request.target, "limit");
   int count = limit.empty() ? kDefaultPage : 0;
   std::from_chars(limit.data(), limit.data() + limit.size(), count);
   if (count < 1 || count > kLargestPage) {
@@ -106,7 +82,7 @@ Fault list(LaterCall& call, const HttpRequest& request) {
   }
   if (Status s = call.reserve(count * kEntryBytes); !s.ok()) return {s};
   (*found)->engine->list_sessions(
-      call.caller().name, query_of(request, "after"), count,
+      call.caller().name, query_of(request.target, "after"), count,
       [kept = call.shared_from_this(), model = *found](Result<SessionPage> page) {
         kept->answer_later(std::move(page), [model](const SessionPage& entries) {
           return sessions_json(entries.sessions, *model, !entries.next.empty());
@@ -116,7 +92,7 @@ Fault list(LaterCall& call, const HttpRequest& request) {
 }
 
 Fault remove(LaterCall& call, const HttpRequest& request) {
-  const auto model = call.find_model(query_of(request, "model"));
+  const auto model = call.find_model(query_of(request.target, "model"));
   if (!model.ok()) return {model.status(), "model"};
   const std::string id = unescaped(request.part);
   (*model)->engine->delete_session({call.caller().name, id}, [kept = call.shared_from_this(),
@@ -165,6 +141,26 @@ Fault fork(LaterCall& call, const HttpRequest& request) {
   return {};
 }
 
+Fault rewind(LaterCall& call, const HttpRequest& request) {
+  const Result<Json> body = read_body(call, request);
+  if (!body.ok()) return {body.status()};
+  RequestFields fields(*body);
+  const std::string name = fields.text("model").value_or("");
+  const auto position = fields.integer("position", 0, std::numeric_limits<int64_t>::max());
+  if (!position) fields.refuse("position", "is not set; expected where the session is to stand");
+  if (Fault fault = fields.end(); !fault.ok()) return fault;
+  const auto found = call.find_model(name);
+  if (!found.ok()) return {found.status(), "model"};
+  (*found)->engine->rewind_session(
+      call.caller(), unescaped(request.part), *position,
+      [kept = call.shared_from_this(), model = *found](Result<std::vector<SessionInfo>> stands) {
+        kept->answer_later(std::move(stands), [model](const std::vector<SessionInfo>& sessions) {
+          return session_json(sessions[0], *model);
+        });
+      });
+  return {};
+}
+
 }  // namespace
 
 std::vector<HttpRoute> session_routes(ServerState& state, const Gate& gate) {
@@ -176,7 +172,10 @@ std::vector<HttpRoute> session_routes(ServerState& state, const Gate& gate) {
           route("GET", "/v1/sessions", "ListSessions", list),
           route("GET", "/v1/sessions/*", "GetSession", get),
           route("DELETE", "/v1/sessions/*", "DeleteSession", remove),
-          route("POST", "/v1/sessions/*/fork", "ForkSession", fork)};
+          route("POST", "/v1/sessions/*/fork", "ForkSession", fork),
+          route("POST", "/v1/sessions/*/rewind", "RewindSession", rewind),
+          export_route(state, gate),
+          import_route(state, gate)};
 }
 
 }  // namespace runnel

@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// /v1/sessions, /v1/sessions/ID and /v1/sessions/ID/fork behind `gate`. `state` outlives the server
-// of the routes and every call that it begins.
+// /v1/sessions and all below it, behind `gate`. `state` outlives the server of the routes and every
+// call that it begins.
 std::vector<HttpRoute> session_routes(ServerState& state, const Gate& gate);
 
 }  // namespace runnel

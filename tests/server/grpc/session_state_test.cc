@@ -10,8 +10,10 @@
 
 #include "engine/rewinds.h"
 #include "models/state/file.h"
+#include "server/openai/routes.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
+#include "tests/server/http/http_client.h"
 
 namespace runnel {
 namespace {
@@ -155,6 +157,30 @@ TEST(SessionState, AStateTravelsToAnotherServerAndGoesOnWithTheSameBits) {
   EXPECT_THAT(made.id(), StartsWith("s-"));
   EXPECT_EQ(load(there, file, {.id = "b"}).error_code(), grpc::StatusCode::ALREADY_EXISTS);
   there.expect_free(6);
+}
+
+TEST(SessionState, AStateTravelsThroughEitherDoor) {
+  TestServer test(served_bundle(small_rwkv7_spec(), 1));
+  HttpServer http({.connections = {.in_all = 4}}, openai_routes(test.server.state(), Gate("", "")),
+                  test.log);
+  http.start(listen_on("127.0.0.1:0").value());
+  const auto ask = [&](const std::string& method, const std::string& id, const std::string& body) {
+    HttpClient client(http.address());
+    client.send(method + " /v1/sessions/" + id + "/state HTTP/1.1\r\nHost: localhost\r\n" +
+                "Content-Type: application/octet-stream\r\nContent-Length: " +
+                std::to_string(body.size()) + "\r\n\r\n" + body);
+    return client.response();
+  };
+  feed(test, "a", {1, 2, 3, 4, 5});
+  std::string file;
+  ASSERT_TRUE(save(test, "a", file).ok());
+  EXPECT_EQ(ask("GET", "a", "").body, file);
+  EXPECT_EQ(ask("PUT", "b", file).status, 200);
+  ASSERT_TRUE(load(test, ask("GET", "b", "").body, {.id = "c"}).ok());
+  const auto expected = go_on(test, "a");
+  EXPECT_EQ(go_on(test, "b"), expected);
+  EXPECT_EQ(go_on(test, "c"), expected);
+  http.stop();
 }
 
 TEST(SessionState, AFileThatIsRefusedChangesNothing) {

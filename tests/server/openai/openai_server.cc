@@ -18,14 +18,16 @@ OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_subm
 
 OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_submit,
                            const Spec& spec)
+    : OpenAiServer(options, served_fake("fake", std::move(on_submit), {}, kTestLimits, spec)) {}
+
+OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
     : state(log, options.call_bytes) {
   state.text_bytes = 1000;
   state.stall_timeout = std::chrono::seconds(30);
   if (!options.keys.empty()) {
     EXPECT_TRUE(state.callers.ask_for_keys(options.keys).ok());
   }
-  ServedModel model = served_fake("fake", std::move(on_submit), {}, kTestLimits, spec);
-  if (!spec.image) model.tokenizer = Tokenizer::of_bytes();
+  if (!model.engine->spec().image) model.tokenizer = Tokenizer::of_bytes();
   EXPECT_TRUE(state.models.add(std::move(model)).ok());
   state.models.open();
   HttpLimits limits;
@@ -46,7 +48,7 @@ std::string OpenAiServer::request(const std::string& method, const std::string& 
                                   const std::string& body, const std::string& headers) {
   std::string text = method + " " + path + " HTTP/1.1\r\n" + headers;
   if (headers.find("Host:") == std::string::npos) text += "Host: localhost:8000\r\n";
-  if (method == "POST") {
+  if (method == "POST" || method == "PUT") {
     if (headers.find("Content-Type:") == std::string::npos) {
       text += "Content-Type: application/json\r\n";
     }
@@ -82,7 +84,7 @@ std::vector<std::string> OpenAiServer::stream(Json body) const {
 }
 
 int64_t OpenAiServer::sessions_free() const {
-  return state.models.all()->at("fake")->engine->stats().sessions_free;
+  return state.models.all()->begin()->second->engine->stats().sessions_free;
 }
 
 }  // namespace runnel

@@ -37,10 +37,12 @@ class OpenAiServer {
   explicit OpenAiServer(const Options& options, std::function<void()> on_submit = {});
   // The model has text where the spec has no image.
   OpenAiServer(const Options& options, std::function<void()> on_submit, const Spec& spec);
+  // With this model.
+  OpenAiServer(const Options& options, ServedModel model);
   ~OpenAiServer();
 
   HttpClient client() const { return HttpClient(server->address()); }
-  // The text of a request, its headers complete.
+  // The text of a request, its headers complete; a body is JSON unless they say otherwise.
   static std::string request(const std::string& method, const std::string& path,
                              const std::string& body = "", const std::string& headers = "");
   ApiAnswer ask(const std::string& bytes) const;

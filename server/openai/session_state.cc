@@ -1,0 +1,199 @@
+#include "server/openai/session_state.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/within_memory.h"
+#include "server/export_call.h"
+#include "server/import_call.h"
+#include "server/openai/fault.h"
+#include "server/openai/header_text.h"
+#include "server/openai/live_answer.h"
+#include "server/openai/origin.h"
+#include "server/openai/session_json.h"
+
+namespace runnel {
+namespace {
+
+constexpr const char* kFile = "application/octet-stream";
+constexpr const char* kModel = "model";
+
+// The fault of a call; `param` as it is, where it names one.
+Fault fault_of(const Status& status, const std::string& param) {
+  return param.empty() ? fault_of(status) : Fault{status, param};
+}
+
+// Without memory for what is to be sent the reply ends by itself.
+template <typename Send>
+void try_to(Send send) {
+  static_cast<void>(within_memory([&] {
+    send();
+    return Status();
+  }));
+}
+
+// Each of both keeps itself until its call has finished.
+
+class ExportAnswer final : public ExportSink, public std::enable_shared_from_this<ExportAnswer> {
+ public:
+  ExportAnswer(ServerState& state, const HttpRequest& request, HttpReply reply)
+      : state_(state),
+        reply_(std::move(reply)),
+        call_(ExportCall::make(state, origin_of("ExportSession", state, request), *this)) {}
+
+  void start(const HttpRequest& request) {
+    self_ = shared_from_this();
+    reply_.on_gone([weak = std::weak_ptr(call_)] {
+      if (const auto call = weak.lock()) call->cancel();
+    });
+    const Status status = within_memory([&] { return submit(request); });
+    if (!status.ok()) call_->refuse(status);
+  }
+
+ private:
+  Status submit(const HttpRequest& request) {
+    if (Status s = call_->admit(); !s.ok()) return s;
+    auto model = state_.models.find(call_->caller(), query_of(request.target, kModel));
+    if (!model.ok()) {
+      param_ = kModel;
+      return model.status();
+    }
+    call_->start(std::move(*model), unescaped(request.part));
+    return {};
+  }
+
+  void write(std::string_view piece) override {
+    if (!std::exchange(begun_, true)) reply_.begin(200, kFile);
+    state_.metrics.sent.add(std::ssize(piece));
+    reply_.write(piece, [self = shared_from_this()](bool taken) { self->call_->written(taken); });
+  }
+
+  // A file that is cut off lacks its last chunk.
+  void finish(const Status& status) override {
+    const auto self = std::exchange(self_, nullptr);
+    try_to([&] {
+      if (!begun_) return send_fault(fault_of(status, param_), reply_);
+      return status.ok() ? reply_.end() : reply_.abort();
+    });
+    call_->leave();
+  }
+
+  void cut_off() override {
+    try_to([this] { reply_.abort(); });
+  }
+
+  ServerState& state_;
+  HttpReply reply_;
+  std::string param_;
+  bool begun_ = false;
+  std::shared_ptr<ExportAnswer> self_;
+  const std::shared_ptr<ExportCall> call_;
+};
+
+class ImportAnswer final : public ImportSink, public std::enable_shared_from_this<ImportAnswer> {
+ public:
+  ImportAnswer(ServerState& state, const HttpRequest& request, HttpReply reply)
+      : state_(state),
+        reply_(std::move(reply)),
+        model_(query_of(request.target, kModel)),
+        session_(unescaped(request.part)),
+        allow_inexact_(query_of(request.target, "allow_inexact")),
+        call_(ImportCall::make(state, origin_of("ImportSession", state, request), *this)) {}
+
+  void start() {
+    self_ = shared_from_this();
+    call_->start();
+  }
+
+ private:
+  // The first message, as gRPC has it, is in the head of the request.
+  void read() override {
+    if (call_->opened() == nullptr) return deal([this] { return open(); });
+    reply_.read([self = shared_from_this()](HttpPiece piece) {
+      self->deal([&] { return piece.ok() ? self->take(*piece) : piece.status(); });
+    });
+  }
+
+  // Has a message dealt with; what is not OK ends the call.
+  template <typename With>
+  void deal(With with) {
+    if (!call_->arrived()) return;
+    const Status status = within_memory(with);
+    if (!status.ok()) return call_->refuse(status);
+    if (!closed_) call_->go_on();
+  }
+
+  Status open() {
+    if (allow_inexact_ != "" && allow_inexact_ != "true" && allow_inexact_ != "false") {
+      param_ = "allow_inexact";
+      return invalid_argument("allow_inexact must be true or false");
+    }
+    auto model = state_.models.find(call_->caller(), model_);
+    if (!model.ok()) {
+      param_ = kModel;
+      return model.status();
+    }
+    return call_->open(std::move(*model), session_, allow_inexact_ == "true");
+  }
+
+  Status take(std::string_view piece) {
+    state_.metrics.received.add(std::ssize(piece));
+    closed_ = piece.empty();
+    if (!closed_) return call_->add(std::as_bytes(std::span(piece)));
+    call_->close();
+    return {};
+  }
+
+  void answer(const SessionInfo& session) override {
+    text_ = json_text(session_json(session, *call_->opened())) + "\n";
+  }
+
+  void finish(const Status& status) override {
+    const auto self = std::exchange(self_, nullptr);
+    try_to([&] {
+      if (!status.ok()) return send_fault(fault_of_call(status), reply_);
+      state_.metrics.sent.add(std::ssize(text_));
+      reply_.send({200, "application/json", std::move(text_)}, live_answer(state_, nullptr));
+    });
+    call_->leave();
+  }
+
+  void cut_off() override {
+    try_to([this] { reply_.abort(); });
+  }
+
+  // Before the end of the file ABORTED is that of a client who sends too slowly.
+  Fault fault_of_call(const Status& status) const {
+    if (status.code() != Code::kAborted || closed_) return fault_of(status, param_);
+    return {Status(Code::kDeadlineExceeded, "the body took too long to come; send it sooner")};
+  }
+
+  ServerState& state_;
+  HttpReply reply_;
+  const std::string model_, session_, allow_inexact_;
+  std::string param_;
+  bool closed_ = false;  // the file has ended
+  std::string text_;     // of the answer
+  std::shared_ptr<ImportAnswer> self_;
+  const std::shared_ptr<ImportCall> call_;
+};
+
+}  // namespace
+
+HttpRoute export_route(ServerState& state, const Gate& gate) {
+  return {"GET", "/v1/sessions/*/state",
+          gate.guard([&state](const HttpRequest& request, HttpReply reply) {
+            std::make_shared<ExportAnswer>(state, request, std::move(reply))->start(request);
+          })};
+}
+
+HttpRoute import_route(ServerState& state, const Gate& gate) {
+  const auto handle = [&state](const HttpRequest& request, HttpReply reply) {
+    std::make_shared<ImportAnswer>(state, request, std::move(reply))->start();
+  };
+  return {"PUT", "/v1/sessions/*/state", gate.guard(kFile, handle), true};
+}
+
+}  // namespace runnel
