@@ -99,7 +99,8 @@ void RequestFields::wrong_type(const char* key, const char* expected, const Json
 Fault RequestFields::end() {
   for (const auto& [key, value] : root_.items()) {
     if (known_.contains(key)) continue;
-    refuse(printable(key), "is not a field that this server knows; leave it out");
+    const std::string name = key.empty() ? "''" : printable(key);
+    refuse(name, "is not a field that this server knows; leave it out");
   }
   return fault_;
 }

@@ -6,6 +6,7 @@
 
 #include "tests/fuzz/properties.h"
 #include "tests/fuzz/published_properties.h"
+#include "tests/fuzz/request_properties.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -36,6 +37,7 @@ void write_corpus(const std::string& directory, const std::vector<std::string>& 
 }
 
 int run(const std::string& directory) {
+  write_corpus(directory + "/completion", completion_seeds(), completion_words());
   write_corpus(directory + "/json", json_seeds(), spec_words());
   write_corpus(directory + "/keys", key_seeds(), key_words());
   write_corpus(directory + "/spec", spec_seeds(), spec_words());
