@@ -1,0 +1,141 @@
+"""Everything that a hostile client can send to the HTTP port, at a bounded rate, until it is told to stop.
+
+    http_attack.py HOST:PORT
+
+At SIGTERM it prints how often each attack ended how, as JSON: {attack: {status, "closed" or "hangs": times}}.
+"""
+
+import asyncio
+import collections
+import json
+import resource
+import signal
+import sys
+
+SLOW_HEADS, SLOW_BODIES, SILENT = 600, 300, 200  # connections
+PAUSE = 0.005  # seconds between two requests of an attack
+DRIP = 2.0  # seconds between two bytes of a slow connection
+PATIENCE = 30.0  # seconds until a connection that nothing comes of counts as one that hangs
+MIB = 1 << 20
+
+
+def head(line: str, *headers: str) -> bytes:
+    return "\r\n".join([f"{line} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
+
+
+def post(body: bytes, *headers: str) -> bytes:
+    said = headers if any(each.startswith("Content-Type") for each in headers) else (*headers, JSON)
+    return head("POST /v1/completions", f"Content-Length: {len(body)}", *said) + body
+
+
+JSON = "Content-Type: application/json"
+CHUNKED = "Transfer-Encoding: chunked"
+CHUNK = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
+# What is sent at once, and the statuses that may come of it.
+AT_ONCE: dict[str, tuple[bytes, set[int]]] = {
+    "deep JSON": (post(b'{"prompt":' + b"[" * 100000), {400}),
+    "deep objects": (post(b'{"a":' * 50000), {400}),
+    "wrong JSON": (post(b"}"), {400}),
+    "bytes that are no text": (post(b'{"prompt":"\xff\xfe"}'), {400}),
+    "another charset": (post("{}".encode("utf-16"), "Content-Type: application/json; charset=utf-16"), {415}),
+    "a packed body": (post(b"\x1f\x8b\x08", "Content-Encoding: gzip"), {415}),
+    "a form": (post(b"a=b", "Content-Type: application/x-www-form-urlencoded"), {415}),
+    "a body too long": (head("POST /v1/completions", JSON, f"Content-Length: {8 * MIB}"), {413}),
+    "chunks without end": (head("POST /v1/completions", JSON, CHUNKED) + CHUNK * 40, {413}),
+    "a chunk too long": (head("POST /v1/completions", JSON, CHUNKED) + b"ffffffffffffff\r\n", {413}),
+    "a wrong chunk": (head("POST /v1/completions", JSON, CHUNKED) + b"zz\r\n", {400}),
+    "two lengths": (head("POST /v1/completions", JSON, "Content-Length: 2", "Content-Length: 3") + b"{}", {400}),
+    "no length": (head("POST /v1/completions", JSON, "Content-Length: -1"), {400}),
+    "length and chunks": (head("POST /v1/completions", JSON, "Content-Length: 2", CHUNKED) + b"{}", {400}),
+    "a length too short": (head("POST /v1/completions", JSON, "Content-Length: 1") + b"{" + b"}" * 99, {400}),
+    "long headers": (head("GET /v1/models", "X-A: " + "a" * 20000), {431}),
+    "another host": (b"GET /v1/models HTTP/1.1\r\nHost: example.org\r\n\r\n", {403}),
+    "another page": (head("GET /v1/models", "Origin: http://example.org"), {403}),
+    "another path": (head("GET /" + "a/" * 500), {404}),
+    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01" * 100, {400}),
+    "no state": (
+        head("PUT /v1/sessions/a/state", "Content-Type: application/octet-stream", f"Content-Length: {MIB}")
+        + b"RNLSTATE" * 8192,
+        {400},
+    ),
+}
+# What comes byte by byte, or never, on how many connections, and the statuses that may come of it.
+SLOW: dict[str, tuple[bytes, int, set[int]]] = {
+    "slow headers": (b"GET /v1/models HTTP/1.1\r\n", SLOW_HEADS, {408}),
+    "slow bodies": (head("POST /v1/completions", JSON, "Content-Length: 100000"), SLOW_BODIES, {408}),
+    "nothing": (b"", SILENT, set()),
+}
+
+
+async def status_of(reader: asyncio.StreamReader) -> str:
+    """The status of an answer; "closed" where the server hangs up without one, "hangs" where nothing comes."""
+    try:
+        line = await asyncio.wait_for(reader.readline(), PATIENCE)
+    except asyncio.TimeoutError:
+        return "hangs"
+    return line.split()[1].decode() if line.startswith(b"HTTP/1.1 ") else "closed"
+
+
+class Attack:
+    def __init__(self, address: str) -> None:
+        self.host, port = address.rsplit(":", 1)
+        self.port = int(port)
+        self.ended: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+
+    async def once(self, name: str, data: bytes, dripping: bool = False, stays: bool = True) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(self.host, self.port)
+        except OSError:
+            self.ended[name]["closed"] += 1
+            return
+        answer = asyncio.ensure_future(status_of(reader))
+        try:
+            writer.write(data)
+            if not stays:
+                writer.transport.abort()
+            while dripping and not answer.done():
+                await asyncio.wait({answer}, timeout=DRIP)
+                if name != "nothing":
+                    writer.write(b"a")
+            self.ended[name][await answer] += 1
+        except OSError:
+            self.ended[name]["closed"] += 1
+        finally:
+            answer.cancel()
+            writer.transport.abort()
+
+    async def go_on(self, name: str, data: bytes, dripping: bool) -> None:
+        while True:
+            await self.once(name, data, dripping)
+            await asyncio.sleep(PAUSE * len(AT_ONCE))
+
+    async def leave_midway(self) -> None:
+        """Requests whose client goes at once."""
+        while True:
+            await self.once("gone", post(b"{}"), stays=False)
+            await asyncio.sleep(PAUSE)
+
+    async def run(self) -> None:
+        over = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+        tasks = [asyncio.ensure_future(self.leave_midway())]
+        for name, (data, _) in AT_ONCE.items():
+            tasks.append(asyncio.ensure_future(self.go_on(name, data, False)))
+        for name, (data, count, _) in SLOW.items():
+            tasks += [asyncio.ensure_future(self.go_on(name, data, True)) for _ in range(count)]
+        await over.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def main() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    attack = Attack(sys.argv[1])
+    asyncio.run(attack.run())
+    print(json.dumps(attack.ended))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""What an attack on the HTTP port costs others: nothing but refusals, within bounds of time and memory.
+
+Whoever streams meanwhile, by either door, is slowed by less than a tenth. The attackers are on the same machine, and
+their processor time is none of the server's: so rounds in which they attack the server alternate with rounds in which
+they attack another one, and the median stream of the former is compared with that of the latter. Other work on the
+machine disturbs some rounds of both; where it disturbs more of one kind, more rounds follow.
+"""
+
+import contextlib
+import http.client
+import json
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from collections.abc import Iterator
+
+from hostile_client import RUNNEL, Server
+from http_attack import AT_ONCE, SILENT, SLOW, SLOW_BODIES, SLOW_HEADS
+
+ATTACK = pathlib.Path(__file__).with_name("http_attack.py")
+CONNECTIONS = SLOW_HEADS + SLOW_BODIES + SILENT + 200
+SLACK = 1 << 20
+VALUES = 256  # of a stream
+AT_LEAST, AT_MOST = 8, 60  # pairs of rounds of a second
+SLOWED = 1.1
+
+
+class AttackedServer(Server):
+    def __init__(self) -> None:
+        flags = (
+            "--http-address",
+            "127.0.0.1:0",
+            "--connections",
+            str(CONNECTIONS),
+            "--backend",
+            "cpu",
+            "--threads",
+            "1",
+        )
+        super().__init__(*flags, "--log-access=false", bundle="zoo/text-endless-small")
+        self.http = re.findall(r" http address=(\S+)", self.logged())[0]
+
+    def stream(self) -> float:
+        """The seconds that a stream of values takes."""
+        asked = json.dumps({"prompt": [84], "max_tokens": VALUES, "stream": True, "seed": 1})
+        connection = http.client.HTTPConnection(self.http, timeout=60)
+        start = time.perf_counter()
+        connection.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        whole = answer.read().endswith(b"data: [DONE]\n\n")
+        connection.close()
+        if answer.status != 200 or not whole:
+            raise AssertionError(f"a stream was not served: {answer.status}")
+        return time.perf_counter() - start
+
+
+class Attackers:
+    """A process of attackers, which rests but for `at_work`."""
+
+    def __init__(self, server: AttackedServer) -> None:
+        self.process = subprocess.Popen([sys.executable, "-B", ATTACK, server.http], stdout=subprocess.PIPE)
+        self.process.send_signal(signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGSTOP)
+
+    def stop(self) -> dict[str, dict[str, int]]:
+        """How each attack ended."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        told = self.process.communicate(timeout=60)[0]
+        return dict(json.loads(told))
+
+
+def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
+    """The seconds that each of the streams takes that both doors have within about a second."""
+    by_http: list[float] = []
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.is_set() or not by_http:
+            by_http.append(server.stream())
+
+    reader = threading.Thread(target=go_on)
+    reader.start()
+    words = ["--what", "streams", "--batch", "2", "--values", str(VALUES), "--seconds", "1", "--json"]
+    line = [RUNNEL, "bench", *words, "--server", f"127.0.0.1:{server.port}"]
+    told = json.loads(subprocess.run(line, capture_output=True, check=True, timeout=120).stdout)
+    over.set()
+    reader.join()
+    return {"gRPC": [VALUES / speed for speed in told["throughput"][0]["runs"]], "HTTP": by_http}
+
+
+class HttpAttack(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server, self.other = AttackedServer(), AttackedServer()
+        self.addCleanup(self.other.stop)
+        self.addCleanup(self.server.stop)
+
+    def test_others_are_slowed_by_less_than_a_tenth(self) -> None:
+        here, there = Attackers(self.server), Attackers(self.other)
+        seconds: dict[Attackers, dict[str, list[float]]] = {each: {"gRPC": [], "HTTP": []} for each in (here, there)}
+        slowed: dict[str, float] = {}
+        try:
+            for pair in range(AT_MOST):
+                for attackers in (here, there) if pair % 2 else (there, here):
+                    with attackers.at_work():
+                        for door, streams in seconds_of_streams(self.server).items():
+                            seconds[attackers][door] += streams
+                medians = {
+                    door: [statistics.median(seconds[each][door]) for each in (here, there)] for door in seconds[here]
+                }
+                slowed = {door: attacked / otherwise for door, (attacked, otherwise) in medians.items()}
+                if pair + 1 >= AT_LEAST and max(slowed.values()) < SLOWED:
+                    break
+        finally:
+            here.stop()
+            there.stop()
+        print({door: f"{ratio:.3f}" for door, ratio in slowed.items()}, "of a stream's time, in", pair + 1, "pairs")
+        self.assertLess(max(slowed.values()), SLOWED)
+
+    def test_every_attack_is_refused_within_its_bound_and_memory(self) -> None:
+        attackers = Attackers(self.server)
+        with attackers.at_work():
+            time.sleep(15)  # longer than a request may take to come
+            self.server.stream()
+        ended = attackers.stop()
+        for name, (_, expected) in AT_ONCE.items():
+            self.assertTrue(
+                set(ended[name]) and set(ended[name]) <= {str(status) for status in expected}, (name, ended[name])
+            )
+        for name, (_, count, expected) in SLOW.items():
+            statuses = ended.get(name, {})
+            self.assertLessEqual(set(statuses), {str(status) for status in expected}, name)
+            if expected:
+                self.assertGreaterEqual(sum(statuses.values()), count, name)
+        self.assertGreater(ended["gone"]["closed"], 100)
+        most = int(re.findall(r" memory most=(\d+)", self.server.logged())[0])
+        self.assertLess(self.server.memory("VmHWM"), most + SLACK)
+        self.assertTrue(self.server.serves())
+        self.server.stream()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
