@@ -58,10 +58,10 @@ Call::Step ExportCall::next() {
     writer_.emplace(served->state_digest, served->engine->layout(), std::move(*image_),
                     state_.seal_key ? &*state_.seal_key : nullptr);
   }
-  const std::string piece = writer_->next(kPieceBytes);
+  std::string piece = writer_->next(kPieceBytes);
   if (piece.empty()) return Status();
   begin_write();
-  sink_.write(piece);
+  sink_.write(std::move(piece));
   return Writing();
 }
 

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "models/state/file.h"
 #include "server/call.h"
@@ -13,9 +12,8 @@ namespace runnel {
 
 class ExportSink : public CallSink {
  public:
-  // Sends a piece of the file, which is valid until this returns; Call::written() follows, unless
-  // it throws std::bad_alloc.
-  virtual void write(std::string_view piece) = 0;
+  // Sends a piece of the file; Call::written() follows, unless it throws std::bad_alloc.
+  virtual void write(std::string piece) = 0;
 };
 
 // First the engine copies the state between its steps; then the file is made piece by piece, as the

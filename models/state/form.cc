@@ -9,8 +9,10 @@
 namespace runnel {
 namespace {
 
-constexpr uint32_t kExponent = 0x7f800000;
-constexpr uint32_t kMagnitude = 0x7fffffff;
+constexpr int32_t kMagnitude = 0x7fffffff;
+constexpr int32_t kInfinite = 0x7f800000;     // magnitudes from it on are not finite
+constexpr int32_t kLeastNormal = 0x00800000;  // those below it are subnormal, or zero
+constexpr int64_t kBlockBytes = 4096;
 
 bool is_log(const StatePart& part) { return part.name.ends_with(".log"); }
 
@@ -33,6 +35,32 @@ void fold_entry(const std::byte* entry, int64_t dk, int64_t dv, std::byte* s, st
       const int64_t at = i * dv + j;
       set_number(s, at, std::fma(key, number_at(entry, dk + j), number_at(s, at)));
     }
+  }
+}
+
+int32_t magnitude_at(std::span<const std::byte> numbers, size_t at) {
+  int32_t bits = 0;
+  std::memcpy(&bits, numbers.data() + at, sizeof(bits));
+  return bits & kMagnitude;
+}
+
+bool is_subnormal(int32_t magnitude) { return (magnitude > 0) & (magnitude < kLeastNormal); }
+
+// Without a branch or a store, and with integers of one width: compilers make vectors of it.
+PartNumbers look_at(std::span<const std::byte> numbers) {
+  int32_t infinite = 0;
+  int32_t subnormal = 0;
+  for (size_t at = 0; at < numbers.size(); at += 4) {
+    const int32_t magnitude = magnitude_at(numbers, at);
+    infinite |= static_cast<int32_t>(magnitude >= kInfinite);
+    subnormal += static_cast<int32_t>(is_subnormal(magnitude));
+  }
+  return {.finite = infinite == 0, .subnormal = subnormal};
+}
+
+void flush(std::span<std::byte> numbers) {
+  for (size_t at = 0; at < numbers.size(); at += 4) {
+    if (is_subnormal(magnitude_at(numbers, at))) std::memset(numbers.data() + at, 0, 4);
   }
 }
 
@@ -82,20 +110,13 @@ std::span<std::byte> PartWalk::next(int64_t most) {
 PartNumbers flush_subnormals(const StatePart& part, std::span<std::byte> state) {
   PartNumbers found;
   if (part.type != DType::kF32) return found;
-  uint32_t largest = 0;
-  for (int64_t entry = 0; entry < part.shape[0]; ++entry) {
-    std::byte* const from = state.data() + part.offset + entry * part.stride;
-    for (int64_t at = 0; at < part.entry_bytes(); at += 4) {
-      uint32_t bits = 0;
-      std::memcpy(&bits, from + at, sizeof(bits));
-      largest = std::max(largest, bits & kMagnitude);
-      const bool subnormal = (bits & kExponent) == 0 && (bits & kMagnitude) != 0;
-      found.subnormal += subnormal ? 1 : 0;
-      bits = subnormal ? 0 : bits;
-      std::memcpy(from + at, &bits, sizeof(bits));
-    }
+  PartWalk walk(part, state);
+  for (auto block = walk.next(kBlockBytes); !block.empty(); block = walk.next(kBlockBytes)) {
+    const PartNumbers here = look_at(block);
+    if (here.subnormal > 0) flush(block);
+    found.subnormal += here.subnormal;
+    found.finite = found.finite && here.finite;
   }
-  found.finite = largest < kExponent;
   return found;
 }
 

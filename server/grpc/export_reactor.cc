@@ -43,10 +43,8 @@ class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, p
     return {};
   }
 
-  void write(std::string_view piece) override {
-    v1::ExportSessionResponse message;
-    message.set_data(piece.data(), piece.size());
-    bytes_ = serialize_message(message);
+  void write(std::string piece) override {
+    bytes_ = bytes_message(v1::ExportSessionResponse::kDataFieldNumber, std::move(piece));
     state_.metrics.sent.add(length_of(bytes_));
     StartWrite(&bytes_);
   }

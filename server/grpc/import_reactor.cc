@@ -40,9 +40,11 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
   Status take() {
     state_.metrics.received.add(length_of(bytes_));
     if (Status s = call_->reserve(memory_for(bytes_)); !s.ok()) return s;
+    const bool opened = call_->opened() != nullptr;
+    const auto pieces = bytes_of_message(bytes_, v1::ImportSessionRequest::kDataFieldNumber);
+    if (opened && !pieces.empty()) return add(pieces);
     const auto message = parse_message<v1::ImportSessionRequest>(bytes_);
     if (!message.ok()) return message.status();
-    const bool opened = call_->opened() != nullptr;
     if (message->has_target() == opened) {
       return invalid_argument(opened ? "target is set again; only the first message has one"
                                      : "the first message has no target; it says what the session "
@@ -52,7 +54,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
     if (message->data().empty()) {
       return invalid_argument("the message has neither target nor data; each brings some");
     }
-    return add(message->data());
+    return call_->add(std::as_bytes(std::span(message->data())));
   }
 
   Status open(const v1::ImportTarget& target) {
@@ -61,7 +63,14 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
     return call_->open(std::move(*model), target.id(), target.allow_inexact());
   }
 
-  Status add(const std::string& data) { return call_->add(std::as_bytes(std::span(data))); }
+  Status add(std::span<const grpc::Slice> pieces) {
+    for (const grpc::Slice& piece : pieces) {
+      if (Status s = call_->add(std::as_bytes(std::span(piece.begin(), piece.end()))); !s.ok()) {
+        return s;
+      }
+    }
+    return {};
+  }
 
   Status close() {
     call_->close();

@@ -1,6 +1,12 @@
 #include "server/grpc/wire.h"
 
+#include <google/protobuf/io/coded_stream.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/grpc/parsed_size.h"
@@ -9,11 +15,32 @@
 namespace runnel {
 namespace {
 
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+
 // A packed number of a byte on the wire takes 8 in an array that doubles.
 constexpr int64_t kParsedPerByte = 12;
 constexpr int64_t kParsedAnyway = 64 << 10;
 // Values and log-probabilities as the engine has them, as messages and encoded: 4 bytes each.
 constexpr int64_t kHeldPerByte = 16;
+
+// What precedes the bytes of a message that has nothing else: a tag and their count.
+using FieldHead = std::array<uint8_t, 16>;
+
+uint32_t tag_of(int field) {
+  constexpr uint32_t kLengthDelimited = 2;
+  return (static_cast<uint32_t>(field) << 3) | kLengthDelimited;
+}
+
+// Takes `count` bytes off the front.
+void drop_front(std::vector<grpc::Slice>& slices, size_t count) {
+  while (count > 0) {
+    const size_t here = std::min(count, slices[0].size());
+    slices[0] = slices[0].sub(here, slices[0].size());
+    if (slices[0].size() == 0) slices.erase(slices.begin());
+    count -= here;
+  }
+}
 
 // What the client's metadata says under `key`; valid as long as the context.
 std::vector<std::string_view> values_of(const char* key,
@@ -43,6 +70,37 @@ Status check_parsed_size(const grpc::ByteBuffer& bytes,
 
 int64_t memory_for(const grpc::ByteBuffer& bytes) {
   return kParsedAnyway + kHeldPerByte * length_of(bytes);
+}
+
+grpc::ByteBuffer bytes_message(int field, std::string data) {
+  FieldHead head{};
+  uint8_t* const end = CodedOutputStream::WriteVarint64ToArray(
+      data.size(), CodedOutputStream::WriteVarint32ToArray(tag_of(field), head.data()));
+  auto kept = std::make_unique<std::string>(std::move(data));
+  const auto drop = [](void* held) { delete static_cast<std::string*>(held); };
+  std::string& text = *kept;
+  const std::array slices = {grpc::Slice(head.data(), static_cast<size_t>(end - head.data())),
+                             grpc::Slice(text.data(), text.size(), drop, kept.release())};
+  return {slices.data(), slices.size()};
+}
+
+std::vector<grpc::Slice> bytes_of_message(const grpc::ByteBuffer& bytes, int field) {
+  std::vector<grpc::Slice> slices;
+  if (!bytes.Valid() || !bytes.Dump(&slices).ok()) return {};
+  FieldHead found{};
+  size_t known = 0;
+  for (const grpc::Slice& slice : slices) {
+    const size_t more = std::min(found.size() - known, slice.size());
+    std::copy_n(slice.begin(), more, found.begin() + known);
+    known += more;
+  }
+  CodedInputStream head(found.data(), static_cast<int>(known));
+  uint64_t count = 0;
+  const bool is_field = head.ReadTag() == tag_of(field) && head.ReadVarint64(&count);
+  const auto before = static_cast<size_t>(head.CurrentPosition());
+  if (!is_field || count == 0 || count != bytes.Length() - before) return {};
+  drop_front(slices, before);
+  return slices;
 }
 
 grpc::Status to_grpc(const Status& status) {

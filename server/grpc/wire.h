@@ -10,9 +10,11 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/proto_buffer_writer.h>
 #include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/slice.h>
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -54,6 +56,14 @@ grpc::ByteBuffer serialize_message(const Message& message) {
   check(status.ok(), "a message of our own serializes");
   return bytes;
 }
+
+// The message that has `data` in its field of bytes of that number, and nothing else. It keeps the
+// data where it lies: no byte is copied.
+grpc::ByteBuffer bytes_message(int field, std::string data);
+
+// The bytes of a message that bytes_message() would make, where they lie; nothing where they are
+// none, or the message has another form, which parse_message() reads.
+std::vector<grpc::Slice> bytes_of_message(const grpc::ByteBuffer& bytes, int field);
 
 // The same code and message.
 grpc::Status to_grpc(const Status& status);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "models/state/file.h"
 #include "tests/kernels/host_device.h"
@@ -81,6 +83,28 @@ TEST(StateForm, AFoldedStateGoesOnWithTheSameBits) {
     const Generated travelled = generate(model, 1, 12);
     EXPECT_EQ(travelled.values, undisturbed.values);
     EXPECT_EQ(travelled.log_probs, undisturbed.log_probs);
+  }
+}
+
+// Wherever they stand in a part with gaps between its entries; what lies in the gaps is left alone.
+TEST(StateForm, SmallNumbersBecomeZerosAndOthersStay) {
+  const StatePart part = {
+      .name = "p", .type = DType::kF32, .shape = {2, 1500}, .offset = 4, .stride = 6016};
+  const float least = std::numeric_limits<float>::min();
+  const float small = std::numeric_limits<float>::denorm_min();
+  std::vector<float> state(1 + 2 * 1504, -least);
+  for (const size_t at : {1, 1024, 1025, 1500, 1505, 3004})
+    state[at] = at % 2 == 0 ? small : -small;
+  state[0] = state[1501] = small;
+  std::vector<float> expected = state;
+  for (const size_t at : {1, 1024, 1025, 1500, 1505, 3004}) expected[at] = 0;
+  const PartNumbers found = flush_subnormals(part, std::as_writable_bytes(std::span(state)));
+  EXPECT_TRUE(found.finite);
+  EXPECT_EQ(found.subnormal, 6);
+  EXPECT_EQ(state, expected);
+  for (const float wrong : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    state[2000] = -wrong;
+    EXPECT_FALSE(flush_subnormals(part, std::as_writable_bytes(std::span(state))).finite);
   }
 }
 
