@@ -13,6 +13,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,14 @@ struct End {
   // Implicit: most products end with an activation alone.
   End(Activation activation, View times = {}, View plus = {})
       : activation(activation), times(times), plus(plus) {}
+};
+
+// The arguments of a matmul among several.
+struct Product {
+  View x;
+  const Weight* weight;
+  End end;
+  View out;
 };
 
 enum class NormKind : uint8_t {
@@ -275,6 +284,11 @@ class Backend {
 
   // out = end(x W^T + b). x [n, in], out [n, out].
   virtual void matmul(View x, const Weight& weight, End end, View out) = 0;
+  // Matmuls of equally many rows, in any order or at the same time: none writes what another one
+  // reads or writes. The bits are those of one after the other.
+  virtual void matmuls(std::span<const Product> products) {
+    for (const Product& one : products) matmul(one.x, *one.weight, one.end, one.out);
+  }
 
   // out = norm(x + residual), residual.data null: of x alone. out may be x or the residual.
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;

@@ -37,19 +37,18 @@ int descend(const double (&sums)[256], double target, double* above) {
 Categorical::Categorical(const Kernels& kernels, const float* logits, int values, float* scratch)
     : kernels_(kernels), values_(values), logits_(scratch), weights_(scratch + values) {
   most_ = kernels.finite(logits, values, logits_);
-  log_sum_ = log_of(weigh(1.0F));
+  weigh(1.0F);
+  log_sum_ = log_of(sum_);
 }
 
-// Returns the sum of the weights, which is at least 1.
-double Categorical::weigh(float temperature) {
+void Categorical::weigh(float temperature) {
   const float inverse = 1.0F / temperature;
   // A temperature next to zero would overflow; this one already leaves the most likely values
   // alone.
   const float scale = inverse < 1e30F ? inverse : 1e30F;
   kernels_.exp(logits_, values_, most_, scale, weights_);
-  double sum = 0.0;
-  for (int i = 0; i < values_; ++i) sum += weights_[i];
-  return sum;
+  sum_ = 0.0;
+  for (int i = 0; i < values_; ++i) sum_ += weights_[i];
 }
 
 int32_t Categorical::mode() const {
@@ -81,11 +80,12 @@ void Categorical::visit(Kept kept, const Visit& each) const {
   }
 }
 
-template <typename Amount>
-double Categorical::sum_of(Kept kept, const Amount& amount) const {
+// The sum of the kept weights, in the order of values.
+double Categorical::mass_of(Kept kept) const {
+  if (kept.all()) return sum_;
   double sum = 0.0;
   visit(kept, [&](int32_t, float weight, uint32_t) {
-    sum += amount(weight);
+    sum += weight;
     return true;
   });
   return sum;
@@ -127,7 +127,7 @@ Categorical::Kept Categorical::filter(const Sampling& sampling) const {
   Kept kept;
   if (sampling.top_k > 0 && sampling.top_k < values_) kept = narrow(kept, sampling.top_k, one);
   if (sampling.top_p < 1.0F) {
-    kept = narrow(kept, sampling.top_p * sum_of(kept, mass), mass);
+    kept = narrow(kept, sampling.top_p * mass_of(kept), mass);
   }
   // The most likely value weighs exactly 1 and so always stays.
   kept.least = sampling.min_p < 1.0F ? sampling.min_p : 1.0F;
@@ -137,9 +137,9 @@ Categorical::Kept Categorical::filter(const Sampling& sampling) const {
 int32_t Categorical::sample(const Sampling& sampling, double u) {
   if (sampling.temperature != 1.0F) weigh(sampling.temperature);
   const Kept kept = filter(sampling);
-  const double total = sum_of(kept, [](float weight) { return static_cast<double>(weight); });
+  const double total = mass_of(kept);
   double sum = 0.0;
-  int32_t chosen = mode();
+  int32_t chosen = 0;  // the most likely value is kept and weighs 1, so it or another is visited
   visit(kept, [&](int32_t value, float weight, uint32_t) {
     sum += weight;
     chosen = weight > 0.0F ? value : chosen;

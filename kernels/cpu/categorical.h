@@ -34,21 +34,23 @@ class Categorical {
     uint32_t key = 0;
     int64_t ties = INT64_MAX;
     float least = 0.0F;
+
+    bool all() const { return key == 0 && ties == INT64_MAX && least <= 0.0F; }
   };
 
-  double weigh(float temperature);
+  void weigh(float temperature);
   Kept filter(const Sampling& sampling) const;
   template <typename Visit>
   void visit(Kept kept, const Visit& each) const;
   template <typename Amount>
   Kept narrow(Kept kept, double target, const Amount& amount) const;
-  template <typename Amount>
-  double sum_of(Kept kept, const Amount& amount) const;
+  double mass_of(Kept kept) const;
 
   const Kernels& kernels_;
   const int values_;
   float* logits_;       // finite
   float* weights_;      // exp((logits - most) / temperature) of the latest weigh()
+  double sum_ = 0;      // of the weights, at least 1
   float most_ = 0.0F;   // the largest logit
   double log_sum_ = 0;  // of exp(logits - most)
 };

@@ -1,7 +1,9 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -24,6 +26,12 @@ namespace {
 using cpu::Kernels;
 
 constexpr int kMaxThreads = 256;
+
+// Matmuls that are shared at once, at most.
+constexpr int kMostProducts = 8;
+
+// A tile of few rows takes so many panels at once.
+constexpr int kPanelsOfATile = 4;
 
 // Many rows of a matmul are shared in blocks of so many: enough to use each weight often.
 constexpr int kBlockRows = 32;
@@ -111,6 +119,7 @@ class CpuBackend final : public Backend {
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmul(View x, const Weight& weight, End end, View out) override;
+  void matmuls(std::span<const Product> products) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
@@ -131,15 +140,22 @@ class CpuBackend final : public Backend {
   // it.
   template <typename F>
   void split(int count, int64_t nanoseconds, const F& body) {
-    if (count <= 0) return;
-    if (shared_ == nullptr) {
-      body(0, count);
+    const int tasks = shared_ == nullptr ? 1 : std::min(count, tasks_for(nanoseconds));
+    share(count <= 0 ? 0 : tasks,
+          [&](int task) { body(part(count, task, tasks), part(count, task + 1, tasks)); });
+  }
+  // Calls body(task) for tasks of [0, tasks), together with the other threads where they take part.
+  template <typename F>
+  void share(int tasks, const F& body) {
+    if (tasks <= 0) return;
+    if (shared_ != nullptr) {
+      shared_->run(phase_++, tasks, body);
       return;
     }
-    const int tasks = std::min(count, tasks_for(nanoseconds));
-    shared_->run(phase_++, tasks,
-                 [&](int task) { body(part(count, task, tasks), part(count, task + 1, tasks)); });
+    for (int task = 0; task < tasks; ++task) body(task);
   }
+  // Whether threads take blocks of a matmul's rows; otherwise they take its panels.
+  bool is_shared_by_rows(int rows) const { return divide_up(rows, kBlockRows) >= 2 * threads_; }
   int tasks_for(int64_t nanoseconds) const {
     const int64_t threads = std::clamp<int64_t>(nanoseconds / kWorthAThread, 1, threads_);
     return static_cast<int>(std::max(threads, nanoseconds / kLongestTask));
@@ -359,24 +375,71 @@ View rows_of(View view, int first, int count) {
   return view.data == nullptr ? view : view.slice(first, count);
 }
 
-void CpuBackend::matmul(View x, const Weight& weight, End end, View out) {
-  check_matmul(x, weight, end, out);
-  const int panels = divide_up(weight.out, kernels_.panel);
-  // 50 multiply-adds a nanosecond, half of that for a single row.
-  const int64_t work = int64_t{x.rows + 1} * weight.in * panels * kernels_.panel / 50;
-  const int blocks = divide_up(x.rows, kBlockRows);
-  if (blocks >= 2 * threads_) {
-    split(blocks, work, [&](int begin_block, int end_block) {
-      const int begin = begin_block * kBlockRows;
-      const int count = std::min(end_block * kBlockRows, x.rows) - begin;
-      const End part = {end.activation, rows_of(end.times, begin, count),
-                        rows_of(end.plus, begin, count)};
-      multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0, panels);
-    });
-  } else {
-    split(x.rows == 0 ? 0 : panels, work,
-          [&](int first, int last) { multiply(x, weight, end, out, first, last); });
+// 50 multiply-adds a nanosecond, half of that for a single row.
+int64_t matmul_work(const Product& product) {
+  return int64_t{product.x.rows + 1} * product.weight->in * product.weight->out / 50;
+}
+
+// The panels of a matmul, in tasks.
+struct PanelTasks {
+  int panels = 0, unit = 1, count = 0;
+
+  // Task `index` has the panels [begin(index), begin(index + 1)).
+  int begin(int index) const {
+    return std::min(part(divide_up(panels, unit), index, count) * unit, panels);
   }
+};
+
+// About `wanted` tasks of whole tiles, where there are enough panels.
+PanelTasks panel_tasks(int panels, int64_t wanted) {
+  const int count = static_cast<int>(std::clamp<int64_t>(wanted, 1, panels));
+  const int unit = std::bit_floor(static_cast<unsigned>(std::min(panels / count, kPanelsOfATile)));
+  return {panels, unit, std::min(count, divide_up(panels, unit))};
+}
+
+void CpuBackend::matmul(View x, const Weight& weight, End end, View out) {
+  const Product product = {x, &weight, end, out};
+  if (!is_shared_by_rows(x.rows)) {
+    matmuls({&product, 1});
+    return;
+  }
+  check_matmul(x, weight, end, out);
+  split(divide_up(x.rows, kBlockRows), matmul_work(product), [&](int begin_block, int end_block) {
+    const int begin = begin_block * kBlockRows;
+    const int count = std::min(end_block * kBlockRows, x.rows) - begin;
+    const End part = {end.activation, rows_of(end.times, begin, count),
+                      rows_of(end.plus, begin, count)};
+    multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0,
+             divide_up(weight.out, kernels_.panel));
+  });
+}
+
+void CpuBackend::matmuls(std::span<const Product> products) {
+  if (!products.empty() && is_shared_by_rows(products[0].x.rows)) {
+    Backend::matmuls(products);
+    return;
+  }
+  check(products.size() <= kMostProducts, "matmuls: no more than the backend can share at once");
+  std::array<PanelTasks, kMostProducts> shares;
+  int64_t work = 1;
+  for (const Product& one : products) {
+    check_matmul(one.x, *one.weight, one.end, one.out);
+    work += matmul_work(one);
+  }
+  int tasks = 0;
+  for (size_t i = 0; i < products.size() && products[i].x.rows > 0; ++i) {
+    const Product& one = products[i];
+    const int64_t wanted = shared_ == nullptr ? 1 : tasks_for(work) * matmul_work(one) / work;
+    shares[i] = panel_tasks(divide_up(one.weight->out, kernels_.panel), wanted);
+    tasks += shares[i].count;
+  }
+  share(tasks, [&](int task) {
+    size_t i = 0;
+    for (; task >= shares[i].count; ++i) task -= shares[i].count;
+    const Product& one = products[i];
+    multiply(one.x, *one.weight, one.end, one.out, shares[i].begin(task),
+             shares[i].begin(task + 1));
+  });
 }
 
 // Panels [first, last) of a matmul.

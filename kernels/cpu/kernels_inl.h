@@ -119,13 +119,17 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
                                 Reg (&sum)[kN][2 * kP]) {
   const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
   const int64_t panel_size = words * kPanel;
+  // Near its end a panel's stream goes on in the next tile, kP panels later.
+  constexpr int64_t kNear = kAhead / kP;
+  const int64_t turn = words - kNear / kPanel;
   for (int64_t k = 0; k < words; ++k, w += kPanel) {
     Reg column[2 * kP];
+    const int64_t ahead = k < turn ? kNear : kNear + (kP - 1) * panel_size;
 #pragma GCC unroll 32
     for (int j = 0; j < 2 * kP; ++j) {
       const float* at = w + (j / 2) * panel_size + (j % 2) * kLanes;
       column[j] = load(at);
-      __builtin_prefetch(at + kAhead / kP);
+      __builtin_prefetch(at + ahead);
     }
     if constexpr (kFactors == Factors::kWidened) {
       multiply_widened(x + 2 * k, args.x_stride, 2 * k + 1 < args.in, column, sum);

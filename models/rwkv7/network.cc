@@ -1,6 +1,8 @@
 #include "models/rwkv7/network.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -138,8 +140,8 @@ class Rwkv7 final : public Network {
  private:
   void lay_out_state(const Backend& backend);
   void allocate_activations(Backend& backend, int inputs);
-  void low_rank(const Run& run, View x, const LowRank& weights, Activation activation,
-                View out) const;
+  void project(const Run& run, const Layer& layer, bool is_first, const RecurrenceInputs& inputs,
+               View gate) const;
   void time_mixing(const Run& run, const Layer& layer, bool is_first, int64_t state) const;
   void channel_mixing(const Run& run, const Layer& layer, int64_t state) const;
 
@@ -192,7 +194,7 @@ void Rwkv7::allocate_activations(Backend& backend, int inputs) {
   };
   const Rwkv7Ranks& ranks = sizes_.ranks;
   mixed_ = device(layers_[0].mu.view.rows * sizes_.width);
-  low_ = device(std::max({ranks.decay, ranks.rate, ranks.value, ranks.gate}));
+  low_ = device(ranks.decay + ranks.rate + ranks.value + ranks.gate);
   for (Matrix* matrix : {&x_, &normed_, &r_, &w_, &k_, &a_}) *matrix = device(sizes_.width);
   for (Matrix* matrix : {&v_, &first_, &mix_, &g_, &bonus_, &y_}) {
     *matrix = device(sizes_.value_width);
@@ -200,21 +202,45 @@ void Rwkv7::allocate_activations(Backend& backend, int inputs) {
   hidden_ = device(sizes_.ffn);
 }
 
-void Rwkv7::low_rank(const Run& run, View x, const LowRank& weights, Activation activation,
-                     View out) const {
-  const View low = run.of(low_.view).columns(0, weights.first.out);
-  run.lane.matmul(x, weights.first, activation, low);
-  run.lane.matmul(low, weights.second, Activation::kNone, out);
+// All that the recurrence and its gate take of the mixed inputs: seven products, then the second
+// halves of those of low rank.
+void Rwkv7::project(const Run& run, const Layer& layer, bool is_first,
+                    const RecurrenceInputs& inputs, View gate) const {
+  const auto mix = [&](Mix which) {
+    return run.of(mixed_.view).columns(which * sizes_.width, sizes_.width);
+  };
+  int column = 0;
+  const auto low = [&](const LowRank& weights) {
+    const View of = run.of(low_.view).columns(column, weights.first.out);
+    column += weights.first.out;
+    return of;
+  };
+  const View w = low(layer.decay);
+  const View a = low(layer.rate);
+  const View g = low(layer.gate);
+  const View v = is_first ? View{} : low(layer.mix);
+  const Product first[] = {{mix(kR), &layer.receptance, Activation::kNone, inputs.q},
+                           {mix(kK), &layer.key, Activation::kNone, inputs.k},
+                           {mix(kV), &layer.value, Activation::kNone, inputs.v},
+                           {mix(kW), &layer.decay.first, Activation::kTanh, w},
+                           {mix(kA), &layer.rate.first, Activation::kNone, a},
+                           {mix(kG), &layer.gate.first, Activation::kSigmoid, g},
+                           {mix(kV), &layer.mix.first, Activation::kNone, v}};
+  const Product second[] = {{w, &layer.decay.second, Activation::kNone, inputs.decay},
+                            {a, &layer.rate.second, Activation::kNone, inputs.rate},
+                            {g, &layer.gate.second, Activation::kNone, gate},
+                            {v, &layer.mix.second, Activation::kNone, inputs.mix}};
+  const size_t absent = is_first ? 1 : 0;  // the first layer has nothing to mix v with
+  run.lane.matmuls(std::span(first).first(std::size(first) - absent));
+  run.lane.matmuls(std::span(second).first(std::size(second) - absent));
 }
 
 void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first, int64_t state) const {
   Backend& lane = run.lane;
   const View x = run.of(x_.view);
-  const View mixed = run.of(mixed_.view);
-  const auto mix = [&](Mix which) { return mixed.columns(which * sizes_.width, sizes_.width); };
   lane.norm(x, View{}, layer.ln1.norm(), run.of(normed_.view));
   lane.shift(run.rows, run.of(normed_.view), layer.mu.view, run.states_at(state + time_input_),
-             mixed);
+             run.of(mixed_.view));
 
   RecurrenceInputs inputs = {.q = run.of(r_.view),
                              .k = run.of(k_.view),
@@ -222,21 +248,14 @@ void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first, int64
                              .decay = run.of(w_.view),
                              .rate = run.of(a_.view),
                              .bonus = run.of(bonus_.view)};
-  lane.matmul(mix(kR), layer.receptance, Activation::kNone, inputs.q);
-  lane.matmul(mix(kK), layer.key, Activation::kNone, inputs.k);
-  lane.matmul(mix(kV), layer.value, Activation::kNone, inputs.v);
-  low_rank(run, mix(kW), layer.decay, Activation::kTanh, inputs.decay);
-  low_rank(run, mix(kA), layer.rate, Activation::kNone, inputs.rate);
   if (!is_first) {
     inputs.first = run.of(first_.view);
     inputs.mix = run.of(mix_.view);
-    low_rank(run, mix(kV), layer.mix, Activation::kNone, inputs.mix);
   }
+  const View g = run.of(g_.view);
+  project(run, layer, is_first, inputs, g);
   const View y = run.of(y_.view);
   lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(state), y);
-
-  const View g = run.of(g_.view);
-  low_rank(run, mix(kG), layer.gate, Activation::kSigmoid, g);
   lane.gated_norm(y, layer.ln_x.norm(),
                   {.by = g, .activation = Activation::kNone, .plus = inputs.bonus}, y);
   lane.matmul(y, layer.output, {Activation::kNone, {}, x}, x);

@@ -40,6 +40,9 @@ class SharingBackend final : public Backend {
   void matmul(View x, const Weight& weight, End end, View out) override {
     share([&](Backend& lane) { lane.matmul(x, weight, end, out); });
   }
+  void matmuls(std::span<const Product> products) override {
+    share([&](Backend& lane) { lane.matmuls(products); });
+  }
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override {
     share([&](Backend& lane) { lane.gated_norm(x, norm, gate, out); });
   }

@@ -167,6 +167,41 @@ TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
   }
 }
 
+// Matmuls at once have the bits of one after the other, whatever their sizes.
+TEST_P(Matmul, SeveralAtOnceAreThoseOfOneAfterTheOther) {
+  const Precision precisions[] = {Precision::kFp32, Precision::kBf16};
+  for (const int rows : {0, 1, 3, 40, 300}) {
+    for (const Precision precision : precisions) {
+      std::vector<Problem> problems;
+      for (const int out : {300, 1, 64, 1000, 17, 33, 128, 2}) {
+        problems.emplace_back(rows, 100 + out % 7, out, static_cast<uint32_t>(out));
+        problems.back().precision = precision;
+      }
+      std::vector<std::unique_ptr<Guarded>> x, y;
+      std::vector<Weight> weights;
+      std::vector<Product> products;
+      for (const Problem& problem : problems) {
+        x.push_back(std::make_unique<Guarded>(rows, problem.in));
+        y.push_back(std::make_unique<Guarded>(rows, problem.out, 3));
+        for (int row = 0; row < rows; ++row) {
+          const std::vector<float> from = problem.x_row(row);
+          std::copy(from.begin(), from.end(), x.back()->row(row));
+        }
+        weights.push_back(problem.pack(backend()));
+      }
+      for (size_t i = 0; i < problems.size(); ++i) {
+        products.push_back({x[i]->view(), &weights[i], Activation::kRelu, y[i]->view()});
+      }
+      backend().matmuls(products);
+      for (size_t i = 0; i < problems.size(); ++i) {
+        y[i]->expect_guards("matmuls");
+        const auto alone = run(backend(), problems[i], Activation::kRelu, all_rows(problems[i]), 1);
+        EXPECT_TRUE(same_bits(y[i]->values(), alone)) << rows << " rows, product " << i;
+      }
+    }
+  }
+}
+
 class MatmulBits : public KernelTest {};
 
 // Bits depend on a row's own input alone: not on the rows around it, its place or the threads.
