@@ -140,7 +140,7 @@ std::vector<Field> make_fields() {
       {"auto", "cpu", "cuda"}, "where the models run"));
   fields.push_back(choice_field(
       "isa", "--isa", [](ServerConfig& config) { return &config.isa; },
-      {"auto", "portable", "avx2", "avx512", "avx512bf16"},
+      {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx"},
       "instruction set of the CPU backend; auto: the widest that this machine has"));
   fields.push_back(threads_field());
   fields.push_back(choice_field(

@@ -35,6 +35,18 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
 }
 
+inline Reg fused(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
+inline Reg flushed(Reg x) { return x; }  // the machine does it
+// To bf16, to nearest, ties to even; what is no number stays none.
+inline Reg nearest_bf16(Reg x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i kept = _mm512_and_si512(up, _mm512_set1_epi32(-65536));
+  const __mmask16 none = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(kept, none, _mm512_set1_epi32(0x7fc00000)));
+}
+
 // The even and the odd elements of pairs of bf16, as fp32.
 inline Reg even(Reg pairs) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));

@@ -56,6 +56,7 @@ constexpr int64_t kLongestTask = 8000;
 
 const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
+  if (isa == Isa::kAmx) return cpu::amx_kernels();
   if (isa == Isa::kAvx512Bf16) return cpu::avx512bf16_kernels();
   if (isa == Isa::kAvx512) return cpu::avx512_kernels();
   if (isa == Isa::kAvx2) return cpu::avx2_kernels();
@@ -108,7 +109,7 @@ class CpuBackend final : public Backend {
 
   std::string numerics(Precision precision) const override;
   Precision preferred() const override {
-    return isa_ == Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32;
+    return isa_ >= Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32;
   }
   int64_t free_memory() const override { return cpu::free_memory(); }
   Status takes(const Recurrence& recurrence) const override;
@@ -183,10 +184,14 @@ class CpuBackend final : public Backend {
 };
 
 std::string CpuBackend::numerics(Precision precision) const {
-  // The instruction for bf16 changes nothing about fp32.
+  // The instructions for bf16 change nothing about fp32, and tiles add up as vectors do.
   const bool fp32 = precision == Precision::kFp32;
-  const Isa isa = fp32 && isa_ == Isa::kAvx512Bf16 ? Isa::kAvx512 : isa_;
-  return std::string("cpu/") + isa_name(isa) + (fp32 ? "/fp32/step" : "/bf16/step");
+  const bool tiles_order = kernels_.step == cpu::kStepInputs;
+  const Isa isa = isa_ >= Isa::kAvx512 && (fp32 || tiles_order) ? Isa::kAvx512 : isa_;
+  return std::string("cpu/") + isa_name(isa) +
+         (fp32          ? "/fp32/step"
+          : tiles_order ? "/bf16/step32"
+                        : "/bf16/step");
 }
 
 // ---- threads ------------------------------------------------------------------------------------
@@ -270,7 +275,9 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
   const int64_t panel = kernels_.panel;
   const int64_t panels = divide_up(weight.rows, panel);
   const bool pairs = precision == Precision::kBf16 || weight.type == DType::kBF16;
-  const int64_t words = pairs ? divide_up(weight.cols, 2) : weight.cols;
+  const bool rounds = precision == Precision::kBf16;
+  const int64_t padded = int64_t{divide_up(weight.cols, kernels_.step)} * kernels_.step;
+  const int64_t words = rounds ? padded / 2 : pairs ? divide_up(weight.cols, 2) : weight.cols;
   Weight packed;
   packed.precision = precision;
   packed.stored = pairs ? DType::kBF16 : DType::kF32;
@@ -292,8 +299,7 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
   }
-  const bool rounds = precision == Precision::kBf16;
-  const int64_t scratch = std::max(rounds ? kBlockRows * words : 0, int64_t{2} * weight.rows);
+  const int64_t scratch = std::max(rounds ? kBlockRows * padded : 0, int64_t{2} * weight.rows);
   grow_scratch(scratch);
   for (const auto& lane : team_->lanes) lane->grow_scratch(scratch);
   return packed;
@@ -461,18 +467,14 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
     (widens ? kernels_.matmul_widened : kernels_.matmul)(args, x.rows, first, last);
     return;
   }
-  const int words = divide_up(weight.in, 2);
   args.x = scratch_.as<float>();
-  args.x_stride = words;
   for (int row = 0; row < x.rows; row += kBlockRows) {
     const int rows = std::min(kBlockRows, x.rows - row);
-    for (int i = 0; i < rows; ++i) {
-      kernels_.round_pairs(x.f32(row + i), weight.in, scratch_.as<float>() + int64_t{i} * words);
-    }
+    kernels_.round_rows(x.f32(row), x.stride, rows, weight.in, scratch_.as<float>());
     args.y = out.f32(row);
     args.times = matrix(rows_of(end.times, row, rows));
     args.plus = matrix(rows_of(end.plus, row, rows));
-    kernels_.matmul_pairs(args, rows, first, last);
+    kernels_.matmul_rounded(args, rows, first, last);
   }
 }
 
@@ -749,6 +751,8 @@ const char* isa_name(Isa isa) {
       return "avx512";
     case Isa::kAvx512Bf16:
       return "avx512bf16";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
@@ -758,14 +762,15 @@ Result<Isa> parse_isa(std::string_view name) {
     if (name == isa_name(isa)) return isa;
   }
   return invalid_argument("isa is '" + shown(name) +
-                          "'; it must be portable, avx2, avx512 or avx512bf16");
+                          "'; it must be portable, avx2, avx512, avx512bf16 or amx");
 }
 
 bool isa_available(Isa isa) {
   if (isa == Isa::kPortable) return true;
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (isa == Isa::kAvx512Bf16 && !__builtin_cpu_supports("avx512bf16")) return false;
+  if (isa >= Isa::kAvx512Bf16 && !__builtin_cpu_supports("avx512bf16")) return false;
+  if (isa == Isa::kAmx && !cpu::may_use_tiles()) return false;
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("fma");

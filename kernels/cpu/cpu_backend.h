@@ -11,14 +11,15 @@
 
 namespace runnel {
 
-enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
-inline constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+inline constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
+                                Isa::kAmx};
 
-// "portable", "avx2", "avx512", "avx512bf16".
+// "portable", "avx2", "avx512", "avx512bf16", "amx".
 const char* isa_name(Isa isa);
 Result<Isa> parse_isa(std::string_view name);
 
-// True when this machine can run it.
+// True when this machine can run it. For kAmx the kernel is asked, once, for leave to use tiles.
 bool isa_available(Isa isa);
 
 // A team of threads. The backends that share one, each with a thread of its own that calls it, take

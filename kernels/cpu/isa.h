@@ -116,6 +116,10 @@ struct RecurArgs {
   float dt_least, dt_most;
 };
 
+// Inputs of a step of the order of sums of tiles (step32_inl.h), and how many steps there are.
+inline constexpr int kStepInputs = 32;
+constexpr int steps_of(int in) { return (in + kStepInputs - 1) / kStepInputs; }
+
 using Matmul = void(const MatmulArgs& args, int rows, int panel_begin, int panel_end);
 
 struct Kernels {
@@ -125,10 +129,21 @@ struct Kernels {
   Matmul* matmul;
   // The same with weights that are pairs, widened: the bits of matmul().
   Matmul* matmul_widened;
-  // The same with x and weights that are pairs.
-  Matmul* matmul_pairs;
+  // What is behind a block of sums [rows][width], for columns [col, col + cols) of y.
+  void (*end)(const MatmulArgs& args, const float* sums, int width, int row, int col, int rows,
+              int cols);
+
+  // Products of bf16: x rounded in the form that matmul_rounded() wants for so many rows, at most
+  // `in` padded to whole steps numbers for each of them, or for each of 16 where there are more
+  // than 3; and panels of a matmul whose args.x is that. args.x_stride is not read.
+  void (*round_rows)(const float* x, int64_t x_stride, int rows, int in, float* to);
+  Matmul* matmul_rounded;
   // x [count] rounded to bf16, to nearest, as (count + 1) / 2 words.
   void (*round_pairs)(const float* x, int count, float* words);
+  // Inputs that panels for matmul_rounded() are padded to a multiple of: a pair, or kStepInputs
+  // where sums are taken in the order of tiles.
+  int step;
+
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
   // Of blocks [begin, end) of all inputs, `args.blocks` an input.
   void (*features)(const FeatureArgs& args, int64_t begin, int64_t end);
@@ -147,5 +162,6 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512bf16_kernels();
+const Kernels& amx_kernels();
 
 }  // namespace runnel::cpu

@@ -45,6 +45,18 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 31)));
 }
 
+inline Reg fused(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+inline Reg flushed(Reg x) { return x; }  // the machine does it
+// To bf16, to nearest, ties to even; what is no number stays none.
+inline Reg nearest_bf16(Reg x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const Reg kept = _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(-65536)));
+  const Reg none = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+  return _mm256_blendv_ps(kept, none, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
 // The even and the odd elements of pairs of bf16, as fp32.
 inline Reg even(Reg pairs) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
@@ -56,9 +68,11 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/bf16_inl.h"
 #include "kernels/cpu/elementary_inl.h"
 #include "kernels/cpu/features_inl.h"
+#include "kernels/cpu/flush_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/step32_inl.h"
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

@@ -1,4 +1,4 @@
-// AVX-512: 16 lanes, 32 registers. Numbers of bf16 are widened.
+// AVX-512: 16 lanes, 32 registers. Numbers of bf16 are widened, and added up as tiles do.
 #include <immintrin.h>
 
 #include "kernels/cpu/isa.h"
@@ -11,9 +11,11 @@ namespace {
 #include "kernels/cpu/bf16_inl.h"
 #include "kernels/cpu/elementary_inl.h"
 #include "kernels/cpu/features_inl.h"
+#include "kernels/cpu/flush_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/step32_inl.h"
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

@@ -28,6 +28,22 @@ void round_pairs(const float* x, int count, float* pairs) {
 #include "kernels/cpu/elementary_inl.h"
 #include "kernels/cpu/features_inl.h"
 #include "kernels/cpu/kernels_inl.h"
+
+constexpr int kStep = 2;
+
+// x [rows, in] as [rows][words].
+void round_rows(const float* x, int64_t x_stride, int rows, int in, float* words) {
+  for (int row = 0; row < rows; ++row) {
+    round_pairs(x + row * x_stride, in, words + int64_t{row} * ((in + 1) / 2));
+  }
+}
+
+void matmul_rounded(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
+  MatmulArgs pairs = args;
+  pairs.x_stride = (args.in + 1) / 2;
+  matmul<Factors::kPairs>(pairs, rows, panel_begin, panel_end);
+}
+
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
 #include "kernels/cpu/table_inl.h"

@@ -1,5 +1,6 @@
 // Any CPU: 4 lanes through the compiler's vector extension, at the architecture's baseline. A
-// multiply-add is two roundings here, so its bits are not those of the other instruction sets.
+// multiply-add is two roundings here, so its bits are not those of the other instruction sets; but
+// for products of bf16, which have the same sums everywhere.
 #include "kernels/cpu/isa.h"
 #include "kernels/rules.h"
 
@@ -55,6 +56,35 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) ^ sign);
 }
 
+// x, or zero of its sign where it is a denormal; `least`: what is no denormal any more.
+inline float flush_below(double least, double x) {
+  return static_cast<float>(__builtin_fabs(x) < least ? __builtin_copysign(0.0, x) : x);
+}
+inline Reg flushed(Reg x) {
+  for (int i = 0; i < kLanes; ++i) x[i] = flush_below(0x1p-126, x[i]);
+  return x;
+}
+// a b + c, rounded once and then flushed, for a and b of bf16 that are no denormals. A product in
+// double is exact then. A sum that double rounds has two terms so far apart that it rounds to the
+// larger one as fp32 too. What would round up to the least normal number is none that is flushed.
+inline Reg fused(Reg a, Reg b, Reg c) {
+  for (int i = 0; i < kLanes; ++i) {
+    c[i] = flush_below(0x1.ffffffp-127, double{a[i]} * double{b[i]} + double{c[i]});
+  }
+  return c;
+}
+class FlushDenormals {
+ public:
+  FlushDenormals() {}  // flushed() does it
+};
+// To bf16, to nearest, ties to even; what is no number stays none.
+inline Reg nearest_bf16(Reg x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  const Words kept = (bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U;
+  const Words none = {0x7fc00000U, 0x7fc00000U, 0x7fc00000U, 0x7fc00000U};
+  return x == x ? reinterpret_cast<Reg>(kept) : reinterpret_cast<Reg>(none);
+}
+
 // The even and the odd elements of pairs of bf16, as fp32.
 inline Reg even(Reg pairs) { return reinterpret_cast<Reg>(reinterpret_cast<Words>(pairs) << 16); }
 inline Reg odd(Reg pairs) {
@@ -67,6 +97,7 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/step32_inl.h"
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

@@ -2,7 +2,7 @@
 // each isa_*.cc, which defines before it: Reg, kLanes, kRows, kAccumulators, set1, load, store,
 // load_n, store_n, first (the first n lanes, zero elsewhere), add, sub, mul, div, sqrt, max, min,
 // multiply_add(a, b, c) = a * b + c, if_above, scale_by_power, negate_if_odd, even and odd (of
-// pairs of bf16, widened), dot_pairs and round_pairs (bf16_inl.h says what these are), and includes
+// pairs of bf16, widened), and dot_pairs where Factors::kPairs is used, and includes
 // elementary_inl.h and features_inl.h. No include guard and no includes: see isa.h.
 //
 // Everything that decides bits is here: which lane adds which element, and in which order. None of
@@ -166,20 +166,9 @@ RUNNEL_INLINE void store_tile(const MatmulArgs& args, Reg (&sum)[kN][kColumns], 
   }
 }
 
-// kN rows by kP panels in registers. Each output element is one accumulator that starts from the
-// bias and takes one product after the other: the only order of sums there is.
-template <Factors kFactors, int kN, int kP>
-void tile(const MatmulArgs& args, int row, int panel) {
-  const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
-  Reg sum[kN][2 * kP];
-#pragma GCC unroll 32
-  for (int j = 0; j < 2 * kP; ++j) {
-    const Reg bias = load(args.bias + int64_t{panel} * kPanel + j * kLanes);
-#pragma GCC unroll 32
-    for (int i = 0; i < kN; ++i) sum[i][j] = bias;
-  }
-  add_products<kFactors, kN, kP>(args, args.x + row * args.x_stride,
-                                 args.panels + panel * words * kPanel, sum);
+// What lies behind the sums of kN rows and kP panels.
+template <int kN, int kP>
+RUNNEL_INLINE void end_sums(const MatmulArgs& args, Reg (&sum)[kN][2 * kP], int row, int panel) {
   const int col = panel * kPanel;
   const int cols = args.out - col < kP * kPanel ? args.out - col : kP * kPanel;
   if (!ends_in_registers(args)) {
@@ -193,6 +182,23 @@ void tile(const MatmulArgs& args, int row, int panel) {
     return;
   }
   store_tile(args, sum, row, col, cols);
+}
+
+// kN rows by kP panels in registers. Each output element is one accumulator that starts from the
+// bias and takes one product after the other: the order of sums of all but step32_inl.h.
+template <Factors kFactors, int kN, int kP>
+void tile(const MatmulArgs& args, int row, int panel) {
+  const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
+  Reg sum[kN][2 * kP];
+#pragma GCC unroll 32
+  for (int j = 0; j < 2 * kP; ++j) {
+    const Reg bias = load(args.bias + int64_t{panel} * kPanel + j * kLanes);
+#pragma GCC unroll 32
+    for (int i = 0; i < kN; ++i) sum[i][j] = bias;
+  }
+  add_products<kFactors, kN, kP>(args, args.x + row * args.x_stride,
+                                 args.panels + panel * words * kPanel, sum);
+  end_sums<kN, kP>(args, sum, row, panel);
 }
 
 // Panels [begin, end) for kN rows, kP at once while they last: few rows need several panels, or

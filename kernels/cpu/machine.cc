@@ -1,6 +1,11 @@
 #include "kernels/cpu/machine.h"
 
 #include <sched.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <fstream>
@@ -46,7 +51,29 @@ std::optional<int64_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
+#if defined(__x86_64__)
+bool has_tiles() {
+  constexpr unsigned kTilesOfBf16 = 1U << 22;
+  constexpr unsigned kTiles = 1U << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTilesOfBf16) != 0 &&
+         (d & kTiles) != 0;
+}
+
+// arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+bool ask_for_tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+#endif
+
 }  // namespace
+
+bool may_use_tiles() {
+#if defined(__x86_64__)
+  static const bool allowed = has_tiles() && ask_for_tiles();
+  return allowed;
+#else
+  return false;
+#endif
+}
 
 int64_t free_memory(const std::string& root) {
   constexpr int64_t kUnknown = int64_t{1} << 62;

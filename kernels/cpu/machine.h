@@ -10,6 +10,10 @@ namespace runnel::cpu {
 // least 1.
 int usable_cores();
 
+// Whether the processor has tiles of bf16 and the kernel lets this process use them; it is asked
+// once, and may refuse, in a container or where a thread's signal stack is too small for them.
+bool may_use_tiles();
+
 // Bytes that this process can still use without swapping: what the system has available, within its
 // control group's limit; at least 0. `root` is put before the paths of the system's files.
 int64_t free_memory(const std::string& root = "");

@@ -103,7 +103,7 @@ TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
   expect({"x", "--sessions", "many"},
          "--sessions is 'many'; it must be a whole number between 0 and 1048576");
   expect({"x", "--isa", "neon"},
-         "--isa is 'neon'; it must be auto, portable, avx2, avx512 or avx512bf16");
+         "--isa is 'neon'; it must be auto, portable, avx2, avx512, avx512bf16 or amx");
   expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");
   expect({"x", "--backend", "gpu"}, "--backend is 'gpu'; it must be auto, cpu or cuda");
   expect(

@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"({"address": ""})", "address is empty; it must have at least one character"},
         Bad{R"({"threads": 1, "threads": 2})", "key 'threads' appears twice; expected once"},
         Bad{R"({"isa": "neon"})",
-            "isa is 'neon'; it must be auto, portable, avx2, avx512 or avx512bf16"}));
+            "isa is 'neon'; it must be auto, portable, avx2, avx512, avx512bf16 or amx"}));
 
 TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "kernels/cpu/isa.h"
@@ -19,7 +21,7 @@ TEST(CpuOptions, NamesOfInstructionSets) {
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.status().code(), Code::kInvalidArgument);
   EXPECT_EQ(bad.status().message(),
-            "isa is 'sse9?'; it must be portable, avx2, avx512 or avx512bf16");
+            "isa is 'sse9?'; it must be portable, avx2, avx512, avx512bf16 or amx");
   EXPECT_LT(parse_isa(std::string(5000, 'x')).status().message().size(), 120U);
 }
 
@@ -36,14 +38,11 @@ TEST(CpuOptions, BadThreadsAreRefused) {
 TEST(CpuOptions, TheWidestInstructionSetIsTaken) {
   auto backend = make_cpu_backend({});
   ASSERT_TRUE(backend.ok());
-  const Isa widest = isa_available(Isa::kAvx512Bf16) ? Isa::kAvx512Bf16
-                     : isa_available(Isa::kAvx512)   ? Isa::kAvx512
-                     : isa_available(Isa::kAvx2)     ? Isa::kAvx2
-                                                     : Isa::kPortable;
+  const Isa widest = *std::find_if(std::rbegin(kIsas), std::rend(kIsas), isa_available);
   EXPECT_EQ((*backend)->numerics(Precision::kBf16),
-            std::string("cpu/") + isa_name(widest) + "/bf16/step");
+            (*make_cpu_backend({.isa = widest}))->numerics(Precision::kBf16));
   EXPECT_EQ((*backend)->preferred(),
-            widest == Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32);
+            widest >= Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32);
 }
 
 TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
@@ -58,12 +57,13 @@ TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
 
 class BackendTest : public KernelTest {};
 
+// The instructions for bf16 change nothing about fp32, and tiles add up as vectors do.
 TEST_P(BackendTest, NumericsNamesAllThatDecidesBits) {
   const std::string isa = isa_name(GetParam().isa);
-  EXPECT_EQ(backend().numerics(Precision::kBf16), "cpu/" + isa + "/bf16/step");
-  // The instruction for bf16 changes nothing about fp32.
-  EXPECT_EQ(backend().numerics(Precision::kFp32),
-            "cpu/" + (isa == "avx512bf16" ? "avx512" : isa) + "/fp32/step");
+  const std::string vectors = isa == "avx512bf16" || isa == "amx" ? "avx512" : isa;
+  EXPECT_EQ(backend().numerics(Precision::kFp32), "cpu/" + vectors + "/fp32/step");
+  EXPECT_EQ(backend().numerics(Precision::kBf16),
+            isa == "avx512bf16" ? "cpu/avx512bf16/bf16/step" : "cpu/" + vectors + "/bf16/step32");
 }
 
 TEST_P(BackendTest, AllocationsAreZeroAndAligned) {
