@@ -135,7 +135,8 @@ Result<Caller> Callers::identify(std::span<const std::string_view> authorization
   }
   if (authorization.empty()) {
     return unauthenticated(
-        "this server asks for a key: send it as 'authorization: Bearer KEY', in the metadata");
+        "this server asks for a key: send it as 'authorization: Bearer KEY', in the metadata of "
+        "gRPC or a header of HTTP");
   }
   if (authorization.size() > 1) return unauthenticated("authorization is sent more than once");
   const auto key = bearer(authorization.front());

@@ -1,5 +1,6 @@
 #include "server/http/http_server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <utility>  // Asio 1.74 forgets it
@@ -47,6 +48,7 @@ constexpr size_t kBuffersPerWrite = 16;
 // reset it, and the client would lose the answer.
 constexpr auto kLinger = std::chrono::seconds(2);
 constexpr Duration kForever = Duration::max();
+constexpr auto kWatch = std::chrono::seconds(1);  // from one look for a client's end to the next
 
 // The parser throws for longer fields; a trailer may be longer than the headers by kReadBytes.
 constexpr int64_t kMaxHeaderBytes = 32 << 10;
@@ -158,18 +160,17 @@ struct Piece {
   std::shared_ptr<const void> kept = nullptr;  // until they have gone
 };
 
-HttpAnswer body_too_long(const HttpLimits& limits) {
-  return http_error(
-      413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes; send less");
+HttpRefusal body_too_long(const HttpLimits& limits) {
+  return {413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes; send less"};
 }
 
 // The answer to what the parser refuses.
-HttpAnswer fault(const error_code& error, const HttpLimits& limits) {
+HttpRefusal fault(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::body_limit) return body_too_long(limits);
   if (error == http::error::bad_version) {
-    return http_error(505, "the request line must end with HTTP/1.0 or HTTP/1.1");
+    return {505, "the request line must end with HTTP/1.0 or HTTP/1.1"};
   }
-  return http_error(400, "the request is not HTTP/1.1: " + error.message());
+  return {400, "the request is not HTTP/1.1: " + error.message()};
 }
 
 }  // namespace
@@ -179,7 +180,8 @@ HttpAnswer fault(const error_code& error, const HttpLimits& limits) {
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
-                 const std::vector<HttpRoute>& routes, std::atomic<int64_t>& bodies);
+                 const std::vector<HttpRoute>& routes, std::atomic<int64_t>& bodies,
+                 const OnHttpRefusal& on_refusal);
 
   void start();
   void close();
@@ -224,6 +226,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void read();
   void on_readable(error_code error, size_t);
+  void watch();
+  void on_watch(error_code error, size_t);
   void parse();
   bool parse_some();
   void next_request();
@@ -234,12 +238,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool bound_body();
   void handle();
   void pass_piece();
-  void refuse(HttpAnswer answer, const Headers& headers = {});
+  void refuse(HttpRefusal refusal, const Headers& headers = {});
   void enqueue(std::string bytes);
   void complete();
   void write();
   void on_write(error_code error, size_t bytes);
   void answered();
+  // More of the client's next requests has come than is read meanwhile.
+  bool is_full() const { return phase_ == Phase::kAnswering && pending_.size() >= kReadBytes; }
   void set_deadline(Duration from_now);
   void on_deadline(error_code error, size_t);
   void tell_gone();
@@ -248,12 +254,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const HttpLimits& limits_;
   const std::vector<HttpRoute>& routes_;
   std::atomic<int64_t>& bodies_;  // bytes of bodies that are being read, on all connections
+  const OnHttpRefusal& on_refusal_;
   asio::generic::stream_protocol::socket socket_;
   asio::steady_timer timer_;  // the deadline of the phase
+  asio::steady_timer watch_;  // looks for the client's end where nothing is read
   Phase phase_ = Phase::kIdle;
   std::string peer_;
 
   bool reading_ = false;
+  bool watching_ = false;
   bool client_ended_ = false;  // sends no more
   std::string pending_;        // what was read and not parsed
 
@@ -440,13 +449,15 @@ void HttpReply::on_gone(std::function<void()> gone) { exchange_->on_gone(std::mo
 
 HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
                                const HttpLimits& limits, const std::vector<HttpRoute>& routes,
-                               std::atomic<int64_t>& bodies)
+                               std::atomic<int64_t>& bodies, const OnHttpRefusal& on_refusal)
     : worker_(worker),
       limits_(limits),
       routes_(routes),
       bodies_(bodies),
+      on_refusal_(on_refusal),
       socket_(worker.context),
-      timer_(worker.context) {
+      timer_(worker.context),
+      watch_(worker.context) {
   sockaddr_storage peer{};
   socklen_t size = sizeof(peer);
   getpeername(accepted.socket.get(), reinterpret_cast<sockaddr*>(&peer), &size);
@@ -468,6 +479,7 @@ void HttpConnection::close() {
   const auto self = shared_from_this();
   phase_ = Phase::kClosed;
   timer_.cancel();
+  watch_.cancel();
   error_code ignored;
   // Seen by the listener as well, which has a descriptor of its own.
   socket_.shutdown(asio::socket_base::shutdown_both, ignored);
@@ -481,7 +493,7 @@ void HttpConnection::close() {
 
 void HttpConnection::read() {
   if (reading_ || client_ended_ || phase_ == Phase::kClosed) return;
-  if (phase_ == Phase::kAnswering && pending_.size() >= kReadBytes) return;
+  if (is_full()) return watch();
   reading_ = true;
   socket_.async_wait(asio::socket_base::wait_read, bound(&HttpConnection::on_readable));
 }
@@ -502,6 +514,22 @@ void HttpConnection::on_readable(error_code error, size_t) {
     parse();
   }
   read();
+}
+
+// Without reading: what the client has sent stands before its end.
+void HttpConnection::watch() {
+  if (watching_) return;
+  watching_ = true;
+  watch_.expires_after(kWatch);
+  watch_.async_wait(bound(&HttpConnection::on_watch));
+}
+
+void HttpConnection::on_watch(error_code error, size_t) {
+  watching_ = false;
+  if (error || !is_full()) return;
+  pollfd file = {socket_.native_handle(), POLLRDHUP, 0};
+  if (poll(&file, 1, 0) > 0) return tell_gone();
+  watch();
 }
 
 void HttpConnection::next_request() {
@@ -530,7 +558,7 @@ void HttpConnection::parse() {
   }
   if (!client_ended_) return;
   if (phase_ == Phase::kIdle) return close();
-  refuse(http_error(400, "the request ends too early"));
+  refuse({400, "the request ends too early"});
 }
 
 // False when more bytes are needed to go on.
@@ -546,13 +574,12 @@ bool HttpConnection::parse_some() {
   const bool too_long =
       static_cast<int64_t>(in_head ? head_bytes_ + unparsed : unparsed) > limits_.header_bytes;
   if (too_long || error == http::error::header_limit) {
-    refuse(http_error(431, "the headers have more than " + std::to_string(limits_.header_bytes) +
-                               " bytes; send fewer"));
+    refuse({431, "the headers have more than " + std::to_string(limits_.header_bytes) +
+                     " bytes; send fewer"});
     return true;
   }
   if (!count_body()) {
-    refuse(http_error(503, "the server reads too many requests; try again later"),
-           {{"Retry-After", "1"}});
+    refuse({503, "the server reads too many requests; try again later"}, {{"Retry-After", "1"}});
     return true;
   }
   if (needs_more) return false;
@@ -588,18 +615,18 @@ void HttpConnection::refuse_bad_head() {
   if (codings > 0 && (codings > 1 || form_.version < 11 ||
                       !beast::iequals(head[http::field::transfer_encoding], "chunked"))) {
     form_.keep_alive = false;  // who knows where the body ends
-    return refuse(http_error(501, "transfer-encoding must be chunked alone, by HTTP/1.1"));
+    return refuse({501, "transfer-encoding must be chunked alone, by HTTP/1.1"});
   }
   const size_t hosts = head.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && form_.version == 11)) {
-    return refuse(http_error(400, "there must be one host header"));
+    return refuse({400, "there must be one host header"});
   }
   // Who stands before this server may have looked at another one than would be taken here.
   for (const http::field once :
        {http::field::authorization, http::field::content_type, http::field::origin}) {
     if (head.count(once) > 1) {
-      return refuse(http_error(
-          400, "there must be one " + std::string(view(to_string(once))) + " header at most"));
+      return refuse(
+          {400, "there must be one " + std::string(view(to_string(once))) + " header at most"});
     }
   }
   route_ = find_route();
@@ -607,7 +634,7 @@ void HttpConnection::refuse_bad_head() {
   const beast::string_view expected = head[http::field::expect];
   if (expected.empty() || parser_->is_done()) return;
   if (!beast::iequals(expected, "100-continue")) {
-    return refuse(http_error(417, "expect must be 100-continue"));
+    return refuse({417, "expect must be 100-continue"});
   }
   enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   write();
@@ -626,9 +653,9 @@ const HttpRoute* HttpConnection::find_route() {
     allow += (allow.empty() ? "" : ", ") + route.method + (route.method == "GET" ? ", HEAD" : "");
   }
   if (allow.empty()) {
-    refuse(http_error(404, "nothing is served at this path"));
+    refuse({404, "nothing is served at this path"});
   } else {
-    refuse(http_error(405, "this path takes " + allow), {{"Allow", allow}});
+    refuse({405, "this path takes " + allow}, {{"Allow", allow}});
   }
   return nullptr;
 }
@@ -697,7 +724,10 @@ void HttpConnection::pass_piece() {
   read();
 }
 
-void HttpConnection::refuse(HttpAnswer answer, const Headers& headers) {
+void HttpConnection::refuse(HttpRefusal refusal, const Headers& headers) {
+  refusal.peer = peer_;
+  if (on_refusal_) on_refusal_(refusal);
+  HttpAnswer answer = http_error(refusal.status, refusal.message);
   // What follows a request that was not read to its end is not the next one.
   form_.keep_alive = form_.keep_alive && parser_->is_done();
   forget_body();
@@ -801,7 +831,7 @@ void HttpConnection::on_deadline(error_code error, size_t) {
     return write();
   }
   if (phase_ != Phase::kReading) return close();
-  refuse(http_error(408, "the request took too long to come"));
+  refuse({408, "the request took too long to come"});
 }
 
 void HttpConnection::tell_gone() {
@@ -821,8 +851,12 @@ int64_t http_bytes(const HttpLimits& limits) {
          2 * std::min(count * limits.body_bytes, limits.bodies_bytes);
 }
 
-HttpServer::HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log)
-    : limits_(std::move(limits)), routes_(std::move(routes)), log_(log) {
+HttpServer::HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log,
+                       OnHttpRefusal on_refusal)
+    : limits_(std::move(limits)),
+      routes_(std::move(routes)),
+      log_(log),
+      on_refusal_(std::move(on_refusal)) {
   check(limits_.header_bytes <= kMaxHeaderBytes, "a header's length fits the parser");
 }
 
@@ -844,8 +878,8 @@ void HttpServer::take(int socket) {
   try {
     asio::post(worker.context, [this, &worker, accepted = std::move(accepted)]() mutable {
       try {
-        const auto connection = std::make_shared<HttpConnection>(worker, std::move(accepted),
-                                                                 limits_, routes_, bodies_);
+        const auto connection = std::make_shared<HttpConnection>(
+            worker, std::move(accepted), limits_, routes_, bodies_, on_refusal_);
         connection->run([&] { connection->start(); });
       } catch (const std::bad_alloc&) {
       }

@@ -90,6 +90,14 @@ class HttpReply {
   std::shared_ptr<Exchange> exchange_;
 };
 
+// A request that no handler has taken, and why.
+struct HttpRefusal {
+  int status = 0;
+  std::string message;
+  std::string_view peer = {};
+};
+using OnHttpRefusal = std::function<void(const HttpRefusal&)>;
+
 // Called on a thread of the server: must not block.
 using HttpHandler = std::function<void(const HttpRequest&, HttpReply)>;
 
@@ -123,8 +131,10 @@ int64_t http_bytes(const HttpLimits& limits);
 
 class HttpServer {
  public:
-  // `log` outlives the server.
-  HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log);
+  // `log` outlives the server. `on_refusal` hears, on a thread of the server, of every request that
+  // comes to no handler; it must not block.
+  HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log,
+             OnHttpRefusal on_refusal = nullptr);
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   // stop().
@@ -143,6 +153,7 @@ class HttpServer {
   const HttpLimits limits_;
   const std::vector<HttpRoute> routes_;
   const EventLog& log_;
+  const OnHttpRefusal on_refusal_;
   std::atomic<int64_t> bodies_{0};  // bytes of the bodies that are being read
   std::vector<std::shared_ptr<HttpWorker>> workers_;
   std::vector<std::thread> threads_;

@@ -93,6 +93,25 @@ int http_status_of(Code code) {
   return 500;
 }
 
+Code code_of_http(int status) {
+  switch (status) {
+    case 403:
+      return Code::kPermissionDenied;
+    case 404:
+      return Code::kNotFound;
+    case 405:
+    case 501:
+    case 505:
+      return Code::kUnimplemented;
+    case 408:
+      return Code::kDeadlineExceeded;
+    case 503:
+      return Code::kUnavailable;
+    default:
+      return Code::kInvalidArgument;
+  }
+}
+
 std::string error_json(const Fault& fault) {
   OrderedJson error;
   error["message"] = fault.status.message();

@@ -22,6 +22,8 @@ Fault fault_of(const Status& status);
 
 // 400 of INVALID_ARGUMENT, and so on.
 int http_status_of(Code code);
+// The other way, for requests that are refused before they are read.
+Code code_of_http(int status);
 
 // {"error":{"message":...,"type":...,"param":...,"code":...}}
 std::string error_json(const Fault& fault);

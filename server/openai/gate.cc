@@ -55,32 +55,34 @@ std::string fault_of_body(std::string_view expected, const HttpRequest& request)
 
 }  // namespace
 
-Gate::Gate(std::string_view hosts, std::string_view origins) {
-  Names names{listed(hosts), listed(origins)};
-  names.hosts.insert(kLoopback.begin(), kLoopback.end());
-  names_ = std::make_shared<const Names>(std::move(names));
+Gate::Gate(std::string_view hosts, std::string_view origins, OnHttpRefusal on_refusal) {
+  Rules rules{listed(hosts), listed(origins), std::move(on_refusal)};
+  rules.hosts.insert(kLoopback.begin(), kLoopback.end());
+  rules_ = std::make_shared<const Rules>(std::move(rules));
 }
 
-// False where the request has been refused.
-bool Gate::admit(const Names& names, const HttpRequest& request, HttpReply& reply) {
+// Of status 0 where the request is let in; then `reply` says so to the browser of its origin.
+HttpRefusal Gate::refusal_of(const Rules& rules, std::string_view content_type,
+                             const HttpRequest& request, HttpReply& reply) {
   const std::string host = lower(request.header("host"));
-  if (!names.hosts.contains(name_of_host(host))) {
-    reply.send(http_error(403,
-                          "the Host of the request is none of this server's: whoever runs it "
-                          "can add it to http_hosts"));
-    return false;
+  if (!rules.hosts.contains(name_of_host(host))) {
+    return {403,
+            "the Host of the request is none of this server's: whoever runs it can add it to "
+            "http_hosts"};
   }
   const std::string origin = lower(request.header("origin"));
-  if (origin.empty() || is_own(origin, host)) return true;
-  if (!names.origins.contains(origin)) {
-    reply.send(http_error(403,
-                          "pages of this origin may not ask this server: whoever runs it can "
-                          "add the origin to http_origins"));
-    return false;
+  if (!origin.empty() && !is_own(origin, host)) {
+    if (!rules.origins.contains(origin)) {
+      return {403,
+              "pages of this origin may not ask this server: whoever runs it can add the origin to "
+              "http_origins"};
+    }
+    reply.set_header("Access-Control-Allow-Origin", std::string(request.header("origin")));
+    reply.set_header("Vary", "Origin");
   }
-  reply.set_header("Access-Control-Allow-Origin", std::string(request.header("origin")));
-  reply.set_header("Vary", "Origin");
-  return true;
+  const bool has_body = request.method == "POST" || request.method == "PUT";
+  std::string fault = has_body ? fault_of_body(content_type, request) : "";
+  return {fault.empty() ? 0 : 415, std::move(fault)};
 }
 
 HttpHandler Gate::guard(HttpHandler handle) const {
@@ -88,24 +90,21 @@ HttpHandler Gate::guard(HttpHandler handle) const {
 }
 
 HttpHandler Gate::guard(std::string content_type, HttpHandler handle) const {
-  return [names = names_, type = std::move(content_type), handle = std::move(handle)](
+  return [rules = rules_, type = std::move(content_type), handle = std::move(handle)](
              const HttpRequest& request, HttpReply reply) {
-    if (!admit(*names, request, reply)) return;
-    const bool has_body = request.method == "POST" || request.method == "PUT";
-    const std::string fault = has_body ? fault_of_body(type, request) : "";
-    if (!fault.empty()) return reply.send(http_error(415, fault));
-    handle(request, std::move(reply));
+    HttpRefusal refusal = refusal_of(*rules, type, request, reply);
+    if (refusal.status == 0) return handle(request, std::move(reply));
+    refusal.peer = request.peer;
+    if (rules->on_refusal) rules->on_refusal(refusal);
+    reply.send(http_error(refusal.status, refusal.message));
   };
 }
 
-HttpHandler Gate::preflight() const {
-  return [names = names_](const HttpRequest& request, HttpReply reply) {
-    if (!admit(*names, request, reply)) return;
-    reply.set_header("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
-    reply.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent");
-    reply.set_header("Access-Control-Max-Age", "600");
-    reply.send({204, "text/plain", ""});
-  };
+void Gate::preflight(const HttpRequest& /*request*/, HttpReply reply) {
+  reply.set_header("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
+  reply.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent");
+  reply.set_header("Access-Control-Max-Age", "600");
+  reply.send({204, "text/plain", ""});
 }
 
 }  // namespace runnel

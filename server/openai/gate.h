@@ -15,8 +15,8 @@ namespace runnel {
 class Gate {
  public:
   // Host names beside those of loopback, and origins ("https://app.example.org") beside those of
-  // the server's own pages, each separated by commas.
-  Gate(std::string_view hosts, std::string_view origins);
+  // the server's own pages, each separated by commas. `on_refusal` as of HttpServer.
+  Gate(std::string_view hosts, std::string_view origins, OnHttpRefusal on_refusal = nullptr);
 
   // `handle` behind this gate, which it keeps: a foreign Host or Origin gets 403, a POST or PUT
   // that is not JSON in UTF-8 415. Answers to an origin that is let in say so to its browser.
@@ -25,15 +25,17 @@ class Gate {
   HttpHandler guard(std::string content_type, HttpHandler handle) const;
 
   // Answers a browser that asks, with OPTIONS, what it may send.
-  HttpHandler preflight() const;
+  static void preflight(const HttpRequest& request, HttpReply reply);
 
  private:
-  struct Names {
+  struct Rules {
     std::set<std::string, std::less<>> hosts, origins;
+    OnHttpRefusal on_refusal;
   };
-  static bool admit(const Names& names, const HttpRequest& request, HttpReply& reply);
+  static HttpRefusal refusal_of(const Rules& rules, std::string_view content_type,
+                                const HttpRequest& request, HttpReply& reply);
 
-  std::shared_ptr<const Names> names_;
+  std::shared_ptr<const Rules> rules_;
 };
 
 }  // namespace runnel

@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "server/call_report.h"
 #include "server/openai/completion.h"
 #include "server/openai/header_text.h"
 #include "server/openai/image_generation.h"
 #include "server/openai/image_request.h"
 #include "server/openai/openapi.h"
+#include "server/openai/origin.h"
 #include "server/openai/request_fields.h"
 #include "server/openai/sessions.h"
 #include "server/openai/short_call.h"
@@ -131,6 +133,14 @@ Fault detokenize(ShortCall& call) {
   return {};
 }
 
+// `handle`, each request of which is reported as a call of method `rpc`.
+HttpHandler reported(ServerState& state, const char* rpc, HttpHandler handle) {
+  return [&state, rpc, handle = std::move(handle)](const HttpRequest& request, HttpReply reply) {
+    report(state, origin_of(rpc, state, request), nullptr, {}, {});
+    handle(request, std::move(reply));
+  };
+}
+
 }  // namespace
 
 std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate) {
@@ -155,15 +165,26 @@ std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate) {
       {"POST", "/v1/chat/completions", short_call("openai.chat", refuse_chat)},
       {"POST", "/tokenize", short_call("openai.tokenize", tokenize)},
       {"POST", "/detokenize", short_call("openai.detokenize", detokenize)},
-      {"GET", "/openapi.json", gate.guard([](const HttpRequest&, HttpReply reply) {
-         reply.send({200, "application/json", std::string(openapi_json())});
-       })},
+      {"GET", "/openapi.json",
+       gate.guard(reported(state, "openai.openapi",
+                           [](const HttpRequest&, HttpReply reply) {
+                             reply.send({200, "application/json", std::string(openapi_json())});
+                           }))},
   };
   std::ranges::move(session_routes(state, gate), std::back_inserter(routes));
   std::set<std::string> paths;
   for (const HttpRoute& route : routes) paths.insert(route.path);
-  for (const std::string& path : paths) routes.push_back({"OPTIONS", path, gate.preflight()});
+  for (const std::string& path : paths) {
+    routes.push_back(
+        {"OPTIONS", path, gate.guard(reported(state, "http.options", Gate::preflight))});
+  }
   return routes;
+}
+
+void report_refusal(ServerState& state, const HttpRefusal& refusal) {
+  const CallOrigin origin = {
+      .rpc = "http.refused", .peer = std::string(refusal.peer), .caller = Caller()};
+  report(state, origin, nullptr, {}, Status(code_of_http(refusal.status), refusal.message));
 }
 
 }  // namespace runnel

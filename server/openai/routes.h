@@ -13,4 +13,7 @@ namespace runnel {
 // every call that it begins.
 std::vector<HttpRoute> openai_routes(ServerState& state, const Gate& gate);
 
+// Reports a request that comes to none of them, or not past the gate.
+void report_refusal(ServerState& state, const HttpRefusal& refusal);
+
 }  // namespace runnel

@@ -64,7 +64,7 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
     return {};
   }
 
-  void write(std::string_view piece) override {
+  void write(std::string piece) override {
     if (!std::exchange(begun_, true)) reply_.begin(200, kFile);
     state_.metrics.sent.add(std::ssize(piece));
     reply_.write(piece, [self = shared_from_this()](bool taken) { self->call_->written(taken); });

@@ -37,8 +37,10 @@ Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, S
         "put a proxy that ends TLS in front (docs/deploy.md) and listen on 127.0.0.1; or say "
         "--insecure-public if only those can reach it who may use it");
   }
-  const Gate gate(config.http_hosts, config.http_origins);
-  auto server = std::make_unique<HttpServer>(http_limits(config), openai_routes(state, gate), log);
+  const auto on_refusal = [&state](const HttpRefusal& refusal) { report_refusal(state, refusal); };
+  const Gate gate(config.http_hosts, config.http_origins, on_refusal);
+  auto server = std::make_unique<HttpServer>(http_limits(config), openai_routes(state, gate), log,
+                                             on_refusal);
   server->start(std::move(*sockets));
   return server;
 }

@@ -170,6 +170,18 @@ TEST_F(HttpServerTest, AnswersARequest) {
   EXPECT_EQ(answer.body, "hello");
 }
 
+TEST_F(HttpServerTest, SeesAClientGoThatHasSentMoreThanIsRead) {
+  for (const bool resets : {true, false}) {
+    HttpClient one = client();
+    std::string more = get("/later");
+    for (int i = 0; i < 1000; ++i) more += get("/hello");
+    one.send(more);
+    const HttpReply reply = handed.take();
+    resets ? one.reset() : one.end_sending();
+    EXPECT_TRUE(handed.is_gone(resets ? 1 : 2));
+  }
+}
+
 TEST_F(HttpServerTest, ABodyIsTakenInPiecesAndMayBeLonger) {
   const std::string body(10'000, 'x');
   std::string chunks;

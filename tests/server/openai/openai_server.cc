@@ -34,8 +34,10 @@ OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
   limits.threads = 2;
   limits.connections = {.in_all = 64, .per_peer = 0, .name = "the limit"};
   limits.body_bytes = 64 << 10;
+  const auto on_refusal = [this](const HttpRefusal& refusal) { report_refusal(state, refusal); };
   server = std::make_unique<HttpServer>(
-      limits, openai_routes(state, Gate(options.hosts, options.origins)), log);
+      limits, openai_routes(state, Gate(options.hosts, options.origins, on_refusal)), log,
+      on_refusal);
   server->start(listen_on("127.0.0.1:0").value());
 }
 

@@ -193,6 +193,35 @@ TEST(Gate, APostIsJsonInUtf8) {
   EXPECT_EQ(status_of("Content-Encoding: identity\r\n"), 200);
 }
 
+TEST(OpenAiRoutes, EveryRequestIsReported) {
+  const OpenAiServer test(OpenAiServer::Options{.origins = "https://app.example.org"});
+  const auto expect_line = [&](const std::string& bytes, int status, const std::string& line) {
+    EXPECT_EQ(test.ask(bytes).status, status) << bytes;
+    EXPECT_THAT(test.log_text.str(), HasSubstr(line));
+  };
+  const std::string no_model = " model=\"\" caller=\"\" peer=127.0.0.1 code=";
+  const auto refused = [&](const std::string& code) {
+    return "rpc=http.refused" + no_model + code;
+  };
+  const auto request = OpenAiServer::request;
+  expect_line(request("GET", "/none", "", ""), 404, refused("NOT_FOUND"));
+  expect_line(request("DELETE", "/v1/models", "", ""), 405, refused("UNIMPLEMENTED"));
+  expect_line(request("GET", "/v1/models", "", "Host: evil.org\r\n"), 403,
+              refused("PERMISSION_DENIED"));
+  expect_line(request("POST", "/tokenize", "", "Content-Type: text/plain\r\n"), 415,
+              refused("INVALID_ARGUMENT"));
+  EXPECT_THAT(test.log_text.str(), HasSubstr("Content-Type must be application/json"));
+  expect_line(request("GET", "/openapi.json", "", ""), 200, "rpc=openai.openapi" + no_model + "OK");
+  expect_line(request("OPTIONS", "/v1/models", "", "Origin: https://app.example.org\r\n"), 204,
+              "rpc=http.options" + no_model + "OK");
+  const auto of_method = [&](std::string_view name, Code code) {
+    const auto method = std::ranges::find(kMethods, name) - kMethods.begin();
+    return test.state.metrics.calls.ended[method][static_cast<size_t>(code)].value();
+  };
+  EXPECT_EQ(of_method("http.refused", Code::kNotFound), 1);
+  EXPECT_EQ(of_method("http.options", Code::kOk), 1);
+}
+
 TEST(HeaderText, PercentSignsStandForBytes) {
   EXPECT_EQ(unescaped("a%3Ab%2fc"), "a:b/c");
   EXPECT_EQ(unescaped("%"), "%");
