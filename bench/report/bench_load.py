@@ -4,7 +4,8 @@
     bench/report/bench_load.py RUNNEL BUNDLE OUT_DIRECTORY
 
 Three things, on one server with its clients on the same machine:
-  load   calls at 0.5, 1 and 2 times what the server can complete: goodput, latencies, refusals
+  load   calls at 0.5, 1 and 2 times what the server can complete, found anew in each round: goodput, latencies,
+         refusals
   stall  the gaps between the values of 8 streams, with and without a ninth that is never read
   doors  values a second and what they cost: of an engine, by gRPC, with keys, with keys and TLS; and what calls cost
          that are refused
@@ -35,6 +36,7 @@ from runnel_client.errors import BundleError
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64
+WARM_UP = 2  # seconds of a run before those that count: a pool fills in a quarter of one
 NEIGHBOURS = 8
 AT_ONCE = (32, 128)  # calls, where doors are compared
 VALUES = 100  # of each of those calls, where the cost of a value is measured
@@ -52,15 +54,19 @@ def load(runnel, address, *flags):
 
 
 def measure_load(runnel, address, rounds, seconds):
-    """The JSON of a sweep in rounds, each with as many calls at once as there are sessions, too."""
-    pace = ("--duration", str(seconds))
-    figures = load(runnel, address, "--find-capacity", "--repeat", "3", *pace)
-    sweep = ("--sweep", ",".join(map(str, SWEEP)), "--capacity", str(figures["capacity"]), *pace)
-    figures["runs"] = []
-    for seed in map(str, range(1, rounds + 1)):
-        for kind in (sweep, ("--find-capacity", *pace)):
-            figures["runs"] += load(runnel, address, *kind, "--seed", seed)["runs"]
-    return figures
+    """The JSON of rounds: as many calls at once as there are sessions, then multiples of what they completed."""
+    pace = ("--warm-up", str(WARM_UP), "--duration", str(seconds))
+    figures = {}
+    runs = []
+    capacities = []
+    for number in range(1, rounds + 1):
+        seed = ("--seed", str(number))
+        figures = load(runnel, address, "--find-capacity", *pace, *seed)
+        capacity = figures["capacity"]
+        multiples = ("--sweep", ",".join(map(str, SWEEP)), "--capacity", str(capacity))
+        runs += figures["runs"] + load(runnel, address, *multiples, *pace, *seed)["runs"]
+        capacities.append(capacity)
+    return {**figures, "capacity": statistics.median(capacities), "runs": runs}
 
 
 def cpu_seconds(process):
@@ -266,7 +272,7 @@ def median_of(runs, figure):
     return statistics.median(map(figure, runs))
 
 
-def table_of_loads(runs, best):
+def table_of_loads(runs, shares):
     lines = [
         "| load | calls/s | completed | refused | goodput, values/s | of the best | first value p50 / p99 | "
         "gap p50 / p99 | refusal p50 / p99 |",
@@ -285,8 +291,9 @@ def table_of_loads(runs, best):
         refusal = " / ".join(refusals) + " ms" if some else "-"
         count = median_of(alike, lambda run: sum(entry["count"] for entry in run["refused"].values()))
         lines.append(
-            f"| {multiple}x | {alike[0]['rate']:.1f} | {median_of(alike, lambda run: run['completed']):.0f} | "
-            f"{count:.0f} | {goodput:,.0f} | {100 * goodput / best:.0f}% | {quantiles[0]} | {quantiles[1]} | "
+            f"| {multiple}x | {median_of(alike, lambda run: run['rate']):.1f} | "
+            f"{median_of(alike, lambda run: run['completed']):.0f} | "
+            f"{count:.0f} | {goodput:,.0f} | {100 * shares[multiple]:.0f}% | {quantiles[0]} | {quantiles[1]} | "
             f"{refusal} |"
         )
     return lines
@@ -294,6 +301,7 @@ def table_of_loads(runs, best):
 
 def report(figures, runs, uptime):
     machine = figures["machine"]
+    shares = plot_load.shares_of_the_best(figures)
     best = plot_load.best_goodput(figures)
     alone, beside = (statistics.median(figures["stall_gap_p99_ms"][kind]) for kind in ("alone", "beside"))
     return "\n".join(
@@ -305,13 +313,15 @@ def report(figures, runs, uptime):
             f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's "
             f"MNIST size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come "
             f"at random (Poisson), give {figures['prompt']} values and ask for {figures['values']}; latencies count "
-            f"from when a call was due. Capacity is what {SESSIONS} calls at once complete: {figures['capacity']:.1f} "
-            f"calls/s. Medians of {len(next(iter(runs.values())))} runs of {figures['runs'][0]['seconds']:.0f} s.",
+            f"from when a call was due. Capacity is what {SESSIONS} calls at once complete, found at the beginning of "
+            f"each round: {figures['capacity']:.1f} calls/s. Medians of {len(next(iter(runs.values())))} rounds, "
+            f"whose runs count {figures['runs'][0]['seconds']:.0f} s after {WARM_UP} s of the same load.",
             "",
-            *table_of_loads(runs, best),
+            *table_of_loads(runs, shares),
             "",
-            f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too. A full pool "
-            "refuses; nothing waits in a queue whose length nobody knows.",
+            f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too; a share of it "
+            "is the median of those in the same round. A full pool refuses; nothing waits in a queue "
+            "whose length nobody knows.",
             "",
             "## Beside a reader that has stopped",
             "",
@@ -351,7 +361,8 @@ def main(argv=None):
     parser.add_argument("runnel", help="the program")
     parser.add_argument("bundle", help="of a model without a last position")
     parser.add_argument("out", type=pathlib.Path, help="directory for load.json, load.md and load.png")
-    parser.add_argument("--seconds", type=float, default=3, help="of every run (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3, help="of every other run (default: %(default)s)")
+    parser.add_argument("--load-seconds", type=float, default=8, help="of a run of a load (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=9, help="runs of each kind (default: %(default)s)")
     arguments = parser.parse_args(argv)
     uptime = f"load average {os.getloadavg()[0]:.2f} at the start"
@@ -360,7 +371,7 @@ def main(argv=None):
         tempfile.TemporaryDirectory() as folder,
         serving.running(arguments.runnel, arguments.bundle, os.path.join(folder, "log"), flags) as (process, address),
     ):
-        figures = measure_load(arguments.runnel, address, arguments.rounds, arguments.seconds)
+        figures = measure_load(arguments.runnel, address, arguments.rounds, arguments.load_seconds)
         figures["stall_gap_p99_ms"] = measure_stall(
             arguments.runnel, process, address, arguments.rounds, arguments.seconds
         )

@@ -47,12 +47,26 @@ def draw_line(axes, runs, figure, label, colour):
         axes.plot(*zip(*points), "-o", color=colour, markersize=4, linewidth=2, label=label)
 
 
-def best_goodput(figures):
-    """The best median of all loads, those that found the capacity included."""
+def goodputs(figures):
+    """Of all loads, by multiple of the capacity; 'closed': those that found it. Each in the order of the rounds."""
     by_load: dict = {}
     for run in figures["runs"]:
         by_load.setdefault(run.get("multiple", "closed"), []).append(run["goodput"])
-    return max(statistics.median(values) for values in by_load.values())
+    return by_load
+
+
+def best_goodput(figures):
+    """The best median of all loads, those that found the capacity included."""
+    return max(map(statistics.median, goodputs(figures).values()))
+
+
+def shares_of_the_best(figures):
+    """Of the goodput of the load with the best median, in the same round: the median of each load."""
+    by_load = goodputs(figures)
+    best = max(by_load.values(), key=statistics.median)
+    return {
+        load: statistics.median(one / other for one, other in zip(values, best)) for load, values in by_load.items()
+    }
 
 
 def draw(figures, runs, path):
@@ -65,7 +79,7 @@ def draw(figures, runs, path):
     figure, (good, first, refused) = pyplot.subplots(1, 3, figsize=(11, 3.6), dpi=120)
     best = best_goodput(figures)
     good.axhline(best, color="#8c8c8c", linewidth=1, linestyle="--", label="best")
-    good.axhline(0.9 * best, color="#8c8c8c", linewidth=1, linestyle=":", label="90% of the best")
+    good.axhline(0.95 * best, color="#8c8c8c", linewidth=1, linestyle=":", label="95% of the best")
     draw_line(good, runs, lambda run: run["goodput"], "completed calls", blue)
     good.set_ylim(bottom=0)
     good.set_title("goodput, values/s", fontsize=10)
@@ -73,7 +87,7 @@ def draw(figures, runs, path):
     draw_line(first, runs, lambda run: run["first_value_ms"]["p50"], "p50", blue)
     first.set_yscale("log")
     first.set_title("time to first value, ms (log scale)", fontsize=10)
-    refused.axhline(10, color="#8c8c8c", linewidth=1, linestyle=":", label="target of p99")
+    refused.axhline(5, color="#8c8c8c", linewidth=1, linestyle=":", label="target of p99")
     draw_line(refused, runs, lambda run: refusal(run, "p99"), "p99", red)
     draw_line(refused, runs, lambda run: refusal(run, "p50"), "p50", blue)
     refused.set_ylim(bottom=0)
