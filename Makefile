@@ -49,7 +49,7 @@ bench-load: ## load a server to twice what it can do, write docs/benchmarks/load
 bench-sessions: ## measure forks and states that move, write docs/benchmarks/sessions.md: two minutes
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
-	@/usr/bin/python3 bench/report/bench_sessions.py build/release/runnel docs/benchmarks
+	@/usr/bin/python3 bench/report/bench_sessions.py build/release/runnel build/release/bench/bench_moves docs/benchmarks
 
 bench-http: ## measure OpenAI's API by HTTP beside the engine and gRPC, write docs/benchmarks/http.md: two minutes
 	@scripts/setup bench

@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""Measures forks, exports, imports and rewinds, and writes docs/benchmarks/sessions.{json,md}.
+"""Measures forks, exports and imports, and writes docs/benchmarks/sessions.{json,md}.
 
-    bench/report/bench_sessions.py RUNNEL OUT_DIRECTORY [--seconds 5]
+    bench/report/bench_sessions.py RUNNEL BENCH_MOVES OUT_DIRECTORY [--seconds 2]
 
 For states of three sizes (MNIST's model, CIFAR-10's, and one of 25 MB), on one server with its client beside it:
-  fork    one child more of a fork, against a copy of as many bytes in memory
-  export  a state file out of a session and into one over loopback, in MB/s
-  steps   the time of a step and between two values of 8 streams, alone and while another client forks, exports and
-          imports without a pause
-
+  moves  a fork, an export and an import, by the client of the command line (BENCH_MOVES), and a copy in memory
+  steps  the time of a step and between two values of 8 streams, alone and while another client forks, exports and
+         imports without a pause; the thread that steps has a core to itself
 
 Medians are reported. Have the machine to yourself: `uptime` should say 0.
 
-Needs protoc, and Python with grpcio, protobuf and numpy; on Debian: scripts/setup bench
+Needs two cores, protoc, and Python with grpcio and protobuf; on Debian: scripts/setup bench
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -32,8 +31,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 from runnel_client import Client, Session, messages, serving
@@ -42,22 +39,32 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LARGE = "lm --layers 24 --width 256 --heads 16 --query-size 128 --value-size 128 --ffn 256 --values 256 --dtype f32"
 MODELS = {"MNIST": "mnist --endless", "CIFAR-10": "cifar10 --endless", "25 MB": f"{LARGE} --endless"}
 STREAMS = 8
-MEMORY = 1 << 28  # bytes in which copies are made: more than the caches
-CHILDREN = 16
+ROUNDS = 3
+CHILDREN = 16  # of a fork; what BENCH_MOVES forks
 PAGE = """# Sessions that move
 
 Measured by `make bench-sessions` on {date}, on {machine}: one server with one thread that computes, and its client
 on the same machine over loopback. Medians. [sessions.md](../sessions.md) says what each is for.
 
-| model, its state | a copy in memory | a child more of a fork | a fork of one, as a call | export | import |
-| --- | --- | --- | --- | --- | --- |
+| model, its state | a copy in memory | a child more of a fork | a fork of one, as a call |
+| --- | --- | --- | --- |
+{forks}
+
+The copy is of as many bytes, from one place to {children} others, as a fork makes {children} children, with such forks
+between the copies: both find the caches alike. A child more is what a fork of {children} takes longer than one of one,
+divided by {fewer}.
+
+| model, its file | export, call after call | 4 at once | import, call after call | 4 at once |
+| --- | --- | --- | --- | --- |
 {moves}
 
-The copy is of as many bytes, by numpy, from place to place of a memory larger than the caches. MB/s are those of
-the state file, with its checksums and SHA-256.
+Times are those of a state, of {children} states that move one after the other or four at once; MB/s are those of the
+state file, with its checksums and SHA-256. The client is that of `runnel session save` and `load`, on one connection.
 
 While {streams} streams sample: their steps, and the time between two of their values, alone, and while another client
-exports, imports, forks and deletes without a pause. The client's work and the wire's is on the same cores.
+exports, imports, forks and deletes without a pause. The thread that steps has a core to itself; the server's other
+threads and the client share the rest, so that what remains is the time of copies between steps and what moves take from
+caches and memory. Medians of {rounds} rounds in turn.
 
 | model | a step, alone and beside | between two values, alone and beside |
 | --- | --- | --- |
@@ -103,41 +110,28 @@ def machine() -> str:
     return found[1] if found else "an unnamed processor"
 
 
-def timed(seconds: float, call: Callable[[], Any], undo: Callable[[Any], object] = lambda _: None) -> float:
-    """The median time of a call, in seconds, of as many as fit, three at least; each is undone outside of its time."""
-    times: list[float] = []
-    until = time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < until:
-        begun = time.perf_counter()
-        made = call()
-        times.append(time.perf_counter() - begun)
-        undo(made)
-    return statistics.median(times)
+def measure_moves(bench: str, address: str, session: str, size: int, seconds: float) -> dict[str, Any]:
+    """What bench_moves prints."""
+    line = [bench, address, session, str(size), str(seconds)]
+    return json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def memory_copy(size: int, seconds: float) -> float:
-    """The time of a copy of so many bytes, between places that change as those of slots do."""
-    places = np.ones((max(4, MEMORY // size), size), np.uint8)
-    at = 0
+def set_apart(process: subprocess.Popen[bytes]) -> None:
+    """Gives a core to the thread that steps, the busiest of a server that samples, and the rest to all others."""
+    threads = pathlib.Path(f"/proc/{process.pid}/task")
 
-    def copy() -> None:
-        nonlocal at
-        at = (at + 1) % (len(places) - 1)
-        np.copyto(places[at + 1], places[at])
+    def used(thread: str) -> int:
+        times = (threads / thread / "stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        return int(times[11]) + int(times[12])
 
-    return timed(seconds, copy)
-
-
-def measure_fork(session: Session, seconds: float) -> dict[str, float]:
-    """One child, and one child more, in seconds."""
-
-    def delete(children: list[Session]) -> None:
-        for child in children:
-            child.delete()
-
-    one = timed(seconds / 2, lambda: session.fork(1), delete)
-    many = timed(seconds / 2, lambda: session.fork(CHILDREN), delete)
-    return {"one": one, "more": (many - one) / (CHILDREN - 1)}
+    names = os.listdir(threads)
+    before = {name: used(name) for name in names}
+    time.sleep(0.5)
+    stepping = max(names, key=lambda name: used(name) - before[name])
+    first, *rest = sorted(os.sched_getaffinity(0))
+    for name in names:
+        os.sched_setaffinity(int(name), [first] if name == stepping else rest)
+    os.sched_setaffinity(0, rest)
 
 
 def figures_of(metrics: str) -> dict[str, float]:
@@ -196,45 +190,49 @@ def traffic(call: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-def measure(runnel: str, name: str, seconds: float, folder: pathlib.Path) -> dict[str, Any]:
+def measure_steps(
+    metrics: str, raw: Raw, client: Client, session: Session, seconds: float
+) -> dict[str, dict[str, float]]:
+    """The paces of the streams, alone and beside another client's moves: medians of rounds in turn."""
+    sent = raw.as_import("brought", raw.save(session.id))
+
+    def move() -> None:
+        raw.save(session.id)
+        raw.load(sent)
+        client.open_session("brought").delete()
+        for child in session.fork(2):
+            child.delete()
+
+    found: dict[str, list[dict[str, float]]] = {"alone": [], "moving": []}
+    for _ in range(ROUNDS):
+        found["alone"].append(pace(metrics, seconds))
+        with traffic(move):
+            found["moving"].append(pace(metrics, seconds))
+    return {
+        kind: {what: statistics.median(one[what] for one in paces) for what in ("step", "gap")}
+        for kind, paces in found.items()
+    }
+
+
+def measure(runnel: str, bench: str, name: str, seconds: float, folder: pathlib.Path) -> dict[str, Any]:
     bundle = folder / name.replace(" ", "")
     tool = str(ROOT / "scripts/runnel-random-bundle")
     make = [sys.executable, tool, "--preset", *MODELS[name].split(), "--out", str(bundle)]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
     flags = ["--backend", "cpu", "--threads", "1", "--sessions", "40", "--metrics-address", "127.0.0.1:0"]
-    with serving.running(runnel, bundle, folder / "log", flags) as (_, address), Client(address) as client:
+    with serving.running(runnel, bundle, folder / "log", flags) as (process, address), Client(address) as client:
         log = (folder / "log").read_text()
         metrics = re.search(r"info metrics .*address=(\S+)", log)
         assert metrics is not None
-        raw = Raw(address)
         session = client.session(keep=True)
         session.feed([1, 2, 3])
-        size = client.model().state_bytes
-        exported = raw.save(session.id)
-        sent = raw.as_import("brought", exported)
-
-        def drop(_: object) -> None:
-            client.open_session("brought").delete()
-
-        def move() -> None:
-            raw.save(session.id)
-            raw.load(sent)
-            drop(None)
-            for child in session.fork(2):
-                child.delete()
-
-        found: dict[str, Any] = {
-            "state_bytes": size,
-            "file_bytes": sum(map(len, exported)),
-            "copy": memory_copy(size, seconds / 5),
-            "fork": measure_fork(session, seconds),
-            "export": timed(seconds, lambda: raw.save(session.id)),
-            "import": timed(seconds, lambda: raw.load(sent), drop),
-        }
+        found = measure_moves(bench, address, session.id, client.model().state_bytes, seconds)
+        found["state_bytes"] = client.model().state_bytes
         with streams(client, STREAMS):
-            found["alone"] = pace(metrics[1], seconds)
-            with traffic(move):
-                found["moving"] = pace(metrics[1], seconds)
+            cores = os.sched_getaffinity(0)
+            set_apart(process)
+            found["steps"] = measure_steps(metrics[1], Raw(address), client, session, seconds)
+            os.sched_setaffinity(0, cores)
         return found
 
 
@@ -242,33 +240,43 @@ def row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def speed(found: dict[str, Any], what: str) -> str:
-    return f"{found[what] * 1e3:.2f} ms, {found['file_bytes'] / 1e6 / found[what]:,.0f} MB/s"
+def speed(found: dict[str, Any], what: str, at_once: str) -> str:
+    seconds = found[what][at_once]
+    return f"{seconds * 1e3:.2f} ms, {found['file_bytes'] / 1e6 / seconds:,.0f} MB/s"
+
+
+def fork_row(name: str, found: dict[str, Any]) -> str:
+    one, all = found["fork"]["1"], found["fork"][str(CHILDREN)]
+    more = (all - one) / (CHILDREN - 1)
+    return row(
+        f"{name}, {found['state_bytes']:,} bytes",
+        f"{found['copy'] * 1e6:,.0f} us",
+        f"{more * 1e6:,.0f} us ({more / found['copy']:.1f}x)",
+        f"{one * 1e3:.2f} ms",
+    )
+
+
+def move_row(name: str, found: dict[str, Any]) -> str:
+    cells = [speed(found, what, at_once) for what in ("export", "import") for at_once in ("1", "4")]
+    return row(f"{name}, {found['file_bytes']:,} bytes", *cells)
 
 
 def beside(found: dict[str, Any], what: str) -> str:
-    alone, moving = found["alone"][what], found["moving"][what]
+    alone, moving = found["steps"]["alone"][what], found["steps"]["moving"][what]
     return f"{alone * 1e3:.3f} ms, {moving * 1e3:.3f} ms ({moving / alone:.2f}x)"
 
 
 def page(figures: dict[str, Any]) -> str:
     models = figures["models"]
-    moves = [
-        row(
-            f"{name}, {found['state_bytes']:,} bytes",
-            f"{found['copy'] * 1e6:,.0f} us",
-            f"{found['fork']['more'] * 1e6:,.0f} us ({found['fork']['more'] / found['copy']:.1f}x)",
-            f"{found['fork']['one'] * 1e3:.2f} ms",
-            speed(found, "export"),
-            speed(found, "import"),
-        )
-        for name, found in models.items()
-    ]
     steps = [row(name, beside(found, "step"), beside(found, "gap")) for name, found in models.items()]
     return PAGE.format(
         date=figures["date"],
         machine=figures["machine"],
-        moves="\n".join(moves),
+        forks="\n".join(fork_row(name, found) for name, found in models.items()),
+        moves="\n".join(move_row(name, found) for name, found in models.items()),
+        children=CHILDREN,
+        fewer=CHILDREN - 1,
+        rounds=ROUNDS,
         streams=STREAMS,
         steps="\n".join(steps),
     )
@@ -277,8 +285,9 @@ def page(figures: dict[str, Any]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runnel")
+    parser.add_argument("bench_moves")
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=2, help="of each measurement")
     args = parser.parse_args()
     figures: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
@@ -288,7 +297,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="runnel_bench_") as holder:
         for name in MODELS:
             print(name, file=sys.stderr)
-            figures["models"][name] = measure(args.runnel, name, args.seconds, pathlib.Path(holder))
+            figures["models"][name] = measure(args.runnel, args.bench_moves, name, args.seconds, pathlib.Path(holder))
     (args.out / "sessions.json").write_text(json.dumps(figures, indent=1) + "\n")
     (args.out / "sessions.md").write_text(page(figures))
     return 0
