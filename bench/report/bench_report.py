@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes down what bench/report/bench_cpu.py measured: cpu.json for programs, a page with tables, and two pictures.
 
-Draws docs/benchmarks again from the figures of the last run:
+Draws docs/benchmarks again from the figures of the last run on each processor family:
 
     bench/report/bench_report.py docs/benchmarks/cpu_figures.json --docs docs/benchmarks
 
@@ -11,6 +11,7 @@ Needs Python with matplotlib: the extra [bench] of ./python; on Debian: scripts/
 import argparse
 import json
 import pathlib
+import re
 import sys
 
 NAMES = {
@@ -218,50 +219,64 @@ def positions_table(figures):
     return table(["position", "microseconds a value", "against the first"], rows)
 
 
-def page(figures):
+def slug(family):
+    """A processor family as a part of a file's name."""
+    return re.sub("[^a-z0-9]+", "-", family.lower()).strip("-")
+
+
+def page(families):
+    """`families`: the figures of the last run on each processor family, by its name."""
+    head = """# The CPU
+
+Written by `make bench`, which replaces the section of the processor family that it runs on;
+[performance.md](../performance.md) says how it is measured and what it means.
+"""
+    return head + "".join(section(figures) for _, figures in sorted(families.items()))
+
+
+def section(figures):
     about, limits, positions = figures["machine"], Limits(figures), figures["positions"]
     prompt = positions["prompt_values_per_s"]
     alone = rates(figures, "engine").get(1)
     equal, memory = figures["equal"], figures["memory"]
     faster = f", {prompt / alone:.1f} times as fast as values are sampled" if alone else ""
     busy = "" if about["busy"] <= 0.05 else f" **Something else kept it {about['busy']:.0%} busy: measure again.**"
-    return f"""# The CPU
+    return f"""
+## {about["cpu"]}
 
-Written by `make bench`; [performance.md](../performance.md) says how it is measured and what it means.
-
-{about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}; load average at start
+{about["cores"]} cores with {", ".join(about["flags"]) or "no vectors"}; load average at start
 {about["load_average"]:.2f}.{busy} Model: the paper's MNIST size with random weights, {figures["numerics"]}. Medians of
 {figures["rounds"]} rounds in turns; PyTorch {figures["torch"]} over {figures["peer_steps"]} steps, with the better of
 one thread and one per core. Before, PyTorch gave every one of {equal["sequences"]} x {equal["values"]} values that
 runnel had sampled in fp32 the same log-probability, to {equal["largest_difference"]:.1g}; as measured here runnel
 differs from it by {equal["bits_per_value_difference"]:.1g} bits per value of a sequence at most.
 
-![Values per second against the number of sequences, and where the time of a step goes](cpu.png)
+![Values per second against the number of sequences, and where the time of a step goes](cpu-{slug(about["cpu"])}.png)
 
-## Values per second
+### Values per second
 
 {throughput_table(figures)}
 A value costs {limits.operations_per_value() / 1e6:.1f} MFLOP; a step reads {limits.weight_bytes() / 1e6:.1f} MB of
 weights, and reads and writes {limits.state_bytes():,} bytes of state for each sequence. In brackets: the part of
 the engine's speed that is left through gRPC, and what sets the limit.
 
-## Where the time of a step goes
+### Where the time of a step goes
 
 {operations_table(figures)}
 In brackets: how much of it the machine's own limit explains.
 
-## What the machine can do
+### What the machine can do
 
 {limits_table(figures)}
-## Position
+### Position
 
-![Time of a value against its position](position.png)
+![Time of a value against its position](position-{slug(about["cpu"])}.png)
 
 {positions_table(figures)}
 A given prompt is read at {prompt:,.0f} values/s{faster}.
 The process grew by {max(0, positions["resident_growth_bytes"]) / 1e6:.1f} MB between the first position and the last.
 
-## Memory
+### Memory
 
 A session takes {memory["resident_bytes_per_session"]:,} bytes, measured over {memory["sessions"]:,}
 of them; its state is {memory["state_bytes"]:,}.
@@ -391,18 +406,23 @@ def draw(figures, docs):
         fontsize=10,
         color="#444444",
     )
-    save(figure, docs / "cpu.png")
+    name = slug(figures["machine"]["cpu"]) + ".png"
+    save(figure, docs / f"cpu-{name}")
     figure, axes = pyplot.subplots(figsize=(8, 3.6), dpi=120)
     draw_positions(axes, figures)
-    save(figure, docs / "position.png")
+    save(figure, docs / f"position-{name}")
 
 
 def write(figures, listed, docs):
-    """`listed`: the path of cpu.json; `docs`: the folder of the page, the pictures and the figures behind them."""
+    """`listed`: the path of cpu.json; `docs`: the folder of the page, the pictures and the figures behind them, where
+    those of other processor families stay as they are."""
     docs.mkdir(parents=True, exist_ok=True)
     listed.write_text("[\n" + ",\n".join(" " + json.dumps(one) for one in entries(figures)) + "\n]\n", encoding="utf-8")
-    (docs / "cpu_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (docs / "cpu.md").write_text(page(figures), encoding="utf-8")
+    path = docs / "cpu_figures.json"
+    families = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    families[figures["machine"]["cpu"]] = figures
+    path.write_text(json.dumps(families, indent=1) + "\n", encoding="utf-8")
+    (docs / "cpu.md").write_text(page(families), encoding="utf-8")
     draw(figures, docs)
 
 
@@ -410,13 +430,14 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         prog="bench_report.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("figures", type=pathlib.Path, help="cpu_figures.json of an earlier run")
+    parser.add_argument("figures", type=pathlib.Path, help="cpu_figures.json of earlier runs")
     parser.add_argument("--docs", type=pathlib.Path, required=True, help="folder for the page and the pictures")
     arguments = parser.parse_args(argv)
     try:
-        figures = json.loads(arguments.figures.read_text(encoding="utf-8"))
-        write(figures, arguments.docs / "cpu.json", arguments.docs)
-    except (OSError, ValueError, KeyError) as error:
+        families = json.loads(arguments.figures.read_text(encoding="utf-8"))
+        for figures in families.values():
+            write(figures, arguments.docs / "cpu.json", arguments.docs)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         print(f"bench_report.py: error: {arguments.figures}: not the figures of a run: {error!r}", file=sys.stderr)
         return 2
     return 0

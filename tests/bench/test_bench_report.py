@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import json
 import os
+import pathlib
 import unittest
 import unittest.mock
 from typing import Any
@@ -113,7 +114,7 @@ class BenchReportTest(ToolTest):
         self.assertEqual((listed[-1]["what"], listed[-1]["values_per_s"]), ("position 1000000", 3984.1))
 
     def test_the_page_has_every_figure(self):
-        page = bench_report.page(FIGURES)
+        page = bench_report.section(FIGURES)
         for text in (
             "**20,000**",
             "19,000 (95%)",
@@ -131,19 +132,38 @@ class BenchReportTest(ToolTest):
         self.assertNotIn("measure again", page)
         noisy = copy.deepcopy(FIGURES)
         noisy["machine"]["busy"] = 0.2
-        self.assertIn("20% busy: measure again", bench_report.page(noisy))
+        self.assertIn("20% busy: measure again", bench_report.section(noisy))
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "there is no matplotlib")
     def test_writes_the_list_the_page_and_the_pictures(self):
-        figures = self.write("cpu_figures.json", json.dumps(FIGURES))
+        families = {FIGURES["machine"]["cpu"]: FIGURES}
+        figures = self.write("cpu_figures.json", json.dumps(families))
         code, _, err = self.run_tool(bench_report, [figures, "--docs", self.path("docs")])
         self.assertEqual((code, err), (0, ""))
+        name = bench_report.slug(FIGURES["machine"]["cpu"])
         self.assertEqual(
-            sorted(os.listdir(self.path("docs"))), ["cpu.json", "cpu.md", "cpu.png", "cpu_figures.json", "position.png"]
+            sorted(os.listdir(self.path("docs"))),
+            ["cpu-" + name + ".png", "cpu.json", "cpu.md", "cpu_figures.json", "position-" + name + ".png"],
         )
         with open(self.path("docs", "cpu.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file), bench_report.entries(FIGURES))
-        self.assertEqual(self.run_tool(bench_report, [self.write("x", "{}"), "--docs", self.path("docs")])[0], 2)
+        self.assertEqual(
+            self.run_tool(bench_report, [self.write("x", '{"a family": {}}'), "--docs", self.path("docs")])[0], 2
+        )
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "there is no matplotlib")
+    def test_a_run_elsewhere_overwrites_no_other(self):
+        elsewhere = copy.deepcopy(FIGURES)
+        elsewhere["machine"]["cpu"] = "Another CPU (family 6, model 143)"
+        docs = pathlib.Path(self.path("docs"))
+        for figures in (FIGURES, elsewhere, FIGURES):
+            bench_report.write(figures, docs / "cpu.json", docs)
+        page = (docs / "cpu.md").read_text(encoding="utf-8")
+        for figures in (FIGURES, elsewhere):
+            self.assertEqual(page.count(f"## {figures['machine']['cpu']}\n"), 1)
+            self.assertIn(bench_report.section(figures), page)
+        self.assertIn("(cpu-another-cpu-family-6-model-143.png)", page)
+        self.assertTrue((docs / "cpu-another-cpu-family-6-model-143.png").exists())
 
     def test_says_what_is_missing(self):
         code, _, err = self.run_tool(bench_cpu, ["--runnel", self.path("none"), "--folder", self.path("bench")])
