@@ -33,10 +33,11 @@ struct NormArgs {
   int64_t out_stride;
 };
 
-// An element of the output, given the row's mean and standard deviation.
-RUNNEL_DEVICE constexpr float normalized(float x, float mean, float deviation, float scale,
+// An element of the output, given the row's mean and the inverse of its standard deviation: a
+// division for each row, none for an element.
+RUNNEL_DEVICE constexpr float normalized(float x, float mean, float inverse, float scale,
                                          float shift) {
-  return std::fma((x - mean) / deviation, scale, shift);
+  return std::fma((x - mean) * inverse, scale, shift);
 }
 
 struct NormKernel {
@@ -81,11 +82,10 @@ struct NormKernel {
       }
       part[t] = sum;
     });
-    const float deviation = std::sqrt(block.sum(part) / width + args.eps);
+    const float inverse = 1.0F / std::sqrt(block.sum(part) / width + args.eps);
     block.each([&](int t) {
       for (int i = t; i < args.width; i += kThreads) {
-        float y =
-            normalized(held[i], mean, deviation, scale[i], shift == nullptr ? 0.0F : shift[i]);
+        float y = normalized(held[i], mean, inverse, scale[i], shift == nullptr ? 0.0F : shift[i]);
         if (plus != nullptr) y += plus[i];
         if (gate != nullptr && !args.gate_before) y *= activate(args.activation, gate[i]);
         out[i] = y;

@@ -85,12 +85,12 @@ class TileNorm {
     });
     block_.each([&](int t) {
       if (first + t / kWarp >= rows_) return;
-      const float deviated = std::sqrt(deviation[t] / width + eps_);
+      const float inverse = 1.0F / std::sqrt(deviation[t] / width + eps_);
       for (int i = 0; i < kEach; ++i) {
         const int column = t % kWarp + i * kWarp;
         if (column >= width_) continue;
         float& x = row(t)[column];
-        x = normalized(x, mean[t], deviated, affine_[t].scale[i], affine_[t].shift[i]);
+        x = normalized(x, mean[t], inverse, affine_[t].scale[i], affine_[t].shift[i]);
       }
     });
     block_.each([&](int t) {
