@@ -151,22 +151,52 @@ class CudaBlock {
     return static_cast<int>(ranks);
   }
 
+  // A meeting is a phase of an mbarrier in each block: every block of the cluster arrives there,
+  // and so do the bytes that are sent. A barrier of the cluster would wait for everything written
+  // to memory as well. Two of them take turns: one block may be a meeting ahead of another.
+  __host__ __device__ void gather() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const int which = thread();
+    if (which < 2) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(meeting(which)), "r"(ranks())
+                   : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+  }
+
   template <typename T>
   __host__ __device__ void send([[maybe_unused]] int rank, [[maybe_unused]] T* at,
                                 [[maybe_unused]] T value) {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(at));
-    uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+    struct Words {
+      uint32_t at[sizeof(T) / 4];
+    };
+    const auto words = __builtin_bit_cast(Words, value);
+    const uint32_t there = in_block(rank, static_cast<uint32_t>(__cvta_generic_to_shared(at)));
+    const uint32_t met = in_block(rank, meeting(meetings_ % 2));
     if constexpr (sizeof(T) == 4) {
-      asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(there),
-                   "r"(__builtin_bit_cast(uint32_t, value))
-                   : "memory");
+      asm volatile(
+          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+              there),
+          "r"(words.at[0]), "r"(met)
+          : "memory");
+    } else if constexpr (sizeof(T) == 8) {
+      asm volatile(
+          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, "
+          "[%3];" ::"r"(there),
+          "r"(words.at[0]), "r"(words.at[1]), "r"(met)
+          : "memory");
     } else {
-      asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(there),
-                   "l"(__builtin_bit_cast(uint64_t, value))
-                   : "memory");
+      asm volatile(
+          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, "
+          "%4}, [%5];" ::"r"(there),
+          "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3]), "r"(met)
+          : "memory");
     }
 #elif defined(__CUDA_ARCH__)
     *at = value;
@@ -174,13 +204,25 @@ class CudaBlock {
   }
 
   template <typename Body>
-  __host__ __device__ void meet([[maybe_unused]] const Body& body) {
+  __host__ __device__ void meet([[maybe_unused]] int bytes, [[maybe_unused]] const Body& body) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    __syncthreads();  // what others may now write over has been read
+    const int peer = thread();
+    const uint32_t here = meeting(meetings_ % 2);
+    if (peer == rank()) {
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(here), "r"(bytes)
+                   : "memory");
+    } else if (peer < ranks()) {
+      asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(in_block(peer, here))
+                   : "memory");
+    }
+    __syncwarp();
     body(thread());
     __syncwarp();
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    await(here, meetings_ / 2 % 2);
+    ++meetings_;
 #elif defined(__CUDA_ARCH__)
+    __syncthreads();
     body(thread());
     __syncthreads();
 #endif
@@ -201,6 +243,32 @@ class CudaBlock {
     return thread;
   }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  // Where the block's mbarriers lie, in shared memory.
+  __device__ static uint32_t meeting(int which) {
+    __shared__ uint64_t meetings[2];
+    return static_cast<uint32_t>(__cvta_generic_to_shared(meetings + which));
+  }
+  // The same place in another block of the cluster.
+  __device__ static uint32_t in_block(int rank, uint32_t here) {
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+    return there;
+  }
+  // Waits for the end of the mbarrier's phase of this parity.
+  __device__ static void await(uint32_t barrier, int parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again%=:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again%=;\n"
+        "}" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+  }
+#endif
+
   // The warps' results, in the order of warps, for all threads.
   template <typename T, typename Join>
   __device__ static T join(T mine, const Join& join) {
@@ -212,6 +280,8 @@ class CudaBlock {
     __syncthreads();
     return total;
   }
+
+  int meetings_ = 0;  // that the cluster has had
 };
 
 template <typename Kernel>

@@ -24,12 +24,16 @@
 // Blocks may be launched as clusters of `Launch::cluster`, neighbours by index(), which run at the
 // same time and reach into each other's shared memory:
 //   rank(), ranks()           which block of its cluster this is, and of how many
-//   send(rank, T* at, T)      inside a phase: writes to where `at`, of this block's shared memory,
-//                             lies in that block's. Seen there after the next meet(), and not to be
-//                             sent to a block that goes through no further one
-//   meet(body)                all blocks of the cluster wait for each other; what any of them wrote
-//                             is then seen by all. On its way each thread does body(t), which
-//                             reads nothing that others write
+//   gather()                  once, before all sends and meetings: all blocks of the cluster are
+//                             there
+//   send(rank, T* at, T)      inside a phase or the body of a meeting: 4, 8 or 16 bytes to where
+//                             `at`, of this block's shared memory, lies in that block's, which may
+//                             be this one. Seen there after that block's next meeting, or this one,
+//                             and not to be sent to a block that goes through no further one
+//   meet(bytes, body)         like a phase, and all blocks of the cluster wait for each other and
+//                             for the `bytes` that are sent to this one, neither more nor fewer.
+//                             On its way each thread does body(t), which reads nothing that others
+//                             write since the last phase. Waits for no store to memory
 // All but each, phase and what stands in their bodies is done by the block as one: loops around
 // phases and early returns depend on nothing that differs between threads, and those around meet()
 // on nothing that differs between the blocks of a cluster. So no thread ever misses a barrier, and

@@ -28,12 +28,20 @@ RUNNEL_DEVICE constexpr int tile_pair_index(int row, int k) {
   return (k / kTileK * kWarp + lane) * 4 + k % kTileK / 8 * 2 + row / 8;
 }
 
+// Where the output (row, column) of a projection lies: four neighbouring columns side by side, then
+// the rows, so that a run of columns is one piece of memory. A row of nothing keeps the banks apart
+// that a row's columns lie in.
+RUNNEL_DEVICE constexpr int projected_index(int row, int column) {
+  return (column / 4 * (kTileRows + 1) + row) * 4 + column % 4;
+}
+inline constexpr int kProjectedFloats = kTileWidth * (kTileRows + 1);
+
 struct alignas(16) Tile {
   float scratch[kTileScratch];                    // of one block, from phase to phase
   float x[kTileRows * kTileWidth];                // the residual stream, [row][width]
   uint32_t x_pairs[kTileRows * kTileWidth / 2];   // the same in bf16
   uint32_t attended[kTileRows * kTileWidth / 2];  // in bf16
-  float projected[kTileRows * kTileWidth];        // [row][width]; in the end x as [width][16 rows]
+  float projected[kProjectedFloats];  // projected_index(); in the end x as [width][16 rows]
   // One after the other: the block's heads' queries, keys and values, [row][head][3][32]; the
   // hidden layer, in bf16 or as [ffn][16 rows]; the head's output of the rows that the block
   // samples.

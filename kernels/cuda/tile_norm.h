@@ -75,7 +75,7 @@ class TileNorm {
     typename Block::template Each<float> deviation;
     sum(mean, first, [&](int t, int column, float& sum) {
       float& x = row(t)[column];
-      if (with_projected) x = tile_.projected[(first + t / kWarp) * width_ + column] + x;
+      if (with_projected) x = tile_.projected[projected_index(first + t / kWarp, column)] + x;
       sum += x;
     });
     block_.each([&](int t) { mean[t] = mean[t] / width; });

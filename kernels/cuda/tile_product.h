@@ -46,18 +46,19 @@ RUNNEL_DEVICE constexpr int product_columns(ProductForm form) {
   return form == ProductForm::kFp32 ? 2 * kTileN : kTileN;
 }
 
-// Block `rank`'s part of a product, as a run of neighbouring tiles.
+// Block `rank`'s part of a product, as a run of neighbouring tiles, `together` of which are never
+// parted.
 RUNNEL_DEVICE constexpr Share share_of(ProductForm form, const void* panels, const float* bias,
-                                       int in, int out, int rank, int ranks) {
-  const int columns = product_columns(form);
-  const int tiles = (out + columns - 1) / columns;
+                                       int in, int out, int rank, int ranks, int together = 1) {
+  const int columns = product_columns(form) * together;
+  const int parts = (out + columns - 1) / columns;
   return {.form = form,
           .panels = panels,
           .bias = bias,
           .in = in,
           .out = out,
-          .begin = tiles * rank / ranks,
-          .end = tiles * (rank + 1) / ranks};
+          .begin = parts * rank / ranks * together,
+          .end = parts * (rank + 1) / ranks * together};
 }
 
 // Of queries, keys and values: those of the block's heads.

@@ -42,8 +42,8 @@ class TileRecurrence {
   // Thread t's part of the first states of a layer, which are at `offset` of each slot, sets out.
   RUNNEL_DEVICE void fetch(int64_t offset, int t) { load(offset, t / kWarp, t % kWarp, held_[t]); }
 
-  // Advances what has been fetched over one input of each live row, and gives out(row, column,
-  // part, y), y the outputs at `column` and its three neighbours, to each of four lanes, `part`.
+  // Advances what has been fetched over one input of each live row, and gives out(row, column, y),
+  // y the outputs at `column` and its three neighbours.
   template <typename Out>
   RUNNEL_DEVICE void run(int64_t offset, const Out& out) {
     for (int first = 0; first < items_; first += kTileWarps) {
@@ -72,12 +72,11 @@ class TileRecurrence {
       }
       block_.each([&](int t) {
         const int item = first + t / kWarp;
-        if (!live(item)) return;
         const LaneShare share = lane_share(t % kWarp);
+        if (!live(item) || share.group != 0) return;  // four lanes have the same
         const float divisor = normalizer[t] + eps_;
         for (float& y : sums[t].at) y = y / divisor;
-        out(row_of(item), (first_head_ + item % heads_) * kTileHeadSize + share.column, share.group,
-            sums[t]);
+        out(row_of(item), (first_head_ + item % heads_) * kTileHeadSize + share.column, sums[t]);
       });
     }
   }

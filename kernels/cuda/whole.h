@@ -1,7 +1,8 @@
 // The whole network in one kernel: a cluster of blocks takes a tile of up to 16 rows through all
 // layers and steps, sampling included. A block has a part of the outputs of every product, and some
-// heads; what the others need of it goes straight to their shared memory. The sums are those of the
-// kernels that do one operation each, so the bits are, and a batch may go either way.
+// heads; what the others need of it lies in one piece, and goes 16 bytes at a time to the same
+// place in their shared memory while they meet. The sums are those of the kernels that do one
+// operation each, so the bits are, and a batch may go either way.
 #pragma once
 
 #include <cstdint>
@@ -72,9 +73,10 @@ class WholeRun {
         norm_(block, tile_, rows_, args.width, args.norm_eps) {}
 
   RUNNEL_DEVICE RUNNEL_INLINE void run() {
+    block_.gather();
     begin();
     for (int step = 0; step < args_.steps; ++step) {
-      block_.meet([](int) {});
+      block_.meet(step == 0 ? 0 : rows_ * 4, [](int) {});
       embed(step);
       for (int layer = 0; layer < args_.layers; ++layer) {
         attention(layer);
@@ -97,7 +99,9 @@ class WholeRun {
                  args_.width);
   }
   RUNNEL_DEVICE Share linear1(int layer) const {
-    return share(ProductForm::kNarrow, args_.layer[layer].linear1, args_.width, args_.ffn);
+    const WholeWeight& weight = args_.layer[layer].linear1;
+    return share_of(ProductForm::kNarrow, weight.panels, weight.bias, args_.width, args_.ffn, rank_,
+                    ranks_, 2);  // the pairs of 16 columns lie together
   }
   RUNNEL_DEVICE Share linear2(int layer) const {
     return share(fp32(layer) ? ProductForm::kFp32 : ProductForm::kDeep, args_.layer[layer].linear2,
@@ -159,17 +163,20 @@ class WholeRun {
                                 *reinterpret_cast<Two*>(tile_.wide + row * stride + column) = two;
                               });
     block_.phase([](int) {});
-    recurrence_.run(layer * args_.layer_bytes, [&](int row, int column, int part, const Quad& y) {
+    recurrence_.run(layer * args_.layer_bytes, [&](int row, int column, const Quad& y) {
       for (int i = 0; i < 4; i += 2) {
-        const uint32_t pair = block_.pack(y.at[i], y.at[i + 1]);
-        uint32_t* at = tile_.attended + tile_pair_index(row, column + i);
-        for (int to = part; to < ranks_; to += 4) block_.send(to, at, pair);
+        tile_.attended[tile_pair_index(row, column + i)] = block_.pack(y.at[i], y.at[i + 1]);
       }
     });
-    block_.meet([&](int t) { products_.fetch(out(layer), t); });
-    products_.template run<2>(out(layer), tile_.attended, Activation::kNone, send_projected());
+    constexpr int kSteps = kTileHeadSize / kTileK;  // of a head
+    block_.meet(bytes_of((args_.heads - heads_) * kSteps, lanes_of_pairs()), [&](int t) {
+      send_pairs(tile_.attended, first_head_ * kSteps, (first_head_ + heads_) * kSteps, t);
+      products_.fetch(out(layer), t);
+    });
+    products_.template run<2>(out(layer), tile_.attended, Activation::kNone, project());
     const WholeNorm& norm = args_.layer[layer].norm1;
-    block_.meet([&](int t) {
+    block_.meet(bytes_projected(out(layer)), [&](int t) {
+      send_projected(out(layer), t);
       products_.fetch(linear1(layer), t);
       norm_.fetch(norm.scale, norm.shift, t);
     });
@@ -181,22 +188,32 @@ class WholeRun {
     products_.template run<2>(
         linear1(layer), tile_.x_pairs, args_.activation, [&](int row, int column, Two two) {
           if (in_fp32) {
-            send_to_all(tile_.wide + column * kTileRows + row, two.at[0]);
-            send_to_all(tile_.wide + (column + 1) * kTileRows + row, two.at[1]);
+            tile_.wide[column * kTileRows + row] = two.at[0];
+            tile_.wide[(column + 1) * kTileRows + row] = two.at[1];
           } else {
-            send_to_all(hidden_pairs() + tile_pair_index(row, column),
-                        block_.pack(two.at[0], two.at[1]));
+            hidden_pairs()[tile_pair_index(row, column)] = block_.pack(two.at[0], two.at[1]);
           }
         });
-    block_.meet([&](int t) { products_.fetch(linear2(layer), t); });
+    const Share own = linear1(layer);
+    const int others = args_.ffn / kTileN - (own.end - own.begin);
+    block_.meet(
+        in_fp32 ? bytes_of(others, kTileN * quads()) : bytes_of(others / 2, lanes_of_pairs()),
+        [&](int t) {
+          if (in_fp32) {
+            send_columns(own, t);
+          } else {
+            send_pairs(hidden_pairs(), own.begin / 2, own.end / 2, t);
+          }
+          products_.fetch(linear2(layer), t);
+        });
     if (in_fp32) {
-      products_.run_fp32(linear2(layer), tile_.wide, Activation::kNone, send_projected());
+      products_.run_fp32(linear2(layer), tile_.wide, Activation::kNone, project());
     } else {
-      products_.template run<8>(linear2(layer), hidden_pairs(), Activation::kNone,
-                                send_projected());
+      products_.template run<8>(linear2(layer), hidden_pairs(), Activation::kNone, project());
     }
     const WholeNorm& norm = args_.layer[layer].norm2;
-    block_.meet([&](int t) {
+    block_.meet(bytes_projected(linear2(layer)), [&](int t) {
+      send_projected(linear2(layer), t);
       norm_.fetch(norm.scale, norm.shift, t);
       if (layer + 1 < args_.layers) {
         fetch_layer(layer + 1, t);
@@ -209,15 +226,64 @@ class WholeRun {
 
   RUNNEL_DEVICE uint32_t* hidden_pairs() const { return reinterpret_cast<uint32_t*>(tile_.wide); }
 
-  template <typename T>
-  RUNNEL_DEVICE void send_to_all(T* at, T value) {
-    for (int to = 0; to < ranks_; ++to) block_.send(to, at, value);
-  }
-  RUNNEL_DEVICE auto send_projected() {
+  RUNNEL_DEVICE auto project() {
     return [this](int row, int column, Two two) {
-      send_to_all(reinterpret_cast<Two*>(tile_.projected + row * args_.width + column), two);
+      *reinterpret_cast<Two*>(tile_.projected + projected_index(row, column)) = two;
     };
   }
+
+  // ---- what blocks send each other, in pieces of up to 16 bytes a lane
+
+  // Of `pieces` that come from others, to `lanes` lanes each.
+  RUNNEL_DEVICE static int bytes_of(int pieces, int lanes) { return pieces * lanes * 16; }
+
+  // Sends the block's pieces [begin, end) to all others, a warp to a piece for one of them. A
+  // lane's 16 bytes are at at(piece, lane); null: none.
+  template <typename At>
+  RUNNEL_DEVICE void send_pieces(int begin, int end, int t, const At& at) {
+    const int at_once = ranks_ < kTileWarps ? ranks_ : kTileWarps;
+    const int warp = t / kWarp;
+    for (int to = warp % at_once; to < ranks_; to += at_once) {
+      if (to == rank_) continue;
+      for (int piece = begin + warp / at_once; piece < end; piece += kTileWarps / at_once) {
+        auto* from = reinterpret_cast<Pairs*>(at(piece, t % kWarp));
+        if (from != nullptr) block_.send(to, from, *from);
+      }
+    }
+  }
+
+  // Steps [begin, end) of pairs (tile_pair_index()): a lane has rows r and r + 8.
+  RUNNEL_DEVICE void send_pairs(uint32_t* pairs, int begin, int end, int t) {
+    send_pieces(begin, end, t, [&](int step, int lane) {
+      return lane < lanes_of_pairs() ? pairs + (step * kWarp + lane) * 4 : nullptr;
+    });
+  }
+  RUNNEL_DEVICE int lanes_of_pairs() const { return (rows_ < 8 ? rows_ : 8) * 4; }
+
+  // The share's tiles of a projection, eight columns each.
+  RUNNEL_DEVICE void send_projected(const Share& share, int t) {
+    const int tiles = product_columns(share.form) / kTileN;
+    send_pieces(share.begin * tiles, share.end * tiles, t, [&](int tile, int lane) {
+      const int row = lane % kTileRows;
+      float* from = tile_.projected + projected_index(row, tile * kTileN + lane / kTileRows * 4);
+      return row < rows_ ? from : nullptr;
+    });
+  }
+  RUNNEL_DEVICE int bytes_projected(const Share& share) const {
+    const int own = (share.end - share.begin) * product_columns(share.form) / kTileN;
+    return bytes_of(args_.width / kTileN - own, 2 * rows_);
+  }
+
+  // The share's tiles of the hidden layer in fp32: eight columns, four rows a lane.
+  RUNNEL_DEVICE void send_columns(const Share& share, int t) {
+    send_pieces(share.begin, share.end, t, [&](int tile, int lane) {
+      float* from = tile_.wide + (tile * kTileN + lane / 4) * kTileRows + lane % 4 * 4;
+      return lane % 4 < quads() ? from : nullptr;
+    });
+  }
+  RUNNEL_DEVICE int quads() const { return (rows_ + 3) / 4; }
+
+  // ---- the end of a step
 
   // A row's output goes to the block that samples it.
   RUNNEL_DEVICE void predict() {
@@ -241,22 +307,24 @@ class WholeRun {
     } else {
       products_.template run<2>(predictor(), tile_.x_pairs, Activation::kNone, to_owner);
     }
-    block_.meet([](int) {});
+    const int own = (rows_ - rank_ + ranks_ - 1) / ranks_;  // rows that the block samples
+    block_.meet(own * args_.head.width() * 4, [](int) {});
   }
 
   RUNNEL_DEVICE void sample(int step) {
+    const bool more = step + 1 < args_.steps;
     for (int row = rank_; row < rows_; row += ranks_) {
       Emitted* emitted = args_.emitted + step * args_.emitted_stride + first_ + row;
       if (!live(row)) {
-        block_.each([&](int t) {
+        block_.phase([&](int t) {
           if (t == 0) emitted->row = -1;
+          if (more && t < ranks_) block_.send(t, tile_.value + row, kFrozen);
         });
         continue;
       }
       const float* head = tile_.wide + row / ranks_ * args_.head.width();
       const Sampled sampled = sample_row(block_, args_.head, head, first_ + row, 1,
                                          args_.control[tile_.slot[row]], emitted);
-      const bool more = step + 1 < args_.steps;
       block_.phase([&](int t) {
         if (!more || t >= ranks_) return;
         block_.send(t, tile_.value + row, sampled.last ? kFrozen : sampled.value);

@@ -30,6 +30,11 @@ FEWEST = 0.75  # of its instructions' budget: with fewer a kernel has lost somet
 PHILOX = {"0xd2511f53": "-0x2daee0ad", "0xcd9e8d57": "-0x326172a9"}
 SAMPLING = ("SampleKernel", "WholeKernel")
 
+# At another block's mbarrier, once a meeting.
+ARRIVAL = "SYNCS.ARRIVE.TRANS64.RED"
+# What a release or an acquire of memory compiles to: a meeting is of shared memory alone.
+FENCES = ("MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL")
+
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+)")
 SECTION = re.compile(r"^\.text\.(\S+):$")
 LABEL = re.compile(r"^(\.L_x_\d+):$")
@@ -127,8 +132,7 @@ def memory_faults(code):
         )
     if generic := code.having("LD", "ATOM", "QSPC"):
         yield f"has {len(generic)} loads by pointers of which the compiler does not know where they point"
-    # What goes to another block of the cluster is written so.
-    if (generic := code.having("ST")) and not code.having("UCGABAR_ARV"):
+    if generic := code.having("ST"):
         yield f"has {len(generic)} stores by pointers of which the compiler does not know where they point"
     for one in code.having("CALL"):
         to = BRANCH_TARGET.search(one.operands)
@@ -137,15 +141,22 @@ def memory_faults(code):
 
 
 def steps(code):
-    """Whether a loop goes around products and sampling."""
+    """The instructions of the loop that goes around products and sampling; none: there is no such loop."""
     products = [one.address for one in code.having("HMMA")]
     draws = [one.address for one in code.instructions if PHILOX["0xd2511f53"] in one.operands]
-    return any(
-        one.target is not None
-        and any(one.target <= at <= one.address for at in draws)
-        and any(one.target <= at <= one.address for at in products)
-        for one in code.instructions
-    )
+    for loop in code.instructions:
+        if (
+            loop.target is not None
+            and any(loop.target <= at <= loop.address for at in draws)
+            and any(loop.target <= at <= loop.address for at in products)
+        ):
+            return [one for one in code.instructions if loop.target <= one.address <= loop.address]
+    return []
+
+
+def has_clusters(architecture):
+    """Of "80", "90a", "120"."""
+    return int(re.match(r"\d+", architecture).group()) >= 90
 
 
 def kernel_faults(kernel, architecture, code, meetings):
@@ -156,10 +167,13 @@ def kernel_faults(kernel, architecture, code, meetings):
             if not any(written in one.operands or constant in one.operands for one in code.instructions):
                 yield f"lacks Philox's multiplier {constant}: it draws nothing"
     if kernel == "WholeKernel":
-        if not steps(code):
+        loop = steps(code)
+        if not loop:
             yield "has no loop over steps, from the first product to the value that is drawn"
-        arrivals = len(code.having("UCGABAR_ARV"))
-        if int(re.match(r"\d+", architecture).group()) >= 90 and arrivals < meetings:
+        if fences := [one.opcode for one in loop if one.opcode.split(".")[0] in FENCES]:
+            yield f"waits in its steps for all that was written to memory: {', '.join(fences)}"
+        arrivals = sum(one.opcode.startswith(ARRIVAL) for one in code.instructions)
+        if has_clusters(architecture) and arrivals < meetings:
             yield f"has {arrivals} meetings of the cluster, and its source {meetings}"
 
 
@@ -198,7 +212,9 @@ def faults(built, budget, sources):
                 yield f"{kernel} on sm_{architecture} {fault}"
         done = set().union(*(code.lines for code in codes.values()))
         for (name, number), line in sorted(sources.items()):
-            if (name, number) not in done:
+            # A block of its own sends nothing: there are clusters from 9.0 on.
+            sends = ".send(" in line and not has_clusters(architecture)
+            if (name, number) not in done and not sends:
                 yield f"sm_{architecture} has no instructions for {name}:{number}: {line}"
     for kernel, on in sorted(budget.items()):
         for architecture in sorted(set(on) & set(built)):

@@ -16,7 +16,7 @@ MATMUL = (
 # A loop around a meeting, a product and what is drawn.
 BODY = """.L_x_0:
 	//## File "/a/kernels/cuda/whole.h", line 71 inlined at "/a/kernels/cuda/whole.h", line 200
-        {0}                   UCGABAR_ARV ;
+        {0}                   SYNCS.ARRIVE.TRANS64.RED.A1T0 RZ, [R4], RZ ;
         {1}                   HMMA.16816.F32.BF16 R4, R8, R2, R4 ;
 	//## File "/a/kernels/cuda/head.h", line 7
         {2}                   IMAD.WIDE.U32 R12, R96, -0x2daee0ad, RZ ;
@@ -24,7 +24,7 @@ BODY = """.L_x_0:
         {4}              @!P0 BRA `(.L_x_0) ;
         {5}                   EXIT ;
 """
-SOURCES = {("whole.h", 71): "block_.meet([](int) {});", ("head.h", 7): "block.each([&](int t) {"}
+SOURCES = {("whole.h", 71): "block_.meet(0, [](int) {});", ("head.h", 7): "block.each([&](int t) {"}
 
 
 def listing(name=WHOLE, body=BODY):
@@ -53,7 +53,7 @@ class CudaCode(unittest.TestCase):
 
     def test_reads_instructions_lines_and_branches(self):
         code = cuda_code.parse_code(listing())[WHOLE]
-        self.assertEqual([one.opcode for one in code.instructions][:2], ["UCGABAR_ARV", "HMMA.16816.F32.BF16"])
+        self.assertEqual([one.opcode for one in code.instructions][1:3], ["HMMA.16816.F32.BF16", "IMAD.WIDE.U32"])
         self.assertEqual([one.target for one in code.instructions], [None, None, None, None, 0, None])
         self.assertEqual(code.lines, {("whole.h", 71), ("head.h", 7)})
         self.assertEqual(cuda_code.parse_usage(" Function k:\n  REG:44 STACK:16 SHARED:0 LOCAL:0\n"), {"k": (44, 16)})
@@ -66,15 +66,18 @@ class CudaCode(unittest.TestCase):
         self.assertIn("no loop over steps", second)
 
     def test_every_meeting_and_every_phase_is_there(self):
-        more = SOURCES | {("whole.h", 90): "block_.meet([&](int t) {"}
+        more = SOURCES | {("whole.h", 90): "block_.meet(0, [&](int t) {"}
         self.assertEqual(
             self.faults(sources=more),
             [
                 "WholeKernel on sm_90a has 1 meetings of the cluster, and its source 2",
-                "sm_90a has no instructions for whole.h:90: block_.meet([&](int t) {",
+                "sm_90a has no instructions for whole.h:90: block_.meet(0, [&](int t) {",
             ],
         )
         self.assertEqual(len(self.faults(sources=more, architecture="80")), 1)  # no clusters: only the line
+        sends = SOURCES | {("whole.h", 91): "block_.send(to, from, *from);"}
+        self.assertEqual(len(self.faults(sources=sends)), 1)
+        self.assertEqual(self.faults(sources=sends, architecture="80"), [])
 
     def test_nothing_goes_through_local_memory(self):
         [fault] = self.faults(numbered("STL [R1], R5", "LDL.64 R4, [R1]"), MATMUL, stack=8)
@@ -88,7 +91,12 @@ class CudaCode(unittest.TestCase):
         )
         self.assertIn("has 1 loads by pointers", self.faults(numbered("LD.E R4, desc[UR36][R4.64]"), MATMUL)[0])
         self.assertIn("has 1 stores by pointers", self.faults(numbered("ST.E [R6], R51"), MATMUL)[0])
-        self.assertEqual(self.faults(numbered("ST.E [R6], R51", "UCGABAR_ARV"), MATMUL), [])
+
+    def test_steps_wait_for_no_store(self):
+        [fault] = self.faults(re.sub(r"HMMA[^;]*;", r"\g<0>\n        {1}                   MEMBAR.ALL.GPU ;", BODY))
+        self.assertEqual(
+            fault, "WholeKernel on sm_90a waits in its steps for all that was written to memory: MEMBAR.ALL.GPU"
+        )
 
     def test_only_arithmetic_is_called(self):
         own = numbered("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_rn_f64_full)", "CALL.REL.NOINC `(.L_x_3)")

@@ -341,14 +341,15 @@ struct RelayKernel {
   template <typename Block>
   static constexpr void run(Block& block, const Args& args) {
     int32_t* box = block.template shared<int32_t>();
-    block.meet([&](int t) { box[t] = 0; });
+    block.gather();
+    block.meet(0, [&](int t) { box[t] = 0; });
     for (int round = 0; round < args.rounds; ++round) {
       typename Block::template Each<int32_t> held;
       block.each([&](int t) { held[t] = box[t]; });
-      block.meet([](int) {});
+      block.meet(0, [](int) {});
       const int to = (block.rank() + 1) % block.ranks();
-      block.phase([&](int t) { block.send(to, box + t, held[t] + block.rank()); });
-      block.meet([](int) {});
+      block.meet(block.ranks() > 1 ? kThreads * 4 : 0,
+                 [&](int t) { block.send(to, box + t, held[t] + block.rank()); });
     }
     block.each([&](int t) { args.out[block.index() * kThreads + t] = box[t]; });
   }
@@ -373,7 +374,7 @@ struct LateKernel {
 
   template <typename Block>
   static constexpr void run(Block& block, const Args& args) {
-    if (args.met) block.meet([](int) {});
+    if (args.met) block.gather();
     block.phase([&](int t) {
       if (t == 0) block.send(1 - block.rank(), block.template shared<float>(), 1.0F);
     });

@@ -43,8 +43,7 @@ class HostCluster {
 
   void leave(int rank) {
     const std::lock_guard lock(mutex_);
-    check(met_ == 0 || blocks_[rank].sent_to < met_,
-          "what is sent to a block comes before its last meeting");
+    check(blocks_[rank].received == 0, "what is sent to a block comes before its last meeting");
     blocks_[rank].at = At::kGone;
     next();
   }
@@ -67,15 +66,21 @@ class HostCluster {
     check(offset >= 0 && offset + bytes.size() <= to.shared.size(),
           "a block stays within another one's shared memory");
     std::memcpy(to.shared.data() + offset, bytes.data(), bytes.size());
-    to.sent_to = met_;
+    to.received += static_cast<int64_t>(bytes.size());
   }
 
-  void meet(int rank) {
+  // `bytes`: as many as have been sent to the block when all have met.
+  void meet(int rank, int64_t bytes) {
     std::unique_lock lock(mutex_);
     blocks_[rank].at = At::kMeeting;
+    blocks_[rank].expected = bytes;
     if (std::ranges::all_of(blocks_, [](const Block& b) { return b.at == At::kMeeting; })) {
       ++met_;
-      for (Block& block : blocks_) block.at = At::kRunning;
+      for (Block& block : blocks_) {
+        check(block.received == block.expected, "a block is sent as many bytes as it expects");
+        block.at = At::kRunning;
+        block.received = 0;
+      }
     }
     next();
     wait(lock, rank);
@@ -86,7 +91,7 @@ class HostCluster {
   struct Block {
     At at = At::kRunning;
     std::span<std::byte> shared;
-    int sent_to = 0;  // meetings when something was last sent to it; 0: never
+    int64_t received = 0, expected = 0;  // bytes, since the last meeting
   };
 
   // Draws who goes on.

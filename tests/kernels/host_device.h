@@ -90,10 +90,14 @@ class HostBlock {
     cluster_->send(rank, reinterpret_cast<std::byte*>(at) - bytes(),
                    std::as_bytes(std::span(&value, 1)));
   }
+  void gather() {
+    if (cluster_ != nullptr) cluster_->meet(rank(), 0);
+  }
   template <typename Body>
-  void meet(const Body& body) {
+  void meet(int bytes, const Body& body) {
+    if (cluster_ != nullptr) cluster_->pause(rank());
     each(body);
-    if (cluster_ != nullptr) cluster_->meet(rank());
+    if (cluster_ != nullptr) cluster_->meet(rank(), bytes);
   }
   template <typename X>
   void fold(const X& x, int mask) {
