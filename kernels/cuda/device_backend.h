@@ -613,8 +613,9 @@ void DeviceBackend<Device>::score(const Head& kind, View head, View targets, Vie
                           .head = head.f32(),
                           .head_stride = head.stride,
                           .targets = targets.i32(),
-                          .log_probs = log_probs.f32()};
-  launch<ScoreKernel>(ScoreKernel::launch(head.rows, args), args);
+                          .log_probs = log_probs.f32(),
+                          .rows = head.rows};
+  launch<ScoreKernel>(ScoreKernel::launch(args), args);
 }
 
 template <typename Device>

@@ -1,6 +1,6 @@
-// What is done with the rows of a head's output, a block to a row: choosing a value, and its
-// log-probability. Wherever many terms meet, they are integers or meet as one fixed tree, so that
-// nothing depends on which thread came first.
+// What is done with the rows of a head's output, a block to a row of a categorical and a warp to
+// one of a mixture: choosing a value, and its log-probability. Wherever many terms meet, they are
+// integers or meet as one fixed tree, so that nothing depends on which thread came first.
 #pragma once
 
 #include <cstdint>
@@ -56,98 +56,195 @@ RUNNEL_DEVICE int top_values(Block& block, int values, int count, const Likeliho
   return found;
 }
 
-// ---- mixture of logistics -----------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 
-// Shared memory: a term and a weight of each component, one result, and all values' likelihoods.
-RUNNEL_DEVICE constexpr int64_t mixture_shared_bytes(int components) {
-  return (2 * int64_t{components} + 1) * 8 + Mixture::kValues * 4;
+inline constexpr int kHeadThreads = 256;
+
+// A row of the head's output from which the next value of a slot is chosen, which has consumed
+// `inputs` more.
+struct RowJob {
+  const float* head = nullptr;
+  int row = 0;  // of the batch; -1: nothing is sampled
+  int inputs = 0;
+  Control* control = nullptr;
+  Emitted* out = nullptr;
+};
+
+RUNNEL_DEVICE inline Uniforms uniforms_of(const Control& control, int64_t position) {
+  const PhiloxCounter words = philox_words(control.seed, position, control.stream, 0);
+  return {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
 }
 
-// A thread to a component, or to a value where all are looked at.
+RUNNEL_DEVICE constexpr int tops_wanted(const Control& control) {
+  return control.top_log_probs < kMaxTopLogProbs ? control.top_log_probs : kMaxTopLogProbs;
+}
+
+// A value that has been chosen, but for its log-probability; `held`: the control until now.
+RUNNEL_DEVICE inline void write_down(const RowJob& job, const Control& held, int32_t value) {
+  const int64_t position = held.position + job.inputs;
+  job.out->row = job.row;
+  job.out->value = value;
+  job.out->position = position;
+  job.control->position = position;
+  job.control->pending = value;
+  job.control->remaining = held.remaining - 1;
+}
+
+// ---- mixture of logistics -----------------------------------------------------------------------
+
+inline constexpr int kMixtureRows = kHeadThreads / kWarp;  // that a block has on their way at once
+
+// Shared memory of a row, in units of 8 bytes: a term and a weight of each component, what each
+// lane has found, what came of it, and all values' likelihoods.
+RUNNEL_DEVICE constexpr int64_t mixture_row_words(int components) {
+  return 2 * int64_t{components} + kWarp + 1 + Mixture::kValues / 2;
+}
+
+// A warp to a row; a lane to a component, or to every 32nd value where all are looked at.
 template <typename Block>
-class MixtureRow {
+class MixtureRows {
  public:
-  // `all_values`: mode or top values will be asked for.
-  RUNNEL_DEVICE MixtureRow(Block& block, const float* row, int components, bool all_values)
-      : block_(block),
-        mixture_(row, components),
-        all_values_(all_values),
-        terms_(block.template shared<double>()),
-        likelihoods_(reinterpret_cast<float*>(terms_ + 2 * components + 1)) {
-    if (!all_values_) return;
-    block_.phase([&](int t) {
-      for (int32_t value = t; value < Mixture::kValues; value += Block::kThreads) {
-        likelihoods_[value] = mixture_.log_prob(value);
-      }
+  RUNNEL_DEVICE MixtureRows(Block& block, int components)
+      : block_(block), components_(components) {}
+
+  // Samples job(w) for each warp w: the value first, then what it weighs. As soon as there is a
+  // value, chosen(lane, job, value, last) for every lane of the row's warp; last: the row freezes.
+  template <typename Job, typename Chosen>
+  RUNNEL_DEVICE void sample(const Job& job, const Chosen& chosen) {
+    typename Block::template Each<RowJob> jobs;
+    typename Block::template Each<Control> held;
+    block_.each([&](int t) {
+      jobs[t] = job(t / kWarp);
+      if (jobs[t].row < 0) return;
+      held[t] = *jobs[t].control;
+      prepare(t, jobs[t].head, held[t]);
     });
+    block_.each([&](int t) {
+      if (jobs[t].row >= 0 && t % kWarp == 0) choose(t, jobs[t], held[t]);
+    });
+    block_.each([&](int t) {
+      if (jobs[t].row < 0) return;
+      chosen(t % kWarp, jobs[t], result(t), held[t].remaining <= 1);
+      if (!all_values(held[t])) weigh(t, jobs[t].head, result(t));
+    });
+    block_.each([&](int t) {
+      if (jobs[t].row < 0 || t % kWarp != 0) return;
+      jobs[t].out->log_prob =
+          all_values(held[t]) ? likelihoods(t)[result(t)] : log_prob(t, jobs[t].head, result(t));
+      jobs[t].out->top_count = tops_wanted(held[t]);
+    });
+    top(jobs, held);
   }
 
-  RUNNEL_DEVICE float log_prob(int32_t value) {
-    if (all_values_) return likelihoods_[value];
-    double* weights = terms_ + mixture_.components();
-    block_.phase([&](int t) {
-      for (int i = t; i < mixture_.components(); i += Block::kThreads) {
-        const Mixture::Component at = mixture_.component(i);
-        terms_[i] = at.weight * Mixture::mass(at, value);
-        weights[i] = at.weight;
-      }
+  // log p(target(w)) under head(w), for each warp w below `count`, to found(w, log_prob).
+  template <typename Row, typename Target, typename Found>
+  RUNNEL_DEVICE void score(int count, const Row& head, const Target& target, const Found& found) {
+    block_.each([&](int t) {
+      if (t / kWarp < count) weigh(t, head(t / kWarp), target(t / kWarp));
     });
-    block_.phase([&](int t) {
-      if (t != 0) return;
-      double sum = 0.0;
-      double weight = 0.0;
-      for (int i = 0; i < mixture_.components(); ++i) {
-        sum += terms_[i];
-        weight += weights[i];
-      }
-      *result<float>() = mixture_.log_prob_of(value, sum, weight);
+    block_.each([&](int t) {
+      const int w = t / kWarp;
+      if (w < count && t % kWarp == 0) found(w, log_prob(t, head(w), target(w)));
     });
-    return take<float>();
-  }
-
-  RUNNEL_DEVICE int32_t sample(const Sampling& sampling, Uniforms uniforms) {
-    if (sampling.greedy) {
-      return ranked_value(next_rank(block_, Mixture::kValues, UINT64_MAX, likelihood()));
-    }
-    block_.phase([&](int t) {
-      for (int i = t; i < mixture_.components(); i += Block::kThreads) {
-        terms_[i] = mixture_.tempered_weight(i, sampling.temperature);
-      }
-    });
-    block_.phase([&](int t) {
-      if (t != 0) return;
-      const int32_t chosen = mixture_.choose(uniforms.choice, [&](int i) { return terms_[i]; });
-      *result<int32_t>() = mixture_.draw(chosen, sampling.temperature, uniforms.noise);
-    });
-    return take<int32_t>();
-  }
-
-  RUNNEL_DEVICE int top(int count, TopLogProb* top) {
-    return top_values(block_, Mixture::kValues, count, likelihood(), likelihood(), top);
   }
 
  private:
-  RUNNEL_DEVICE auto likelihood() const {
-    return [this](int32_t value) { return likelihoods_[value]; };
+  RUNNEL_DEVICE double* terms(int t) const {
+    return block_.template shared<double>() + t / kWarp * mixture_row_words(components_);
   }
-  // One number that a thread leaves behind for all the others.
-  template <typename T>
-  RUNNEL_DEVICE T* result() const {
-    return reinterpret_cast<T*>(terms_ + 2 * mixture_.components());
+  RUNNEL_DEVICE double* weights(int t) const { return terms(t) + components_; }
+  RUNNEL_DEVICE uint64_t* bests(int t) const {
+    return reinterpret_cast<uint64_t*>(terms(t) + 2 * components_);
   }
-  // The result, once all threads have read it: the next one may then take its place.
-  template <typename T>
-  RUNNEL_DEVICE T take() {
-    const T value = *result<T>();
-    block_.phase([](int) {});
-    return value;
+  RUNNEL_DEVICE float* likelihoods(int t) const {
+    return reinterpret_cast<float*>(bests(t) + kWarp + 1);
+  }
+  RUNNEL_DEVICE int32_t result(int t) const { return static_cast<int32_t>(bests(t)[kWarp]); }
+
+  RUNNEL_DEVICE static bool all_values(const Control& control) {
+    return control.sampling.greedy || control.top_log_probs > 0;
+  }
+
+  // What a lane adds to choosing: tempered weights, or the likelihoods of values.
+  RUNNEL_DEVICE void prepare(int t, const float* head, const Control& held) const {
+    const Mixture mixture(head, components_);
+    for (int i = t % kWarp; i < components_ && !held.sampling.greedy; i += kWarp) {
+      terms(t)[i] = mixture.tempered_weight(i, held.sampling.temperature);
+    }
+    if (!all_values(held)) return;
+    for (int value = t % kWarp; value < Mixture::kValues; value += kWarp) {
+      likelihoods(t)[value] = mixture.log_prob(value);
+    }
+    bests(t)[t % kWarp] = best_below(t, UINT64_MAX);
+  }
+  RUNNEL_DEVICE void choose(int t, const RowJob& job, const Control& held) const {
+    int32_t value = 0;
+    if (held.sampling.greedy) {
+      value = ranked_value(best(t));
+    } else {
+      const Mixture mixture(job.head, components_);
+      const Uniforms uniforms = uniforms_of(held, held.position + job.inputs);
+      const int32_t component = mixture.choose(uniforms.choice, [&](int i) { return terms(t)[i]; });
+      value = mixture.draw(component, held.sampling.temperature, uniforms.noise);
+    }
+    bests(t)[kWarp] = static_cast<uint64_t>(value);
+    write_down(job, held, value);
+  }
+
+  // A lane's components of log p(value), and their sum.
+  RUNNEL_DEVICE void weigh(int t, const float* head, int32_t value) const {
+    const Mixture mixture(head, components_);
+    for (int i = t % kWarp; i < components_; i += kWarp) {
+      const Mixture::Component at = mixture.component(i);
+      terms(t)[i] = at.weight * Mixture::mass(at, value);
+      weights(t)[i] = at.weight;
+    }
+  }
+  RUNNEL_DEVICE float log_prob(int t, const float* head, int32_t value) const {
+    double sum = 0.0;
+    double weight = 0.0;
+    for (int i = 0; i < components_; ++i) {
+      sum += terms(t)[i];
+      weight += weights(t)[i];
+    }
+    return Mixture(head, components_).log_prob_of(value, sum, weight);
+  }
+
+  // The likeliest of a lane's values below `limit`, and of what the lanes have found.
+  RUNNEL_DEVICE uint64_t best_below(int t, uint64_t limit) const {
+    uint64_t most = 0;
+    for (int32_t value = t % kWarp; value < Mixture::kValues; value += kWarp) {
+      const uint64_t key = rank_key(likelihoods(t)[value], value);
+      if (key < limit && key > most) most = key;
+    }
+    return most;
+  }
+  RUNNEL_DEVICE uint64_t best(int t) const {
+    uint64_t most = 0;
+    for (int i = 0; i < kWarp; ++i) most = bests(t)[i] > most ? bests(t)[i] : most;
+    return most;
+  }
+
+  // The most likely values, to the rows that want some. The first is among what prepare() left.
+  template <typename Jobs, typename Helds>
+  RUNNEL_DEVICE void top(Jobs& jobs, Helds& held) {
+    const auto wants = [&](int t, int i) { return jobs[t].row >= 0 && i < tops_wanted(held[t]); };
+    for (int i = 0; i < kMaxTopLogProbs; ++i) {
+      typename Block::template Each<uint64_t> key;
+      block_.each([&](int t) {
+        if (!wants(t, i)) return;
+        key[t] = best(t);
+        const int32_t value = ranked_value(key[t]);
+        if (t % kWarp == 0) jobs[t].out->top[i] = {value, likelihoods(t)[value]};
+      });
+      block_.each([&](int t) {
+        if (wants(t, i + 1)) bests(t)[t % kWarp] = best_below(t, key[t]);
+      });
+    }
   }
 
   Block& block_;
-  Mixture mixture_;
-  bool all_values_;
-  double* terms_;
-  float* likelihoods_;  // [Mixture::kValues], where all_values_
+  const int components_;
 };
 
 // ---- categorical --------------------------------------------------------------------------------
@@ -163,6 +260,10 @@ class CategoricalRow {
   RUNNEL_DEVICE CategoricalRow(Block& block, const float* logits, int values)
       : block_(block), logits_(logits), values_(values), table_(block.template shared<uint64_t>()) {
     most_ = logit(mode());
+  }
+
+  // Before log_prob().
+  RUNNEL_DEVICE void sum_up() {
     typename Block::template Each<double> part;
     block_.each([&](int t) {
       double sum = 0.0;
@@ -358,72 +459,54 @@ class CategoricalRow {
   uint64_t* table_;       // [kDigits] sums, and two results
   float most_ = 0.0F;     // the largest logit
   float scale_ = 1.0F;    // 1 / temperature
-  double log_sum_ = 0.0;  // of exp(logits - most)
+  double log_sum_ = 0.0;  // of exp(logits - most), from sum_up() on
 };
+
+// Samples one row, all threads of the block: the value first, as MixtureRows does.
+template <typename Block, typename Chosen>
+RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& job,
+                                      const Chosen& chosen) {
+  const Control held = *job.control;
+  CategoricalRow<Block> row(block, job.head, values);
+  const int32_t value = row.sample(held.sampling, uniforms_of(held, held.position + job.inputs));
+  // All threads have read the control by now: there were phases since.
+  block.each([&](int t) {
+    if (t == 0) write_down(job, held, value);
+    chosen(t, job, value, held.remaining <= 1);
+  });
+  row.sum_up();
+  const int wanted = tops_wanted(held);
+  const int count = wanted > 0 ? row.top(wanted, job.out->top) : 0;
+  block.each([&](int t) {
+    if (t != 0) return;
+    job.out->log_prob = row.log_prob(value);
+    job.out->top_count = count;
+  });
+}
 
 // ---- kernels ------------------------------------------------------------------------------------
 
-// Calls body(row) with what works on one row of the head's output.
-// `all_values`: mode or top values will be asked for.
-template <typename Block, typename Body>
-RUNNEL_DEVICE void with_head_row(Block& block, const Head& kind, const float* row, bool all_values,
-                                 const Body& body) {
-  if (kind.kind == HeadKind::kCategorical) {
-    CategoricalRow<Block> categorical(block, row, kind.values);
-    body(categorical);
-  } else {
-    MixtureRow<Block> mixture(block, row, kind.components, all_values);
-    body(mixture);
-  }
-}
-
-inline constexpr int kHeadThreads = 256;
-
 RUNNEL_DEVICE constexpr int64_t head_shared_bytes(const Head& kind) {
-  return kind.kind == HeadKind::kCategorical ? kCategoricalSharedBytes
-                                             : mixture_shared_bytes(kind.components);
+  return kind.kind == HeadKind::kCategorical
+             ? kCategoricalSharedBytes
+             : kMixtureRows * mixture_row_words(kind.components) * 8;
 }
 
-// What a row's step has come to.
-struct Sampled {
-  int32_t value;
-  int64_t position;
-  bool last;  // the row freezes
-};
+// Rows that a block has on their way at once.
+RUNNEL_DEVICE constexpr int head_rows_at_once(const Head& kind) {
+  return kind.kind == HeadKind::kCategorical ? 1 : kMixtureRows;
+}
 
-// Chooses the next value of a slot that has consumed `inputs` more, from its row of the head's
-// output, and writes it down: into `out` as row `row`'s, and in the slot's control.
-template <typename Block>
-RUNNEL_DEVICE Sampled sample_row(Block& block, const Head& kind, const float* head, int row,
-                                 int inputs, Control& control, Emitted* out) {
-  const Control held = control;
-  const int64_t position = held.position + inputs;
-  const PhiloxCounter words = philox_words(held.seed, position, held.stream, 0);
-  const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
-  int32_t value = 0;
-  const int wanted = held.top_log_probs < kMaxTopLogProbs ? held.top_log_probs : kMaxTopLogProbs;
-  const bool all_values = held.sampling.greedy || wanted > 0;
-  with_head_row(block, kind, head, all_values, [&](auto& of) {
-    value = of.sample(held.sampling, uniforms);
-    const float log_prob = of.log_prob(value);
-    const int count = wanted > 0 ? of.top(wanted, out->top) : 0;
-    block.each([&](int t) {
-      if (t != 0) return;
-      out->row = row;
-      out->value = value;
-      out->position = position;
-      out->log_prob = log_prob;
-      out->top_count = count;
-    });
-  });
-  // All threads have read the control by now: there were phases since.
-  block.each([&](int t) {
-    if (t != 0) return;
-    control.position = position;
-    control.pending = value;
-    control.remaining = held.remaining - 1;
-  });
-  return {.value = value, .position = position, .last = held.remaining <= 1};
+// Samples job(i) for every i below head_rows_at_once(). chosen(thread of the row, job, value, last)
+// comes within a phase, as soon as there is a value; of what is not sampled with last.
+template <typename Block, typename Job, typename Chosen>
+RUNNEL_DEVICE void sample_rows(Block& block, const Head& kind, const Job& job,
+                               const Chosen& chosen) {
+  if (kind.kind != HeadKind::kCategorical) {
+    MixtureRows<Block>(block, kind.components).sample(job, chosen);
+  } else if (const RowJob row = job(0); row.row >= 0) {
+    sample_categorical(block, kind.values, row, chosen);
+  }
 }
 
 struct SampleArgs {
@@ -437,40 +520,47 @@ struct SampleArgs {
   Emitted* emitted;
 };
 
-// The end of a step, a block to a row of the batch.
+// The end of a step.
 struct SampleKernel {
   using Args = SampleArgs;
   static constexpr int kThreads = kHeadThreads;
   static constexpr int kResident = 1;
 
   static constexpr Launch launch(const Args& args) {
-    return {.blocks = args.rows.count, .shared_bytes = head_shared_bytes(args.kind)};
+    const int rows = head_rows_at_once(args.kind);
+    return {.blocks = (args.rows.count + rows - 1) / rows,
+            .shared_bytes = head_shared_bytes(args.kind)};
   }
 
   template <typename Block>
   RUNNEL_DEVICE static void run(Block& block, const Args& args) {
-    const int row = static_cast<int>(block.index());
-    const int32_t slot = args.rows.slot[row];
-    const int32_t head_row = args.outputs.head_row[row];
-    Emitted* out = args.emitted + row;
-    if (slot < 0 || head_row < 0) {
-      block.each([&](int t) {
-        if (t != 0) return;
-        out->row = -1;
-        if (slot < 0) return;
-        Control& control = args.control[slot];
-        control.position += args.rows.first[row + 1] - args.rows.first[row];
-        control.pending = args.outputs.pending[row];
-      });
-      return;
-    }
-    block.require(head_row < args.head_rows, "sample: a row of the head");
-    const Sampled sampled =
-        sample_row(block, args.kind, args.head + head_row * args.head_stride, row,
-                   args.rows.first[row + 1] - args.rows.first[row], args.control[slot], out);
-    // All threads have read the row's slot by now, too.
+    const int first = static_cast<int>(block.index()) * head_rows_at_once(args.kind);
+    const auto inputs = [&](int row) { return args.rows.first[row + 1] - args.rows.first[row]; };
+    const auto samples = [&](int row) {
+      return args.rows.slot[row] >= 0 && args.outputs.head_row[row] >= 0;
+    };
     block.each([&](int t) {
-      if (t == 0 && sampled.last) args.rows.slot[row] = -1;
+      const int row = first + t;
+      if (t >= head_rows_at_once(args.kind) || row >= args.rows.count || samples(row)) return;
+      args.emitted[row].row = -1;
+      if (args.rows.slot[row] < 0) return;
+      Control& control = args.control[args.rows.slot[row]];
+      control.position += inputs(row);
+      control.pending = args.outputs.pending[row];
+    });
+    const auto job = [&](int i) {
+      const bool wanted = first + i < args.rows.count && samples(first + i);
+      const int row = wanted ? first + i : first;
+      const int32_t head_row = wanted ? args.outputs.head_row[row] : 0;
+      block.require(!wanted || head_row < args.head_rows, "sample: a row of the head");
+      return RowJob{.head = args.head + head_row * args.head_stride,
+                    .row = wanted ? row : -1,
+                    .inputs = inputs(row),
+                    .control = args.control + (wanted ? args.rows.slot[row] : 0),
+                    .out = args.emitted + row};
+    };
+    sample_rows(block, args.kind, job, [&](int thread, const RowJob& of, int32_t, bool last) {
+      if (thread == 0 && last) args.rows.slot[of.row] = -1;
     });
   }
 };
@@ -481,29 +571,39 @@ struct ScoreArgs {
   int64_t head_stride;
   const int32_t* targets;
   float* log_probs;
+  int rows;
 };
 
-// A block to a row of the head.
 struct ScoreKernel {
   using Args = ScoreArgs;
   static constexpr int kThreads = kHeadThreads;
   static constexpr int kResident = 2;
 
-  static constexpr Launch launch(int64_t rows, const Args& args) {
-    return {.blocks = rows, .shared_bytes = head_shared_bytes(args.kind)};
+  static constexpr Launch launch(const Args& args) {
+    const int rows = head_rows_at_once(args.kind);
+    return {.blocks = (args.rows + rows - 1) / rows, .shared_bytes = head_shared_bytes(args.kind)};
   }
 
   template <typename Block>
   RUNNEL_DEVICE static void run(Block& block, const Args& args) {
-    const int64_t row = block.index();
-    const int32_t target = args.targets[row];
-    block.require(target >= 0 && target < args.kind.values, "score: a target is one of the values");
-    const float* head = args.head + row * args.head_stride;
-    with_head_row(block, args.kind, head, false, [&](auto& of) {
-      const float log_prob = of.log_prob(target);
-      block.each([&](int t) {
-        if (t == 0) args.log_probs[row] = log_prob;
-      });
+    const int64_t first = block.index() * head_rows_at_once(args.kind);
+    const auto head = [&](int i) { return args.head + (first + i) * args.head_stride; };
+    const auto target = [&](int i) {
+      const int32_t value = args.targets[first + i];
+      block.require(value >= 0 && value < args.kind.values, "score: a target is one of the values");
+      return value;
+    };
+    const auto found = [&](int i, float log_prob) { args.log_probs[first + i] = log_prob; };
+    if (args.kind.kind != HeadKind::kCategorical) {
+      const int64_t left = args.rows - first;
+      const int count = left < kMixtureRows ? static_cast<int>(left) : kMixtureRows;
+      MixtureRows<Block>(block, args.kind.components).score(count, head, target, found);
+      return;
+    }
+    CategoricalRow<Block> row(block, head(0), args.kind.values);
+    row.sum_up();
+    block.each([&](int t) {
+      if (t == 0) found(0, row.log_prob(target(0)));
     });
   }
 };

@@ -313,22 +313,31 @@ class WholeRun {
 
   RUNNEL_DEVICE void sample(int step) {
     const bool more = step + 1 < args_.steps;
-    for (int row = rank_; row < rows_; row += ranks_) {
-      Emitted* emitted = args_.emitted + step * args_.emitted_stride + first_ + row;
-      if (!live(row)) {
-        block_.phase([&](int t) {
-          if (t == 0) emitted->row = -1;
-          if (more && t < ranks_) block_.send(t, tile_.value + row, kFrozen);
-        });
-        continue;
-      }
-      const float* head = tile_.wide + row / ranks_ * args_.head.width();
-      const Sampled sampled = sample_row(block_, args_.head, head, first_ + row, 1,
-                                         args_.control[tile_.slot[row]], emitted);
-      block_.phase([&](int t) {
-        if (!more || t >= ranks_) return;
-        block_.send(t, tile_.value + row, sampled.last ? kFrozen : sampled.value);
-      });
+    const auto emitted = [&](int row) {
+      return args_.emitted + step * args_.emitted_stride + first_ + row;
+    };
+    block_.each([&](int t) {
+      if (t >= rows_ || t % ranks_ != rank_ || live(t)) return;
+      emitted(t)->row = -1;
+      for (int to = 0; more && to < ranks_; ++to) block_.send(to, tile_.value + t, kFrozen);
+    });
+    const int at_once = head_rows_at_once(args_.head);
+    for (int first = rank_; first < rows_; first += ranks_ * at_once) {
+      const auto job = [&](int i) {
+        const bool wanted = first + i * ranks_ < rows_ && live(first + i * ranks_);
+        const int row = wanted ? first + i * ranks_ : first;
+        return RowJob{.head = tile_.wide + row / ranks_ * args_.head.width(),
+                      .row = wanted ? first_ + row : -1,
+                      .inputs = 1,
+                      .control = args_.control + (wanted ? tile_.slot[row] : 0),
+                      .out = emitted(row)};
+      };
+      sample_rows(block_, args_.head, job,
+                  [&](int thread, const RowJob& of, int32_t value, bool last) {
+                    if (!more || thread >= ranks_) return;
+                    block_.send(thread, tile_.value + of.row - first_, last ? kFrozen : value);
+                  });
+      block_.phase([](int) {});
     }
   }
 
