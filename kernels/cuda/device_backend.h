@@ -623,8 +623,9 @@ void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, Sta
                                      Control* control, Emitted* emitted, int64_t stride,
                                      int steps) {
   check(states.slot_bytes % 16 == 0 && states.offset % 16 == 0, "generate: states in steps of 16");
-  const WholeShape shape = whole_shape(rows.count, options_.cluster, rooms_);
   WholeArgs args = whole_args(network);
+  const WholeShape shape =
+      whole_shape(rows.count, options_.cluster, rooms_, {args.width, args.heads, args.ffn});
   args.slot = here(rows).slot;
   args.rows = rows.count;
   args.tile_rows = shape.tile_rows;

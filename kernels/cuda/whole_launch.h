@@ -13,7 +13,6 @@ namespace runnel::cuda {
 
 // Of 1, 2, 4, 8 and 16 blocks: how many clusters are at work at once; 0: the device has none such.
 using ClusterRooms = std::array<int64_t, 5>;
-inline constexpr int64_t kLargestCluster = 16;
 
 struct WholeShape {
   int64_t clusters;
@@ -21,24 +20,60 @@ struct WholeShape {
   int tile_rows;    // rows of each
 };
 
-// The largest clusters with which all rows are at work at once: a row is stepped the faster the
-// more blocks it has. Tiles are as small as the device has room for, down to half: smaller ones
-// would only read the weights more often. `cluster`: 0, or the only size to be taken where the
-// device has it.
-constexpr WholeShape whole_shape(int rows, int64_t cluster, const ClusterRooms& rooms) {
-  WholeShape shape = {0, 1, kTileRows};
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  int64_t size = kLargestCluster;
-  for (size_t i = rooms.size(); i-- > 0; size /= 2) {
-    const bool wanted = cluster == 0 ? tiles <= rooms[i] : size == cluster && rooms[i] > 0;
-    if (!wanted) continue;
-    const auto even = static_cast<int>((rows + rooms[i] - 1) / rooms[i]);
-    shape.cluster = size;
-    shape.tile_rows = std::clamp(even, kTileRows / 2, kTileRows);
-    break;
+// What decides how long a layer takes.
+struct WholeSizes {
+  int width, heads, ffn;
+
+  constexpr int64_t layer_weights() const {  // bytes, in bf16
+    return 2 * int64_t{width} * (4 * heads * kTileHeadSize + 2 * ffn);
   }
-  shape.clusters = (rows + shape.tile_rows - 1) / shape.tile_rows;
-  return shape;
+};
+
+// How long a layer takes clusters of this shape, `at_once` of them at work, in cycles: figures of
+// an H100's kind, taken and not measured, to compare shapes by. Products wait for weights from the
+// cache, which gives a block and all blocks together so many bytes a cycle; so does the recurrence
+// for states from memory. LayerNorm, and the meetings, are no faster for more blocks.
+constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes) {
+  constexpr int64_t kMeeting = 700, kAlone = 50;  // of a cluster, of a block
+  constexpr int64_t kNorm = 600, kProduct = 400;  // of up to eight rows, of a tile's weights there
+  constexpr int64_t kCacheBlock = 48, kCache = 5000;  // bytes a cycle
+  constexpr int64_t kMemoryBlock = 40, kMemory = 2400;
+  constexpr int64_t kStateBytes = 2 * (kTileHeadSize + 1) * kTileHeadSize * 4;  // read and written
+  const auto over = [](int64_t amount, int64_t per) { return (amount + per - 1) / per; };
+  const int64_t meetings = 4 * (shape.cluster > 1 ? kMeeting : kAlone);
+  const int64_t norms = 2 * kNorm * over(shape.tile_rows, kTileWarps);
+  const int64_t weights = sizes.layer_weights();
+  const int64_t products =
+      4 * kProduct + std::max(weights / shape.cluster / kCacheBlock, at_once * weights / kCache);
+  const int64_t states = shape.tile_rows * over(sizes.heads, shape.cluster) * kStateBytes;
+  const int64_t recurrence = std::max(
+      states / kMemoryBlock, at_once * shape.tile_rows * sizes.heads * kStateBytes / kMemory);
+  return meetings + norms + products + recurrence;
+}
+
+// Of all clusters that the device has, and tiles of 1 to 16 rows, those that are through soonest:
+// clusters that are not at work at once take turns. `cluster`: 0, or the only size to be taken
+// where the device has it.
+constexpr WholeShape whole_shape(int rows, int64_t cluster, const ClusterRooms& rooms,
+                                 const WholeSizes& sizes) {
+  const auto has_it = [&](size_t i) { return rooms[i] > 0 && int64_t{1} << i == cluster; };
+  bool only = false;
+  for (size_t i = 0; i < rooms.size(); ++i) only = only || has_it(i);
+  WholeShape best = {};
+  int64_t least = INT64_MAX;
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    if (rooms[i] == 0 || (only && !has_it(i))) continue;
+    for (int tile_rows = std::min(rows, kTileRows); tile_rows > 0; --tile_rows) {
+      const int64_t clusters = (rows + tile_rows - 1) / tile_rows;
+      const WholeShape shape = {clusters, int64_t{1} << i, tile_rows};
+      const int64_t turns = (clusters + rooms[i] - 1) / rooms[i];
+      const int64_t cycles = turns * layer_cycles(shape, std::min(clusters, rooms[i]), sizes);
+      if (cycles >= least) continue;
+      best = shape;
+      least = cycles;
+    }
+  }
+  return best;
 }
 
 inline bool whole_fits(const Weight& weight, Precision precision, int in, int out) {

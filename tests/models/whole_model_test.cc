@@ -209,25 +209,46 @@ TEST(WholeModel, IsForSizesThatFit) {
   EXPECT_EQ(batches_taken_whole(wide, Precision::kBf16, {}), 0);
 }
 
-TEST(WholeModel, ClustersAreAsLargeAsTheBatchLeavesRoomFor) {
+TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
   constexpr cuda::ClusterRooms kRooms = {132, 66, 33, 16, 8};
-  const auto expect = [&](int rows, int64_t clusters, int64_t cluster, int tile_rows) {
-    const cuda::WholeShape shape = cuda::whole_shape(rows, 0, kRooms);
+  constexpr cuda::WholeSizes kPaper = {256, 8, 1024};
+  const auto expect = [&](const cuda::ClusterRooms& rooms, int rows, int64_t clusters,
+                          int64_t cluster, int tile_rows) {
+    const cuda::WholeShape shape = cuda::whole_shape(rows, 0, rooms, kPaper);
     EXPECT_EQ(shape.clusters, clusters) << rows;
     EXPECT_EQ(shape.cluster, cluster) << rows;
     EXPECT_EQ(shape.tile_rows, tile_rows) << rows;
   };
-  expect(1, 1, 16, 8);
-  expect(64, 8, 16, 8);
-  expect(65, 8, 16, 9);
-  expect(128, 8, 16, 16);
-  expect(129, 15, 8, 9);
-  expect(512, 32, 4, 16);
-  expect(1024, 64, 2, 16);
-  expect(5000, 313, 1, 16);
-  EXPECT_EQ(cuda::whole_shape(1, 0, {132, 0, 0, 0, 0}).cluster, 1);
-  EXPECT_EQ(cuda::whole_shape(1, 4, kRooms).cluster, 4);
-  EXPECT_EQ(cuda::whole_shape(1, 16, {132, 66, 33, 16, 0}).cluster, 1);
+  expect(kRooms, 1, 1, 16, 1);
+  expect(kRooms, 64, 8, 16, 8);
+  expect(kRooms, 65, 7, 16, 10);
+  expect(kRooms, 128, 8, 16, 16);
+  expect(kRooms, 129, 10, 8, 13);
+  expect(kRooms, 512, 32, 4, 16);
+  expect(kRooms, 1024, 64, 2, 16);
+  // In turns, no block waits for another.
+  expect(kRooms, 5000, 385, 1, 13);
+  // One cluster too few for all at once: smaller ones, not two turns.
+  expect({132, 66, 32, 15, 7}, 128, 8, 8, 16);
+  expect({132, 66, 32, 15, 7}, 256, 16, 4, 16);
+  const auto cluster = [&](int only, const cuda::ClusterRooms& rooms) {
+    return cuda::whole_shape(1, only, rooms, kPaper).cluster;
+  };
+  EXPECT_EQ(cluster(0, {132, 0, 0, 0, 0}), 1);
+  EXPECT_EQ(cluster(4, kRooms), 4);
+  EXPECT_EQ(cluster(16, {132, 66, 33, 16, 0}), 8);  // there are none such
+}
+
+TEST(WholeModel, EveryRowHasATile) {
+  for (const cuda::ClusterRooms& rooms :
+       {cuda::ClusterRooms{132, 66, 33, 16, 8}, cuda::ClusterRooms{1, 0, 0, 0, 0}}) {
+    for (int rows = 1; rows < 300; ++rows) {
+      const cuda::WholeShape shape = cuda::whole_shape(rows, 0, rooms, {128, 4, 512});
+      EXPECT_GE(shape.clusters * shape.tile_rows, rows);
+      EXPECT_LT((shape.clusters - 1) * shape.tile_rows, rows);
+      EXPECT_LE(shape.tile_rows, cuda::kTileRows);
+    }
+  }
 }
 
 }  // namespace
