@@ -3,6 +3,7 @@
 
     cuda_code.py BUILD CUOBJDUMP NVDISASM            the test
     cuda_code.py BUILD CUOBJDUMP NVDISASM --write    makes what is built the budget, cuda_budget.json
+    cuda_code.py --table                             the budget as docs/cuda-internals.md has it
 
 A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has
 local memory, a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in
@@ -241,7 +242,21 @@ def write_budget(budget):
     BUDGET.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
 
 
+def table(budget):
+    """The budget in Markdown, a row to a kernel."""
+    architectures = sorted({architecture for on in budget.values() for architecture in on})
+    names = [f"sm_{architecture}: registers, instructions" for architecture in architectures]
+    rows = [["kernel", *names], ["---"] * (1 + len(names))]
+    for kernel, on in budget.items():
+        cells = [f"{on[a]['registers']}, {on[a]['instructions']:,}" if a in on else "none" for a in architectures]
+        rows.append([f"`{kernel}`", *cells])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def main():
+    if sys.argv[1:] == ["--table"]:
+        print(table(json.loads(BUDGET.read_text(encoding="utf-8"))), end="")
+        return
     if len(sys.argv) not in (4, 5) or sys.argv[4:] not in ([], ["--write"]):
         sys.exit("usage: cuda_code.py BUILD CUOBJDUMP NVDISASM [--write]")
     build, cuobjdump, nvdisasm = (pathlib.Path(at).resolve() for at in sys.argv[1:4])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What cuda_code.py says of machine code: of a kernel that is whole, and of each thing that can be wrong with one."""
 
+import json
 import pathlib
 import re
 import unittest
@@ -119,6 +120,10 @@ class CudaCode(unittest.TestCase):
                 "Gone on sm_80 has a budget and is no kernel: --write drops it",
             ],
         )
+
+    def test_the_documentation_has_the_budget(self):
+        page = (ROOT / "docs" / "cuda-internals.md").read_text(encoding="utf-8")
+        self.assertIn(cuda_code.table(json.loads(cuda_code.BUDGET.read_text(encoding="utf-8"))), page)
 
     def test_finds_the_phases_of_the_kernels(self):
         lines = cuda_code.phases().values()
