@@ -332,6 +332,7 @@ class CudaDevice {
 
   Buffer allocate(int64_t bytes, Memory memory);
   void copy(Span from, Span to);
+  bool must_wait(Span from, Span to) { return is_ordinary(from.data) && !is_ordinary(to.data); }
   void zero(Span bytes) {
     check(!recording_, "a pass zeroes nothing");
     note(cudaMemsetAsync(bytes.data, 0, static_cast<size_t>(bytes.bytes), stream_), "zeroing");
@@ -407,6 +408,13 @@ class CudaDevice {
 
   void play_script();
   cudaGraphExec_t capture();
+
+  // Whether this is memory of the host's that the device does not reach.
+  bool is_ordinary(const void* data) {
+    cudaPointerAttributes attributes{};
+    note(cudaPointerGetAttributes(&attributes, data), "looking at a pointer");
+    return attributes.type == cudaMemoryTypeUnregistered;
+  }
 
   // Has the kernel launched with as much shared memory, and in as large clusters. What is asked for
   // is the process's, and always the same: another backend may launch the kernel on another thread.
@@ -524,11 +532,7 @@ void CudaDevice::copy(Span from, Span to) {
   note(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.bytes), cudaMemcpyDefault,
                        stream_),
        "copying");
-  cudaPointerAttributes source{};
-  cudaPointerAttributes target{};
-  note(cudaPointerGetAttributes(&source, from.data), "looking at a pointer");
-  note(cudaPointerGetAttributes(&target, to.data), "looking at a pointer");
-  if (source.type == cudaMemoryTypeUnregistered || target.type == cudaMemoryTypeUnregistered) {
+  if (is_ordinary(from.data) || is_ordinary(to.data)) {
     note(cudaStreamSynchronize(stream_), "copying");
   }
 }

@@ -7,6 +7,8 @@
 //   free_memory()                   bytes that allocate() can still give, about
 //   shared_limit()                  bytes of shared memory that a block can have
 //   copy(from, to), zero(bytes)     in order with the launches
+//   must_wait(from, to)             whether copy() returns only when that is done, since `from` is
+//                                   ordinary memory of the host's
 //   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
 //   batch(enqueue)                  calls enqueue(), which only launches, and enqueues that as one
 //   done()                          as Backend::done()
@@ -48,7 +50,8 @@ class DeviceBackend final : public Backend, public FusedSteps {
       : options_(options),
         device_(std::forward<Arguments>(arguments)...),
         rooms_(rooms_of(device_)),
-        stage_(device_.allocate(kStageBytes, Memory::kDevice)) {}
+        stage_(device_.allocate(kStageBytes, Memory::kDevice)),
+        copies_(device_.allocate(kArrays * kArrayBytes, Memory::kDevice)) {}
 
   // Before the first weight is packed: products are this library's from now on.
   void use(std::unique_ptr<ProductLibrary> library) {
@@ -121,7 +124,14 @@ class DeviceBackend final : public Backend, public FusedSteps {
                 Emitted* emitted, int64_t stride, int steps) override;
   void copy(Span from, Span to) override {
     check_copy(from, to);
-    if (from.bytes > 0) device_.copy(from, to);
+    if (from.bytes == 0) return;
+    if (from.bytes <= kWrittenBytes && device_.must_wait(from, to)) {
+      WriteArgs args = {.to = to.data, .bytes = static_cast<int>(from.bytes), .data = {}};
+      std::copy_n(from.data, from.bytes, args.data);
+      launch<WriteKernel>(WriteKernel::launch(), args);
+    } else {
+      device_.copy(from, to);
+    }
   }
   void zero(Span bytes) override {
     check_zero(bytes);
@@ -141,6 +151,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
     here_ = {slot, slot + rows.count, rows.count};
     staged_ = rows;
     longest_ = 0;
+    arrays_ = 0;
     for (int row = 0; row < rows.count; ++row) {
       longest_ = std::max(longest_, rows.first[row + 1] - rows.first[row]);
     }
@@ -164,6 +175,18 @@ class DeviceBackend final : public Backend, public FusedSteps {
   // As many inputs as a row may have; those of all where the host cannot see it.
   int longest(Rows rows, int inputs) const {
     return place(rows) < staged_.count ? longest_ : inputs;
+  }
+
+  // Where the next launch finds an array that every step of run() reads.
+  Kept kept(const int32_t* from, int64_t count) {
+    if (staged_.count == 0) return {from, nullptr};
+    const auto at = [&](int i) { return copies_.as<int32_t>() + i * (kArrayBytes / 4); };
+    for (int i = 0; i < arrays_; ++i) {
+      if (kept_[i] == from) return {at(i), nullptr};
+    }
+    if (arrays_ == kArrays || count * 4 > kArrayBytes) return {from, nullptr};
+    kept_[arrays_] = from;
+    return {from, at(arrays_++)};
   }
 
   void note(const Status& status) {
@@ -245,6 +268,8 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
 
   static constexpr int64_t kStageBytes = 64 << 10;  // a server has at most 4,096 rows
+  static constexpr int kArrays = 3;                 // values, and the two of Outputs
+  static constexpr int64_t kArrayBytes = 32 << 10;  // longer ones are prompts, which are read once
 
   const CudaOptions options_;
   std::unique_ptr<ProductLibrary> library_;  // null: products by the kernels here
@@ -252,10 +277,12 @@ class DeviceBackend final : public Backend, public FusedSteps {
   Device device_;
   const ClusterRooms rooms_;
   Buffer workspace_, rounded_;  // the library's, and its inputs as bf16
-  Buffer stage_;
-  Rows staged_{};    // by run(); count 0: none
-  Rows here_{};      // the same on the device
-  int longest_ = 0;  // inputs that one of them has
+  Buffer stage_, copies_;
+  Rows staged_{};                      // by run(); count 0: none
+  Rows here_{};                        // the same on the device
+  int longest_ = 0;                    // inputs that one of them has
+  const int32_t* kept_[kArrays] = {};  // arrays of the host's that copies_ has
+  int arrays_ = 0;
 };
 
 template <typename Device>
@@ -337,7 +364,7 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
   check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32,
         "embed: a GPU reads tables of fp32");
   launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = here(rows),
-                                                      .values = values.i32(),
+                                                      .values = kept(values.i32(), values.cols),
                                                       .control = control,
                                                       .embedding = embedding,
                                                       .out = out.f32(),
@@ -596,7 +623,8 @@ void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind,
                                    Control* control, Emitted* emitted) {
   check_head(kind, head);
   const SampleArgs args = {.rows = here(rows),
-                           .outputs = outputs,
+                           .head_row = kept(outputs.head_row, rows.count),
+                           .pending = kept(outputs.pending, rows.count),
                            .kind = kind,
                            .head = head.f32(),
                            .head_stride = head.stride,

@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stage.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
@@ -65,7 +66,7 @@ RUNNEL_DEVICE void require_known(Block& block, const Embedding& embedding, int32
 
 struct EmbedArgs {
   Rows rows;
-  const int32_t* values;
+  Kept values;
   const Control* control;
   Embedding embedding;
   float* out;
@@ -92,12 +93,13 @@ struct EmbedKernel {
       });
       return;
     }
-    const int32_t given = args.values[input];
+    const int32_t given = args.values.from[input];
     const int32_t value = given == kNoValue ? args.control[slot].pending : given;
     const int64_t position =
         args.control[slot].position + args.rows.first[0] + input - args.rows.first[row];
     require_known(block, args.embedding, value, position);
     block.each([&](int t) {
+      if (t == 0) args.values.keep(input);
       for (int c = t; c < args.out_width; c += kThreads) {
         out[c] = embedded(args.embedding, value, position, c);
       }

@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stage.h"
 #include "kernels/device.h"
 #include "kernels/mixture.h"
 #include "kernels/philox.h"
@@ -511,7 +512,7 @@ RUNNEL_DEVICE void sample_rows(Block& block, const Head& kind, const Job& job,
 
 struct SampleArgs {
   Rows rows;
-  Outputs outputs;
+  Kept head_row, pending;  // Outputs
   Head kind;
   const float* head;
   int64_t head_stride;
@@ -537,21 +538,24 @@ struct SampleKernel {
     const int first = static_cast<int>(block.index()) * head_rows_at_once(args.kind);
     const auto inputs = [&](int row) { return args.rows.first[row + 1] - args.rows.first[row]; };
     const auto samples = [&](int row) {
-      return args.rows.slot[row] >= 0 && args.outputs.head_row[row] >= 0;
+      return args.rows.slot[row] >= 0 && args.head_row.from[row] >= 0;
     };
     block.each([&](int t) {
       const int row = first + t;
-      if (t >= head_rows_at_once(args.kind) || row >= args.rows.count || samples(row)) return;
+      if (t >= head_rows_at_once(args.kind) || row >= args.rows.count) return;
+      args.head_row.keep(row);
+      args.pending.keep(row);
+      if (samples(row)) return;
       args.emitted[row].row = -1;
       if (args.rows.slot[row] < 0) return;
       Control& control = args.control[args.rows.slot[row]];
       control.position += inputs(row);
-      control.pending = args.outputs.pending[row];
+      control.pending = args.pending.from[row];
     });
     const auto job = [&](int i) {
       const bool wanted = first + i < args.rows.count && samples(first + i);
       const int row = wanted ? first + i : first;
-      const int32_t head_row = wanted ? args.outputs.head_row[row] : 0;
+      const int32_t head_row = wanted ? args.head_row.from[row] : 0;
       block.require(!wanted || head_row < args.head_rows, "sample: a row of the head");
       return RowJob{.head = args.head + head_row * args.head_stride,
                     .row = wanted ? row : -1,

@@ -1,12 +1,25 @@
-// The arrays of a batch that every layer reads, from host memory to the device's own.
+// What comes from host memory: the arrays of a batch that every layer or every step reads, to the
+// device's own, and a few bytes at once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
+
+// An array of the host's that every step reads. The first launch of a batch reads it there and
+// copies it, later ones read the copy: the host's memory is far away.
+struct Kept {
+  const int32_t* from;
+  int32_t* copy;  // null: there is nothing to copy
+
+  RUNNEL_DEVICE void keep(int i) const {
+    if (copy != nullptr) copy[i] = from[i];
+  }
+};
 
 struct StageArgs {
   const int32_t* slot;   // [count]
@@ -32,6 +45,30 @@ struct StageKernel {
       const int64_t i = begin + t;
       if (i < args.count) args.slot_here[i] = args.slot[i];
       if (i <= args.count) args.first_here[i] = args.first[i];
+    });
+  }
+};
+
+inline constexpr int kWrittenBytes = 128;
+
+struct WriteArgs {
+  std::byte* to;
+  int bytes;
+  std::byte data[kWrittenBytes];
+};
+
+// Writes bytes that come as its arguments: the host need not wait until the device has them.
+struct WriteKernel {
+  using Args = WriteArgs;
+  static constexpr int kThreads = kWrittenBytes;
+  static constexpr int kResident = 1;
+
+  static constexpr Launch launch() { return {.blocks = 1, .shared_bytes = 0}; }
+
+  template <typename Block>
+  RUNNEL_DEVICE static void run(Block& block, const Args& args) {
+    block.each([&](int t) {
+      if (t < args.bytes) args.to[t] = args.data[t];
     });
   }
 };

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <set>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
@@ -225,6 +228,72 @@ TEST(CudaLimits, SizesTooLargeForTheDeviceAreRefusedWithoutALaunch) {
             Status(Code::kFailedPrecondition,
                    "the model's sizes are too large for this GPU: a block of a kernel would need "
                    "240000 bytes of shared memory, and has 232448: use backend cpu"));
+}
+
+// ---- what comes from the host
+// ---------------------------------------------------------------------
+
+// Notes where embeddings find their values, and how many copies there are that wait.
+struct Watched {
+  std::vector<const int32_t*> values;
+  int copies = 0;
+};
+class WatchedDevice : public HostDevice {
+ public:
+  explicit WatchedDevice(Watched* watched) : HostDevice(ThreadOrder::kForward), watched_(watched) {}
+  void copy(Span from, Span to) {
+    ++watched_->copies;
+    HostDevice::copy(from, to);
+  }
+  template <typename Kernel>
+  void launch(const Launch& launch, const typename Kernel::Args& args) {
+    if constexpr (std::is_same_v<Kernel, EmbedKernel>) watched_->values.push_back(args.values.from);
+    HostDevice::launch<Kernel>(launch, args);
+  }
+
+ private:
+  Watched* watched_;
+};
+
+TEST(CudaStage, OnlyTheFirstStepReadsTheHostsArrays) {
+  Watched watched;
+  DeviceBackend<WatchedDevice> backend({}, &watched);
+  float table[] = {10, 11, 12, 13};
+  int32_t slot[] = {1, 0};
+  const int32_t first[] = {0, 1, 2};
+  int32_t values[] = {3, 1};
+  const Control controls[2] = {};
+  const Embedding embedding = {.values = {table, DType::kF32, 4, 1, 1}, .positions = {}};
+  std::vector<float> out(6, 0.0F);
+  backend.run({slot, first, 2}, 1, [&](Backend& lane, int, int) {
+    for (int step = 0; step < 3; ++step) {
+      lane.embed({slot, first, 2}, {values, DType::kI32, 1, 2, 2}, controls, embedding,
+                 {out.data() + 2 * step, DType::kF32, 2, 1, 1});
+    }
+  });
+  EXPECT_THAT(out, testing::ElementsAre(13, 11, 13, 11, 13, 11));
+  ASSERT_EQ(watched.values.size(), 3U);
+  EXPECT_EQ(watched.values[0], values);
+  EXPECT_NE(watched.values[1], values);
+  EXPECT_EQ(watched.values[2], watched.values[1]);
+}
+
+TEST(CudaStage, AFewBytesAreWrittenWithoutWaiting) {
+  Watched watched;
+  DeviceBackend<WatchedDevice> backend({}, &watched);
+  const Buffer held = backend.allocate(200, Memory::kDevice);
+  Control control;
+  control.seed = 7;
+  control.remaining = 3;
+  backend.copy({reinterpret_cast<std::byte*>(&control), sizeof(control)},
+               {held.data(), sizeof(control)});
+  EXPECT_EQ(watched.copies, 0);
+  EXPECT_EQ(std::memcmp(held.data(), &control, sizeof(control)), 0);
+  EXPECT_EQ(held.data()[sizeof(control)], std::byte{0});
+  std::vector<std::byte> more(200, std::byte{5});
+  backend.copy({more.data(), 200}, {held.data(), 200});
+  EXPECT_EQ(watched.copies, 1);
+  EXPECT_EQ(held.data()[199], std::byte{5});
 }
 
 // ---- scripts ------------------------------------------------------------------------------------

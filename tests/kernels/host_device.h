@@ -200,6 +200,7 @@ class HostDevice {
             [](std::byte* held, int64_t) { std::free(held); }};
   }
   void copy(Span from, Span to) { std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes)); }
+  bool must_wait(Span, Span) const { return true; }
   void zero(Span bytes) { std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes)); }
   Result<bool> done() { return true; }
   // Through a script, as the GPU does.
