@@ -72,6 +72,10 @@ void TimedBackend::matmul(View x, const Weight& weight, End end, View out) {
   timed(part_of(weight), [&] { to_.matmul(x, weight, end, out); });
 }
 
+void TimedBackend::matmuls(std::span<const Product> products) {
+  timed(part_of(*products.front().weight), [&] { to_.matmuls(products); });
+}
+
 void TimedBackend::norm(View x, View residual, const Norm& norm, View out) {
   timed(StepPart::kNorm, [&] { to_.norm(x, residual, norm, out); });
 }

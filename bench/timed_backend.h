@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "kernels/backend.h"
@@ -71,6 +72,7 @@ class TimedBackend final : public Backend {
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmul(View x, const Weight& weight, End end, View out) override;
+  void matmuls(std::span<const Product> products) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;

@@ -427,7 +427,7 @@ void CpuBackend::matmuls(std::span<const Product> products) {
   }
   check(products.size() <= kMostProducts, "matmuls: no more than the backend can share at once");
   std::array<PanelTasks, kMostProducts> shares;
-  int64_t work = 1;
+  int64_t work = 0;
   for (const Product& one : products) {
     check_matmul(one.x, *one.weight, one.end, one.out);
     work += matmul_work(one);
@@ -435,7 +435,8 @@ void CpuBackend::matmuls(std::span<const Product> products) {
   int tasks = 0;
   for (size_t i = 0; i < products.size() && products[i].x.rows > 0; ++i) {
     const Product& one = products[i];
-    const int64_t wanted = shared_ == nullptr ? 1 : tasks_for(work) * matmul_work(one) / work;
+    const int64_t part_of_work = tasks_for(work) * matmul_work(one);
+    const int64_t wanted = shared_ == nullptr || work == 0 ? 1 : (part_of_work + work - 1) / work;
     shares[i] = panel_tasks(divide_up(one.weight->out, kernels_.panel), wanted);
     tasks += shares[i].count;
   }

@@ -56,22 +56,26 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) ^ sign);
 }
 
-// x, or zero of its sign where it is a denormal; `least`: what is no denormal any more.
-inline float flush_below(double least, double x) {
-  return static_cast<float>(__builtin_fabs(x) < least ? __builtin_copysign(0.0, x) : x);
-}
+// x, or zero of its sign where it is a denormal.
 inline Reg flushed(Reg x) {
-  for (int i = 0; i < kLanes; ++i) x[i] = flush_below(0x1p-126, x[i]);
-  return x;
+  constexpr uint32_t kSize = 0x7fffffff;
+  const Words bits = reinterpret_cast<Words>(x);
+  const auto small = reinterpret_cast<Words>(reinterpret_cast<Reg>(bits & kSize) < 0x1p-126F);
+  return reinterpret_cast<Reg>(bits & ~(small & kSize));
 }
 // a b + c, rounded once and then flushed, for a and b of bf16 that are no denormals. A product in
 // double is exact then. A sum that double rounds has two terms so far apart that it rounds to the
 // larger one as fp32 too. What would round up to the least normal number is none that is flushed.
 inline Reg fused(Reg a, Reg b, Reg c) {
-  for (int i = 0; i < kLanes; ++i) {
-    c[i] = flush_below(0x1.ffffffp-127, double{a[i]} * double{b[i]} + double{c[i]});
-  }
-  return c;
+  using Wide = double __attribute__((vector_size(32)));
+  using WideWords = uint64_t __attribute__((vector_size(32)));
+  constexpr uint64_t kSize = 0x7fffffffffffffff;
+  const Wide sum = __builtin_convertvector(a, Wide) * __builtin_convertvector(b, Wide) +
+                   __builtin_convertvector(c, Wide);
+  const WideWords bits = reinterpret_cast<WideWords>(sum);
+  const auto small =
+      reinterpret_cast<WideWords>(reinterpret_cast<Wide>(bits & kSize) < 0x1.ffffffp-127);
+  return __builtin_convertvector(reinterpret_cast<Wide>(bits & ~(small & kSize)), Reg);
 }
 class FlushDenormals {
  public:

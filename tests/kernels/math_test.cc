@@ -13,6 +13,7 @@ namespace {
 
 const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
+  if (isa == Isa::kAmx) return amx_kernels();
   if (isa == Isa::kAvx512Bf16) return avx512bf16_kernels();
   if (isa == Isa::kAvx512) return avx512_kernels();
   if (isa == Isa::kAvx2) return avx2_kernels();

@@ -181,8 +181,8 @@ TEST_P(Matmul, SeveralAtOnceAreThoseOfOneAfterTheOther) {
       std::vector<Weight> weights;
       std::vector<Product> products;
       for (const Problem& problem : problems) {
-        x.push_back(std::make_unique<Guarded>(rows, problem.in));
-        y.push_back(std::make_unique<Guarded>(rows, problem.out, 3));
+        x.push_back(std::make_unique<Guarded>(rows, problem.in, 1));
+        y.push_back(std::make_unique<Guarded>(rows, problem.out, 1));
         for (int row = 0; row < rows; ++row) {
           const std::vector<float> from = problem.x_row(row);
           std::copy(from.begin(), from.end(), x.back()->row(row));
