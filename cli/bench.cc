@@ -14,6 +14,7 @@
 #include "bench/measure.h"
 #include "bench/server_calls.h"
 #include "cli/flags.h"
+#include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/machine.h"
 #include "server/grpc/convert.h"
 
@@ -43,6 +44,7 @@ constexpr Measurement kMeasurements[] = {{"limits", Needs::kNothing, Unasked::kN
 constexpr const char* kExamples = R"(Examples:
   runnel bench zoo/mnist-small                    everything about an engine in this process
   runnel bench zoo/mnist-small --what engine --batch 1,32 --threads 1
+  runnel bench zoo/mnist-small --what engine --isa all   every instruction set, and what auto takes
   runnel bench --what limits                      what this machine can do at most
   runnel serve zoo/mnist-small --sessions 512 --batch-rows 512 --samples 512 &
   runnel bench --server 127.0.0.1:50051           the same sequences through gRPC, twice: a stream
@@ -267,6 +269,14 @@ std::string padded(const std::string& text, size_t width) {
 }
 
 void print_table(const OrderedJson& figures, Console& console) {
+  if (figures.contains("auto")) {
+    console.out << "auto takes " << figures["auto"].get<std::string>() << '\n';
+  }
+  for (const OrderedJson& one : figures.value("isas", OrderedJson::array())) {
+    console.out << one["isa"].get<std::string>() << " (" << one["numerics"].get<std::string>()
+                << ")\n";
+    print_table(one, console);
+  }
   for (const OrderedJson& one : figures.value("throughput", OrderedJson::array())) {
     console.out << padded(one["what"], 10) << padded(with_commas(one["batch"]), 7)
                 << padded(with_commas(std::llround(one["values_per_s"].get<double>())), 10)
@@ -314,6 +324,34 @@ int tell(const BenchOptions& options, const OrderedJson& figures, Console& conso
   }
   console.out << std::flush;
   return kExitOk;
+}
+
+// The figures of every instruction set that this machine has, in every precision that has bits of
+// its own there or in the one asked for; and what `auto` takes, and why.
+Result<OrderedJson> bench_every_isa(const BenchOptions& options, const std::set<std::string>& what,
+                                    const ModelFactory& make_model, Console& console) {
+  const cpu::IsaChoice& best = cpu::best_isa();
+  OrderedJson all = {{"auto", isa_name(best.isa) + (", " + best.why)}};
+  const auto asked = options.words.find("--precision");
+  BenchOptions one = options;
+  one.words["--backend"] = "cpu";
+  for (const Isa isa : kIsas) {
+    if (!isa_available(isa)) continue;
+    one.words["--isa"] = isa_name(isa);
+    // In fp32 what is wider than AVX-512 is AVX-512.
+    std::vector<std::string> precisions = {"bf16"};
+    if (isa <= Isa::kAvx512) precisions.emplace_back("fp32");
+    if (asked != options.words.end()) precisions = {asked->second};
+    for (const std::string& precision : precisions) {
+      one.words["--precision"] = precision;
+      Bench bench(one, make_model, console);
+      if (Status s = bench.run(what); !s.ok()) return s;
+      OrderedJson named = {{"isa", isa_name(isa)}};
+      named.update(bench.figures());
+      all["isas"].push_back(std::move(named));
+    }
+  }
+  return all;
 }
 
 void add_flags(CLI::App& command, BenchOptions& options) {
@@ -368,6 +406,15 @@ int run_bench(const BenchOptions& options, const ModelFactory& make_model, Conso
     if (Status s = check_writable(options.out); !s.ok()) {
       return fail(console, kExitUsage, s.message());
     }
+  }
+  if (const auto isa = options.words.find("--isa");
+      isa != options.words.end() && isa->second == "all") {
+    if (options.bundle.empty() || !what->contains("engine")) {
+      return fail(console, kExitUsage, "--isa all needs a bundle's directory and --what engine");
+    }
+    const auto figures = bench_every_isa(options, *what, make_model, console);
+    if (!figures.ok()) return fail(console, kExitFailed, figures.status().message());
+    return tell(options, *figures, console);
   }
   Bench bench(options, make_model, console);
   if (Status s = bench.run(*what); !s.ok()) return fail(console, kExitFailed, s.message());

@@ -81,6 +81,7 @@ OrderedJson model_json(const v1::ModelInfo& model) {
                      {"sessions_free", model.sessions_free()},
                      {"backend", model.backend()},
                      {"numerics", model.numerics()},
+                     {"instructions", model.instructions()},
                      {"weight_digest", model.weight_digest()},
                      {"vocabulary", model.vocabulary()},
                      {"max_length", model.max_length()},
@@ -107,6 +108,7 @@ Lines model_lines(const v1::ModelInfo& model) {
                                      with_commas(model.sessions_free()) + " are free");
   lines.emplace_back("backend", model.backend());
   lines.emplace_back("numerics", model.numerics());
+  if (!model.instructions().empty()) lines.emplace_back("instructions", model.instructions());
   lines.emplace_back("weights", "sha-256 " + model.weight_digest());
   return lines;
 }

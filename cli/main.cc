@@ -15,6 +15,7 @@
 #include "cli/console.h"
 #include "cli/help.h"
 #include "cli/serve.h"
+#include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "models/make_model.h"
@@ -71,6 +72,11 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
   if (!backend.ok()) return backend.status();
   LoadedModel loaded;
   loaded.backend = std::move(*backend);
+  if (loaded.backend->numerics(Precision::kFp32).starts_with("cpu/")) {
+    const cpu::IsaChoice& best = cpu::best_isa();
+    loaded.instructions = config.isa == "auto" ? isa_name(best.isa) + (", " + best.why)
+                                               : config.isa + ", as asked for";
+  }
   const Precision precision = config.precision == "auto"   ? loaded.backend->preferred()
                               : config.precision == "bf16" ? Precision::kBf16
                                                            : Precision::kFp32;

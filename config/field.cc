@@ -141,7 +141,7 @@ std::vector<Field> make_fields() {
   fields.push_back(choice_field(
       "isa", "--isa", [](ServerConfig& config) { return &config.isa; },
       {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx"},
-      "instruction set of the CPU backend; auto: the widest that this machine has"));
+      "instruction set of the CPU backend; auto: what serves best on this processor"));
   fields.push_back(threads_field());
   fields.push_back(choice_field(
       "precision", "--precision", [](ServerConfig& config) { return &config.precision; },

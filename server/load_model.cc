@@ -130,6 +130,7 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   ServedModel served;
   served.name = from.name.empty() ? bundle->spec.name : from.name;
   served.backend = std::move(loaded->backend);
+  served.instructions = std::move(loaded->instructions);
   served.tokenizer = bundle->tokenizer;
   options.computes = loaded->model->layout().numerics.starts_with("cpu/");
   served.engine = std::make_unique<Engine>(std::move(loaded->model), options, clock);

@@ -19,6 +19,7 @@ class Backend;
 struct LoadedModel {
   std::shared_ptr<Backend> backend;
   std::unique_ptr<Model> model;
+  std::string instructions = {};  // of the CPU, and why those; empty on a GPU
 };
 
 // Puts a bundle on the device that the config asks for. Given by main: nothing here knows devices.

@@ -34,6 +34,7 @@ struct ServedModel {
   std::string weight_digest;                   // SHA-256 of the weights; empty where there are none
   std::shared_ptr<const Tokenizer> tokenizer;  // null where values are not text
   std::shared_ptr<Backend> backend;            // null where the model has none (a fake)
+  std::string instructions;                    // of the CPU, and why those; empty on a GPU
   std::unique_ptr<Engine> engine;
   std::vector<StoredState> states;  // that sequences may start from, by name
   // What it was loaded from; empty where that is no directory.

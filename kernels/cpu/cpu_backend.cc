@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "kernels/checks.h"
+#include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/cpu_threads.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/machine.h"
@@ -797,12 +798,11 @@ Result<std::shared_ptr<CpuThreads>> make_cpu_threads(int threads) {
 }
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
-  const Isa isa =
-      options.isa.value_or(*std::find_if(std::rbegin(kIsas), std::rend(kIsas), isa_available));
+  const Isa isa = options.isa.value_or(cpu::best_isa().isa);
   if (!isa_available(isa)) {
     return Status(Code::kFailedPrecondition,
                   std::string("this machine does not have the instruction set ") + isa_name(isa) +
-                      "; leave isa out for the widest one present, or ask for portable");
+                      "; leave isa out for the best one present, or ask for portable");
   }
   std::shared_ptr<CpuThreads> threads = options.shared;
   if (threads == nullptr) {

@@ -1,4 +1,4 @@
-// The operations on the CPU: vectorized for the widest instruction set present, on a fixed pool of
+// The operations on the CPU: vectorized for an instruction set of the machine, on a fixed pool of
 // threads.
 #pragma once
 
@@ -32,7 +32,7 @@ struct CpuThreads;
 Result<std::shared_ptr<CpuThreads>> make_cpu_threads(int threads);
 
 struct CpuOptions {
-  std::optional<Isa> isa;                        // none: the widest present
+  std::optional<Isa> isa;                        // none: best_isa()
   int threads = 0;                               // of its own, as for make_cpu_threads()
   std::shared_ptr<CpuThreads> shared = nullptr;  // null: threads of its own
 };

@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -51,24 +52,36 @@ std::optional<int64_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
+}  // namespace
+
+std::string processor_vendor() {
+  char name[12] = {};
 #if defined(__x86_64__)
+  unsigned most = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &most, &b, &c, &d) == 0) return "";
+  std::memcpy(name, &b, 4);
+  std::memcpy(name + 4, &d, 4);
+  std::memcpy(name + 8, &c, 4);
+#endif
+  return std::string(name, strnlen(name, sizeof(name)));
+}
+
 bool has_tiles() {
+#if defined(__x86_64__)
   constexpr unsigned kTilesOfBf16 = 1U << 22;
   constexpr unsigned kTiles = 1U << 24;
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTilesOfBf16) != 0 &&
          (d & kTiles) != 0;
-}
-
-// arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
-bool ask_for_tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+#else
+  return false;
 #endif
-
-}  // namespace
+}
 
 bool may_use_tiles() {
 #if defined(__x86_64__)
-  static const bool allowed = has_tiles() && ask_for_tiles();
+  // arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+  static const bool allowed = has_tiles() && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
   return allowed;
 #else
   return false;

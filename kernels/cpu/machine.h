@@ -10,7 +10,11 @@ namespace runnel::cpu {
 // least 1.
 int usable_cores();
 
-// Whether the processor has tiles of bf16 and the kernel lets this process use them; it is asked
+// As the processor names it, "GenuineIntel", "AuthenticAMD"; empty where it has no such name.
+std::string processor_vendor();
+
+bool has_tiles();  // of bf16
+// Whether the processor has them and the kernel lets this process use them; it is asked
 // once, and may refuse, in a container or where a thread's signal stack is too small for them.
 bool may_use_tiles();
 

@@ -247,6 +247,7 @@ v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::str
   info.set_has_begin(spec.begin.has_value());
   info.set_head(head_kind_name(spec.head.kind));
   info.set_has_text(model.tokenizer != nullptr);
+  info.set_instructions(model.instructions);
   info.mutable_aliases()->Add(aliases.begin(), aliases.end());
   return info;
 }

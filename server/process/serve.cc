@@ -57,6 +57,7 @@ void log_model(const ServedModel& model, const EventLog& log) {
                      {"states_bytes", engine.state_bytes() * sessions},
                      {"rewind_bytes", engine.rewind_bytes()},
                      {"numerics", engine.numerics()},
+                     {"instructions", model.instructions},
                      {"weights", model.weight_digest}});
 }
 

@@ -4,9 +4,11 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "bench/measure.h"
 #include "bench/server_calls.h"
+#include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "models/make_model.h"
 #include "tests/cli/fake_server.h"
@@ -130,6 +132,32 @@ TEST_F(BenchTest, TimesTheOperationsOfThePrecisionAskedFor) {
   const OrderedJson all = figures();
   EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("/bf16/"));
   EXPECT_EQ(all["operations"][0]["threads"], 1.0);
+}
+
+TEST_F(BenchTest, MeasuresEveryInstructionSet) {
+  use_bundle(small_image_spec());
+  options_.what = {"engine"};
+  options_.batches = {1};
+  options_.words = {{"--isa", "all"}, {"--threads", "1"}};
+  const OrderedJson all = figures();
+  EXPECT_THAT(all["auto"].get<std::string>(), HasSubstr(isa_name(cpu::best_isa().isa)));
+  std::set<std::string> found;
+  for (const OrderedJson& one : all["isas"]) {
+    found.insert(one["isa"]);
+    EXPECT_GT(one["throughput"][0]["values_per_s"], 0);
+  }
+  std::set<std::string> expected;
+  for (const Isa isa : kIsas) {
+    if (isa_available(isa)) expected.insert(isa_name(isa));
+  }
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(BenchTest, EveryInstructionSetNeedsABundle) {
+  options_.what = {"limits"};
+  options_.words = {{"--isa", "all"}};
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("--isa all needs a bundle's directory"));
 }
 
 TEST_F(BenchTest, MeasuresTheCostOfPositions) {

@@ -1,8 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <limits>
 
 #include "kernels/cpu/isa.h"
@@ -33,16 +31,6 @@ TEST(CpuOptions, BadThreadsAreRefused) {
     EXPECT_EQ(backend.status().message(), "threads is " + std::to_string(threads) +
                                               "; it must be between 0 (one per core) and 256");
   }
-}
-
-TEST(CpuOptions, TheWidestInstructionSetIsTaken) {
-  auto backend = make_cpu_backend({});
-  ASSERT_TRUE(backend.ok());
-  const Isa widest = *std::find_if(std::rbegin(kIsas), std::rend(kIsas), isa_available);
-  EXPECT_EQ((*backend)->numerics(Precision::kBf16),
-            (*make_cpu_backend({.isa = widest}))->numerics(Precision::kBf16));
-  EXPECT_EQ((*backend)->preferred(),
-            widest >= Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32);
 }
 
 TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {

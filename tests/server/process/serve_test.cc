@@ -270,6 +270,7 @@ TEST(Serve, LogsJsonOnRequest) {
     if (events.back() != "model") continue;
     EXPECT_EQ(event["model"], "other");
     EXPECT_THAT(event["numerics"].get<std::string>(), HasSubstr("portable"));
+    EXPECT_EQ(event["instructions"], "portable, as asked for");
   }
   EXPECT_THAT(events, ::testing::ElementsAre("start", "load", "loaded", "model", "memory", "ready",
                                              "stop", "drain", "drained", "exit"));
