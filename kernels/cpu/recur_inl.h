@@ -134,6 +134,11 @@ inline void divide(float* x, int count, float by) {
               [&](int i, int n) { store_up_to(x + i, div(load_up_to(x + i, n), divisor), n); });
 }
 
+// update() asks for the S that comes next; this for its z, which is behind it.
+inline void ask_for_next_z(const RecurArgs& args, const float* z) {
+  for (int i = 0; i < args.dk; i += 16) __builtin_prefetch(z + (args.next - args.state) + i, 1);
+}
+
 template <FeatureMap kMap, bool kGated>
 void recur_linear(const RecurArgs& args) {
   alignas(64) float phi_k[kStateRows];
@@ -151,6 +156,7 @@ void recur_linear(const RecurArgs& args) {
       take = number_of(gate.take);
     }
     set_zero(out, args.dv);
+    if (input + 1 == args.inputs) ask_for_next_z(args, z);
     Reg dot = set1(0.0F);
     for (int i = 0; i < args.dk; i += kStateRows) {
       const int rows = args.dk - i < kStateRows ? args.dk - i : kStateRows;
