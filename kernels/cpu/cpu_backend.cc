@@ -34,15 +34,10 @@ constexpr int kMostProducts = 8;
 // A tile of few rows takes so many panels at once.
 constexpr int kPanelsOfATile = 4;
 
-// Many rows of a matmul are shared in blocks of so many: enough to use each weight often.
-constexpr int kBlockRows = 32;
-
 // The columns of a row that shift() and convolve() take at a time.
 constexpr int kBlockColumns = 256;
 
-// A run of rows that one thread takes through all the network has about so many inputs: enough to
-// use each weight that comes from a far cache often, few enough for the activations to stay near.
-constexpr int kRunInputs = 16;
+// A run of rows has so many inputs at least, where there are threads that share each operation.
 constexpr int kFewestRunInputs = 8;
 
 // While one head's state is worked at, that of the one so many later is asked for.
@@ -157,7 +152,9 @@ class CpuBackend final : public Backend {
     for (int task = 0; task < tasks; ++task) body(task);
   }
   // Whether threads take blocks of a matmul's rows; otherwise they take its panels.
-  bool is_shared_by_rows(int rows) const { return divide_up(rows, kBlockRows) >= 2 * threads_; }
+  bool is_shared_by_rows(int rows) const {
+    return divide_up(rows, kernels_.block_rows) >= 2 * threads_;
+  }
   int tasks_for(int64_t nanoseconds) const {
     const int64_t threads = std::clamp<int64_t>(nanoseconds / kWorthAThread, 1, threads_);
     return static_cast<int>(std::max(threads, nanoseconds / kLongestTask));
@@ -197,19 +194,20 @@ std::string CpuBackend::numerics(Precision precision) const {
 
 // ---- threads ------------------------------------------------------------------------------------
 
-// How many runs of rows to make of a batch; 1: it is better shared operation by operation.
-int runs_of(Rows rows, int threads, int64_t nanoseconds) {
+// How many runs of rows, of `most` inputs each, to make of a batch; 1: it is better shared
+// operation by operation.
+int runs_of(Rows rows, int most, int threads, int64_t nanoseconds) {
   const int inputs = rows.inputs();
   int longest = 0;
   for (int row = 0; row < rows.count; ++row) {
     longest = std::max(longest, rows.first[row + 1] - rows.first[row]);
   }
-  if (longest > kRunInputs) return 1;
+  if (longest > most) return 1;
   const int64_t each = nanoseconds / std::max(inputs, 1);
   const int fewest = each < kWorthATeam / 8 ? 1 : kFewestRunInputs;
   if (inputs < threads * fewest) return 1;
   // A multiple of the threads, so that all are busy until the end.
-  const int rounds = divide_up(inputs, int64_t{threads} * kRunInputs);
+  const int rounds = divide_up(inputs, int64_t{threads} * most);
   return threads * rounds;
 }
 
@@ -219,7 +217,7 @@ void CpuBackend::run(Rows rows, int64_t work, const Pass& pass) {
   const int threads = team_->threads->pool.threads();
   // 50 multiply-adds a nanosecond, half of that for a single input.
   const int64_t nanoseconds = (rows.inputs() + 1) * work / 50;
-  const int runs = std::min(runs_of(rows, threads, nanoseconds), rows.count);
+  const int runs = std::min(runs_of(rows, kernels_.run_inputs, threads, nanoseconds), rows.count);
   const bool together = runs <= 1 && threads > 1 && nanoseconds >= kWorthATeam;
   const cpu::Places::Hold hold(team_->threads->places, runs > 1 || together ? threads : 1);
   if (runs > 1) {
@@ -300,7 +298,8 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
   }
-  const int64_t scratch = std::max(rounds ? kBlockRows * padded : 0, int64_t{2} * weight.rows);
+  const int64_t scratch =
+      std::max(rounds ? kernels_.block_rows * padded : 0, int64_t{2} * weight.rows);
   grow_scratch(scratch);
   for (const auto& lane : team_->lanes) lane->grow_scratch(scratch);
   return packed;
@@ -411,14 +410,15 @@ void CpuBackend::matmul(View x, const Weight& weight, End end, View out) {
     return;
   }
   check_matmul(x, weight, end, out);
-  split(divide_up(x.rows, kBlockRows), matmul_work(product), [&](int begin_block, int end_block) {
-    const int begin = begin_block * kBlockRows;
-    const int count = std::min(end_block * kBlockRows, x.rows) - begin;
-    const End part = {end.activation, rows_of(end.times, begin, count),
-                      rows_of(end.plus, begin, count)};
-    multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0,
-             divide_up(weight.out, kernels_.panel));
-  });
+  split(divide_up(x.rows, kernels_.block_rows), matmul_work(product),
+        [&](int begin_block, int end_block) {
+          const int begin = begin_block * kernels_.block_rows;
+          const int count = std::min(end_block * kernels_.block_rows, x.rows) - begin;
+          const End part = {end.activation, rows_of(end.times, begin, count),
+                            rows_of(end.plus, begin, count)};
+          multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0,
+                   divide_up(weight.out, kernels_.panel));
+        });
 }
 
 void CpuBackend::matmuls(std::span<const Product> products) {
@@ -470,8 +470,8 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
     return;
   }
   args.x = scratch_.as<float>();
-  for (int row = 0; row < x.rows; row += kBlockRows) {
-    const int rows = std::min(kBlockRows, x.rows - row);
+  for (int row = 0; row < x.rows; row += kernels_.block_rows) {
+    const int rows = std::min(kernels_.block_rows, x.rows - row);
     kernels_.round_rows(x.f32(row), x.stride, rows, weight.in, scratch_.as<float>());
     args.y = out.f32(row);
     args.times = matrix(rows_of(end.times, row, rows));

@@ -124,6 +124,11 @@ using Matmul = void(const MatmulArgs& args, int rows, int panel_begin, int panel
 
 struct Kernels {
   int panel;  // columns of a panel
+  // Rows that a product takes together, and inputs of a run of rows that one thread takes through
+  // all the network: enough to use each weight that comes from a far cache often, few enough for
+  // the activations to stay near.
+  int block_rows;
+  int run_inputs;
 
   // Panels [panel_begin, panel_end) of a matmul of `rows` rows, x and weights in fp32.
   Matmul* matmul;

@@ -166,6 +166,7 @@ void matmul_rounded(const MatmulArgs& args, int rows, int panel_begin, int panel
 }
 
 Kernels with_tiles(Kernels kernels) {
+  kernels.block_rows = kernels.run_inputs = 64;  // products are so fast that weights bind
   kernels.round_rows = round_rows;
   kernels.matmul_rounded = matmul_rounded;
   return kernels;

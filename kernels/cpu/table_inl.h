@@ -2,6 +2,8 @@
 // each isa_*.cc. No include guard and no includes: see isa.h.
 
 constexpr Kernels kKernels = {.panel = kPanel,
+                              .block_rows = 32,
+                              .run_inputs = 16,
                               .matmul = matmul<Factors::kFp32>,
                               .matmul_widened = matmul<Factors::kWidened>,
                               .end = end_tile,
