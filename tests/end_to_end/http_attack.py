@@ -80,6 +80,7 @@ class Attack:
     def __init__(self, address: str) -> None:
         self.host, port = address.rsplit(":", 1)
         self.port = int(port)
+        self.over = asyncio.Event()  # wait_for() may swallow a cancellation, so loops look at it as well
         self.ended: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
 
     async def once(self, name: str, data: bytes, dripping: bool = False, stays: bool = True) -> None:
@@ -105,25 +106,24 @@ class Attack:
             writer.transport.abort()
 
     async def go_on(self, name: str, data: bytes, dripping: bool) -> None:
-        while True:
+        while not self.over.is_set():
             await self.once(name, data, dripping)
             await asyncio.sleep(PAUSE * len(AT_ONCE))
 
     async def leave_midway(self) -> None:
         """Requests whose client goes at once."""
-        while True:
+        while not self.over.is_set():
             await self.once("gone", post(b"{}"), stays=False)
             await asyncio.sleep(PAUSE)
 
     async def run(self) -> None:
-        over = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.over.set)
         tasks = [asyncio.ensure_future(self.leave_midway())]
         for name, (data, _) in AT_ONCE.items():
             tasks.append(asyncio.ensure_future(self.go_on(name, data, False)))
         for name, (data, count, _) in SLOW.items():
             tasks += [asyncio.ensure_future(self.go_on(name, data, True)) for _ in range(count)]
-        await over.wait()
+        await self.over.wait()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

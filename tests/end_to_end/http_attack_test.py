@@ -79,7 +79,10 @@ class Attackers:
         """How each attack ended."""
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
-        told = self.process.communicate(timeout=60)[0]
+        try:
+            told = self.process.communicate(timeout=60)[0]
+        finally:
+            self.process.kill()
         return dict(json.loads(told))
 
 
