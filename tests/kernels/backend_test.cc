@@ -106,13 +106,13 @@ TEST_P(BackendTest, PackPadsWithZeros) {
 }
 
 TEST_P(BackendTest, AWeightGivenInBf16StaysSoInMemory) {
-  const std::vector<uint16_t> weight = bf16_of(random_floats(64 * 6, 1));
-  const HostTensor tensor = {weight.data(), 64, 6, DType::kBF16};
+  const std::vector<uint16_t> weight = bf16_of(random_floats(64 * 32, 1));
+  const HostTensor tensor = {weight.data(), 64, 32, DType::kBF16};
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     const Weight packed = backend().pack(tensor, {}, precision);
     EXPECT_EQ(packed.precision, precision);
     EXPECT_EQ(packed.stored, DType::kBF16);
-    EXPECT_EQ(packed.panels.bytes(), 64 * 6 * 2);
+    EXPECT_EQ(packed.panels.bytes(), 64 * 32 * 2);
   }
 }
 
