@@ -382,63 +382,64 @@ View rows_of(View view, int first, int count) {
 }
 
 // 50 multiply-adds a nanosecond, half of that for a single row.
-int64_t matmul_work(const Product& product) {
-  return int64_t{product.x.rows + 1} * product.weight->in * product.weight->out / 50;
+int64_t matmul_work(View x, const Weight& weight) {
+  return int64_t{x.rows + 1} * weight.in * weight.out / 50;
 }
 
 // The panels of a matmul, in tasks.
 struct PanelTasks {
-  int panels = 0, unit = 1, count = 0;
+  int panels, unit, units, count;
 
   // Task `index` has the panels [begin(index), begin(index + 1)).
-  int begin(int index) const {
-    return std::min(part(divide_up(panels, unit), index, count) * unit, panels);
-  }
+  int begin(int index) const { return std::min(part(units, index, count) * unit, panels); }
 };
 
 // About `wanted` tasks of whole tiles, where there are enough panels.
 PanelTasks panel_tasks(int panels, int64_t wanted) {
   const int count = static_cast<int>(std::clamp<int64_t>(wanted, 1, panels));
   const int unit = std::bit_floor(static_cast<unsigned>(std::min(panels / count, kPanelsOfATile)));
-  return {panels, unit, std::min(count, divide_up(panels, unit))};
+  const int units = divide_up(panels, unit);
+  return {panels, unit, units, std::min(count, units)};
 }
 
 void CpuBackend::matmul(View x, const Weight& weight, End end, View out) {
-  const Product product = {x, &weight, end, out};
+  check_matmul(x, weight, end, out);
+  const int panels = divide_up(weight.out, kernels_.panel);
+  const int64_t work = matmul_work(x, weight);
   if (!is_shared_by_rows(x.rows)) {
-    matmuls({&product, 1});
+    const PanelTasks tasks = panel_tasks(panels, shared_ == nullptr ? 1 : tasks_for(work));
+    share(x.rows == 0 ? 0 : tasks.count, [&](int task) {
+      multiply(x, weight, end, out, tasks.begin(task), tasks.begin(task + 1));
+    });
     return;
   }
-  check_matmul(x, weight, end, out);
-  split(divide_up(x.rows, kernels_.block_rows), matmul_work(product),
-        [&](int begin_block, int end_block) {
-          const int begin = begin_block * kernels_.block_rows;
-          const int count = std::min(end_block * kernels_.block_rows, x.rows) - begin;
-          const End part = {end.activation, rows_of(end.times, begin, count),
-                            rows_of(end.plus, begin, count)};
-          multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0,
-                   divide_up(weight.out, kernels_.panel));
-        });
+  const int rows = kernels_.block_rows;
+  split(divide_up(x.rows, rows), work, [&](int begin_block, int end_block) {
+    const int begin = begin_block * rows;
+    const int count = std::min(end_block * rows, x.rows) - begin;
+    const End part = {end.activation, rows_of(end.times, begin, count),
+                      rows_of(end.plus, begin, count)};
+    multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0, panels);
+  });
 }
 
 void CpuBackend::matmuls(std::span<const Product> products) {
-  if (!products.empty() && is_shared_by_rows(products[0].x.rows)) {
+  if (shared_ == nullptr || products.empty() || is_shared_by_rows(products[0].x.rows)) {
     Backend::matmuls(products);
     return;
   }
   check(products.size() <= kMostProducts, "matmuls: no more than the backend can share at once");
-  std::array<PanelTasks, kMostProducts> shares;
-  int64_t work = 0;
+  int64_t work = 1;
   for (const Product& one : products) {
     check_matmul(one.x, *one.weight, one.end, one.out);
-    work += matmul_work(one);
+    work += matmul_work(one.x, *one.weight);
   }
+  std::array<PanelTasks, kMostProducts> shares;
   int tasks = 0;
   for (size_t i = 0; i < products.size() && products[i].x.rows > 0; ++i) {
-    const Product& one = products[i];
-    const int64_t part_of_work = tasks_for(work) * matmul_work(one);
-    const int64_t wanted = shared_ == nullptr || work == 0 ? 1 : (part_of_work + work - 1) / work;
-    shares[i] = panel_tasks(divide_up(one.weight->out, kernels_.panel), wanted);
+    const Weight& weight = *products[i].weight;
+    const int64_t wanted = tasks_for(work) * matmul_work(products[i].x, weight) / work;
+    shares[i] = panel_tasks(divide_up(weight.out, kernels_.panel), wanted + 1);
     tasks += shares[i].count;
   }
   share(tasks, [&](int task) {
