@@ -471,6 +471,7 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
     return;
   }
   args.x = scratch_.as<float>();
+  args.x_stride = divide_up(weight.in, 2);
   for (int row = 0; row < x.rows; row += kernels_.block_rows) {
     const int rows = std::min(kernels_.block_rows, x.rows - row);
     kernels_.round_rows(x.f32(row), x.stride, rows, weight.in, scratch_.as<float>());

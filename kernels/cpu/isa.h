@@ -140,7 +140,7 @@ struct Kernels {
 
   // Products of bf16: x rounded in the form that matmul_rounded() wants for so many rows, at most
   // `in` padded to whole steps numbers for each of them, or for each of 16 where there are more
-  // than 3; and panels of a matmul whose args.x is that. args.x_stride is not read.
+  // than 3; and panels of a matmul whose args.x is that, with args.x_stride of (in + 1) / 2.
   void (*round_rows)(const float* x, int64_t x_stride, int rows, int in, float* to);
   Matmul* matmul_rounded;
   // x [count] rounded to bf16, to nearest, as (count + 1) / 2 words.

@@ -38,11 +38,7 @@ void round_rows(const float* x, int64_t x_stride, int rows, int in, float* words
   }
 }
 
-void matmul_rounded(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
-  MatmulArgs pairs = args;
-  pairs.x_stride = (args.in + 1) / 2;
-  matmul<Factors::kPairs>(pairs, rows, panel_begin, panel_end);
-}
+constexpr Matmul* matmul_rounded = matmul<Factors::kPairs>;
 
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
