@@ -810,7 +810,8 @@ void HttpConnection::answered() {
   error_code ignored;
   socket_.shutdown(asio::socket_base::shutdown_send, ignored);
   if (client_ended_) return close();
-  set_deadline(kLinger);
+  const bool in_pieces = route_ != nullptr && route_->in_pieces;  // much may still be on its way
+  set_deadline(in_pieces ? limits_.write_timeout : kLinger);
   read();
 }
 

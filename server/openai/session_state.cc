@@ -1,6 +1,7 @@
 #include "server/openai/session_state.h"
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,19 +35,45 @@ void try_to(Send send) {
   }));
 }
 
-// Each of both keeps itself until its call has finished.
+// What both have: the request's answer keeps itself until its call has finished. Another thread may
+// end the call as soon as there is one.
+template <typename Answer>
+class Kept {
+ public:
+  // Makes the call, and keeps `self`.
+  template <typename Make>
+  void keep(std::shared_ptr<Answer> self, const Make& make) {
+    std::lock_guard lock(mutex_);
+    make();
+    self_ = std::move(self);
+  }
+  // Names what the request is refused for.
+  void name(const char* param) {
+    std::lock_guard lock(mutex_);
+    param_ = param;
+  }
+  // The last that is asked of it.
+  std::pair<std::shared_ptr<Answer>, std::string> let_go() {
+    std::lock_guard lock(mutex_);
+    return {std::move(self_), param_};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<Answer> self_;
+  std::string param_;
+};
 
 class ExportAnswer final : public ExportSink, public std::enable_shared_from_this<ExportAnswer> {
  public:
-  ExportAnswer(ServerState& state, const HttpRequest& request, HttpReply reply)
-      : state_(state),
-        reply_(std::move(reply)),
-        call_(ExportCall::make(state, origin_of("ExportSession", state, request), *this)) {}
+  ExportAnswer(ServerState& state, HttpReply reply) : state_(state), reply_(std::move(reply)) {}
 
   void start(const HttpRequest& request) {
-    self_ = shared_from_this();
-    reply_.on_gone([weak = std::weak_ptr(call_)] {
-      if (const auto call = weak.lock()) call->cancel();
+    reply_.on_gone([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->call_->cancel();
+    });
+    kept_.keep(shared_from_this(), [&] {
+      call_ = ExportCall::make(state_, origin_of("ExportSession", state_, request), *this);
     });
     const Status status = within_memory([&] { return submit(request); });
     if (!status.ok()) call_->refuse(status);
@@ -57,7 +84,7 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
     if (Status s = call_->admit(); !s.ok()) return s;
     auto model = state_.models.find(call_->caller(), query_of(request.target, kModel));
     if (!model.ok()) {
-      param_ = kModel;
+      kept_.name(kModel);
       return model.status();
     }
     call_->start(std::move(*model), unescaped(request.part));
@@ -72,9 +99,9 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
 
   // A file that is cut off lacks its last chunk.
   void finish(const Status& status) override {
-    const auto self = std::exchange(self_, nullptr);
-    try_to([&] {
-      if (!begun_) return send_fault(fault_of(status, param_), reply_);
+    const auto [self, param] = kept_.let_go();
+    try_to([&, &param = param] {
+      if (!begun_) return send_fault(fault_of(status, param), reply_);
       return status.ok() ? reply_.end() : reply_.abort();
     });
     call_->leave();
@@ -86,10 +113,9 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
 
   ServerState& state_;
   HttpReply reply_;
-  std::string param_;
   bool begun_ = false;
-  std::shared_ptr<ExportAnswer> self_;
-  const std::shared_ptr<ExportCall> call_;
+  Kept<ExportAnswer> kept_;
+  std::shared_ptr<ExportCall> call_;
 };
 
 class ImportAnswer final : public ImportSink, public std::enable_shared_from_this<ImportAnswer> {
@@ -99,11 +125,12 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
         reply_(std::move(reply)),
         model_(query_of(request.target, kModel)),
         session_(unescaped(request.part)),
-        allow_inexact_(query_of(request.target, "allow_inexact")),
-        call_(ImportCall::make(state, origin_of("ImportSession", state, request), *this)) {}
+        allow_inexact_(query_of(request.target, "allow_inexact")) {}
 
-  void start() {
-    self_ = shared_from_this();
+  void start(const HttpRequest& request) {
+    kept_.keep(shared_from_this(), [&] {
+      call_ = ImportCall::make(state_, origin_of("ImportSession", state_, request), *this);
+    });
     call_->start();
   }
 
@@ -127,12 +154,12 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
 
   Status open() {
     if (allow_inexact_ != "" && allow_inexact_ != "true" && allow_inexact_ != "false") {
-      param_ = "allow_inexact";
+      kept_.name("allow_inexact");
       return invalid_argument("allow_inexact must be true or false");
     }
     auto model = state_.models.find(call_->caller(), model_);
     if (!model.ok()) {
-      param_ = kModel;
+      kept_.name(kModel);
       return model.status();
     }
     return call_->open(std::move(*model), session_, allow_inexact_ == "true");
@@ -151,9 +178,9 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   }
 
   void finish(const Status& status) override {
-    const auto self = std::exchange(self_, nullptr);
-    try_to([&] {
-      if (!status.ok()) return send_fault(fault_of_call(status), reply_);
+    const auto [self, param] = kept_.let_go();
+    try_to([&, &param = param] {
+      if (!status.ok()) return send_fault(fault_of_call(status, param), reply_);
       state_.metrics.sent.add(std::ssize(text_));
       reply_.send({200, "application/json", std::move(text_)}, live_answer(state_, nullptr));
     });
@@ -165,19 +192,18 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   }
 
   // Before the end of the file ABORTED is that of a client who sends too slowly.
-  Fault fault_of_call(const Status& status) const {
-    if (status.code() != Code::kAborted || closed_) return fault_of(status, param_);
+  Fault fault_of_call(const Status& status, const std::string& param) const {
+    if (status.code() != Code::kAborted || closed_) return fault_of(status, param);
     return {Status(Code::kDeadlineExceeded, "the body took too long to come; send it sooner")};
   }
 
   ServerState& state_;
   HttpReply reply_;
   const std::string model_, session_, allow_inexact_;
-  std::string param_;
   bool closed_ = false;  // the file has ended
   std::string text_;     // of the answer
-  std::shared_ptr<ImportAnswer> self_;
-  const std::shared_ptr<ImportCall> call_;
+  Kept<ImportAnswer> kept_;
+  std::shared_ptr<ImportCall> call_;
 };
 
 }  // namespace
@@ -185,13 +211,13 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
 HttpRoute export_route(ServerState& state, const Gate& gate) {
   return {"GET", "/v1/sessions/*/state",
           gate.guard([&state](const HttpRequest& request, HttpReply reply) {
-            std::make_shared<ExportAnswer>(state, request, std::move(reply))->start(request);
+            std::make_shared<ExportAnswer>(state, std::move(reply))->start(request);
           })};
 }
 
 HttpRoute import_route(ServerState& state, const Gate& gate) {
   const auto handle = [&state](const HttpRequest& request, HttpReply reply) {
-    std::make_shared<ImportAnswer>(state, request, std::move(reply))->start();
+    std::make_shared<ImportAnswer>(state, request, std::move(reply))->start(request);
   };
   return {"PUT", "/v1/sessions/*/state", gate.guard(kFile, handle), true};
 }

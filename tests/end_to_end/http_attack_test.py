@@ -6,6 +6,7 @@ they attack another one, and the median stream of the former is compared with th
 machine disturbs some rounds of both; where it disturbs more of one kind, more rounds follow.
 """
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -29,6 +30,7 @@ SLACK = 1 << 20
 VALUES = 256  # of a stream
 AT_LEAST, AT_MOST = 8, 60  # pairs of rounds of a second
 SLOWED = 1.1
+LOOKS = 3  # pairs one after the other that must leave the ratio below it
 
 
 class AttackedServer(Server):
@@ -95,13 +97,15 @@ def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
         while not over.is_set() or not by_http:
             by_http.append(server.stream())
 
-    reader = threading.Thread(target=go_on)
-    reader.start()
     words = ["--what", "streams", "--batch", "2", "--values", str(VALUES), "--seconds", "1", "--json"]
     line = [RUNNEL, "bench", *words, "--server", f"127.0.0.1:{server.port}"]
-    told = json.loads(subprocess.run(line, capture_output=True, check=True, timeout=120).stdout)
-    over.set()
-    reader.join()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(go_on)
+        try:
+            told = json.loads(subprocess.run(line, capture_output=True, check=True, timeout=120).stdout)
+        finally:
+            over.set()
+        reader.result()
     return {"gRPC": [VALUES / speed for speed in told["throughput"][0]["runs"]], "HTTP": by_http}
 
 
@@ -115,6 +119,7 @@ class HttpAttack(unittest.TestCase):
         here, there = Attackers(self.server), Attackers(self.other)
         seconds: dict[Attackers, dict[str, list[float]]] = {each: {"gRPC": [], "HTTP": []} for each in (here, there)}
         slowed: dict[str, float] = {}
+        looks = 0
         try:
             for pair in range(AT_MOST):
                 for attackers in (here, there) if pair % 2 else (there, here):
@@ -125,18 +130,19 @@ class HttpAttack(unittest.TestCase):
                     door: [statistics.median(seconds[each][door]) for each in (here, there)] for door in seconds[here]
                 }
                 slowed = {door: attacked / otherwise for door, (attacked, otherwise) in medians.items()}
-                if pair + 1 >= AT_LEAST and max(slowed.values()) < SLOWED:
+                looks = looks + 1 if max(slowed.values()) < SLOWED else 0
+                if pair + 1 >= AT_LEAST and looks >= LOOKS:
                     break
         finally:
             here.stop()
             there.stop()
         print({door: f"{ratio:.3f}" for door, ratio in slowed.items()}, "of a stream's time, in", pair + 1, "pairs")
-        self.assertLess(max(slowed.values()), SLOWED)
+        self.assertGreaterEqual(looks, LOOKS, slowed)
 
     def test_every_attack_is_refused_within_its_bound_and_memory(self) -> None:
         attackers = Attackers(self.server)
         with attackers.at_work():
-            time.sleep(15)  # longer than a request may take to come
+            time.sleep(25)  # more than twice what a request may take to come
             self.server.stream()
         ended = attackers.stop()
         for name, (_, expected) in AT_ONCE.items():
