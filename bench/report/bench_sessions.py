@@ -220,6 +220,7 @@ def measure(runnel: str, bench: str, name: str, seconds: float, folder: pathlib.
     make = [sys.executable, tool, "--preset", *MODELS[name].split(), "--out", str(bundle)]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
     flags = ["--backend", "cpu", "--threads", "1", "--sessions", "40", "--metrics-address", "127.0.0.1:0"]
+    flags += ["--network-bytes", str(1 << 28)]  # for four large states that come at once
     with serving.running(runnel, bundle, folder / "log", flags) as (process, address), Client(address) as client:
         log = (folder / "log").read_text()
         metrics = re.search(r"info metrics .*address=(\S+)", log)
