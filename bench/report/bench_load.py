@@ -43,6 +43,7 @@ VALUES = 100  # of each of those calls, where the cost of a value is measured
 LONG = 512  # and where values a second are
 REFUSED = 2000  # calls, where the cost of a refusal is measured
 ONE_THREAD = ("--backend", "cpu", "--threads", "1")
+SERVED = ("--sessions", str(SESSIONS), "--stall-timeout-ms", "600000", "--stream-room", "64")
 
 
 def load(runnel, address, *flags):
@@ -299,6 +300,21 @@ def table_of_loads(runs, shares):
     return lines
 
 
+def on_all_cores(figures):
+    """A sentence."""
+    share = plot_load.shares_of_the_best(figures)[SWEEP[-1]]
+    refusals = [
+        entry["latency_ms"]["p99"]
+        for run in figures["runs"]
+        if run.get("multiple") == SWEEP[-1]
+        for entry in run["refused"].values()
+    ]
+    return (
+        f"With the model on all cores, clients interrupt its threads, and a step waits for the last of them: at "
+        f"{SWEEP[-1]}x, {100 * share:.0f}% of the best and p99 of refusals of {statistics.median(refusals):.1f} ms."
+    )
+
+
 def report(figures, runs, uptime):
     machine = figures["machine"]
     shares = plot_load.shares_of_the_best(figures)
@@ -310,8 +326,8 @@ def report(figures, runs, uptime):
             "",
             "![goodput, time to the first value and latency of refusals against the load](load.png)",
             "",
-            f"Server and clients share {machine['cores']} cores of {machine['cpu']}; {uptime}. Model of the paper's "
-            f"MNIST size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come "
+            f"{machine['cores']} cores of {machine['cpu']}: the model on one thread, the server's other threads and "
+            f"the clients on what is left; {uptime}. Model of the paper's MNIST size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come "
             f"at random (Poisson), give {figures['prompt']} values and ask for {figures['values']}; latencies count "
             f"from when a call was due. Capacity is what {SESSIONS} calls at once complete, found at the beginning of "
             f"each round: {figures['capacity']:.1f} calls/s. Medians of {len(next(iter(runs.values())))} rounds, "
@@ -322,6 +338,8 @@ def report(figures, runs, uptime):
             f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too; a share of it "
             "is the median of those in the same round. A full pool refuses; nothing waits in a queue "
             "whose length nobody knows.",
+            "",
+            on_all_cores(figures["on_all_cores"]),
             "",
             "## Beside a reader that has stopped",
             "",
@@ -356,6 +374,11 @@ def report(figures, runs, uptime):
     )
 
 
+def server_of(arguments, folder, *flags):
+    """A server of the bundle, as serving.running() gives it."""
+    return serving.running(arguments.runnel, arguments.bundle, os.path.join(folder, "log"), (*flags, *SERVED))
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runnel", help="the program")
@@ -366,15 +389,14 @@ def main(argv=None):
     parser.add_argument("--rounds", type=int, default=9, help="runs of each kind (default: %(default)s)")
     arguments = parser.parse_args(argv)
     uptime = f"load average {os.getloadavg()[0]:.2f} at the start"
-    flags = ("--backend", "cpu", "--sessions", str(SESSIONS), "--stall-timeout-ms", "600000", "--stream-room", "64")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving.running(arguments.runnel, arguments.bundle, os.path.join(folder, "log"), flags) as (process, address),
-    ):
-        figures = measure_load(arguments.runnel, address, arguments.rounds, arguments.load_seconds)
-        figures["stall_gap_p99_ms"] = measure_stall(
-            arguments.runnel, process, address, arguments.rounds, arguments.seconds
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        with server_of(arguments, folder, *ONE_THREAD) as (_, address):
+            figures = measure_load(arguments.runnel, address, arguments.rounds, arguments.load_seconds)
+        with server_of(arguments, folder, "--backend", "cpu") as (process, address):
+            figures["on_all_cores"] = measure_load(arguments.runnel, address, 3, arguments.load_seconds)
+            figures["stall_gap_p99_ms"] = measure_stall(
+                arguments.runnel, process, address, arguments.rounds, arguments.seconds
+            )
     figures["doors"] = measure_doors(arguments.runnel, arguments.bundle, arguments.rounds, arguments.seconds)
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "load.json"
