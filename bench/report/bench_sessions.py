@@ -60,6 +60,7 @@ divided by {fewer}.
 
 Times are those of a state, of {children} states that move one after the other or four at once; MB/s are those of the
 state file, with its checksums and SHA-256. The client is that of `runnel session save` and `load`, on one connection.
+The server runs with `--network-bytes` of 256 MiB, which four states of 25 MB on one connection need.
 
 While {streams} streams sample: their steps, and the time between two of their values, alone, and while another client
 exports, imports, forks and deletes without a pause. The thread that steps has a core to itself; the server's other
