@@ -327,7 +327,8 @@ def report(figures, runs, uptime):
             "![goodput, time to the first value and latency of refusals against the load](load.png)",
             "",
             f"{machine['cores']} cores of {machine['cpu']}: the model on one thread, the server's other threads and "
-            f"the clients on what is left; {uptime}. Model of the paper's MNIST size with random weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls come "
+            f"the clients on what is left; {uptime}. Model of the paper's MNIST size with random weights, {SESSIONS} "
+            f"sessions, numerics `{figures['numerics']}`. Calls come "
             f"at random (Poisson), give {figures['prompt']} values and ask for {figures['values']}; latencies count "
             f"from when a call was due. Capacity is what {SESSIONS} calls at once complete, found at the beginning of "
             f"each round: {figures['capacity']:.1f} calls/s. Medians of {len(next(iter(runs.values())))} rounds, "
