@@ -1,5 +1,5 @@
-// What it takes to fork, export and import states, as the client of the command line sees it, and
-// to copy as many bytes in memory.
+// Measures how long the command line's client needs to fork, export and import states, and how long
+// a copy of as many bytes takes in memory.
 //
 //   bench_moves ADDRESS SESSION STATE_BYTES SECONDS
 //
@@ -75,8 +75,9 @@ class Moves {
     OrderedJson found;
     found["copy"] = copy(static_cast<size_t>(state_bytes));
     for (const int children : {1, kStates}) {
-      found["fork"][std::to_string(children)] =
-          median_time(seconds_, [&] { fork(children); }, [&] { drop(children); });
+      const auto make = [&] { fork(children); };
+      const auto remove = [&] { drop(children); };
+      found["fork"][std::to_string(children)] = median_time(seconds_, make, remove);
     }
     fork(kStates);
     std::string file;

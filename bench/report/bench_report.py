@@ -265,7 +265,7 @@ the engine's speed that is left through gRPC, and what sets the limit.
 {operations_table(figures)}
 In brackets: how much of it the machine's own limit explains.
 
-### What the machine can do
+### Limits of the machine
 
 {limits_table(figures)}
 ### Position

@@ -20,7 +20,7 @@ struct IsaChoice {
 IsaChoice choose_isa(std::string_view vendor, const std::function<bool(Isa)>& available,
                      bool tiles_refused);
 
-// That of this machine.
+// The choice for this machine, made once.
 const IsaChoice& best_isa();
 
 }  // namespace runnel::cpu

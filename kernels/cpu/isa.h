@@ -134,7 +134,8 @@ struct Kernels {
   Matmul* matmul;
   // The same with weights that are pairs, widened: the bits of matmul().
   Matmul* matmul_widened;
-  // What is behind a block of sums [rows][width], for columns [col, col + cols) of y.
+  // Applies activation, factor and residual to a block of sums [rows][width] and stores the result
+  // in columns [col, col + cols) of y.
   void (*end)(const MatmulArgs& args, const float* sums, int width, int row, int col, int rows,
               int cols);
 

@@ -63,9 +63,10 @@ inline Reg flushed(Reg x) {
   const auto small = reinterpret_cast<Words>(reinterpret_cast<Reg>(bits & kSize) < 0x1p-126F);
   return reinterpret_cast<Reg>(bits & ~(small & kSize));
 }
-// a b + c, rounded once and then flushed, for a and b of bf16 that are no denormals. A product in
-// double is exact then. A sum that double rounds has two terms so far apart that it rounds to the
-// larger one as fp32 too. What would round up to the least normal number is none that is flushed.
+// Computes a b + c with one rounding, then flushes denormals; a and b are normal bf16 numbers.
+// Their product is exact in double. Where double rounds the sum, its terms are so far apart that
+// fp32 rounds it to the larger one as well. The bound of flushing is half a step below the least
+// normal number, because such sums round up to it.
 inline Reg fused(Reg a, Reg b, Reg c) {
   using Wide = double __attribute__((vector_size(32)));
   using WideWords = uint64_t __attribute__((vector_size(32)));

@@ -51,8 +51,8 @@ float make_finite(const float* x, int count, float* out) {
 
 // ---- matmul -------------------------------------------------------------------------------------
 
-// What lies behind a tile's sums [rows][width], which have just been stored and are still in the
-// nearest cache.
+// Applies activation, factor and residual to a tile's sums [rows][width], which are still in the
+// nearest cache, and stores the result.
 inline void end_tile(const MatmulArgs& args, const float* sums, int width, int row, int col,
                      int rows, int cols) {
   for (int64_t i = row; i < row + rows; ++i, sums += width) {
@@ -166,7 +166,7 @@ RUNNEL_INLINE void store_tile(const MatmulArgs& args, Reg (&sum)[kN][kColumns], 
   }
 }
 
-// What lies behind the sums of kN rows and kP panels.
+// Applies activation, factor and residual to the sums of kN rows and kP panels, and stores them.
 template <int kN, int kP>
 RUNNEL_INLINE void end_sums(const MatmulArgs& args, Reg (&sum)[kN][2 * kP], int row, int panel) {
   const int col = panel * kPanel;

@@ -1,6 +1,6 @@
-// What is done with the rows of a head's output, a block to a row of a categorical and a warp to
-// one of a mixture: choosing a value, and its log-probability. Wherever many terms meet, they are
-// integers or meet as one fixed tree, so that nothing depends on which thread came first.
+// Samples a value from each row of a head's output, and computes its log-probability. A block takes
+// a row of a categorical, a warp one of a mixture. Sums of many terms use integers or a fixed tree,
+// so that no result depends on the order in which threads arrive.
 #pragma once
 
 #include <cstdint>
@@ -166,7 +166,8 @@ class MixtureRows {
     return control.sampling.greedy || control.top_log_probs > 0;
   }
 
-  // What a lane adds to choosing: tempered weights, or the likelihoods of values.
+  // Computes a lane's share of what choosing needs: tempered weights of the components, and the
+  // likelihoods of values for a greedy choice or top log-probabilities.
   RUNNEL_DEVICE void prepare(int t, const float* head, const Control& held) const {
     const Mixture mixture(head, components_);
     for (int i = t % kWarp; i < components_ && !held.sampling.greedy; i += kWarp) {

@@ -1,5 +1,5 @@
-// What comes from host memory: the arrays of a batch that every layer or every step reads, to the
-// device's own, and a few bytes at once.
+// Copies from host memory to the device: the arrays of a batch, which every layer or step reads,
+// and a few bytes at once.
 #pragma once
 
 #include <cstddef>

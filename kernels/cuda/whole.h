@@ -234,7 +234,7 @@ class WholeRun {
 
   // ---- what blocks send each other, in pieces of up to 16 bytes a lane
 
-  // Of `pieces` that come from others, to `lanes` lanes each.
+  // The bytes of `pieces` pieces that other blocks send, of `lanes` lanes each.
   RUNNEL_DEVICE static int bytes_of(int pieces, int lanes) { return pieces * lanes * 16; }
 
   // Sends the block's pieces [begin, end) to all others, a warp to a piece for one of them. A

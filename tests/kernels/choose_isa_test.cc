@@ -8,7 +8,8 @@ namespace runnel::cpu {
 namespace {
 
 IsaChoice choose(std::string_view vendor, const std::set<Isa>& has, bool tiles_refused = false) {
-  return choose_isa(vendor, [&](Isa isa) { return has.contains(isa); }, tiles_refused);
+  const auto available = [&](Isa isa) { return has.contains(isa); };
+  return choose_isa(vendor, available, tiles_refused);
 }
 
 const std::set<Isa> kAll = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
