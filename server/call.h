@@ -41,7 +41,10 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
  public:
   // --- The door's side ---
 
-  // First of all: says whether the caller is served, and counts the call against their quota.
+  // First of all, once the door has the call and is ready to finish: makes it one of the live ones,
+  // which other threads may end.
+  void enter() { state_.calls.enter(shared_from_this()); }
+  // Then: says whether the caller is served, and counts the call against their quota.
   // UNAUTHENTICATED; RESOURCE_EXHAUSTED, with the quota that is used up.
   Status admit();
   // Ends the call at once, because of what the client sent.
@@ -70,8 +73,6 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
 
   // `state` outlives all but the call's last moments, after leave().
   Call(ServerState& state, CallOrigin origin, CallSink& sink);
-  // Makes it one of the live calls; first of all.
-  void enter() { state_.calls.enter(shared_from_this()); }
 
   // Does what is due, with the turn. Before it gives an event to the sink it calls begin_write(),
   // and after that it touches nothing: written() may come on another thread. Where memory gives out

@@ -18,9 +18,7 @@ ExportCall::ExportCall(ServerState& state, CallOrigin origin, ExportSink& sink)
 
 std::shared_ptr<ExportCall> ExportCall::make(ServerState& state, CallOrigin origin,
                                              ExportSink& sink) {
-  std::shared_ptr<ExportCall> call(new ExportCall(state, std::move(origin), sink));
-  call->enter();
-  return call;
+  return std::shared_ptr<ExportCall>(new ExportCall(state, std::move(origin), sink));
 }
 
 void ExportCall::start(std::shared_ptr<const ServedModel> model, const std::string& session) {

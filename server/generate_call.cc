@@ -22,9 +22,7 @@ GenerateCall::GenerateCall(ServerState& state, CallOrigin origin, GenerateSink& 
 
 std::shared_ptr<GenerateCall> GenerateCall::make(ServerState& state, CallOrigin origin,
                                                  GenerateSink& sink) {
-  std::shared_ptr<GenerateCall> call(new GenerateCall(state, std::move(origin), sink));
-  call->enter();
-  return call;
+  return std::shared_ptr<GenerateCall>(new GenerateCall(state, std::move(origin), sink));
 }
 
 void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateRequest request) {

@@ -19,9 +19,7 @@ ImportCall::ImportCall(ServerState& state, CallOrigin origin, ImportSink& sink)
 
 std::shared_ptr<ImportCall> ImportCall::make(ServerState& state, CallOrigin origin,
                                              ImportSink& sink) {
-  std::shared_ptr<ImportCall> call(new ImportCall(state, std::move(origin), sink));
-  call->enter();
-  return call;
+  return std::shared_ptr<ImportCall>(new ImportCall(state, std::move(origin), sink));
 }
 
 // --- The door's side ---

@@ -18,9 +18,7 @@ ScoringCall::ScoringCall(ServerState& state, CallOrigin origin, ScoreSink& sink)
 
 std::shared_ptr<ScoringCall> ScoringCall::make(ServerState& state, CallOrigin origin,
                                                ScoreSink& sink) {
-  std::shared_ptr<ScoringCall> call(new ScoringCall(state, std::move(origin), sink));
-  call->enter();
-  return call;
+  return std::shared_ptr<ScoringCall>(new ScoringCall(state, std::move(origin), sink));
 }
 
 // --- The door's side ---

@@ -18,6 +18,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, p
         call_(ExportCall::make(state, origin_of("ExportSession", state, context), *this)) {}
 
   void start(const grpc::ByteBuffer& bytes) {
+    call_->enter();
     state_.metrics.received.add(length_of(bytes));
     const Status status = within_memory([&] { return submit(bytes); });
     if (!status.ok()) call_->refuse(status);

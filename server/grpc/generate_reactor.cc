@@ -20,6 +20,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
         call_(GenerateCall::make(state, origin_of("Generate", state, context), *this)) {}
 
   void start(const grpc::ByteBuffer& bytes) {
+    call_->enter();
     state_.metrics.received.add(length_of(bytes));
     const Status status = within_memory([&] { return submit(bytes); });
     if (!status.ok()) call_->refuse(status);

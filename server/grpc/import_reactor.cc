@@ -20,7 +20,10 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
         response_(response),
         call_(ImportCall::make(state, origin_of("ImportSession", state, context), *this)) {}
 
-  void start() { call_->start(); }
+  void start() {
+    call_->enter();
+    call_->start();
+  }
 
   void OnReadDone(bool ok) override {
     if (!call_->arrived()) return;

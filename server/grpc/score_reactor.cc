@@ -20,7 +20,10 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
         context_(context),
         call_(ScoringCall::make(state, origin_of("Score", state, context), *this)) {}
 
-  void start() { call_->start(); }
+  void start() {
+    call_->enter();
+    call_->start();
+  }
 
   void OnReadDone(bool ok) override {
     if (!call_->arrived()) return;

@@ -325,9 +325,12 @@ Status Completion::read(const HttpRequest& request) {
 Part& Completion::add_part(const HttpRequest& request) {
   const int first_choice = static_cast<int>(parts_.size()) * request_.call.samples;
   parts_.push_back(std::make_unique<Part>(shared_from_this(), first_choice, request));
-  std::lock_guard lock(mutex_);
-  ++starting_;
-  ++running_;
+  {
+    std::lock_guard lock(mutex_);
+    ++starting_;
+    ++running_;
+  }
+  parts_.back()->call().enter();
   return *parts_.back();
 }
 

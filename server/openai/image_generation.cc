@@ -75,15 +75,12 @@ class ImageGeneration final : public GenerateSink,
 
 void ImageGeneration::start(const HttpRequest& request) {
   state_.metrics.received.add(std::ssize(request.body));
+  call_ = GenerateCall::make(state_, origin_of(kMethod, state_, request), *this);
+  self_ = shared_from_this();
   reply_.on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->call_->cancel();
   });
-  {
-    // Another thread may end the call from here on.
-    std::lock_guard lock(mutex_);
-    call_ = GenerateCall::make(state_, origin_of(kMethod, state_, request), *this);
-    self_ = shared_from_this();
-  }
+  call_->enter();
   Fault fault;
   const Status status = within_memory([&] {
     fault = submit(request);

@@ -35,18 +35,13 @@ void try_to(Send send) {
   }));
 }
 
-// What both have: the request's answer keeps itself until its call has finished. Another thread may
-// end the call as soon as there is one.
+// What both have: the request's answer keeps itself until its call has finished, which another
+// thread may make it do while the request is still read.
 template <typename Answer>
 class Kept {
  public:
-  // Makes the call, and keeps `self`.
-  template <typename Make>
-  void keep(std::shared_ptr<Answer> self, const Make& make) {
-    std::lock_guard lock(mutex_);
-    make();
-    self_ = std::move(self);
-  }
+  // Before the call is one of the live ones.
+  void keep(std::shared_ptr<Answer> self) { self_ = std::move(self); }
   // Names what the request is refused for.
   void name(const char* param) {
     std::lock_guard lock(mutex_);
@@ -69,12 +64,12 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
   ExportAnswer(ServerState& state, HttpReply reply) : state_(state), reply_(std::move(reply)) {}
 
   void start(const HttpRequest& request) {
+    call_ = ExportCall::make(state_, origin_of("ExportSession", state_, request), *this);
+    kept_.keep(shared_from_this());
     reply_.on_gone([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->call_->cancel();
     });
-    kept_.keep(shared_from_this(), [&] {
-      call_ = ExportCall::make(state_, origin_of("ExportSession", state_, request), *this);
-    });
+    call_->enter();
     const Status status = within_memory([&] { return submit(request); });
     if (!status.ok()) call_->refuse(status);
   }
@@ -128,9 +123,9 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
         allow_inexact_(query_of(request.target, "allow_inexact")) {}
 
   void start(const HttpRequest& request) {
-    kept_.keep(shared_from_this(), [&] {
-      call_ = ImportCall::make(state_, origin_of("ImportSession", state_, request), *this);
-    });
+    call_ = ImportCall::make(state_, origin_of("ImportSession", state_, request), *this);
+    kept_.keep(shared_from_this());
+    call_->enter();
     call_->start();
   }
 

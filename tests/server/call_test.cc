@@ -83,7 +83,9 @@ class Ending {
 class GenerateDoor final : public GenerateSink {
  public:
   explicit GenerateDoor(Service& service, Result<Caller> caller = Caller())
-      : call(GenerateCall::make(service.state, origin_of(std::move(caller)), *this)) {}
+      : call(GenerateCall::make(service.state, origin_of(std::move(caller)), *this)) {
+    call->enter();
+  }
   ~GenerateDoor() override { call->leave(); }
 
   void write(const GenerateEvent& event) override {
@@ -120,6 +122,15 @@ GenerateRequest request_for(int64_t max_values) {
   request.max_values = max_values;
   request.seed = 3;
   return request;
+}
+
+// Whoever ends calls would find a door that does not have its own yet.
+TEST(GenerateCall, IsLiveFromWhenItsDoorSaysSo) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service);
+  EXPECT_EQ(service.state.calls.count(), 1);
+  const auto made = GenerateCall::make(service.state, origin_of(Caller()), door);
+  EXPECT_EQ(service.state.calls.count(), 1);
 }
 
 TEST(GenerateCall, WritesEventsAndEnds) {
@@ -292,7 +303,9 @@ class ScoreDoor final : public ScoreSink {
   ScoreDoor(Service& service, std::vector<std::vector<int32_t>> chunks)
       : service_(service),
         chunks_(std::move(chunks)),
-        call(ScoringCall::make(service.state, origin_of(caller_named("ada")), *this)) {}
+        call(ScoringCall::make(service.state, origin_of(caller_named("ada")), *this)) {
+    call->enter();
+  }
   ~ScoreDoor() override { call->leave(); }
 
   void read() override {
