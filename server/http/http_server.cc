@@ -236,6 +236,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void refuse_bad_head();
   const HttpRoute* find_route();
   bool bound_body();
+  void let_continue();
   void handle();
   void pass_piece();
   void refuse(HttpRefusal refusal, const Headers& headers = {});
@@ -279,6 +280,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::deque<Piece> outgoing_;
   size_t written_ = 0;  // of the first
   bool writing_ = false;
+  bool waits_to_continue_ = false;        // the client, with the body
   bool complete_ = false;                 // `outgoing_` has the end of the answer
   TimePoint done_by_ = TimePoint::max();  // where it is complete
   const std::shared_ptr<std::atomic<int64_t>> waiting_ = std::make_shared<std::atomic<int64_t>>(0);
@@ -636,6 +638,13 @@ void HttpConnection::refuse_bad_head() {
   if (!beast::iequals(expected, "100-continue")) {
     return refuse({417, "expect must be 100-continue"});
   }
+  waits_to_continue_ = true;
+  if (!route_->in_pieces) let_continue();  // a handler that takes pieces asks for the first
+}
+
+// The client may send the body, if it waits to be told.
+void HttpConnection::let_continue() {
+  if (!std::exchange(waits_to_continue_, false)) return;
   enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   write();
 }
@@ -699,6 +708,7 @@ void HttpConnection::handle() {
 void HttpConnection::read_body(BodyTaker take) {
   if (phase_ != Phase::kAnswering || complete_) return;
   take_ = std::move(take);
+  let_continue();
   pass_piece();
 }
 
@@ -741,6 +751,7 @@ void HttpConnection::refuse(HttpRefusal refusal, const Headers& headers) {
 
 void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
   if (phase_ != Phase::kAnswering) return;
+  waits_to_continue_ = false;
   for (Piece& piece : pieces) {
     if (!piece.bytes.empty()) {
       outgoing_.push_back(std::move(piece));

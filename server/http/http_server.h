@@ -71,7 +71,8 @@ class HttpReply {
 
   // Of a route that takes the body in pieces: `take` is called once, on a thread of the server or
   // from within this function, with the next piece, which is valid until it returns. It must not
-  // block. One at a time; how long the client may take is for the caller to bound.
+  // block. One at a time; how long the client may take is for the caller to bound. A client that
+  // waits to be told is told to send the body by the first of these, and not by an answer.
   void read(std::function<void(HttpPiece)> take);
 
   // Ends the connection, whatever is under way; beside any other call.

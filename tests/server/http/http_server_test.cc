@@ -138,12 +138,16 @@ class HttpServerTest : public ::testing::Test {
 };
 
 // The next piece of a body, or "!" and why there is none.
-std::string piece_of(HttpReply& reply) {
+std::future<std::string> ask_for_piece(HttpReply& reply) {
   const auto told = std::make_shared<std::promise<std::string>>();
-  auto piece = told->get_future();
   reply.read([told](HttpPiece next) {
     told->set_value(next.ok() ? std::string(*next) : "!" + next.status().message());
   });
+  return told->get_future();
+}
+
+std::string piece_of(HttpReply& reply) {
+  auto piece = ask_for_piece(reply);
   return piece.wait_for(kPatience) == std::future_status::ready ? piece.get() : "nothing came";
 }
 
@@ -205,13 +209,21 @@ TEST_F(HttpServerTest, ABodyIsTakenInPiecesAndMayBeLonger) {
   EXPECT_EQ(piece_of(reply), "");
 }
 
+TEST_F(HttpServerTest, AClientThatIsRefusedIsNotAskedForTheBody) {
+  HttpClient one = client();
+  one.send(put("Content-Length: 10\r\nExpect: 100-continue\r\n"));
+  handed.take().send({401, "text/plain", "no key"});
+  EXPECT_EQ(one.response().status, 401);
+}
+
 TEST_F(HttpServerTest, APieceComesWhenItIsThereAndAnEndIsTold) {
   HttpClient one = client();
   one.send(put("Content-Length: 10\r\nExpect: 100-continue\r\n"));
-  EXPECT_EQ(one.response().status, 100);
   HttpReply reply = handed.take();
+  auto first = ask_for_piece(reply);
+  EXPECT_EQ(one.response().status, 100);
   one.send("abc");
-  EXPECT_EQ(piece_of(reply), "abc");
+  EXPECT_EQ(first.get(), "abc");
   one.send("def");
   one.end_sending();
   std::string rest = piece_of(reply);
