@@ -74,7 +74,8 @@ inline bool ends_in_registers(const MatmulArgs& args) {
          args.plus.data == nullptr;
 }
 
-// How far ahead of its use a panel is asked for: what passes while it comes from a far cache.
+// How far ahead of its use a panel is asked for: what passes while it comes from a far cache. One
+// row takes panels as fast as they come: there the processor's own guess is better.
 constexpr int kAhead = 2048;  // words, of all panels that a tile reads
 
 // What a word of a panel is multiplied with: a number of fp32 with one; of a pair, widened, each
@@ -129,7 +130,7 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
     for (int j = 0; j < 2 * kP; ++j) {
       const float* at = w + (j / 2) * panel_size + (j % 2) * kLanes;
       column[j] = load(at);
-      __builtin_prefetch(at + ahead);
+      if constexpr (kN > 1) __builtin_prefetch(at + ahead);
     }
     if constexpr (kFactors == Factors::kWidened) {
       multiply_widened(x + 2 * k, args.x_stride, 2 * k + 1 < args.in, column, sum);
