@@ -37,9 +37,6 @@ constexpr int kPanelsOfATile = 4;
 // The columns of a row that shift() and convolve() take at a time.
 constexpr int kBlockColumns = 256;
 
-// A run of rows has so many inputs at least, where there are threads that share each operation.
-constexpr int kFewestRunInputs = 8;
-
 // While one head's state is worked at, that of the one so many later is asked for.
 constexpr int kHeadsAhead = 2;
 
@@ -47,8 +44,6 @@ constexpr int kHeadsAhead = 2;
 // nanoseconds of work for each thread in an operation, and of all of it.
 constexpr int64_t kWorthAThread = 400;
 constexpr int64_t kWorthATeam = 40'000;
-// A task is so long at most, so that nobody waits long for the last one.
-constexpr int64_t kLongestTask = 8000;
 
 const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
@@ -157,11 +152,12 @@ class CpuBackend final : public Backend {
   }
   int tasks_for(int64_t nanoseconds) const {
     const int64_t threads = std::clamp<int64_t>(nanoseconds / kWorthAThread, 1, threads_);
-    return static_cast<int>(std::max(threads, nanoseconds / kLongestTask));
+    return static_cast<int>(std::max(threads, nanoseconds / kernels_.longest_task));
   }
   void run_together(Rows rows, const Pass& pass);
   void run_in_parts(Rows rows, int parts, const Pass& pass);
   void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
+  void round(View x);
   template <typename F>
   void split_columns(Rows rows, int columns, int64_t each, const F& body);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
@@ -178,7 +174,14 @@ class CpuBackend final : public Backend {
   cpu::Phases* shared_ = nullptr;  // set: the threads share each operation
   uint32_t phase_ = 0;             // that comes next
   int threads_ = 1;                // that share
-  Buffer scratch_;                 // for categorical heads and rounded inputs
+  struct Rounded {
+    const void* x = nullptr;
+    int columns = 0;
+    uint32_t phase = 0;
+    bool operator==(const Rounded&) const = default;
+  };
+  Rounded rounded_;  // what scratch_ has, where threads share
+  Buffer scratch_;   // for categorical heads and rounded inputs
 };
 
 std::string CpuBackend::numerics(Precision precision) const {
@@ -194,9 +197,9 @@ std::string CpuBackend::numerics(Precision precision) const {
 
 // ---- threads ------------------------------------------------------------------------------------
 
-// How many runs of rows, of `most` inputs each, to make of a batch; 1: it is better shared
-// operation by operation.
-int runs_of(Rows rows, int most, int threads, int64_t nanoseconds) {
+// How many runs of rows to make of a batch; 1: it is better shared operation by operation.
+int runs_of(Rows rows, const Kernels& kernels, int threads, int64_t nanoseconds) {
+  const int most = kernels.run_inputs;
   const int inputs = rows.inputs();
   int longest = 0;
   for (int row = 0; row < rows.count; ++row) {
@@ -204,7 +207,7 @@ int runs_of(Rows rows, int most, int threads, int64_t nanoseconds) {
   }
   if (longest > most) return 1;
   const int64_t each = nanoseconds / std::max(inputs, 1);
-  const int fewest = each < kWorthATeam / 8 ? 1 : kFewestRunInputs;
+  const int fewest = each < kWorthATeam / 8 ? 1 : kernels.fewest_run_inputs;
   if (inputs < threads * fewest) return 1;
   // A multiple of the threads, so that all are busy until the end.
   const int rounds = divide_up(inputs, int64_t{threads} * most);
@@ -217,7 +220,7 @@ void CpuBackend::run(Rows rows, int64_t work, const Pass& pass) {
   const int threads = team_->threads->pool.threads();
   // 50 multiply-adds a nanosecond, half of that for a single input.
   const int64_t nanoseconds = (rows.inputs() + 1) * work / 50;
-  const int runs = std::min(runs_of(rows, kernels_.run_inputs, threads, nanoseconds), rows.count);
+  const int runs = std::min(runs_of(rows, kernels_, threads, nanoseconds), rows.count);
   const bool together = runs <= 1 && threads > 1 && nanoseconds >= kWorthATeam;
   const cpu::Places::Hold hold(team_->threads->places, runs > 1 || together ? threads : 1);
   if (runs > 1) {
@@ -238,6 +241,7 @@ void CpuBackend::run_together(Rows rows, const Pass& pass) {
     CpuBackend& lane = *team_->lanes[thread];
     lane.shared_ = &team_->phases;
     lane.phase_ = 0;
+    lane.rounded_ = {};
     lane.threads_ = threads;
     pass(lane, 0, rows.count);
     lane.shared_ = nullptr;
@@ -317,12 +321,12 @@ void CpuBackend::zero(Span bytes) {
 
 // ---- embed --------------------------------------------------------------------------------------
 
-// Column `index` of a position's sinusoids.
-double sinusoid(int64_t position, int index, int width) {
+// Columns `pair * 2` and the next one of a position's sinusoids.
+std::array<float, 2> sinusoids(int64_t position, int pair, int width) {
   constexpr double kLn10000 = 9.210340371976184;
-  const double frequency = std::exp(-2.0 * (index / 2) / width * kLn10000);
+  const double frequency = std::exp(-2.0 * pair / width * kLn10000);
   const double angle = static_cast<double>(position) * frequency;
-  return index % 2 == 0 ? std::sin(angle) : std::cos(angle);
+  return {static_cast<float>(std::sin(angle)), static_cast<float>(std::cos(angle))};
 }
 
 void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) {
@@ -336,15 +340,18 @@ void embed_input(const Embedding& embedding, int32_t value, int64_t position, fl
   if (embedding.position == PositionKind::kNone) return;
   const bool add = embedding.combine == Combine::kAdd;
   float* to = add ? out : out + width;
-  const bool table = embedding.position == PositionKind::kTable;
-  if (table) {
+  const auto place = [&](int c, float at) { to[c] = add ? to[c] + at : at; };
+  const int columns = embedding.position_width;
+  if (embedding.position == PositionKind::kTable) {
     check(position >= 0 && position < embedding.positions.rows,
           "embed: a position is one of the table");
+    for (int c = 0; c < columns; ++c) place(c, embedding.positions.number(position, c));
+    return;
   }
-  for (int c = 0; c < embedding.position_width; ++c) {
-    const float at = table ? embedding.positions.number(position, c)
-                           : static_cast<float>(sinusoid(position, c, embedding.position_width));
-    to[c] = add ? to[c] + at : at;
+  for (int c = 0; c < columns; c += 2) {
+    const auto [sine, cosine] = sinusoids(position, c / 2, columns);
+    place(c, sine);
+    if (c + 1 < columns) place(c + 1, cosine);
   }
 }
 
@@ -353,7 +360,7 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
   check_embed(rows, values, embedding, out);
   check_inputs(rows, out, "embed: the rows' inputs are out's");
   const int64_t each = embedding.position == PositionKind::kSinusoidal
-                           ? embedding.position_width * 25
+                           ? embedding.position_width * 13
                            : embedding.values.cols / 8;
   split(rows.count, out.rows * (each + 20), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
@@ -451,6 +458,15 @@ void CpuBackend::matmuls(std::span<const Product> products) {
   });
 }
 
+// Rounds x into scratch memory. The tasks of a product that threads share have the same x, which
+// each of them rounds once.
+void CpuBackend::round(View x) {
+  const Rounded what = {x.data, x.cols, phase_};
+  if (shared_ != nullptr && what == rounded_) return;
+  rounded_ = what;
+  kernels_.round_rows(x.f32(), x.stride, x.rows, x.cols, scratch_.as<float>());
+}
+
 // Panels [first, last) of a matmul.
 void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out, int first,
                           int last) {
@@ -474,7 +490,7 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
   args.x_stride = divide_up(weight.in, 2);
   for (int row = 0; row < x.rows; row += kernels_.block_rows) {
     const int rows = std::min(kernels_.block_rows, x.rows - row);
-    kernels_.round_rows(x.f32(row), x.stride, rows, weight.in, scratch_.as<float>());
+    round(x.slice(row, rows));
     args.y = out.f32(row);
     args.times = matrix(rows_of(end.times, row, rows));
     args.plus = matrix(rows_of(end.plus, row, rows));

@@ -129,6 +129,11 @@ struct Kernels {
   // the activations to stay near.
   int block_rows;
   int run_inputs;
+  // A run of rows has so many inputs at least, where there are threads that share each operation.
+  int fewest_run_inputs;
+  // A task that is shared is so long at most, so that nobody waits long for the last one: in
+  // nanoseconds of vectors, 50 multiply-adds each.
+  int64_t longest_task;
 
   // Panels [panel_begin, panel_end) of a matmul of `rows` rows, x and weights in fp32.
   Matmul* matmul;

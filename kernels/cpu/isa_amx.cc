@@ -166,7 +166,10 @@ void matmul_rounded(const MatmulArgs& args, int rows, int panel_begin, int panel
 }
 
 Kernels with_tiles(Kernels kernels) {
-  kernels.block_rows = kernels.run_inputs = 64;  // products are so fast that weights bind
+  // Products are so fast that weights bind, and a task is over so soon that one a thread does.
+  kernels.block_rows = kernels.run_inputs = 64;
+  kernels.fewest_run_inputs = 12;
+  kernels.longest_task = 128'000;
   kernels.round_rows = round_rows;
   kernels.matmul_rounded = matmul_rounded;
   return kernels;

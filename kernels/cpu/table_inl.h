@@ -4,6 +4,8 @@
 constexpr Kernels kKernels = {.panel = kPanel,
                               .block_rows = 32,
                               .run_inputs = 16,
+                              .fewest_run_inputs = 8,
+                              .longest_task = 8000,
                               .matmul = matmul<Factors::kFp32>,
                               .matmul_widened = matmul<Factors::kWidened>,
                               .end = end_tile,

@@ -67,8 +67,9 @@ class ThreadPool {
   alignas(64) std::atomic<int> next_task_{0};
   // Workers that have joined this job and are done with it.
   alignas(64) std::atomic<uint32_t> left_{0};
+  // Written between jobs alone, while nobody reads them.
+  alignas(64) Job job_;
   std::vector<std::thread> workers_;
-  Job job_;
 };
 
 }  // namespace runnel::cpu
