@@ -42,7 +42,7 @@ constexpr int kHeadsAhead = 2;
 
 // Where threads share each operation, they meet behind it. That is worth its while for so many
 // nanoseconds of work for each thread in an operation, and of all of it.
-constexpr int64_t kWorthAThread = 400;
+constexpr int64_t kWorthAThread = 300;
 constexpr int64_t kWorthATeam = 40'000;
 
 const Kernels& kernels_of(Isa isa) {
