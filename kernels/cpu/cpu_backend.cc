@@ -20,6 +20,7 @@
 #include "kernels/cpu/phases.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/philox.h"
+#include "kernels/sinusoids.h"
 
 namespace runnel {
 namespace {
@@ -320,14 +321,6 @@ void CpuBackend::zero(Span bytes) {
 }
 
 // ---- embed --------------------------------------------------------------------------------------
-
-// Columns `pair * 2` and the next one of a position's sinusoids.
-std::array<float, 2> sinusoids(int64_t position, int pair, int width) {
-  constexpr double kLn10000 = 9.210340371976184;
-  const double frequency = std::exp(-2.0 * pair / width * kLn10000);
-  const double angle = static_cast<double>(position) * frequency;
-  return {static_cast<float>(std::sin(angle)), static_cast<float>(std::cos(angle))};
-}
 
 void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) {
   check(value >= 0 && value < embedding.values.rows, "embed: a value is one of the vocabulary");

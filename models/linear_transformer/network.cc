@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/fused_network.h"
+#include "kernels/sinusoids.h"
 #include "models/matrix.h"
 #include "models/weights.h"
 
@@ -74,6 +75,27 @@ class Loader {
   const Precision precision_;
 };
 
+// Whether sinusoids are made while loading: few enough for a table, which is read many times as
+// fast.
+bool lie_in_a_table(const LinearTransformerSpec& sizes, int64_t positions) {
+  constexpr int64_t kMostNumbers = int64_t{1} << 20;
+  return sizes.position == PositionKind::kSinusoidal && positions > 0 &&
+         positions <= kMostNumbers && positions * sizes.position_width() <= kMostNumbers;
+}
+
+std::vector<float> sinusoid_table(int64_t positions, int width) {
+  std::vector<float> table;
+  table.reserve(static_cast<size_t>(positions * width));
+  for (int64_t position = 0; position < positions; ++position) {
+    for (int column = 0; column < width; column += 2) {
+      const Sinusoids at = sinusoids(position, column / 2, width);
+      table.push_back(at.sine);
+      if (column + 1 < width) table.push_back(at.cosine);
+    }
+  }
+  return table;
+}
+
 class LinearTransformer final : public Network {
  public:
   LinearTransformer(const LinearTransformerSpec& sizes, const Bundle& bundle, Backend& backend,
@@ -123,8 +145,14 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
   const WeightReader weights(bundle, backend);
   const Loader loader(sizes, spec.head.kind, weights, precision);
   value_table_ = weights.table("value_embedding.weight");
-  if (sizes.position == PositionKind::kTable) position_table_ = weights.table("pos_embedding.pe");
-  embedding_ = {value_table_.view, position_table_.view, sizes.position, sizes.combine,
+  PositionKind position = sizes.position;
+  if (position == PositionKind::kTable) position_table_ = weights.table("pos_embedding.pe");
+  if (lie_in_a_table(sizes, spec.positions)) {
+    position_table_ = weights.matrix_of(sinusoid_table(spec.positions, sizes.position_width()),
+                                        static_cast<int>(spec.positions));
+    position = PositionKind::kTable;
+  }
+  embedding_ = {value_table_.view, position_table_.view, position, sizes.combine,
                 sizes.position_width()};
   for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
   if (sizes.final_norm) final_norm_ = loader.norm("transformer.norm");
