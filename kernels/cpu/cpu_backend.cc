@@ -45,6 +45,10 @@ constexpr int kHeadsAhead = 2;
 // nanoseconds of work for each thread in an operation, and of all of it.
 constexpr int64_t kWorthAThread = 300;
 constexpr int64_t kWorthATeam = 40'000;
+// An input that takes so many nanoseconds has more weights than caches hold. Runs would each read
+// them from memory, so they have so many inputs at least.
+constexpr int64_t kFarWeights = 200'000;
+constexpr int kFewestFarInputs = 8;
 
 const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
@@ -208,7 +212,9 @@ int runs_of(Rows rows, const Kernels& kernels, int threads, int64_t nanoseconds)
   }
   if (longest > most) return 1;
   const int64_t each = nanoseconds / std::max(inputs, 1);
-  const int fewest = each < kWorthATeam / 8 ? 1 : kernels.fewest_run_inputs;
+  const int fewest = each < kWorthATeam / 8 ? 1
+                     : each < kFarWeights   ? kernels.fewest_run_inputs
+                                            : std::max(kernels.fewest_run_inputs, kFewestFarInputs);
   if (inputs < threads * fewest) return 1;
   // A multiple of the threads, so that all are busy until the end.
   const int rounds = divide_up(inputs, int64_t{threads} * most);

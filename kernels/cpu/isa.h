@@ -129,7 +129,7 @@ struct Kernels {
   // the activations to stay near.
   int block_rows;
   int run_inputs;
-  // A run of rows has so many inputs at least, where there are threads that share each operation.
+  // A run of rows has so many inputs at least, where threads could share each operation instead.
   int fewest_run_inputs;
   // A task that is shared is so long at most, so that nobody waits long for the last one: in
   // nanoseconds of vectors, 50 multiply-adds each.
