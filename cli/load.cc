@@ -13,6 +13,7 @@
 #include "bench/load_run.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/reach_model.h"
 #include "client/client.h"
 #include "client/model_choice.h"
 
@@ -338,12 +339,9 @@ int run_load(const LoadOptions& options, Console& console) {
   }
   Client client(options.server, kConnect);
   const Interrupt interrupt([&] { client.cancel(); });
-  grpc::Status reached = client.connect(kConnect);
-  v1::ListModelsResponse models;
-  if (reached.ok()) reached = client.list_models(models);
-  if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
-  if (!reached.ok()) return fail(console, kExitFailed, call_error(reached));
-  Result<Setup> setup = set_up(options, models);
+  const auto reached = reach_models(client, interrupt, console);
+  if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
+  Result<Setup> setup = set_up(options, std::get<v1::ListModelsResponse>(reached));
   if (!setup.ok()) return fail(console, kExitUsage, setup.status().message());
   Result<Stubs> stubs = connect(options);
   if (!stubs.ok()) return fail(console, kExitFailed, stubs.status().message());
