@@ -182,6 +182,9 @@ class Files:
         head = sum(size for name, size in sizes.items() if ("embedding" if tied else "lm_head") in name)
         return {"head_bytes": head, "step_bytes": head + sum(sizes[name] for name in sizes if not is_table(name))}
 
+    def state_bytes(self, runnel):
+        return json.loads(run([runnel, "info", self.bundle, "--json"]))["state_bytes"]
+
 
 def is_table(name):
     return "embedding" in name or name == "lm_head.weight"
@@ -391,6 +394,10 @@ def measure(arguments):
     busy = busy_share()
     if busy > QUIET:
         print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
+    sizes = {
+        model: {**MODELS[model], **one.weight_bytes(), "state_bytes": one.state_bytes(arguments.runnel)}
+        for model, one in files.items()
+    }
     bench = Bench(arguments.runnel, setup)
     for number in range(arguments.rounds):
         for model in arguments.models:
@@ -403,7 +410,7 @@ def measure(arguments):
             "rounds": number + 1,
             "prompt": PROMPT,
             "batches": list(BATCHES),
-            "models": {model: {**MODELS[model], **files[model].weight_bytes()} for model in arguments.models},
+            "models": sizes,
             "limits": bench.limits,
             "medians": medians(bench.runs),
             "runs": bench.runs,

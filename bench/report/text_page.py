@@ -37,9 +37,12 @@ def limit(figures, name):
 
 
 def least_seconds(figures, model, batch, reads=1):
-    """Of a step: its weights from memory so often, and its products, at the same time."""
-    size = figures["models"][model]["step_bytes"]
-    return max(reads * size / limit(figures, "dram_gbps"), batch * size / limit(figures, "bf16_gflops")) / 1e9
+    """Of a step: its weights from memory so often, and states there and back; at the same time its products."""
+    sizes = figures["models"][model]
+    weights = reads * sizes["step_bytes"] / limit(figures, "dram_gbps")
+    states = 2 * batch * sizes["state_bytes"] / limit(figures, "dram_update_gbps")
+    products = batch * sizes["step_bytes"] / limit(figures, "bf16_gflops")
+    return max(weights + states, products) / 1e9
 
 
 def decoding(figures):
@@ -69,7 +72,7 @@ def decoding(figures):
 def limits_of_steps(figures):
     rows, most = [], max(figures["batches"])
     for model, sizes in figures["models"].items():
-        cells = [model, f"{sizes['step_bytes'] / 1e6:,.0f} MB"]
+        cells = [model, f"{sizes['step_bytes'] / 1e6:,.0f} MB", f"{sizes['state_bytes'] / 1e6:,.1f} MB"]
         for batch in figures["batches"]:
             least = least_seconds(figures, model, batch) / batch
             for way in ("runnel", "llama.cpp"):
@@ -77,7 +80,7 @@ def limits_of_steps(figures):
         apart = least_seconds(figures, model, most, figures["machine"]["cores"]) / most
         rows.append([*cells, share(figure(figures, model, "runnel", most), 1 / apart)])
     heads = [f"{way}, {batch}" for batch in figures["batches"] for way in ("runnel", "llama.cpp")]
-    return table(["model", "weights a step", *heads, f"runnel, {most}, weights read by each thread"], rows)
+    return table(["model", "weights a step", "a state", *heads, f"runnel, {most}, weights read by each thread"], rows)
 
 
 def prompts(figures):
@@ -134,9 +137,11 @@ llama-server has {max(figures["batches"])} slots. The rwkv package advances one 
 
 ## Share of the machine's limit
 
-A step reads its weights from memory once and multiplies them with every sequence; the slower of the two is the limit.
-In this run two threads together read {limit(figures, "dram_gbps"):.1f} GB/s and made
-{limit(figures, "bf16_gflops"):,.0f} GFLOP/s in bf16 (medians of {len(figures["limits"])} measurements).
+A step reads its weights from memory once, reads and writes the state of every sequence, and multiplies its weights with
+every sequence; memory or arithmetic, whichever is slower, is the limit. In this run two threads together read
+{limit(figures, "dram_gbps"):.1f} GB/s, read and wrote {limit(figures, "dram_update_gbps"):.1f} GB/s in place, and made
+{limit(figures, "bf16_gflops"):,.0f} GFLOP/s in bf16 (medians of {len(figures["limits"])} measurements). More than 100%
+comes of what a cache keeps, and of memory that is faster at one time than at another.
 
 {limits_of_steps(figures)}
 llama.cpp's files have the small matrices of low rank in fp32, which is not counted against it. From 16 sequences on,
