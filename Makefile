@@ -35,7 +35,7 @@ test-clients:  ## tests that need clients of others: Prometheus, OpenAI's, LangC
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset clients
 
-bench: ## measure the CPU beside PyTorch, write docs/benchmarks: ten minutes (BENCH_QUICK=1: a look in one)
+bench: ## measure the CPU beside PyTorch, write docs/benchmarks: twenty minutes (BENCH_QUICK=1: a look in two)
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_cpu.py $(if $(BENCH_QUICK),--quick)

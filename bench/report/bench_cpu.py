@@ -4,11 +4,12 @@
 First what the machine can do at most. Then, round after round and batch after batch, in turns: runnel's engine alone;
 its server, asked from another process for a stream per sequence, and for all sequences in one stream; and the
 recurrent loop of the paper's authors in PyTorch (bench/report/bench_peer.py), with the same random weights of the
-paper's MNIST size, proven equal before. Then where the time of a step goes, what a value costs at position 1,000,000,
+paper's MNIST size, proven equal before; and the same as one compiled function by the newest PyTorch, which is set up
+from PyPI in build/bench/peers. Then where the time of a step goes, what a value costs at position 1,000,000,
 and how much memory a session takes.
 
-    bench/report/bench_cpu.py                  # make bench: ten minutes, writes build/bench and docs/benchmarks
-    bench/report/bench_cpu.py --quick          # one minute, to see that it works; writes build/bench alone
+    bench/report/bench_cpu.py                  # make bench: 20 minutes, writes build/bench and docs/benchmarks
+    bench/report/bench_cpu.py --quick          # two minutes, to see that it works; writes build/bench alone
 
 Needs a built runnel, and Python with numpy, torch and matplotlib; on Debian: scripts/setup bench
 """
@@ -28,6 +29,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 QUIET = 0.05  # a machine that is busier than this without us is not quiet
 LARGE = 512  # from this batch on sequences of 256 values stand for whole images
+PEER_PACKAGES = ("torch==2.15.0", "rwkv==0.8.32", "safetensors", "transformers", "numpy")
+FORMS = ("compiled-bf16", "compiled-fp32")
 
 FULL = {
     "rounds": 3,
@@ -35,8 +38,18 @@ FULL = {
     "seconds": 1.0,
     "steps": 256,
     "positions": [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000],
+    "forms": FORMS,
+    "threads": sorted({1, len(os.sched_getaffinity(0))}),
 }
-QUICK = {"rounds": 1, "batches": [1, 8, 32], "seconds": 0.2, "steps": 24, "positions": [500, 1_000, 5_000]}
+QUICK = {
+    "rounds": 1,
+    "batches": [1, 8, 32],
+    "seconds": 0.2,
+    "steps": 24,
+    "positions": [500, 1_000, 5_000],
+    "forms": FORMS[:1],
+    "threads": [1],
+}
 
 
 class BenchError(Exception):
@@ -56,6 +69,17 @@ def run(command, **options):
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise BenchError(f"{pathlib.Path(command[0]).name} {command[1]}: {lines[-1]}")
     return done.stdout
+
+
+def install_peers(folder):
+    """PyTorch as of today and what goes with it, in a virtual environment: its python."""
+    mark, python = folder / "installed", folder / "bin/python"
+    if not (mark.exists() and mark.read_text(encoding="utf-8") == " ".join(PEER_PACKAGES)):
+        print("installing PyTorch and rwkv from PyPI", flush=True)
+        run([sys.executable, "-m", "venv", folder])
+        run([python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "20", *PEER_PACKAGES])
+        mark.write_text(" ".join(PEER_PACKAGES), encoding="utf-8")
+    return python
 
 
 def busy_share(seconds=1.0):
@@ -98,7 +122,10 @@ class Bench:
         self.runs = {}  # (what, batch) -> values per second, one for each round
         self.peer_threads = {}
         self.limits = {}  # by threads: the best of every measurement
-        self.torch = ""
+        self.torch = {}  # by way: its version
+        self.compiled = {}  # by batch: the form and the threads that are fastest
+        self.forms = []  # that are proven equal
+        self.missing = {}  # by form: why it is not there
 
     def say(self, text):
         seconds = int(time.monotonic() - self.began)
@@ -141,28 +168,35 @@ class Bench:
         except BundleError as error:
             raise BenchError(" ".join(str(error).split())) from None
 
-    def prove_equal(self, address):
-        """The peer gives every value that the server samples the probability that the server gave it."""
-        sampled = run(
-            [
-                self.runnel,
-                "generate",
-                "--server",
-                address,
-                "--count",
-                "4",
-                "--seed",
-                "7",
-                "--json",
-                "--out",
-                self.folder / "sampled.png",
-            ]
-        )
+    def peer(self, form, *words):
+        """What bench_peer.py says; the authors' loop in the system's PyTorch, which has served it best."""
+        python = sys.executable if form == "authors" else self.folder / "peers/bin/python"
+        command = [python, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--form", form, *words]
+        return json.loads(run(command, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}))
+
+    def sample(self, address):
+        """A file of sequences that the server has sampled."""
+        words = ["generate", "--server", address, "--count", "4", "--seed", "7", "--json"]
+        sampled = run([self.runnel, *words, "--out", self.folder / "sampled.png"])
         path = self.folder / "sampled.json"
         path.write_text(sampled, encoding="utf-8")
-        return json.loads(
-            run([sys.executable, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--check", path])
-        )
+        return path
+
+    def prove_equal(self, address):
+        """The peer gives every value that the server samples the probability that the server gave it."""
+        return self.peer("authors", "--check", self.sample(address))
+
+    def prove_compiled(self, address):
+        """The same of each compiled form; what cannot be had or is another model takes no part."""
+        path = self.sample(address)
+        for form in self.plan["forms"]:
+            try:
+                install_peers(self.folder / "peers")
+                self.peer(form, "--check", path)
+                self.forms.append(form)
+            except (BenchError, OSError) as error:
+                self.missing[form] = " ".join(str(error).split())
+                self.say(f"without {form}: {self.missing[form]}")
 
     def measure_runnel(self, what, batch, address):
         words = [self.folder / "mnist", "--backend", "cpu"] if what == "engine" else ["--server", address]
@@ -173,34 +207,41 @@ class Bench:
 
     def measure_peer(self, batch):
         threads = self.peer_threads.get(batch)
-        words = ["--threads", threads] if threads else []
-        told = json.loads(
-            run(
-                [
-                    sys.executable,
-                    ROOT / "bench/report/bench_peer.py",
-                    self.folder / "mnist",
-                    "--batch",
-                    batch,
-                    "--steps",
-                    self.plan["steps"],
-                    *words,
-                ]
-            )
+        told = self.peer(
+            "authors", "--batch", batch, "--steps", self.plan["steps"], *(["--threads", threads] if threads else [])
         )
-        self.torch, measured = told["torch"], told["peer"][0]
+        self.torch["peer"], measured = told["torch"], told["peer"][0]
         self.peer_threads[batch] = measured["threads"]
         return measured["values_per_s"]
+
+    def measure_compiled(self, batch):
+        """With the form and the threads that are fastest at this batch: each is tried once."""
+
+        def rate(form, threads, steps):
+            told = self.peer(form, "--batch", batch, "--threads", threads, "--steps", steps)
+            self.torch["compiled"] = told["torch"]
+            return told["peer"][0]["values_per_s"]
+
+        if batch not in self.compiled:
+            ways = [(form, threads) for form in self.forms for threads in self.plan["threads"]]
+            few = max(8, self.plan["steps"] // 4)
+            tried = {way: rate(way[0], way[1], few) for way in ways} if len(ways) > 1 else {ways[0]: 0.0}
+            self.compiled[batch] = max(tried, key=lambda way: tried[way])
+        form, threads = self.compiled[batch]
+        return rate(form, threads, self.plan["steps"])
 
     def measure_round(self, number, address):
         """Every way at every batch, in turns, beginning with another one each round."""
         self.busy.append(busy_share())
         numerics = ""
-        ways = ["engine", "streams", "samples", "peer"]
+        ways = ["engine", "streams", "samples", "peer", *(["compiled"] if self.forms else [])]
+        first = number % len(ways)
         for batch in self.plan["batches"]:
-            for way in ways[number % 4 :] + ways[: number % 4]:
+            for way in ways[first:] + ways[:first]:
                 if way == "peer":
                     rate = self.measure_peer(batch)
+                elif way == "compiled":
+                    rate = self.measure_compiled(batch)
                 else:
                     rate, numerics = self.measure_runnel(way, batch, address)
                 self.runs.setdefault((way, batch), []).append(rate)
@@ -217,6 +258,7 @@ class Bench:
         self.measure_limits()
         with self.serving("--precision", "fp32") as address:
             proof = self.prove_equal(address)
+            self.prove_compiled(address)
         rows = str(max(self.plan["batches"]))
         with self.serving("--sessions", rows, "--batch-rows", rows, "--samples", rows) as address:
             proof["bits_per_value_difference"] = self.prove_equal(address)["bits_per_value_difference"]
@@ -248,6 +290,7 @@ class Bench:
             "model": self.model(),
             "numerics": numerics,
             "torch": self.torch,
+            "missing": self.missing,
             "equal": proof,
             "rounds": self.plan["rounds"],
             "peer_steps": self.plan["steps"],
@@ -265,6 +308,13 @@ class Bench:
         config = json.loads((self.folder / "mnist" / "config.json").read_text(encoding="utf-8"))
         return {**config["model"], "outputs": bundle.head_width(config)}
 
+    def form_of(self, what, batch):
+        if what == "peer":
+            return {"form": "authors", "threads": self.peer_threads[batch]}
+        if what == "compiled":
+            return dict(zip(("form", "threads"), self.compiled[batch]))
+        return {}
+
     def throughput(self):
         """Medians over the rounds, and the runs that they are of."""
         return [
@@ -273,7 +323,7 @@ class Bench:
                 "batch": batch,
                 "values_per_s": round(statistics.median(rates), 1),
                 "runs": rates,
-                **({"threads": self.peer_threads[batch]} if what == "peer" else {}),
+                **self.form_of(what, batch),
             }
             for (what, batch), rates in sorted(self.runs.items())
         ]

@@ -145,6 +145,11 @@ class Peer(torch.nn.Module):
         y, states = self.transformer(x, states)
         return self.predictor(y), states
 
+    def advance(self, values, position, states):
+        """One step: values that are drawn for the next one, the head that they are drawn from, states."""
+        head, states = self(values, position, states)
+        return self.sample(head), head, states
+
     def sample(self, head):
         """One value for each row of the head."""
         if not self.is_mixture:
@@ -178,7 +183,7 @@ def forced_log_probs(peer, values):
     """values [N, L] -> the log-probabilities of all but the first, [N, L - 1]."""
     states, log_probs = None, []
     for position in range(values.shape[1] - 1):
-        head, states = peer(values[:, position], position, states)
+        _, head, states = peer.advance(values[:, position], position, states)
         log_probs.append(peer.log_prob(head, values[:, position + 1]))
     return torch.stack(log_probs, dim=1)
 
@@ -201,8 +206,7 @@ def seconds_of_steps(peer, batch, steps):
         position = (step + WARM_UP) % (peer.length or 1 << 30)
         if position == 0:
             states = None
-        head, states = peer(values, position, states)
-        values = peer.sample(head)
+        values, _, states = peer.advance(values, position, states)
     return time.perf_counter() - began
 
 
@@ -234,11 +238,11 @@ def read_sequences(path):
     return values, log_probs, generated["numerics"]
 
 
-def check_equal(peer, path):
-    """Refuses a model that is not the same as the one that made the file."""
+def check_equal(peer, path, is_bf16=False):
+    """Refuses a model that is not the same as the one that made the file. `is_bf16`: the peer's products are."""
     values, log_probs, numerics = read_sequences(path)
     largest, bits = differences(peer, values, log_probs)
-    if "/bf16/" in numerics:
+    if is_bf16 or "/bf16/" in numerics:
         check(
             bits <= BF16_TOLERANCE,
             f"--check: {path}: not the same model: a sequence differs by {bits:.2g} bits per "
@@ -290,18 +294,33 @@ def parse_arguments(argv):
         metavar="N,...",
         help=f"of which the best counts for each batch (default: 1 and one per core, {cores})",
     )
+    parser.add_argument(
+        "--form",
+        choices=("authors", "compiled-bf16", "compiled-fp32"),
+        default="authors",
+        help="the authors' loop, or a step as one compiled function (PyTorch 2) with products in bf16 or fp32 "
+        "(default: %(default)s)",
+    )
     parser.add_argument("--check", metavar="FILE", help="instead: compare with sequences of runnel generate --json")
     arguments = parser.parse_args(argv)
     check(arguments.steps > 0, f"--steps: expected a number above 0, found {arguments.steps}")
     return arguments
 
 
+def peer_of(arguments):
+    if arguments.form == "authors":
+        return Peer(arguments.bundle)
+    from compiled_peer import CompiledPeer
+
+    return CompiledPeer(arguments.bundle, arguments.form.removeprefix("compiled-"))
+
+
 def main(argv=None):
     try:
         arguments = parse_arguments(argv)
-        peer = Peer(arguments.bundle)
+        peer = peer_of(arguments)
         if arguments.check:
-            result = check_equal(peer, arguments.check)
+            result = check_equal(peer, arguments.check, arguments.form == "compiled-bf16")
         else:
             result = {
                 "torch": torch.__version__,

@@ -19,8 +19,9 @@ NAMES = {
     "streams": "gRPC, a stream each",
     "samples": "gRPC, one stream",
     "peer": "PyTorch, the authors' loop",
+    "compiled": "PyTorch, compiled",
 }
-COLOURS = {"engine": "#1f5fa8", "streams": "#3a9188", "samples": "#8cb84a", "peer": "#c44e52"}
+COLOURS = {"engine": "#1f5fa8", "streams": "#3a9188", "samples": "#8cb84a", "peer": "#c44e52", "compiled": "#d98c2b"}
 PARTS = {
     "embed": "#b8b8b8",
     "qkv": "#1f5fa8",
@@ -54,19 +55,30 @@ class Limits:
             "ffn2": layers * ffn * width,
             "head": width * model["outputs"],
         }
+        # The last products of a mixture are in fp32 whatever the others are in.
+        is_mixture = model.get("head", {}).get("kind") == "mixture_of_logistics"
+        self.in_fp32 = {"ffn2": ffn * width, "head": width * model["outputs"]} if is_mixture else {}
+        if not self.is_bf16:
+            self.in_fp32 = self.products
         self.state_elements = layers * queries * (model["value_size"] + 1)
 
     def state_bytes(self):
         return 4 * self.state_elements
 
     def weight_bytes(self):
-        return sum(self.products.values()) * (2 if self.is_bf16 else 4)
+        return sum(self.part_bytes(part) for part in self.products)
+
+    def part_bytes(self, part):
+        return 2 * (self.products[part] + self.in_fp32.get(part, 0))
 
     def operations_per_value(self):
         return 2 * sum(self.products.values()) + 4 * self.state_elements
 
-    def product_gflops(self):
-        return (self.limits["bf16_gflops"] if self.is_bf16 else 0) or self.limits["fp32_gflops"]
+    def arithmetic(self, part, batch):
+        """Seconds of a product."""
+        in_fp32 = self.in_fp32.get(part, 0)
+        bf16 = (self.products[part] - in_fp32) / (self.limits["bf16_gflops"] or self.limits["fp32_gflops"])
+        return 2 * batch * (bf16 + in_fp32 / self.limits["fp32_gflops"]) / 1e9
 
     def home(self, size):
         """Where so many bytes stay from one step to the next."""
@@ -77,12 +89,10 @@ class Limits:
     def seconds(self, part, batch):
         """The least time of one part of a step on each resource: {"arithmetic": s, "L3": s}."""
         if part in self.products:
-            elements = self.products[part]
-            weights = elements * (2 if self.is_bf16 else 4)
             home = self.home(self.weight_bytes())
             return {
-                "arithmetic": 2 * batch * elements / self.product_gflops() / 1e9,
-                home: weights / self.limits[f"{home.lower()}_gbps"] / 1e9,
+                "arithmetic": self.arithmetic(part, batch),
+                home: self.part_bytes(part) / self.limits[f"{home.lower()}_gbps"] / 1e9,
             }
         if part == "recur":
             home = self.home(batch * self.state_bytes())
@@ -92,6 +102,14 @@ class Limits:
                 home: 2 * batch * self.state_bytes() / rate / 1e9,
             }
         return {}
+
+    def least(self, part, batch):
+        """The least time of one part by itself; None: nothing is known of it."""
+        return max(self.seconds(part, batch).values(), default=None)
+
+    def sum_of_parts(self, batch):
+        """The least time of a step whose parts come one after the other."""
+        return sum(self.least(part, batch) for part in (*self.products, "recur"))
 
     def step(self, batch):
         """The least time of a step and the resource that sets it."""
@@ -111,20 +129,26 @@ def rates(figures, what):
     return {one["batch"]: one["values_per_s"] for one in figures["throughput"] if one["what"] == what}
 
 
+def strongest(figures):
+    """Values per second of the fastest peer, by batch."""
+    peers = [rates(figures, what) for what in ("peer", "compiled")]
+    return {batch: max(one.get(batch, 0) for one in peers) for batch in peers[0]}
+
+
 def entry(what, batch, rate, peer, limit):
     return {
         "what": what,
         "batch": batch,
         "values_per_s": rate,
-        "peer_values_per_s": peer,
-        "ratio_to_peer": round(rate / peer, 2) if peer else None,
+        "strongest_peer_values_per_s": peer,
+        "ratio_to_strongest_peer": round(rate / peer, 2) if peer else None,
         "share_of_limit": round(rate / limit, 3),
     }
 
 
 def entries(figures):
     """What cpu.json lists."""
-    limits, peer = Limits(figures), rates(figures, "peer")
+    limits, peer = Limits(figures), strongest(figures)
     listed = [
         entry(NAMES[what], batch, rate, peer.get(batch), limits.values_per_s(batch))
         for what in ("engine", "streams", "samples")
@@ -144,35 +168,86 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
+def peer_cell(figures, what, batch):
+    found = next((one for one in figures["throughput"] if (one["what"], one["batch"]) == (what, batch)), None)
+    if found is None:
+        return "-"
+    form = found.get("form", "").removeprefix("compiled-")
+    about = f"{form}, {found['threads']}" if what == "compiled" else f"{found['threads']}"
+    return f"{found['values_per_s']:,.0f} ({about})"
+
+
 def throughput_table(figures):
-    limits, by_way = Limits(figures), {what: rates(figures, what) for what in NAMES}
-    threads = {one["batch"]: one["threads"] for one in figures["throughput"] if one["what"] == "peer"}
-    rows = []
-    for batch, engine in by_way["engine"].items():
-        peer = by_way["peer"][batch]
-        seconds, resource = limits.step(batch)
-        rows.append(
-            [
-                f"{batch}",
-                f"**{engine:,.0f}**",
-                *(f"{by_way[way][batch]:,.0f} ({by_way[way][batch] / engine:.0%})" for way in ("streams", "samples")),
-                f"{peer:,.0f} ({threads[batch]})",
-                f"**{engine / peer:.1f}x**",
-                f"{engine * seconds / batch:.0%} of {batch / seconds:,.0f} ({resource})",
-            ]
-        )
+    by_way, best = {what: rates(figures, what) for what in NAMES}, strongest(figures)
+    rows = [
+        [
+            f"{batch}",
+            f"**{engine:,.0f}**",
+            *(f"{by_way[way][batch]:,.0f} ({by_way[way][batch] / engine:.0%})" for way in ("streams", "samples")),
+            peer_cell(figures, "peer", batch),
+            peer_cell(figures, "compiled", batch),
+            f"**{engine / best[batch]:.1f}x**",
+        ]
+        for batch, engine in by_way["engine"].items()
+    ]
     return table(
         [
             "sequences",
             "engine, values/s",
             "gRPC, a stream each",
             "gRPC, one stream",
-            "PyTorch (threads)",
-            "engine to PyTorch",
-            "share of the limit",
+            "authors' loop (threads)",
+            "PyTorch compiled (products, threads)",
+            "engine to the faster one",
         ],
         rows,
     )
+
+
+def shares_table(figures):
+    limits, rows = Limits(figures), []
+    for batch, engine in rates(figures, "engine").items():
+        seconds, resource = limits.step(batch)
+        parts = limits.sum_of_parts(batch)
+        rows.append(
+            [
+                f"{batch}",
+                f"{batch / seconds:,.0f} ({resource})",
+                f"{engine * seconds / batch:.0%}",
+                f"{batch / parts:,.0f}",
+                f"{engine * parts / batch:.0%}",
+            ]
+        )
+    return table(
+        ["sequences", "limit, all at once: values/s", "reached", "limit, one part after the other", "reached"], rows
+    )
+
+
+def losses_table(figures):
+    """What of a step its parts' own limits do not explain, the largest first."""
+    limits, rows = Limits(figures), []
+    for step in figures["operations"]:
+        lost = {
+            one["name"]: one["us"] - 1e6 * (limits.least(one["name"], step["batch"]) or 0) for one in step["operations"]
+        }
+        lost["between them"] = step["step_us"] - sum(one["us"] for one in step["operations"])
+        largest = sorted((name for name in lost if lost[name] > 0), key=lambda name: -lost[name])[:5]
+        cells = [f"{name} {lost[name]:,.0f} us, {lost[name] / step['step_us']:.0%}" for name in largest]
+        rows.append([f"{step['batch']}", *cells, *["-"] * (5 - len(cells))])
+    return table(["sequences", "largest", "second", "third", "fourth", "fifth"], rows)
+
+
+def readme_rows(figures):
+    """The table of README.md."""
+    engine, best = rates(figures, "engine"), strongest(figures)
+    rows = {
+        "values/s": [f"{rate:,.0f}" for rate in engine.values()],
+        "of them through gRPC, a stream each": [
+            f"{rate / engine[batch]:.0%}" for batch, rate in rates(figures, "streams").items()
+        ],
+        "against the fastest PyTorch": [f"{rate / best[batch]:.1f}x" for batch, rate in engine.items()],
+    }
+    return table(["sequences at once", *(f"{batch}" for batch in engine)], [[name, *row] for name, row in rows.items()])
 
 
 def operations_table(figures):
@@ -183,7 +258,7 @@ def operations_table(figures):
         cells = []
         for step in steps:
             found = next((one for one in step["operations"] if one["name"] == part), None)
-            least = max(limits.seconds(part, step["batch"]).values(), default=None)
+            least = limits.least(part, step["batch"])
             share = f" ({least * 1e6 / found['us']:.0%})" if found and least else ""
             cells.append(f"{found['us']:,.1f}{share}" if found else "-")
         if any(cell != "-" for cell in cells):
@@ -234,6 +309,19 @@ Written by `make bench`, which replaces the section of the processor family that
     return head + "".join(section(figures) for _, figures in sorted(families.items()))
 
 
+def compiled(figures):
+    """Who the strongest peer is, or why there is none."""
+    if "compiled" in figures["torch"]:
+        told = (
+            f"Its step as one function, compiled by PyTorch {figures['torch']['compiled']}: the best of bf16 and fp32."
+        )
+    else:
+        told = ""
+    for form, why in figures["missing"].items():
+        told += f" {form} is missing: {why}."
+    return told.strip()
+
+
 def section(figures):
     about, limits, positions = figures["machine"], Limits(figures), figures["positions"]
     prompt = positions["prompt_values_per_s"]
@@ -246,8 +334,10 @@ def section(figures):
 
 {about["cores"]} cores with {", ".join(about["flags"]) or "no vectors"}; load average at start
 {about["load_average"]:.2f}.{busy} Model: the paper's MNIST size with random weights, {figures["numerics"]}. Medians of
-{figures["rounds"]} rounds in turns; PyTorch {figures["torch"]} over {figures["peer_steps"]} steps, with the better of
-one thread and one per core. Before, PyTorch gave every one of {equal["sequences"]} x {equal["values"]} values that
+{figures["rounds"]} rounds in turns; the authors' loop in PyTorch {figures["torch"]["peer"]} over
+{figures["peer_steps"]} steps, with the better of one thread and one per core.
+{compiled(figures)}
+Before, PyTorch gave every one of {equal["sequences"]} x {equal["values"]} values that
 runnel had sampled in fp32 the same log-probability, to {equal["largest_difference"]:.1g}; as measured here runnel
 differs from it by {equal["bits_per_value_difference"]:.1g} bits per value of a sequence at most.
 
@@ -256,15 +346,18 @@ differs from it by {equal["bits_per_value_difference"]:.1g} bits per value of a 
 ### Values per second
 
 {throughput_table(figures)}
+{shares_table(figures)}
 A value costs {limits.operations_per_value() / 1e6:.1f} MFLOP; a step reads {limits.weight_bytes() / 1e6:.1f} MB of
 weights, and reads and writes {limits.state_bytes():,} bytes of state for each sequence. In brackets: the part of
-the engine's speed that is left through gRPC, and what sets the limit.
+the engine's speed that is left through gRPC; what PyTorch's products are in, and its threads; what sets the limit.
 
 ### Where the time of a step goes
 
 {operations_table(figures)}
-In brackets: how much of it the machine's own limit explains.
+In brackets: how much of it the machine's own limit explains. What it does not explain, and what share of a step that
+is, the largest first ([why](../performance.md#what-is-lost)):
 
+{losses_table(figures)}
 ### Limits of the machine
 
 {limits_table(figures)}
@@ -287,7 +380,7 @@ of them; its state is {memory["state_bytes"]:,}.
 
 
 def draw_throughput(axes, figures):
-    limits, engine, peer = Limits(figures), rates(figures, "engine"), rates(figures, "peer")
+    limits, engine, peer = Limits(figures), rates(figures, "engine"), strongest(figures)
     batches = list(engine)
     axes.plot(
         batches,
@@ -299,6 +392,8 @@ def draw_throughput(axes, figures):
     )
     for what, name in NAMES.items():
         found = rates(figures, what)
+        if not found:
+            continue
         axes.plot(
             list(found),
             list(found.values()),
@@ -337,7 +432,7 @@ def draw_operations(axes, figures):
         left = 0.0
         for one in step["operations"]:
             share = one["us"] / step["step_us"]
-            least = max(limits.seconds(one["name"], step["batch"]).values(), default=0) * 1e6 / one["us"]
+            least = (limits.least(one["name"], step["batch"]) or 0) * 1e6 / one["us"]
             colour = PARTS[one["name"]]
             axes.barh(row, share, left=left, color=colour, alpha=0.35, height=0.62)
             axes.barh(row, share * min(1, least), left=left, color=colour, height=0.62)

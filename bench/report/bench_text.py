@@ -31,7 +31,7 @@ import urllib.request
 from typing import Any
 
 import text_page
-from bench_cpu import QUIET, BenchError, busy_share, machine, run
+from bench_cpu import PEER_PACKAGES, QUIET, BenchError, busy_share, install_peers, machine, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
@@ -41,7 +41,6 @@ PROMPT = 512
 SLOTS = max(BATCHES)
 DISTURBED = 0.1  # a measurement beside which more of the machine was in use is made again
 TRIES = 3
-PACKAGES = ("torch==2.15.0", "rwkv==0.8.32", "safetensors", "transformers", "numpy")
 SDIST = "llama-cpp-python==0.3.36"
 PORT = 50971
 
@@ -67,7 +66,7 @@ class Setup:
 
     def __init__(self, folder):
         self.folder = folder
-        self.python = folder / "peers/bin/python"
+        self.python = folder / "../peers/bin/python"
         self.missing = {}
 
     def source(self):
@@ -79,7 +78,7 @@ class Setup:
     def make(self):
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, make in (
-            ("rwkv", self.install_packages),
+            ("rwkv", lambda: install_peers(self.python.parents[1])),
             ("llama.cpp", self.build_llama),
             ("llama-server", lambda: self.build("llama-server")),
         ):
@@ -88,15 +87,6 @@ class Setup:
             except (BenchError, OSError) as error:
                 self.missing[name] = " ".join(str(error).split())
                 print(f"without {name}: {self.missing[name]}", flush=True)
-
-    def install_packages(self):
-        mark = self.folder / "peers/installed"
-        if mark.exists() and mark.read_text(encoding="utf-8") == " ".join(PACKAGES):
-            return
-        print("installing PyTorch and rwkv from PyPI", flush=True)
-        run([sys.executable, "-m", "venv", self.folder / "peers"])
-        run([self.python, "-m", "pip", "install", "-q", *PACKAGES])
-        mark.write_text(" ".join(PACKAGES), encoding="utf-8")
 
     def build_llama(self):
         if self.source() is None:
@@ -120,7 +110,7 @@ class Setup:
         run(["cmake", "--build", self.folder / "llama-build", "-j", str(cores()), "--target", target])
 
     def versions(self):
-        return dict(one.split("==") for one in (*PACKAGES, SDIST) if "==" in one)
+        return dict(one.split("==") for one in (*PEER_PACKAGES, SDIST) if "==" in one)
 
 
 class Files:

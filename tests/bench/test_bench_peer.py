@@ -12,18 +12,40 @@ support.require("torch")
 import torch
 
 import bench_peer
+import compiled_peer
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 
 
 class BenchPeerTest(ToolTest):
-    def golden_difference(self, model, golden):
+    def golden_differences(self, peer, golden):
         stored = bundle.read_safetensors(os.path.join(GOLDEN, golden, "golden.bin"))
         log_prob = torch.from_numpy(stored["log_prob"].copy())
         values = torch.from_numpy(stored["values"].copy()).long()
         if values.dim() == 1:
             values, log_prob = values.unsqueeze(0), log_prob.unsqueeze(0)
-        return bench_peer.differences(bench_peer.Peer(model), values, log_prob)[0]
+        return bench_peer.differences(peer, values, log_prob)
+
+    def golden_difference(self, model, golden):
+        return self.golden_differences(bench_peer.Peer(model), golden)[0]
+
+    def test_a_step_as_one_function_is_the_same_model(self):
+        for name in ("image_gelu_rgb", "symbols_gelu_sinusoidal", "symbols_relu_none", "values_add_table"):
+            with self.subTest(name):
+                peer = compiled_peer.CompiledPeer(os.path.join(GOLDEN, name), "fp32", compiles=False)
+                self.assertLess(self.golden_differences(peer, name)[0], 1e-3)
+        zoo = os.path.join(ROOT, "zoo", "mnist-small")
+        fp32, bf16 = (
+            self.golden_differences(compiled_peer.CompiledPeer(zoo, precision, compiles=False), "zoo_mnist")
+            for precision in ("fp32", "bf16")
+        )
+        self.assertLess(fp32[0], 1e-3)
+        self.assertTrue(fp32[1] < bf16[1] < bench_peer.BF16_TOLERANCE, bf16)
+
+    @unittest.skipIf(hasattr(torch, "compiler"), "this PyTorch compiles")
+    def test_says_that_a_pytorch_cannot_compile(self):
+        model = os.path.join(ROOT, "zoo", "mnist-small")
+        self.assert_refused(bench_peer, [model, "--form", "compiled-bf16"], "compiles nothing; use 2 or later")
 
     def test_equals_fast_transformers_on_zoo_mnist(self):
         self.assertLess(self.golden_difference(os.path.join(ROOT, "zoo", "mnist-small"), "zoo_mnist"), 1e-3)

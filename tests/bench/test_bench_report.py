@@ -5,13 +5,14 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import unittest
 import unittest.mock
 from typing import Any
 
 import bench_cpu
 import bench_report
-from support import ToolTest
+from support import ROOT, ToolTest
 
 LIMITS = {
     "threads": 2,
@@ -22,7 +23,16 @@ LIMITS = {
     "dram_gbps": 30.0,
     "dram_update_gbps": 40.0,
 }
-MODEL = {"layers": 8, "width": 256, "heads": 8, "query_size": 32, "value_size": 32, "ffn": 1024, "outputs": 30}
+MODEL = {
+    "layers": 8,
+    "width": 256,
+    "heads": 8,
+    "query_size": 32,
+    "value_size": 32,
+    "ffn": 1024,
+    "outputs": 30,
+    "head": {"kind": "categorical"},
+}
 RATES = {
     ("engine", 1): 4000.0,
     ("engine", 128): 20000.0,
@@ -32,6 +42,8 @@ RATES = {
     ("samples", 128): 19500.0,
     ("peer", 1): 200.0,
     ("peer", 128): 4000.0,
+    ("compiled", 1): 800.0,
+    ("compiled", 128): 3000.0,
 }
 FIGURES: dict[str, Any] = {
     "machine": {
@@ -45,13 +57,14 @@ FIGURES: dict[str, Any] = {
     },
     "model": MODEL,
     "numerics": "cpu/avx512/bf16/step/state-fp32",
-    "torch": "1.13.1",
+    "torch": {"peer": "1.13.1", "compiled": "2.15.0"},
+    "missing": {},
     "rounds": 3,
     "peer_steps": 256,
     "equal": {"sequences": 4, "values": 784, "largest_difference": 2e-5, "bits_per_value_difference": 3e-4},
     "limits": [{**LIMITS, "threads": 1}, LIMITS],
     "throughput": [
-        {"what": what, "batch": batch, "values_per_s": rate, "runs": [rate], "threads": 1}
+        {"what": what, "batch": batch, "values_per_s": rate, "runs": [rate], "form": "compiled-bf16", "threads": 1}
         for (what, batch), rate in RATES.items()
     ],
     "operations": [
@@ -103,13 +116,14 @@ class BenchReportTest(ToolTest):
 
     def test_lists_every_measurement_in_one_form(self):
         listed = bench_report.entries(FIGURES)
-        keys = ["what", "batch", "values_per_s", "peer_values_per_s", "ratio_to_peer", "share_of_limit"]
+        keys = ["what", "batch", "values_per_s", "strongest_peer_values_per_s", "ratio_to_strongest_peer"]
+        keys.append("share_of_limit")
         for one in listed:
             self.assertEqual(list(one), keys)
         self.assertEqual(len(listed), 8)
         first = listed[0]
         self.assertEqual((first["what"], first["batch"], first["values_per_s"]), ("engine alone", 1, 4000.0))
-        self.assertEqual((first["peer_values_per_s"], first["ratio_to_peer"]), (200.0, 20.0))
+        self.assertEqual((first["strongest_peer_values_per_s"], first["ratio_to_strongest_peer"]), (800.0, 5.0))
         self.assertTrue(0 < first["share_of_limit"] < 1)
         self.assertEqual((listed[-1]["what"], listed[-1]["values_per_s"]), ("position 1000000", 3984.1))
 
@@ -119,7 +133,10 @@ class BenchReportTest(ToolTest):
             "**20,000**",
             "19,000 (95%)",
             "4,000 (1)",
+            "800 (bf16, 1)",
             "**5.0x**",
+            "compiled by PyTorch 2.15.0",
+            "| 1 | 7,938 (L3) | 50% | 7,771 | 51% |",
             "| recur |",
             "| between them |",
             "271,000",
@@ -133,6 +150,60 @@ class BenchReportTest(ToolTest):
         noisy = copy.deepcopy(FIGURES)
         noisy["machine"]["busy"] = 0.2
         self.assertIn("20% busy: measure again", bench_report.section(noisy))
+
+    def test_a_peer_that_is_missing_is_named_with_its_reason(self):
+        figures = copy.deepcopy(FIGURES)
+        figures["throughput"] = [one for one in figures["throughput"] if one["what"] != "compiled"]
+        figures["torch"], figures["missing"] = {"peer": "1.13.1"}, {"compiled-bf16": "PyPI cannot be reached"}
+        page = bench_report.section(figures)
+        self.assertIn("compiled-bf16 is missing: PyPI cannot be reached.", page)
+        self.assertIn("| 200 (1) | - | **20.0x** |", page)
+
+    def test_the_last_products_of_a_mixture_are_in_fp32(self):
+        figures = copy.deepcopy(FIGURES)
+        figures["model"] = {**MODEL, "head": {"kind": "mixture_of_logistics"}}
+        mixture, plain = bench_report.Limits(figures), bench_report.Limits(FIGURES)
+        self.assertAlmostEqual(mixture.least("ffn2", 512), plain.least("ffn2", 512) * 9 / 8)
+        self.assertAlmostEqual(mixture.least("head", 512), plain.least("head", 512) * 2)
+        self.assertEqual(mixture.least("ffn1", 512), plain.least("ffn1", 512))
+
+    def test_losses_come_largest_first(self):
+        page = bench_report.losses_table(FIGURES)
+        self.assertRegex(page, r"\| 1 \| \w+[ \w]* \d+ us, \d+% \|")
+        lost = [int(one) for one in re.findall(r"(\d+) us", page.splitlines()[2])]
+        self.assertEqual(lost, sorted(lost, reverse=True))
+
+    def test_the_readme_quotes_a_run(self):
+        """Where it does not: one of these tables belongs there."""
+        root = pathlib.Path(ROOT)
+        families = json.loads((root / "docs/benchmarks/cpu_figures.json").read_text(encoding="utf-8"))
+        tables = [bench_report.readme_rows(figures) for figures in families.values()]
+        readme = (root / "README.md").read_text(encoding="utf-8")
+        self.assertTrue(any(one in readme for one in tables), "\n".join(tables))
+
+    def test_a_compiled_form_that_cannot_be_had_takes_no_part(self):
+        bench = bench_cpu.Bench(None, pathlib.Path(self.dir), bench_cpu.QUICK)
+        fault = bench_cpu.BenchError("pip: no network")
+        with (
+            unittest.mock.patch.object(bench, "sample", return_value="file"),
+            unittest.mock.patch.object(bench, "say"),
+            unittest.mock.patch.object(bench_cpu, "install_peers", side_effect=fault),
+        ):
+            bench.prove_compiled("address")
+        self.assertEqual((bench.forms, bench.missing), ([], {"compiled-bf16": "pip: no network"}))
+
+    def test_of_compiled_forms_the_fastest_counts(self):
+        bench = bench_cpu.Bench(None, pathlib.Path(self.dir), bench_cpu.FULL)
+        bench.forms = list(bench_cpu.FORMS)
+
+        def told(form, *words):
+            named = dict(zip(words[::2], words[1::2]))
+            rate = {"compiled-bf16": 10.0, "compiled-fp32": 20.0}[form] + named["--threads"]
+            return {"torch": "2", "peer": [{"values_per_s": rate}]}
+
+        with unittest.mock.patch.object(bench, "peer", side_effect=told):
+            rate = bench.measure_compiled(8)
+        self.assertEqual((bench.compiled[8][0], rate), ("compiled-fp32", 20.0 + bench.compiled[8][1]))
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "there is no matplotlib")
     def test_writes_the_list_the_page_and_the_pictures(self):
