@@ -86,7 +86,9 @@ class TimedBackend final : public Backend {
   void score(const Head& kind, View head, View targets, View log_probs) override;
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }
-  Result<bool> done() override { return to_.done(); }
+  int launches() const override { return to_.launches(); }
+  int preferred_steps() const override { return to_.preferred_steps(); }
+  Result<bool> done(int later) override { return to_.done(later); }
 
  private:
   StepPart part_of(const Weight& weight) const;

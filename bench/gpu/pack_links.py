@@ -24,14 +24,12 @@ def link_of(build, program):
         ["ninja", "-C", build, "-t", "commands", program], text=True, stdout=subprocess.PIPE, check=True
     ).stdout
     for line in reversed(told.splitlines()):
-        words = shlex.split(line.replace("&&", " "))
-        if "-o" in words and pathlib.PurePath(words[words.index("-o") + 1]).name == program and "-c" not in words:
-            at = words.index("-o")
-            del words[at : at + 2]
-            # ": && c++ ARGUMENTS && more"; what comes after a link is CMake's.
-            start = next(i for i, word in enumerate(words) if word.endswith(("c++", "g++", "clang++")))
-            end = words.index(":", start) if ":" in words[start:] else len(words)
-            return words[start + 1 : end]
+        # ": && c++ ARGUMENTS && more"; what comes after a link is CMake's.
+        for command in line.split(" && "):
+            words = shlex.split(command)
+            if "-o" in words and pathlib.PurePath(words[words.index("-o") + 1]).name == program and "-c" not in words:
+                at = words.index("-o")
+                return words[1:at] + words[at + 2 :]
     sys.exit(f"pack_links.py: {build} has no link of {program}")
 
 
