@@ -103,8 +103,8 @@ void TimedBackend::recur(Rows rows, const Control* control, const Recurrence& re
 }
 
 void TimedBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-                          Emitted* emitted) {
-  timed(StepPart::kSample, [&] { to_.sample(rows, outputs, kind, head, control, emitted); });
+                          SampledTo to) {
+  timed(StepPart::kSample, [&] { to_.sample(rows, outputs, kind, head, control, to); });
 }
 
 void TimedBackend::score(const Head& kind, View head, View targets, View log_probs) {

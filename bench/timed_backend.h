@@ -82,7 +82,7 @@ class TimedBackend final : public Backend {
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-              Emitted* emitted) override;
+              SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }

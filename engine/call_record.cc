@@ -33,8 +33,8 @@ void CallRecord::add(const Emitted& emitted) {
                     .value = emitted.value,
                     .position = emitted.position,
                     .log_prob = emitted.log_prob,
-                    .top_count = emitted.top_count});
-  top.insert(top.end(), emitted.top, emitted.top + emitted.top_count);
+                    .top_count = static_cast<int32_t>(emitted.top.size())});
+  top.insert(top.end(), emitted.top.begin(), emitted.top.end());
 }
 
 }  // namespace runnel

@@ -100,12 +100,10 @@ bool resend(Generation& generation, TimePoint now) {
   int room = generation.stream->room();
   for (; room > 0 && generation.resent < record.values.size(); --room) {
     const StreamValue& value = record.values[generation.resent++];
-    Emitted emitted;
-    emitted.value = value.value;
-    emitted.position = value.position;
-    emitted.log_prob = value.log_prob;
-    emitted.top_count = value.top_count;
-    std::copy_n(top, value.top_count, emitted.top);
+    const Emitted emitted = {.value = value.value,
+                             .position = value.position,
+                             .log_prob = value.log_prob,
+                             .top = {top, top + value.top_count}};
     top += value.top_count;
     generation.stream->push(0, emitted, now);
   }

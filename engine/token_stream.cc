@@ -80,9 +80,10 @@ void TokenStream::push(int sample, const Emitted& emitted, TimePoint now) {
                        .value = emitted.value,
                        .position = emitted.position,
                        .log_prob = emitted.log_prob,
-                       .top_count = emitted.top_count});
-    check(emitted.top_count <= top_per_value_, "no more top log-probabilities than asked for");
-    top_.insert(top_.end(), emitted.top, emitted.top + emitted.top_count);
+                       .top_count = static_cast<int32_t>(emitted.top.size())});
+    check(std::ssize(emitted.top) <= top_per_value_,
+          "no more top log-probabilities than asked for");
+    top_.insert(top_.end(), emitted.top.begin(), emitted.top.end());
   }
   flush(now);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "models/model.h"
 
 namespace runnel {
 

@@ -320,15 +320,15 @@ class Backend {
 
   // Ends a step: every row's slot has consumed its inputs (position advances by their number).
   // Where an output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
-  // emitted[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] =
-  // -1). Frozen rows write emitted[r].row = -1.
+  // to.rows[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] =
+  // -1). Frozen rows write to.rows[r].row = -1.
   //
   // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32),
   // position being that of the value sampled. Word 0 chooses the category (inverse of the
   // cumulative distribution in the order of values) or the component; word 1 is the logistic noise.
   // u = ((word >> 9) + 0.5) * 2^-23.
   virtual void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-                      Emitted* emitted) = 0;
+                      SampledTo to) = 0;
 
   // log_probs[i] = log p(targets[i]) under head row i, natural log, the training definition.
   // targets i32 [1, n], log_probs fp32 [1, n].

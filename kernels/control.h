@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/limits.h"
+#include "kernels/device.h"
 
 namespace runnel {
 
@@ -40,14 +41,26 @@ struct TopLogProb {
   float log_prob;
 };
 
-// One value that a step sampled or scored.
-struct Emitted {
+// One value that a step sampled. Small: a device writes one for every row and step to the host.
+struct Sampled {
   int32_t row = -1;  // of the batch; -1: nothing (a frozen row)
   int32_t value = kNoValue;
   int64_t position = 0;   // of `value` in its sequence
   float log_prob = 0.0F;  // natural log, the scoring form
-  int32_t top_count = 0;
-  TopLogProb top[kMaxTopLogProbs];  // most likely first, ties by value
+  int32_t top_count = 0;  // of the most likely values, which lie apart
+};
+static_assert(sizeof(Sampled) == 24);
+
+// Where a step writes: row r's value to rows[r], and where it wants some, the most likely ones,
+// ties by value, to top[r * kMaxTopLogProbs] and behind.
+struct SampledTo {
+  Sampled* rows;
+  TopLogProb* top;
+
+  // From row `first` on.
+  RUNNEL_DEVICE SampledTo from(int64_t first) const {
+    return {rows + first, top + first * kMaxTopLogProbs};
+  }
 };
 
 }  // namespace runnel

@@ -50,6 +50,15 @@ struct Row {
   Want want = Want::kNothing;
 };
 
+// One value that a step sampled or scored.
+struct Emitted {
+  int32_t row = -1;  // of the batch
+  int32_t value = kNoValue;
+  int64_t position = 0;                  // of `value` in its sequence
+  float log_prob = 0.0F;                 // natural log, the scoring form
+  std::span<const TopLogProb> top = {};  // most likely first, ties by value
+};
+
 // Names a submit (or a copy) whose results have not been collected. Collected in order.
 using Ticket = uint64_t;
 
@@ -85,9 +94,10 @@ class Model {
   virtual Ticket submit(std::span<const Row> rows, int steps) = 0;
 
   // False: not done yet. True: appends what the submit emitted to `out`, in the order of steps, and
-  // within a step of rows. Reserve limits().values + limits().rows * limits().steps to avoid
-  // allocation. Not OK: the device has failed for good (INTERNAL, saying how), `out` is as it was,
-  // and every state is lost. Nothing may be submitted after that.
+  // within a step of rows; what `top` names lasts until the next submit(). Reserve
+  // limits().values + limits().rows * limits().steps to avoid allocation. Not OK: the device has
+  // failed for good (INTERNAL, saying how), `out` is as it was, and every state is lost. Nothing
+  // may be submitted after that.
   virtual Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) = 0;
 };
 

@@ -52,8 +52,8 @@ class Network {
 
   // Takes rows that have one input each, their slot's pending value, through `steps` steps of
   // forward() and Backend::sample(), with the same bits. Step s writes row r's value to
-  // emitted[s * stride + r]. Only where fused().
-  virtual void steps(const Run& /*run*/, Emitted* /*emitted*/, int64_t /*stride*/,
+  // to.from(s * stride + r). Only where fused().
+  virtual void steps(const Run& /*run*/, SampledTo /*to*/, int64_t /*stride*/,
                      int /*steps*/) const {}
 };
 

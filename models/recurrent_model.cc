@@ -60,6 +60,11 @@ class RecurrentModel final : public Model {
     check(offset >= 0 && bytes >= 0 && offset <= layout_.state_bytes - bytes, "bytes of one state");
     return {states_.data() + slot * slot_bytes_ + offset, bytes};
   }
+  // Where a step writes what it samples.
+  SampledTo sampled(int step) const {
+    return SampledTo{sampled_.as<Sampled>(), top_.as<TopLogProb>()}.from(int64_t{step} *
+                                                                         limits_.rows);
+  }
   Control& control(SlotId slot) const { return controls_.as<Control>()[slot]; }
 
   const Spec spec_;
@@ -77,7 +82,8 @@ class RecurrentModel final : public Model {
   Matrix head_, log_probs_;
   // What the host lays out for a step, in memory that the backend can reach.
   Matrix slot_, first_, values_, head_row_, pending_, targets_;
-  Buffer emitted_;  // Emitted [steps][rows]
+  Buffer sampled_;  // Sampled [steps][rows]
+  Buffer top_;      // TopLogProb [steps][rows][kMaxTopLogProbs]
 
   Batch batch_;
   Ticket ticket_ = 0;
@@ -117,8 +123,10 @@ void RecurrentModel::allocate_batch() {
   pending_ = host(limits_.rows);
   values_ = host(inputs);
   targets_ = host(inputs);
-  emitted_ = backend_.allocate(
-      int64_t{limits_.steps} * limits_.rows * static_cast<int64_t>(sizeof(Emitted)), Memory::kHost);
+  const int64_t values = int64_t{limits_.steps} * limits_.rows;
+  sampled_ = backend_.allocate(values * static_cast<int64_t>(sizeof(Sampled)), Memory::kHost);
+  top_ = backend_.allocate(values * kMaxTopLogProbs * static_cast<int64_t>(sizeof(TopLogProb)),
+                           Memory::kHost);
 }
 
 void RecurrentModel::set(SlotId slot, const Control& control, bool zero_state) {
@@ -234,9 +242,9 @@ Ticket RecurrentModel::submit(std::span<const Row> rows, int steps) {
 // Takes rows [begin, end) through all steps.
 void RecurrentModel::pass(Backend& lane, int begin, int end) const {
   const Run run = run_of(lane, begin, end);
-  Emitted* emitted = emitted_.as<Emitted>() + begin;
+  const SampledTo to = sampled(0).from(begin);
   if (network_->fused() && batch_.sampled == batch_.rows.count) {
-    network_->steps(run, emitted, limits_.rows, batch_.steps);
+    network_->steps(run, to, limits_.rows, batch_.steps);
     return;
   }
   const View head = head_.view.top(batch_.sampled + batch_.scored);
@@ -244,8 +252,7 @@ void RecurrentModel::pass(Backend& lane, int begin, int end) const {
   for (int step = 0; step < batch_.steps; ++step) {
     if (run.inputs > 0) network_->forward(run);
     score(run);
-    lane.sample(run.rows, outputs, spec_.head, head, run.control,
-                emitted + static_cast<int64_t>(step) * limits_.rows);
+    lane.sample(run.rows, outputs, spec_.head, head, run.control, sampled(step).from(begin));
   }
 }
 
@@ -254,21 +261,21 @@ Result<bool> RecurrentModel::collect(Ticket ticket, std::vector<Emitted>& out) {
   const Result<bool> done = backend_.done();
   if (!done.ok() || !*done) return done;
   for (int step = 0; step < batch_.steps; ++step) {
-    const Emitted* emitted = emitted_.as<Emitted>() + static_cast<int64_t>(step) * limits_.rows;
     for (int row = 0; row < batch_.sampled; ++row) {
-      if (emitted[row].row < 0) continue;
-      out.push_back(emitted[row]);
-      out.back().row = row;
+      const SampledTo at = sampled(step).from(row);
+      if (at.rows->row < 0) continue;
+      out.push_back({.row = row,
+                     .value = at.rows->value,
+                     .position = at.rows->position,
+                     .log_prob = at.rows->log_prob,
+                     .top = {at.top, static_cast<size_t>(at.rows->top_count)}});
     }
   }
   const int32_t* first = batch_.rows.first;
   for (int row = batch_.sampled, i = 0; i < batch_.scored; ++row) {
     for (; i < first[row + 1] - batch_.sampled; ++i) {
-      Emitted scored;
-      scored.row = row;
-      scored.value = targets_.view.i32()[i];
-      scored.log_prob = log_probs_.view.f32()[i];
-      out.push_back(scored);
+      out.push_back(
+          {.row = row, .value = targets_.view.i32()[i], .log_prob = log_probs_.view.f32()[i]});
     }
   }
   return true;

@@ -126,7 +126,7 @@ class CpuBackend final : public Backend {
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-              Emitted* emitted) override;
+              SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
   void copy(Span from, Span to) override;
   void zero(Span bytes) override;
@@ -166,7 +166,7 @@ class CpuBackend final : public Backend {
   template <typename F>
   void split_columns(Rows rows, int columns, int64_t each, const F& body);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-                  Emitted* emitted, int row);
+                  SampledTo to, int row);
   void grow_scratch(int64_t floats);
 
   const Isa isa_;
@@ -709,8 +709,8 @@ int64_t head_work(const Head& kind) {
 }
 
 void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View head,
-                            Control* control, Emitted* emitted, int row) {
-  Emitted& out = emitted[row];
+                            Control* control, SampledTo to, int row) {
+  Sampled& out = to.rows[row];
   out.row = -1;
   const int32_t slot = rows.slot[row];
   if (slot < 0) return;
@@ -725,7 +725,7 @@ void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View h
   const PhiloxCounter words = philox_words(held.seed, held.position, held.stream, 0);
   const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
   cpu::sample_row(kernels_, kind, head.f32(head_row), held.sampling, held.top_log_probs, uniforms,
-                  scratch_.as<float>(), &out);
+                  scratch_.as<float>(), to.from(row));
   out.row = row;
   out.position = held.position;
   held.pending = out.value;
@@ -733,12 +733,12 @@ void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View h
 }
 
 void CpuBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-                        Emitted* emitted) {
+                        SampledTo to) {
   check_head(kind, head);
   grow_scratch(cpu::scratch_floats(kind));
   split(rows.count, rows.count * (head_work(kind) + 100), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
-      sample_row(rows, outputs, kind, head, control, emitted, row);
+      sample_row(rows, outputs, kind, head, control, to, row);
     }
   });
 }

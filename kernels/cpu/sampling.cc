@@ -6,19 +6,20 @@ namespace runnel::cpu {
 
 void sample_row(const Kernels& kernels, const Head& kind, const float* logits,
                 const Sampling& sampling, int32_t top_count, Uniforms uniforms, float* scratch,
-                Emitted* out) {
+                SampledTo to) {
+  Sampled& out = *to.rows;
   const int count = top_count < 0 ? 0 : top_count > kMaxTopLogProbs ? kMaxTopLogProbs : top_count;
   if (kind.kind == HeadKind::kMixtureOfLogistics) {
     const Mixture mixture(logits, kind.components);
-    out->value = sampling.greedy ? mixture.mode() : mixture.sample(sampling.temperature, uniforms);
-    out->log_prob = mixture.log_prob(out->value);
-    out->top_count = count > 0 ? mixture.top(out->top, count) : 0;
+    out.value = sampling.greedy ? mixture.mode() : mixture.sample(sampling.temperature, uniforms);
+    out.log_prob = mixture.log_prob(out.value);
+    out.top_count = count > 0 ? mixture.top(to.top, count) : 0;
     return;
   }
   Categorical row(kernels, logits, kind.values, scratch);
-  out->value = sampling.greedy ? row.mode() : row.sample(sampling, uniforms.choice);
-  out->log_prob = row.log_prob(out->value);
-  out->top_count = count > 0 ? row.top(out->top, count) : 0;
+  out.value = sampling.greedy ? row.mode() : row.sample(sampling, uniforms.choice);
+  out.log_prob = row.log_prob(out.value);
+  out.top_count = count > 0 ? row.top(to.top, count) : 0;
 }
 
 float score_row(const Kernels& kernels, const Head& kind, const float* logits, int32_t value,

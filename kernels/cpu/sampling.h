@@ -18,12 +18,12 @@ constexpr int64_t scratch_floats(const Head& kind) {
   return kind.kind == HeadKind::kCategorical ? 2 * int64_t{kind.values} : 0;
 }
 
-// Samples a value by `sampling` from the head's row `logits` [kind.width()]. Sets value, log_prob,
-// top_count and top of `out`; the log-probabilities are those of score_row(). `top_count` is
-// clamped to what there is.
+// Samples a value by `sampling` from the head's row `logits` [kind.width()]. Sets value, log_prob
+// and top_count of the first row of `to`, and its most likely values; log-probabilities are those
+// of score_row(). `top_count` is clamped to what there is.
 void sample_row(const Kernels& kernels, const Head& kind, const float* logits,
                 const Sampling& sampling, int32_t top_count, Uniforms uniforms, float* scratch,
-                Emitted* out);
+                SampledTo to);
 
 // log p(value), natural, the training definition.
 float score_row(const Kernels& kernels, const Head& kind, const float* logits, int32_t value,

@@ -112,7 +112,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-              Emitted* emitted) override;
+              SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
   Status takes(const Recurrence& recurrence) const override;
   FusedSteps* fused() override { return this; }
@@ -121,7 +121,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
            rooms_[0] > 0;
   }
   void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
-                Emitted* emitted, int64_t stride, int steps) override;
+                SampledTo to, int64_t stride, int steps) override;
   void copy(Span from, Span to) override {
     check_copy(from, to);
     if (from.bytes == 0) return;
@@ -620,7 +620,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
 
 template <typename Device>
 void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind, View head,
-                                   Control* control, Emitted* emitted) {
+                                   Control* control, SampledTo to) {
   check_head(kind, head);
   const SampleArgs args = {.rows = here(rows),
                            .head_row = kept(outputs.head_row, rows.count),
@@ -630,7 +630,7 @@ void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind,
                            .head_stride = head.stride,
                            .head_rows = head.rows,
                            .control = control,
-                           .emitted = emitted};
+                           .to = to};
   launch<SampleKernel>(SampleKernel::launch(args), args);
 }
 
@@ -648,8 +648,7 @@ void DeviceBackend<Device>::score(const Head& kind, View head, View targets, Vie
 
 template <typename Device>
 void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, States states,
-                                     Control* control, Emitted* emitted, int64_t stride,
-                                     int steps) {
+                                     Control* control, SampledTo to, int64_t stride, int steps) {
   check(states.slot_bytes % 16 == 0 && states.offset % 16 == 0, "generate: states in steps of 16");
   WholeArgs args = whole_args(network);
   const WholeShape shape =
@@ -660,8 +659,8 @@ void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, Sta
   args.steps = steps;
   args.states = states;
   args.control = control;
-  args.emitted = emitted;
-  args.emitted_stride = stride;
+  args.to = to;
+  args.to_stride = stride;
   launch<WholeKernel>(WholeKernel::launch(shape.clusters, shape.cluster), args);
 }
 

@@ -68,7 +68,7 @@ struct RowJob {
   int row = 0;  // of the batch; -1: nothing is sampled
   int inputs = 0;
   Control* control = nullptr;
-  Emitted* out = nullptr;
+  SampledTo to = {};
 };
 
 RUNNEL_DEVICE inline Uniforms uniforms_of(const Control& control, int64_t position) {
@@ -83,9 +83,9 @@ RUNNEL_DEVICE constexpr int tops_wanted(const Control& control) {
 // A value that has been chosen, but for its log-probability; `held`: the control until now.
 RUNNEL_DEVICE inline void write_down(const RowJob& job, const Control& held, int32_t value) {
   const int64_t position = held.position + job.inputs;
-  job.out->row = job.row;
-  job.out->value = value;
-  job.out->position = position;
+  job.to.rows->row = job.row;
+  job.to.rows->value = value;
+  job.to.rows->position = position;
   job.control->position = position;
   job.control->pending = value;
   job.control->remaining = held.remaining - 1;
@@ -130,9 +130,10 @@ class MixtureRows {
     });
     block_.each([&](int t) {
       if (jobs[t].row < 0 || t % kWarp != 0) return;
-      jobs[t].out->log_prob =
+      Sampled& out = *jobs[t].to.rows;
+      out.log_prob =
           all_values(held[t]) ? likelihoods(t)[result(t)] : log_prob(t, jobs[t].head, result(t));
-      jobs[t].out->top_count = tops_wanted(held[t]);
+      out.top_count = tops_wanted(held[t]);
     });
     top(jobs, held);
   }
@@ -237,7 +238,7 @@ class MixtureRows {
         if (!wants(t, i)) return;
         key[t] = best(t);
         const int32_t value = ranked_value(key[t]);
-        if (t % kWarp == 0) jobs[t].out->top[i] = {value, likelihoods(t)[value]};
+        if (t % kWarp == 0) jobs[t].to.top[i] = {value, likelihoods(t)[value]};
       });
       block_.each([&](int t) {
         if (wants(t, i + 1)) bests(t)[t % kWarp] = best_below(t, key[t]);
@@ -478,11 +479,11 @@ RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& jo
   });
   row.sum_up();
   const int wanted = tops_wanted(held);
-  const int count = wanted > 0 ? row.top(wanted, job.out->top) : 0;
+  const int count = wanted > 0 ? row.top(wanted, job.to.top) : 0;
   block.each([&](int t) {
     if (t != 0) return;
-    job.out->log_prob = row.log_prob(value);
-    job.out->top_count = count;
+    job.to.rows->log_prob = row.log_prob(value);
+    job.to.rows->top_count = count;
   });
 }
 
@@ -519,7 +520,7 @@ struct SampleArgs {
   int64_t head_stride;
   int head_rows;
   Control* control;
-  Emitted* emitted;
+  SampledTo to;
 };
 
 // The end of a step.
@@ -547,7 +548,7 @@ struct SampleKernel {
       args.head_row.keep(row);
       args.pending.keep(row);
       if (samples(row)) return;
-      args.emitted[row].row = -1;
+      args.to.rows[row].row = -1;
       if (args.rows.slot[row] < 0) return;
       Control& control = args.control[args.rows.slot[row]];
       control.position += inputs(row);
@@ -562,7 +563,7 @@ struct SampleKernel {
                     .row = wanted ? row : -1,
                     .inputs = inputs(row),
                     .control = args.control + (wanted ? args.rows.slot[row] : 0),
-                    .out = args.emitted + row};
+                    .to = args.to.from(row)};
     };
     sample_rows(block, args.kind, job, [&](int thread, const RowJob& of, int32_t, bool last) {
       if (thread == 0 && last) args.rows.slot[of.row] = -1;

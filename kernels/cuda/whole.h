@@ -50,8 +50,8 @@ struct WholeArgs {
   States states;
   int64_t layer_bytes;  // from one layer's states to the next one's
   Control* control;
-  Emitted* emitted;
-  int64_t emitted_stride;  // from one step's to the next one's
+  SampledTo to;
+  int64_t to_stride;  // from one step's to the next one's
   WholeLayer layer[kWholeLayers];
 };
 
@@ -313,12 +313,10 @@ class WholeRun {
 
   RUNNEL_DEVICE void sample(int step) {
     const bool more = step + 1 < args_.steps;
-    const auto emitted = [&](int row) {
-      return args_.emitted + step * args_.emitted_stride + first_ + row;
-    };
+    const SampledTo to = args_.to.from(step * args_.to_stride + first_);
     block_.each([&](int t) {
       if (t >= rows_ || t % ranks_ != rank_ || live(t)) return;
-      emitted(t)->row = -1;
+      to.rows[t].row = -1;
       for (int to = 0; more && to < ranks_; ++to) block_.send(to, tile_.value + t, kFrozen);
     });
     const int at_once = head_rows_at_once(args_.head);
@@ -330,7 +328,7 @@ class WholeRun {
                       .row = wanted ? first_ + row : -1,
                       .inputs = 1,
                       .control = args_.control + (wanted ? tile_.slot[row] : 0),
-                      .out = emitted(row)};
+                      .to = to.from(row)};
       };
       sample_rows(block_, args_.head, job,
                   [&](int thread, const RowJob& of, int32_t value, bool last) {

@@ -107,7 +107,7 @@ class LinearTransformer final : public Network {
   }
   void forward(const Run& run) const override;
   bool fused() const override { return fused_; }
-  void steps(const Run& run, Emitted* emitted, int64_t stride, int steps) const override;
+  void steps(const Run& run, SampledTo to, int64_t stride, int steps) const override;
 
  private:
   void allocate_activations(Backend& backend, int inputs);
@@ -191,8 +191,8 @@ FusedNetwork LinearTransformer::fused_network(const Head& head) const {
   return network;
 }
 
-void LinearTransformer::steps(const Run& run, Emitted* emitted, int64_t stride, int steps) const {
-  run.lane.fused()->generate(run.rows, network_, run.states, run.control, emitted, stride, steps);
+void LinearTransformer::steps(const Run& run, SampledTo to, int64_t stride, int steps) const {
+  run.lane.fused()->generate(run.rows, network_, run.states, run.control, to, stride, steps);
 }
 
 void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t offset) const {

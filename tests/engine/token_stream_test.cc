@@ -113,9 +113,8 @@ TEST_F(TokenStreamTest, WantOfRoomThatIsOverTellsTheSchedulerAtOnce) {
 
 TEST_F(TokenStreamTest, TopLogProbsComeAlong) {
   Emitted emitted = value_of(1, 0);
-  emitted.top_count = 2;
-  emitted.top[0] = {1, -0.5F};
-  emitted.top[1] = {2, -1.5F};
+  const TopLogProb top[] = {{1, -0.5F}, {2, -1.5F}};
+  emitted.top = top;
   stream_.push(0, emitted, kStart);
   stream_.push(0, emitted, kStart);
   ASSERT_TRUE(stream_.take(group_));

@@ -18,7 +18,8 @@ struct Step {
   Guarded log_probs{1, 2};
   Weight wide, narrow, predictor;
   std::vector<Control> control = std::vector<Control>(2);
-  std::vector<Emitted> emitted = std::vector<Emitted>(2);
+  std::vector<Sampled> sampled = std::vector<Sampled>(2);
+  std::vector<TopLogProb> top = std::vector<TopLogProb>(2 * kMaxTopLogProbs);
   int32_t slot[2] = {0, 1};
   int32_t first[3] = {0, 1, 2};
   int32_t head_row[2] = {0, 1};
@@ -58,7 +59,8 @@ struct Step {
     backend.norm(projected.view(), x.view(), norm, x.view());
     backend.matmul(x.view(), predictor, Activation::kNone, head.view());
     backend.score(kind, head.view(), inputs, log_probs.view());
-    backend.sample(rows, {head_row, pending}, kind, head.view(), control.data(), emitted.data());
+    backend.sample(rows, {head_row, pending}, kind, head.view(), control.data(),
+                   {sampled.data(), top.data()});
   }
 };
 

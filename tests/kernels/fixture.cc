@@ -64,8 +64,8 @@ class SharingBackend final : public Backend {
     share([&](Backend& lane) { lane.recur(rows, control, recurrence, inputs, states, out); });
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-              Emitted* emitted) override {
-    share([&](Backend& lane) { lane.sample(rows, outputs, kind, head, control, emitted); });
+              SampledTo to) override {
+    share([&](Backend& lane) { lane.sample(rows, outputs, kind, head, control, to); });
   }
   void score(const Head& kind, View head, View targets, View log_probs) override {
     share([&](Backend& lane) { lane.score(kind, head, targets, log_probs); });

@@ -107,13 +107,15 @@ class MirrorBackend final : public Backend {
     bring_back();
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-              Emitted* emitted) override {
+              SampledTo to) override {
     const Rows at = mirror(rows);
     const Outputs wanted = {mirror(outputs.head_row, rows.count),
                             mirror(outputs.pending, rows.count)};
     const View from = mirror(head);
     Control* controls = mirror(control, slots(rows));
-    on_->sample(at, wanted, kind, from, controls, mirror(emitted, rows.count));
+    on_->sample(
+        at, wanted, kind, from, controls,
+        {mirror(to.rows, rows.count), mirror(to.top, int64_t{rows.count} * kMaxTopLogProbs)});
     bring_back();
   }
   void score(const Head& kind, View head, View targets, View log_probs) override {

@@ -12,6 +12,18 @@ namespace {
 
 constexpr Head kCategorical = {HeadKind::kCategorical, 19, 0};
 constexpr Head kMixture = {HeadKind::kMixtureOfLogistics, 256, 3};
+constexpr TopLogProb kUntouched = {-7, 7.0F};
+
+// Where so many rows write.
+struct Written {
+  explicit Written(int rows) : rows(rows), top(rows * kMaxTopLogProbs, kUntouched) {}
+
+  SampledTo to() { return {rows.data(), top.data()}; }
+  const Sampled& operator[](int row) const { return rows[row]; }
+
+  std::vector<Sampled> rows;
+  std::vector<TopLogProb> top;
+};
 
 class Sample : public KernelTest {};
 
@@ -31,9 +43,9 @@ TEST_P(Sample, AdvancesEveryRow) {
   control[1].remaining = 1;
   Guarded head(2, 19, 1);
   head.fill(random_floats(38, 1));
-  Emitted emitted[4];
+  Written emitted(4);
   backend().sample({slot, first, 4}, {head_row, pending}, kCategorical, head.view(), control,
-                   emitted);
+                   emitted.to());
 
   EXPECT_EQ(emitted[0].row, 0);
   EXPECT_EQ(emitted[0].position, 31);
@@ -77,9 +89,9 @@ TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
       control[i].remaining = 9;
       control[i].sampling.temperature = i % 2 == 0 ? 1.0F : 0.7F;
     }
-    std::vector<Emitted> emitted(kRows);
+    Written emitted(kRows);
     backend().sample({slot.data(), first.data(), kRows}, {head_row.data(), pending.data()}, kind,
-                     head.view(), control.data(), emitted.data());
+                     head.view(), control.data(), emitted.to());
     for (int i = 0; i < kRows; ++i) {
       const int64_t position = (int64_t{1} << (i % 40)) + 1;
       const PhiloxCounter words = philox_words(control[i].seed, position, control[i].stream, 0);
@@ -108,25 +120,29 @@ TEST_P(Sample, BitsDoNotDependOnTheBatch) {
       first[i + 1] = i + 1;
       together[i].seed = static_cast<uint64_t>(i) << 33;
       together[i].remaining = 2;
-      together[i].top_log_probs = 7;
+      together[i].top_log_probs = i % 4 == 0 ? 0 : 7;
       if (kind.kind == HeadKind::kCategorical) together[i].sampling.top_p = 0.9F;
     }
     std::vector<Control> alone = together;
-    std::vector<Emitted> emitted(kRows);
+    Written emitted(kRows);
     backend().sample({slot.data(), first.data(), kRows}, {head_row.data(), pending.data()}, kind,
-                     head.view(), together.data(), emitted.data());
+                     head.view(), together.data(), emitted.to());
     for (int i = 0; i < kRows; ++i) {
       int32_t at = i;
       const int32_t ends[] = {0, 1};
-      Emitted one;
+      Written one(1);
       single->sample({&at, ends, 1}, {&head_row[i], &pending[i]}, kind, head.view(), alone.data(),
-                     &one);
-      EXPECT_EQ(one.value, emitted[i].value);
-      EXPECT_EQ(one.log_prob, emitted[i].log_prob);
-      ASSERT_EQ(one.top_count, 7);
-      for (int j = 0; j < 7; ++j) {
-        EXPECT_EQ(one.top[j].value, emitted[i].top[j].value);
-        EXPECT_EQ(one.top[j].log_prob, emitted[i].top[j].log_prob);
+                     one.to());
+      EXPECT_EQ(one[0].value, emitted[i].value);
+      EXPECT_EQ(one[0].log_prob, emitted[i].log_prob);
+      const int count = i % 4 == 0 ? 0 : 7;
+      EXPECT_EQ(one[0].top_count, count);
+      EXPECT_EQ(emitted[i].top_count, count);
+      for (int j = 0; j < kMaxTopLogProbs; ++j) {
+        const TopLogProb& found = emitted.top[i * kMaxTopLogProbs + j];
+        const TopLogProb& expected = j < count ? one.top[j] : kUntouched;
+        EXPECT_EQ(found.value, expected.value);
+        EXPECT_EQ(found.log_prob, expected.log_prob);
       }
       EXPECT_EQ(alone[i].pending, together[i].pending);
     }
@@ -144,9 +160,9 @@ TEST_P(Sample, RowsFreezeOneByOne) {
   Guarded head(3, 19);
   head.fill(random_floats(57, 6));
   for (int step = 0; step < 4; ++step) {
-    Emitted emitted[3];
+    Written emitted(3);
     backend().sample({slot, first, 3}, {head_row, pending}, kCategorical, head.view(), control,
-                     emitted);
+                     emitted.to());
     for (int i = 0; i < 3; ++i) EXPECT_EQ(emitted[i].row, step <= i ? i : -1);
   }
   for (int i = 0; i < 3; ++i) {
@@ -178,7 +194,7 @@ TEST_P(Sample, NoRowsIsNothing) {
   const int32_t first[] = {0};
   Guarded head(0, 19);
   backend().sample({nullptr, first, 0}, {nullptr, nullptr}, kCategorical, head.view(), nullptr,
-                   nullptr);
+                   {nullptr, nullptr});
   backend().score(kCategorical, head.view(), {nullptr, DType::kI32, 1, 0, 0},
                   {nullptr, DType::kF32, 1, 0, 0});
 }

@@ -58,8 +58,8 @@ class RecordingBackend final : public Backend, public FusedSteps {
     to_.recur(rows, control, recurrence, inputs, states, out);
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
-              Emitted* emitted) override {
-    to_.sample(rows, outputs, kind, head, control, emitted);
+              SampledTo to) override {
+    to_.sample(rows, outputs, kind, head, control, to);
   }
   void score(const Head& kind, View head, View targets, View log_probs) override {
     for (int row = 0; row < head.rows; ++row) {
@@ -70,9 +70,9 @@ class RecordingBackend final : public Backend, public FusedSteps {
   FusedSteps* fused() override { return to_.fused() == nullptr ? nullptr : this; }
   bool takes(const FusedNetwork& network) const override { return to_.fused()->takes(network); }
   void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
-                Emitted* emitted, int64_t stride, int steps) override {
+                SampledTo to, int64_t stride, int steps) override {
     ++whole_batches;
-    to_.fused()->generate(rows, network, states, control, emitted, stride, steps);
+    to_.fused()->generate(rows, network, states, control, to, stride, steps);
   }
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }

@@ -48,12 +48,12 @@ class SumNetwork final : public Network {
     }
   }
   bool fused() const override { return fused_; }
-  void steps(const Run& run, Emitted* emitted, int64_t stride, int steps) const override {
+  void steps(const Run& run, SampledTo to, int64_t stride, int steps) const override {
     ++calls_.fused;
     for (int step = 0; step < steps; ++step) {
       for (int row = 0; row < run.rows.count; ++row) {
-        emitted[step * stride + row].row = row;
-        emitted[step * stride + row].value = step;
+        to.rows[step * stride + row].row = row;
+        to.rows[step * stride + row].value = step;
       }
     }
   }

@@ -97,10 +97,10 @@ struct Outcome {
 void note(const Emitted& at, std::vector<int64_t>& to) {
   int32_t bits = 0;
   std::memcpy(&bits, &at.log_prob, 4);
-  to.insert(to.end(), {at.row, at.value, at.position, bits, at.top_count});
-  for (int i = 0; i < at.top_count; ++i) {
-    std::memcpy(&bits, &at.top[i].log_prob, 4);
-    to.insert(to.end(), {at.top[i].value, bits});
+  to.insert(to.end(), {at.row, at.value, at.position, bits, std::ssize(at.top)});
+  for (const TopLogProb& top : at.top) {
+    std::memcpy(&bits, &top.log_prob, 4);
+    to.insert(to.end(), {top.value, bits});
   }
 }
 
