@@ -52,8 +52,10 @@ inline constexpr Limit kQueueBytes{"queue_bytes", 64 << 20, 1 << 20, int64_t{1} 
                                    "prompts, and room for answers"};
 inline constexpr Limit kStreamRoom{"stream_room", 1024, 64, 1 << 20,
                                    "values a stream holds for a slow reader"};
-inline constexpr Limit kStepsPerLaunch{"steps_per_launch", 1, 1, 64,
-                                       "steps between two looks at new calls, when none wait"};
+inline constexpr Limit kStepsPerLaunch{
+    "steps_per_launch", 0, 0, 64,
+    "steps between two looks at new calls, when none wait; 0: 16 on a GPU, 1 on a CPU and where "
+    "sessions can go back"};
 inline constexpr Limit kSamples{"samples", 64, 1, 4096, "continuations of one prompt in a call"};
 inline constexpr Limit kPromptValues{"prompt_values", 1 << 20, 1, 1 << 26,
                                      "values in one prompt or one chunk to score"};

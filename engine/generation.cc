@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
 #include <string_view>
 
 #include "base/check.h"
@@ -60,6 +62,11 @@ void Generation::apply(GenerationEvent event) {
 int Generation::live_samples() const {
   return static_cast<int>(
       std::count_if(samples.begin(), samples.end(), [](const Sample& s) { return !s.finished; }));
+}
+
+int Generation::ahead() const {
+  return std::transform_reduce(samples.begin(), samples.end(), 0, std::plus<>(),
+                               [](const Sample& sample) { return sample.ahead; });
 }
 
 void reserve_tails(const GenerateRequest& request, Sample& sample) {

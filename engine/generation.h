@@ -51,6 +51,7 @@ struct Sample {
   Session* session = nullptr;  // null once the sample has finished
   int64_t remaining = 0;       // values still to sample
   int64_t sampled = 0;         // values sampled
+  int ahead = 0;               // steps of launches whose values have not come yet
   std::vector<int32_t> tail;   // the last values, as far back as a stop sequence reaches
   std::string text_tail;       // the last bytes, as far back as a stop text reaches
   bool finished = false;
@@ -90,6 +91,8 @@ struct Generation {
   bool may_stop(const Spec& spec) const { return request.may_stop() || !eos(spec).empty(); }
   std::span<const int32_t> unfed() const { return std::span(request.prompt).subspan(fed); }
   int live_samples() const;
+  // Values of all samples that are on their way, at most.
+  int ahead() const;
 };
 
 // Sends as many of the record's values as the stream has room for. True when all have been sent.

@@ -39,6 +39,8 @@ Scheduler::Scheduler(Model& model, const EngineOptions& options, const Clock& cl
   plan_.places.reserve(candidates);
   rows_.reserve(rows);
   emitted_.reserve(rows * limits_.steps + limits_.values);
+  launches_.resize(limits_.launches);
+  for (Launch& launch : launches_) launch.parts.reserve(rows);
   publish();
 }
 
@@ -117,8 +119,9 @@ bool Scheduler::turn() {
   gather();
   plan_batch(candidates_, owners_, limits_, plan_);
   note_served();
-  const bool stepped = !plan_.shares.empty();
-  if (stepped) step();
+  const bool stepped = !plan_.shares.empty() || on_their_way_ > 0;
+  if (!plan_.shares.empty()) submit();
+  settle(may_stay_on_its_way() ? limits_.launches - 1 : 0);
   now_ = clock_.now();
   for (const auto& generation : generations_) generation->stream->flush(now_);
   forget_ended();
@@ -269,15 +272,17 @@ void Scheduler::gather_prompt(Generation& generation) {
 }
 
 void Scheduler::gather_samples(Generation& generation) {
-  const int room = generation.stream->room() / generation.live_samples();
+  const int ahead = generation.ahead();
+  const int room = (generation.stream->room() - ahead) / generation.live_samples();
   if (room == 0) {
-    note_stall(generation);
+    if (ahead == 0) note_stall(generation);
     return;
   }
   generation.stalled_since.reset();
   for (size_t i = 0; i < generation.samples.size(); ++i) {
     const Sample& sample = generation.samples[i];
-    if (sample.finished || !sessions_.rewinds().ready(*sample.session)) continue;
+    if (sample.finished || sample.remaining <= sample.ahead) continue;
+    if (!sessions_.rewinds().ready(*sample.session)) continue;
     candidates_.push_back({.want = Want::kNext,
                            .owner = gather_owner(*generation.turns),
                            .served = sample.served,
@@ -324,14 +329,20 @@ void Scheduler::note_served() {
 
 // --- The step ---
 
-void Scheduler::step() {
+// Submits the plan, behind the launches that are on their way.
+void Scheduler::submit() {
+  Launch& launch = launches_[on_their_way_];
+  launch.parts.clear();
+  launch.steps = plan_.steps;
   rows_.clear();
-  emitted_.clear();
   for (const Share& share : plan_.shares) {
     const Subject& subject = subjects_[share.candidate];
     const Want want = candidates_[share.candidate].want;
+    launch.parts.push_back({subject, want, share.inputs});
     if (want == Want::kNext) {
-      rows_.push_back({subject.generation->samples[subject.sample].session->slot, {}, want});
+      Sample& sample = subject.generation->samples[subject.sample];
+      sample.ahead += plan_.steps;
+      rows_.push_back({sample.session->slot, {}, want});
     } else if (subject.score != nullptr) {
       const auto values = subject.score->unfed().first(share.inputs);
       rows_.push_back({subject.score->session->slot, values, want});
@@ -340,29 +351,56 @@ void Scheduler::step() {
       rows_.push_back({subject.generation->samples[0].session->slot, values, want});
     }
   }
-  const TimePoint submitted = clock_.now();
-  const Ticket ticket = model_.submit(rows_, plan_.steps);
-  const Status status = collect(ticket);
-  now_ = clock_.now();
-  if (!status.ok()) return fail(status);
-  note_step(now_ - submitted);
-  for (const Emitted& emitted : emitted_) {
-    hand_out(subjects_[plan_.shares[emitted.row].candidate], emitted);
-  }
-  count_gaps();
-  for (const Share& share : plan_.shares) {
-    if (candidates_[share.candidate].want == Want::kNext) continue;
-    advance(subjects_[share.candidate], share.inputs);
+  launch.submitted = clock_.now();
+  launch.ticket = model_.submit(rows_, plan_.steps);
+  ++on_their_way_;
+}
+
+// Whether the next turn can go without the values of this plan. Not where prompts advance, a value
+// may end a sample, or snapshots stand between steps.
+bool Scheduler::may_stay_on_its_way() const {
+  const auto only_samples = [](const Candidate& candidate) {
+    return candidate.want == Want::kNext && !candidate.single_step;
+  };
+  return !plan_.shares.empty() && !sessions_.rewinds().on() &&
+         std::ranges::all_of(candidates_, only_samples);
+}
+
+// Hands out what all launches on their way come to, but for the last ones.
+void Scheduler::settle(int but) {
+  while (on_their_way_ > but) {
+    Launch& launch = launches_.front();
+    const Status status = collect(launch.ticket);
+    now_ = clock_.now();
+    if (!status.ok()) return fail(status);
+    note_step(launch);
+    hand_out(launch);
+    std::rotate(launches_.begin(), launches_.begin() + 1, launches_.end());
+    --on_their_way_;
   }
 }
 
-// Counts the steps of a launch that took `elapsed`.
-void Scheduler::note_step(Duration elapsed) {
+void Scheduler::hand_out(const Launch& launch) {
+  for (const Launch::Part& part : launch.parts) {
+    if (part.want != Want::kNext) continue;
+    part.subject.generation->samples[part.subject.sample].ahead -= launch.steps;
+  }
+  for (const Emitted& emitted : emitted_) hand_out(launch.parts[emitted.row].subject, emitted);
+  count_gaps();
+  for (const Launch::Part& part : launch.parts) {
+    if (part.want != Want::kNext) advance(part.subject, part.inputs);
+  }
+}
+
+// Counts the steps of a launch, which began when the one before had ended.
+void Scheduler::note_step(const Launch& launch) {
+  const Duration elapsed = now_ - std::max(launch.submitted, collected_);
+  collected_ = now_;
   int64_t values = 0;
-  for (const Share& share : plan_.shares) values += share.inputs;
-  metrics_.step_time.observe(elapsed / plan_.steps, plan_.steps);
-  metrics_.step_rows.observe(std::ssize(plan_.shares), plan_.steps);
-  metrics_.step_values.observe(values, plan_.steps);
+  for (const Launch::Part& part : launch.parts) values += part.inputs;
+  metrics_.step_time.observe(elapsed / launch.steps, launch.steps);
+  metrics_.step_rows.observe(std::ssize(launch.parts), launch.steps);
+  metrics_.step_values.observe(values, launch.steps);
 }
 
 // Notes the time between two values of a sample. Most of a step are equal, and counted together.
@@ -380,6 +418,7 @@ void Scheduler::count_gaps() {
 // Waits for the device. One that does not answer in time cannot serve: the process stops.
 Status Scheduler::collect(Ticket ticket) {
   const TimePoint started = std::chrono::steady_clock::now();
+  emitted_.clear();
   while (true) {
     const Result<bool> done = model_.collect(ticket, emitted_);
     if (!done.ok()) return done.status();
@@ -398,6 +437,7 @@ void Scheduler::fail(const Status& reason) {
     failure_ = status;
   }
   failed_.store(true, std::memory_order_release);
+  on_their_way_ = 0;  // they come to nothing
   end_every_call(status);
 }
 
@@ -494,6 +534,8 @@ void Scheduler::end_if_due(Generation& generation) {
   }
   const auto max_time = generation.request.max_time;
   if (!max_time || now_ - generation.admitted < *max_time) return;
+  settle(0);
+  if (generation.ended()) return;
   for (size_t i = 0; i < generation.samples.size(); ++i) {
     if (generation.samples[i].finished) continue;
     finish_sample(generation, static_cast<int>(i), FinishReason::kTime);
@@ -519,6 +561,8 @@ void Scheduler::finish_sample(Generation& generation, int index, FinishReason re
 }
 
 void Scheduler::end_generation(Generation& generation, Status status) {
+  settle(0);
+  if (generation.ended()) return;
   for (Sample& sample : generation.samples) {
     if (sample.session != nullptr) give_back(sample);
   }

@@ -2,6 +2,11 @@
 // that wait, ends the calls that are finished, cancelled or out of time, plans a batch, steps it,
 // and hands out the values. It never waits for a fuller batch, and allocates nothing between plan
 // and hand-out. The work of commands in one turn is bounded, so that they do not hold up the steps.
+//
+// Where the model takes several launches at once, one stays on its way while the next is planned
+// and submitted, so that the device need not wait for the host. What a row comes to is known
+// without its values as long as it only samples: it may be given more steps, up to the last that it
+// has left. Whatever ends a call before that first waits for the values that are on their way.
 #pragma once
 
 #include <atomic>
@@ -101,6 +106,19 @@ class Scheduler {
     int sample = 0;
   };
 
+  // What was submitted, until its values have been handed out.
+  struct Launch {
+    struct Part {
+      Subject subject;
+      Want want = Want::kNext;
+      int inputs = 0;
+    };
+    Ticket ticket = 0;
+    TimePoint submitted{};
+    int steps = 0;
+    std::vector<Part> parts;  // by row
+  };
+
   // Admission.
   void begin(std::unique_ptr<Generation> generation);
   void begin(const std::shared_ptr<ScoreCall>& call, bool has_waited);
@@ -171,12 +189,15 @@ class Scheduler {
   void gather_score(ScoreCall& call);
   void resend_recorded(Generation& generation);
   void note_stall(Generation& generation);
-  void step();
+  void submit();
+  bool may_stay_on_its_way() const;
+  void settle(int but);
   Status collect(Ticket ticket);
   void fail(const Status& reason);
+  void hand_out(const Launch& launch);
   void advance(const Subject& subject, int inputs);
   void hand_out(const Subject& subject, const Emitted& emitted);
-  void note_step(Duration elapsed);
+  void note_step(const Launch& launch);
   void note_gap(Duration gap);
   void count_gaps();
   void publish();
@@ -214,8 +235,11 @@ class Scheduler {
   bool paces_ = false;   // an account was left out of this plan
   std::vector<Row> rows_;
   std::vector<Emitted> emitted_;
-  Duration gap_{0};   // between values, noted but not yet counted
-  int64_t gaps_ = 0;  // how often it was noted
+  std::vector<Launch> launches_;  // those on their way first, in the order of submits
+  int on_their_way_ = 0;
+  TimePoint collected_{};  // when the last launch was
+  Duration gap_{0};        // between values, noted but not yet counted
+  int64_t gaps_ = 0;       // how often it was noted
 
   std::atomic<int> active_calls_{0};
   std::atomic<int> kept_for_{0};  // calls that wait, while free slots are kept for them

@@ -343,9 +343,16 @@ class Backend {
   // Sets bytes to zero.
   virtual void zero(Span bytes) = 0;
 
-  // True when all that was enqueued so far is done, and what it wrote to host memory can be read.
-  // Not OK: the device has failed (INTERNAL, saying how), and with it everything on it.
-  virtual Result<bool> done() { return true; }
+  // Calls of run() that may be enqueued at once; where it is 1, run() returns when all is done.
+  virtual int launches() const { return 1; }
+
+  // Steps of a run() that serve best where nobody says how many.
+  virtual int preferred_steps() const { return 1; }
+
+  // True when all that was enqueued up to the end of the last run() but `later`, which is below
+  // launches(), is done, and what it wrote to host memory can be read; later 0: all so far. Not OK:
+  // the device has failed (INTERNAL, saying how), and with it everything on it.
+  virtual Result<bool> done(int /*later*/) { return true; }
 };
 
 }  // namespace runnel

@@ -34,6 +34,7 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
     return Status(status.code(), bundle.directory + ": " + status.message());
   }
   ModelLimits sized = limits;
+  if (sized.steps == 0) sized.steps = backend.preferred_steps();
   try {
     auto network = std::visit(
         [&](const auto& family) {

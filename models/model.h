@@ -36,10 +36,12 @@ struct ModelLimits {
   int slots_of_session = 1;  // with the snapshots that it can go back to
   int rows = 0;              // in one submit
   int values = 0;            // inputs of all rows of one submit together
-  int steps = 0;             // in one submit
+  int steps = 0;             // in one submit; to make_model(), 0: as serves best on the backend
   // The model says: a prompt that comes in several submits has the same bits as in one where it was
   // cut at positions that are multiples of this.
   int chunk = 1;
+  // The model says: submits that may wait to be collected at the same time.
+  int launches = 1;
 };
 
 enum class Want : uint8_t { kNext, kScores, kNothing };
@@ -59,7 +61,7 @@ struct Emitted {
   std::span<const TopLogProb> top = {};  // most likely first, ties by value
 };
 
-// Names a submit (or a copy) whose results have not been collected. Collected in order.
+// Names a submit whose results have not been collected. Collected in order.
 using Ticket = uint64_t;
 
 class Model {
@@ -90,7 +92,8 @@ class Model {
   virtual void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) = 0;
 
   // Advances the rows (each slot at most once) by one step, and those that want kNext by `steps` in
-  // all; steps > 1 only when every row wants kNext. `rows` may go away on return.
+  // all; steps > 1 only when every row wants kNext. `rows` may go away on return. At most
+  // limits().launches wait to be collected.
   virtual Ticket submit(std::span<const Row> rows, int steps) = 0;
 
   // False: not done yet. True: appends what the submit emitted to `out`, in the order of steps, and

@@ -37,8 +37,14 @@ class RecurrentModel final : public Model {
   Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
  private:
-  // The shape of one step, as stage() has laid it out.
+  // What the host lays out for a launch, and finds when that is done: in memory that the backend
+  // can reach.
   struct Batch {
+    Matrix slot, first, values, head_row, pending, targets;
+    Matrix log_probs;
+    Buffer sampled_values;  // Sampled [steps][rows]
+    Buffer top;             // TopLogProb [steps][rows][kMaxTopLogProbs]
+    // The shape of it, as stage() has laid it out.
     Rows rows{};
     int inputs = 0;
     int sampled = 0;  // rows that want kNext, the first ones
@@ -46,12 +52,18 @@ class RecurrentModel final : public Model {
     int steps = 0;
   };
 
-  void allocate_batch();
-  void stage(std::span<const Row> rows);
-  void stage_row(int index, const Row& row);
-  void pass(Backend& lane, int begin, int end) const;
-  Run run_of(Backend& lane, int begin, int end) const;
-  void score(const Run& run) const;
+  Batch make_batch() const;
+  void stage(std::span<const Row> rows, Batch& batch);
+  void stage_row(int index, const Row& row, Batch& batch);
+  void pass(const Batch& batch, Backend& lane, int begin, int end) const;
+  Run run_of(const Batch& batch, Backend& lane, int begin, int end) const;
+  void score(const Batch& batch, const Run& run) const;
+  // Where a step of the batch writes what it samples.
+  SampledTo sampled(const Batch& batch, int step) const {
+    const SampledTo all = {batch.sampled_values.as<Sampled>(), batch.top.as<TopLogProb>()};
+    return all.from(int64_t{step} * limits_.rows);
+  }
+  Batch& batch_of(Ticket ticket) { return batches_[ticket % batches_.size()]; }
   Span state_span(SlotId slot) const {
     return {states_.data() + slot * slot_bytes_, layout_.state_bytes};
   }
@@ -59,11 +71,6 @@ class RecurrentModel final : public Model {
     check(slot >= 0 && slot < limits_.slots, "the slot exists");
     check(offset >= 0 && bytes >= 0 && offset <= layout_.state_bytes - bytes, "bytes of one state");
     return {states_.data() + slot * slot_bytes_ + offset, bytes};
-  }
-  // Where a step writes what it samples.
-  SampledTo sampled(int step) const {
-    return SampledTo{sampled_.as<Sampled>(), top_.as<TopLogProb>()}.from(int64_t{step} *
-                                                                         limits_.rows);
   }
   Control& control(SlotId slot) const { return controls_.as<Control>()[slot]; }
 
@@ -79,14 +86,10 @@ class RecurrentModel final : public Model {
   Buffer controls_;                   // Control [slots]
   std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
 
-  Matrix head_, log_probs_;
-  // What the host lays out for a step, in memory that the backend can reach.
-  Matrix slot_, first_, values_, head_row_, pending_, targets_;
-  Buffer sampled_;  // Sampled [steps][rows]
-  Buffer top_;      // TopLogProb [steps][rows][kMaxTopLogProbs]
-
-  Batch batch_;
-  Ticket ticket_ = 0;
+  Matrix head_;
+  std::vector<Batch> batches_;  // of the last launches
+  Ticket ticket_ = 0;           // of the last submit
+  Ticket collected_ = 0;        // of the last one collected
 };
 
 RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLimits& limits,
@@ -97,6 +100,7 @@ RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLi
       network_(std::move(network)),
       work_(spec.parameters()) {
   limits_.chunk = backend.chunk();
+  limits_.launches = backend.launches();
   layout_ = {.state_bytes = network_->state_bytes(),
              .parts = network_->state_parts(),
              .numerics = numerics};
@@ -107,26 +111,30 @@ RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLi
   has_pending_.resize(limits.slots);
   std::vector<Control> fresh(limits.slots);
   backend.copy({reinterpret_cast<std::byte*>(fresh.data()), controls_.bytes()}, controls_.span());
-  allocate_batch();
+  head_ = make_matrix(backend_, DType::kF32, limits_.values, spec_.head.width(), Memory::kDevice);
+  for (int i = 0; i < limits_.launches; ++i) batches_.push_back(make_batch());
 }
 
-void RecurrentModel::allocate_batch() {
-  const int inputs = limits_.values;
+RecurrentModel::Batch RecurrentModel::make_batch() const {
   const auto host = [&](int count) {
     return make_matrix(backend_, DType::kI32, 1, count, Memory::kHost);
   };
-  head_ = make_matrix(backend_, DType::kF32, inputs, spec_.head.width(), Memory::kDevice);
-  log_probs_ = make_matrix(backend_, DType::kF32, 1, inputs, Memory::kHost);
-  slot_ = host(limits_.rows);
-  first_ = host(limits_.rows + 1);
-  head_row_ = host(limits_.rows);
-  pending_ = host(limits_.rows);
-  values_ = host(inputs);
-  targets_ = host(inputs);
-  const int64_t values = int64_t{limits_.steps} * limits_.rows;
-  sampled_ = backend_.allocate(values * static_cast<int64_t>(sizeof(Sampled)), Memory::kHost);
-  top_ = backend_.allocate(values * kMaxTopLogProbs * static_cast<int64_t>(sizeof(TopLogProb)),
-                           Memory::kHost);
+  const int rows = limits_.rows;
+  const int inputs = limits_.values;
+  const int64_t values = int64_t{limits_.steps} * rows;
+  Batch batch;
+  batch.slot = host(rows);
+  batch.first = host(rows + 1);
+  batch.head_row = host(rows);
+  batch.pending = host(rows);
+  batch.values = host(inputs);
+  batch.targets = host(inputs);
+  batch.log_probs = make_matrix(backend_, DType::kF32, 1, inputs, Memory::kHost);
+  batch.sampled_values =
+      backend_.allocate(values * static_cast<int64_t>(sizeof(Sampled)), Memory::kHost);
+  batch.top = backend_.allocate(values * kMaxTopLogProbs * static_cast<int64_t>(sizeof(TopLogProb)),
+                                Memory::kHost);
+  return batch;
 }
 
 void RecurrentModel::set(SlotId slot, const Control& control, bool zero_state) {
@@ -163,106 +171,112 @@ void RecurrentModel::copy_piece(SlotId from, SlotId to, int64_t offset, int64_t 
   backend_.copy(piece_of_state(from, offset, bytes), piece_of_state(to, offset, bytes));
 }
 
-void RecurrentModel::stage_row(int index, const Row& row) {
+void RecurrentModel::stage_row(int index, const Row& row, Batch& batch) {
   const int pending = has_pending_[row.slot];
-  int32_t* values = values_.view.i32();
+  int32_t* values = batch.values.view.i32();
   const int known = static_cast<int>(row.values.size()) + pending;
   check(known > 0, "a row has an input");
   const int inputs = row.want == Want::kNext ? 1 : known - 1;
-  check(batch_.inputs + inputs <= limits_.values, "the batch is within limits().values");
-  slot_.view.i32()[index] = row.slot;
-  first_.view.i32()[index] = batch_.inputs;
+  check(batch.inputs + inputs <= limits_.values, "the batch is within limits().values");
+  batch.slot.view.i32()[index] = row.slot;
+  batch.first.view.i32()[index] = batch.inputs;
   const bool samples = row.want == Want::kNext;
-  head_row_.view.i32()[index] = samples ? batch_.inputs : -1;
-  pending_.view.i32()[index] = samples ? kNoValue : row.values.back();
+  batch.head_row.view.i32()[index] = samples ? batch.inputs : -1;
+  batch.pending.view.i32()[index] = samples ? kNoValue : row.values.back();
   // Input i is known value i; behind it comes known value i + 1, which a score is about.
   const auto value = [&](int i) {
     if (pending == 1 && i == 0) return kNoValue;
     return row.values[i - pending];
   };
   for (int i = 0; i < inputs; ++i) {
-    values[batch_.inputs + i] = value(i);
-    if (row.want == Want::kScores) targets_.view.i32()[batch_.scored + i] = value(i + 1);
+    values[batch.inputs + i] = value(i);
+    if (row.want == Want::kScores) batch.targets.view.i32()[batch.scored + i] = value(i + 1);
   }
-  batch_.inputs += inputs;
+  batch.inputs += inputs;
   has_pending_[row.slot] = 1;
-  if (samples) ++batch_.sampled;
-  if (row.want == Want::kScores) batch_.scored += inputs;
+  if (samples) ++batch.sampled;
+  if (row.want == Want::kScores) batch.scored += inputs;
 }
 
-void RecurrentModel::stage(std::span<const Row> rows) {
+void RecurrentModel::stage(std::span<const Row> rows, Batch& batch) {
   check(rows.size() <= static_cast<size_t>(limits_.rows), "the batch is within limits().rows");
-  batch_ = {};
-  batch_.rows = {slot_.view.i32(), first_.view.i32(), static_cast<int>(rows.size())};
+  batch.rows = {batch.slot.view.i32(), batch.first.view.i32(), static_cast<int>(rows.size())};
+  batch.inputs = batch.sampled = batch.scored = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     check(i == 0 || rows[i - 1].want <= rows[i].want, "rows stand in the order of Want");
     check(rows[i].want != Want::kNext || rows[i].values.empty(),
           "a row that samples gives no values");
-    stage_row(static_cast<int>(i), rows[i]);
+    stage_row(static_cast<int>(i), rows[i], batch);
   }
-  first_.view.i32()[rows.size()] = batch_.inputs;
+  batch.first.view.i32()[rows.size()] = batch.inputs;
 }
 
-Run RecurrentModel::run_of(Backend& lane, int begin, int end) const {
-  const Rows rows = batch_.rows.slice(begin, end);
+Run RecurrentModel::run_of(const Batch& batch, Backend& lane, int begin, int end) const {
+  const Rows rows = batch.rows.slice(begin, end);
   const int first = rows.first[0];
-  const int read = std::clamp(batch_.sampled + batch_.scored - first, 0, rows.inputs());
+  const int read = std::clamp(batch.sampled + batch.scored - first, 0, rows.inputs());
   return {.lane = lane,
           .rows = rows,
           .first = first,
           .inputs = rows.inputs(),
           .read = read,
-          .values = values_.view.columns(first, rows.inputs()),
+          .values = batch.values.view.columns(first, rows.inputs()),
           .control = controls_.as<Control>(),
           .states = {states_.data(), slot_bytes_, 0},
           .head = head_.view.slice(first, read)};
 }
 
 // Scored inputs stand behind the sampled ones.
-void RecurrentModel::score(const Run& run) const {
-  const int begin = std::max(run.first, batch_.sampled);
+void RecurrentModel::score(const Batch& batch, const Run& run) const {
+  const int begin = std::max(run.first, batch.sampled);
   const int count = run.first + run.read - begin;
   if (count <= 0) return;
-  const int target = begin - batch_.sampled;
-  run.lane.score(spec_.head, head_.view.slice(begin, count), targets_.view.columns(target, count),
-                 log_probs_.view.columns(target, count));
+  const int target = begin - batch.sampled;
+  run.lane.score(spec_.head, head_.view.slice(begin, count),
+                 batch.targets.view.columns(target, count),
+                 batch.log_probs.view.columns(target, count));
 }
 
 Ticket RecurrentModel::submit(std::span<const Row> rows, int steps) {
   check(steps >= 1 && steps <= limits_.steps, "the steps are within limits().steps");
-  stage(rows);
-  batch_.steps = steps;
-  check(steps == 1 || batch_.sampled == batch_.rows.count,
-        "several steps are for rows that sample");
-  const auto pass = [this](Backend& lane, int begin, int end) { this->pass(lane, begin, end); };
-  backend_.run(batch_.rows, work_, pass);
-  return ++ticket_;
+  check(ticket_ - collected_ < batches_.size(), "the submits are within limits().launches");
+  Batch& batch = batch_of(++ticket_);
+  stage(rows, batch);
+  batch.steps = steps;
+  check(steps == 1 || batch.sampled == batch.rows.count, "several steps are for rows that sample");
+  const auto pass = [this, &batch](Backend& lane, int begin, int end) {
+    this->pass(batch, lane, begin, end);
+  };
+  backend_.run(batch.rows, work_, pass);
+  return ticket_;
 }
 
 // Takes rows [begin, end) through all steps.
-void RecurrentModel::pass(Backend& lane, int begin, int end) const {
-  const Run run = run_of(lane, begin, end);
-  const SampledTo to = sampled(0).from(begin);
-  if (network_->fused() && batch_.sampled == batch_.rows.count) {
-    network_->steps(run, to, limits_.rows, batch_.steps);
+void RecurrentModel::pass(const Batch& batch, Backend& lane, int begin, int end) const {
+  const Run run = run_of(batch, lane, begin, end);
+  const SampledTo to = sampled(batch, 0).from(begin);
+  if (network_->fused() && batch.sampled == batch.rows.count) {
+    network_->steps(run, to, limits_.rows, batch.steps);
     return;
   }
-  const View head = head_.view.top(batch_.sampled + batch_.scored);
-  const Outputs outputs = {head_row_.view.i32() + begin, pending_.view.i32() + begin};
-  for (int step = 0; step < batch_.steps; ++step) {
+  const View head = head_.view.top(batch.sampled + batch.scored);
+  const Outputs outputs = {batch.head_row.view.i32() + begin, batch.pending.view.i32() + begin};
+  for (int step = 0; step < batch.steps; ++step) {
     if (run.inputs > 0) network_->forward(run);
-    score(run);
-    lane.sample(run.rows, outputs, spec_.head, head, run.control, sampled(step).from(begin));
+    score(batch, run);
+    lane.sample(run.rows, outputs, spec_.head, head, run.control, sampled(batch, step).from(begin));
   }
 }
 
 Result<bool> RecurrentModel::collect(Ticket ticket, std::vector<Emitted>& out) {
-  check(ticket == ticket_, "tickets are collected in order");
-  const Result<bool> done = backend_.done();
+  check(ticket == collected_ + 1 && ticket <= ticket_, "tickets are collected in order");
+  const Result<bool> done = backend_.done(static_cast<int>(ticket_ - ticket));
   if (!done.ok() || !*done) return done;
-  for (int step = 0; step < batch_.steps; ++step) {
-    for (int row = 0; row < batch_.sampled; ++row) {
-      const SampledTo at = sampled(step).from(row);
+  collected_ = ticket;
+  const Batch& batch = batch_of(ticket);
+  for (int step = 0; step < batch.steps; ++step) {
+    for (int row = 0; row < batch.sampled; ++row) {
+      const SampledTo at = sampled(batch, step).from(row);
       if (at.rows->row < 0) continue;
       out.push_back({.row = row,
                      .value = at.rows->value,
@@ -271,11 +285,12 @@ Result<bool> RecurrentModel::collect(Ticket ticket, std::vector<Emitted>& out) {
                      .top = {at.top, static_cast<size_t>(at.rows->top_count)}});
     }
   }
-  const int32_t* first = batch_.rows.first;
-  for (int row = batch_.sampled, i = 0; i < batch_.scored; ++row) {
-    for (; i < first[row + 1] - batch_.sampled; ++i) {
-      out.push_back(
-          {.row = row, .value = targets_.view.i32()[i], .log_prob = log_probs_.view.f32()[i]});
+  const int32_t* first = batch.rows.first;
+  for (int row = batch.sampled, i = 0; i < batch.scored; ++row) {
+    for (; i < first[row + 1] - batch.sampled; ++i) {
+      out.push_back({.row = row,
+                     .value = batch.targets.view.i32()[i],
+                     .log_prob = batch.log_probs.view.f32()[i]});
     }
   }
   return true;

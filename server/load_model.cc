@@ -35,8 +35,10 @@ EngineOptions engine_options(const ServerConfig& config) {
           .idle_timeout = milliseconds_of(config, limits::kIdleTimeoutMs)};
 }
 
-// Slots for sessions and their snapshots.
+// Slots for sessions and their snapshots, of which many steps in a launch need more: where nobody
+// says how many, one.
 Result<ModelLimits> with_snapshots(ModelLimits limits, const EngineOptions& options) {
+  if (limits.steps == 0 && options.rewind_values > 0) limits.steps = 1;
   const int64_t each = 1 + snapshots_of(options, limits.steps);
   const int64_t sessions = limits.slots == 0 ? kMostUnasked : limits.slots;
   if (sessions * each > std::numeric_limits<SlotId>::max()) {

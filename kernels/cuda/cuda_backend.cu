@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstdint>
 #include <cstring>
@@ -310,7 +311,11 @@ class CudaDevice {
         shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin) - kStaticShared),
         has_clusters_(properties.major >= 9),
         processors_(properties.multiProcessorCount),
-        stream_(stream) {}
+        stream_(stream) {
+    for (cudaEvent_t& end : ends_) {
+      must(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "making an event");
+    }
+  }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() {
@@ -318,6 +323,7 @@ class CudaDevice {
     for (const Graph& graph : graphs_) {
       if (graph.ready != nullptr) cudaGraphExecDestroy(graph.ready);
     }
+    for (cudaEvent_t end : ends_) cudaEventDestroy(end);
     cudaStreamDestroy(stream_);
   }
 
@@ -337,7 +343,7 @@ class CudaDevice {
     check(!recording_, "a pass zeroes nothing");
     note(cudaMemsetAsync(bytes.data, 0, static_cast<size_t>(bytes.bytes), stream_), "zeroing");
   }
-  Result<bool> done();
+  Result<bool> done(int later);
 
   // Enqueues what `enqueue` launches, as one graph where the very same was launched before.
   template <typename Enqueue>
@@ -347,6 +353,7 @@ class CudaDevice {
     enqueue();
     recording_ = false;
     play_script();
+    note(cudaEventRecord(ends_[clock_ % ends_.size()], stream_), "marking the end of a batch");
   }
 
   template <typename Kernel>
@@ -464,7 +471,8 @@ class CudaDevice {
   Script<CudaDevice> script_;
   bool recording_ = false;
   std::vector<Graph> graphs_;
-  uint64_t clock_ = 0;  // batches played
+  uint64_t clock_ = 0;                 // batches played
+  std::array<cudaEvent_t, 2> ends_{};  // of the last batches, by clock_
   Status status_;
 };
 
@@ -537,8 +545,10 @@ void CudaDevice::copy(Span from, Span to) {
   }
 }
 
-Result<bool> CudaDevice::done() {
-  const cudaError_t error = cudaStreamQuery(stream_);
+Result<bool> CudaDevice::done(int later) {
+  check(later >= 0 && later < static_cast<int>(ends_.size()), "done: of the last two batches");
+  const cudaError_t error = later == 0 ? cudaStreamQuery(stream_)
+                                       : cudaEventQuery(ends_[(clock_ - later) % ends_.size()]);
   if (error == cudaErrorNotReady) {
     (void)cudaGetLastError();  // an error to the runtime, which the next launch must not find
     return false;

@@ -11,7 +11,7 @@
 //                                   ordinary memory of the host's
 //   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
 //   batch(enqueue)                  calls enqueue(), which only launches, and enqueues that as one
-//   done()                          as Backend::done()
+//   done(later)                     as Backend::done(), a batch being a run(); at most one later
 #pragma once
 
 #include <algorithm>
@@ -137,9 +137,11 @@ class DeviceBackend final : public Backend, public FusedSteps {
     check_zero(bytes);
     if (bytes.bytes > 0) device_.zero(bytes);
   }
-  Result<bool> done() override {
+  int launches() const override { return 2; }
+  int preferred_steps() const override { return 16; }
+  Result<bool> done(int later) override {
     if (!status_.ok()) return status_;
-    return device_.done();
+    return device_.done(later);
   }
 
  private:

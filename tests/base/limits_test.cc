@@ -20,8 +20,8 @@ TEST(Limits, EachHasItsOwnNameAndADefaultWithinItsRange) {
 
 TEST(Limits, AnErrorNamesTheLimitAndItsRange) {
   EXPECT_EQ(limit_error(limits::kStepsPerLaunch, 65),
-            "steps_per_launch is 65; it must be between 1 and 64");
-  EXPECT_NE(limit_error(limits::kStepsPerLaunch, 0), "");
+            "steps_per_launch is 65; it must be between 0 and 64");
+  EXPECT_NE(limit_error(limits::kBatchRows, 0), "");
 }
 
 }  // namespace

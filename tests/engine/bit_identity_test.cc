@@ -142,8 +142,9 @@ TEST_P(BitIdentityTest, AmongRandomOthers) {
 // A model that takes prompts in chunks, its kernels run on the host: a session that stands at
 // position 10 is given 200 values, within budgets that cannot take them at once, and among others.
 TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
-  const auto run = [](int batch_values, int others) {
-    cuda::DeviceBackend<cuda::HostDevice> backend({.chunks = true}, cuda::ThreadOrder::kForward);
+  const auto run = [](int batch_values, int others, bool late = false) {
+    cuda::DeviceBackend<cuda::HostDevice> backend({.chunks = true}, cuda::ThreadOrder::kForward,
+                                                  late);
     const ModelLimits limits = {.slots = 6, .rows = 6, .values = batch_values, .steps = 2};
     auto made = make_model(random_bundle(small_symbol_spec(), 3), backend, limits);
     Model& model = **made;
@@ -167,7 +168,10 @@ TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
   const Generated alone = run(256, 0);
   ASSERT_EQ(alone.values.size(), 5U);
   for (const int batch_values : {70, 100, 140, 199}) EXPECT_EQ(run(batch_values, 0), alone);
-  for (const int others : {1, 3}) EXPECT_EQ(run(80 * others, others), alone) << others;
+  for (const int others : {1, 3}) {
+    EXPECT_EQ(run(80 * others, others), alone) << others;
+    EXPECT_EQ(run(80 * others, others, true), alone) << others;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

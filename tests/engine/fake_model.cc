@@ -24,6 +24,12 @@ float log_prob_of(uint64_t hash, int32_t value) {
   return -static_cast<float>(mix(hash, static_cast<uint64_t>(value)) % 1000) / 100.0F;
 }
 
+// Of one step where nobody says how many, as on a CPU.
+ModelLimits with_steps(ModelLimits limits) {
+  limits.steps = std::max(limits.steps, 1);
+  return limits;
+}
+
 }  // namespace
 
 Spec fake_spec(int64_t positions, bool begins) {
@@ -37,7 +43,10 @@ Spec fake_spec(int64_t positions, bool begins) {
 }
 
 FakeModel::FakeModel(Spec spec, ModelLimits limits, int64_t state_bytes)
-    : spec_(std::move(spec)), limits_(limits), slots_(limits.slots) {
+    : spec_(std::move(spec)),
+      limits_(with_steps(limits)),
+      slots_(limits.slots),
+      emitted_(limits.launches) {
   layout_ = {.state_bytes = state_bytes,
              .parts = {{"hash", DType::kI32, {state_bytes / 4}, 0, 4}},
              .numerics = "fake"};
@@ -91,9 +100,12 @@ void FakeModel::begin_chunk(Slot& slot, int64_t left) const {
 
 Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
   if (on_submit) on_submit();
+  check(ticket_ - collected_ < emitted_.size(), "launches within limits");
+  check(!known_to_fail_, "nothing is submitted to a device that has failed");
+  std::vector<Emitted>& emitted = emitted_[++ticket_ % emitted_.size()];
+  emitted.clear();
   check(!rows.empty() && rows.size() <= static_cast<size_t>(limits_.rows), "rows within limits");
   check(steps >= 1 && steps <= limits_.steps, "steps within limits");
-  emitted_.clear();
   std::set<SlotId> seen;
   int inputs = 0;
   Launch launch{.rows = {rows.begin(), rows.end()}, .inputs = {}, .steps = steps};
@@ -105,10 +117,10 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
   }
   check(inputs <= limits_.values, "values within limits");
   launches.push_back(std::move(launch));
-  failed_ = fails && fails();
-  if (failed_) {
+  if (fails && fails()) {
     for (const Row& row : rows) slots_.at(row.slot) = {};
-    return ++ticket_;
+    if (failed_ == 0) failed_ = ticket_;
+    return ticket_;
   }
   for (int step = 0; step < steps; ++step) {
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -122,33 +134,37 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
             consume(slot, control.pending);
           }
           if (rows[i].want == Want::kScores) {
-            emitted_.push_back({.row = static_cast<int32_t>(i),
-                                .value = value,
-                                .log_prob = log_prob_of(slot.hash, value),
-                                .top = {}});
+            emitted.push_back({.row = static_cast<int32_t>(i),
+                               .value = value,
+                               .log_prob = log_prob_of(slot.hash, value),
+                               .top = {}});
           }
           control.pending = value;
         }
         continue;
       }
+      check(step > 0 || control.remaining > 0, "a row that samples has values left");
       if (control.remaining == 0) continue;  // frozen
       consume(slot, control.pending);
       control.pending = next_value(slot.hash, control, spec_.vocabulary);
       --control.remaining;
-      emitted_.push_back({.row = static_cast<int32_t>(i),
-                          .value = control.pending,
-                          .position = control.position,
-                          .log_prob = log_prob_of(slot.hash, control.pending),
-                          .top = {}});
+      emitted.push_back({.row = static_cast<int32_t>(i),
+                         .value = control.pending,
+                         .position = control.position,
+                         .log_prob = log_prob_of(slot.hash, control.pending),
+                         .top = {}});
     }
   }
-  return ++ticket_;
+  return ticket_;
 }
 
 Result<bool> FakeModel::collect(Ticket ticket, std::vector<Emitted>& out) {
-  check(ticket == ticket_, "tickets are collected in order");
-  if (failed_) return Status(Code::kInternal, "the fake device failed");
-  out.insert(out.end(), emitted_.begin(), emitted_.end());
+  check(ticket == collected_ + 1 && ticket <= ticket_, "tickets are collected in order");
+  known_to_fail_ = ticket == failed_;
+  if (known_to_fail_) return Status(Code::kInternal, "the fake device failed");
+  collected_ = ticket;
+  const std::vector<Emitted>& emitted = emitted_[ticket % emitted_.size()];
+  out.insert(out.end(), emitted.begin(), emitted.end());
   return true;
 }
 

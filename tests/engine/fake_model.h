@@ -63,9 +63,11 @@ class FakeModel final : public Model {
   const ModelLimits limits_;
   StateLayout layout_;
   std::vector<Slot> slots_;
-  std::vector<Emitted> emitted_;
-  Ticket ticket_ = 0;
-  bool failed_ = false;
+  std::vector<std::vector<Emitted>> emitted_;  // by the last launches
+  Ticket ticket_ = 0;                          // of the last submit
+  Ticket collected_ = 0;                       // of the last one collected
+  Ticket failed_ = 0;                          // of the first launch that failed
+  bool known_to_fail_ = false;                 // that has been collected
 };
 
 // A spec of symbols 0..99 without a last position, or with `positions`, and with a begin value or

@@ -76,7 +76,8 @@ class Simulation {
     ModelLimits limits = {.slots = 1 + below(8),
                           .rows = 1 + below(8),
                           .values = 1 + below(12),
-                          .steps = 1 + below(4)};
+                          .steps = 1 + below(4),
+                          .launches = 1 + below(2)};
     limits.slots *= static_cast<int>(1 + snapshots_of(options_, limits.steps));
     return limits;
   }

@@ -122,7 +122,7 @@ TEST(CudaChunks, WithoutRoomAreRefusedAtTheFirstStep) {
   const Control control;
   backend.recur({&slot, first, 1}, &control, recurrence, {q.view(), k.view(), v.view()},
                 {state.data(), state.bytes(), 0}, out.view());
-  EXPECT_EQ(backend.done().status(),
+  EXPECT_EQ(backend.done(0).status(),
             Status(Code::kFailedPrecondition,
                    "the model's sizes are too large for this GPU: a block of a kernel would need "
                    "278336 bytes of shared memory, and has 232448: use prompts steps"));

@@ -221,10 +221,10 @@ TEST(CudaLimits, SizesTooLargeForTheDeviceAreRefusedWithoutALaunch) {
   std::vector<float> x(kWidth, 1.0F);
   std::vector<float> out(kWidth, 7.0F);
   const View row = {x.data(), DType::kF32, 1, kWidth, kWidth};
-  EXPECT_TRUE(backend.done().ok());
+  EXPECT_TRUE(backend.done(0).ok());
   backend.norm(row, View{}, {row, row, 1e-5F}, {out.data(), DType::kF32, 1, kWidth, kWidth});
   EXPECT_THAT(out, testing::Each(7.0F));
-  EXPECT_EQ(backend.done().status(),
+  EXPECT_EQ(backend.done(0).status(),
             Status(Code::kFailedPrecondition,
                    "the model's sizes are too large for this GPU: a block of a kernel would need "
                    "240000 bytes of shared memory, and has 232448: use backend cpu"));

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -185,7 +187,8 @@ class HostBlock {
 
 class HostDevice {
  public:
-  explicit HostDevice(ThreadOrder order) : order_(order) {}
+  // `late`: what is enqueued runs when somebody asks whether it is done, as late as may be.
+  explicit HostDevice(ThreadOrder order, bool late = false) : order_(order), late_(late) {}
 
   std::string name() const { return "cuda/host"; }
   int64_t shared_limit() const { return 227 << 10; }
@@ -199,10 +202,18 @@ class HostDevice {
     return {static_cast<std::byte*>(data), bytes,
             [](std::byte* held, int64_t) { std::free(held); }};
   }
-  void copy(Span from, Span to) { std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes)); }
+  void copy(Span from, Span to) {
+    catch_up(0);
+    std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes));
+  }
   bool must_wait(Span, Span) const { return true; }
-  void zero(Span bytes) { std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes)); }
-  Result<bool> done() { return true; }
+  void zero(Span bytes) {
+    enqueue([bytes] { std::memset(bytes.data, 0, static_cast<size_t>(bytes.bytes)); });
+  }
+  Result<bool> done(int later) {
+    catch_up(later);
+    return true;
+  }
   // Through a script, as the GPU does.
   template <typename Enqueue>
   void batch(const Enqueue& enqueue) {
@@ -210,17 +221,17 @@ class HostDevice {
     recording_ = true;
     enqueue();
     recording_ = false;
-    script_.replay(*this);
+    this->enqueue([this, script = script_] { script.replay(*this); });
+    if (late_) batch_ends_.push_back(enqueued_);
   }
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
     if (recording_) {
       script_.add<Kernel>(launch, args);
-    } else if constexpr (requires { Kernel::enqueue(args, nullptr); }) {
-      const Status status = Kernel::enqueue(args, nullptr);
-      check(status.ok(), status.message().c_str());
+    } else if (replaying_ || !late_) {
+      launch_now<Kernel>(launch, args);
     } else {
-      launch_kernel<Kernel>(launch, args);
+      enqueue([this, launch, args] { launch_now<Kernel>(launch, args); });
     }
   }
   template <typename Kernel>
@@ -231,6 +242,33 @@ class HostDevice {
  private:
   static constexpr int64_t kProcessors = 16;  // stood in for
 
+  // In the order of calls: now, or when it is asked for.
+  void enqueue(std::function<void()> work) {
+    if (!late_) return work();
+    waiting_.push_back(std::move(work));
+    ++enqueued_;
+  }
+  // Does what waits, but for the last batches and what is between and behind them.
+  void catch_up(size_t batches) {
+    if (!late_ || batch_ends_.size() <= batches) return;
+    const int64_t until = batches == 0 ? enqueued_ : batch_ends_[batch_ends_.size() - batches - 1];
+    replaying_ = true;
+    for (; run_ < until; ++run_) {
+      waiting_.front()();
+      waiting_.pop_front();
+    }
+    replaying_ = false;
+  }
+
+  template <typename Kernel>
+  void launch_now(const Launch& launch, const typename Kernel::Args& args) {
+    if constexpr (requires { Kernel::enqueue(args, nullptr); }) {
+      const Status status = Kernel::enqueue(args, nullptr);
+      check(status.ok(), status.message().c_str());
+    } else {
+      launch_kernel<Kernel>(launch, args);
+    }
+  }
   template <typename Kernel>
   void launch_kernel(const Launch& launch, const typename Kernel::Args& args) {
     const auto run = [&](int64_t index, HostCluster* cluster) {
@@ -248,6 +286,11 @@ class HostDevice {
   }
 
   ThreadOrder order_;
+  bool late_;
+  std::deque<std::function<void()>> waiting_;
+  int64_t enqueued_ = 0, run_ = 0;         // so far
+  std::vector<int64_t> batch_ends_ = {0};  // enqueued_ at the end of each; first, before them
+  bool replaying_ = false;
   uint32_t clusters_ = 0;  // run so far
   Script<HostDevice> script_;
   bool recording_ = false;

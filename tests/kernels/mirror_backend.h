@@ -126,7 +126,7 @@ class MirrorBackend final : public Backend {
   }
   void copy(Span from, Span to) override { on_->copy(from, to); }
   void zero(Span bytes) override { on_->zero(bytes); }
-  Result<bool> done() override { return on_->done(); }
+  Result<bool> done(int later) override { return on_->done(later); }
 
  private:
   struct Mirrored {
@@ -182,7 +182,7 @@ class MirrorBackend final : public Backend {
 
   void bring_back() {
     while (true) {
-      const Result<bool> done = on_->done();
+      const Result<bool> done = on_->done(0);
       if (!done.ok()) check(false, done.status().message().c_str());
       if (*done) break;
       std::this_thread::yield();

@@ -101,7 +101,7 @@ TEST_F(ProductLibraryTest, AnyNumberOfRowsIsDone) {
       const std::vector<float> found = run(rows);
       EXPECT_TRUE(same_bits(found, {all.begin(), all.begin() + int64_t{rows} * kOut})) << rows;
     }
-    EXPECT_TRUE(*backend.done());
+    EXPECT_TRUE(*backend.done(0));
   }
 }
 

@@ -120,7 +120,7 @@ TEST(CudaReplay, IsNotForAGate) {
     backend.recur({&slot, first, 1}, &control, recurrence,
                   {q.view(), k.view(), v.view(), gate.view()}, {state.data(), state.bytes(), 0},
                   out.view());
-    EXPECT_EQ(backend.done().status(),
+    EXPECT_EQ(backend.done(0).status(),
               Status(Code::kFailedPrecondition,
                      "a model with a gate keeps its state plain and takes prompts in steps: use "
                      "state plain and prompts steps"));

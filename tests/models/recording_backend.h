@@ -76,7 +76,9 @@ class RecordingBackend final : public Backend, public FusedSteps {
   }
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }
-  Result<bool> done() override { return to_.done(); }
+  int launches() const override { return to_.launches(); }
+  int preferred_steps() const override { return to_.preferred_steps(); }
+  Result<bool> done(int later) override { return to_.done(later); }
 
   std::vector<float> heads;  // row after row, of every score() so far
   int whole_batches = 0;     // that generate() has taken

@@ -1,0 +1,142 @@
+// Launches of a model on a device that takes two at once, and does what it was given as late as it
+// may (tests/kernels/host_device.h): what comes of them is as on one that is done at once.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/host_device.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/model_harness.h"
+
+namespace runnel {
+namespace {
+
+using cuda::HostDevice;
+using cuda::ThreadOrder;
+
+constexpr ModelLimits kLimits = {.slots = 6, .rows = 4, .values = 32, .steps = 3};
+constexpr int kLaunches = 6;
+
+// Values, likeliest values and log-probabilities, and at the end the states.
+struct Outcome {
+  std::vector<int64_t> emitted;
+  std::vector<std::vector<std::byte>> states;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+int32_t bits_of(float x) {
+  int32_t bits = 0;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+void collect(Model& model, Ticket ticket, Outcome& outcome) {
+  std::vector<Emitted> emitted;
+  finish(model, ticket, emitted);
+  for (const Emitted& at : emitted) {
+    outcome.emitted.insert(outcome.emitted.end(),
+                           {at.row, at.value, at.position, bits_of(at.log_prob)});
+    for (const TopLogProb& top : at.top) {
+      outcome.emitted.insert(outcome.emitted.end(), {top.value, bits_of(top.log_prob)});
+    }
+  }
+}
+
+void begin(Model& model, SlotId slot) {
+  Control control;
+  control.seed = static_cast<uint64_t>(slot) + 1;
+  control.pending = slot;
+  control.remaining = 100;
+  control.top_log_probs = slot % 3;
+  model.set(slot, control, true);
+}
+
+// Sampling, scoring and prompts in turn, over slots that change; before each launch a sequence
+// begins. `at_once`: launches that are submitted before the first of them is collected.
+Outcome run(Model& model, int at_once) {
+  Outcome outcome;
+  const std::vector<int32_t> values = {2, 1, 3};
+  Ticket collected = 0;
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    begin(model, (launch + 3) % kLimits.slots);
+    if (launch == 0) begin(model, 0);
+    const SlotId newest = (launch + 3) % kLimits.slots;
+    std::vector<Row> rows = {{launch % 2 == 0 ? 0 : newest, {}, Want::kNext}};
+    int steps = 3;
+    if (launch % 3 == 2) {
+      rows.push_back({(launch + 2) % kLimits.slots, values, Want::kScores});
+      steps = 1;
+    }
+    const Ticket ticket = model.submit(rows, steps);
+    while (ticket - collected >= static_cast<Ticket>(at_once)) {
+      collect(model, ++collected, outcome);
+    }
+    if (launch + 1 == kLaunches) {
+      while (collected < ticket) collect(model, ++collected, outcome);
+    }
+  }
+  for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
+    outcome.states.push_back(state_bytes(model, slot));
+  }
+  return outcome;
+}
+
+// Sizes that the whole-model kernel takes.
+Spec whole_spec() {
+  Spec spec = small_symbol_spec();
+  LinearTransformerSpec& sizes = sizes_of(spec);
+  sizes.width = sizes.value_width = 32;
+  sizes.heads = 1;
+  sizes.query_size = sizes.value_size = 32;
+  sizes.ffn = 64;
+  return spec;
+}
+
+std::unique_ptr<Model> model_on(Backend& backend, const Spec& spec) {
+  return make_model(random_bundle(spec, 5), backend, kLimits, Precision::kBf16).value();
+}
+
+void expect_the_bits_of_one_after_the_other(Backend& one, Backend& two) {
+  for (const Spec& spec : {small_image_spec(), whole_spec()}) {
+    const auto expected_of = model_on(one, spec);
+    const auto model = model_on(two, spec);
+    EXPECT_EQ(model->limits().launches, 2);
+    const Outcome expected = run(*expected_of, 1);
+    EXPECT_FALSE(expected.emitted.empty());
+    EXPECT_TRUE(run(*model, 2) == expected) << spec.name;
+  }
+}
+
+TEST(Launches, TwoOnTheirWayHaveTheBitsOfOneAfterTheOther) {
+  for (const bool whole : {false, true}) {
+    const CudaOptions options = {.whole = whole};
+    cuda::DeviceBackend<HostDevice> one(options, ThreadOrder::kForward);
+    cuda::DeviceBackend<HostDevice> two(options, ThreadOrder::kForward, true);
+    expect_the_bits_of_one_after_the_other(one, two);
+  }
+}
+
+TEST(Launches, TwoOnTheGpuHaveTheBitsOfOneAfterTheOther) {
+  for (const bool whole : {false, true}) {
+    const auto one = make_cuda_backend({.whole = whole});
+    if (one.status().code() == Code::kFailedPrecondition) GTEST_SKIP() << one.status().message();
+    const auto two = make_cuda_backend({.whole = whole});
+    ASSERT_TRUE(one.ok() && two.ok());
+    expect_the_bits_of_one_after_the_other(**one, **two);
+  }
+}
+
+TEST(Launches, HaveAsManyStepsAsServeTheBackendBestWhereNobodySays) {
+  ModelLimits limits = kLimits;
+  limits.steps = 0;
+  const auto steps = [&](Backend& backend) {
+    return (*make_model(random_bundle(small_symbol_spec(), 5), backend, limits))->limits().steps;
+  };
+  cuda::DeviceBackend<HostDevice> device({}, ThreadOrder::kForward);
+  EXPECT_EQ(steps(device), 16);
+  EXPECT_EQ(steps(*make_cpu_backend({}).value()), 1);
+}
+
+}  // namespace
+}  // namespace runnel
