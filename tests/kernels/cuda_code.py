@@ -105,22 +105,30 @@ def parse_code(text):
     return found
 
 
-def read(build, cuobjdump, nvdisasm):
-    """architecture -> kernel -> Code, of all objects of a build."""
-    built: dict[str, dict[str, Code]] = collections.defaultdict(dict)
+def said_of(build, cuobjdump, *commands):
+    """(architecture, what each of the commands prints) of the machine code in all objects of a build."""
     for path in sorted(build.rglob("*.cu.o")):
         with tempfile.TemporaryDirectory() as place:
             subprocess.run([cuobjdump, "-xelf", "all", path], cwd=place, check=True, stdout=subprocess.DEVNULL)
             for cubin in sorted(pathlib.Path(place).iterdir()):
                 architecture = cubin.name.split(".sm_")[-1].removesuffix(".cubin")
-                told = [
-                    subprocess.run(command + [cubin], text=True, stdout=subprocess.PIPE, check=True).stdout
-                    for command in ([cuobjdump, "-res-usage"], [nvdisasm, "-gi", "-c"])
-                ]
-                usage, codes = parse_usage(told[0]), parse_code(told[1])
-                for name, plain in demangled(sorted(codes)).items():
-                    codes[name].registers, codes[name].stack = usage.get(name, (0, 0))
-                    built[architecture][plain] = codes[name]
+                yield (
+                    architecture,
+                    [
+                        subprocess.run([*command, cubin], text=True, stdout=subprocess.PIPE, check=True).stdout
+                        for command in commands
+                    ],
+                )
+
+
+def read(build, cuobjdump, nvdisasm):
+    """architecture -> kernel -> Code, of all objects of a build."""
+    built: dict[str, dict[str, Code]] = collections.defaultdict(dict)
+    for architecture, told in said_of(build, cuobjdump, [cuobjdump, "-res-usage"], [nvdisasm, "-gi", "-c"]):
+        usage, codes = parse_usage(told[0]), parse_code(told[1])
+        for name, plain in demangled(sorted(codes)).items():
+            codes[name].registers, codes[name].stack = usage.get(name, (0, 0))
+            built[architecture][plain] = codes[name]
     return dict(built)
 
 
