@@ -148,8 +148,11 @@ Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seco
 
 // The precision that the factory has chosen.
 Precision precision_of(const LoadedModel& loaded) {
-  const std::string fp32 = loaded.backend->numerics(Precision::kFp32) + "/";
-  return loaded.model->layout().numerics.starts_with(fp32) ? Precision::kFp32 : Precision::kBf16;
+  for (const Precision precision : {Precision::kFp32, Precision::kInt8}) {
+    const std::string id = loaded.backend->numerics(precision) + "/";
+    if (loaded.model->layout().numerics.starts_with(id)) return precision;
+  }
+  return Precision::kBf16;
 }
 
 // Of a GPU, an operation has not ended when it returns, and memory is not the process's.

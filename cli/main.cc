@@ -78,6 +78,7 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
                                                : config.isa + ", as asked for";
   }
   const Precision precision = config.precision == "auto"   ? loaded.backend->preferred()
+                              : config.precision == "int8" ? Precision::kInt8
                               : config.precision == "bf16" ? Precision::kBf16
                                                            : Precision::kFp32;
   Result<std::unique_ptr<Model>> model = make_model(bundle, *loaded.backend, limits, precision);

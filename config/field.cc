@@ -145,8 +145,9 @@ std::vector<Field> make_fields() {
   fields.push_back(threads_field());
   fields.push_back(choice_field(
       "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
-      {"auto", "fp32", "bf16"},
-      "of weights and what they multiply; auto: bf16 where the device multiplies it, else fp32"));
+      {"auto", "fp32", "bf16", "int8"},
+      "of weights and what they multiply; int8: of weights alone, on a CPU; auto: bf16 where the "
+      "device multiplies it, else fp32"));
   fields.push_back(gpu_field(
       "kernels", "--kernels", [](ServerConfig& config) { return &config.kernels; },
       {"own", "cublas"}, "of a GPU: matrix products by our own kernels, or by NVIDIA's cuBLASLt"));

@@ -39,7 +39,7 @@ struct ServerConfig {
   std::string backend;    // "auto", "cpu", "cuda"
   std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
   int64_t threads = 0;    // of the CPU backend; 0: one per core
-  std::string precision;  // "auto", "fp32", "bf16"
+  std::string precision;  // "auto", "fp32", "bf16", "int8"
   std::string kernels;    // of the CUDA backend: "own", "cublas"
   std::string state;      // likewise: "plain", "replay"
   std::string prompts;    // likewise: "steps", "chunks"

@@ -27,12 +27,14 @@
 namespace runnel {
 
 // What a product's factors, weights and inputs, are rounded to. All else, sums included, is fp32.
-enum class Precision : uint8_t { kFp32, kBf16 };
+// kInt8: weights are integers within +-127 times a scale for each output, inputs are bf16.
+enum class Precision : uint8_t { kFp32, kBf16, kInt8 };
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
 struct Weight {
   Buffer panels;
-  Buffer bias;  // fp32, padded with zeros as the panels are; zeros where the layer has no bias
+  Buffer bias;    // fp32, padded with zeros as the panels are; zeros where the layer has no bias
+  Buffer scales;  // of kInt8: fp32, padded likewise
   int in = 0;
   int out = 0;
   Precision precision = Precision::kFp32;  // of the product
@@ -217,7 +219,8 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  // All that decides the bits of a model packed in this precision: "cpu/avx512/fp32/step".
+  // All that decides the bits of a model packed in this precision: "cpu/avx512/fp32/step". Empty:
+  // there are no products in this precision here.
   virtual std::string numerics(Precision precision) const = 0;
 
   // The precision that serves best: the fastest, of those that keep a model's quality.
@@ -261,8 +264,9 @@ class Backend {
 
   // Packs a layer's weight [out, in], fp32 or bf16, and bias, fp32 [1, out] (data may be null: no
   // bias). The numbers given decide bits, not the type that they are given in; a weight given in
-  // bf16 stays bf16 in memory where the backend can read it so. Layers that are used one after the
-  // other are best packed in that order. The backend may keep their memory until its own end.
+  // bf16 stays bf16 in memory where the backend can read it so. For kInt8 they are finite. Layers
+  // that are used one after the other are best packed in that order. The backend may keep their
+  // memory until its own end.
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
   // A run of rows, [begin, end), on its way through a step.

@@ -10,9 +10,11 @@
 
 namespace runnel {
 
-enum class DType : uint8_t { kF32, kI32, kBF16 };
+enum class DType : uint8_t { kF32, kI32, kBF16, kI8 };
 
-constexpr int64_t element_bytes(DType type) { return type == DType::kBF16 ? 2 : 4; }
+constexpr int64_t element_bytes(DType type) {
+  return type == DType::kI8 ? 1 : type == DType::kBF16 ? 2 : 4;
+}
 
 // The number whose bf16 bits these are: they are the upper half of its fp32 ones.
 RUNNEL_DEVICE constexpr float widened(uint16_t bits) {

@@ -27,6 +27,12 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
         std::to_string(limits.rows + chunk) + " (batch_rows + " + std::to_string(chunk) +
         "), which is " + std::to_string(limits.values) + ": raise it, or take prompts in steps");
   }
+  if (backend.numerics(precision).empty()) {
+    return Status(Code::kFailedPrecondition,
+                  bundle.directory +
+                      ": precision int8 is for a CPU alone; ask for backend cpu, or "
+                      "for precision bf16 or fp32");
+  }
   const Spec& spec = bundle.spec;
   const Recurrence recurrence =
       std::visit([](const auto& family) { return recurrence_of(family); }, spec.model);

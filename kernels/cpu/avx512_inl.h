@@ -35,6 +35,11 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
 }
 
+inline Reg load_int8(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+
 inline Reg fused(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
 inline Reg flushed(Reg x) { return x; }  // the machine does it
 // To bf16, to nearest, ties to even; what is no number stays none.

@@ -18,6 +18,7 @@
 #include "kernels/cpu/machine.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/phases.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/philox.h"
 #include "kernels/sinusoids.h"
@@ -62,6 +63,9 @@ const Kernels& kernels_of(Isa isa) {
 }
 
 int divide_up(int64_t count, int64_t by) { return static_cast<int>((count + by - 1) / by); }
+int64_t padded_to(int multiple, int count) {
+  return int64_t{divide_up(count, multiple)} * multiple;
+}
 
 // Where part `index` of `parts` nearly equal ones of [0, count) begins.
 int part(int count, int index, int parts) {
@@ -161,8 +165,10 @@ class CpuBackend final : public Backend {
   }
   void run_together(Rows rows, const Pass& pass);
   void run_in_parts(Rows rows, int parts, const Pass& pass);
+  void pack_words(HostTensor weight, Weight& packed);
+  void pack_integers(HostTensor weight, Weight& packed);
   void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
-  void round(View x);
+  void round(View x, Precision precision);
   template <typename F>
   void split_columns(Rows rows, int columns, int64_t each, const F& body);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
@@ -182,6 +188,7 @@ class CpuBackend final : public Backend {
   struct Rounded {
     const void* x = nullptr;
     int columns = 0;
+    Precision precision = Precision::kFp32;
     uint32_t phase = 0;
     bool operator==(const Rounded&) const = default;
   };
@@ -191,13 +198,13 @@ class CpuBackend final : public Backend {
 
 std::string CpuBackend::numerics(Precision precision) const {
   // The instructions for bf16 change nothing about fp32, and tiles add up as vectors do.
-  const bool fp32 = precision == Precision::kFp32;
-  const bool tiles_order = kernels_.step == cpu::kStepInputs;
-  const Isa isa = isa_ >= Isa::kAvx512 && (fp32 || tiles_order) ? Isa::kAvx512 : isa_;
+  const bool own = precision == Precision::kBf16 && kernels_.step != cpu::kStepInputs;
+  const Isa isa = own ? isa_ : std::min(isa_, Isa::kAvx512);
   return std::string("cpu/") + isa_name(isa) +
-         (fp32          ? "/fp32/step"
-          : tiles_order ? "/bf16/step32"
-                        : "/bf16/step");
+         (precision == Precision::kFp32   ? "/fp32/step"
+          : precision == Precision::kInt8 ? "/int8/step32"
+          : own                           ? "/bf16/step"
+                                          : "/bf16/step32");
 }
 
 // ---- threads ------------------------------------------------------------------------------------
@@ -280,21 +287,16 @@ Buffer CpuBackend::allocate(int64_t bytes, Memory) {
   return cpu::zeroed_memory(bytes);
 }
 
-Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
-  check_pack(weight, bias);
+// [panel][words][panel width].
+void CpuBackend::pack_words(HostTensor weight, Weight& packed) {
   const int64_t panel = kernels_.panel;
-  const int64_t panels = divide_up(weight.rows, panel);
-  const bool pairs = precision == Precision::kBf16 || weight.type == DType::kBF16;
-  const bool rounds = precision == Precision::kBf16;
-  const int64_t padded = int64_t{divide_up(weight.cols, kernels_.step)} * kernels_.step;
-  const int64_t words = rounds ? padded / 2 : pairs ? divide_up(weight.cols, 2) : weight.cols;
-  Weight packed;
-  packed.precision = precision;
+  const bool pairs = packed.precision == Precision::kBf16 || weight.type == DType::kBF16;
+  const bool rounds = packed.precision == Precision::kBf16;
+  const int64_t words = rounds  ? padded_to(kernels_.step, weight.cols) / 2
+                        : pairs ? divide_up(weight.cols, 2)
+                                : weight.cols;
   packed.stored = pairs ? DType::kBF16 : DType::kF32;
-  packed.in = weight.cols;
-  packed.out = weight.rows;
-  packed.panels = weights_.place(panels * words * panel * 4);
-  packed.bias = weights_.place(panels * panel * 4);
+  packed.panels = weights_.place(divide_up(weight.rows, panel) * words * panel * 4);
   std::vector<float> row(words);
   for (int64_t out = 0; out < weight.rows; ++out) {
     if (pairs && weight.type == DType::kF32) {
@@ -306,11 +308,47 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
     float* column = packed.panels.as<float>() + out / panel * panel * words + out % panel;
     for (int64_t k = 0; k < words; ++k) std::memcpy(column + k * panel, row.data() + k, 4);
   }
+}
+
+// [panel][inputs, padded to steps][panel width].
+void CpuBackend::pack_integers(HostTensor weight, Weight& packed) {
+  const int64_t panel = kernels_.panel;
+  const int64_t panels = divide_up(weight.rows, panel);
+  const int64_t padded = padded_to(cpu::kStepInputs, weight.cols);
+  packed.stored = DType::kI8;
+  packed.panels = weights_.place(panels * padded * panel);
+  packed.scales = weights_.place(panels * panel * 4);
+  std::vector<float> row(weight.cols);
+  std::vector<int8_t> integers(weight.cols);
+  for (int64_t out = 0; out < weight.rows; ++out) {
+    for (int k = 0; k < weight.cols; ++k) row[k] = weight.number(out * weight.cols + k);
+    packed.scales.as<float>()[out] = cpu::quantize(row, integers.data());
+    int8_t* column = packed.panels.as<int8_t>() + out / panel * panel * padded + out % panel;
+    for (int k = 0; k < weight.cols; ++k) column[k * panel] = integers[k];
+  }
+}
+
+Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
+  check_pack(weight, bias);
+  const int64_t panel = kernels_.panel;
+  Weight packed;
+  packed.precision = precision;
+  packed.in = weight.cols;
+  packed.out = weight.rows;
+  if (precision == Precision::kInt8) {
+    pack_integers(weight, packed);
+  } else {
+    pack_words(weight, packed);
+  }
+  packed.bias = weights_.place(divide_up(weight.rows, panel) * panel * 4);
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
   }
+  // Rounded inputs and, behind them, a panel in bf16.
+  const int64_t rounded = padded_to(cpu::kStepInputs, weight.cols) *
+                          (kernels_.block_rows + (precision == Precision::kInt8 ? panel / 2 : 0));
   const int64_t scratch =
-      std::max(rounds ? kernels_.block_rows * padded : 0, int64_t{2} * weight.rows);
+      std::max(precision == Precision::kFp32 ? 0 : rounded, int64_t{2} * weight.rows);
   grow_scratch(scratch);
   for (const auto& lane : team_->lanes) lane->grow_scratch(scratch);
   return packed;
@@ -459,11 +497,12 @@ void CpuBackend::matmuls(std::span<const Product> products) {
 
 // Rounds x into scratch memory. The tasks of a product that threads share have the same x, which
 // each of them rounds once.
-void CpuBackend::round(View x) {
-  const Rounded what = {x.data, x.cols, phase_};
+void CpuBackend::round(View x, Precision precision) {
+  const Rounded what = {x.data, x.cols, precision, phase_};
   if (shared_ != nullptr && what == rounded_) return;
   rounded_ = what;
-  kernels_.round_rows(x.f32(), x.stride, x.rows, x.cols, scratch_.as<float>());
+  const auto rows = precision == Precision::kInt8 ? kernels_.round_int8 : kernels_.round_rows;
+  rows(x.f32(), x.stride, x.rows, x.cols, scratch_.as<float>());
 }
 
 // Panels [first, last) of a matmul.
@@ -473,6 +512,8 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
                           .x_stride = x.stride,
                           .panels = weight.panels.as<float>(),
                           .bias = weight.bias.as<float>(),
+                          .scales = weight.scales.as<float>(),
+                          .room = nullptr,
                           .in = weight.in,
                           .out = weight.out,
                           .activation = end.activation,
@@ -485,15 +526,18 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
     (widens ? kernels_.matmul_widened : kernels_.matmul)(args, x.rows, first, last);
     return;
   }
+  const auto product =
+      weight.precision == Precision::kInt8 ? kernels_.matmul_int8 : kernels_.matmul_rounded;
   args.x = scratch_.as<float>();
   args.x_stride = divide_up(weight.in, 2);
+  args.room = scratch_.as<float>() + kernels_.block_rows * padded_to(cpu::kStepInputs, weight.in);
   for (int row = 0; row < x.rows; row += kernels_.block_rows) {
     const int rows = std::min(kernels_.block_rows, x.rows - row);
-    round(x.slice(row, rows));
+    round(x.slice(row, rows), weight.precision);
     args.y = out.f32(row);
     args.times = matrix(rows_of(end.times, row, rows));
     args.plus = matrix(rows_of(end.plus, row, rows));
-    kernels_.matmul_rounded(args, rows, first, last);
+    product(args, rows, first, last);
   }
 }
 

@@ -25,6 +25,10 @@ struct MatmulArgs {
   int64_t x_stride;
   const float* panels;
   const float* bias;  // fp32 [panels * panel width]
+  // Of int8: y = activation((x W^T) * scales + bias) * times + plus, `panels` being int8
+  // [panel][inputs, padded to whole steps][panel width], and room for one panel in bf16.
+  const float* scales;  // as bias
+  float* room;
   int in, out;
   Activation activation;
   Matrix times, plus;  // [rows, out]; null: left out; may be y
@@ -154,6 +158,9 @@ struct Kernels {
   // Inputs that panels for matmul_rounded() are padded to a multiple of: a pair, or kStepInputs
   // where sums are taken in the order of tiles.
   int step;
+  // The same for weights of int8, in the order of sums of tiles: args.x_stride is not looked at.
+  void (*round_int8)(const float* x, int64_t x_stride, int rows, int in, float* to);
+  Matmul* matmul_int8;
 
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
   // Of blocks [begin, end) of all inputs, `args.blocks` an input.

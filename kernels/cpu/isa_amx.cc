@@ -114,6 +114,65 @@ void one_by_two(const std::byte* x, const std::byte* w, int steps, const float* 
   _tile_stored(1, to.sums + 16, to.bytes);
 }
 
+// 16 columns of int8 as fp32 numbers, whose lower halves are zeros: bf16 has them exactly.
+__m512i widen_int8(const std::byte* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
+}
+
+// A panel of int8 as one of bf16; more is asked for up to `end`.
+void widen_panel(const std::byte* from, int steps, const std::byte* end, float* to) {
+  for (int pair = 0; pair < steps * kStepInputs / 2; ++pair, from += 2 * kPanel, to += kPanel) {
+    if (end - from > kAhead) _mm_prefetch(from + kAhead, _MM_HINT_T1);
+    for (int col = 0; col < kPanel; col += 16) {
+      const __m512i low = widen_int8(from + col);
+      const __m512i high = widen_int8(from + kPanel + col);
+      _mm512_storeu_si512(to + col, _mm512_or_si512(_mm512_srli_epi32(low, 16), high));
+    }
+  }
+}
+
+// The end of sums of int8 [rows][32], each operation rounded by itself.
+void scale_sums(const float* scales, const float* bias, int rows, float* sums) {
+  for (int row = 0; row < rows; ++row) {
+    for (int col = 0; col < kPanel; col += 16, sums += 16) {
+      const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(sums), _mm512_loadu_ps(scales + col));
+      _mm512_storeu_ps(sums, _mm512_add_ps(scaled, _mm512_loadu_ps(bias + col)));
+    }
+  }
+}
+
+// Panels of int8 by tiles: each is widened once for all rows.
+void matmul_int8_tiles(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
+  constexpr int kBlock = 2 * kTileRows;
+  constexpr float kZeros[kPanel] = {};
+  alignas(64) float sums[kBlock * kPanel];
+  const int steps = steps_of(args.in);
+  const auto* panels = reinterpret_cast<const std::byte*>(args.panels);
+  const std::byte* end = panels + panel_end * steps * kStepBytes / 2;
+  const auto* w = reinterpret_cast<const std::byte*>(args.room);
+  Tiles tiles;
+  for (int panel = panel_begin; panel < panel_end; ++panel) {
+    widen_panel(panels + panel * steps * kStepBytes / 2, steps, end, args.room);
+    const int col = panel * kPanel;
+    const int cols = args.out - col < kPanel ? args.out - col : kPanel;
+    for (int row = 0; row < rows; row += kBlock) {
+      const int count = rows - row < kBlock ? rows - row : kBlock;
+      const auto* x =
+          reinterpret_cast<const std::byte*>(args.x) + row / kTileRows * steps * kTileBytes;
+      if (count > kTileRows) {
+        tiles.configure(kTileRows, count - kTileRows);
+        two_by_two(x, w, steps, kZeros, {sums, kPanel * 4}, nullptr, 0);
+      } else {
+        tiles.configure(count, 0);
+        one_by_two(x, w, steps, kZeros, {sums, kPanel * 4}, w);
+      }
+      scale_sums(args.scales + col, args.bias + col, count, sums);
+      avx512_kernels().end(args, sums, kPanel, row, col, count, cols);
+    }
+  }
+}
+
 // Rows are taken 32 at a time, panel by panel, so that a panel stays near meanwhile.
 void matmul_tiles(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   constexpr int kBlock = 2 * kTileRows;
@@ -165,6 +224,14 @@ void matmul_rounded(const MatmulArgs& args, int rows, int panel_begin, int panel
   matmul_tiles(args, rows, panel_begin, panel_end);
 }
 
+void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
+  if (rows < kFewestRows) {
+    return avx512_kernels().matmul_int8(args, rows, panel_begin, panel_end);
+  }
+  const FlushDenormals flush;
+  matmul_int8_tiles(args, rows, panel_begin, panel_end);
+}
+
 Kernels with_tiles(Kernels kernels) {
   // Products are so fast that weights bind, and a task is over so soon that one a thread does.
   kernels.block_rows = kernels.run_inputs = 64;
@@ -172,6 +239,8 @@ Kernels with_tiles(Kernels kernels) {
   kernels.longest_task = 128'000;
   kernels.round_rows = round_rows;
   kernels.matmul_rounded = matmul_rounded;
+  kernels.round_int8 = round_rows;
+  kernels.matmul_int8 = matmul_int8;
   return kernels;
 }
 

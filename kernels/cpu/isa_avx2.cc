@@ -45,6 +45,11 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 31)));
 }
 
+inline Reg load_int8(const std::byte* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
+
 inline Reg fused(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
 inline Reg flushed(Reg x) { return x; }  // the machine does it
 // To bf16, to nearest, ties to even; what is no number stays none.
@@ -73,6 +78,13 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
 #include "kernels/cpu/step32_inl.h"
+
+constexpr int kStep = kStepInputs;
+constexpr auto* round_rows = round_steps;
+constexpr auto* round_int8 = round_steps;
+constexpr Matmul* matmul_rounded = matmul_steps<Pairs>;
+constexpr Matmul* matmul_int8 = matmul_steps<Int8Rows>;
+
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

@@ -16,6 +16,13 @@ namespace {
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
 #include "kernels/cpu/step32_inl.h"
+
+constexpr int kStep = kStepInputs;
+constexpr auto* round_rows = round_steps;
+constexpr auto* round_int8 = round_steps;
+constexpr Matmul* matmul_rounded = matmul_steps<Pairs>;
+constexpr Matmul* matmul_int8 = matmul_steps<Int8Rows>;
+
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

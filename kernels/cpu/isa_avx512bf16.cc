@@ -40,8 +40,91 @@ void round_rows(const float* x, int64_t x_stride, int rows, int in, float* words
 
 constexpr Matmul* matmul_rounded = matmul<Factors::kPairs>;
 
+#include "kernels/cpu/flush_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/step32_inl.h"
+
+// Products of int8 in the order of tiles by the instruction: it adds the upper product of a pair
+// first, so pairs of inputs 0 and 2, 4 and 6 and so on are the chain over the even ones.
+struct Dots {
+  static constexpr int kBytes = 8 * kPanel;  // a row of words for each chain
+  static constexpr int kNumbers = kStepInputs / 2;
+  static constexpr int kPanels = 1;
+  static constexpr bool kScaled = true;
+  static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
+    const auto* words = reinterpret_cast<const float*>(w) + j * kLanes;
+    low = load(words);
+    high = load(words + kPanel);
+  }
+  static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return dot_pairs(x, w, sum); }
+};
+
+constexpr int kFewestRows = 4;  // that widening a panel to words is worth its while for
+
+// x [rows, in] as words of two numbers of bf16 [rows][steps][16], of four inputs one of the first
+// and the third and one of the second and the fourth.
+void round_dots(const float* x, int64_t x_stride, int rows, int in, float* to) {
+  alignas(64) constexpr int16_t kPlaces[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
+                                               9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
+                                               23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
+  const __m512i places = _mm512_load_si512(kPlaces);
+  for (int row = 0; row < rows; ++row, x += x_stride) {
+    for (int k = 0; k < in; k += kStepInputs, to += Dots::kNumbers) {
+      const int left = in - k;
+      const Reg low = left >= kLanes ? load(x + k) : load_n(x + k, left);
+      const Reg high = left >= kStepInputs ? load(x + k + kLanes)
+                       : left > kLanes     ? load_n(x + k + kLanes, left - kLanes)
+                                           : set1(0.0F);
+      const auto rounded = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+      _mm512_storeu_si512(to, _mm512_permutexvar_epi16(places, rounded));
+    }
+  }
+}
+
+// Rows of int8 as such words, which is exact: what fp32 has of them below bf16 is zeros. More is
+// asked for up to `end`.
+void widen_panel(const std::byte* rows, int steps, const std::byte* end, float* to) {
+  const auto bits = [&](int row, int col) {
+    return _mm512_castps_si512(load_int8(rows + row * kPanel + col));
+  };
+  for (int k = 0; k < steps * kStepInputs; k += 4, rows += 4 * kPanel, to += 2 * kPanel) {
+    const int64_t ahead = end - rows > kStepAhead ? kStepAhead : 0;
+    __builtin_prefetch(rows + ahead);
+    __builtin_prefetch(rows + ahead + 64);
+    for (int col = 0; col < kPanel; col += kLanes) {
+      for (int chain = 0; chain < 2; ++chain) {
+        const __m512i later = _mm512_srli_epi32(bits(chain + 2, col), 16);
+        _mm512_storeu_si512(to + chain * kPanel + col, _mm512_or_si512(bits(chain, col), later));
+      }
+    }
+  }
+}
+
+void round_int8(const float* x, int64_t x_stride, int rows, int in, float* to) {
+  (rows < kFewestRows ? round_steps : round_dots)(x, x_stride, rows, in, to);
+}
+
+void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
+  if (rows < kFewestRows) return matmul_steps<Int8Rows>(args, rows, panel_begin, panel_end);
+  const int steps = steps_of(args.in);
+  const int64_t bytes = int64_t{steps} * kStepInputs * kPanel;  // of a panel
+  const auto* panels = reinterpret_cast<const std::byte*>(args.panels);
+  MatmulArgs one = args;  // from a panel on, whose words are in `room`
+  one.panels = args.room;
+  for (int panel = panel_begin; panel < panel_end; ++panel) {
+    const int col = panel * kPanel;
+    widen_panel(panels + panel * bytes, steps, panels + panel_end * bytes, args.room);
+    one.bias = args.bias + col;
+    one.scales = args.scales + col;
+    one.out = args.out - col;
+    if (args.times.data != nullptr) one.times.data = args.times.data + col;
+    if (args.plus.data != nullptr) one.plus.data = args.plus.data + col;
+    one.y = args.y + col;
+    matmul_steps<Dots>(one, rows, 0, 1);
+  }
+}
+
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

@@ -56,6 +56,12 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) ^ sign);
 }
 
+inline Reg load_int8(const std::byte* p) {
+  int8_t __attribute__((vector_size(4))) bytes;
+  __builtin_memcpy(&bytes, p, sizeof(bytes));
+  return __builtin_convertvector(bytes, Reg);
+}
+
 // x, or zero of its sign where it is a denormal.
 inline Reg flushed(Reg x) {
   constexpr uint32_t kSize = 0x7fffffff;
@@ -103,6 +109,13 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
 #include "kernels/cpu/step32_inl.h"
+
+constexpr int kStep = kStepInputs;
+constexpr auto* round_rows = round_steps;
+constexpr auto* round_int8 = round_steps;
+constexpr Matmul* matmul_rounded = matmul_steps<Pairs>;
+constexpr Matmul* matmul_int8 = matmul_steps<Int8Rows>;
+
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

@@ -60,6 +60,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
 
   std::string numerics(Precision precision) const override {
+    if (precision == Precision::kInt8) return "";
     std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
     if (options_.library) id += "+cublas";
     if (options_.replay) id += "+replay" + std::to_string(kReplay);
@@ -290,6 +291,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
 template <typename Device>
 Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
+  check(precision != Precision::kInt8, "pack: not in int8, as numerics() has said");
   const bool in_rows = library_ != nullptr;
   const std::vector<uint32_t> panels = in_rows ? plain_rows(weight, precision)
                                        : precision == Precision::kBf16 ? bf16_panels(weight)

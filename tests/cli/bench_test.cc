@@ -29,8 +29,10 @@ Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
   options.threads = static_cast<int>(config.threads);
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(options);
   if (!backend.ok()) return backend.status();
-  Result<std::unique_ptr<Model>> model = make_model(
-      bundle, **backend, limits, config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32);
+  const Precision precision = config.precision == "bf16"   ? Precision::kBf16
+                              : config.precision == "int8" ? Precision::kInt8
+                                                           : Precision::kFp32;
+  Result<std::unique_ptr<Model>> model = make_model(bundle, **backend, limits, precision);
   if (!model.ok()) return model.status();
   return LoadedModel{std::move(*backend), std::move(*model)};
 }
@@ -128,10 +130,14 @@ TEST_F(BenchTest, TimesTheOperationsOfThePrecisionAskedFor) {
   use_bundle(small_image_spec());
   options_.what = {"engine", "operations"};
   options_.batches = {1};
-  options_.words = {{"--precision", "bf16"}, {"--threads", "1"}};
-  const OrderedJson all = figures();
-  EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("/bf16/"));
-  EXPECT_EQ(all["operations"][0]["threads"], 1.0);
+  for (const std::string precision : {"bf16", "int8"}) {
+    options_.words = {{"--precision", precision}, {"--threads", "1"}};
+    CapturedConsole captured;
+    ASSERT_EQ(run_bench(options_, make_model, captured.console()), kExitOk) << captured.err();
+    const OrderedJson all = OrderedJson::parse(captured.out());
+    EXPECT_THAT(all["numerics"].get<std::string>(), HasSubstr("/" + precision + "/"));
+    EXPECT_EQ(all["operations"][0]["threads"], 1.0);
+  }
 }
 
 TEST_F(BenchTest, MeasuresEveryInstructionSet) {

@@ -174,17 +174,20 @@ TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
   }
 }
 
+std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Family>>& info) {
+  constexpr const char* kPrecisions[] = {"Fp32", "Bf16", "Int8"};
+  const auto [isa, precision, family] = info.param;
+  return std::string(isa_name(isa)) + kPrecisions[static_cast<int>(precision)] + family.name;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , BitIdentityTest,
-    testing::Combine(testing::ValuesIn(kIsas), testing::Values(Precision::kFp32, Precision::kBf16),
+    testing::Combine(testing::ValuesIn(kIsas),
+                     testing::Values(Precision::kFp32, Precision::kBf16, Precision::kInt8),
                      testing::Values(Family{"LinearTransformer", small_symbol_spec},
                                      Family{"Rwkv7", small_rwkv7_spec},
                                      Family{"Mamba2", small_mamba2_spec})),
-    [](const auto& info) {
-      const bool fp32 = std::get<1>(info.param) == Precision::kFp32;
-      return isa_name(std::get<0>(info.param)) + std::string(fp32 ? "Fp32" : "Bf16") +
-             std::get<2>(info.param).name;
-    });
+    case_name);
 
 }  // namespace
 }  // namespace runnel

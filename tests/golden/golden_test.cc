@@ -233,6 +233,13 @@ TEST(Golden, BitsPerDimensionOfTestImages) { expect_bits_per_dim({}, Precision::
 
 TEST(Golden, BitsPerDimensionInBf16) { expect_bits_per_dim({}, Precision::kBf16, 100, 2e-3); }
 
+// Twice what was found.
+TEST(Golden, BitsPerDimensionInInt8) { expect_bits_per_dim({}, Precision::kInt8, 100, 4e-3); }
+
+TEST_P(GoldenTest, BitsPerDimensionInInt8) {
+  expect_bits_per_dim(GetParam(), Precision::kInt8, 4, 4e-3);
+}
+
 TEST_P(GoldenTest, BitsPerDimensionInBf16) {
   expect_bits_per_dim(GetParam(), Precision::kBf16, 4, 2e-3);
 }

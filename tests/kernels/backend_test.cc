@@ -52,6 +52,7 @@ TEST_P(BackendTest, NumericsNamesAllThatDecidesBits) {
   EXPECT_EQ(backend().numerics(Precision::kFp32), "cpu/" + vectors + "/fp32/step");
   EXPECT_EQ(backend().numerics(Precision::kBf16),
             isa == "avx512bf16" ? "cpu/avx512bf16/bf16/step" : "cpu/" + vectors + "/bf16/step32");
+  EXPECT_EQ(backend().numerics(Precision::kInt8), "cpu/" + vectors + "/int8/step32");
 }
 
 TEST_P(BackendTest, AllocationsAreZeroAndAligned) {

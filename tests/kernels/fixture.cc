@@ -152,6 +152,14 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return true;
 }
 
+std::vector<Precision> precisions_of(const Backend& backend) {
+  std::vector<Precision> precisions;
+  for (const Precision one : {Precision::kFp32, Precision::kBf16, Precision::kInt8}) {
+    if (!backend.numerics(one).empty()) precisions.push_back(one);
+  }
+  return precisions;
+}
+
 std::unique_ptr<Backend> make_backend(const Setup& setup) {
   const CudaOptions options = {.library = setup.library};
   if (setup.place == Place::kCudaOnHost) {

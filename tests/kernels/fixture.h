@@ -68,6 +68,9 @@ struct Setup {
   friend void PrintTo(const Setup& setup, std::ostream* out);
 };
 
+// Those that the backend has products in.
+std::vector<Precision> precisions_of(const Backend& backend);
+
 // On the CPU one whose threads share every operation, however small it is.
 std::unique_ptr<Backend> make_backend(const Setup& setup);
 inline std::unique_ptr<Backend> make_backend(Isa isa, int threads) {

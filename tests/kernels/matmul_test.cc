@@ -130,7 +130,7 @@ TEST_P(Matmul, TheTypeThatAWeightIsGivenInDoesNotChangeBits) {
       for (const int rows : {1, 2, 5, 9, 40}) {
         Problem widened(rows, in, out, static_cast<uint32_t>(in * out + rows), out % 2 == 0);
         for (float& w : widened.weight) w = rounded_to_bf16(w);
-        for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+        for (const Precision precision : precisions_of(backend())) {
           widened.precision = precision;
           Problem halves = widened;
           halves.in_bf16 = true;
@@ -169,9 +169,8 @@ TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
 
 // Matmuls at once have the bits of one after the other, whatever their sizes.
 TEST_P(Matmul, SeveralAtOnceAreThoseOfOneAfterTheOther) {
-  const Precision precisions[] = {Precision::kFp32, Precision::kBf16};
   for (const int rows : {0, 1, 3, 40, 300}) {
-    for (const Precision precision : precisions) {
+    for (const Precision precision : precisions_of(backend())) {
       std::vector<Problem> problems;
       for (const int out : {300, 1, 64, 1000, 17, 33, 128, 2}) {
         problems.emplace_back(rows, 100 + out % 7, out, static_cast<uint32_t>(out));
@@ -214,7 +213,9 @@ TEST_P(MatmulBits, DoNotDependOnTheBatch) {
   for (const auto& [in, precision, in_bf16] :
        {Case{37, Precision::kFp32, false}, Case{256, Precision::kFp32, false},
         Case{37, Precision::kFp32, true}, Case{256, Precision::kFp32, true},
-        Case{37, Precision::kBf16, false}, Case{256, Precision::kBf16, false}}) {
+        Case{37, Precision::kBf16, false}, Case{256, Precision::kBf16, false},
+        Case{37, Precision::kInt8, false}, Case{256, Precision::kInt8, false}}) {
+    if (backend().numerics(precision).empty()) continue;
     Problem problem(140, in, 270, static_cast<uint32_t>(in));
     problem.precision = precision;
     problem.in_bf16 = in_bf16;
@@ -238,7 +239,7 @@ TEST_P(MatmulBits, DoNotDependOnTheBatch) {
 }
 
 TEST_P(Matmul, ReluPassesNoNumberOn) {
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+  for (const Precision precision : precisions_of(backend())) {
     Problem problem(1, 4, 5, 9);
     problem.precision = precision;
     problem.x[1] = NAN;
@@ -308,7 +309,7 @@ TEST_P(MatmulEnd, ActivationsAreAccurateEverywhere) {
 
 // The sums go through the end by the same operations, wherever times and plus are.
 TEST_P(MatmulEnd, MultipliesAndAdds) {
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+  for (const Precision precision : precisions_of(backend())) {
     for (const int rows : {1, 2, 9, 40, 130}) {
       for (const int out : {1, 17, 32, 33, 100, 300}) {
         Problem problem(rows, 19, out, static_cast<uint32_t>(rows + out));

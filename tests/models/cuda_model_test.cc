@@ -1,5 +1,6 @@
 // The whole network on the GPU's kernels, run on the host and, where there is one, on the GPU:
 // equal to the CPU's within what the order of sums changes, and the same bits whatever the batch.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -223,6 +224,17 @@ TEST(CudaModelChunks, NeedRoomBehindTheDecodingRows) {
   EXPECT_EQ(model.status().message(),
             "prompts in chunks of 64 need batch_values of at least 68 (batch_rows + 64), which is "
             "67: raise it, or take prompts in steps");
+}
+
+TEST(CudaModelInt8, IsForACpuAlone) {
+  const auto backend = make_on_host({});
+  const auto model =
+      make_model(random_bundle(spec_of(true), 5), *backend, kLimits, Precision::kInt8);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(model.status().message(),
+              testing::EndsWith("precision int8 is for a CPU alone; ask for backend cpu, or for "
+                                "precision bf16 or fp32"));
 }
 
 // Another form of state, another id, the same values.

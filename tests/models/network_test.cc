@@ -263,7 +263,7 @@ TEST_P(NetworkTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
 }
 
 std::string precision_name(Precision precision) {
-  return precision == Precision::kFp32 ? "Fp32" : "Bf16";
+  return precision == Precision::kFp32 ? "Fp32" : precision == Precision::kBf16 ? "Bf16" : "Int8";
 }
 
 std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Kind>>& info) {
@@ -272,13 +272,13 @@ std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Ki
          kKinds[static_cast<int>(std::get<2>(info.param))];
 }
 
-INSTANTIATE_TEST_SUITE_P(, NetworkTest,
-                         testing::Combine(testing::ValuesIn(kIsas),
-                                          testing::Values(Precision::kFp32, Precision::kBf16),
-                                          testing::Values(Kind::kSymbols, Kind::kImage,
-                                                          Kind::kGated, Kind::kRwkv7,
-                                                          Kind::kMamba2)),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    , NetworkTest,
+    testing::Combine(testing::ValuesIn(kIsas),
+                     testing::Values(Precision::kFp32, Precision::kBf16, Precision::kInt8),
+                     testing::Values(Kind::kSymbols, Kind::kImage, Kind::kGated, Kind::kRwkv7,
+                                     Kind::kMamba2)),
+    case_name);
 
 // Models so large that threads share their operations where rows are few.
 Spec large_spec(Kind kind) {
@@ -382,7 +382,8 @@ TEST_P(LargeModelTest, ModelsThatShareThreadsAtTheSameTimeGiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     , LargeModelTest,
-    testing::Combine(testing::ValuesIn(kIsas), testing::Values(Precision::kFp32, Precision::kBf16),
+    testing::Combine(testing::ValuesIn(kIsas),
+                     testing::Values(Precision::kFp32, Precision::kBf16, Precision::kInt8),
                      testing::Values(Kind::kImage, Kind::kRwkv7, Kind::kMamba2)),
     case_name);
 
