@@ -22,6 +22,7 @@ for name, path in (("protoc", "protoc"), ("the program runnel, named by $RUNNEL"
 
 import evaluate
 import gallery
+import precisions
 import train
 
 
@@ -122,6 +123,19 @@ class ServingTest(ToolTest):
         figure = json.loads(out)["fresh sequences"]
         self.assertAlmostEqual(figure["bits"], float(row[3]), delta=1e-3)
         self.assertGreater(figure["said_again"], 0.97)
+
+    def test_what_precisions_cost_the_shipped_copy(self):
+        folder = os.path.join(support.ROOT, "zoo", "copy")
+        code, out, err = self.run_tool(precisions, ["--runnel", RUNNEL, "--first", "20", folder])
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("| model | held out | fp32 | bf16 | int8 |", out)
+        name, _, plain, *more = out.splitlines()[-1].strip("| ").split(" | ")
+        self.assertEqual(name, "copy")
+        self.assertGreater(float(plain), 0)
+        for bits in more:
+            self.assertLess(abs(float(bits)), 0.005)
+        self.assert_refused(precisions, ["--runnel", RUNNEL, "--first", "0"], "--first", "found 0")
+        self.assert_refused(precisions, ["--runnel", RUNNEL, self.path("data")], "No such file")
 
     def test_refuses(self):
         self.train("copy", "--length", "31")

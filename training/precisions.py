@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Compute what each precision costs each model of zoo/: the table of docs/numerics.md.
+
+A line for each held-out set of each model: the bits of its first --first sequences in fp32, and how much they are more
+in every other precision, by the Score RPC of a server that this starts. All score the same values.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
+
+from runnel_client import command
+from runnel_client.errors import check
+
+try:
+    import datasets
+    from evaluate import evaluate
+    from runnel_client import serving
+    from runnel_client.bundle import read_json
+except ImportError as error:
+    command.exit_missing("precisions.py", error, "")
+
+EXAMPLES = """examples:
+  precisions.py --runnel build/release/runnel --data data
+  precisions.py --runnel build/release/runnel --first 10 zoo/copy
+"""
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OTHERS = ("bf16", "int8")
+ENDLESS = 1024  # inputs of a sequence, where the model sets none
+
+
+def parse_arguments(argv):
+    parser = command.Parser("precisions.py", __doc__, EXAMPLES)
+    add = parser.add_argument
+    add("bundles", metavar="BUNDLE", nargs="*", help="directories of bundles, DATASET-SIZE (default: all of zoo/)")
+    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
+    add("--work", default="build/train", metavar="DIR", help="for decoded images (default: build/train)")
+    add("--first", type=int, default=100, metavar="N", help="sequences of each held-out set (default: 100)")
+    add("--runnel", required=True, metavar="PROGRAM", help="serves the bundles while this runs")
+    add("--isa", default="auto", help="instruction set of the server (default: auto)")
+    args = parser.parse_args(argv)
+    check(args.first >= 1, f"--first: expected at least 1, found {args.first}")
+    if not args.bundles:
+        zoo = os.path.join(ROOT, "zoo")
+        args.bundles = sorted(entry.path for entry in os.scandir(zoo) if entry.is_dir())
+    return args
+
+
+def bits_of(bundle, sequences, precision, args):
+    flags = ("--backend", "cpu", "--isa", args.isa, "--precision", precision)
+    with serving.connect(bundle, args.runnel, None, flags) as client:
+        bits, items = evaluate(client, sequences)
+    return sum(bits) / sum(items)
+
+
+def run(argv):
+    args = parse_arguments(argv)
+    print(f"| model | held out | fp32 | {' | '.join(OTHERS)} |\n| --- | --- | --- |{' --- |' * len(OTHERS)}")
+    for bundle in args.bundles:
+        config = read_json(os.path.join(bundle, "config.json"), "BUNDLE")
+        name = os.path.basename(os.path.normpath(bundle))
+        kind = name.split("-")[0]
+        check(kind in datasets.LOADERS, f"{bundle}: expected the name of a data set before '-', found '{kind}'")
+        length = config["model"]["position"].get("length") or ENDLESS
+        data = datasets.load(kind, args.data, args.work, length)
+        for held_out, sequences in data.held_out.items():
+            some = sequences.first(args.first)
+            plain = bits_of(bundle, some, "fp32", args)
+            more = [bits_of(bundle, some, precision, args) - plain for precision in OTHERS]
+            print(f"| {name} | {held_out} | {plain:.4f} | {' | '.join(f'{x:+.4f}' for x in more)} |", flush=True)
+
+
+def main(argv=None):
+    return command.run("precisions.py", run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
