@@ -5,8 +5,8 @@ First what the machine can do at most. Then, round after round and batch after b
 its server, asked from another process for a stream per sequence, and for all sequences in one stream; and the
 recurrent loop of the paper's authors in PyTorch (bench/report/bench_peer.py), with the same random weights of the
 paper's MNIST size, proven equal before; and the same as one compiled function by the newest PyTorch, which is set up
-from PyPI in build/bench/peers. Then where the time of a step goes, what a value costs at position 1,000,000,
-and how much memory a session takes.
+from PyPI in build/bench/peers. Then where the time of a step goes, in models for text too, what a value costs at
+position 1,000,000, and how much memory a session takes.
 
     bench/report/bench_cpu.py                  # make bench: 20 minutes, writes build/bench and docs/benchmarks
     bench/report/bench_cpu.py --quick          # two minutes, to see that it works; writes build/bench alone
@@ -31,6 +31,14 @@ QUIET = 0.05  # a machine that is busier than this without us is not quiet
 LARGE = 512  # from this batch on sequences of 256 values stand for whole images
 PEER_PACKAGES = ("torch==2.15.0", "rwkv==0.8.32", "safetensors", "transformers", "numpy")
 FORMS = ("compiled-bf16", "compiled-fp32")
+
+# The zoo's text-small, but with random features and no last position.
+FAVOR = (
+    *("--layers", "4", "--width", "128", "--heads", "4", "--query-size", "32", "--value-size", "32", "--ffn", "512"),
+    *("--values", "256", "--head", "categorical", "--activation", "gelu", "--feature-map", "favor"),
+    *("--position-kind", "sinusoidal", "--endless"),
+)
+BUNDLES = {"mnist": ("--preset", "mnist"), "endless": ("--preset", "mnist", "--endless"), "text-favor": FAVOR}
 
 FULL = {
     "rounds": 3,
@@ -124,7 +132,7 @@ class Bench:
         self.limits = {}  # by threads: the best of every measurement
         self.torch = {}  # by way: its version
         self.compiled = {}  # by batch: the form and the threads that are fastest
-        self.forms = []  # that are proven equal
+        self.forms = {}  # that are proven equal: by how many bits per value they differ
         self.missing = {}  # by form: why it is not there
 
     def say(self, text):
@@ -141,18 +149,8 @@ class Bench:
             best.update({name: max(value, best[name]) for name, value in one.items()})
 
     def make_bundles(self):
-        for name, flags in (("mnist", []), ("endless", ["--endless"])):
-            run(
-                [
-                    sys.executable,
-                    ROOT / "scripts/runnel-random-bundle",
-                    "--preset",
-                    "mnist",
-                    *flags,
-                    "--out",
-                    self.folder / name,
-                ]
-            )
+        for name, flags in BUNDLES.items():
+            run([sys.executable, ROOT / "scripts/runnel-random-bundle", *flags, "--out", self.folder / name])
 
     @contextlib.contextmanager
     def serving(self, *flags):
@@ -192,8 +190,7 @@ class Bench:
         for form in self.plan["forms"]:
             try:
                 install_peers(self.folder / "peers")
-                self.peer(form, "--check", path)
-                self.forms.append(form)
+                self.forms[form] = self.peer(form, "--check", path)["bits_per_value_difference"]
             except (BenchError, OSError) as error:
                 self.missing[form] = " ".join(str(error).split())
                 self.say(f"without {form}: {self.missing[form]}")
@@ -270,10 +267,11 @@ class Bench:
                 numerics = self.measure_round(number, address)
                 self.measure_limits()
         self.say("where the time of a step goes, and memory")
-        batches = ",".join(str(batch) for batch in self.plan["batches"])
-        inside = self.bench(
-            self.folder / "mnist", "--backend", "cpu", "--what", "operations,memory", "--batch", batches
-        )
+        inside = self.inside(self.folder / "mnist", "operations,memory")
+        texts = {
+            path.name: {"model": self.model(path), **self.inside(path, "operations")}
+            for path in (ROOT / "zoo/text-small", self.folder / "text-favor")
+        }
         self.say(f"positions up to {max(self.plan['positions']):,}")
         positions = self.bench(
             self.folder / "endless",
@@ -287,9 +285,10 @@ class Bench:
         self.busy.append(busy_share())
         return {
             "machine": {**about, "busy": max(self.busy)},
-            "model": self.model(),
+            "model": self.model(self.folder / "mnist"),
             "numerics": numerics,
             "torch": self.torch,
+            "forms": self.forms,
             "missing": self.missing,
             "equal": proof,
             "rounds": self.plan["rounds"],
@@ -297,15 +296,22 @@ class Bench:
             "limits": list(self.limits.values()),
             "throughput": self.throughput(),
             "operations": inside["operations"],
+            "texts": texts,
             "memory": inside["memory"],
             "positions": positions,
         }
 
-    def model(self):
+    def inside(self, directory, what):
+        """What a bundle's steps are made of, at every batch."""
+        batches = ",".join(str(batch) for batch in self.plan["batches"])
+        told = self.bench(directory, "--backend", "cpu", "--what", what, "--batch", batches)
+        return {name: told[name] for name in what.split(",")}
+
+    def model(self, directory):
         """The sizes that the bundle says."""
         from runnel_client import bundle
 
-        config = json.loads((self.folder / "mnist" / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         return {**config["model"], "outputs": bundle.head_width(config)}
 
     def form_of(self, what, batch):

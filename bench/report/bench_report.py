@@ -312,14 +312,34 @@ Written by `make bench`, which replaces the section of the processor family that
 def compiled(figures):
     """Who the strongest peer is, or why there is none."""
     if "compiled" in figures["torch"]:
+        differ = ", ".join(f"{form} by {bits:.1g}" for form, bits in figures["forms"].items())
         told = (
-            f"Its step as one function, compiled by PyTorch {figures['torch']['compiled']}: the best of bf16 and fp32."
+            f"Its step as one function, compiled by PyTorch {figures['torch']['compiled']}: the best of the forms that "
+            f"were shown to be the same model (bits per value that they differ from runnel in fp32: {differ})."
         )
     else:
         told = ""
     for form, why in figures["missing"].items():
         told += f" {form} is missing: {why}."
     return told.strip()
+
+
+def texts_section(figures):
+    """The same of models for text: zoo/text-small, and one that has random features and no last position. A run from
+    before they were measured has none."""
+    return "".join(
+        f"""### Where the time of a step of {name} goes
+
+{one["model"]["layers"]} layers of width {one["model"]["width"]}, {one["model"]["attention"]["feature_map"]} features;
+`embed` has the sinusoids of positions{
+            ", read from a table" if "length" in one["model"]["position"] else ", made anew: no last position"
+        }.
+
+{operations_table({**figures, **one})}
+{losses_table({**figures, **one})}
+"""
+        for name, one in figures.get("texts", {}).items()
+    )
 
 
 def section(figures):
@@ -358,7 +378,7 @@ In brackets: how much of it the machine's own limit explains. What it does not e
 is, the largest first ([why](../performance.md#what-is-lost)):
 
 {losses_table(figures)}
-### Limits of the machine
+{texts_section(figures)}### Limits of the machine
 
 {limits_table(figures)}
 ### Position

@@ -58,6 +58,7 @@ FIGURES: dict[str, Any] = {
     "model": MODEL,
     "numerics": "cpu/avx512/bf16/step/state-fp32",
     "torch": {"peer": "1.13.1", "compiled": "2.15.0"},
+    "forms": {"compiled-bf16": 0.002},
     "missing": {},
     "rounds": 3,
     "peer_steps": 256,
@@ -173,6 +174,22 @@ class BenchReportTest(ToolTest):
         lost = [int(one) for one in re.findall(r"(\d+) us", page.splitlines()[2])]
         self.assertEqual(lost, sorted(lost, reverse=True))
 
+    def test_a_model_for_text_has_tables_of_its_own(self):
+        figures, steps = copy.deepcopy(FIGURES), copy.deepcopy(FIGURES["operations"])
+        steps[0]["operations"].append({"name": "features", "us": 200.0})
+        model = {**MODEL, "attention": {"feature_map": "favor"}, "position": {"kind": "sinusoidal"}}
+        figures["texts"] = {"text-favor": {"model": model, "operations": steps}}
+        plain, page = bench_report.section(FIGURES), bench_report.section(figures)
+        self.assertNotIn("step of text", plain)
+        told = page.split("### Where the time of a step of text-favor goes")[1].split("###")[0]
+        self.assertIn("8 layers of width 256, favor features", told)
+        self.assertIn("made anew: no last position", told)
+        self.assertIn("| features | 200.0 | - |", told)
+        self.assertIn("| 1 | features 200 us, 20% |", told)
+
+    def test_a_form_that_takes_part_says_how_equal_it_is(self):
+        self.assertIn("compiled-bf16 by 0.002", bench_report.section(FIGURES))
+
     def test_the_readme_quotes_a_run(self):
         """Where it does not: one of these tables belongs there."""
         root = pathlib.Path(ROOT)
@@ -190,11 +207,11 @@ class BenchReportTest(ToolTest):
             unittest.mock.patch.object(bench_cpu, "install_peers", side_effect=fault),
         ):
             bench.prove_compiled("address")
-        self.assertEqual((bench.forms, bench.missing), ([], {"compiled-bf16": "pip: no network"}))
+        self.assertEqual((bench.forms, bench.missing), ({}, {"compiled-bf16": "pip: no network"}))
 
     def test_of_compiled_forms_the_fastest_counts(self):
         bench = bench_cpu.Bench(None, pathlib.Path(self.dir), bench_cpu.FULL)
-        bench.forms = list(bench_cpu.FORMS)
+        bench.forms = dict.fromkeys(bench_cpu.FORMS, 0.0)
 
         def told(form, *words):
             named = dict(zip(words[::2], words[1::2]))
