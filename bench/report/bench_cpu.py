@@ -85,7 +85,10 @@ def install_peers(folder):
     if not (mark.exists() and mark.read_text(encoding="utf-8") == " ".join(PEER_PACKAGES)):
         print("installing PyTorch and rwkv from PyPI", flush=True)
         run([sys.executable, "-m", "venv", folder])
-        run([python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "20", *PEER_PACKAGES])
+        try:
+            run([python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "20", *PEER_PACKAGES])
+        except BenchError as error:
+            raise BenchError(f"PyTorch cannot be installed from PyPI: {error}") from None
         mark.write_text(" ".join(PEER_PACKAGES), encoding="utf-8")
     return python
 

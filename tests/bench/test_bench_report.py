@@ -209,6 +209,17 @@ class BenchReportTest(ToolTest):
             bench.prove_compiled("address")
         self.assertEqual((bench.forms, bench.missing), ({}, {"compiled-bf16": "pip: no network"}))
 
+    def test_without_pypi_the_reason_names_it(self):
+        told = [None, bench_cpu.BenchError("python -m: ERROR: No matching distribution found")]
+        folder = pathlib.Path(self.dir) / "peers"
+        with (
+            unittest.mock.patch.object(bench_cpu, "run", side_effect=told),
+            unittest.mock.patch("builtins.print"),
+            self.assertRaisesRegex(bench_cpu.BenchError, "from PyPI: python -m: ERROR: No matching"),
+        ):
+            bench_cpu.install_peers(folder)
+        self.assertFalse((folder / "installed").exists())
+
     def test_of_compiled_forms_the_fastest_counts(self):
         bench = bench_cpu.Bench(None, pathlib.Path(self.dir), bench_cpu.FULL)
         bench.forms = dict.fromkeys(bench_cpu.FORMS, 0.0)
