@@ -15,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -118,8 +119,11 @@ class DeviceBackend final : public Backend, public FusedSteps {
   Status takes(const Recurrence& recurrence) const override;
   FusedSteps* fused() override { return this; }
   bool takes(const FusedNetwork& network) const override {
-    return options_.whole && !options_.library && !options_.replay && whole_fits(network) &&
-           rooms_[0] > 0;
+    bool room = false;
+    for_whole_kernels([&]<typename Kernel>(size_t i) {
+      room = room || (whole_fits<typename Kernel::Sizes>(network) && rooms_[i][0] > 0);
+    });
+    return room && options_.whole && !options_.library && !options_.replay;
   }
   void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
                 SampledTo to, int64_t stride, int steps) override;
@@ -255,13 +259,16 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void plan(const Weight& weight);
   ProductArgs product_of(const Weight& weight) const;
   void matmul_by_library(View x, const Weight& weight, Activation activation, View out);
-  static ClusterRooms rooms_of(Device& device) {
-    ClusterRooms rooms;
-    int64_t cluster = 1;
-    for (int64_t& room : rooms) {
-      room = device.template room<WholeKernel>(WholeKernel::launch(1, cluster));
-      cluster *= 2;
-    }
+  using WholeRooms = std::array<ClusterRooms, kWholeKernels>;
+  static WholeRooms rooms_of(Device& device) {
+    WholeRooms rooms;
+    for_whole_kernels([&]<typename Kernel>(size_t i) {
+      int64_t cluster = 1;
+      for (int64_t& room : rooms[i]) {
+        room = device.template room<Kernel>(Kernel::launch(1, cluster));
+        cluster *= 2;
+      }
+    });
     return rooms;
   }
   Buffer upload(const void* from, int64_t bytes) {
@@ -278,7 +285,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   std::unique_ptr<ProductLibrary> library_;  // null: products by the kernels here
   Status status_;                            // the first thing that cannot be done; done() tells
   Device device_;
-  const ClusterRooms rooms_;
+  const WholeRooms rooms_;
   Buffer workspace_, rounded_;  // the library's, and its inputs as bf16
   Buffer stage_, copies_;
   Rows staged_{};                      // by run(); count 0: none
@@ -296,7 +303,7 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
   const std::vector<uint32_t> panels = in_rows ? plain_rows(weight, precision)
                                        : precision == Precision::kBf16 ? bf16_panels(weight)
                                                                        : fp32_panels(weight);
-  std::vector<float> biases(weight.rows);
+  std::vector<float> biases((weight.rows + kPanelCols - 1) / kPanelCols * kPanelCols);
   for (int i = 0; bias.data != nullptr && i < weight.rows; ++i) biases[i] = bias.number(i);
   Weight packed;
   packed.in = weight.cols;
@@ -655,17 +662,21 @@ void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, Sta
                                      Control* control, SampledTo to, int64_t stride, int steps) {
   check(states.slot_bytes % 16 == 0 && states.offset % 16 == 0, "generate: states in steps of 16");
   WholeArgs args = whole_args(network);
-  const WholeShape shape =
-      whole_shape(rows.count, options_.cluster, rooms_, {args.width, args.heads, args.ffn});
   args.slot = here(rows).slot;
   args.rows = rows.count;
-  args.tile_rows = shape.tile_rows;
   args.steps = steps;
   args.states = states;
   args.control = control;
   args.to = to;
   args.to_stride = stride;
-  launch<WholeKernel>(WholeKernel::launch(shape.clusters, shape.cluster), args);
+  for_whole_kernels([&]<typename Kernel>(size_t i) {
+    using Sizes = typename Kernel::Sizes;
+    if (!whole_fits<Sizes>(network)) return;
+    const WholeShape shape = whole_shape(rows.count, options_.cluster, rooms_[i],
+                                         {Sizes::kWidth, Sizes::kHeads, Sizes::kFfn});
+    args.tile_rows = shape.tile_rows;
+    launch<Kernel>(Kernel::launch(shape.clusters, shape.cluster), args);
+  });
 }
 
 }  // namespace runnel::cuda

@@ -502,13 +502,13 @@ RUNNEL_DEVICE constexpr int head_rows_at_once(const Head& kind) {
 
 // Samples job(i) for every i below head_rows_at_once(). chosen(thread of the row, job, value, last)
 // comes within a phase, as soon as there is a value; of what is not sampled with last.
-template <typename Block, typename Job, typename Chosen>
-RUNNEL_DEVICE void sample_rows(Block& block, const Head& kind, const Job& job,
+template <HeadKind kKind, typename Block, typename Job, typename Chosen>
+RUNNEL_DEVICE void sample_rows(Block& block, const Head& head, const Job& job,
                                const Chosen& chosen) {
-  if (kind.kind != HeadKind::kCategorical) {
-    MixtureRows<Block>(block, kind.components).sample(job, chosen);
+  if constexpr (kKind == HeadKind::kMixtureOfLogistics) {
+    MixtureRows<Block>(block, head.components).sample(job, chosen);
   } else if (const RowJob row = job(0); row.row >= 0) {
-    sample_categorical(block, kind.values, row, chosen);
+    sample_categorical(block, head.values, row, chosen);
   }
 }
 
@@ -565,9 +565,14 @@ struct SampleKernel {
                     .control = args.control + (wanted ? args.rows.slot[row] : 0),
                     .to = args.to.from(row)};
     };
-    sample_rows(block, args.kind, job, [&](int thread, const RowJob& of, int32_t, bool last) {
+    const auto chosen = [&](int thread, const RowJob& of, int32_t, bool last) {
       if (thread == 0 && last) args.rows.slot[of.row] = -1;
-    });
+    };
+    if (args.kind.kind == HeadKind::kCategorical) {
+      sample_rows<HeadKind::kCategorical>(block, args.kind, job, chosen);
+    } else {
+      sample_rows<HeadKind::kMixtureOfLogistics>(block, args.kind, job, chosen);
+    }
   }
 };
 

@@ -45,6 +45,13 @@
 
 #include <cstdint>
 
+// Before a loop whose steps name registers: left as a loop, it would look for them in memory.
+#ifdef __CUDA_ARCH__
+#define RUNNEL_UNROLL _Pragma("unroll")
+#else
+#define RUNNEL_UNROLL
+#endif
+
 namespace runnel::cuda {
 
 struct Launch {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/backend.h"
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device.h"
@@ -13,10 +14,20 @@ namespace runnel::cuda {
 inline constexpr int kTileRows = kTileM;
 inline constexpr int kTileThreads = 256;
 inline constexpr int kTileWarps = kTileThreads / kWarp;
-inline constexpr int kTileHeadSize = 32;  // of queries, keys and values
-inline constexpr int kTileWidth = 256;  // at most: columns of the residual stream and of all heads
-inline constexpr int kTileFfn = 1024;   // at most: columns of the hidden layer and of the head
+inline constexpr int kTileWarpsLog = 3;
+static_assert(1 << kTileWarpsLog == kTileWarps);
+inline constexpr int kTileHeadSize = 32;   // of queries, keys and values
 inline constexpr int kTileScratch = 8192;  // floats
+
+// What a network's kernel is compiled for.
+template <int width, int heads, int ffn, HeadKind head>
+struct TileSizes {
+  static constexpr int kWidth = width;  // columns of the residual stream
+  static constexpr int kHeads = heads;
+  static constexpr int kColumns = heads * kTileHeadSize;  // of all heads
+  static constexpr int kFfn = ffn;  // columns of the hidden layer; at most, of the head
+  static constexpr HeadKind kHead = head;
+};
 
 // The value of a row that does not step any more.
 inline constexpr int32_t kFrozen = INT32_MIN;
@@ -34,18 +45,19 @@ RUNNEL_DEVICE constexpr int tile_pair_index(int row, int k) {
 RUNNEL_DEVICE constexpr int projected_index(int row, int column) {
   return (column / 4 * (kTileRows + 1) + row) * 4 + column % 4;
 }
-inline constexpr int kProjectedFloats = kTileWidth * (kTileRows + 1);
 
+template <typename Sizes>
 struct alignas(16) Tile {
-  float scratch[kTileScratch];                    // of one block, from phase to phase
-  float x[kTileRows * kTileWidth];                // the residual stream, [row][width]
-  uint32_t x_pairs[kTileRows * kTileWidth / 2];   // the same in bf16
-  uint32_t attended[kTileRows * kTileWidth / 2];  // in bf16
-  float projected[kProjectedFloats];  // projected_index(); in the end x as [width][16 rows]
+  float scratch[kTileScratch];                         // of one block, from phase to phase
+  float x[kTileRows * Sizes::kWidth];                  // the residual stream, [row][width]
+  uint32_t x_pairs[kTileRows * Sizes::kWidth / 2];     // the same in bf16
+  uint32_t attended[kTileRows * Sizes::kColumns / 2];  // in bf16
+  // projected_index(); in the end x as [width][16 rows].
+  float projected[(kTileRows + 1) * Sizes::kWidth];
   // One after the other: the block's heads' queries, keys and values, [row][head][3][32]; the
   // hidden layer, in bf16 or as [ffn][16 rows]; the head's output of the rows that the block
   // samples.
-  float wide[kTileRows * kTileFfn];
+  float wide[kTileRows * (Sizes::kFfn > 3 * Sizes::kColumns ? Sizes::kFfn : 3 * Sizes::kColumns)];
   int64_t position[kTileRows];  // at the beginning
   int32_t slot[kTileRows];
   int32_t value[kTileRows];  // to be consumed; kFrozen: the row stands still

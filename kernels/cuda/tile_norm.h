@@ -6,24 +6,24 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
 
-template <typename Block>
+template <typename Block, typename Sizes>
 class TileNorm {
  public:
-  RUNNEL_DEVICE TileNorm(Block& block, Tile& tile, int rows, int width, float eps)
-      : block_(block), tile_(tile), rows_(rows), width_(width), eps_(eps) {}
+  RUNNEL_DEVICE TileNorm(Block& block, Tile<Sizes>& tile, int rows, float eps)
+      : block_(block), tile_(tile), rows_(rows), eps_(eps) {}
 
   // Thread t's part of scale and shift sets out.
   RUNNEL_DEVICE void fetch(const float* scale, const float* shift, int t) {
     for (int i = 0; i < kEach; ++i) {
-      const int column = t % kWarp + i * kWarp;
-      affine_[t].scale[i] = column < width_ ? scale[column] : 0.0F;
-      affine_[t].shift[i] = column < width_ ? shift[column] : 0.0F;
+      affine_[t].scale[i] = scale[t % kWarp + i * kWarp];
+      affine_[t].shift[i] = shift[t % kWarp + i * kWarp];
     }
   }
 
@@ -35,26 +35,26 @@ class TileNorm {
   }
 
  private:
-  static constexpr int kEach = kTileWidth / kWarp;  // elements of a row that a lane has
-  static constexpr int kParts = 4;                  // sums of a row: the warps of NormKernel
+  static constexpr int kEach = Sizes::kWidth / kWarp;  // elements of a row that a lane has
+  static_assert(Sizes::kWidth % kWarp == 0);
+  static constexpr int kParts = 4;  // sums of a row: the warps of NormKernel
   struct Affine {
     float scale[kEach] = {};
     float shift[kEach] = {};
+  };
+  struct Held {
+    float at[kEach] = {};  // columns lane, lane + 32, ...
   };
   struct Parts {
     float at[kParts] = {};
   };
 
-  // The sum over a row's columns of what part(t, column, sum) adds to `sum`.
+  // The sum over a row's columns of what part(t, i, sum) adds to `sum` for a lane's element i.
   template <typename Part>
-  RUNNEL_DEVICE void sum(typename Block::template Each<float>& total, int first, const Part& part) {
+  RUNNEL_DEVICE void sum(typename Block::template Each<float>& total, const Part& part) {
     typename Block::template Each<Parts> parts;
     block_.each([&](int t) {
-      if (first + t / kWarp >= rows_) return;
-      for (int i = 0; i < kEach; ++i) {
-        const int column = t % kWarp + i * kWarp;
-        if (column < width_) part(t, column, parts[t].at[i % kParts]);
-      }
+      for (int i = 0; i < kEach; ++i) part(t, i, parts[t].at[i % kParts]);
     });
     for (int mask = kWarp / 2; mask > 0; mask /= 2) {
       for (int i = 0; i < kParts; ++i) {
@@ -69,43 +69,46 @@ class TileNorm {
 
   // A row to each warp.
   RUNNEL_DEVICE void run_rows(int first, bool with_projected) {
-    const float width = static_cast<float>(width_);
-    const auto row = [&](int t) { return tile_.x + (first + t / kWarp) * width_; };
+    constexpr auto kColumns = static_cast<float>(Sizes::kWidth);
+    const auto row = [&](int t) { return first + t / kWarp; };
+    const auto x = [&](int t) { return tile_.x + row(t) * Sizes::kWidth; };
+    typename Block::template Each<Held> held;
     typename Block::template Each<float> mean;
     typename Block::template Each<float> deviation;
-    sum(mean, first, [&](int t, int column, float& sum) {
-      float& x = row(t)[column];
-      if (with_projected) x = tile_.projected[projected_index(first + t / kWarp, column)] + x;
-      sum += x;
+    block_.each([&](int t) {
+      if (row(t) >= rows_) return;
+      for (int i = 0; i < kEach; ++i) {
+        const int column = t % kWarp + i * kWarp;
+        held[t].at[i] = x(t)[column];
+        if (with_projected) held[t].at[i] += tile_.projected[projected_index(row(t), column)];
+      }
     });
-    block_.each([&](int t) { mean[t] = mean[t] / width; });
-    sum(deviation, first, [&](int t, int column, float& sum) {
-      const float deviation = row(t)[column] - mean[t];
+    sum(mean, [&](int t, int i, float& sum) { sum += held[t].at[i]; });
+    block_.each([&](int t) { mean[t] = mean[t] / kColumns; });
+    sum(deviation, [&](int t, int i, float& sum) {
+      const float deviation = held[t].at[i] - mean[t];
       sum = std::fma(deviation, deviation, sum);
     });
     block_.each([&](int t) {
-      if (first + t / kWarp >= rows_) return;
-      const float inverse = 1.0F / std::sqrt(deviation[t] / width + eps_);
+      if (row(t) >= rows_) return;
+      const float inverse = 1.0F / std::sqrt(deviation[t] / kColumns + eps_);
       for (int i = 0; i < kEach; ++i) {
-        const int column = t % kWarp + i * kWarp;
-        if (column >= width_) continue;
-        float& x = row(t)[column];
-        x = normalized(x, mean[t], inverse, affine_[t].scale[i], affine_[t].shift[i]);
+        x(t)[t % kWarp + i * kWarp] =
+            normalized(held[t].at[i], mean[t], inverse, affine_[t].scale[i], affine_[t].shift[i]);
       }
     });
     block_.each([&](int t) {
-      if (first + t / kWarp >= rows_) return;
-      for (int k = t % kWarp * 2; k < width_; k += 2 * kWarp) {
-        tile_.x_pairs[tile_pair_index(first + t / kWarp, k)] =
-            block_.pack(row(t)[k], row(t)[k + 1]);
+      if (row(t) >= rows_) return;
+      for (int k = t % kWarp * 2; k < Sizes::kWidth; k += 2 * kWarp) {
+        const Two two = *reinterpret_cast<const Two*>(x(t) + k);
+        tile_.x_pairs[tile_pair_index(row(t), k)] = block_.pack(two.at[0], two.at[1]);
       }
     });
   }
 
   Block& block_;
-  Tile& tile_;
+  Tile<Sizes>& tile_;
   const int rows_;
-  const int width_;
   const float eps_;
   typename Block::template Each<Affine> affine_;
 };

@@ -23,13 +23,18 @@ struct LaneShare {
 };
 RUNNEL_DEVICE constexpr LaneShare lane_share(int lane) { return {lane / 8, lane % 8 * 4}; }
 
-template <typename Block>
+// Where the group of a row has it: row(i) of group g is at 8 g + i.
+RUNNEL_DEVICE constexpr int place_in_group(int row) {
+  return row % 4 * 8 + row % 16 / 4 * 2 + row / 16;
+}
+
+template <typename Block, typename Sizes>
 class TileRecurrence {
  public:
   static constexpr int64_t kHeadFloats = kTileHeadSize * kTileHeadSize + kTileHeadSize;
 
   // The block's heads are [first_head, first_head + heads).
-  RUNNEL_DEVICE TileRecurrence(Block& block, Tile& tile, int rows, int first_head, int heads,
+  RUNNEL_DEVICE TileRecurrence(Block& block, Tile<Sizes>& tile, int rows, int first_head, int heads,
                                float eps, States states)
       : block_(block),
         tile_(tile),
@@ -40,74 +45,99 @@ class TileRecurrence {
         states_(states) {}
 
   // Thread t's part of the first states of a layer, which are at `offset` of each slot, sets out.
-  RUNNEL_DEVICE void fetch(int64_t offset, int t) { load(offset, t / kWarp, t % kWarp, held_[t]); }
+  RUNNEL_DEVICE void fetch(int64_t offset, int t) {
+    RUNNEL_UNROLL
+    for (int i = 0; i < kAhead; ++i)
+      load(offset, i * kTileWarps + t / kWarp, t % kWarp, held_[i][t]);
+  }
 
   // Advances what has been fetched over one input of each live row, and gives out(row, column, y),
   // y the outputs at `column` and its three neighbours.
   template <typename Out>
   RUNNEL_DEVICE void run(int64_t offset, const Out& out) {
-    for (int first = 0; first < items_; first += kTileWarps) {
-      typename Block::template Each<Quad> sums;
-      typename Block::template Each<float> normalizer;
-      block_.each([&](int t) {
-        const int item = first + t / kWarp;
-        if (live(item)) features(item, t % kWarp, held_[t].z);
-      });
-      block_.each([&](int t) {
-        const int item = first + t / kWarp;
-        if (live(item)) {
-          sums[t] = advance(item, t % kWarp, held_[t]);
-          normalizer[t] = part_of_normalizer(item, t % kWarp);
-          store(offset, item, t % kWarp, held_[t]);
-        }
-        load(offset, item + kTileWarps, t % kWarp, held_[t]);
-      });
-      for (int mask = 8; mask <= 16; mask *= 2) {
-        for (int j = 0; j < Quad::kWidth; ++j) {
-          block_.fold([&](int t) -> float& { return sums[t].at[j]; }, mask);
-        }
+    for (int first = 0; first < items_; first += kAhead * kTileWarps) {
+      RUNNEL_UNROLL
+      for (int i = 0; i < kAhead; ++i) {
+        const int from = first + i * kTileWarps;
+        if (from < items_) run_items(offset, from, held_[i], out);
       }
-      for (int mask = 1; mask <= 2; mask *= 2) {
-        block_.fold([&](int t) -> float& { return normalizer[t]; }, mask);
-      }
-      block_.each([&](int t) {
-        const int item = first + t / kWarp;
-        const LaneShare share = lane_share(t % kWarp);
-        if (!live(item) || share.group != 0) return;  // four lanes have the same
-        const float divisor = normalizer[t] + eps_;
-        for (float& y : sums[t].at) y = y / divisor;
-        out(row_of(item), (first_head_ + item % heads_) * kTileHeadSize + share.column, sums[t]);
-      });
     }
   }
 
  private:
+  static constexpr int kAhead = 2;  // states of a warp that are on their way
+
   struct Held {
     Quad row[8];
     float z = 0.0F;  // of the lane's row
+    int item = -1;   // none: of no row that steps
   };
 
-  RUNNEL_DEVICE int row_of(int item) const { return item / heads_; }
-  RUNNEL_DEVICE bool live(int item) const {
-    return item < items_ && tile_.value[row_of(item)] != kFrozen;
+  // Of the batch's rows and the network's heads.
+  struct Place {
+    int row, head;
+  };
+  RUNNEL_DEVICE Place place(int item) const {
+    const auto row = static_cast<int>(static_cast<unsigned>(item) / static_cast<unsigned>(heads_));
+    return {row, first_head_ + item - row * heads_};
   }
-  RUNNEL_DEVICE float* state(int64_t offset, int item) const {
+  RUNNEL_DEVICE float* state(int64_t offset, Place at) const {
     return reinterpret_cast<float*>(states_.base + states_.offset + offset +
-                                    tile_.slot[row_of(item)] * states_.slot_bytes) +
-           (first_head_ + item % heads_) * kHeadFloats;
-  }
-  // Of a warp: phi(q), phi(k), and their parts of phi(q) . z.
-  RUNNEL_DEVICE float* scratch(int item) const {
-    return tile_.scratch + item % kTileWarps * 3 * kTileHeadSize;
-  }
-  RUNNEL_DEVICE const float* given(int item) const {
-    return tile_.wide + item * 3 * kTileHeadSize;  // [row][head][q, k, v]
+                                    tile_.slot[at.row] * states_.slot_bytes) +
+           at.head * kHeadFloats;
   }
 
+  // An item to each warp.
+  template <typename Out>
+  RUNNEL_DEVICE void run_items(int64_t offset, int first, typename Block::template Each<Held>& held,
+                               const Out& out) {
+    typename Block::template Each<Quad> sums;
+    typename Block::template Each<float> normalizer;
+    typename Block::template Each<int> item;
+    block_.each([&](int t) {
+      item[t] = held[t].item;
+      if (item[t] >= 0) features(t, held[t]);
+    });
+    block_.each([&](int t) {
+      if (item[t] >= 0) {
+        sums[t] = advance(t, held[t]);
+        normalizer[t] = part_of_normalizer(t);
+        store(offset, t % kWarp, held[t]);
+      }
+      load(offset, first + kAhead * kTileWarps + t / kWarp, t % kWarp, held[t]);
+    });
+    for (int mask = 8; mask <= 16; mask *= 2) {
+      for (int j = 0; j < Quad::kWidth; ++j) {
+        block_.fold([&](int t) -> float& { return sums[t].at[j]; }, mask);
+      }
+    }
+    for (int mask = 1; mask <= 2; mask *= 2) {
+      block_.fold([&](int t) -> float& { return normalizer[t]; }, mask);
+    }
+    block_.each([&](int t) {
+      const LaneShare share = lane_share(t % kWarp);
+      if (item[t] < 0 || share.group != 0) return;  // four lanes have the same
+      const Place at = place(item[t]);
+      const float divisor = normalizer[t] + eps_;
+      for (float& y : sums[t].at) y = y / divisor;
+      out(at.row, at.head * kTileHeadSize + share.column, sums[t]);
+    });
+  }
+
+  // Of a warp: phi(q) and phi(k), by place_in_group(), and their parts of phi(q) . z, [row % 4][8].
+  RUNNEL_DEVICE float* scratch(int t) const {
+    return tile_.scratch + t / kWarp * 3 * kTileHeadSize;
+  }
+  RUNNEL_DEVICE const float* given(const Held& held) const {
+    return tile_.wide + held.item * 3 * kTileHeadSize;  // [row][head][q, k, v]
+  }
+
+  // Zeros where there is nothing, or what was held would go on taking registers.
   RUNNEL_DEVICE void load(int64_t offset, int item, int lane, Held& to) const {
-    to = {};  // or what was held would go on taking registers
-    if (item >= items_ || tile_.slot[row_of(item)] < 0) return;
-    const float* from = state(offset, item);
+    to = {};
+    if (item >= items_ || tile_.value[place(item).row] == kFrozen) return;
+    to.item = item;
+    const float* from = state(offset, place(item));
     const LaneShare share = lane_share(lane);
     for (int i = 0; i < 8; ++i) {
       to.row[i] =
@@ -115,8 +145,8 @@ class TileRecurrence {
     }
     to.z = from[kTileHeadSize * kTileHeadSize + lane];
   }
-  RUNNEL_DEVICE void store(int64_t offset, int item, int lane, const Held& held) const {
-    float* to = state(offset, item);
+  RUNNEL_DEVICE void store(int64_t offset, int lane, const Held& held) const {
+    float* to = state(offset, place(held.item));
     const LaneShare share = lane_share(lane);
     for (int i = 0; i < 8; ++i) {
       *reinterpret_cast<Quad*>(to + share.row(i) * kTileHeadSize + share.column) = held.row[i];
@@ -124,33 +154,36 @@ class TileRecurrence {
     to[kTileHeadSize * kTileHeadSize + lane] = held.z;
   }
 
-  RUNNEL_DEVICE void features(int item, int lane, float& z) const {
-    const float* q = given(item);
+  RUNNEL_DEVICE void features(int t, Held& held) const {
+    const int lane = t % kWarp;
+    const float* q = given(held);
     const float* k = q + kTileHeadSize;
-    float* query = scratch(item);
+    float* query = scratch(t);
     float* key = query + kTileHeadSize;
     float* dot = key + kTileHeadSize;
-    query[lane] = phi(q[lane]);
-    key[lane] = phi(k[lane]);
-    z += key[lane];
-    dot[lane] = query[lane] * z;
+    const float query_of = phi(q[lane]);
+    const float key_of = phi(k[lane]);
+    query[place_in_group(lane)] = query_of;
+    key[place_in_group(lane)] = key_of;
+    held.z += key_of;
+    dot[lane % 4 * 8 + lane / 4] = query_of * held.z;
   }
 
   // S += phi(k) v^T on the lane's share, and its part of phi(q)^T S.
-  RUNNEL_DEVICE Quad advance(int item, int lane, Held& held) const {
-    const float* query = scratch(item);
+  RUNNEL_DEVICE Quad advance(int t, Held& held) const {
+    const LaneShare share = lane_share(t % kWarp);
+    const float* query = scratch(t) + share.group * 8;
     const float* key = query + kTileHeadSize;
-    const LaneShare share = lane_share(lane);
     const Quad value =
-        *reinterpret_cast<const Quad*>(given(item) + 2 * kTileHeadSize + share.column);
+        *reinterpret_cast<const Quad*>(given(held) + 2 * kTileHeadSize + share.column);
     Quad total{};
     for (int i = 0; i < 8; i += 2) {
       Quad sum{};
       for (int r = i; r < i + 2; ++r) {
         for (int j = 0; j < Quad::kWidth; ++j) {
           float& at = held.row[r].at[j];
-          at = std::fma(key[share.row(r)], value.at[j], at);
-          sum.at[j] = std::fma(query[share.row(r)], at, sum.at[j]);
+          at = std::fma(key[r], value.at[j], at);
+          sum.at[j] = std::fma(query[r], at, sum.at[j]);
         }
       }
       for (int j = 0; j < Quad::kWidth; ++j) total.at[j] += sum.at[j];
@@ -159,21 +192,21 @@ class TileRecurrence {
   }
 
   // One of the four sums that RecurSmall's normalizer is made of.
-  RUNNEL_DEVICE float part_of_normalizer(int item, int lane) const {
-    const float* dot = scratch(item) + 2 * kTileHeadSize;
+  RUNNEL_DEVICE float part_of_normalizer(int t) const {
+    const float* dot = scratch(t) + 2 * kTileHeadSize + t % 4 * 8;
     float part = 0.0F;
-    for (int i = lane % 4; i < kTileHeadSize; i += 4) part += dot[i];
+    for (int i = 0; i < kTileHeadSize / 4; ++i) part += dot[i];
     return part;
   }
 
   Block& block_;
-  Tile& tile_;
+  Tile<Sizes>& tile_;
   const int items_;  // heads of rows, a row's side by side
   const int first_head_;
   const int heads_;
   const float eps_;
   const States states_;
-  typename Block::template Each<Held> held_;
+  typename Block::template Each<Held> held_[kAhead];
 };
 
 }  // namespace runnel::cuda

@@ -39,9 +39,8 @@ struct WholeArgs {
   int rows;
   int tile_rows;  // of each cluster
   int steps;
-  int layers, width, heads, ffn;
+  int layers;
   Activation activation;
-  bool fp32_end;  // the last linear2 and the predictor are in fp32
   float attention_eps, norm_eps;
   Embedding embedding;
   Head head;
@@ -55,22 +54,21 @@ struct WholeArgs {
   WholeLayer layer[kWholeLayers];
 };
 
-template <typename Block>
+template <typename Block, typename Sizes>
 class WholeRun {
  public:
   RUNNEL_DEVICE WholeRun(Block& block, const WholeArgs& args)
       : block_(block),
         args_(args),
-        tile_(*block.template shared<Tile>()),
-        rank_(block.rank()),
-        ranks_(block.ranks()),
-        first_(static_cast<int>(block.index() / block.ranks()) * args.tile_rows),
+        tile_(*block.template shared<Tile<Sizes>>()),
+        rank_(rank_of(block)),
+        first_(static_cast<int>(block.index() >> rank_.log) * args.tile_rows),
         rows_(args.rows - first_ < args.tile_rows ? args.rows - first_ : args.tile_rows),
-        first_head_(args.heads * rank_ / ranks_),
-        heads_(args.heads * (rank_ + 1) / ranks_ - first_head_),
+        first_head_(rank_.first(Sizes::kHeads)),
+        heads_(rank_.end(Sizes::kHeads) - first_head_),
         products_(block, tile_, rows_),
         recurrence_(block, tile_, rows_, first_head_, heads_, args.attention_eps, args.states),
-        norm_(block, tile_, rows_, args.width, args.norm_eps) {}
+        norm_(block, tile_, rows_, args.norm_eps) {}
 
   RUNNEL_DEVICE RUNNEL_INLINE void run() {
     block_.gather();
@@ -88,33 +86,44 @@ class WholeRun {
   }
 
  private:
+  static constexpr int kWidth = Sizes::kWidth;
+  // The last linear2 and the predictor are in fp32, with tiles of other columns.
+  static constexpr bool kFp32End = Sizes::kHead != HeadKind::kCategorical;
+  static constexpr int kFp32Columns = 2 * kTileN, kEndColumns = kFp32End ? kFp32Columns : kTileN;
+  static constexpr int kTogether = 2;  // tiles of the hidden layer: a step of the next product
+
+  RUNNEL_DEVICE static Rank rank_of(Block& block) {
+    Rank rank = {block.rank(), 0};
+    while (rank.of() < block.ranks()) ++rank.log;
+    return rank;
+  }
+
   // ---- the parts of the network that are this block's
 
-  RUNNEL_DEVICE Share qkv(int layer) const {
+  RUNNEL_DEVICE auto qkv(int layer) const {
     const WholeWeight& weight = args_.layer[layer].qkv;
-    return share_of_heads(weight.panels, weight.bias, args_.width, args_.heads, rank_, ranks_);
+    return share_of_heads<kWidth, Sizes::kHeads>(weight.panels, weight.bias, rank_);
   }
-  RUNNEL_DEVICE Share out(int layer) const {
-    return share(ProductForm::kNarrow, args_.layer[layer].out, args_.heads * kTileHeadSize,
-                 args_.width);
+  RUNNEL_DEVICE auto out(int layer) const {
+    return share<Sizes::kColumns>(args_.layer[layer].out, kWidth);
   }
-  RUNNEL_DEVICE Share linear1(int layer) const {
-    const WholeWeight& weight = args_.layer[layer].linear1;
-    return share_of(ProductForm::kNarrow, weight.panels, weight.bias, args_.width, args_.ffn, rank_,
-                    ranks_, 2);  // the pairs of 16 columns lie together
+  RUNNEL_DEVICE auto linear1(int layer) const {
+    return share<kWidth>(args_.layer[layer].linear1, Sizes::kFfn, kTogether);
   }
-  RUNNEL_DEVICE Share linear2(int layer) const {
-    return share(fp32(layer) ? ProductForm::kFp32 : ProductForm::kDeep, args_.layer[layer].linear2,
-                 args_.ffn, args_.width);
+  RUNNEL_DEVICE auto linear2(int layer) const {
+    return share<Sizes::kFfn>(args_.layer[layer].linear2, kWidth);
   }
-  RUNNEL_DEVICE Share predictor() const {
-    return share(args_.fp32_end ? ProductForm::kFp32 : ProductForm::kNarrow, args_.predictor,
-                 args_.width, args_.head.width());
+  RUNNEL_DEVICE auto linear2_fp32() const {
+    return share<Sizes::kFfn, kFp32Columns>(args_.layer[args_.layers - 1].linear2, kWidth);
   }
-  RUNNEL_DEVICE Share share(ProductForm form, const WholeWeight& weight, int in, int out) const {
-    return share_of(form, weight.panels, weight.bias, in, out, rank_, ranks_);
+  RUNNEL_DEVICE auto predictor() const {
+    return share<kWidth, kEndColumns>(args_.predictor, args_.head.width());
   }
-  RUNNEL_DEVICE bool fp32(int layer) const { return args_.fp32_end && layer + 1 == args_.layers; }
+  template <int in, int columns = kTileN>
+  RUNNEL_DEVICE auto share(const WholeWeight& weight, int out, int together = 1) const {
+    return share_of<in, columns>(weight.panels, weight.bias, out, rank_, together);
+  }
+  RUNNEL_DEVICE bool fp32(int layer) const { return kFp32End && layer + 1 == args_.layers; }
 
   // What a layer begins with sets out: weights, and the states of the block's heads.
   RUNNEL_DEVICE void fetch_layer(int layer, int t) {
@@ -138,10 +147,10 @@ class WholeRun {
 
   RUNNEL_DEVICE void embed(int step) {
     block_.phase([&](int t) {
-      constexpr int kAcross = kTileWidth / 2;  // threads of a row
-      const int k = t % kAcross * 2;
-      for (int row = t / kAcross; row < rows_; row += kTileThreads / kAcross) {
-        if (k >= args_.width) continue;
+      constexpr int kAcross = kWidth / 2;  // pairs of a row
+      for (int i = t; i < rows_ * kAcross; i += kTileThreads) {
+        const int row = i / kAcross;
+        const int k = i % kAcross * 2;
         Two two{};
         if (live(row)) {
           const int64_t position = tile_.position[row] + step;
@@ -149,7 +158,7 @@ class WholeRun {
           two = {{embedded(args_.embedding, tile_.value[row], position, k),
                   embedded(args_.embedding, tile_.value[row], position, k + 1)}};
         }
-        *reinterpret_cast<Two*>(tile_.x + row * args_.width + k) = two;
+        *reinterpret_cast<Two*>(tile_.x + row * kWidth + k) = two;
         tile_.x_pairs[tile_pair_index(row, k)] = block_.pack(two.at[0], two.at[1]);
       }
       fetch_layer(0, t);
@@ -157,11 +166,9 @@ class WholeRun {
   }
 
   RUNNEL_DEVICE void attention(int layer) {
-    products_.template run<2>(qkv(layer), tile_.x_pairs, Activation::kNone,
-                              [&](int row, int column, Two two) {
-                                const int stride = heads_ * 3 * kTileHeadSize;
-                                *reinterpret_cast<Two*>(tile_.wide + row * stride + column) = two;
-                              });
+    products_.run(qkv(layer), tile_.x_pairs, Activation::kNone, [&](int row, int column, Two two) {
+      *reinterpret_cast<Two*>(tile_.wide + row * heads_ * 3 * kTileHeadSize + column) = two;
+    });
     block_.phase([](int) {});
     recurrence_.run(layer * args_.layer_bytes, [&](int row, int column, const Quad& y) {
       for (int i = 0; i < 4; i += 2) {
@@ -169,11 +176,11 @@ class WholeRun {
       }
     });
     constexpr int kSteps = kTileHeadSize / kTileK;  // of a head
-    block_.meet(bytes_of((args_.heads - heads_) * kSteps, lanes_of_pairs()), [&](int t) {
+    block_.meet(bytes_of((Sizes::kHeads - heads_) * kSteps, lanes_of_pairs()), [&](int t) {
       send_pairs(tile_.attended, first_head_ * kSteps, (first_head_ + heads_) * kSteps, t);
       products_.fetch(out(layer), t);
     });
-    products_.template run<2>(out(layer), tile_.attended, Activation::kNone, project());
+    products_.run(out(layer), tile_.attended, Activation::kNone, project());
     const WholeNorm& norm = args_.layer[layer].norm1;
     block_.meet(bytes_projected(out(layer)), [&](int t) {
       send_projected(out(layer), t);
@@ -185,7 +192,7 @@ class WholeRun {
 
   RUNNEL_DEVICE void feed_forward(int layer) {
     const bool in_fp32 = fp32(layer);
-    products_.template run<2>(
+    products_.run(
         linear1(layer), tile_.x_pairs, args_.activation, [&](int row, int column, Two two) {
           if (in_fp32) {
             tile_.wide[column * kTileRows + row] = two.at[0];
@@ -194,33 +201,41 @@ class WholeRun {
             hidden_pairs()[tile_pair_index(row, column)] = block_.pack(two.at[0], two.at[1]);
           }
         });
-    const Share own = linear1(layer);
-    const int others = args_.ffn / kTileN - (own.end - own.begin);
-    block_.meet(
-        in_fp32 ? bytes_of(others, kTileN * quads()) : bytes_of(others / 2, lanes_of_pairs()),
-        [&](int t) {
-          if (in_fp32) {
-            send_columns(own, t);
-          } else {
-            send_pairs(hidden_pairs(), own.begin / 2, own.end / 2, t);
-          }
-          products_.fetch(linear2(layer), t);
-        });
+    const auto own = linear1(layer);
+    const int others = Sizes::kFfn / kTileN - (own.end - own.begin);
+    block_.meet(in_fp32 ? bytes_of(others, kTileN * quads())
+                        : bytes_of(others / kTogether, lanes_of_pairs()),
+                [&](int t) {
+                  if (in_fp32) {
+                    send_columns(own, t);
+                    products_.fetch_fp32(linear2_fp32(), t);
+                  } else {
+                    send_pairs(hidden_pairs(), own.begin / kTogether, own.end / kTogether, t);
+                    products_.fetch(linear2(layer), t);
+                  }
+                });
     if (in_fp32) {
-      products_.run_fp32(linear2(layer), tile_.wide, Activation::kNone, project());
+      products_.run_fp32(linear2_fp32(), tile_.wide, Activation::kNone, project());
     } else {
-      products_.template run<8>(linear2(layer), hidden_pairs(), Activation::kNone, project());
+      products_.run(linear2(layer), hidden_pairs(), Activation::kNone, project());
     }
     const WholeNorm& norm = args_.layer[layer].norm2;
-    block_.meet(bytes_projected(linear2(layer)), [&](int t) {
-      send_projected(linear2(layer), t);
-      norm_.fetch(norm.scale, norm.shift, t);
-      if (layer + 1 < args_.layers) {
-        fetch_layer(layer + 1, t);
-      } else {
-        products_.fetch(predictor(), t);
-      }
-    });
+    block_.meet(in_fp32 ? bytes_projected(linear2_fp32()) : bytes_projected(linear2(layer)),
+                [&](int t) {
+                  if (in_fp32) {
+                    send_projected(linear2_fp32(), t);
+                  } else {
+                    send_projected(linear2(layer), t);
+                  }
+                  norm_.fetch(norm.scale, norm.shift, t);
+                  if (layer + 1 < args_.layers) {
+                    fetch_layer(layer + 1, t);
+                  } else if constexpr (kFp32End) {
+                    products_.fetch_fp32(predictor(), t);
+                  } else {
+                    products_.fetch(predictor(), t);
+                  }
+                });
     norm_.run(true);
   }
 
@@ -241,11 +256,12 @@ class WholeRun {
   // lane's 16 bytes are at at(piece, lane); null: none.
   template <typename At>
   RUNNEL_DEVICE void send_pieces(int begin, int end, int t, const At& at) {
-    const int at_once = ranks_ < kTileWarps ? ranks_ : kTileWarps;
+    const int log = rank_.of() < kTileWarps ? rank_.log : kTileWarpsLog;
+    const int at_once = 1 << log;
     const int warp = t / kWarp;
-    for (int to = warp % at_once; to < ranks_; to += at_once) {
-      if (to == rank_) continue;
-      for (int piece = begin + warp / at_once; piece < end; piece += kTileWarps / at_once) {
+    for (int to = warp & (at_once - 1); to < rank_.of(); to += at_once) {
+      if (to == rank_.at) continue;
+      for (int piece = begin + (warp >> log); piece < end; piece += kTileWarps >> log) {
         auto* from = reinterpret_cast<Pairs*>(at(piece, t % kWarp));
         if (from != nullptr) block_.send(to, from, *from);
       }
@@ -261,21 +277,24 @@ class WholeRun {
   RUNNEL_DEVICE int lanes_of_pairs() const { return (rows_ < 8 ? rows_ : 8) * 4; }
 
   // The share's tiles of a projection, eight columns each.
-  RUNNEL_DEVICE void send_projected(const Share& share, int t) {
-    const int tiles = product_columns(share.form) / kTileN;
+  template <typename Product>
+  RUNNEL_DEVICE void send_projected(const Product& share, int t) {
+    constexpr int tiles = Product::kColumns / kTileN;
     send_pieces(share.begin * tiles, share.end * tiles, t, [&](int tile, int lane) {
       const int row = lane % kTileRows;
       float* from = tile_.projected + projected_index(row, tile * kTileN + lane / kTileRows * 4);
       return row < rows_ ? from : nullptr;
     });
   }
-  RUNNEL_DEVICE int bytes_projected(const Share& share) const {
-    const int own = (share.end - share.begin) * product_columns(share.form) / kTileN;
-    return bytes_of(args_.width / kTileN - own, 2 * rows_);
+  template <typename Product>
+  RUNNEL_DEVICE int bytes_projected(const Product& share) const {
+    const int own = (share.end - share.begin) * Product::kColumns / kTileN;
+    return bytes_of(kWidth / kTileN - own, 2 * rows_);
   }
 
   // The share's tiles of the hidden layer in fp32: eight columns, four rows a lane.
-  RUNNEL_DEVICE void send_columns(const Share& share, int t) {
+  template <typename Product>
+  RUNNEL_DEVICE void send_columns(const Product& share, int t) {
     send_pieces(share.begin, share.end, t, [&](int tile, int lane) {
       float* from = tile_.wide + (tile * kTileN + lane / 4) * kTileRows + lane % 4 * 4;
       return lane % 4 < quads() ? from : nullptr;
@@ -294,74 +313,81 @@ class WholeRun {
     const auto to_owner = [&](int row, int column, Two two) {
       const int width = args_.head.width();
       for (int i = 0; i < 2 && column + i < width; ++i) {
-        block_.send(row % ranks_, tile_.wide + row / ranks_ * width + column + i, two.at[i]);
+        block_.send(owner(row), tile_.wide + (row >> rank_.log) * width + column + i, two.at[i]);
       }
     };
-    if (args_.fp32_end) {
+    if constexpr (kFp32End) {
       block_.phase([&](int t) {
-        for (int i = t; i < rows_ * args_.width; i += kTileThreads) {
-          tile_.projected[i % args_.width * kTileRows + i / args_.width] = tile_.x[i];
+        for (int i = t; i < rows_ * kWidth; i += kTileThreads) {
+          tile_.projected[i % kWidth * kTileRows + i / kWidth] = tile_.x[i];
         }
       });
       products_.run_fp32(predictor(), tile_.projected, Activation::kNone, to_owner);
     } else {
-      products_.template run<2>(predictor(), tile_.x_pairs, Activation::kNone, to_owner);
+      products_.run(predictor(), tile_.x_pairs, Activation::kNone, to_owner);
     }
-    const int own = (rows_ - rank_ + ranks_ - 1) / ranks_;  // rows that the block samples
+    const int own = (rows_ - rank_.at + rank_.of() - 1) >> rank_.log;  // rows that it samples
     block_.meet(own * args_.head.width() * 4, [](int) {});
   }
+
+  RUNNEL_DEVICE int owner(int row) const { return row & (rank_.of() - 1); }
 
   RUNNEL_DEVICE void sample(int step) {
     const bool more = step + 1 < args_.steps;
     const SampledTo to = args_.to.from(step * args_.to_stride + first_);
     block_.each([&](int t) {
-      if (t >= rows_ || t % ranks_ != rank_ || live(t)) return;
+      if (t >= rows_ || owner(t) != rank_.at || live(t)) return;
       to.rows[t].row = -1;
-      for (int to = 0; more && to < ranks_; ++to) block_.send(to, tile_.value + t, kFrozen);
+      for (int other = 0; more && other < rank_.of(); ++other) {
+        block_.send(other, tile_.value + t, kFrozen);
+      }
     });
     const int at_once = head_rows_at_once(args_.head);
-    for (int first = rank_; first < rows_; first += ranks_ * at_once) {
+    for (int first = rank_.at; first < rows_; first += at_once << rank_.log) {
       const auto job = [&](int i) {
-        const bool wanted = first + i * ranks_ < rows_ && live(first + i * ranks_);
-        const int row = wanted ? first + i * ranks_ : first;
-        return RowJob{.head = tile_.wide + row / ranks_ * args_.head.width(),
+        const int at = first + (i << rank_.log);
+        const bool wanted = at < rows_ && live(at);
+        const int row = wanted ? at : first;
+        return RowJob{.head = tile_.wide + (row >> rank_.log) * args_.head.width(),
                       .row = wanted ? first_ + row : -1,
                       .inputs = 1,
                       .control = args_.control + (wanted ? tile_.slot[row] : 0),
                       .to = to.from(row)};
       };
-      sample_rows(block_, args_.head, job,
-                  [&](int thread, const RowJob& of, int32_t value, bool last) {
-                    if (!more || thread >= ranks_) return;
-                    block_.send(thread, tile_.value + of.row - first_, last ? kFrozen : value);
-                  });
+      sample_rows<Sizes::kHead>(
+          block_, args_.head, job, [&](int thread, const RowJob& of, int32_t value, bool last) {
+            if (!more || thread >= rank_.of()) return;
+            block_.send(thread, tile_.value + of.row - first_, last ? kFrozen : value);
+          });
       block_.phase([](int) {});
     }
   }
 
   Block& block_;
   const WholeArgs& args_;
-  Tile& tile_;
-  const int rank_, ranks_;
+  Tile<Sizes>& tile_;
+  const Rank rank_;         // of the cluster
   const int first_, rows_;  // of the batch
   const int first_head_, heads_;
-  TileProducts<Block> products_;
-  TileRecurrence<Block> recurrence_;
-  TileNorm<Block> norm_;
+  TileProducts<Block, Sizes> products_;
+  TileRecurrence<Block, Sizes> recurrence_;
+  TileNorm<Block, Sizes> norm_;
 };
 
+template <int width, int heads, int ffn, HeadKind head>
 struct WholeKernel {
   using Args = WholeArgs;
+  using Sizes = TileSizes<width, heads, ffn, head>;
   static constexpr int kThreads = kTileThreads;
   static constexpr int kResident = 1;
 
   static constexpr Launch launch(int64_t clusters, int64_t cluster) {
-    return {.blocks = clusters * cluster, .shared_bytes = sizeof(Tile), .cluster = cluster};
+    return {.blocks = clusters * cluster, .shared_bytes = sizeof(Tile<Sizes>), .cluster = cluster};
   }
 
   template <typename Block>
   RUNNEL_DEVICE RUNNEL_INLINE static void run(Block& block, const Args& args) {
-    WholeRun<Block> whole(block, args);
+    WholeRun<Block, Sizes> whole(block, args);
     whole.run();
   }
 };

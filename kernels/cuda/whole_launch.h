@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <tuple>
+#include <utility>
 
 #include "kernels/cuda/head.h"
 #include "kernels/cuda/whole.h"
@@ -80,36 +82,51 @@ inline bool whole_fits(const Weight& weight, Precision precision, int in, int ou
   return weight.precision == precision && weight.in == in && weight.out == out;
 }
 
-// The paper's sizes and what is smaller, in bf16, with the last products in either precision.
-inline bool whole_fits(const FusedNetwork& network) {
+// A network in bf16, but for the last products of a mixture, which are in fp32.
+template <typename Sizes>
+bool whole_fits(const FusedNetwork& network) {
   const Recurrence& recurrence = network.recurrence;
   const auto layers = static_cast<int>(network.layers.size());
-  const int heads = recurrence.heads * kTileHeadSize;
-  const int width = network.width;
   if (network.activation > Activation::kGelu || recurrence.map != FeatureMap::kElu ||
       recurrence.gated || recurrence.dk != kTileHeadSize || recurrence.dv != kTileHeadSize ||
-      heads > kTileWidth) {
+      recurrence.heads != Sizes::kHeads || layers < 1 || layers > kWholeLayers) {
     return false;
   }
-  if (layers < 1 || layers > kWholeLayers || width % kChunkBf16 != 0 || width > kTileWidth) {
-    return false;
-  }
-  const int ffn = network.layers[0].linear1->out;
-  if (ffn % kChunkBf16 != 0 || ffn > kTileFfn || network.head.width() > kTileFfn ||
+  if (network.head.kind != Sizes::kHead || network.head.width() > Sizes::kFfn ||
       head_shared_bytes(network.head) > kTileScratch * 4) {
     return false;
   }
-  const Precision end = network.predictor->precision;
+  const Precision end =
+      Sizes::kHead == HeadKind::kCategorical ? Precision::kBf16 : Precision::kFp32;
   for (int i = 0; i < layers; ++i) {
     const FusedNetwork::Layer& layer = network.layers[i];
-    if (!whole_fits(*layer.qkv, Precision::kBf16, width, 3 * heads) ||
-        !whole_fits(*layer.out, Precision::kBf16, heads, width) ||
-        !whole_fits(*layer.linear1, Precision::kBf16, width, ffn) ||
-        !whole_fits(*layer.linear2, i + 1 == layers ? end : Precision::kBf16, ffn, width)) {
+    if (!whole_fits(*layer.qkv, Precision::kBf16, Sizes::kWidth, 3 * Sizes::kColumns) ||
+        !whole_fits(*layer.out, Precision::kBf16, Sizes::kColumns, Sizes::kWidth) ||
+        !whole_fits(*layer.linear1, Precision::kBf16, Sizes::kWidth, Sizes::kFfn) ||
+        !whole_fits(*layer.linear2, i + 1 == layers ? end : Precision::kBf16, Sizes::kFfn,
+                    Sizes::kWidth)) {
       return false;
     }
   }
-  return network.layer_bytes % 16 == 0;
+  return whole_fits(*network.predictor, end, Sizes::kWidth, network.head.width()) &&
+         network.layer_bytes % 16 == 0;
+}
+
+// The networks that there is a kernel for: the paper's images, and what ships with runnel. Others
+// go operation by operation.
+using WholeKernels = std::tuple<WholeKernel<256, 8, 1024, HeadKind::kMixtureOfLogistics>,
+                                WholeKernel<128, 4, 512, HeadKind::kMixtureOfLogistics>,
+                                WholeKernel<128, 4, 512, HeadKind::kCategorical>,
+                                WholeKernel<96, 3, 384, HeadKind::kCategorical>>;
+inline constexpr size_t kWholeKernels = std::tuple_size_v<WholeKernels>;
+
+// Calls use.operator()<Kernel>(i) for every one of them.
+template <typename Use>
+void for_whole_kernels(const Use& use) {
+  const auto each = [&]<size_t... i>(std::index_sequence<i...>) {
+    (use.template operator()<std::tuple_element_t<i, WholeKernels>>(i), ...);
+  };
+  each(std::make_index_sequence<kWholeKernels>());
 }
 
 // All but what differs from batch to batch.
@@ -122,11 +139,7 @@ inline WholeArgs whole_args(const FusedNetwork& network) {
   };
   WholeArgs args{};
   args.layers = static_cast<int>(network.layers.size());
-  args.width = network.width;
-  args.heads = network.recurrence.heads;
-  args.ffn = network.layers[0].linear1->out;
   args.activation = network.activation;
-  args.fp32_end = network.predictor->precision == Precision::kFp32;
   args.attention_eps = network.recurrence.eps;
   args.norm_eps = network.layers[0].norm1.eps;
   args.embedding = network.embedding;

@@ -171,11 +171,11 @@ def has_clusters(architecture):
 def kernel_faults(kernel, architecture, code, meetings):
     """What is wrong with the code of one kernel; `meetings`: how many its source has."""
     yield from memory_faults(code)
-    if kernel in SAMPLING:
+    if kernel.split("<")[0] in SAMPLING:
         for constant, written in PHILOX.items():
             if not any(written in one.operands or constant in one.operands for one in code.instructions):
                 yield f"lacks Philox's multiplier {constant}: it draws nothing"
-    if kernel == "WholeKernel":
+    if kernel.startswith("WholeKernel<"):
         loop = steps(code)
         if not loop:
             yield "has no loop over steps, from the first product to the value that is drawn"

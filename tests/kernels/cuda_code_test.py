@@ -9,7 +9,11 @@ import unittest
 import cuda_code
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WHOLE = "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_11WholeKernelEEEvNT_4ArgsE"
+WHOLE = (
+    "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entry"
+    "INS0_11WholeKernelILi256ELi8ELi1024ELNS_8HeadKindE1EEEEEvNT_4ArgsE"
+)
+NAME = "WholeKernel<256, 8, 1024, (runnel::HeadKind)1>"
 MATMUL = (
     "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_10MatmulBf16ILi1ELi4EEEEEvNT_4ArgsE"
 )
@@ -61,7 +65,7 @@ class CudaCode(unittest.TestCase):
 
     def test_a_kernel_has_its_end(self):
         [fault] = self.faults(BODY.replace("BRA", "NOP"))
-        self.assertIn("WholeKernel on sm_90a has no loop over steps", fault)
+        self.assertIn(f"{NAME} on sm_90a has no loop over steps", fault)
         [first, second] = self.faults(re.sub(r"-0x2daee0ad", "3", BODY))
         self.assertIn("lacks Philox's multiplier 0xd2511f53", first)
         self.assertIn("no loop over steps", second)
@@ -71,7 +75,7 @@ class CudaCode(unittest.TestCase):
         self.assertEqual(
             self.faults(sources=more),
             [
-                "WholeKernel on sm_90a has 1 meetings of the cluster, and its source 2",
+                f"{NAME} on sm_90a has 1 meetings of the cluster, and its source 2",
                 "sm_90a has no instructions for whole.h:90: block_.meet(0, [&](int t) {",
             ],
         )
@@ -96,7 +100,7 @@ class CudaCode(unittest.TestCase):
     def test_steps_wait_for_no_store(self):
         [fault] = self.faults(re.sub(r"HMMA[^;]*;", r"\g<0>\n        {1}                   MEMBAR.ALL.GPU ;", BODY))
         self.assertEqual(
-            fault, "WholeKernel on sm_90a waits in its steps for all that was written to memory: MEMBAR.ALL.GPU"
+            fault, f"{NAME} on sm_90a waits in its steps for all that was written to memory: MEMBAR.ALL.GPU"
         )
 
     def test_only_arithmetic_is_called(self):

@@ -340,12 +340,13 @@ TEST(CudaScript, StagesWhatABatchReads) {
 // ---- tiles of rows ------------------------------------------------------------------------------
 
 TEST(CudaTile, EveryPairOfInputsHasAPlaceInItsFragment) {
+  constexpr int kWidth = 256;
   std::set<int> places;
   for (int row = 0; row < kTileRows; ++row) {
-    for (int k = 0; k < kTileWidth; k += 2) places.insert(tile_pair_index(row, k));
+    for (int k = 0; k < kWidth; k += 2) places.insert(tile_pair_index(row, k));
   }
-  EXPECT_EQ(places.size(), size_t{kTileRows * kTileWidth / 2});
-  EXPECT_EQ(*places.rbegin() + 1, kTileRows * kTileWidth / 2);
+  EXPECT_EQ(places.size(), size_t{kTileRows * kWidth / 2});
+  EXPECT_EQ(*places.rbegin() + 1, kTileRows * kWidth / 2);
   for (int lane = 0; lane < kWarp; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const Element at = element_a(lane, i);
@@ -360,39 +361,40 @@ TEST(CudaTile, EveryStateElementHasOneLane) {
     const LaneShare share = lane_share(lane);
     for (int i = 0; i < 8; ++i) {
       for (int j = 0; j < 4; ++j) ++owners[share.row(i) * kTileHeadSize + share.column + j];
+      EXPECT_EQ(place_in_group(share.row(i)), share.group * 8 + i);
     }
   }
   EXPECT_THAT(owners, testing::Each(1));
 }
 
 // Every tile of a product is one block's, whatever their number.
-void expect_tiles_covered(const std::vector<Share>& shares, int tiles) {
+template <typename ShareOf>
+void expect_tiles_covered(int log, int tiles, const ShareOf& share_of) {
   std::vector<int> owners(tiles);
-  for (const Share& share : shares) {
+  for (int rank = 0; rank < 1 << log; ++rank) {
+    const auto share = share_of(Rank{rank, log});
     for (int j = share.begin; j < share.end; ++j) ++owners.at(share.tile(j));
   }
   EXPECT_THAT(owners, testing::Each(1));
 }
 
 TEST(CudaTile, EveryOutputHasOneBlock) {
-  for (const int ranks : {1, 2, 4, 8, 16}) {
+  for (int log = 0; log <= 4; ++log) {
     for (const int out : {8, 30, 32, 96, 256, 1000}) {
-      for (const ProductForm form :
-           {ProductForm::kNarrow, ProductForm::kDeep, ProductForm::kFp32}) {
-        std::vector<Share> shares;
-        for (int rank = 0; rank < ranks; ++rank) {
-          shares.push_back(share_of(form, nullptr, nullptr, 256, out, rank, ranks));
-        }
-        expect_tiles_covered(shares, (out + product_columns(form) - 1) / product_columns(form));
-      }
+      expect_tiles_covered(log, (out + 7) / 8,
+                           [&](Rank rank) { return share_of<256>(nullptr, nullptr, out, rank); });
+      expect_tiles_covered(log, (out + 15) / 16, [&](Rank rank) {
+        return share_of<256, 16>(nullptr, nullptr, out, rank);
+      });
     }
-    for (const int heads : {1, 3, 8}) {
-      std::vector<Share> shares;
-      for (int rank = 0; rank < ranks; ++rank) {
-        shares.push_back(share_of_heads(nullptr, nullptr, 256, heads, rank, ranks));
-      }
-      expect_tiles_covered(shares, 3 * heads * kTileHeadSize / kTileN);
-    }
+    const auto expect_heads_covered = [&]<int heads>() {
+      expect_tiles_covered(log, 3 * heads * kTileHeadSize / kTileN, [&](Rank rank) {
+        return share_of_heads<256, heads>(nullptr, nullptr, rank);
+      });
+    };
+    expect_heads_covered.operator()<1>();
+    expect_heads_covered.operator()<3>();
+    expect_heads_covered.operator()<8>();
   }
 }
 

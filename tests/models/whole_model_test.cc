@@ -23,27 +23,27 @@ using cuda::ThreadOrder;
 
 constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps = 5};
 
-// Widths that leave chunks and tiles over, and more blocks than heads.
+// The sizes of the models that ship; of those of copy, chunks and heads leave blocks over.
 Spec image_spec() {
   Spec spec = small_image_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
   spec.image.reset();
   spec.positions = 400;
-  sizes.width = 96;
+  sizes.width = 128;
   sizes.value_width = 40;
-  sizes.heads = 3;
+  sizes.heads = 4;
   sizes.query_size = sizes.value_size = 32;
-  sizes.ffn = 160;
+  sizes.ffn = 512;
   return spec;
 }
 Spec symbol_spec() {
   Spec spec = small_symbol_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
   sizes.layers = 3;
-  sizes.width = sizes.value_width = 32;
-  sizes.heads = 5;
+  sizes.width = sizes.value_width = 96;
+  sizes.heads = 3;
   sizes.query_size = sizes.value_size = 32;
-  sizes.ffn = 288;
+  sizes.ffn = 384;
   sizes.final_norm = false;
   return spec;
 }
@@ -51,6 +51,9 @@ Spec plain_spec() {
   Spec spec = symbol_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
   sizes.layers = 1;
+  sizes.width = sizes.value_width = 128;
+  sizes.heads = 4;
+  sizes.ffn = 512;
   sizes.position = PositionKind::kNone;
   sizes.activation = Activation::kRelu;
   sizes.final_norm = true;
@@ -207,6 +210,9 @@ TEST(WholeModel, IsForSizesThatFit) {
   Spec wide = plain_spec();
   sizes_of(wide).width = sizes_of(wide).value_width = 288;
   EXPECT_EQ(batches_taken_whole(wide, Precision::kBf16, {}), 0);
+  Spec deep = plain_spec();
+  sizes_of(deep).ffn = 544;
+  EXPECT_EQ(batches_taken_whole(deep, Precision::kBf16, {}), 0);
 }
 
 TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
