@@ -50,7 +50,6 @@ constexpr Matmul* matmul_rounded = matmul<Factors::kPairs>;
 struct Dots {
   static constexpr int kBytes = 8 * kPanel;  // a row of words for each chain
   static constexpr int kNumbers = kStepInputs / 2;
-  static constexpr int kPanels = 1;
   static constexpr bool kScaled = true;
   static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
     const auto* words = reinterpret_cast<const float*>(w) + j * kLanes;

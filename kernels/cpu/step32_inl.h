@@ -38,7 +38,6 @@ void round_steps(const float* x, int64_t x_stride, int rows, int in, float* to) 
 struct Pairs {
   static constexpr int kBytes = 4 * kPanel;
   static constexpr int kNumbers = kStepInputs;  // of a row of x in a step
-  static constexpr int kPanels = 1;             // at once for a single row
   static constexpr bool kScaled = false;
   // Vector `j` of both.
   static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
@@ -53,7 +52,6 @@ struct Pairs {
 struct Int8Rows {
   static constexpr int kBytes = 2 * kPanel;
   static constexpr int kNumbers = kStepInputs;
-  static constexpr int kPanels = 2;  // they come twice as fast, and chains must not wait
   static constexpr bool kScaled = true;
   static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
     low = load_int8(w + j * kLanes);
@@ -62,31 +60,26 @@ struct Int8Rows {
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return fused(x, w, sum); }
 };
 
-// Bytes of a panel, while it comes from a far cache.
-constexpr int64_t kStepAhead = 16384;
+// Bytes of a panel, while it comes from memory.
+constexpr int64_t kStepAhead = 8192;
 
-// sum += the products of one step of kN rows, `x_stride` numbers apart, and kP panels,
-// `panel_bytes` apart.
-template <typename Kept, int kN, int kP>
-RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w,
-                            int64_t panel_bytes, int64_t ahead, Reg (&sum)[kN][2 * kP]) {
-  Reg evens[kN][2 * kP];
-  Reg odds[kN][2 * kP];
+// sum += the products of one step of kN rows, `x_stride` numbers apart, and a panel.
+template <typename Kept, int kN>
+RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w, int64_t ahead,
+                            Reg (&sum)[kN][2]) {
+  Reg evens[kN][2];
+  Reg odds[kN][2];
 #pragma GCC unroll 32
   for (int i = 0; i < kN; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * kP; ++j) evens[i][j] = odds[i][j] = set1(0.0F);
+    evens[i][0] = evens[i][1] = odds[i][0] = odds[i][1] = set1(0.0F);
   }
   for (int k = 0; k < Kept::kNumbers; k += 2, w += Kept::kBytes) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * kP; ++j) {
-      const std::byte* at = w + j / 2 * panel_bytes;
-      for (int line = j % 2 * 64; line < Kept::kBytes; line += 128) {
-        __builtin_prefetch(at + line + ahead);
-      }
+    for (int line = 0; line < Kept::kBytes; line += 64) __builtin_prefetch(w + line + ahead);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
       Reg low;
       Reg high;
-      Kept::take(at, j % 2, low, high);
+      Kept::take(w, j, low, high);
 #pragma GCC unroll 32
       for (int i = 0; i < kN; ++i) {
         evens[i][j] = Kept::multiply(set1(x[i * x_stride + k]), low, evens[i][j]);
@@ -96,37 +89,36 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
   }
 #pragma GCC unroll 32
   for (int i = 0; i < kN; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * kP; ++j) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
       sum[i][j] = flushed(add(sum[i][j], flushed(add(evens[i][j], odds[i][j]))));
     }
   }
 }
 
-// kN rows by kP panels; more is asked for up to `end`, where this thread's panels do.
-template <typename Kept, int kN, int kP>
+// kN rows by one panel, since memory gives one stream faster than two; more is asked for up to
+// `end`, where this thread's panels do.
+template <typename Kept, int kN>
 void step_tile(const MatmulArgs& args, int row, int panel, const std::byte* end) {
   constexpr int64_t kStepBytes = int64_t{Kept::kNumbers / 2} * Kept::kBytes;
   const int steps = steps_of(args.in);
   const int64_t stride = int64_t{steps} * Kept::kNumbers;
   const float* x = args.x + row * stride;
-  const int64_t panel_bytes = steps * kStepBytes;
-  const auto* w = reinterpret_cast<const std::byte*>(args.panels) + panel * panel_bytes;
-  Reg bias[2 * kP];
-  Reg sum[kN][2 * kP];
-#pragma GCC unroll 8
-  for (int j = 0; j < 2 * kP; ++j) {
+  const auto* w = reinterpret_cast<const std::byte*>(args.panels) + panel * steps * kStepBytes;
+  Reg bias[2];
+  Reg sum[kN][2];
+#pragma GCC unroll 2
+  for (int j = 0; j < 2; ++j) {
     bias[j] = flushed(load(args.bias + int64_t{panel} * kPanel + j * kLanes));
 #pragma GCC unroll 32
     for (int i = 0; i < kN; ++i) sum[i][j] = Kept::kScaled ? set1(0.0F) : bias[j];
   }
   for (int step = 0; step < steps; ++step, x += Kept::kNumbers, w += kStepBytes) {
-    const int64_t left = end - w - (kP - 1) * panel_bytes;
-    add_step<Kept, kN, kP>(x, stride, w, panel_bytes, left > kStepAhead ? kStepAhead : 0, sum);
+    add_step<Kept, kN>(x, stride, w, end - w > kStepAhead ? kStepAhead : 0, sum);
   }
   if constexpr (Kept::kScaled) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * kP; ++j) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
       const Reg scale = load(args.scales + int64_t{panel} * kPanel + j * kLanes);
 #pragma GCC unroll 32
       for (int i = 0; i < kN; ++i) {
@@ -134,16 +126,14 @@ void step_tile(const MatmulArgs& args, int row, int panel, const std::byte* end)
       }
     }
   }
-  end_sums<kN, kP>(args, sum, row, panel);
+  end_sums<kN, 1>(args, sum, row, panel);
 }
 
 template <typename Kept, int kN>
 void step_panels(const MatmulArgs& args, int rows, int row, int begin, int end,
                  const std::byte* last) {
   if (rows == kN) {
-    constexpr int kP = kN == 1 ? Kept::kPanels : 1;
-    for (; begin + kP <= end; begin += kP) step_tile<Kept, kN, kP>(args, row, begin, last);
-    for (; begin < end; ++begin) step_tile<Kept, kN, 1>(args, row, begin, last);
+    for (int panel = begin; panel < end; ++panel) step_tile<Kept, kN>(args, row, panel, last);
   } else if constexpr (kN > 1) {
     step_panels<Kept, kN - 1>(args, rows, row, begin, end, last);
   }
