@@ -4,7 +4,7 @@
 constexpr Kernels kKernels = {.panel = kPanel,
                               .block_rows = 32,
                               .run_inputs = 16,
-                              .fewest_run_inputs = 5,
+                              .fewest_run_inputs = 4,
                               .longest_task = 8000,
                               .matmul = matmul<Factors::kFp32>,
                               .matmul_widened = matmul<Factors::kWidened>,
