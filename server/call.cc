@@ -11,6 +11,14 @@ namespace runnel {
 Call::Call(ServerState& state, CallOrigin origin, CallSink& sink)
     : state_(state), origin_(std::move(origin)), sink_(sink) {}
 
+void Call::enter() {
+  const Status status = within_memory([this] {
+    state_.calls.enter(shared_from_this());
+    return Status();
+  });
+  if (!status.ok()) refuse(status);
+}
+
 Status Call::admit() {
   if (!origin_.caller.ok()) return origin_.caller.status();
   const std::optional<int64_t> most = caller().limits.calls;

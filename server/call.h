@@ -42,8 +42,8 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   // --- The door's side ---
 
   // First of all, once the door has the call and is ready to finish: makes it one of the live ones,
-  // which other threads may end.
-  void enter() { state_.calls.enter(shared_from_this()); }
+  // which other threads may end. Where memory gives out the call ends.
+  void enter();
   // Then: says whether the caller is served, and counts the call against their quota.
   // UNAUTHENTICATED; RESOURCE_EXHAUSTED, with the quota that is used up.
   Status admit();

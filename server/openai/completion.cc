@@ -94,7 +94,8 @@ class Part final : public GenerateSink {
   void send(const std::string& events);
   std::shared_ptr<Part> self() { return {completion_, this}; }
 
-  std::shared_ptr<Completion> completion_;  // until the call has finished
+  ServerState& state_;
+  std::shared_ptr<Completion> completion_;  // until the call has finished, on any thread
   const int first_choice_;
   const CompletionFormat* format_ = nullptr;
   bool stream_ = false;
@@ -160,16 +161,16 @@ class Completion final : public std::enable_shared_from_this<Completion> {
 // --- Part ---
 
 Part::Part(std::shared_ptr<Completion> owner, int first_choice, const HttpRequest& request)
-    : completion_(std::move(owner)),
+    : state_(owner->state()),
+      completion_(std::move(owner)),
       first_choice_(first_choice),
-      call_(GenerateCall::make(completion_->state(),
-                               origin_of(kMethod, completion_->state(), request), *this)) {}
+      call_(GenerateCall::make(state_, origin_of(kMethod, state_, request), *this)) {}
 
 Status Part::prepare(const CompletionPrompt& prompt, const CompletionFormat& format,
                      const CompletionRequest& request) {
   const int64_t echo = request.echo ? echo_bytes(prompt, format.tokenizer()) : 0;
   const int64_t bytes = request.call.samples * (kChoiceBytes + echo) + echo;
-  if (Status s = completion_->state().memory.grow(room_, bytes); !s.ok()) return s;
+  if (Status s = state_.memory.grow(room_, bytes); !s.ok()) return s;
   format_ = &format;
   stream_ = request.stream;
   stops_ = request.call.stop_text;
@@ -183,7 +184,7 @@ Status Part::prepare(const CompletionPrompt& prompt, const CompletionFormat& for
   return {};
 }
 
-void Part::go_on_later() { completion_->state().writer.post<&Part::go_on>(self()); }
+void Part::go_on_later() { state_.writer.post<&Part::go_on>(self()); }
 
 void Part::write(const GenerateEvent& event) {
   std::visit([this](const auto& what) { take(what); }, event);
@@ -229,7 +230,7 @@ void Part::deliver(std::string events) {
     bytes += kChoiceBytes + (stream_ ? 1 : kAnswerFactor) * choice.bytes();
   }
   MemoryBudget::shrink(room_, bytes);
-  if (Status s = completion_->state().memory.grow(room_, bytes); !s.ok()) {
+  if (Status s = state_.memory.grow(room_, bytes); !s.ok()) {
     call_->refuse(s);
   } else if (!events.empty()) {
     return send(events);
@@ -246,7 +247,7 @@ void Part::send(const std::string& events) {
     case Way::kOut:
       break;
   }
-  completion_->state().metrics.sent.add(std::ssize(events));
+  state_.metrics.sent.add(std::ssize(events));
   completion_->reply().write(events, [part = self()](bool taken) { part->call_->written(taken); });
 }
 
