@@ -634,7 +634,7 @@ void HttpConnection::refuse_bad_head() {
   route_ = find_route();
   if (route_ == nullptr || !bound_body()) return;
   const beast::string_view expected = head[http::field::expect];
-  if (expected.empty() || parser_->is_done()) return;
+  if (form_.version < 11 || expected.empty() || parser_->is_done()) return;
   if (!beast::iequals(expected, "100-continue")) {
     return refuse({417, "expect must be 100-continue"});
   }

@@ -306,6 +306,9 @@ TEST_F(HttpServerTest, TakesBodiesByLengthAndInChunks) {
   EXPECT_EQ(one.response().status, 100);
   one.send("ok");
   EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
+  // HTTP/1.0 knows no answer before the answer.
+  one.send("POST /echo HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nok");
+  EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
 }
 
 TEST_F(HttpServerTest, IsTheSameHoweverBytesAreCut) {
