@@ -187,7 +187,8 @@ class CpuBackend final : public Backend {
   int threads_ = 1;                // that share
   struct Rounded {
     const void* x = nullptr;
-    int columns = 0;
+    int64_t stride = 0;
+    int rows = 0, columns = 0;
     Precision precision = Precision::kFp32;
     uint32_t phase = 0;
     bool operator==(const Rounded&) const = default;
@@ -498,7 +499,7 @@ void CpuBackend::matmuls(std::span<const Product> products) {
 // Rounds x into scratch memory. The tasks of a product that threads share have the same x, which
 // each of them rounds once.
 void CpuBackend::round(View x, Precision precision) {
-  const Rounded what = {x.data, x.cols, precision, phase_};
+  const Rounded what = {x.data, x.stride, x.rows, x.cols, precision, phase_};
   if (shared_ != nullptr && what == rounded_) return;
   rounded_ = what;
   const auto rows = precision == Precision::kInt8 ? kernels_.round_int8 : kernels_.round_rows;

@@ -16,6 +16,9 @@ constexpr int64_t kTileBytes = 1024;  // of x
 constexpr int64_t kStepBytes = 2048;  // of a panel: 16 words of 32 columns
 constexpr int64_t kAhead = 16384;     // bytes of a panel, while it comes from a far cache
 
+// The instructions for tiles read memory of which the compiler is not told all: it is written now.
+void stored() { asm volatile("" ::: "memory"); }
+
 // A thread's tiles: 0 to 3 are sums, 4 and 5 rows of x, 6 and 7 weights, as one_by_two() and
 // two_by_two() have them. Released at its end: else each switch to another thread carries 8 KiB.
 class Tiles {
@@ -39,6 +42,7 @@ class Tiles {
     if (lower > 0) {
       for (const int tile : {2, 3, 5}) config.rows[tile] = static_cast<uint8_t>(lower);
     }
+    stored();
     _tile_loadconfig(&config);
   }
 
@@ -145,7 +149,7 @@ void scale_sums(const float* scales, const float* bias, int rows, float* sums) {
 // Panels of int8 by tiles: each is widened once for all rows.
 void matmul_int8_tiles(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   constexpr int kBlock = 2 * kTileRows;
-  constexpr float kZeros[kPanel] = {};
+  static constexpr float kZeros[kPanel] = {};
   alignas(64) float sums[kBlock * kPanel];
   const int steps = steps_of(args.in);
   const auto* panels = reinterpret_cast<const std::byte*>(args.panels);
@@ -154,6 +158,7 @@ void matmul_int8_tiles(const MatmulArgs& args, int rows, int panel_begin, int pa
   Tiles tiles;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
     widen_panel(panels + panel * steps * kStepBytes / 2, steps, end, args.room);
+    stored();
     const int col = panel * kPanel;
     const int cols = args.out - col < kPanel ? args.out - col : kPanel;
     for (int row = 0; row < rows; row += kBlock) {
