@@ -199,7 +199,8 @@ class BenchReportTest(ToolTest):
         self.assertTrue(any(one in readme for one in tables), "\n".join(tables))
 
     def test_a_compiled_form_that_cannot_be_had_takes_no_part(self):
-        bench = bench_cpu.Bench(None, pathlib.Path(self.dir), bench_cpu.QUICK)
+        plan = {**bench_cpu.QUICK, "forms": ("compiled-bf16",)}
+        bench = bench_cpu.Bench(None, pathlib.Path(self.dir), plan)
         fault = bench_cpu.BenchError("pip: no network")
         with (
             unittest.mock.patch.object(bench, "sample", return_value="file"),
@@ -208,6 +209,19 @@ class BenchReportTest(ToolTest):
         ):
             bench.prove_compiled("address")
         self.assertEqual((bench.forms, bench.missing), ({}, {"compiled-bf16": "pip: no network"}))
+
+    def test_a_batch_that_a_compiled_form_fails_at_is_left_out(self):
+        bench = bench_cpu.Bench(None, pathlib.Path(self.dir), {**bench_cpu.QUICK, "batches": [8]})
+        bench.forms = {"compiled-bf16": 0.0}
+        with (
+            unittest.mock.patch.object(bench, "say"),
+            unittest.mock.patch.object(bench, "measure_runnel", return_value=(2.0, "id")),
+            unittest.mock.patch.object(bench, "measure_peer", return_value=1.0),
+            unittest.mock.patch.object(bench, "measure_compiled", side_effect=bench_cpu.BenchError("out of memory")),
+        ):
+            self.assertEqual(bench.measure_round(0, "address"), "id")
+        self.assertEqual({way for way, _ in bench.runs}, {"engine", "streams", "samples", "peer"})
+        self.assertEqual(bench.missing, {"compiled, batch 8": "out of memory"})
 
     def test_without_pypi_the_reason_names_it(self):
         told = [None, bench_cpu.BenchError("python -m: ERROR: No matching distribution found")]
