@@ -746,7 +746,9 @@ class FewBodiesHttpServerTest : public HttpServerTest {
 
 TEST_F(FewBodiesHttpServerTest, BoundsBodiesTogether) {
   HttpClient first = client();
-  first.send(post("Content-Length: 1000\r\n", std::string(999, 'x')));
+  first.send(post("Content-Length: 1000\r\nExpect: 100-continue\r\n", ""));
+  EXPECT_EQ(first.response().status, 100);  // before the second one
+  first.send(std::string(999, 'x'));
   const std::string whole = post("Content-Length: 900\r\n", std::string(900, 'x'));
   HttpResponse refused;
   const auto until = std::chrono::steady_clock::now() + kPatience;
