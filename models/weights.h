@@ -41,6 +41,9 @@ class WeightReader {
   // One layer with tensors that are called otherwise.
   Weight pack(const LinearTensors& names, Precision precision) const;
 
+  // Of the backend, for products of a model in this precision.
+  Precision precise(Precision of) const { return backend_.precise(of); }
+
   // All elements, as fp32.
   std::vector<float> numbers(const std::string& name) const;
 

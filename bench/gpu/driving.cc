@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kUsage =
     "expected BUNDLE [--kernels own|cublas] [--state plain|replay] [--prompts steps|chunks] "
-    "[--precision fp32|bf16] [--whole on|off] [--cluster 1|2|4|8|16] [--batches N,N,...] "
-    "[--seconds S]";
+    "[--precision fp32|bf16] [--whole on|off] [--cluster 1|2|4|8|16] [--together 1|2|4|8|16] "
+    "[--batches N,N,...] [--seconds S]";
 
 // One of two words; true: the second.
 bool second_of(const std::string& flag, const std::string& word, const char* first,
@@ -98,6 +98,8 @@ Settings settings_of(int argc, char** argv) {
       settings.options.whole = second_of(flag, word, "off", "on");
     } else if (flag == "--cluster") {
       settings.options.cluster = numbers_of(flag, word)[0];
+    } else if (flag == "--together") {
+      settings.options.together = numbers_of(flag, word)[0];
     } else if (flag == "--batches") {
       settings.batches = numbers_of(flag, word);
     } else if (flag == "--seconds") {

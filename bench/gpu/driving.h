@@ -16,7 +16,7 @@ namespace runnel {
 
 // What a program was told: "NAME BUNDLE [FLAG VALUE]...". The flags of `runnel serve` for a GPU
 // (--kernels, --state, --prompts), --precision, --batches 1,64 and --seconds of measuring; --whole
-// off and --cluster as CudaOptions has them.
+// off, --cluster and --together as CudaOptions has them.
 struct Settings {
   std::string bundle;  // a directory, or "lm" for a language model with random weights
   CudaOptions options;

@@ -5,7 +5,8 @@
 
 gpu.json is a list of {what, model, numerics, batch, per_s, unit, gpu, driver, ratio_to_paper,
 ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against. `what` is engine,
-grpc, or for comparison the engine held to one way of stepping: operations, clusters of N.
+grpc, or for comparison the engine held to one way of stepping: operations, clusters of N
+times M.
 
 The limit of a step is the bytes that it must move (the weights once; each state read and written, or with replay read
 with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it

@@ -123,7 +123,9 @@ std::vector<double> steps_of(Model& model, int rows, double seconds) {
 // What steps a batch, as a report calls it.
 std::string way_of(const CudaOptions& options) {
   if (!options.whole) return "operations";
-  return options.cluster == 0 ? "engine" : "clusters of " + std::to_string(options.cluster);
+  if (options.cluster == 0 && options.together == 0) return "engine";
+  const auto which = [](int number) { return number == 0 ? "any" : std::to_string(number); };
+  return "clusters of " + which(options.cluster) + " times " + which(options.together);
 }
 
 void time_batch(Model& model, const std::string& way, int rows, double seconds) {

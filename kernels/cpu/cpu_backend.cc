@@ -198,6 +198,7 @@ class CpuBackend final : public Backend {
 };
 
 std::string CpuBackend::numerics(Precision precision) const {
+  if (precision == Precision::kSplit) return "";
   // The instructions for bf16 change nothing about fp32, and tiles add up as vectors do.
   const bool own = precision == Precision::kBf16 && kernels_.step != cpu::kStepInputs;
   const Isa isa = own ? isa_ : std::min(isa_, Isa::kAvx512);
@@ -331,6 +332,7 @@ void CpuBackend::pack_integers(HostTensor weight, Weight& packed) {
 
 Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
+  check(!numerics(precision).empty(), "pack: in a precision that numerics() has an id for");
   const int64_t panel = kernels_.panel;
   Weight packed;
   packed.precision = precision;

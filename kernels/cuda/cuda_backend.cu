@@ -22,6 +22,18 @@ namespace {
 
 extern __shared__ __align__(16) double shared_memory[];
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define RUNNEL_HAS_CLUSTERS
+constexpr bool kHasClusters = true;
+// Only code for one architecture and no other; code for later ones has every block fetch its own.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__) || \
+    defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
+#define RUNNEL_HAS_MULTICAST
+#endif
+#else
+constexpr bool kHasClusters = false;
+#endif
+
 // ---- a block ------------------------------------------------------------------------------------
 
 // launch.h says what each member does. The bodies are there for the device alone; on the host they
@@ -52,7 +64,7 @@ class CudaBlock {
   }
 
   template <typename Body>
-  __host__ __device__ void each([[maybe_unused]] const Body& body) {
+  __host__ __device__ RUNNEL_INLINE void each([[maybe_unused]] const Body& body) {
 #ifdef __CUDA_ARCH__
     body(thread());
     __syncwarp();  // what comes next may be the warp's as one
@@ -60,7 +72,7 @@ class CudaBlock {
   }
 
   template <typename Body>
-  __host__ __device__ void phase([[maybe_unused]] const Body& body) {
+  __host__ __device__ RUNNEL_INLINE void phase([[maybe_unused]] const Body& body) {
 #ifdef __CUDA_ARCH__
     body(thread());
     __syncthreads();
@@ -108,61 +120,57 @@ class CudaBlock {
   }
 
   template <typename C, typename A, typename B>
-  __host__ __device__ void mma([[maybe_unused]] const C& c, [[maybe_unused]] const A& a,
-                               [[maybe_unused]] const B& b) {
+  __host__ __device__ RUNNEL_INLINE void mma([[maybe_unused]] const C& c,
+                                             [[maybe_unused]] const A& a,
+                                             [[maybe_unused]] const B& b) {
 #ifdef __CUDA_ARCH__
-    FragmentC& sum = c(thread());
-    const FragmentA& left = a(thread());
-    const FragmentB& right = b(thread());
-    asm volatile(  // stays where all of a warp come by
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum.at[0]), "+f"(sum.at[1]), "+f"(sum.at[2]), "+f"(sum.at[3])
-        : "r"(left.pair[0]), "r"(left.pair[1]), "r"(left.pair[2]), "r"(left.pair[3]),
-          "r"(right.pair[0]), "r"(right.pair[1]));
+    multiply(c(thread()), a(thread()), b(thread()));
+#endif
+  }
+  template <int kCount, typename C, typename A, typename B>
+  __host__ __device__ RUNNEL_INLINE void mma([[maybe_unused]] const C& c,
+                                             [[maybe_unused]] const A& a,
+                                             [[maybe_unused]] const B& b) {
+#ifdef __CUDA_ARCH__
+    RUNNEL_UNROLL
+    for (int i = 0; i < kCount; ++i) multiply(c(thread(), i), a(thread(), i), b(thread(), i));
 #endif
   }
 
   template <typename X>
-  __host__ __device__ void fold([[maybe_unused]] const X& x, [[maybe_unused]] int mask) {
+  __host__ __device__ RUNNEL_INLINE void fold([[maybe_unused]] const X& x,
+                                              [[maybe_unused]] int mask) {
 #ifdef __CUDA_ARCH__
     float& mine = x(thread());
     mine += __shfl_xor_sync(~0U, mine, mask);
 #endif
   }
 
-  // Clusters are there from compute capability 9.0 on; before, a block is one of its own. That is
-  // kept from the compiler: knowing it, it would lift more out of loops than it has registers for.
+  // From here to require(): for kernels with kClusters, which have no code before compute
+  // capability 9.0.
   __host__ __device__ int rank() const {
     unsigned rank = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef RUNNEL_HAS_CLUSTERS
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-#elif defined(__CUDA_ARCH__)
-    asm volatile("mov.u32 %0, 0;" : "=r"(rank));
 #endif
     return static_cast<int>(rank);
   }
   __host__ __device__ int ranks() const {
     unsigned ranks = 1;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef RUNNEL_HAS_CLUSTERS
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(ranks));
-#elif defined(__CUDA_ARCH__)
-    asm volatile("mov.u32 %0, 1;" : "=r"(ranks));
 #endif
     return static_cast<int>(ranks);
   }
 
-  // A meeting is a phase of an mbarrier in each block: every block of the cluster arrives there,
-  // and so do the bytes that are sent. A barrier of the cluster would wait for everything written
-  // to memory as well. Two of them take turns: one block may be a meeting ahead of another.
-  __host__ __device__ void gather() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    const int which = thread();
-    if (which < 2) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(meeting(which)), "r"(ranks())
-                   : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
+  // A meeting is a phase of an mbarrier in each block: every block of those that meet arrives
+  // there, and so do the bytes that are sent. A barrier of the cluster would wait for everything
+  // written to memory as well. Two of them take turns: one block may be a meeting ahead of another.
+  __host__ __device__ void gather([[maybe_unused]] int together) {  // a power of two
+#ifdef RUNNEL_HAS_CLUSTERS
+    together_ = together;
+    if (thread() < 2) initialize(meeting(thread()), together);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -170,15 +178,15 @@ class CudaBlock {
   }
 
   template <typename T>
-  __host__ __device__ void send([[maybe_unused]] int rank, [[maybe_unused]] T* at,
-                                [[maybe_unused]] T value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  __host__ __device__ RUNNEL_INLINE void send([[maybe_unused]] int rank, [[maybe_unused]] T* at,
+                                              [[maybe_unused]] T value) {
+#ifdef RUNNEL_HAS_CLUSTERS
     static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
     struct Words {
       uint32_t at[sizeof(T) / 4];
     };
     const auto words = __builtin_bit_cast(Words, value);
-    const uint32_t there = in_block(rank, static_cast<uint32_t>(__cvta_generic_to_shared(at)));
+    const uint32_t there = in_block(rank, shared_address(at));
     const uint32_t met = in_block(rank, meeting(meetings_ % 2));
     if constexpr (sizeof(T) == 4) {
       asm volatile(
@@ -199,33 +207,75 @@ class CudaBlock {
           "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3]), "r"(met)
           : "memory");
     }
-#elif defined(__CUDA_ARCH__)
-    *at = value;
 #endif
   }
 
   template <typename Body>
-  __host__ __device__ void meet([[maybe_unused]] int bytes, [[maybe_unused]] const Body& body) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  __host__ __device__ RUNNEL_INLINE void meet([[maybe_unused]] int bytes,
+                                              [[maybe_unused]] const Body& body) {
+#ifdef RUNNEL_HAS_CLUSTERS
     __syncthreads();  // what others may now write over has been read
-    const int peer = thread();
+    const int peer = (rank() & -together_) + thread();
     const uint32_t here = meeting(meetings_ % 2);
     if (peer == rank()) {
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(here), "r"(bytes)
-                   : "memory");
-    } else if (peer < ranks()) {
-      asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(in_block(peer, here))
-                   : "memory");
+      expect_at(here, bytes);
+    } else if (thread() < together_) {
+      arrive_at(in_block(peer, here));
     }
     __syncwarp();
     body(thread());
     __syncwarp();
-    await(here, meetings_ / 2 % 2);
+    await_at(here, meetings_ / 2);
     ++meetings_;
-#elif defined(__CUDA_ARCH__)
-    __syncthreads();
-    body(thread());
-    __syncthreads();
+#endif
+  }
+
+  __host__ __device__ void prepare([[maybe_unused]] Barrier* barrier, [[maybe_unused]] int count) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    initialize(shared_address(barrier), count);
+#endif
+  }
+  __host__ __device__ void arrive([[maybe_unused]] int rank, [[maybe_unused]] Barrier* barrier) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    arrive_at(in_block(rank, shared_address(barrier)));
+#endif
+  }
+  __host__ __device__ void expect([[maybe_unused]] Barrier* barrier, [[maybe_unused]] int bytes) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    expect_at(shared_address(barrier), bytes);
+#endif
+  }
+  __host__ __device__ void fetch([[maybe_unused]] void* to, [[maybe_unused]] const void* from,
+                                 [[maybe_unused]] int bytes, [[maybe_unused]] Barrier* barrier,
+                                 [[maybe_unused]] unsigned ranks) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    const uint32_t here = shared_address(to);
+    if (ranks == 0) {
+      fetch_at(here, from, bytes, shared_address(barrier));
+    } else {
+      fetch_for(ranks, here, from, bytes, shared_address(barrier));
+    }
+#endif
+  }
+  template <typename T>
+  __host__ __device__ void bring([[maybe_unused]] T* to, [[maybe_unused]] const T* from) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    static_assert(sizeof(T) == 16);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+#endif
+  }
+  __host__ __device__ void brought([[maybe_unused]] Barrier* barrier) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    asm volatile(
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+        : "memory");
+#endif
+  }
+  __host__ __device__ void await([[maybe_unused]] Barrier* barrier, [[maybe_unused]] int phase) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    await_at(shared_address(barrier), phase);
 #endif
   }
 
@@ -244,11 +294,15 @@ class CudaBlock {
     return thread;
   }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // Where the block's mbarriers lie, in shared memory.
+#ifdef RUNNEL_HAS_CLUSTERS
+  // Within shared memory.
+  __device__ static uint32_t shared_address(const void* at) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+  }
+  // Where the block's mbarriers for meetings lie, in shared memory.
   __device__ static uint32_t meeting(int which) {
     __shared__ uint64_t meetings[2];
-    return static_cast<uint32_t>(__cvta_generic_to_shared(meetings + which));
+    return shared_address(meetings + which);
   }
   // The same place in another block of the cluster.
   __device__ static uint32_t in_block(int rank, uint32_t here) {
@@ -256,8 +310,44 @@ class CudaBlock {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
     return there;
   }
-  // Waits for the end of the mbarrier's phase of this parity.
-  __device__ static void await(uint32_t barrier, int parity) {
+  __device__ static void initialize(uint32_t barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+  }
+  __device__ static void arrive_at(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+  }
+  __device__ static void expect_at(uint32_t barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+  }
+  __device__ static void fetch_at(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(to),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
+        : "memory");
+  }
+#ifdef RUNNEL_HAS_MULTICAST
+  // For all blocks of the bit mask.
+  __device__ static void fetch_for(unsigned ranks, uint32_t to, const void* from, int bytes,
+                                   uint32_t barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier),
+        "h"(static_cast<uint16_t>(ranks))
+        : "memory");
+  }
+#else
+  __device__ static void fetch_for(unsigned ranks, uint32_t to, const void* from, int bytes,
+                                   uint32_t barrier) {
+    for (int rank = 0; ranks >> rank != 0; ++rank) {
+      if ((ranks >> rank & 1) == 0) continue;
+      fetch_at(in_block(rank, to), from, bytes, in_block(rank, barrier));
+    }
+  }
+#endif
+  __device__ static void await_at(uint32_t barrier, int phase) {
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
@@ -265,10 +355,19 @@ class CudaBlock {
         "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
         "@!done bra again%=;\n"
         "}" ::"r"(barrier),
-        "r"(parity)
+        "r"(phase & 1)
         : "memory");
   }
 #endif
+
+  __device__ static void multiply(FragmentC& c, const FragmentA& a, const FragmentB& b) {
+    asm volatile(  // stays where all of a warp come by
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
+        : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]),
+          "r"(b.pair[1]));
+  }
 
   // The warps' results, in the order of warps, for all threads.
   template <typename T, typename Join>
@@ -282,14 +381,23 @@ class CudaBlock {
     return total;
   }
 
-  int meetings_ = 0;  // that the cluster has had
+  int meetings_ = 0;  // that the block has had
+  int together_ = 1;  // blocks that meet
 };
+
+template <typename Kernel>
+RUNNEL_DEVICE constexpr bool needs_clusters() {
+  if constexpr (requires { Kernel::kClusters; }) return true;
+  return false;
+}
 
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResident)
     entry(const __grid_constant__ typename Kernel::Args args) {
-  CudaBlock<Kernel::kThreads> block;
-  Kernel::run(block, args);
+  if constexpr (kHasClusters || !needs_clusters<Kernel>()) {
+    CudaBlock<Kernel::kThreads> block;
+    Kernel::run(block, args);
+  }
 }
 
 // ---- the device ---------------------------------------------------------------------------------
@@ -371,7 +479,7 @@ class CudaDevice {
   template <typename Kernel>
   int64_t room(const Launch& launch) {
     if (launch.shared_bytes > shared_limit_) return 0;
-    if (launch.cluster > 1 && !has_clusters_) return 0;
+    if (needs_clusters<Kernel>() && !has_clusters_) return 0;
     int per_processor = 0;
     int clusters = 0;
     cudaError_t error = allow<Kernel>(launch);

@@ -21,9 +21,11 @@ struct CudaOptions {
   bool chunks = false;
   // Steps by one kernel for the whole network where it fits, instead of a kernel for each
   // operation: the same bits, and so the same id. `cluster`: blocks of the GPU that share a
-  // sequence, a power of two up to 16; 0: as many as serve the batch best.
+  // sequence; `together`: groups of them that get weights together. Powers of two, up to 16 of both
+  // multiplied; 0: as serves the batch best.
   bool whole = true;
   int cluster = 0;
+  int together = 0;
 };
 
 // The first GPU that the process may use. FAILED_PRECONDITION, in one sentence, when there is none:

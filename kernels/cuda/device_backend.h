@@ -61,7 +61,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
 
   std::string numerics(Precision precision) const override {
-    if (precision == Precision::kInt8) return "";
+    if (precision == Precision::kInt8 || precision == Precision::kSplit) return "";
     std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
     if (options_.library) id += "+cublas";
     if (options_.replay) id += "+replay" + std::to_string(kReplay);
@@ -69,6 +69,9 @@ class DeviceBackend final : public Backend, public FusedSteps {
     return id;
   }
   Precision preferred() const override { return Precision::kBf16; }
+  Precision precise(Precision of) const override {
+    return of == Precision::kBf16 && library_ == nullptr ? Precision::kSplit : Precision::kFp32;
+  }
   int64_t free_memory() const override { return device_.free_memory(); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     if (recurrence.rule != Rule::kLinear) return recurrence.state_bytes();
@@ -123,7 +126,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
     for_whole_kernels([&]<typename Kernel>(size_t i) {
       room = room || (whole_fits<typename Kernel::Sizes>(network) && rooms_[i][0] > 0);
     });
-    return room && options_.whole && !options_.library && !options_.replay;
+    return room && options_.whole && !options_.library;
   }
   void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
                 SampledTo to, int64_t stride, int steps) override;
@@ -300,9 +303,11 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
   check_pack(weight, bias);
   check(precision != Precision::kInt8, "pack: not in int8, as numerics() has said");
   const bool in_rows = library_ != nullptr;
-  const std::vector<uint32_t> panels = in_rows ? plain_rows(weight, precision)
-                                       : precision == Precision::kBf16 ? bf16_panels(weight)
-                                                                       : fp32_panels(weight);
+  check(!in_rows || precision != Precision::kSplit, "pack: a library has no split products");
+  const std::vector<uint32_t> panels =
+      in_rows                         ? plain_rows(weight, precision)
+      : precision == Precision::kFp32 ? fp32_panels(weight)
+                                      : bf16_panels(weight, bias, precision == Precision::kSplit);
   std::vector<float> biases((weight.rows + kPanelCols - 1) / kPanelCols * kPanelCols);
   for (int i = 0; bias.data != nullptr && i < weight.rows; ++i) biases[i] = bias.number(i);
   Weight packed;
@@ -415,6 +420,12 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View o
       launch_matmul<MatmulBf16<1, 4>>(args);
     } else {
       launch_matmul<MatmulBf16<2, 8>>(args);
+    }
+  } else if (weight.precision == Precision::kSplit) {
+    if (x.rows <= 256) {
+      launch_matmul<MatmulBf16<1, 1, true>>(args);
+    } else {
+      launch_matmul<MatmulBf16<1, 4, true>>(args);
     }
   } else if (x.rows == 1) {
     launch_matmul<MatmulFp32<1>>(args);
@@ -661,21 +672,23 @@ template <typename Device>
 void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, States states,
                                      Control* control, SampledTo to, int64_t stride, int steps) {
   check(states.slot_bytes % 16 == 0 && states.offset % 16 == 0, "generate: states in steps of 16");
+  check(steps > 0, "generate: one step or more");
   WholeArgs args = whole_args(network);
   args.slot = here(rows).slot;
   args.rows = rows.count;
   args.steps = steps;
-  args.states = states;
+  args.states = TileStates::of(form(), states, network.recurrence.eps);
   args.control = control;
   args.to = to;
   args.to_stride = stride;
   for_whole_kernels([&]<typename Kernel>(size_t i) {
     using Sizes = typename Kernel::Sizes;
     if (!whole_fits<Sizes>(network)) return;
-    const WholeShape shape = whole_shape(rows.count, options_.cluster, rooms_[i],
-                                         {Sizes::kWidth, Sizes::kHeads, Sizes::kFfn});
+    const WholeShape shape = whole_shape(rows.count, {options_.cluster, options_.together},
+                                         rooms_[i], {Sizes::kWidth, Sizes::kHeads, Sizes::kFfn});
     args.tile_rows = shape.tile_rows;
-    launch<Kernel>(Kernel::launch(shape.clusters, shape.cluster), args);
+    args.ranks_log = shape.ranks_log;
+    launch<Kernel>(Kernel::launch(shape.clusters, shape.cluster()), args);
   });
 }
 

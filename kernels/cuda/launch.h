@@ -7,6 +7,8 @@
 //   kResident                 blocks that a multiprocessor must have registers for: the compiler's
 //                             budget, which it must keep to without spilling
 //   run(block, args)          what one block does, a template over the block
+//   kClusters                 there and true where it needs what is said of clusters below, which
+//                             a device has from compute capability 9.0 on
 // and `block` offers
 //   index()                   which block of the launch this is
 //   shared<T>()               the block's shared memory
@@ -18,22 +20,40 @@
 //   largest(Each<uint64_t>)   likewise
 //   add(T* shared, T)         an atomic addition of integers, inside a phase
 //   pack(low, high)           two floats as a pair of bf16, rounded to nearest even
-//   mma(c, a, b)              on every warp, c += a b on tensor cores (fragments.h)
+//   mma(c, a, b)              on every warp, c(t) += a(t) b(t) on tensor cores (fragments.h)
+//   mma<n>(c, a, b)           likewise c(t, i) += a(t, i) b(t, i), for i from 0 to n - 1
 //   fold(x, mask)             x(t) += x(t ^ mask) for every thread t; both are of one warp
 //   require(holds, what)      stops everything loudly unless `holds`
 // Blocks may be launched as clusters of `Launch::cluster`, neighbours by index(), which run at the
 // same time and reach into each other's shared memory:
 //   rank(), ranks()           which block of its cluster this is, and of how many
-//   gather()                  once, before all sends and meetings: all blocks of the cluster are
-//                             there
+//   gather(together)          once, before all that follows: all blocks of the cluster are there.
+//                             From now on `together` neighbours of them meet each other, and no
+//                             others
 //   send(rank, T* at, T)      inside a phase or the body of a meeting: 4, 8 or 16 bytes to where
 //                             `at`, of this block's shared memory, lies in that block's, which may
-//                             be this one. Seen there after that block's next meeting, or this one,
-//                             and not to be sent to a block that goes through no further one
-//   meet(bytes, body)         like a phase, and all blocks of the cluster wait for each other and
-//                             for the `bytes` that are sent to this one, neither more nor fewer.
-//                             On its way each thread does body(t), which reads nothing that others
-//                             write since the last phase. Waits for no store to memory
+//                             be this one, of those that meet. Seen there after that block's next
+//                             meeting, or this one, and not to be sent to a block that goes
+//                             through no further one
+//   meet(bytes, body)         like a phase, and the blocks wait for each other and for the `bytes`
+//                             that are sent to this one, neither more nor fewer. On its way each
+//                             thread does body(t), which reads nothing that others write since the
+//                             last phase. Waits for no store to memory
+// and, for copies from memory that come by themselves, with Barriers in shared memory, whose phases
+// count from 0, inside a phase or the body of a meeting
+//   prepare(barrier, count)   before gather(), once: a phase of it ends after `count` arrivals, and
+//                             all bytes that are expected
+//   arrive(rank, barrier)     arrives at the barrier that lies there in that block
+//   expect(barrier, bytes)    arrives, and the phase has to wait for so many bytes more
+//   fetch(to, from, bytes, barrier, ranks)   has memory copied to `to` in shared memory, and the
+//                             same to the same place in all blocks of the bit mask `ranks`, where
+//                             each has expected it or will; mask 0: only here. 16 bytes at a time
+//   bring(to, from)           has 16 bytes copied to this block's shared memory
+//   brought(barrier)          arrives as soon as all is there that the thread has set out to bring
+//   await(barrier, phase)     the thread waits for the end of that phase, which is this or the last
+// What a copy goes to is not to be read or written until its barrier's phase is over, and what lies
+// there has been read by whoever needs it before the copy sets out.
+//
 // All but each, phase and what stands in their bodies is done by the block as one: loops around
 // phases and early returns depend on nothing that differs between threads, and those around meet()
 // on nothing that differs between the blocks of a cluster. So no thread ever misses a barrier, and
@@ -52,6 +72,13 @@
 #define RUNNEL_UNROLL
 #endif
 
+// Before a loop that is to stay one, for the sake of the code's length.
+#ifdef __CUDA_ARCH__
+#define RUNNEL_ROLL _Pragma("unroll 1")
+#else
+#define RUNNEL_ROLL
+#endif
+
 namespace runnel::cuda {
 
 struct Launch {
@@ -61,5 +88,9 @@ struct Launch {
 };
 
 inline constexpr int kWarp = 32;
+
+struct Barrier {
+  uint64_t bits;  // the device's own
+};
 
 }  // namespace runnel::cuda

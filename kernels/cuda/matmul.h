@@ -136,18 +136,31 @@ struct MatmulFp32 {
 
 inline constexpr int kChunkBf16 = 2 * kTileK;  // inputs of a chunk: 16 bytes of weights to a lane
 
-// Where the pair of elements (out, in) and (out, in + 1), in even, of a weight lies: [tile of 8
-// outputs][chunk of 32 inputs][lane][4 pairs], the fragments B of two steps of 16 inputs.
-RUNNEL_DEVICE constexpr int64_t bf16_pair_index(int in_size, int out, int in) {
-  const int chunks = (in_size + kChunkBf16 - 1) / kChunkBf16;
+inline constexpr int kSplitTogether =
+    4;  // chunks of a split weight: a part of them, then the other
+
+// A weight is [tile of 8 outputs], and a tile [chunk of 32 inputs][lane][4 pairs], the fragments B
+// of two steps of 16 inputs, and the outputs' biases; in words of 4 bytes.
+inline constexpr int kChunkWords = kWarp * 4;
+RUNNEL_DEVICE constexpr int tile_words(int chunks, bool split) {
+  return chunks * (split ? 2 : 1) * kChunkWords + kTileN;
+}
+RUNNEL_DEVICE constexpr int64_t bf16_words(int in_size, int out_size, bool split) {
+  return int64_t{(out_size + kTileN - 1) / kTileN} *
+         tile_words((in_size + kChunkBf16 - 1) / kChunkBf16, split);
+}
+// Which of a split tile's chunks is one of the `chunks` that it has of each part: 0, what numbers
+// are rounded to, and 1, what that leaves.
+RUNNEL_DEVICE constexpr int split_chunk(int chunks, int chunk, int part) {
+  const int first = chunk / kSplitTogether * kSplitTogether;
+  const int together = chunks - first < kSplitTogether ? chunks - first : kSplitTogether;
+  return 2 * first + part * together + chunk - first;
+}
+// Where the pair of elements (out, in) and (out, in + 1), in even, lies in its chunk.
+RUNNEL_DEVICE constexpr int word_in_chunk(int out, int in) {
   const int k = in % kTileK;
   const int lane = out % kTileN * 4 + k % 8 / 2;
-  const int pair = in % kChunkBf16 / kTileK * 2 + k / 8;
-  return ((int64_t{out / kTileN} * chunks + in / kChunkBf16) * kWarp + lane) * 4 + pair;
-}
-RUNNEL_DEVICE constexpr int64_t bf16_pairs(int in_size, int out_size) {
-  const int64_t chunks = (in_size + kChunkBf16 - 1) / kChunkBf16;
-  return (out_size + kTileN - 1) / kTileN * chunks * kWarp * 4;
+  return lane * 4 + in % kChunkBf16 / kTileK * 2 + k / 8;
 }
 
 // fp32 to bf16, to nearest even, as the high half of the bits.
@@ -157,15 +170,26 @@ RUNNEL_DEVICE constexpr uint32_t bf16_bits(float x) {
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
-// A weight as fragments of bf16, zero padded.
-inline std::vector<uint32_t> bf16_panels(HostTensor weight) {
-  std::vector<uint32_t> panels(bf16_pairs(weight.cols, weight.rows));
+// A weight as fragments of bf16, zero padded; `split`: in two parts. bias.data null: zeros.
+inline std::vector<uint32_t> bf16_panels(HostTensor weight, HostTensor bias, bool split) {
+  const int chunks = (weight.cols + kChunkBf16 - 1) / kChunkBf16;
+  const int words = tile_words(chunks, split);
+  std::vector<uint32_t> panels(bf16_words(weight.cols, weight.rows, split));
   for (int out = 0; out < weight.rows; ++out) {
-    const int64_t from = int64_t{out} * weight.cols;
-    for (int in = 0; in < weight.cols; in += 2) {
-      const uint32_t high = in + 1 < weight.cols ? bf16_bits(weight.number(from + in + 1)) : 0;
-      const uint32_t low = bf16_bits(weight.number(from + in));
-      panels[bf16_pair_index(weight.cols, out, in)] = low | high << 16;
+    uint32_t* tile = panels.data() + int64_t{out / kTileN} * words;
+    for (int in = 0; in < weight.cols; ++in) {
+      const float number = weight.number(int64_t{out} * weight.cols + in);
+      const uint32_t rounded = bf16_bits(number);
+      const int chunk = in / kChunkBf16;
+      const auto put = [&](int at, uint32_t bits) {
+        tile[at * kChunkWords + word_in_chunk(out, in)] |= bits << in % 2 * 16;
+      };
+      put(split ? split_chunk(chunks, chunk, 0) : chunk, rounded);
+      if (!split) continue;
+      put(split_chunk(chunks, chunk, 1), bf16_bits(number - bit_cast<float>(rounded << 16)));
+    }
+    if (bias.data != nullptr) {
+      tile[words - kTileN + out % kTileN] = bit_cast<uint32_t>(bias.number(out));
     }
   }
   return panels;
@@ -179,8 +203,21 @@ struct alignas(16) Pairs {
   uint32_t at[4];
 };
 
-// kM x kN tiles of 16 x 8 a block.
-template <int kM, int kN>
+// A pair of bf16, and what rounding to it has left of each, as a pair of bf16 again.
+struct SplitPair {
+  uint32_t rounded, rest;
+};
+template <typename Block>
+RUNNEL_DEVICE SplitPair split(Block& block, Two two) {
+  const uint32_t rounded = block.pack(two.at[0], two.at[1]);
+  return {rounded, block.pack(two.at[0] - bit_cast<float>(rounded << 16),
+                              two.at[1] - bit_cast<float>(rounded & 0xffff0000))};
+}
+
+// kM x kN tiles of 16 x 8 a block. kSplit: x and the weight are sums of two bf16, and of a step's
+// products those of what x leaves come behind those of what it is rounded to, and those of what the
+// weight leaves behind both steps of a chunk.
+template <int kM, int kN, bool kSplit = false>
 struct MatmulBf16 {
   using Args = MatmulArgs;
   static constexpr int kThreads = kMatmulWarps * kWarp;
@@ -203,22 +240,23 @@ struct MatmulBf16 {
     typename Block::template Each<Tiles<FragmentC, kM, kN>> c;
     // Every warp passes the same number of rounds; a chunk behind the last is one of zeros.
     for (int round = 0; round * kMatmulWarps < chunks; ++round) {
-      typename Block::template Each<Tiles<FragmentA, 2, kM>> a;
+      typename Block::template Each<Inputs> a;
       typename Block::template Each<Tiles<FragmentB, 2, kN>> b;
       block.each([&](int t) {
         const int chunk = round * kMatmulWarps + t / kWarp;
         if (chunk >= chunks) return;
-        load_weights(args, tile, chunk, chunks, t % kWarp, b[t]);
+        load_weights(args, tile, chunk, chunks, 0, t % kWarp, b[t]);
         load_inputs(block, args, row, chunk, t % kWarp, a[t]);
       });
       for (int half = 0; half < 2; ++half) {
-        for (int m = 0; m < kM; ++m) {
-          for (int n = 0; n < kN; ++n) {
-            block.mma([&](int t) -> FragmentC& { return c[t].at[m][n]; },
-                      [&](int t) -> const FragmentA& { return a[t].at[half][m]; },
-                      [&](int t) -> const FragmentB& { return b[t].at[half][n]; });
-          }
-        }
+        for (int part = 0; part < kParts; ++part) add(block, c, a, b, half, part);
+      }
+      if constexpr (kSplit) {
+        block.each([&](int t) {
+          const int chunk = round * kMatmulWarps + t / kWarp;
+          if (chunk < chunks) load_weights(args, tile, chunk, chunks, 1, t % kWarp, b[t]);
+        });
+        for (int half = 0; half < 2; ++half) add(block, c, a, b, half, 0);
       }
     }
     float* sums = block.template shared<float>();
@@ -237,25 +275,43 @@ struct MatmulBf16 {
   }
 
  private:
+  static constexpr int kParts = kSplit ? 2 : 1;
   template <typename Fragment, int kRowTiles, int kColTiles>
   struct Tiles {
     Fragment at[kRowTiles][kColTiles];
   };
+  struct Inputs {
+    Tiles<FragmentA, 2, kM> part[kParts];
+  };
 
+  template <typename Block, typename EachC, typename EachA, typename EachB>
+  RUNNEL_DEVICE static void add(Block& block, EachC& c, EachA& a, EachB& b, int half, int part) {
+    for (int m = 0; m < kM; ++m) {
+      for (int n = 0; n < kN; ++n) {
+        block.mma([&](int t) -> FragmentC& { return c[t].at[m][n]; },
+                  [&](int t) -> const FragmentA& { return a[t].part[part].at[half][m]; },
+                  [&](int t) -> const FragmentB& { return b[t].at[half][n]; });
+      }
+    }
+  }
+
+  // Of a split weight, of one of its parts.
   RUNNEL_DEVICE static void load_weights(const Args& args, int tile, int chunk, int chunks,
-                                         int lane, Tiles<FragmentB, 2, kN>& b) {
-    const Pairs* panels = static_cast<const Pairs*>(args.panels);
+                                         int part, int lane, Tiles<FragmentB, 2, kN>& b) {
     const int tiles = (args.out + kTileN - 1) / kTileN;
+    const int at = kSplit ? split_chunk(chunks, chunk, part) : chunk;
     for (int n = 0; n < kN; ++n) {
-      if (tile + n >= tiles) break;  // stays zero
-      const Pairs pairs = panels[(int64_t{tile + n} * chunks + chunk) * kWarp + lane];
+      if (tile + n >= tiles) break;  // stays as it was: zero
+      const uint32_t* from = static_cast<const uint32_t*>(args.panels) +
+                             int64_t{tile + n} * tile_words(chunks, kSplit) + at * kChunkWords;
+      const Pairs pairs = reinterpret_cast<const Pairs*>(from)[lane];
       for (int i = 0; i < 4; ++i) b.at[i / 2][n].pair[i % 2] = pairs.at[i];
     }
   }
 
   template <typename Block>
   RUNNEL_DEVICE static void load_inputs(Block& block, const Args& args, int row, int chunk,
-                                        int lane, Tiles<FragmentA, 2, kM>& a) {
+                                        int lane, Inputs& a) {
     // Neighbours come in one load where the matrix allows it.
     const bool even = args.x_stride % 2 == 0 && args.in % 2 == 0 &&
                       reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;
@@ -269,7 +325,9 @@ struct MatmulBf16 {
           const float* x = args.x + r * args.x_stride + k;
           const Two two =
               even ? *reinterpret_cast<const Two*>(x) : Two{{x[0], k + 1 < args.in ? x[1] : 0.0F}};
-          a.at[half][m].pair[i] = block.pack(two.at[0], two.at[1]);
+          const SplitPair pair = split(block, two);
+          a.part[0].at[half][m].pair[i] = pair.rounded;
+          if constexpr (kSplit) a.part[1].at[half][m].pair[i] = pair.rest;
         }
       }
     }

@@ -7,6 +7,8 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/replay.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
@@ -16,8 +18,10 @@ inline constexpr int kTileThreads = 256;
 inline constexpr int kTileWarps = kTileThreads / kWarp;
 inline constexpr int kTileWarpsLog = 3;
 static_assert(1 << kTileWarpsLog == kTileWarps);
+inline constexpr int kTileSlots = 16;      // of weights on their way; a power of two
+inline constexpr int kStatesAhead = 2;     // of a warp, on their way
 inline constexpr int kTileHeadSize = 32;   // of queries, keys and values
-inline constexpr int kTileScratch = 8192;  // floats
+inline constexpr int kTileScratch = 4096;  // floats
 
 // What a network's kernel is compiled for.
 template <int width, int heads, int ffn, HeadKind head>
@@ -46,19 +50,40 @@ RUNNEL_DEVICE constexpr int projected_index(int row, int column) {
   return (column / 4 * (kTileRows + 1) + row) * 4 + column % 4;
 }
 
+// What comes of a weight at once: eight chunks of a tile of eight outputs, or four in both parts,
+// and behind a tile's last ones the outputs' biases.
+inline constexpr int kSlotChunks = 8;
+struct alignas(16) WeightSlot {
+  Pairs chunk[kSlotChunks][kWarp];
+  float room_for_biases[kTileN];
+
+  RUNNEL_DEVICE const float* biases(int chunks) const {
+    return reinterpret_cast<const float*>(chunk + chunks);
+  }
+};
+
+// One head's log (replay.h), an entry each {phi(k), v}.
+using TileLog = float[kReplay - 1][2][kTileHeadSize];
+
 template <typename Sizes>
 struct alignas(16) Tile {
-  float scratch[kTileScratch];                         // of one block, from phase to phase
+  // projected_index(). While no projection is under way, of one block and from phase to phase: what
+  // sampling and recurrences need; and in the end what rounding to bf16 has left of x.
+  float projected[(kTileRows + 1) * Sizes::kWidth > kTileScratch ? (kTileRows + 1) * Sizes::kWidth
+                                                                 : kTileScratch];
   float x[kTileRows * Sizes::kWidth];                  // the residual stream, [row][width]
   uint32_t x_pairs[kTileRows * Sizes::kWidth / 2];     // the same in bf16
   uint32_t attended[kTileRows * Sizes::kColumns / 2];  // in bf16
-  // projected_index(); in the end x as [width][16 rows].
-  float projected[(kTileRows + 1) * Sizes::kWidth];
   // One after the other: the block's heads' queries, keys and values, [row][head][3][32]; the
-  // hidden layer, in bf16 or as [ffn][16 rows]; the head's output of the rows that the block
-  // samples.
+  // hidden layer in bf16, and behind it, where that counts, what rounding has left; the head's
+  // output of the rows that the block samples.
   float wide[kTileRows * (Sizes::kFfn > 3 * Sizes::kColumns ? Sizes::kFfn : 3 * Sizes::kColumns)];
-  int64_t position[kTileRows];  // at the beginning
+  WeightSlot slots[kTileSlots];
+  alignas(16) TileLog logs[kTileWarps][kStatesAhead];
+  Barrier filled[kTileSlots], free[kTileSlots];  // of slots
+  Barrier logged[kTileWarps][kStatesAhead];
+  uint32_t inverse[kTileSlots];  // of n: 2^16 / n, rounded up
+  int64_t position[kTileRows];   // at the beginning
   int32_t slot[kTileRows];
   int32_t value[kTileRows];  // to be consumed; kFrozen: the row stands still
 };

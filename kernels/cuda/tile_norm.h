@@ -20,7 +20,7 @@ class TileNorm {
       : block_(block), tile_(tile), rows_(rows), eps_(eps) {}
 
   // Thread t's part of scale and shift sets out.
-  RUNNEL_DEVICE void fetch(const float* scale, const float* shift, int t) {
+  RUNNEL_DEVICE RUNNEL_INLINE void fetch(const float* scale, const float* shift, int t) {
     for (int i = 0; i < kEach; ++i) {
       affine_[t].scale[i] = scale[t % kWarp + i * kWarp];
       affine_[t].shift[i] = shift[t % kWarp + i * kWarp];
@@ -29,7 +29,7 @@ class TileNorm {
 
   // x = LayerNorm(x + projected), or of x alone, with what has been fetched; x_pairs is the same in
   // bf16. All threads see both.
-  RUNNEL_DEVICE void run(bool with_projected) {
+  RUNNEL_DEVICE RUNNEL_INLINE void run(bool with_projected) {
     for (int first = 0; first < rows_; first += kTileWarps) run_rows(first, with_projected);
     block_.phase([](int) {});
   }
@@ -51,7 +51,8 @@ class TileNorm {
 
   // The sum over a row's columns of what part(t, i, sum) adds to `sum` for a lane's element i.
   template <typename Part>
-  RUNNEL_DEVICE void sum(typename Block::template Each<float>& total, const Part& part) {
+  RUNNEL_DEVICE RUNNEL_INLINE void sum(typename Block::template Each<float>& total,
+                                       const Part& part) {
     typename Block::template Each<Parts> parts;
     block_.each([&](int t) {
       for (int i = 0; i < kEach; ++i) part(t, i, parts[t].at[i % kParts]);
@@ -68,7 +69,7 @@ class TileNorm {
   }
 
   // A row to each warp.
-  RUNNEL_DEVICE void run_rows(int first, bool with_projected) {
+  RUNNEL_DEVICE RUNNEL_INLINE void run_rows(int first, bool with_projected) {
     constexpr auto kColumns = static_cast<float>(Sizes::kWidth);
     const auto row = [&](int t) { return first + t / kWarp; };
     const auto x = [&](int t) { return tile_.x + row(t) * Sizes::kWidth; };

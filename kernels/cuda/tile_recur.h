@@ -1,5 +1,6 @@
 // Linear attention of a tile's rows: a warp to one head of one row, with the sums of RecurSmall in
-// recur.h. States are on their way to registers from before the product that gives the queries.
+// recur.h, of either form. States are on their way to registers, and logs to shared memory, from
+// before the product that gives the queries.
 #pragma once
 
 #include <cmath>
@@ -9,6 +10,7 @@
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/recur.h"
+#include "kernels/cuda/replay.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/device.h"
 
@@ -28,83 +30,122 @@ RUNNEL_DEVICE constexpr int place_in_group(int row) {
   return row % 4 * 8 + row % 16 / 4 * 2 + row / 16;
 }
 
+// Where a tile's states are and how they are kept: the plain form is that of replay with a flush at
+// every position and no log.
+struct TileStates {
+  States states;
+  float eps;
+  int flush;        // positions from one write of S to the next, a power of two
+  int head_floats;  // from one head's state to the next one's
+
+  RUNNEL_DEVICE static constexpr TileStates of(StateForm form, const States& states, float eps) {
+    return {states, eps, form == StateForm::kReplay ? kReplay : 1,
+            static_cast<int>(state_floats(form, kTileHeadSize, kTileHeadSize))};
+  }
+};
+
 template <typename Block, typename Sizes>
 class TileRecurrence {
  public:
-  static constexpr int64_t kHeadFloats = kTileHeadSize * kTileHeadSize + kTileHeadSize;
-
   // The block's heads are [first_head, first_head + heads).
   RUNNEL_DEVICE TileRecurrence(Block& block, Tile<Sizes>& tile, int rows, int first_head, int heads,
-                               float eps, States states)
+                               const TileStates& states)
       : block_(block),
         tile_(tile),
         items_(rows * heads),
         first_head_(first_head),
         heads_(heads),
-        eps_(eps),
         states_(states) {}
 
-  // Thread t's part of the first states of a layer, which are at `offset` of each slot, sets out.
-  RUNNEL_DEVICE void fetch(int64_t offset, int t) {
+  // Before gather(), of all threads.
+  RUNNEL_DEVICE void prepare(int t) {
+    if (t < kTileWarps * kStatesAhead) {
+      block_.prepare(&tile_.logged[t / kStatesAhead][t % kStatesAhead], kWarp);
+    }
+  }
+
+  // Thread t's part of the first states of a layer, which are at `offset` of each slot, sets out,
+  // as of the step that comes.
+  RUNNEL_DEVICE RUNNEL_INLINE void fetch(int64_t offset, int step, int t) {
     RUNNEL_UNROLL
-    for (int i = 0; i < kAhead; ++i)
-      load(offset, i * kTileWarps + t / kWarp, t % kWarp, held_[i][t]);
+    for (int i = 0; i < kStatesAhead; ++i) {
+      load({offset, step, i}, i * kTileWarps + t / kWarp, t % kWarp, held_[i][t]);
+    }
   }
 
   // Advances what has been fetched over one input of each live row, and gives out(row, column, y),
   // y the outputs at `column` and its three neighbours.
   template <typename Out>
-  RUNNEL_DEVICE void run(int64_t offset, const Out& out) {
-    for (int first = 0; first < items_; first += kAhead * kTileWarps) {
+  RUNNEL_DEVICE RUNNEL_INLINE void run(int64_t offset, int step, const Out& out) {
+    constexpr int kTogether = kStatesAhead * kTileWarps;
+    bool more = true;
+    for (int first = kTogether; more; first += kTogether) {
+      more = first < items_;
       RUNNEL_UNROLL
-      for (int i = 0; i < kAhead; ++i) {
-        const int from = first + i * kTileWarps;
-        if (from < items_) run_items(offset, from, held_[i], out);
+      for (int i = 0; i < kStatesAhead; ++i) {
+        run_items({offset, step, i}, more ? first + i * kTileWarps : -1, held_[i], out);
       }
+      ++turn_;
     }
   }
 
  private:
-  static constexpr int kAhead = 2;  // states of a warp that are on their way
-
   struct Held {
     Quad row[8];
     float z = 0.0F;  // of the lane's row
     int item = -1;   // none: of no row that steps
+    int batch_row = 0;
+    int logged = 0;  // entries
   };
-
-  // Of the batch's rows and the network's heads.
   struct Place {
-    int row, head;
+    int item = -1, row = 0, head = 0;
   };
-  RUNNEL_DEVICE Place place(int item) const {
-    const auto row = static_cast<int>(static_cast<unsigned>(item) / static_cast<unsigned>(heads_));
-    return {row, first_head_ + item - row * heads_};
+  // Which layer and step, and which of the states that a warp has on their way.
+  struct Turn {
+    int64_t offset;
+    int step;
+    int ahead;
+  };
+
+  static constexpr int kLogOffset = kTileHeadSize * kTileHeadSize + kTileHeadSize;  // floats
+  static constexpr int kEntryFloats = 2 * kTileHeadSize;
+
+  RUNNEL_DEVICE int row_of(int item) const {
+    return static_cast<int>(static_cast<unsigned>(item) / static_cast<unsigned>(heads_));
   }
-  RUNNEL_DEVICE float* state(int64_t offset, Place at) const {
-    return reinterpret_cast<float*>(states_.base + states_.offset + offset +
-                                    tile_.slot[at.row] * states_.slot_bytes) +
-           at.head * kHeadFloats;
+  // Of all the network's.
+  RUNNEL_DEVICE int head_of(const Held& held) const {
+    return first_head_ + held.item - held.batch_row * heads_;
+  }
+  RUNNEL_DEVICE float* state(int64_t offset, const Held& held) const {
+    const States& states = states_.states;
+    return reinterpret_cast<float*>(states.base + states.offset + offset +
+                                    tile_.slot[held.batch_row] * states.slot_bytes) +
+           head_of(held) * states_.head_floats;
   }
 
-  // An item to each warp.
+  // An item to each warp; those from `behind` on set out, below 0: none.
   template <typename Out>
-  RUNNEL_DEVICE void run_items(int64_t offset, int first, typename Block::template Each<Held>& held,
-                               const Out& out) {
+  RUNNEL_DEVICE RUNNEL_INLINE void run_items(const Turn& turn, int behind,
+                                             typename Block::template Each<Held>& held,
+                                             const Out& out) {
     typename Block::template Each<Quad> sums;
     typename Block::template Each<float> normalizer;
-    typename Block::template Each<int> item;
+    typename Block::template Each<Place> place;
     block_.each([&](int t) {
-      item[t] = held[t].item;
-      if (item[t] >= 0) features(t, held[t]);
+      place[t] = {held[t].item, held[t].batch_row, head_of(held[t])};
+      if (states_.flush > 1) block_.await(&tile_.logged[t / kWarp][turn.ahead], turn_);
+      if (held[t].item < 0) return;
+      catch_up(turn, t, held[t]);
+      features(t, held[t]);
     });
     block_.each([&](int t) {
-      if (item[t] >= 0) {
+      if (held[t].item >= 0) {
         sums[t] = advance(t, held[t]);
         normalizer[t] = part_of_normalizer(t);
-        store(offset, t % kWarp, held[t]);
+        store(turn, t, held[t]);
       }
-      load(offset, first + kAhead * kTileWarps + t / kWarp, t % kWarp, held[t]);
+      if (behind >= 0) load(turn, behind + t / kWarp, t % kWarp, held[t]);
     });
     for (int mask = 8; mask <= 16; mask *= 2) {
       for (int j = 0; j < Quad::kWidth; ++j) {
@@ -116,37 +157,55 @@ class TileRecurrence {
     }
     block_.each([&](int t) {
       const LaneShare share = lane_share(t % kWarp);
-      if (item[t] < 0 || share.group != 0) return;  // four lanes have the same
-      const Place at = place(item[t]);
-      const float divisor = normalizer[t] + eps_;
+      if (place[t].item < 0 || share.group != 0) return;  // four lanes have the same
+      const float divisor = normalizer[t] + states_.eps;
       for (float& y : sums[t].at) y = y / divisor;
-      out(at.row, at.head * kTileHeadSize + share.column, sums[t]);
+      out(place[t].row, place[t].head * kTileHeadSize + share.column, sums[t]);
     });
   }
 
   // Of a warp: phi(q) and phi(k), by place_in_group(), and their parts of phi(q) . z, [row % 4][8].
   RUNNEL_DEVICE float* scratch(int t) const {
-    return tile_.scratch + t / kWarp * 3 * kTileHeadSize;
+    return tile_.projected + t / kWarp * 3 * kTileHeadSize;
   }
   RUNNEL_DEVICE const float* given(const Held& held) const {
     return tile_.wide + held.item * 3 * kTileHeadSize;  // [row][head][q, k, v]
   }
 
   // Zeros where there is nothing, or what was held would go on taking registers.
-  RUNNEL_DEVICE void load(int64_t offset, int item, int lane, Held& to) const {
+  RUNNEL_DEVICE RUNNEL_INLINE void load(const Turn& turn, int item, int lane, Held& to) {
     to = {};
-    if (item >= items_ || tile_.value[place(item).row] == kFrozen) return;
-    to.item = item;
-    const float* from = state(offset, place(item));
-    const LaneShare share = lane_share(lane);
-    for (int i = 0; i < 8; ++i) {
-      to.row[i] =
-          *reinterpret_cast<const Quad*>(from + share.row(i) * kTileHeadSize + share.column);
+    const int warp = item % kTileWarps;
+    const int row = item < items_ ? row_of(item) : 0;
+    if (item < items_ && tile_.value[row] != kFrozen) {
+      to.item = item;
+      to.batch_row = row;
+      to.logged = (static_cast<int>(tile_.position[row]) + turn.step) & (states_.flush - 1);
+      const float* from = state(turn.offset, to);
+      const LaneShare share = lane_share(lane);
+      for (int i = 0; i < 8; ++i) {
+        to.row[i] =
+            *reinterpret_cast<const Quad*>(from + share.row(i) * kTileHeadSize + share.column);
+      }
+      to.z = from[kTileHeadSize * kTileHeadSize + lane];
+      const auto* entries = reinterpret_cast<const Quad*>(from + kLogOffset);
+      auto* log = reinterpret_cast<Quad*>(&tile_.logs[warp][turn.ahead]);
+      for (int i = lane; i < to.logged * kEntryFloats / Quad::kWidth; i += kWarp) {
+        block_.bring(log + i, entries + i);
+      }
     }
-    to.z = from[kTileHeadSize * kTileHeadSize + lane];
+    if (states_.flush > 1) block_.brought(&tile_.logged[warp][turn.ahead]);
   }
-  RUNNEL_DEVICE void store(int64_t offset, int lane, const Held& held) const {
-    float* to = state(offset, place(held.item));
+  // What a step leaves: the state at a flush, or an entry of the log.
+  RUNNEL_DEVICE RUNNEL_INLINE void store(const Turn& turn, int t, const Held& held) const {
+    const int lane = t % kWarp;
+    float* to = state(turn.offset, held);
+    if (held.logged + 1 < states_.flush) {
+      float* entry = to + kLogOffset + held.logged * kEntryFloats;
+      entry[lane] = scratch(t)[kTileHeadSize + place_in_group(lane)];
+      entry[kTileHeadSize + lane] = given(held)[2 * kTileHeadSize + lane];
+      return;
+    }
     const LaneShare share = lane_share(lane);
     for (int i = 0; i < 8; ++i) {
       *reinterpret_cast<Quad*>(to + share.row(i) * kTileHeadSize + share.column) = held.row[i];
@@ -154,7 +213,27 @@ class TileRecurrence {
     to[kTileHeadSize * kTileHeadSize + lane] = held.z;
   }
 
-  RUNNEL_DEVICE void features(int t, Held& held) const {
+  // S and z come up to date by what the log says.
+  RUNNEL_DEVICE RUNNEL_INLINE void catch_up(const Turn& turn, int t, Held& held) const {
+    const LaneShare share = lane_share(t % kWarp);
+    const TileLog& log = tile_.logs[t / kWarp][turn.ahead];
+    RUNNEL_ROLL
+    for (int entry = 0; entry < held.logged; ++entry) {
+      const float* key = log[entry][0];
+      const Quad value = *reinterpret_cast<const Quad*>(log[entry][1] + share.column);
+      RUNNEL_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        RUNNEL_UNROLL
+        for (int j = 0; j < Quad::kWidth; ++j) {
+          float& at = held.row[i].at[j];
+          at = std::fma(key[share.row(i)], value.at[j], at);
+        }
+      }
+      held.z += key[t % kWarp];
+    }
+  }
+
+  RUNNEL_DEVICE RUNNEL_INLINE void features(int t, Held& held) const {
     const int lane = t % kWarp;
     const float* q = given(held);
     const float* k = q + kTileHeadSize;
@@ -170,7 +249,7 @@ class TileRecurrence {
   }
 
   // S += phi(k) v^T on the lane's share, and its part of phi(q)^T S.
-  RUNNEL_DEVICE Quad advance(int t, Held& held) const {
+  RUNNEL_DEVICE RUNNEL_INLINE Quad advance(int t, Held& held) const {
     const LaneShare share = lane_share(t % kWarp);
     const float* query = scratch(t) + share.group * 8;
     const float* key = query + kTileHeadSize;
@@ -204,9 +283,9 @@ class TileRecurrence {
   const int items_;  // heads of rows, a row's side by side
   const int first_head_;
   const int heads_;
-  const float eps_;
-  const States states_;
-  typename Block::template Each<Held> held_[kAhead];
+  const TileStates states_;
+  int turn_ = 0;  // of the states on their way
+  typename Block::template Each<Held> held_[kStatesAhead];
 };
 
 }  // namespace runnel::cuda

@@ -1,7 +1,8 @@
-// The whole network in one kernel: a cluster of blocks takes a tile of up to 16 rows through all
-// layers and steps, sampling included. A block has a part of the outputs of every product, and some
-// heads; what the others need of it lies in one piece, and goes 16 bytes at a time to the same
-// place in their shared memory while they meet. The sums are those of the kernels that do one
+// The whole network in one kernel: some blocks of a cluster take a tile of up to 16 rows through
+// all layers and steps, sampling included. A block has a part of the outputs of every product, and
+// some heads; what the others need of it lies in one piece, and goes 16 bytes at a time to the same
+// place in their shared memory while they meet. A cluster has one tile or several; their blocks
+// with the same part get its weights together. The sums are those of the kernels that do one
 // operation each, so the bits are, and a batch may go either way.
 #pragma once
 
@@ -15,38 +16,36 @@
 #include "kernels/cuda/tile_norm.h"
 #include "kernels/cuda/tile_product.h"
 #include "kernels/cuda/tile_recur.h"
+#include "kernels/cuda/tile_weights.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
 
 inline constexpr int kWholeLayers = 32;  // at most: they are arguments of the kernel
 
-struct WholeWeight {
-  const void* panels;
-  const float* bias;
-};
 struct WholeNorm {
   const float* scale;  // null: none
   const float* shift;
 };
 struct WholeLayer {
-  WholeWeight qkv, out, linear1, linear2;
+  const void *qkv, *out, *linear1, *linear2;  // weights
   WholeNorm norm1, norm2;
 };
 
 struct WholeArgs {
   const int32_t* slot;  // [rows]
   int rows;
-  int tile_rows;  // of each cluster
+  int tile_rows;  // of each tile
+  int ranks_log;  // of the blocks of a tile: 2^ranks_log
   int steps;
   int layers;
   Activation activation;
-  float attention_eps, norm_eps;
+  float norm_eps;
   Embedding embedding;
   Head head;
-  WholeWeight predictor;
+  const void* predictor;
   WholeNorm final_norm;
-  States states;
+  TileStates states;
   int64_t layer_bytes;  // from one layer's states to the next one's
   Control* control;
   SampledTo to;
@@ -61,48 +60,47 @@ class WholeRun {
       : block_(block),
         args_(args),
         tile_(*block.template shared<Tile<Sizes>>()),
-        rank_(rank_of(block)),
+        rank_{block.rank() & ((1 << args.ranks_log) - 1), args.ranks_log},
+        first_rank_(block.rank() - rank_.at),
         first_(static_cast<int>(block.index() >> rank_.log) * args.tile_rows),
-        rows_(args.rows - first_ < args.tile_rows ? args.rows - first_ : args.tile_rows),
+        rows_(rows_of(args, first_)),
         first_head_(rank_.first(Sizes::kHeads)),
         heads_(rank_.end(Sizes::kHeads) - first_head_),
-        products_(block, tile_, rows_),
-        recurrence_(block, tile_, rows_, first_head_, heads_, args.attention_eps, args.states),
+        products_(block, tile_, Companions::of_rank(block.rank(), rank_.log, block.ranks()), rows_),
+        recurrence_(block, tile_, rows_, first_head_, heads_, args.states),
         norm_(block, tile_, rows_, args.norm_eps) {}
 
   RUNNEL_DEVICE RUNNEL_INLINE void run() {
-    block_.gather();
     begin();
     for (int step = 0; step < args_.steps; ++step) {
       block_.meet(step == 0 ? 0 : rows_ * 4, [](int) {});
       embed(step);
       for (int layer = 0; layer < args_.layers; ++layer) {
-        attention(layer);
+        attention(layer, step);
         feed_forward(layer);
       }
-      predict();
+      predict(step);
       sample(step);
     }
   }
 
  private:
   static constexpr int kWidth = Sizes::kWidth;
-  // The last linear2 and the predictor are in fp32, with tiles of other columns.
-  static constexpr bool kFp32End = Sizes::kHead != HeadKind::kCategorical;
-  static constexpr int kFp32Columns = 2 * kTileN, kEndColumns = kFp32End ? kFp32Columns : kTileN;
+  // Whether the last linear2 and the predictor are split products.
+  static constexpr bool kSplitEnd = Sizes::kHead != HeadKind::kCategorical;
   static constexpr int kTogether = 2;  // tiles of the hidden layer: a step of the next product
+  static constexpr int kHiddenPairs = kTileRows * Sizes::kFfn / 2;
 
-  RUNNEL_DEVICE static Rank rank_of(Block& block) {
-    Rank rank = {block.rank(), 0};
-    while (rank.of() < block.ranks()) ++rank.log;
-    return rank;
+  // The last tiles of a cluster may have none.
+  RUNNEL_DEVICE static int rows_of(const WholeArgs& args, int first) {
+    const int left = args.rows > first ? args.rows - first : 0;
+    return left < args.tile_rows ? left : args.tile_rows;
   }
 
   // ---- the parts of the network that are this block's
 
   RUNNEL_DEVICE auto qkv(int layer) const {
-    const WholeWeight& weight = args_.layer[layer].qkv;
-    return share_of_heads<kWidth, Sizes::kHeads>(weight.panels, weight.bias, rank_);
+    return share_of_heads<kWidth, Sizes::kHeads>(args_.layer[layer].qkv, rank_);
   }
   RUNNEL_DEVICE auto out(int layer) const {
     return share<Sizes::kColumns>(args_.layer[layer].out, kWidth);
@@ -113,29 +111,34 @@ class WholeRun {
   RUNNEL_DEVICE auto linear2(int layer) const {
     return share<Sizes::kFfn>(args_.layer[layer].linear2, kWidth);
   }
-  RUNNEL_DEVICE auto linear2_fp32() const {
-    return share<Sizes::kFfn, kFp32Columns>(args_.layer[args_.layers - 1].linear2, kWidth);
+  // Those that end a step, and what comes after the last.
+  RUNNEL_DEVICE auto linear2_last() const {
+    return share<Sizes::kFfn, kSplitEnd>(args_.layer[args_.layers - 1].linear2, kWidth);
   }
   RUNNEL_DEVICE auto predictor() const {
-    return share<kWidth, kEndColumns>(args_.predictor, args_.head.width());
+    return share<kWidth, kSplitEnd>(args_.predictor, args_.head.width());
   }
-  template <int in, int columns = kTileN>
-  RUNNEL_DEVICE auto share(const WholeWeight& weight, int out, int together = 1) const {
-    return share_of<in, columns>(weight.panels, weight.bias, out, rank_, together);
+  RUNNEL_DEVICE auto next_step(int step) const {
+    auto first = qkv(0);
+    if (step + 1 == args_.steps) first.tiles = 0;
+    return first;
   }
-  RUNNEL_DEVICE bool fp32(int layer) const { return kFp32End && layer + 1 == args_.layers; }
-
-  // What a layer begins with sets out: weights, and the states of the block's heads.
-  RUNNEL_DEVICE void fetch_layer(int layer, int t) {
-    products_.fetch(qkv(layer), t);
-    recurrence_.fetch(layer * args_.layer_bytes, t);
+  template <int in, bool split = false>
+  RUNNEL_DEVICE auto share(const void* weight, int out, int together = 1) const {
+    return share_of<in, split>(weight, out, rank_, together);
   }
 
   // ---- a step
 
   RUNNEL_DEVICE bool live(int row) const { return tile_.value[row] != kFrozen; }
 
-  RUNNEL_DEVICE void begin() {
+  RUNNEL_DEVICE RUNNEL_INLINE void begin() {
+    block_.each([&](int t) {
+      products_.prepare(t);
+      recurrence_.prepare(t);
+    });
+    block_.gather(rank_.of());
+    products_.begin(qkv(0));
     block_.phase([&](int t) {
       if (t >= kTileRows) return;
       const int32_t slot = t < rows_ ? args_.slot[first_ + t] : -1;
@@ -145,7 +148,7 @@ class WholeRun {
     });
   }
 
-  RUNNEL_DEVICE void embed(int step) {
+  RUNNEL_DEVICE RUNNEL_INLINE void embed(int step) {
     block_.phase([&](int t) {
       constexpr int kAcross = kWidth / 2;  // pairs of a row
       for (int i = t; i < rows_ * kAcross; i += kTileThreads) {
@@ -161,16 +164,19 @@ class WholeRun {
         *reinterpret_cast<Two*>(tile_.x + row * kWidth + k) = two;
         tile_.x_pairs[tile_pair_index(row, k)] = block_.pack(two.at[0], two.at[1]);
       }
-      fetch_layer(0, t);
     });
   }
 
-  RUNNEL_DEVICE void attention(int layer) {
-    products_.run(qkv(layer), tile_.x_pairs, Activation::kNone, [&](int row, int column, Two two) {
-      *reinterpret_cast<Two*>(tile_.wide + row * heads_ * 3 * kTileHeadSize + column) = two;
-    });
+  RUNNEL_DEVICE RUNNEL_INLINE void attention(int layer, int step) {
+    // No sooner: a LayerNorm that waits for its scale would wait for these as well.
+    block_.each([&](int t) { recurrence_.fetch(layer * args_.layer_bytes, step, t); });
+    products_.run(qkv(layer), out(layer), {tile_.x_pairs}, Activation::kNone,
+                  [&](int row, int column, Two two) {
+                    float* to = tile_.wide + row * heads_ * 3 * kTileHeadSize + column;
+                    *reinterpret_cast<Two*>(to) = two;
+                  });
     block_.phase([](int) {});
-    recurrence_.run(layer * args_.layer_bytes, [&](int row, int column, const Quad& y) {
+    recurrence_.run(layer * args_.layer_bytes, step, [&](int row, int column, const Quad& y) {
       for (int i = 0; i < 4; i += 2) {
         tile_.attended[tile_pair_index(row, column + i)] = block_.pack(y.at[i], y.at[i + 1]);
       }
@@ -178,68 +184,56 @@ class WholeRun {
     constexpr int kSteps = kTileHeadSize / kTileK;  // of a head
     block_.meet(bytes_of((Sizes::kHeads - heads_) * kSteps, lanes_of_pairs()), [&](int t) {
       send_pairs(tile_.attended, first_head_ * kSteps, (first_head_ + heads_) * kSteps, t);
-      products_.fetch(out(layer), t);
     });
-    products_.run(out(layer), tile_.attended, Activation::kNone, project());
+    products_.run(out(layer), linear1(layer), {tile_.attended}, Activation::kNone, project());
     const WholeNorm& norm = args_.layer[layer].norm1;
     block_.meet(bytes_projected(out(layer)), [&](int t) {
       send_projected(out(layer), t);
-      products_.fetch(linear1(layer), t);
       norm_.fetch(norm.scale, norm.shift, t);
     });
     norm_.run(true);
   }
 
-  RUNNEL_DEVICE void feed_forward(int layer) {
-    const bool in_fp32 = fp32(layer);
-    products_.run(
-        linear1(layer), tile_.x_pairs, args_.activation, [&](int row, int column, Two two) {
-          if (in_fp32) {
-            tile_.wide[column * kTileRows + row] = two.at[0];
-            tile_.wide[(column + 1) * kTileRows + row] = two.at[1];
-          } else {
-            hidden_pairs()[tile_pair_index(row, column)] = block_.pack(two.at[0], two.at[1]);
-          }
-        });
+  // In the last layer with what rounding has left of the hidden layer, where that counts.
+  RUNNEL_DEVICE RUNNEL_INLINE void feed_forward(int layer) {
+    const bool last = layer + 1 == args_.layers;
+    const bool in_parts = kSplitEnd && last;
     const auto own = linear1(layer);
-    const int others = Sizes::kFfn / kTileN - (own.end - own.begin);
-    block_.meet(in_fp32 ? bytes_of(others, kTileN * quads())
-                        : bytes_of(others / kTogether, lanes_of_pairs()),
-                [&](int t) {
-                  if (in_fp32) {
-                    send_columns(own, t);
-                    products_.fetch_fp32(linear2_fp32(), t);
-                  } else {
-                    send_pairs(hidden_pairs(), own.begin / kTogether, own.end / kTogether, t);
-                    products_.fetch(linear2(layer), t);
-                  }
-                });
-    if (in_fp32) {
-      products_.run_fp32(linear2_fp32(), tile_.wide, Activation::kNone, project());
-    } else {
-      products_.run(linear2(layer), hidden_pairs(), Activation::kNone, project());
-    }
+    products_.run(own, either(!last, linear2(layer), linear2_last()), {tile_.x_pairs},
+                  args_.activation, [&](int row, int column, Two two) {
+                    const SplitPair pair = split(block_, two);
+                    hidden()[tile_pair_index(row, column)] = pair.rounded;
+                    if (in_parts) hidden_rest()[tile_pair_index(row, column)] = pair.rest;
+                  });
+    const int begin = own.begin / kTogether;
+    const int steps = own.tiles / kTogether;
+    const int others = (Sizes::kFfn / kTileK - steps) * (in_parts ? 2 : 1);
+    block_.meet(bytes_of(others, lanes_of_pairs()), [&](int t) {
+      send_pairs(hidden(), begin, begin + steps, t);
+      if (in_parts) send_pairs(hidden_rest(), begin, begin + steps, t);
+    });
+    multiply_hidden(layer);
     const WholeNorm& norm = args_.layer[layer].norm2;
-    block_.meet(in_fp32 ? bytes_projected(linear2_fp32()) : bytes_projected(linear2(layer)),
-                [&](int t) {
-                  if (in_fp32) {
-                    send_projected(linear2_fp32(), t);
-                  } else {
-                    send_projected(linear2(layer), t);
-                  }
-                  norm_.fetch(norm.scale, norm.shift, t);
-                  if (layer + 1 < args_.layers) {
-                    fetch_layer(layer + 1, t);
-                  } else if constexpr (kFp32End) {
-                    products_.fetch_fp32(predictor(), t);
-                  } else {
-                    products_.fetch(predictor(), t);
-                  }
-                });
+    block_.meet(bytes_projected(linear2(layer)), [&](int t) {
+      send_projected(linear2(layer), t);
+      norm_.fetch(norm.scale, norm.shift, t);
+    });
     norm_.run(true);
   }
 
-  RUNNEL_DEVICE uint32_t* hidden_pairs() const { return reinterpret_cast<uint32_t*>(tile_.wide); }
+  RUNNEL_DEVICE RUNNEL_INLINE void multiply_hidden(int layer) {
+    const bool last = layer + 1 == args_.layers;
+    if (kSplitEnd && last) {
+      products_.run(linear2_last(), predictor(), {hidden(), hidden_rest()}, Activation::kNone,
+                    project());
+    } else {
+      products_.run(linear2(layer), either(!last, qkv(last ? layer : layer + 1), predictor()),
+                    {hidden()}, Activation::kNone, project());
+    }
+  }
+
+  RUNNEL_DEVICE uint32_t* hidden() const { return reinterpret_cast<uint32_t*>(tile_.wide); }
+  RUNNEL_DEVICE uint32_t* hidden_rest() const { return hidden() + kHiddenPairs; }
 
   RUNNEL_DEVICE auto project() {
     return [this](int row, int column, Two two) {
@@ -255,7 +249,7 @@ class WholeRun {
   // Sends the block's pieces [begin, end) to all others, a warp to a piece for one of them. A
   // lane's 16 bytes are at at(piece, lane); null: none.
   template <typename At>
-  RUNNEL_DEVICE void send_pieces(int begin, int end, int t, const At& at) {
+  RUNNEL_DEVICE RUNNEL_INLINE void send_pieces(int begin, int end, int t, const At& at) {
     const int log = rank_.of() < kTileWarps ? rank_.log : kTileWarpsLog;
     const int at_once = 1 << log;
     const int warp = t / kWarp;
@@ -263,13 +257,13 @@ class WholeRun {
       if (to == rank_.at) continue;
       for (int piece = begin + (warp >> log); piece < end; piece += kTileWarps >> log) {
         auto* from = reinterpret_cast<Pairs*>(at(piece, t % kWarp));
-        if (from != nullptr) block_.send(to, from, *from);
+        if (from != nullptr) block_.send(first_rank_ + to, from, *from);
       }
     }
   }
 
   // Steps [begin, end) of pairs (tile_pair_index()): a lane has rows r and r + 8.
-  RUNNEL_DEVICE void send_pairs(uint32_t* pairs, int begin, int end, int t) {
+  RUNNEL_DEVICE RUNNEL_INLINE void send_pairs(uint32_t* pairs, int begin, int end, int t) {
     send_pieces(begin, end, t, [&](int step, int lane) {
       return lane < lanes_of_pairs() ? pairs + (step * kWarp + lane) * 4 : nullptr;
     });
@@ -278,9 +272,8 @@ class WholeRun {
 
   // The share's tiles of a projection, eight columns each.
   template <typename Product>
-  RUNNEL_DEVICE void send_projected(const Product& share, int t) {
-    constexpr int tiles = Product::kColumns / kTileN;
-    send_pieces(share.begin * tiles, share.end * tiles, t, [&](int tile, int lane) {
+  RUNNEL_DEVICE RUNNEL_INLINE void send_projected(const Product& share, int t) {
+    send_pieces(share.begin, share.begin + share.tiles, t, [&](int tile, int lane) {
       const int row = lane % kTileRows;
       float* from = tile_.projected + projected_index(row, tile * kTileN + lane / kTileRows * 4);
       return row < rows_ ? from : nullptr;
@@ -288,58 +281,54 @@ class WholeRun {
   }
   template <typename Product>
   RUNNEL_DEVICE int bytes_projected(const Product& share) const {
-    const int own = (share.end - share.begin) * Product::kColumns / kTileN;
-    return bytes_of(kWidth / kTileN - own, 2 * rows_);
+    return bytes_of(kWidth / kTileN - share.tiles, 2 * rows_);
   }
-
-  // The share's tiles of the hidden layer in fp32: eight columns, four rows a lane.
-  template <typename Product>
-  RUNNEL_DEVICE void send_columns(const Product& share, int t) {
-    send_pieces(share.begin, share.end, t, [&](int tile, int lane) {
-      float* from = tile_.wide + (tile * kTileN + lane / 4) * kTileRows + lane % 4 * 4;
-      return lane % 4 < quads() ? from : nullptr;
-    });
-  }
-  RUNNEL_DEVICE int quads() const { return (rows_ + 3) / 4; }
 
   // ---- the end of a step
 
   // A row's output goes to the block that samples it.
-  RUNNEL_DEVICE void predict() {
+  RUNNEL_DEVICE RUNNEL_INLINE void predict(int step) {
     if (args_.final_norm.scale != nullptr) {
       block_.each([&](int t) { norm_.fetch(args_.final_norm.scale, args_.final_norm.shift, t); });
       norm_.run(false);
     }
-    const auto to_owner = [&](int row, int column, Two two) {
-      const int width = args_.head.width();
-      for (int i = 0; i < 2 && column + i < width; ++i) {
-        block_.send(owner(row), tile_.wide + (row >> rank_.log) * width + column + i, two.at[i]);
-      }
-    };
-    if constexpr (kFp32End) {
-      block_.phase([&](int t) {
-        for (int i = t; i < rows_ * kWidth; i += kTileThreads) {
-          tile_.projected[i % kWidth * kTileRows + i / kWidth] = tile_.x[i];
-        }
-      });
-      products_.run_fp32(predictor(), tile_.projected, Activation::kNone, to_owner);
-    } else {
-      products_.run(predictor(), tile_.x_pairs, Activation::kNone, to_owner);
-    }
+    if constexpr (kSplitEnd) split_x();
+    products_.run(predictor(), next_step(step), {tile_.x_pairs, rest_of_x()}, Activation::kNone,
+                  [&](int row, int column, Two two) {
+                    const int width = args_.head.width();
+                    float* to = tile_.wide + (row >> rank_.log) * width + column;
+                    for (int i = 0; i < 2 && column + i < width; ++i) {
+                      block_.send(first_rank_ + owner(row), to + i, two.at[i]);
+                    }
+                  });
     const int own = (rows_ - rank_.at + rank_.of() - 1) >> rank_.log;  // rows that it samples
     block_.meet(own * args_.head.width() * 4, [](int) {});
   }
 
+  RUNNEL_DEVICE uint32_t* rest_of_x() const { return reinterpret_cast<uint32_t*>(tile_.projected); }
+
+  RUNNEL_DEVICE RUNNEL_INLINE void split_x() {
+    block_.phase([&](int t) {
+      constexpr int kAcross = kWidth / 2;  // pairs of a row
+      for (int i = t; i < rows_ * kAcross; i += kTileThreads) {
+        const int row = i / kAcross;
+        const int k = i % kAcross * 2;
+        const Two two = *reinterpret_cast<const Two*>(tile_.x + row * kWidth + k);
+        rest_of_x()[tile_pair_index(row, k)] = split(block_, two).rest;
+      }
+    });
+  }
+
   RUNNEL_DEVICE int owner(int row) const { return row & (rank_.of() - 1); }
 
-  RUNNEL_DEVICE void sample(int step) {
+  RUNNEL_DEVICE RUNNEL_INLINE void sample(int step) {
     const bool more = step + 1 < args_.steps;
     const SampledTo to = args_.to.from(step * args_.to_stride + first_);
     block_.each([&](int t) {
       if (t >= rows_ || owner(t) != rank_.at || live(t)) return;
       to.rows[t].row = -1;
       for (int other = 0; more && other < rank_.of(); ++other) {
-        block_.send(other, tile_.value + t, kFrozen);
+        block_.send(first_rank_ + other, tile_.value + t, kFrozen);
       }
     });
     const int at_once = head_rows_at_once(args_.head);
@@ -354,11 +343,12 @@ class WholeRun {
                       .control = args_.control + (wanted ? tile_.slot[row] : 0),
                       .to = to.from(row)};
       };
-      sample_rows<Sizes::kHead>(
-          block_, args_.head, job, [&](int thread, const RowJob& of, int32_t value, bool last) {
-            if (!more || thread >= rank_.of()) return;
-            block_.send(thread, tile_.value + of.row - first_, last ? kFrozen : value);
-          });
+      sample_rows<Sizes::kHead>(block_, args_.head, job,
+                                [&](int thread, const RowJob& of, int32_t value, bool last) {
+                                  if (!more || thread >= rank_.of()) return;
+                                  block_.send(first_rank_ + thread, tile_.value + of.row - first_,
+                                              last ? kFrozen : value);
+                                });
       block_.phase([](int) {});
     }
   }
@@ -366,7 +356,8 @@ class WholeRun {
   Block& block_;
   const WholeArgs& args_;
   Tile<Sizes>& tile_;
-  const Rank rank_;         // of the cluster
+  const Rank rank_;         // of the tile's blocks
+  const int first_rank_;    // of them in the cluster
   const int first_, rows_;  // of the batch
   const int first_head_, heads_;
   TileProducts<Block, Sizes> products_;
@@ -380,6 +371,7 @@ struct WholeKernel {
   using Sizes = TileSizes<width, heads, ffn, head>;
   static constexpr int kThreads = kTileThreads;
   static constexpr int kResident = 1;
+  static constexpr bool kClusters = true;
 
   static constexpr Launch launch(int64_t clusters, int64_t cluster) {
     return {.blocks = clusters * cluster, .shared_bytes = sizeof(Tile<Sizes>), .cluster = cluster};

@@ -18,8 +18,16 @@ using ClusterRooms = std::array<int64_t, 5>;
 
 struct WholeShape {
   int64_t clusters;
-  int64_t cluster;  // blocks of each
-  int tile_rows;    // rows of each
+  int ranks_log;  // blocks of a tile, as its logarithm
+  int tiles_log;  // tiles of a cluster, which get weights together, likewise
+  int tile_rows;  // rows of a tile
+
+  constexpr int64_t cluster() const { return int64_t{1} << (ranks_log + tiles_log); }
+};
+
+// Shapes to be taken and no others, where the device has any such; 0: whichever.
+struct WholeOnly {
+  int ranks, tiles;
 };
 
 // What decides how long a layer takes.
@@ -33,48 +41,59 @@ struct WholeSizes {
 
 // How long a layer takes clusters of this shape, `at_once` of them at work, in cycles: figures of
 // an H100's kind, taken and not measured, to compare shapes by. Products wait for weights from the
-// cache, which gives a block and all blocks together so many bytes a cycle; so does the recurrence
-// for states from memory. LayerNorm, and the meetings, are no faster for more blocks.
+// cache, which gives a block and all blocks together so many bytes a cycle, and tiles of a cluster
+// the same ones at once; so does the recurrence for states from memory. LayerNorm, and the
+// meetings, are no faster for more blocks; tiles that get weights together wait for each other.
 constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes) {
-  constexpr int64_t kMeeting = 700, kAlone = 50;  // of a cluster, of a block
+  constexpr int64_t kMeeting = 700, kAlone = 50;  // of a tile, of a block
+  constexpr int64_t kWait = 400;                  // for another tile
   constexpr int64_t kNorm = 600, kProduct = 400;  // of up to eight rows, of a tile's weights there
-  constexpr int64_t kCacheBlock = 48, kCache = 5000;  // bytes a cycle
+  constexpr int64_t kCacheBlock = 48, kCache = 4200;  // bytes a cycle
   constexpr int64_t kMemoryBlock = 40, kMemory = 2400;
   constexpr int64_t kStateBytes = 2 * (kTileHeadSize + 1) * kTileHeadSize * 4;  // read and written
   const auto over = [](int64_t amount, int64_t per) { return (amount + per - 1) / per; };
-  const int64_t meetings = 4 * (shape.cluster > 1 ? kMeeting : kAlone);
+  const int64_t ranks = int64_t{1} << shape.ranks_log;
+  const int64_t meetings = 4 * (ranks > 1 ? kMeeting : kAlone) + kWait * shape.tiles_log;
   const int64_t norms = 2 * kNorm * over(shape.tile_rows, kTileWarps);
   const int64_t weights = sizes.layer_weights();
   const int64_t products =
-      4 * kProduct + std::max(weights / shape.cluster / kCacheBlock, at_once * weights / kCache);
-  const int64_t states = shape.tile_rows * over(sizes.heads, shape.cluster) * kStateBytes;
+      4 * kProduct + std::max(weights / ranks / kCacheBlock, at_once * weights / kCache);
+  const int64_t tiles = at_once << shape.tiles_log;
+  const int64_t states = shape.tile_rows * over(sizes.heads, ranks) * kStateBytes;
   const int64_t recurrence = std::max(
-      states / kMemoryBlock, at_once * shape.tile_rows * sizes.heads * kStateBytes / kMemory);
+      states / kMemoryBlock, tiles * shape.tile_rows * sizes.heads * kStateBytes / kMemory);
   return meetings + norms + products + recurrence;
 }
 
 // Of all clusters that the device has, and tiles of 1 to 16 rows, those that are through soonest:
-// clusters that are not at work at once take turns. `cluster`: 0, or the only size to be taken
-// where the device has it.
-constexpr WholeShape whole_shape(int rows, int64_t cluster, const ClusterRooms& rooms,
+// clusters that are not at work at once take turns.
+constexpr WholeShape whole_shape(int rows, const WholeOnly& only, const ClusterRooms& rooms,
                                  const WholeSizes& sizes) {
-  const auto has_it = [&](size_t i) { return rooms[i] > 0 && int64_t{1} << i == cluster; };
-  bool only = false;
-  for (size_t i = 0; i < rooms.size(); ++i) only = only || has_it(i);
   WholeShape best = {};
   int64_t least = INT64_MAX;
-  for (size_t i = 0; i < rooms.size(); ++i) {
-    if (rooms[i] == 0 || (only && !has_it(i))) continue;
-    for (int tile_rows = std::min(rows, kTileRows); tile_rows > 0; --tile_rows) {
-      const int64_t clusters = (rows + tile_rows - 1) / tile_rows;
-      const WholeShape shape = {clusters, int64_t{1} << i, tile_rows};
-      const int64_t turns = (clusters + rooms[i] - 1) / rooms[i];
-      const int64_t cycles = turns * layer_cycles(shape, std::min(clusters, rooms[i]), sizes);
-      if (cycles >= least) continue;
-      best = shape;
-      least = cycles;
+  const auto consider = [&](const WholeShape& shape, int64_t room) {
+    const int64_t turns = (shape.clusters + room - 1) / room;
+    const int64_t cycles = turns * layer_cycles(shape, std::min(shape.clusters, room), sizes);
+    if (cycles >= least) return;
+    best = shape;
+    least = cycles;
+  };
+  const auto consider_all = [&](const WholeOnly& wanted) {
+    for (int size = 0; size < static_cast<int>(rooms.size()); ++size) {
+      for (int tiles_log = 0; tiles_log <= size && rooms[size] > 0; ++tiles_log) {
+        const int ranks_log = size - tiles_log;
+        if (wanted.ranks > 0 && wanted.ranks != 1 << ranks_log) continue;
+        if (wanted.tiles > 0 && wanted.tiles != 1 << tiles_log) continue;
+        for (int tile_rows = std::min(rows, kTileRows); tile_rows > 0; --tile_rows) {
+          const int64_t of_cluster = int64_t{tile_rows} << tiles_log;
+          consider({(rows + of_cluster - 1) / of_cluster, ranks_log, tiles_log, tile_rows},
+                   rooms[size]);
+        }
+      }
     }
-  }
+  };
+  consider_all(only);
+  if (least == INT64_MAX) consider_all({});
   return best;
 }
 
@@ -82,7 +101,7 @@ inline bool whole_fits(const Weight& weight, Precision precision, int in, int ou
   return weight.precision == precision && weight.in == in && weight.out == out;
 }
 
-// A network in bf16, but for the last products of a mixture, which are in fp32.
+// A network in bf16, but for the last products of a mixture, which are split.
 template <typename Sizes>
 bool whole_fits(const FusedNetwork& network) {
   const Recurrence& recurrence = network.recurrence;
@@ -93,11 +112,11 @@ bool whole_fits(const FusedNetwork& network) {
     return false;
   }
   if (network.head.kind != Sizes::kHead || network.head.width() > Sizes::kFfn ||
-      head_shared_bytes(network.head) > kTileScratch * 4) {
+      head_shared_bytes(network.head) > int64_t{kTileScratch} * 4) {
     return false;
   }
   const Precision end =
-      Sizes::kHead == HeadKind::kCategorical ? Precision::kBf16 : Precision::kFp32;
+      Sizes::kHead == HeadKind::kCategorical ? Precision::kBf16 : Precision::kSplit;
   for (int i = 0; i < layers; ++i) {
     const FusedNetwork::Layer& layer = network.layers[i];
     if (!whole_fits(*layer.qkv, Precision::kBf16, Sizes::kWidth, 3 * Sizes::kColumns) ||
@@ -131,16 +150,13 @@ void for_whole_kernels(const Use& use) {
 
 // All but what differs from batch to batch.
 inline WholeArgs whole_args(const FusedNetwork& network) {
-  const auto weight = [](const Weight& weight) {
-    return WholeWeight{weight.panels.data(), weight.bias.as<float>()};
-  };
+  const auto weight = [](const Weight& weight) { return weight.panels.data(); };
   const auto norm = [](const Norm& norm) {
     return norm.scale.data == nullptr ? WholeNorm{} : WholeNorm{norm.scale.f32(), norm.shift.f32()};
   };
   WholeArgs args{};
   args.layers = static_cast<int>(network.layers.size());
   args.activation = network.activation;
-  args.attention_eps = network.recurrence.eps;
   args.norm_eps = network.layers[0].norm1.eps;
   args.embedding = network.embedding;
   args.head = network.head;

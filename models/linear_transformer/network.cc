@@ -66,7 +66,7 @@ class Loader {
   // Of the last products. Nothing behind them evens their rounding out, and logistics are narrow:
   // in bf16 it would cost an image several times the bits that all other rounding does.
   Precision last_precision() const {
-    return head_ == HeadKind::kCategorical ? precision_ : Precision::kFp32;
+    return head_ == HeadKind::kCategorical ? precision_ : weights_.precise(precision_);
   }
 
   const LinearTransformerSpec& sizes_;

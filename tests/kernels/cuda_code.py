@@ -31,8 +31,13 @@ FEWEST = 0.75  # of its instructions' budget: with fewer a kernel has lost somet
 PHILOX = {"0xd2511f53": "-0x2daee0ad", "0xcd9e8d57": "-0x326172a9"}
 SAMPLING = ("SampleKernel", "WholeKernel")
 
-# At another block's mbarrier, once a meeting.
+# At another block's mbarrier, and where the source of a block arrives there for a meeting.
 ARRIVAL = "SYNCS.ARRIVE.TRANS64.RED"
+MEETING = "arrive_at(in_block(peer"
+# What the kernel for a whole network has besides: weights for it alone and for other blocks too, and logs.
+COPIES = ("UBLKCP.S.G", "UBLKCP.S.G.MULTICAST", "LDGSTS")
+# Kernels in clusters have no code before compute capability 9.0, where clusters begin.
+IN_CLUSTERS = ("whole", "tile")
 # What a release or an acquire of memory compiles to: a meeting is of shared memory alone.
 FENCES = ("MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL")
 
@@ -43,7 +48,10 @@ LINE = re.compile(r'//## File "([^"]+)", line (\d+)')
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]+)\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)\s*(.*?) *;")
 BRANCH_TARGET = re.compile(r"`\((.*?)\)")
 # A call of what a block offers, which begins a phase or stands in one.
-PHASE = re.compile(r"\bblock_?\.(?:each|phase|meet|sum|largest|add|mma|fold|send)\(")
+PHASE = re.compile(
+    r"\bblock_?\.(?:template )?"
+    r"(?:each|phase|meet|sum|largest|add|mma|fold|send|expect|arrive|fetch|bring|brought|await)(?:<.*>)?\("
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +60,11 @@ class Instruction:
     opcode: str
     operands: str
     target: int | None = None  # of a branch
+    lines: tuple[tuple[str, int], ...] = ()  # (file, line) that it does, the innermost first
+
+    def meets(self, meeting_lines):
+        """Whether it arrives at another block's mbarrier for a meeting; `meeting_lines`: the sources'."""
+        return self.opcode.startswith(ARRIVAL) and any(line in meeting_lines for line in self.lines)
 
 
 @dataclasses.dataclass
@@ -85,23 +98,30 @@ def parse_code(text):
     """name -> Code, of what nvdisasm -gi -c prints."""
     found: dict[str, Code] = {}
     labels: dict[str, int] = {}
+    lines: list[tuple[str, int]] = []
     code = None
     for line in text.splitlines():
         if match := SECTION.match(line):
             code = found[match.group(1)] = Code()
             labels = {}
+            line_is_first = True
         elif code is None:
             continue
         elif match := LABEL.match(line):
             labels[match.group(1)] = code.instructions[-1].address + 16 if code.instructions else 0
         elif match := LINE.search(line):
-            code.lines.add((pathlib.PurePath(match.group(1)).name, int(match.group(2))))
+            if line_is_first:
+                lines = []
+            line_is_first = False
+            lines.append((pathlib.PurePath(match.group(1)).name, int(match.group(2))))
+            code.lines.add(lines[-1])
         elif match := INSTRUCTION.match(line):
             address, opcode, operands = match.groups()
             to = BRANCH_TARGET.search(operands)
             # A label behind the branch is not known yet: only branches backwards have a target.
             target = labels.get(to.group(1)) if to and opcode.startswith("BRA") else None
-            code.instructions.append(Instruction(int(address, 16), opcode, operands, target))
+            code.instructions.append(Instruction(int(address, 16), opcode, operands, target, tuple(lines)))
+            line_is_first = True
     return found
 
 
@@ -168,9 +188,21 @@ def has_clusters(architecture):
     return int(re.match(r"\d+", architecture).group()) >= 90
 
 
+def meeting_lines(folder=KERNELS):
+    """(file, line) where a block's source arrives at another's mbarrier for a meeting."""
+    return {
+        (path.name, number)
+        for path in folder.glob("*.cu")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if MEETING in line
+    }
+
+
 def kernel_faults(kernel, architecture, code, meetings):
     """What is wrong with the code of one kernel; `meetings`: how many its source has."""
     yield from memory_faults(code)
+    if kernel.startswith("WholeKernel<") and not has_clusters(architecture):
+        return
     if kernel.split("<")[0] in SAMPLING:
         for constant, written in PHILOX.items():
             if not any(written in one.operands or constant in one.operands for one in code.instructions):
@@ -181,9 +213,13 @@ def kernel_faults(kernel, architecture, code, meetings):
             yield "has no loop over steps, from the first product to the value that is drawn"
         if fences := [one.opcode for one in loop if one.opcode.split(".")[0] in FENCES]:
             yield f"waits in its steps for all that was written to memory: {', '.join(fences)}"
-        arrivals = sum(one.opcode.startswith(ARRIVAL) for one in code.instructions)
-        if has_clusters(architecture) and arrivals < meetings:
-            yield f"has {arrivals} meetings of the cluster, and its source {meetings}"
+        at = meeting_lines()
+        arrivals = sum(one.meets(at) for one in code.instructions)
+        if arrivals < meetings:
+            yield f"has {arrivals} meetings of blocks, and its source {meetings}"
+        for copy in COPIES:
+            if not any(one.opcode == copy or one.opcode.startswith(f"{copy}.E") for one in code.instructions):
+                yield f"lacks {copy}: something is not copied ahead"
 
 
 def phases(folder=KERNELS):
@@ -221,9 +257,9 @@ def faults(built, budget, sources):
                 yield f"{kernel} on sm_{architecture} {fault}"
         done = set().union(*(code.lines for code in codes.values()))
         for (name, number), line in sorted(sources.items()):
-            # A block of its own sends nothing: there are clusters from 9.0 on.
-            sends = ".send(" in line and not has_clusters(architecture)
-            if (name, number) not in done and not sends:
+            if not has_clusters(architecture) and name.startswith(IN_CLUSTERS):
+                continue
+            if (name, number) not in done:
                 yield f"sm_{architecture} has no instructions for {name}:{number}: {line}"
     for kernel, on in sorted(budget.items()):
         for architecture in sorted(set(on) & set(built)):

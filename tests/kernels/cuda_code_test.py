@@ -18,16 +18,22 @@ MATMUL = (
     "_ZN6runnel4cuda51_GLOBAL__N__0df9b4a3_15_cuda_backend_cu_d2e4b1d2_125entryINS0_10MatmulBf16ILi1ELi4EEEEEvNT_4ArgsE"
 )
 
+((_, MEETS),) = cuda_code.meeting_lines()
 # A loop around a meeting, a product and what is drawn.
-BODY = """.L_x_0:
+BODY = f""".L_x_0:
+	//## File "/a/kernels/cuda/cuda_backend.cu", line {MEETS} inlined at "/a/kernels/cuda/whole.h", line 71
 	//## File "/a/kernels/cuda/whole.h", line 71 inlined at "/a/kernels/cuda/whole.h", line 200
+""" + """\
         {0}                   SYNCS.ARRIVE.TRANS64.RED.A1T0 RZ, [R4], RZ ;
         {1}                   HMMA.16816.F32.BF16 R4, R8, R2, R4 ;
 	//## File "/a/kernels/cuda/head.h", line 7
         {2}                   IMAD.WIDE.U32 R12, R96, -0x2daee0ad, RZ ;
         {3}                   IMAD.WIDE.U32 R14, R14, -0x326172a9, RZ ;
         {4}              @!P0 BRA `(.L_x_0) ;
-        {5}                   EXIT ;
+        {5}                   UBLKCP.S.G.MULTICAST [UR10], [UR8], UR4 ;
+        {6}                   UBLKCP.S.G [UR10], [UR8], UR4 ;
+        {7}                   LDGSTS.E.BYPASS.128 [R3], desc[UR4][R4.64] ;
+        {8}                   EXIT ;
 """
 SOURCES = {("whole.h", 71): "block_.meet(0, [](int) {});", ("head.h", 7): "block.each([&](int t) {"}
 
@@ -59,8 +65,9 @@ class CudaCode(unittest.TestCase):
     def test_reads_instructions_lines_and_branches(self):
         code = cuda_code.parse_code(listing())[WHOLE]
         self.assertEqual([one.opcode for one in code.instructions][1:3], ["HMMA.16816.F32.BF16", "IMAD.WIDE.U32"])
-        self.assertEqual([one.target for one in code.instructions], [None, None, None, None, 0, None])
-        self.assertEqual(code.lines, {("whole.h", 71), ("head.h", 7)})
+        self.assertEqual([one.target for one in code.instructions], [None, None, None, None, 0, None, None, None, None])
+        self.assertEqual(code.lines, {("cuda_backend.cu", MEETS), ("whole.h", 71), ("head.h", 7)})
+        self.assertEqual(code.instructions[1].lines, (("cuda_backend.cu", MEETS), ("whole.h", 71)))
         self.assertEqual(cuda_code.parse_usage(" Function k:\n  REG:44 STACK:16 SHARED:0 LOCAL:0\n"), {"k": (44, 16)})
 
     def test_a_kernel_has_its_end(self):
@@ -75,14 +82,17 @@ class CudaCode(unittest.TestCase):
         self.assertEqual(
             self.faults(sources=more),
             [
-                f"{NAME} on sm_90a has 1 meetings of the cluster, and its source 2",
+                f"{NAME} on sm_90a has 1 meetings of blocks, and its source 2",
                 "sm_90a has no instructions for whole.h:90: block_.meet(0, [&](int t) {",
             ],
         )
-        self.assertEqual(len(self.faults(sources=more, architecture="80")), 1)  # no clusters: only the line
-        sends = SOURCES | {("whole.h", 91): "block_.send(to, from, *from);"}
-        self.assertEqual(len(self.faults(sources=sends)), 1)
-        self.assertEqual(self.faults(sources=sends, architecture="80"), [])
+        self.assertEqual(self.faults(sources=more, architecture="80"), [])  # no clusters, and no such kernel
+        other = SOURCES | {("norm.h", 91): "block.phase([&](int t) {"}
+        self.assertEqual(len(self.faults(sources=other, architecture="80")), 1)
+
+    def test_copies_are_there(self):
+        [fault] = self.faults(BODY.replace("UBLKCP.S.G [", "NOP ["))
+        self.assertEqual(fault, f"{NAME} on sm_90a lacks UBLKCP.S.G: something is not copied ahead")
 
     def test_nothing_goes_through_local_memory(self):
         [fault] = self.faults(numbered("STL [R1], R5", "LDL.64 R4, [R1]"), MATMUL, stack=8)
@@ -112,8 +122,8 @@ class CudaCode(unittest.TestCase):
 
     def test_kernels_keep_to_their_budgets(self):
         self.assertIn("has 100 registers, 4 more than its budget", self.faults(budget=(96, 64))[0])
-        self.assertIn("has 6 instructions, 2 more than its budget", self.faults(budget=(128, 4))[0])
-        self.assertIn("has 6 instructions of a budget of 640: something is missing", self.faults(budget=(128, 640))[0])
+        self.assertIn("has 9 instructions, 5 more than its budget", self.faults(budget=(128, 4))[0])
+        self.assertIn("has 9 instructions of a budget of 640: something is missing", self.faults(budget=(128, 640))[0])
 
     def test_budget_and_kernels_are_the_same(self):
         built = {"80": {"New": cuda_code.Code()}}

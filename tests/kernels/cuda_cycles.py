@@ -30,7 +30,8 @@ STALL_AT = 41
 # Of the paper's models: layers, and numbers of each of their weights.
 WIDTH, HEADS, HEAD, FFN = 256, 8, 32, 1024
 MODELS = {"MNIST": 8, "CIFAR-10": 16}
-CLUSTERS = {1: 1, 64: 8, 1024: 64}  # that read all weights, by rows, as whole_launch.h chooses
+CLUSTERS = {1: 1, 64: 8, 1024: 32}  # that read all weights, by rows, as whole_launch.h chooses
+REPLAY = 8  # positions from one write of a state to the next (replay.h)
 # Taken, not measured: bytes a second of an H200's memory, and of its cache where 132 multiprocessors get 32 a cycle at
 # 1.755 GHz; and how much the cache holds.
 MEMORY, CACHE, CACHE_BYTES = 4.3e12, 7.4e12, 60 << 20
@@ -49,7 +50,7 @@ class Part:
 
 
 def parse_stalls(text):
-    """name -> the stall of each instruction, of what nvdisasm -c -hex prints."""
+    """name -> the stall of each instruction, of what nvdisasm -gi -c -hex prints."""
     found: dict[str, list[int]] = {}
     stalls: list[int] = []
     for line in text.splitlines():
@@ -97,9 +98,8 @@ def parts_of_whole(code, stalls):
         return []
     first = code.instructions.index(step[0])
     last = first + len(step) - 1
-    arrivals = [
-        i for i, one in enumerate(code.instructions) if first <= i <= last and one.opcode.startswith(cuda_code.ARRIVAL)
-    ]
+    at = cuda_code.meeting_lines()
+    arrivals = [i for i, one in enumerate(code.instructions) if first <= i <= last and one.meets(at)]
     layers = layer_loop(code, arrivals, first, last)
     around = {layers[0], layers[1] + 1} if layers else set()
     begins = sorted(at for at in {first, *(at + 1 for at in arrivals)} | around if at <= last)
@@ -114,14 +114,14 @@ def parts_of_whole(code, stalls):
 def read(build, cuobjdump, nvdisasm):
     """kernel -> Parts, of what a build has for ARCHITECTURE."""
     walked: dict[str, list[Part]] = {}
-    for architecture, (text,) in cuda_code.said_of(build, cuobjdump, [nvdisasm, "-c", "-hex"]):
+    for architecture, (text,) in cuda_code.said_of(build, cuobjdump, [nvdisasm, "-gi", "-c", "-hex"]):
         if architecture == ARCHITECTURE:
             walked |= walk(text)
     return dict(sorted(walked.items()))
 
 
 def walk(text):
-    """kernel -> Parts, all of it first, of what nvdisasm -c -hex prints."""
+    """kernel -> Parts, all of it first, of what nvdisasm -gi -c -hex prints."""
     codes, stalls = cuda_code.parse_code(text), parse_stalls(text)
     walked = {}
     for name, kernel in cuda_code.demangled(sorted(codes)).items():
@@ -183,14 +183,16 @@ def floors_table():
     for model, layers in MODELS.items():
         weights = 2 * layers * WIDTH * (4 * HEADS * HEAD + 2 * FFN)
         state = 4 * layers * HEADS * (HEAD + 1) * HEAD
-        for batch, clusters in CLUSTERS.items():
-            states = 2 * batch * state  # read and written
+        entry = 4 * layers * HEADS * 2 * HEAD  # of a log, which is half full at a time
+        replayed = state + entry * (REPLAY - 1) / 2 + (state + entry * (REPLAY - 1)) / REPLAY
+        for batch, clusters, replay in [*((*one, False) for one in CLUSTERS.items()), (*max(CLUSTERS.items()), True)]:
+            states = batch * (replayed if replay else 2 * state)  # read and written
             stays = weights + batch * state <= CACHE_BYTES
             memory = 0 if stays else states
             cache = clusters * weights + states
             times = memory / MEMORY * 1e6, cache / CACHE * 1e6
             rows.append(
-                [model, f"{batch:,}", clusters, f"{memory / 1e6:,.0f}", f"{cache / 1e6:,.0f}"]
+                [f"{model}, replay" if replay else model, f"{batch:,}", clusters, f"{memory / 1e6:,.0f}", f"{cache / 1e6:,.0f}"]
                 + [f"{time:,.1f}" for time in times]
                 + [f"{batch / max(times) * 1e6 / (783 if model == 'MNIST' else 3071):,.0f}"]
             )

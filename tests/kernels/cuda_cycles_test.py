@@ -4,6 +4,7 @@
 import pathlib
 import unittest
 
+import cuda_code
 import cuda_cycles
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,7 +34,8 @@ LABELS = {"step": 1, "layer": 2, "inner": 3}
 
 
 def listing(code, name=WHOLE):
-    lines = [f".text.{name}:"]
+    ((_, meets),) = cuda_code.meeting_lines()
+    lines = [f".text.{name}:", f'	//## File "/a/cuda_backend.cu", line {meets}']
     address = 0
     for one in code:
         if isinstance(one, str):

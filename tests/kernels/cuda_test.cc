@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
 #include <type_traits>
 #include <vector>
@@ -97,15 +98,43 @@ TEST(CudaFragments, HoldEveryElementOnce) {
 TEST(CudaPanels, EveryWeightHasAPlaceOfItsOwn) {
   for (const int in : {1, 7, 16, 31, 32, 33, 100}) {
     for (const int out : {1, 8, 9, 32, 33, 70}) {
-      std::set<int64_t> fp32, bf16;
+      std::set<int64_t> fp32;
       for (int o = 0; o < out; ++o) {
         for (int i = 0; i < in; ++i) fp32.insert(fp32_index(in, o, i));
-        for (int i = 0; i < in; i += 2) bf16.insert(bf16_pair_index(in, o, i));
       }
       EXPECT_EQ(fp32.size(), static_cast<size_t>(in) * out);
-      EXPECT_EQ(bf16.size(), static_cast<size_t>((in + 1) / 2) * out);
       EXPECT_LT(*fp32.rbegin(), fp32_elements(in, out));
-      EXPECT_LT(*bf16.rbegin(), bf16_pairs(in, out));
+    }
+  }
+}
+
+// Numbers whose parts say where they come from: as many others as there are places, padding aside.
+TEST(CudaPanels, EveryPartOfAWeightIsThereOnce) {
+  for (const int in : {1, 7, 16, 31, 32, 33, 100, 130, 260}) {
+    for (const int out : {1, 8, 9, 33}) {
+      std::vector<float> weight(in * out), bias(out);
+      for (int i = 0; i < in * out; ++i) weight[i] = static_cast<float>(1 + i % 127) * 0x1.002p0F;
+      for (int o = 0; o < out; ++o) bias[o] = 1e6F + static_cast<float>(o);
+      for (const bool split : {false, true}) {
+        const auto panels = bf16_panels({weight.data(), out, in}, {bias.data(), 1, out}, split);
+        EXPECT_EQ(std::ssize(panels), bf16_words(in, out, split));
+        std::map<uint32_t, int> found, expected;
+        const int words = tile_words((in + kChunkBf16 - 1) / kChunkBf16, split);
+        for (int i = 0; i < std::ssize(panels); ++i) {
+          if (i % words >= words - kTileN) {
+            const int o = i / words * kTileN + i % words - (words - kTileN);
+            EXPECT_EQ(std::bit_cast<float>(panels[i]), o < out ? bias[o] : 0.0F);
+            continue;
+          }
+          for (const uint32_t half : {panels[i] & 0xffff, panels[i] >> 16}) ++found[half];
+        }
+        for (const float w : weight) {
+          ++expected[bf16_bits(w)];
+          if (split) ++expected[bf16_bits(w - from_bf16(bf16_bits(w)))];
+        }
+        found.erase(0);
+        EXPECT_EQ(found, expected) << in << " x " << out;
+      }
     }
   }
 }
@@ -373,7 +402,7 @@ void expect_tiles_covered(int log, int tiles, const ShareOf& share_of) {
   std::vector<int> owners(tiles);
   for (int rank = 0; rank < 1 << log; ++rank) {
     const auto share = share_of(Rank{rank, log});
-    for (int j = share.begin; j < share.end; ++j) ++owners.at(share.tile(j));
+    for (int j = 0; j < share.tiles; ++j) ++owners.at(share.tile(j));
   }
   EXPECT_THAT(owners, testing::Each(1));
 }
@@ -382,15 +411,13 @@ TEST(CudaTile, EveryOutputHasOneBlock) {
   for (int log = 0; log <= 4; ++log) {
     for (const int out : {8, 30, 32, 96, 256, 1000}) {
       expect_tiles_covered(log, (out + 7) / 8,
-                           [&](Rank rank) { return share_of<256>(nullptr, nullptr, out, rank); });
-      expect_tiles_covered(log, (out + 15) / 16, [&](Rank rank) {
-        return share_of<256, 16>(nullptr, nullptr, out, rank);
-      });
+                           [&](Rank rank) { return share_of<256>(nullptr, out, rank); });
+      expect_tiles_covered(log, (out + 15) / 16 * 2,
+                           [&](Rank rank) { return share_of<256>(nullptr, out, rank, 2); });
     }
     const auto expect_heads_covered = [&]<int heads>() {
-      expect_tiles_covered(log, 3 * heads * kTileHeadSize / kTileN, [&](Rank rank) {
-        return share_of_heads<256, heads>(nullptr, nullptr, rank);
-      });
+      expect_tiles_covered(log, 3 * heads * kTileHeadSize / kTileN,
+                           [&](Rank rank) { return share_of_heads<256, heads>(nullptr, rank); });
     };
     expect_heads_covered.operator()<1>();
     expect_heads_covered.operator()<3>();
@@ -412,7 +439,7 @@ struct RelayKernel {
   template <typename Block>
   static constexpr void run(Block& block, const Args& args) {
     int32_t* box = block.template shared<int32_t>();
-    block.gather();
+    block.gather(block.ranks());
     block.meet(0, [&](int t) { box[t] = 0; });
     for (int round = 0; round < args.rounds; ++round) {
       typename Block::template Each<int32_t> held;
@@ -445,7 +472,7 @@ struct LateKernel {
 
   template <typename Block>
   static constexpr void run(Block& block, const Args& args) {
-    if (args.met) block.gather();
+    if (args.met) block.gather(block.ranks());
     block.phase([&](int t) {
       if (t == 0) block.send(1 - block.rank(), block.template shared<float>(), 1.0F);
     });
@@ -459,50 +486,123 @@ TEST(CudaClusterDeathTest, BlocksAreThereWhenSomethingComes) {
   EXPECT_DEATH(device.launch<LateKernel>(launch, {false}), "have met");
 }
 
+// The first block has memory copied to all blocks of its cluster, and each some more to itself.
+struct CopyKernel {
+  struct Args {
+    const Quad* from;  // [2 * kWarp]
+    bool waits;
+    Quad* out;  // [blocks][2 * kWarp]
+  };
+  struct Shared {
+    Quad all[kWarp], own[kWarp];
+    Barrier filled, brought;
+  };
+  static constexpr int kThreads = kWarp;
+  static constexpr bool kClusters = true;
+
+  template <typename Block>
+  static constexpr void run(Block& block, const Args& args) {
+    Shared& shared = *block.template shared<Shared>();
+    block.each([&](int t) {
+      if (t > 0) return;
+      block.prepare(&shared.filled, 1);
+      block.prepare(&shared.brought, kThreads);
+    });
+    block.gather(1);
+    block.each([&](int t) {
+      if (t == 0) block.expect(&shared.filled, sizeof(shared.all));
+      const unsigned all = (1U << block.ranks()) - 1;
+      if (t == 0 && block.rank() == 0) {
+        block.fetch(shared.all, args.from, sizeof(shared.all), &shared.filled, all);
+      }
+      block.bring(shared.own + t, args.from + kWarp + t);
+      block.brought(&shared.brought);
+    });
+    block.each([&](int t) {
+      if (args.waits) block.await(&shared.filled, 0);
+      if (args.waits) block.await(&shared.brought, 0);
+      Quad* out = args.out + block.index() * 2 * kWarp;
+      out[t] = shared.all[t];
+      out[kWarp + t] = shared.own[t];
+    });
+  }
+};
+
+TEST(CudaCluster, CopiesComeByThemselves) {
+  const std::vector<float> from = random_floats(2 * kWarp * 4, 1);
+  for (const int ranks : {1, 2, 16}) {
+    std::vector<float> out(2 * ranks * from.size());
+    HostDevice(ThreadOrder::kShuffled)
+        .launch<CopyKernel>(
+            {.blocks = 2 * ranks, .shared_bytes = sizeof(CopyKernel::Shared), .cluster = ranks},
+            {reinterpret_cast<const Quad*>(from.data()), true,
+             reinterpret_cast<Quad*>(out.data())});
+    for (int block = 0; block < 2 * ranks; ++block) {
+      const auto begin = out.begin() + block * std::ssize(from);
+      EXPECT_TRUE(same_bits(from, {begin, begin + std::ssize(from)})) << block << " of " << ranks;
+    }
+  }
+}
+
+TEST(CudaClusterDeathTest, CopiesAreWaitedFor) {
+  std::vector<float> from(2 * kWarp * 4), out(2 * from.size());
+  HostDevice device(ThreadOrder::kForward);
+  EXPECT_DEATH(
+      device.launch<CopyKernel>(
+          {.blocks = 2, .shared_bytes = sizeof(CopyKernel::Shared), .cluster = 2},
+          {reinterpret_cast<const Quad*>(from.data()), false, reinterpret_cast<Quad*>(out.data())}),
+      "waits for every copy");
+}
+
 // ---- bf16 on tensor cores -----------------------------------------------------------------------
 
-struct Bf16Problem {
+struct TensorProblem {
   int rows, in, out;
   std::vector<float> x, weight, bias;
   DeviceBackend<HostDevice> backend{{}, ThreadOrder::kShuffled};
   Weight packed;
 
-  Bf16Problem(int rows, int in, int out)
+  TensorProblem(int rows, int in, int out, Precision precision)
       : rows(rows),
         in(in),
         out(out),
         x(random_floats(int64_t{rows} * in, 1)),
         weight(random_floats(int64_t{out} * in, 2)),
         bias(random_floats(out, 3)),
-        packed(backend.pack({weight.data(), out, in}, {bias.data(), 1, out}, Precision::kBf16)) {}
+        packed(backend.pack({weight.data(), out, in}, {bias.data(), 1, out}, precision)) {}
 
   // Rows [from, from + count), by whatever form the backend has for so many.
   std::vector<float> run(int from, int count) {
     Guarded y(count, out, 3);
     backend.matmul({x.data() + int64_t{from} * in, DType::kF32, count, in, in}, packed,
                    Activation::kNone, y.view());
-    y.expect_guards("bf16");
+    y.expect_guards("tensor cores");
     return y.values();
   }
 };
 
-TEST(CudaBf16, MatchesRoundedInputs) {
-  for (const int rows : {1, 5, 16, 17, 40}) {
-    for (const int in : {1, 15, 16, 33, 128, 130}) {
+// Compares with the sums, in fp64, of what `round` makes of numbers: within `error` of the sum of
+// the terms' sizes, and any order of sums.
+template <typename Round>
+void expect_sums(Precision precision, double error, const Round& round) {
+  for (const int rows : {1, 5, 16, 17, 40, 257}) {
+    for (const int in : {1, 15, 16, 33, 128, 130, 260}) {
       for (const int out : {1, 8, 30, 65}) {
-        Bf16Problem problem(rows, in, out);
+        if (rows > 40 && in != 130) continue;
+        TensorProblem problem(rows, in, out, precision);
         const std::vector<float> found = problem.run(0, rows);
         for (int row = 0; row < rows; ++row) {
           for (int o = 0; o < out; ++o) {
             double sum = problem.bias[o];
             double sizes = std::abs(sum);
             for (int i = 0; i < in; ++i) {
-              const double term = double{from_bf16(bf16_bits(problem.x[int64_t{row} * in + i]))} *
-                                  from_bf16(bf16_bits(problem.weight[int64_t{o} * in + i]));
+              const double term = double{round(problem.x[int64_t{row} * in + i])} *
+                                  double{round(problem.weight[int64_t{o} * in + i])};
               sum += term;
               sizes += std::abs(term);
             }
-            ASSERT_NEAR(found[int64_t{row} * out + o], sum, 6e-8 * (in + 6) * sizes);
+            ASSERT_NEAR(found[int64_t{row} * out + o], sum, (error + 6e-8 * (in + 6)) * sizes)
+                << rows << " x " << in << " x " << out;
           }
         }
       }
@@ -510,16 +610,34 @@ TEST(CudaBf16, MatchesRoundedInputs) {
   }
 }
 
-TEST(CudaBf16, BitsDoNotDependOnTheBatch) {
+TEST(CudaTensorCores, MultiplyRoundedNumbers) {
+  expect_sums(Precision::kBf16, 0.0, [](float x) { return from_bf16(bf16_bits(x)); });
+}
+
+// Of a number 2^-16 is left out at most, and of a product as much for the rests of both.
+TEST(CudaTensorCores, MultiplySplitNumbers) {
+  expect_sums(Precision::kSplit, 3 * 0x1p-16, [](float x) { return x; });
+}
+
+TEST(CudaTensorCores, BitsDoNotDependOnTheBatch) {
   constexpr int kOut = 70;
-  Bf16Problem problem(270, 100, kOut);
-  const std::vector<float> together = problem.run(0, 270);
-  for (const int count : {1, 16, 100}) {
-    for (const int row : {0, 15, 16, 36, 150}) {
-      const auto begin = together.begin() + int64_t{row} * kOut;
-      EXPECT_TRUE(same_bits(problem.run(row, count), {begin, begin + int64_t{count} * kOut}));
+  for (const Precision precision : {Precision::kBf16, Precision::kSplit}) {
+    TensorProblem problem(270, 100, kOut, precision);
+    const std::vector<float> together = problem.run(0, 270);
+    for (const int count : {1, 16, 100}) {
+      for (const int row : {0, 15, 16, 36, 150}) {
+        const auto begin = together.begin() + int64_t{row} * kOut;
+        EXPECT_TRUE(same_bits(problem.run(row, count), {begin, begin + int64_t{count} * kOut}));
+      }
     }
   }
+}
+
+TEST(CudaTensorCores, SplitProductsAreThoseThatBf16IsTooCoarseFor) {
+  const DeviceBackend<HostDevice> backend({}, ThreadOrder::kForward);
+  EXPECT_EQ(backend.precise(Precision::kBf16), Precision::kSplit);
+  EXPECT_EQ(backend.precise(Precision::kFp32), Precision::kFp32);
+  EXPECT_EQ(backend.numerics(Precision::kSplit), "");
 }
 
 }  // namespace

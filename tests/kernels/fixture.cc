@@ -21,6 +21,7 @@ class SharingBackend final : public Backend {
   explicit SharingBackend(std::unique_ptr<Backend> to) : to_(std::move(to)) {}
 
   std::string numerics(Precision precision) const override { return to_->numerics(precision); }
+  Precision precise(Precision of) const override { return to_->precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return to_->state_bytes(recurrence);
   }

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -73,11 +75,15 @@ class HostBlock {
   template <typename Body>
   void each(const Body& body) {
     if (shuffled_) std::shuffle(order_.begin(), order_.end(), generator_);
-    for (const int thread : order_) body(thread);
+    for (const int thread : order_) {
+      thread_ = thread;
+      body(thread);
+    }
   }
   template <typename Body>
   void phase(const Body& body) {
     each(body);
+    share_phases();
     if (cluster_ != nullptr) cluster_->pause(rank());
   }
 
@@ -89,18 +95,42 @@ class HostBlock {
       *at = value;
       return;
     }
-    cluster_->send(rank, reinterpret_cast<std::byte*>(at) - bytes(),
-                   std::as_bytes(std::span(&value, 1)));
+    cluster_->send(rank, offset(at), std::as_bytes(std::span(&value, 1)));
   }
-  void gather() {
-    if (cluster_ != nullptr) cluster_->meet(rank(), 0);
+  void gather(int together) {
+    if (cluster_ != nullptr) cluster_->gather(rank(), together);
   }
   template <typename Body>
   void meet(int bytes, const Body& body) {
+    share_phases();
     if (cluster_ != nullptr) cluster_->pause(rank());
     each(body);
     if (cluster_ != nullptr) cluster_->meet(rank(), bytes);
   }
+  void prepare(Barrier* at, int count) { cluster_->prepare(rank(), offset(at), count); }
+  void arrive(int rank, Barrier* at) { cluster_->arrive(rank, offset(at), 0); }
+  void expect(Barrier* at, int bytes) { cluster_->arrive(rank(), offset(at), bytes); }
+  // A device sees no more of a phase than whether it is odd: so the one before must be known to be
+  // over, by the warp or by all since they stood together.
+  void await(Barrier* at, int phase) {
+    int& known = known_[thread_ / kWarp][offset(at)];
+    known = std::max(known, known_by_all_[offset(at)]);
+    check(known >= phase, "a phase is waited for when those before it are known to be over");
+    cluster_->await(rank(), offset(at), phase);
+    known = phase + 1;
+  }
+  void fetch(void* to, const void* from, int bytes, Barrier* at, unsigned ranks) {
+    for (int rank = 0; rank < this->ranks(); ++rank) {
+      const bool here = ranks == 0 ? rank == this->rank() : (ranks >> rank & 1) != 0;
+      if (here) cluster_->fetch(rank, offset(to), from, static_cast<size_t>(bytes), offset(at));
+    }
+  }
+  template <typename T>
+  void bring(T* to, const T* from) {
+    static_assert(sizeof(T) == 16);
+    cluster_->bring(rank(), thread_, offset(to), from);
+  }
+  void brought(Barrier* at) { cluster_->brought(rank(), thread_, offset(at)); }
   template <typename X>
   void fold(const X& x, int mask) {
     std::vector<float> next(kThreads);
@@ -137,6 +167,17 @@ class HostBlock {
   void mma(const C& c, const A& a, const B& b) {
     for (int warp = 0; warp < kThreads; warp += kWarp) multiply(warp, c, a, b);
   }
+  template <int kCount, typename C, typename A, typename B>
+  void mma(const C& c, const A& a, const B& b) {
+    for (int warp = 0; warp < kThreads; warp += kWarp) {
+      for (int i = 0; i < kCount; ++i) {
+        multiply(
+            warp, [&](int t) -> FragmentC& { return c(t, i); },
+            [&](int t) -> const FragmentA& { return a(t, i); },
+            [&](int t) -> const FragmentB& { return b(t, i); });
+      }
+    }
+  }
   void require(bool holds, const char* what) const { check(holds, what); }
 
  private:
@@ -166,7 +207,17 @@ class HostBlock {
       }
     }
   }
+  void share_phases() {
+    for (const auto& warp : known_) {
+      for (const auto& [at, phases] : warp) {
+        known_by_all_[at] = std::max(known_by_all_[at], phases);
+      }
+    }
+  }
+
   std::byte* bytes() { return reinterpret_cast<std::byte*>(shared_.data()); }
+  // Where something lies in the block's shared memory.
+  std::ptrdiff_t offset(const void* at) { return static_cast<const std::byte*>(at) - bytes(); }
   void check_guard() const {
     // Behind the last byte asked for, up to the end of what was taken.
     const auto* bytes = reinterpret_cast<const unsigned char*>(shared_.data());
@@ -181,6 +232,10 @@ class HostBlock {
   std::vector<double> shared_;
   int64_t shared_bytes_;
   std::vector<int> order_;
+  int thread_ = 0;  // whose turn it is
+  // Phases of each barrier that are over, as a warp has seen.
+  std::array<std::map<std::ptrdiff_t, int>, kThreads / kWarp> known_;
+  std::map<std::ptrdiff_t, int> known_by_all_;
   bool shuffled_;
   std::mt19937 generator_{1};
 };
@@ -276,7 +331,7 @@ class HostDevice {
       Kernel::run(block, args);
     };
     for (int64_t index = 0; index < launch.blocks; index += launch.cluster) {
-      if (launch.cluster == 1) {
+      if (launch.cluster == 1 && !requires { Kernel::kClusters; }) {
         run(index, nullptr);
         continue;
       }

@@ -19,6 +19,7 @@ class MirrorBackend final : public Backend {
   explicit MirrorBackend(std::unique_ptr<Backend> on) : on_(std::move(on)) {}
 
   std::string numerics(Precision precision) const override { return on_->numerics(precision); }
+  Precision precise(Precision of) const override { return on_->precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return on_->state_bytes(recurrence);
   }

@@ -15,6 +15,7 @@ class RecordingBackend final : public Backend, public FusedSteps {
   explicit RecordingBackend(Backend& to) : to_(to) {}
 
   std::string numerics(Precision precision) const override { return to_.numerics(precision); }
+  Precision precise(Precision of) const override { return to_.precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return to_.state_bytes(recurrence);
   }

@@ -1,5 +1,6 @@
 // The whole network in one kernel, on the host: bit for bit what the kernels of one operation each
-// give, whatever the size of the clusters, the batch, its slots and the number of steps.
+// give, whatever the shape of the clusters, the batch, its slots, the number of steps and the form
+// of the state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,6 +73,13 @@ Spec paper_spec() {
   return spec;
 }
 
+// With a predictor of twelve tiles, which change hands from round to round.
+Spec wide_spec() {
+  Spec spec = paper_spec();
+  spec.head.components = 30;
+  return spec;
+}
+
 std::unique_ptr<Model> model_on(Backend& backend, const Spec& spec) {
   auto made = make_model(random_bundle(spec, 5), backend, kLimits, Precision::kBf16);
   EXPECT_TRUE(made.ok());
@@ -140,10 +148,13 @@ std::vector<SlotId> some_slots(int count) {
 struct Case {
   const char* name;
   Spec (*spec)();
-  int cluster;
+  int ranks, together;  // blocks of a tile, tiles of a cluster
   int rows;
   int steps;  // of a launch
   int launches;
+  bool replay = false;
+
+  CudaOptions options() const { return {.replay = replay, .cluster = ranks, .together = together}; }
 };
 
 class WholeModelTest : public testing::TestWithParam<Case> {
@@ -161,35 +172,43 @@ class WholeModelTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(WholeModelTest, HasTheBitsOfSteps) {
-  cuda::DeviceBackend<HostDevice> by_steps({.whole = false}, ThreadOrder::kShuffled);
-  cuda::DeviceBackend<HostDevice> whole({.cluster = GetParam().cluster}, ThreadOrder::kShuffled);
+  const CudaOptions options = GetParam().options();
+  cuda::DeviceBackend<HostDevice> by_steps({.replay = options.replay, .whole = false},
+                                           ThreadOrder::kShuffled);
+  cuda::DeviceBackend<HostDevice> whole(options, ThreadOrder::kShuffled);
   expect_the_bits_of_steps(by_steps, whole);
 }
 
 TEST_P(WholeModelTest, HasTheBitsOfStepsOnTheGpu) {
-  const auto by_steps = make_cuda_backend({.whole = false});
+  const CudaOptions options = GetParam().options();
+  const auto by_steps = make_cuda_backend({.replay = options.replay, .whole = false});
   if (!by_steps.ok() && by_steps.status().code() == Code::kFailedPrecondition) {
     GTEST_SKIP() << by_steps.status().message();
   }
-  const auto whole = make_cuda_backend({.cluster = GetParam().cluster});
+  const auto whole = make_cuda_backend(options);
   ASSERT_TRUE(by_steps.ok() && whole.ok());
   expect_the_bits_of_steps(**by_steps, **whole);
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return info.param.name + std::to_string(info.param.rows) + "By" +
-         std::to_string(info.param.cluster);
+  const Case& at = info.param;
+  return at.name + std::to_string(at.rows) + "By" + std::to_string(at.ranks) + "Times" +
+         std::to_string(at.together) + (at.replay ? "Replay" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     , WholeModelTest,
-    testing::Values(Case{"Image", image_spec, 1, 17, 2, 2}, Case{"Image", image_spec, 2, 9, 3, 1},
-                    Case{"Image", image_spec, 4, 3, 2, 2}, Case{"Image", image_spec, 8, 40, 2, 1},
-                    Case{"Image", image_spec, 16, 1, 3, 2}, Case{"Symbol", symbol_spec, 1, 5, 3, 2},
-                    Case{"Symbol", symbol_spec, 4, 17, 2, 1},
-                    Case{"Symbol", symbol_spec, 16, 16, 2, 1},
-                    Case{"Plain", plain_spec, 2, 40, 3, 1}, Case{"Plain", plain_spec, 8, 3, 5, 1},
-                    Case{"Paper", paper_spec, 1, 3, 1, 1}, Case{"Paper", paper_spec, 16, 2, 2, 1}),
+    testing::Values(
+        Case{"Image", image_spec, 1, 1, 17, 2, 2}, Case{"Image", image_spec, 2, 1, 9, 3, 1},
+        Case{"Image", image_spec, 4, 1, 3, 2, 2}, Case{"Image", image_spec, 8, 2, 40, 2, 1},
+        Case{"Image", image_spec, 16, 1, 1, 3, 2}, Case{"Image", image_spec, 2, 4, 23, 5, 3, true},
+        Case{"Symbol", symbol_spec, 1, 1, 5, 3, 2}, Case{"Symbol", symbol_spec, 1, 2, 5, 3, 2},
+        Case{"Symbol", symbol_spec, 4, 4, 17, 2, 1}, Case{"Symbol", symbol_spec, 16, 1, 16, 2, 1},
+        Case{"Symbol", symbol_spec, 1, 16, 20, 3, 3, true},
+        Case{"Plain", plain_spec, 2, 2, 40, 3, 1}, Case{"Plain", plain_spec, 8, 1, 3, 5, 1},
+        Case{"Plain", plain_spec, 8, 1, 3, 5, 4, true}, Case{"Paper", paper_spec, 1, 1, 3, 1, 1},
+        Case{"Paper", paper_spec, 2, 2, 35, 1, 1}, Case{"Paper", paper_spec, 16, 1, 2, 2, 1},
+        Case{"Paper", paper_spec, 4, 4, 5, 5, 2, true}, Case{"Wide", wide_spec, 1, 2, 17, 2, 1}),
     case_name);
 
 int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions& options) {
@@ -203,6 +222,7 @@ int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions
 TEST(WholeModel, IsForSizesThatFit) {
   for (const auto spec : {image_spec, symbol_spec, plain_spec}) {
     EXPECT_EQ(batches_taken_whole(spec(), Precision::kBf16, {}), 2);
+    EXPECT_EQ(batches_taken_whole(spec(), Precision::kBf16, {.replay = true}), 2);
   }
   EXPECT_EQ(batches_taken_whole(image_spec(), Precision::kFp32, {}), 0);
   EXPECT_EQ(batches_taken_whole(image_spec(), Precision::kBf16, {.whole = false}), 0);
@@ -218,40 +238,43 @@ TEST(WholeModel, IsForSizesThatFit) {
 TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
   constexpr cuda::ClusterRooms kRooms = {132, 66, 33, 16, 8};
   constexpr cuda::WholeSizes kPaper = {256, 8, 1024};
-  const auto expect = [&](const cuda::ClusterRooms& rooms, int rows, int64_t clusters,
-                          int64_t cluster, int tile_rows) {
-    const cuda::WholeShape shape = cuda::whole_shape(rows, 0, rooms, kPaper);
+  const auto expect = [&](const cuda::ClusterRooms& rooms, int rows, int64_t clusters, int ranks,
+                          int together, int tile_rows) {
+    const cuda::WholeShape shape = cuda::whole_shape(rows, {}, rooms, kPaper);
     EXPECT_EQ(shape.clusters, clusters) << rows;
-    EXPECT_EQ(shape.cluster, cluster) << rows;
+    EXPECT_EQ(1 << shape.ranks_log, ranks) << rows;
+    EXPECT_EQ(1 << shape.tiles_log, together) << rows;
     EXPECT_EQ(shape.tile_rows, tile_rows) << rows;
   };
-  expect(kRooms, 1, 1, 16, 1);
-  expect(kRooms, 64, 8, 16, 8);
-  expect(kRooms, 65, 7, 16, 10);
-  expect(kRooms, 128, 8, 16, 16);
-  expect(kRooms, 129, 10, 8, 13);
-  expect(kRooms, 512, 32, 4, 16);
-  expect(kRooms, 1024, 64, 2, 16);
+  expect(kRooms, 1, 1, 16, 1, 1);
+  expect(kRooms, 64, 8, 16, 1, 8);
+  expect(kRooms, 65, 6, 16, 1, 11);
+  expect(kRooms, 128, 8, 16, 1, 16);
+  expect(kRooms, 129, 10, 8, 1, 13);
+  expect(kRooms, 512, 16, 4, 2, 16);
+  expect(kRooms, 1024, 32, 2, 2, 16);
   // In turns, no block waits for another.
-  expect(kRooms, 5000, 385, 1, 13);
+  expect(kRooms, 5000, 193, 1, 2, 13);
   // One cluster too few for all at once: smaller ones, not two turns.
-  expect({132, 66, 32, 15, 7}, 128, 8, 8, 16);
-  expect({132, 66, 32, 15, 7}, 256, 16, 4, 16);
-  const auto cluster = [&](int only, const cuda::ClusterRooms& rooms) {
-    return cuda::whole_shape(1, only, rooms, kPaper).cluster;
+  expect({132, 66, 32, 15, 7}, 128, 8, 8, 1, 16);
+  expect({132, 66, 32, 15, 7}, 256, 16, 4, 1, 16);
+  const auto ranks = [&](int only, const cuda::ClusterRooms& rooms) {
+    return 1 << cuda::whole_shape(1, {only, 0}, rooms, kPaper).ranks_log;
   };
-  EXPECT_EQ(cluster(0, {132, 0, 0, 0, 0}), 1);
-  EXPECT_EQ(cluster(4, kRooms), 4);
-  EXPECT_EQ(cluster(16, {132, 66, 33, 16, 0}), 8);  // there are none such
+  EXPECT_EQ(ranks(0, {132, 0, 0, 0, 0}), 1);
+  EXPECT_EQ(ranks(4, kRooms), 4);
+  EXPECT_EQ(ranks(16, {132, 66, 33, 16, 0}), 8);  // there are none such
+  EXPECT_EQ(cuda::whole_shape(64, {2, 8}, kRooms, kPaper).cluster(), 16);
 }
 
 TEST(WholeModel, EveryRowHasATile) {
   for (const cuda::ClusterRooms& rooms :
        {cuda::ClusterRooms{132, 66, 33, 16, 8}, cuda::ClusterRooms{1, 0, 0, 0, 0}}) {
     for (int rows = 1; rows < 300; ++rows) {
-      const cuda::WholeShape shape = cuda::whole_shape(rows, 0, rooms, {128, 4, 512});
-      EXPECT_GE(shape.clusters * shape.tile_rows, rows);
-      EXPECT_LT((shape.clusters - 1) * shape.tile_rows, rows);
+      const cuda::WholeShape shape = cuda::whole_shape(rows, {}, rooms, {128, 4, 512});
+      const int64_t of_cluster = int64_t{shape.tile_rows} << shape.tiles_log;
+      EXPECT_GE(shape.clusters * of_cluster, rows);
+      EXPECT_LT((shape.clusters - 1) * of_cluster, rows);
       EXPECT_LE(shape.tile_rows, cuda::kTileRows);
     }
   }

@@ -1,0 +1,276 @@
+// The weights of a tile's products on their way to shared memory. A block has a ring of slots, each
+// for a part of a tile of eight outputs; what has been used makes room for what comes a ring later,
+// in the same product or in the next one, across the meetings between them. The blocks that have
+// the same share of other tiles of rows (companions) get the same at the same time, and memory
+// gives it once: one of them after the other has it copied to all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/tile.h"
+#include "kernels/device.h"
+
+namespace runnel::cuda {
+
+// Which of the 2^log blocks of a tile this is.
+struct Rank {
+  int at = 0;
+  int log = 0;
+
+  RUNNEL_DEVICE constexpr int of() const { return 1 << log; }
+  // The first of the block's share of `parts`; the first of the next one's is where it ends.
+  RUNNEL_DEVICE constexpr int first(int parts) const { return parts * at >> log; }
+  RUNNEL_DEVICE constexpr int end(int parts) const { return parts * (at + 1) >> log; }
+};
+
+// The shape of a product with kIn inputs, as its weight lies in memory (matmul.h).
+template <int in, bool split = false>
+struct ProductShape {
+  static constexpr int kIn = in;
+  static constexpr bool kSplit = split;
+  static constexpr int kParts = split ? 2 : 1;
+  static constexpr int kChunks = in / kChunkBf16;
+  static constexpr int kTogether = kSlotChunks / kParts;                 // chunks of a slot
+  static constexpr int kRounds = (kChunks + kTogether - 1) / kTogether;  // slots that a tile takes
+  static constexpr int kChunkBytes = 4 * kChunkWords * kParts;
+  static constexpr int kTileBytes = 4 * tile_words(kChunks, split);
+  static_assert(in % kChunkBf16 == 0 && (!split || kTogether == kSplitTogether));
+
+  // The chunks of a round, from round * kTogether on.
+  RUNNEL_DEVICE static constexpr int chunks(int round) {
+    const int left = kChunks - round * kTogether;
+    return kChunks % kTogether == 0 || left > kTogether ? kTogether : left;
+  }
+  // Bytes of a round's, which in a tile come one round after the other.
+  RUNNEL_DEVICE static constexpr int bytes(int round) {
+    const int biases = round + 1 == kRounds ? 4 * kTileN : 0;
+    return chunks(round) * kChunkBytes + biases;
+  }
+};
+
+// A block's share of a product: a run of neighbouring tiles of eight outputs.
+template <int in, bool split = false>
+struct Share : ProductShape<in, split> {
+  const void* panels = nullptr;
+  int begin = 0;
+  int tiles = 0;
+
+  // Where the weight has tile `j` of the block's counting, which goes on from `begin`.
+  RUNNEL_DEVICE int tile(int j) const { return begin + j; }
+};
+
+// Of queries, keys and values, those of the block's heads: tiles count through queries, keys and
+// values of head after head.
+template <int in, int heads>
+struct HeadShare : ProductShape<in> {
+  const void* panels = nullptr;
+  int begin = 0;
+  int tiles = 0;
+  int first_head = 0;
+
+  RUNNEL_DEVICE int tile(int j) const {
+    constexpr int kTiles = kTileHeadSize / kTileN;
+    const auto at = static_cast<unsigned>(j);
+    return static_cast<int>(at / kTiles % 3 * heads + at / (3 * kTiles)) * kTiles +
+           static_cast<int>(at % kTiles) + first_head * kTiles;
+  }
+};
+
+// One of two shares, of which only the run of the kernel shows which.
+template <typename First, typename Second>
+struct EitherShare {
+  bool is_first;
+  First first;
+  Second second;
+};
+template <typename First, typename Second>
+RUNNEL_DEVICE constexpr EitherShare<First, Second> either(bool is_first, const First& first,
+                                                          const Second& second) {
+  return {is_first, first, second};
+}
+
+// Block `rank`'s share of `out` outputs, `together` tiles of which are never parted.
+template <int in, bool split = false>
+RUNNEL_DEVICE constexpr Share<in, split> share_of(const void* panels, int out, Rank rank,
+                                                  int together = 1) {
+  const int parts = (out + kTileN * together - 1) / (kTileN * together);
+  const int begin = rank.first(parts) * together;
+  return {{}, panels, begin, rank.end(parts) * together - begin};
+}
+template <int in, int heads>
+RUNNEL_DEVICE constexpr HeadShare<in, heads> share_of_heads(const void* panels, Rank rank) {
+  constexpr int kTiles = 3 * (kTileHeadSize / kTileN);
+  const int first = rank.first(heads);
+  return {{}, panels, 0, (rank.end(heads) - first) * kTiles, first};
+}
+
+// The blocks of a cluster with the same share of other tiles of rows, 2^ranks_log ranks from one to
+// the next.
+struct Companions {
+  int rank = 0;  // this one's, in the cluster
+  int ranks_log = 0;
+  int of = 1;         // how many; a power of two, at most kTileSlots
+  unsigned mask = 0;  // of their ranks; 0: this one is alone
+
+  RUNNEL_DEVICE static Companions of_rank(int rank, int ranks_log, int ranks) {
+    Companions all = {rank, ranks_log, ranks >> ranks_log, 0};
+    for (int i = 0; i < all.of && all.of > 1; ++i) all.mask |= 1U << all.at(i);
+    return all;
+  }
+  // The rank of the i-th.
+  RUNNEL_DEVICE int at(int i) const { return (rank & ((1 << ranks_log) - 1)) + (i << ranks_log); }
+};
+
+// Tiles that are under way at once: two to a warp, its own and the one eight further.
+inline constexpr int kTilesOfWarp = 2;
+inline constexpr int kTilesAtOnce = kTilesOfWarp * kTileWarps;
+
+// Slots are filled and used in the order of positions, which count through all products: of a
+// product, from pass to pass of kTilesAtOnce tiles, in each from round to round, in each from tile
+// to tile. Positions given to members count from the product's first.
+template <typename Block, typename Sizes>
+class TileWeights {
+ public:
+  RUNNEL_DEVICE TileWeights(Block& block, Tile<Sizes>& tile, const Companions& companions)
+      : block_(block), tile_(tile), companions_(companions) {}
+
+  // Before gather(), of all threads.
+  RUNNEL_DEVICE void prepare(int t) {
+    if (t >= kTileSlots) return;
+    block_.prepare(&tile_.filled[t], 1);
+    block_.prepare(&tile_.free[t], companions_.of);
+    tile_.inverse[t] = t == 0 ? 0 : 65535U / t + 1;
+  }
+
+  // The first product of all sets out, as far as there are slots.
+  template <typename Share>
+  RUNNEL_DEVICE RUNNEL_INLINE void begin(const Share& first) {
+    next_inverse_ = inverse(tiles(first));
+    set_out(first, 0);
+  }
+  // `now` begins, and `next` will follow it: what of that has room already sets out.
+  template <typename Now, typename Next>
+  RUNNEL_DEVICE RUNNEL_INLINE void turn_to(const Now& now, const Next& next) {
+    inverse_ = next_inverse_;
+    next_inverse_ = inverse(tiles(next));
+    set_out(next, positions(now));
+  }
+  // `now` is done.
+  template <typename Now>
+  RUNNEL_DEVICE void turn_from(const Now& now) {
+    start_ += positions(now);
+  }
+
+  // What lies at a position, as soon as the thread has waited for it.
+  RUNNEL_DEVICE const WeightSlot& slot(int at) const { return tile_.slots[slot_of(at)]; }
+  RUNNEL_DEVICE void await(int at) { block_.await(&tile_.filled[slot_of(at)], turn_of(at) - 1); }
+
+  // What comes where something lies that the warp has read; no bytes: nothing.
+  struct Fill {
+    const std::byte* from = nullptr;
+    int bytes = 0;
+  };
+  template <typename Now, typename Next>
+  RUNNEL_DEVICE RUNNEL_INLINE Fill behind(const Now& now, const Next& next, int at) const {
+    const int position = at + kTileSlots;
+    const int of_next = position - positions(now);
+    if (of_next < 0) return fill(now, position, inverse_);
+    return of_next < positions(next) ? fill(next, of_next, next_inverse_) : Fill{};
+  }
+  // It may come, and sets out as soon as all companions have said the same. By one thread, the
+  // latter in a later phase.
+  RUNNEL_DEVICE RUNNEL_INLINE void expect(const Fill& fill, int at) {
+    if (fill.bytes == 0) return;
+    const int slot = slot_of(at);
+    block_.expect(&tile_.filled[slot], fill.bytes);
+    if (companions_.mask != 0) block_.arrive(issuer(slot), &tile_.free[slot]);
+  }
+  RUNNEL_DEVICE RUNNEL_INLINE void fetch(const Fill& fill, int at) {
+    if (fill.bytes == 0) return;
+    const int slot = slot_of(at);
+    if (companions_.mask != 0) {
+      if (issuer(slot) != companions_.rank) return;
+      block_.await(&tile_.free[slot], turn_of(at));
+    }
+    block_.fetch(&tile_.slots[slot], fill.from, fill.bytes, &tile_.filled[slot], companions_.mask);
+  }
+
+ private:
+  template <typename Share>
+  RUNNEL_DEVICE static int tiles(const Share& share) {
+    return share.tiles;
+  }
+  template <typename First, typename Second>
+  RUNNEL_DEVICE static int tiles(const EitherShare<First, Second>& share) {
+    return share.is_first ? share.first.tiles : share.second.tiles;
+  }
+  template <typename Share>
+  RUNNEL_DEVICE static int positions(const Share& share) {
+    return share.tiles * Share::kRounds;
+  }
+  template <typename First, typename Second>
+  RUNNEL_DEVICE static int positions(const EitherShare<First, Second>& share) {
+    return share.is_first ? positions(share.first) : positions(share.second);
+  }
+  RUNNEL_DEVICE int slot_of(int at) const { return (start_ + at) & (kTileSlots - 1); }
+  RUNNEL_DEVICE int turn_of(int at) const {
+    return static_cast<int>(static_cast<unsigned>(start_ + at) / kTileSlots);
+  }
+
+  // Of the tiles n of the last pass: i / n = i * inverse / 2^16 for i n < 2^16.
+  RUNNEL_DEVICE unsigned inverse(int tiles) const {
+    static_assert(kTilesAtOnce <= kTileSlots);
+    return tile_.inverse[static_cast<unsigned>(tiles) % kTilesAtOnce];
+  }
+  template <typename Share>
+  RUNNEL_DEVICE RUNNEL_INLINE static Fill fill(const Share& share, int position, unsigned inverse) {
+    constexpr unsigned kPass = kTilesAtOnce * Share::kRounds;
+    const unsigned pass = static_cast<unsigned>(position) / kPass;
+    const unsigned rest = static_cast<unsigned>(position) % kPass;
+    const unsigned left = static_cast<unsigned>(share.tiles) - pass * kTilesAtOnce;
+    const unsigned tiles = left < kTilesAtOnce ? left : kTilesAtOnce;
+    const auto round =
+        static_cast<int>(tiles == kTilesAtOnce ? rest / kTilesAtOnce : rest * inverse >> 16);
+    const int tile =
+        share.tile(static_cast<int>(pass * kTilesAtOnce + rest) - round * static_cast<int>(tiles));
+    return {static_cast<const std::byte*>(share.panels) + tile * Share::kTileBytes +
+                round * Share::kTogether * Share::kChunkBytes,
+            Share::bytes(round)};
+  }
+
+  template <typename First, typename Second>
+  RUNNEL_DEVICE RUNNEL_INLINE static Fill fill(const EitherShare<First, Second>& share,
+                                               int position, unsigned inverse) {
+    return share.is_first ? fill(share.first, position, inverse)
+                          : fill(share.second, position, inverse);
+  }
+
+  // As much of `next` as slots are free for, from the position `from` on: a thread to a slot.
+  template <typename Next>
+  RUNNEL_DEVICE RUNNEL_INLINE void set_out(const Next& next, int from) {
+    typename Block::template Each<Fill> fills;
+    const auto slot = [&](int t) { return from + t / (kTileThreads / kTileSlots); };
+    block_.each([&](int t) {
+      const int at = slot(t) - from;
+      if (t % (kTileThreads / kTileSlots) != 0 || at >= positions(next) || slot(t) >= kTileSlots) {
+        return;
+      }
+      fills[t] = fill(next, at, next_inverse_);
+      expect(fills[t], slot(t) - kTileSlots);
+    });
+    block_.each([&](int t) { fetch(fills[t], slot(t) - kTileSlots); });
+  }
+  // Whose turn it is to have a slot filled, for all companions.
+  RUNNEL_DEVICE int issuer(int slot) const { return companions_.at(slot & (companions_.of - 1)); }
+
+  Block& block_;
+  Tile<Sizes>& tile_;
+  const Companions companions_;
+  int start_ = kTileSlots;  // the product's first position, of all that come and a ring before
+  unsigned inverse_ = 0, next_inverse_ = 0;
+};
+
+}  // namespace runnel::cuda
