@@ -20,10 +20,12 @@ MATMUL = (
 
 ((_, MEETS),) = cuda_code.meeting_lines()
 # A loop around a meeting, a product and what is drawn.
-BODY = f""".L_x_0:
+BODY = (
+    f""".L_x_0:
 	//## File "/a/kernels/cuda/cuda_backend.cu", line {MEETS} inlined at "/a/kernels/cuda/whole.h", line 71
 	//## File "/a/kernels/cuda/whole.h", line 71 inlined at "/a/kernels/cuda/whole.h", line 200
-""" + """\
+"""
+    + """\
         {0}                   SYNCS.ARRIVE.TRANS64.RED.A1T0 RZ, [R4], RZ ;
         {1}                   HMMA.16816.F32.BF16 R4, R8, R2, R4 ;
 	//## File "/a/kernels/cuda/head.h", line 7
@@ -35,6 +37,7 @@ BODY = f""".L_x_0:
         {7}                   LDGSTS.E.BYPASS.128 [R3], desc[UR4][R4.64] ;
         {8}                   EXIT ;
 """
+)
 SOURCES = {("whole.h", 71): "block_.meet(0, [](int) {});", ("head.h", 7): "block.each([&](int t) {"}
 
 

@@ -192,7 +192,13 @@ def floors_table():
             cache = clusters * weights + states
             times = memory / MEMORY * 1e6, cache / CACHE * 1e6
             rows.append(
-                [f"{model}, replay" if replay else model, f"{batch:,}", clusters, f"{memory / 1e6:,.0f}", f"{cache / 1e6:,.0f}"]
+                [
+                    f"{model}, replay" if replay else model,
+                    f"{batch:,}",
+                    clusters,
+                    f"{memory / 1e6:,.0f}",
+                    f"{cache / 1e6:,.0f}",
+                ]
                 + [f"{time:,.1f}" for time in times]
                 + [f"{batch / max(times) * 1e6 / (783 if model == 'MNIST' else 3071):,.0f}"]
             )
