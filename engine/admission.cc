@@ -205,13 +205,15 @@ Status Scheduler::try_resume(Generation& generation) {
   complete_prompt(generation.request, record.position);
   const GenerateRequest& request = generation.request;
   if (record.digest != generation.digest) return used_otherwise(request.request_id);
-  if (!record.whole) {
-    return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
-  }
   for (const auto& other : generations_) {
-    if (other->ended() || other->record != generation.record) continue;
+    if (!record.whole || other->ended() || other->record != generation.record) continue;
     end_generation(*other, made_again());
     other->record.reset();  // the new try writes it from here on
+  }
+  // What was on its way has come: the device may have failed in it, or the record be full.
+  if (Status s = failure(); !s.ok()) return s;
+  if (!record.whole) {
+    return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
   }
   Session& session = *sessions_.find(key_of(request));
   if (!record.finished && !session.resting()) {

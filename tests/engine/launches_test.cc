@@ -140,6 +140,50 @@ TEST(Launches, ARetryTakesOverWithAllThatWasSampled) {
   EXPECT_EQ(again->values[0], expected({4}, 50));
 }
 
+// A call with a request_id on a session, some of whose values are on their way.
+struct Tried {
+  Tried(Harness& harness, GenerateRequest& request) {
+    request = request_of({4}, 50);
+    request.session = "b";
+    request.request_id = "once";
+    EXPECT_TRUE(harness.create("b").ok());
+    first = harness.generate(request);
+    for (int i = 0; i < 4; ++i) harness.turn();
+  }
+  std::shared_ptr<Reader> first;
+};
+
+TEST(Launches, ARetryOfARecordThatFillsOnItsWayLeavesNothingOut) {
+  int refused = 0;
+  for (int room = 1; room <= 4 * kSteps; ++room) {
+    EngineOptions options;
+    options.record_bytes = room * static_cast<int64_t>(sizeof(StreamValue));
+    Harness harness(fake_spec(), kLimits, options);
+    GenerateRequest request;
+    const Tried tried(harness, request);
+    const auto again = harness.generate(request);
+    harness.run();
+    ASSERT_TRUE(again->end.has_value());
+    if (again->end->ok()) {
+      EXPECT_EQ(again->values[0], expected({4}, 50)) << room;
+    } else {
+      EXPECT_EQ(again->end->code(), Code::kAborted) << room;
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
+TEST(Launches, ARetryFindsThatTheDeviceHasFailed) {
+  Harness harness(fake_spec(), kLimits);
+  GenerateRequest request;
+  const Tried tried(harness, request);
+  harness.model->fails = [] { return true; };
+  const auto again = harness.generate(request);
+  harness.run();
+  EXPECT_EQ(again->end->code(), Code::kUnavailable);
+}
+
 TEST(Launches, ADeletedSessionIsFreeForOthers) {
   Running running;
   EXPECT_TRUE(running.remove("a").ok());

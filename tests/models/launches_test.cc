@@ -8,6 +8,7 @@
 #include "tests/kernels/host_device.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
+#include "tests/models/recording_backend.h"
 
 namespace runnel {
 namespace {
@@ -86,10 +87,10 @@ Outcome run(Model& model, int at_once) {
 Spec whole_spec() {
   Spec spec = small_symbol_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
-  sizes.width = sizes.value_width = 32;
-  sizes.heads = 1;
+  sizes.width = sizes.value_width = 96;
+  sizes.heads = 3;
   sizes.query_size = sizes.value_size = 32;
-  sizes.ffn = 64;
+  sizes.ffn = 384;
   return spec;
 }
 
@@ -113,7 +114,9 @@ TEST(Launches, TwoOnTheirWayHaveTheBitsOfOneAfterTheOther) {
     const CudaOptions options = {.whole = whole};
     cuda::DeviceBackend<HostDevice> one(options, ThreadOrder::kForward);
     cuda::DeviceBackend<HostDevice> two(options, ThreadOrder::kForward, true);
-    expect_the_bits_of_one_after_the_other(one, two);
+    RecordingBackend recording(one);
+    expect_the_bits_of_one_after_the_other(recording, two);
+    EXPECT_EQ(recording.whole_batches > 0, whole);
   }
 }
 
