@@ -243,7 +243,7 @@ class Bench:
                 elif way == "compiled":
                     try:
                         rate = self.measure_compiled(batch)
-                    except BenchError as error:
+                    except (BenchError, ValueError) as error:
                         self.missing[f"compiled, batch {batch}"] = " ".join(str(error).split())
                         continue
                 else:

@@ -175,13 +175,16 @@ TEST(Launches, ARetryOfARecordThatFillsOnItsWayLeavesNothingOut) {
 }
 
 TEST(Launches, ARetryFindsThatTheDeviceHasFailed) {
-  Harness harness(fake_spec(), kLimits);
-  GenerateRequest request;
-  const Tried tried(harness, request);
-  harness.model->fails = [] { return true; };
-  const auto again = harness.generate(request);
-  harness.run();
-  EXPECT_EQ(again->end->code(), Code::kUnavailable);
+  for (int good = 0; good < 8; ++good) {
+    Harness harness(fake_spec(), kLimits);
+    GenerateRequest request;
+    const Tried tried(harness, request);
+    int launches = 0;
+    harness.model->fails = [&] { return ++launches > good; };
+    const auto again = harness.generate(request);
+    harness.run();
+    EXPECT_EQ(again->end->code(), Code::kUnavailable) << good;
+  }
 }
 
 TEST(Launches, ADeletedSessionIsFreeForOthers) {
