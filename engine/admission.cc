@@ -210,7 +210,7 @@ Status Scheduler::try_resume(Generation& generation) {
     end_generation(*other, made_again());
     other->record.reset();  // the new try writes it from here on
   }
-  // What was on its way has come: the device may have failed in it, or the record be full.
+  // Ending the first try collects its launches: that may fill the record or show a failed device.
   if (Status s = failure(); !s.ok()) return s;
   if (!record.whole) {
     return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};

@@ -82,7 +82,7 @@ class TokenStream {
   // called once something is. After a group with `end` nothing follows. Who takes only when woken,
   // and then until it is false, is not woken after the end.
   bool take(StreamGroup& group);
-  // The reader has gone: the scheduler is told; the slot is free once what is on its way has come.
+  // Tells the scheduler that the reader has gone. The slot is free after the launches in flight.
   void cancel();
 
  private:

@@ -28,8 +28,8 @@ namespace runnel {
 
 // What a product's factors, weights and inputs, are rounded to. All else, sums included, is fp32.
 // kInt8: weights are integers within +-127 times a scale for each output, inputs are bf16. kSplit:
-// a number is the sum of two bf16, and a product three of the four of their parts, which is right
-// to 3 * 2^-16; it is never asked for but where precise() names it.
+// numbers are sums of two bf16, and a product takes three of the four partial products, which is
+// accurate to 3 * 2^-16. Only precise() asks for it.
 enum class Precision : uint8_t { kFp32, kBf16, kInt8, kSplit };
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
@@ -228,7 +228,7 @@ class Backend {
   // The precision that serves best: the fastest, of those that keep a model's quality.
   virtual Precision preferred() const { return Precision::kFp32; }
 
-  // What a model in this precision has those products in that bf16 is too coarse for.
+  // The precision of products for which bf16 is too coarse, in a model of precision `of`.
   virtual Precision precise(Precision /*of*/) const { return Precision::kFp32; }
 
   // Bytes of one slot's state of one layer in the form that this backend keeps it in: what recur()

@@ -16,7 +16,7 @@ constexpr int64_t kTileBytes = 1024;  // of x
 constexpr int64_t kStepBytes = 2048;  // of a panel: 16 words of 32 columns
 constexpr int64_t kAhead = 16384;     // bytes of a panel, while it comes from a far cache
 
-// The instructions for tiles read memory of which the compiler is not told all: it is written now.
+// Keeps stores before tile instructions, since the compiler does not know all memory they read.
 void stored() { asm volatile("" ::: "memory"); }
 
 // A thread's tiles: 0 to 3 are sums, 4 and 5 rows of x, 6 and 7 weights, as one_by_two() and

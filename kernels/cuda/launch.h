@@ -51,8 +51,8 @@
 //   bring(to, from)           has 16 bytes copied to this block's shared memory
 //   brought(barrier)          arrives as soon as all is there that the thread has set out to bring
 //   await(barrier, phase)     the thread waits for the end of that phase, which is this or the last
-// What a copy goes to is not to be read or written until its barrier's phase is over, and what lies
-// there has been read by whoever needs it before the copy sets out.
+// The destination of a copy must not be read or written until its barrier's phase is over. All
+// reads of its old contents must be over before the copy starts.
 //
 // All but each, phase and what stands in their bodies is done by the block as one: loops around
 // phases and early returns depend on nothing that differs between threads, and those around meet()

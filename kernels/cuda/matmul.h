@@ -295,7 +295,7 @@ struct MatmulBf16 {
     }
   }
 
-  // Of a split weight, of one of its parts.
+  // Loads a chunk of each tile; of a split weight, that of one part.
   RUNNEL_DEVICE static void load_weights(const Args& args, int tile, int chunk, int chunks,
                                          int part, int lane, Tiles<FragmentB, 2, kN>& b) {
     const int tiles = (args.out + kTileN - 1) / kTileN;

@@ -50,8 +50,8 @@ RUNNEL_DEVICE constexpr int projected_index(int row, int column) {
   return (column / 4 * (kTileRows + 1) + row) * 4 + column % 4;
 }
 
-// What comes of a weight at once: eight chunks of a tile of eight outputs, or four in both parts,
-// and behind a tile's last ones the outputs' biases.
+// A slot of the ring of weights: eight chunks of a tile of eight outputs, or four chunks in both
+// parts. The biases of the outputs follow the last chunk of a tile.
 inline constexpr int kSlotChunks = 8;
 struct alignas(16) WeightSlot {
   Pairs chunk[kSlotChunks][kWarp];
@@ -67,8 +67,8 @@ using TileLog = float[kReplay - 1][2][kTileHeadSize];
 
 template <typename Sizes>
 struct alignas(16) Tile {
-  // projected_index(). While no projection is under way, of one block and from phase to phase: what
-  // sampling and recurrences need; and in the end what rounding to bf16 has left of x.
+  // The projection, by projected_index(). Between projections it is scratch memory of sampling and
+  // recurrences, and at the end of a step it holds the remainder of x after rounding to bf16.
   float projected[(kTileRows + 1) * Sizes::kWidth > kTileScratch ? (kTileRows + 1) * Sizes::kWidth
                                                                  : kTileScratch];
   float x[kTileRows * Sizes::kWidth];                  // the residual stream, [row][width]

@@ -57,13 +57,13 @@ class TileProducts {
   }
 
  private:
-  static constexpr int kTogether = 4;  // chunks that are in registers at once
+  static constexpr int kChunksHeld = 4;  // in registers at once
 
   // Tiles [first, first + tiles) of the share.
   struct Pass {
     int first, tiles;
 
-    // Of thread t's warp, its i-th; below 0: it has none.
+    // The i-th tile of thread t's warp; negative if the warp has none.
     RUNNEL_DEVICE int tile(int t, int i) const {
       const int at = t / kWarp + i * kTileWarps;
       return at < tiles ? at : -1;
@@ -77,17 +77,17 @@ class TileProducts {
     return pass.first + round > 0 && pass.tiles % kTileWarps != 0 && !in_step;
   }
 
-  // Of each tile of a warp the four sums, and its biases of the columns that the thread has.
+  // The four sums of each of a warp's tiles, and the biases of the thread's columns.
   template <int kTiles>
   struct Sums {
     FragmentC at[kTiles][kMatmulWarps];
     Two bias[kTiles];
   };
   struct Inputs {
-    FragmentA at[kTogether][2];
+    FragmentA at[kChunksHeld][2];
   };
   struct Weights {
-    FragmentB at[kTogether][2];
+    FragmentB at[kChunksHeld][2];
   };
 
   // A pass of which no warp has more than kTiles tiles.
@@ -98,12 +98,12 @@ class TileProducts {
     typename Block::template Each<Sums<kTiles>> sums;
     RUNNEL_ROLL
     for (int round = 0; round < Now::kRounds; ++round) {
-      // A barrier tells one phase from the next, and no more: whoever waits for what lies in a
-      // slot has to know that what lay there before had come, be it from another warp.
+      // The parity of a barrier tells only neighbouring phases apart. If another warp read the
+      // slot last, this phase makes sure that the barrier's previous phase is over.
       if (changes_hands(pass, round)) block_.phase([](int) {});
       await<kTiles, Now>(pass, round, sums);
       RUNNEL_UNROLL
-      for (int chunk = 0; chunk < Now::kTogether; chunk += kTogether) {
+      for (int chunk = 0; chunk < Now::kTogether; chunk += kChunksHeld) {
         if (chunk < Now::chunks(round)) multiply<kTiles, Now>(pass, round, chunk, inputs, sums);
       }
       make_room(share, next, pass, pass.slot(Now::kRounds, round));
@@ -111,7 +111,7 @@ class TileProducts {
     finish<kTiles>(share, pass, activation, sums, out);
   }
 
-  // A round's slots are there. Takes the biases that come with the last ones.
+  // Waits for the slots of a round, and reads the biases from the last ones.
   template <int kTiles, typename Now, typename EachSums>
   RUNNEL_DEVICE RUNNEL_INLINE void await(const Pass& pass, int round, EachSums& sums) {
     const int slot = pass.slot(Now::kRounds, round);
@@ -128,7 +128,7 @@ class TileProducts {
     });
   }
 
-  // Adds chunks [chunk, chunk + kTogether) of a round.
+  // Adds chunks [chunk, chunk + kChunksHeld) of a round.
   template <int kTiles, typename Now, typename EachSums>
   RUNNEL_DEVICE RUNNEL_INLINE void multiply(const Pass& pass, int round, int chunk,
                                             const TileInputs& inputs, EachSums& sums) {
@@ -167,20 +167,20 @@ class TileProducts {
   RUNNEL_DEVICE RUNNEL_INLINE void add(int i, int chunk, EachSums& sums, EachWeights& b,
                                        const InputsOf& a) {
     // In such an order that neighbours are of different sums.
-    const auto half = [](int n) { return n / (kParts * kTogether); };
-    const auto part = [](int n) { return n / kTogether % kParts; };
-    const auto of = [](int n) { return n % kTogether; };
-    block_.template mma<2 * kParts * kTogether>(
+    const auto half = [](int n) { return n / (kParts * kChunksHeld); };
+    const auto part = [](int n) { return n / kChunksHeld % kParts; };
+    const auto of = [](int n) { return n % kChunksHeld; };
+    block_.template mma<2 * kParts * kChunksHeld>(
         [&](int t, int n) -> FragmentC& { return sums[t].at[i][(chunk + of(n)) % kMatmulWarps]; },
         [&](int t, int n) -> const FragmentA& { return a(t, part(n)).at[of(n)][half(n)]; },
         [&](int t, int n) -> const FragmentB& { return b[t].at[of(n)][half(n)]; });
   }
 
-  // Those from `first` on, up to `end`, that a slot has; zeros behind.
+  // Loads kChunksHeld chunks of a slot from `first` on; zeros from `end` on.
   RUNNEL_DEVICE RUNNEL_INLINE static void load_weights(const WeightSlot& slot, int first, int end,
                                                        int lane, Weights& to) {
     RUNNEL_UNROLL
-    for (int j = 0; j < kTogether; ++j) {
+    for (int j = 0; j < kChunksHeld; ++j) {
       const Pairs pairs = first + j < end ? slot.chunk[first + j][lane] : Pairs{};
       for (int p = 0; p < 4; ++p) to.at[j][p / 2].pair[p % 2] = pairs.at[p];
     }
@@ -188,7 +188,7 @@ class TileProducts {
   RUNNEL_DEVICE RUNNEL_INLINE static void load_inputs(const uint32_t* pairs, int first, int chunks,
                                                       int lane, Inputs& to) {
     RUNNEL_UNROLL
-    for (int j = 0; j < kTogether; ++j) {
+    for (int j = 0; j < kChunksHeld; ++j) {
       for (int half = 0; half < 2; ++half) {
         const int step = (first + j) * 2 + half;
         const Pairs four = first + j < chunks
@@ -199,7 +199,7 @@ class TileProducts {
     }
   }
 
-  // The warps have read the slots from `slot` on: what comes there next sets out, a lane to a tile.
+  // Refills the slots that the warps have read, from position `slot` on: one lane for each tile.
   template <typename Now, typename Next>
   RUNNEL_DEVICE RUNNEL_INLINE void make_room(const Now& share, const Next& next, const Pass& pass,
                                              int slot) {

@@ -145,30 +145,30 @@ class TileWeights {
     tile_.inverse[t] = t == 0 ? 0 : 65535U / t + 1;
   }
 
-  // The first product of all sets out, as far as there are slots.
+  // Starts copies of the first product to all slots.
   template <typename Share>
   RUNNEL_DEVICE RUNNEL_INLINE void begin(const Share& first) {
     next_inverse_ = inverse(tiles(first));
     set_out(first, 0);
   }
-  // `now` begins, and `next` will follow it: what of that has room already sets out.
+  // Begins product `now`, and starts copies of `next` to the slots that `now` leaves free.
   template <typename Now, typename Next>
   RUNNEL_DEVICE RUNNEL_INLINE void turn_to(const Now& now, const Next& next) {
     inverse_ = next_inverse_;
     next_inverse_ = inverse(tiles(next));
     set_out(next, positions(now));
   }
-  // `now` is done.
+  // Ends product `now`.
   template <typename Now>
   RUNNEL_DEVICE void turn_from(const Now& now) {
     start_ += positions(now);
   }
 
-  // What lies at a position, as soon as the thread has waited for it.
+  // The slot of a position. A thread reads it after await().
   RUNNEL_DEVICE const WeightSlot& slot(int at) const { return tile_.slots[slot_of(at)]; }
   RUNNEL_DEVICE void await(int at) { block_.await(&tile_.filled[slot_of(at)], turn_of(at) - 1); }
 
-  // What comes where something lies that the warp has read; no bytes: nothing.
+  // The copy that refills a slot after it has been read; bytes = 0: there is none.
   struct Fill {
     const std::byte* from = nullptr;
     int bytes = 0;
@@ -180,8 +180,8 @@ class TileWeights {
     if (of_next < 0) return fill(now, position, inverse_);
     return of_next < positions(next) ? fill(next, of_next, next_inverse_) : Fill{};
   }
-  // It may come, and sets out as soon as all companions have said the same. By one thread, the
-  // latter in a later phase.
+  // expect() announces that the slot is free, and fetch() starts the copy once all companions have
+  // done so. One thread calls both, fetch() in a later phase.
   RUNNEL_DEVICE RUNNEL_INLINE void expect(const Fill& fill, int at) {
     if (fill.bytes == 0) return;
     const int slot = slot_of(at);
@@ -248,7 +248,7 @@ class TileWeights {
                           : fill(share.second, position, inverse);
   }
 
-  // As much of `next` as slots are free for, from the position `from` on: a thread to a slot.
+  // Starts copies of `next` to the free slots from position `from` on, a thread for each slot.
   template <typename Next>
   RUNNEL_DEVICE RUNNEL_INLINE void set_out(const Next& next, int from) {
     typename Block::template Each<Fill> fills;
@@ -263,7 +263,7 @@ class TileWeights {
     });
     block_.each([&](int t) { fetch(fills[t], slot(t) - kTileSlots); });
   }
-  // Whose turn it is to have a slot filled, for all companions.
+  // The rank that starts the copies to a slot for all companions.
   RUNNEL_DEVICE int issuer(int slot) const { return companions_.at(slot & (companions_.of - 1)); }
 
   Block& block_;
