@@ -2,8 +2,11 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
+# The CMake variable RUNNEL_CUDA. nvcc takes a tenth of a build, and a demo without a GPU runs none of its code.
+CUDA = AUTO
+DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo test test-clients bench bench-load bench-sessions bench-http bench-text soak asan tsan fuzz image gpu-check clean
+.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-sessions bench-http bench-text soak asan tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -13,7 +16,7 @@ setup:  ## install what is missing, with apt
 
 build: setup  ## build the release in build/release
 	@mkdir -p build
-	@cmake --preset release $(CMAKE_FLAGS) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --preset release -DRUNNEL_CUDA=$(CUDA) $(CMAKE_FLAGS) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset release -j $(JOBS)
 
 install:  ## put the program, its manual page and completion under $(DESTDIR)$(PREFIX)
@@ -21,7 +24,7 @@ install:  ## put the program, its manual page and completion under $(DESTDIR)$(P
 	@cmake --install build/release --prefix "$(PREFIX)"
 
 demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
-	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@$(MAKE) --no-print-directory build CUDA=$(DEMO_CUDA) CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@scripts/demo build/release/runnel zoo/mnist-small digits.png
 
 test:  ## every test, in the release build
@@ -29,11 +32,17 @@ test:  ## every test, in the release build
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release
 
-test-clients:  ## tests that need clients of others: Prometheus, OpenAI's, LangChain's
+test-clients:  ## tests that need PyPI or clients of others: Prometheus, OpenAI's, LangChain's
 	@scripts/setup test
 	@scripts/setup test-clients
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset clients
+
+test-page:  ## the page at / in a real Chromium: mouse, keyboard, touch, accessibility, pictures for docs/page.md
+	@scripts/setup test
+	@scripts/setup test-page
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
+	@ctest --preset page
 
 bench: ## measure the CPU beside PyTorch, write docs/benchmarks: twenty minutes (BENCH_QUICK=1: a look in two)
 	@scripts/setup bench
@@ -72,18 +81,21 @@ asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@scripts/setup test
 	@cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
 
-tsan:  ## base/, models/ and engine/ under the thread sanitizer
+tsan:  ## everything that needs no gRPC under the thread sanitizer
 	@scripts/setup test
 	@cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
 
 fuzz:  ## build the libFuzzer programs of the parsers (needs clang-19 and libclang-rt-19-dev)
 	@cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
 
+release:  ## write a release to build/release-VERSION: program, Debian package, Python package, image, checksums
+	@packaging/release
+
 image:  ## build the container image, run it, let it draw: digits-from-image.png
 	@docker/image digits-from-image.png
 
 gpu-check:  ## on a machine with a GPU: build, prove and measure the CUDA backend; figures in build/gpu-check
-	@$(MAKE) --no-print-directory build CMAKE_FLAGS="-DRUNNEL_TESTS=ON -DRUNNEL_CUDA=ON"
+	@$(MAKE) --no-print-directory build CUDA=ON CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@bench/gpu/gpu_check build/release build/gpu-check
 
 clean:  ## remove build/

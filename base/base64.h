@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace runnel {
 
@@ -12,5 +14,8 @@ constexpr int64_t base64_length(int64_t bytes) { return (bytes + 2) / 3 * 4; }
 
 // At most 1 GiB of bytes.
 std::string base64(std::span<const uint8_t> bytes);
+
+// The bytes of such a text; none where it is not one, also for lines and spaces in it.
+std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace runnel

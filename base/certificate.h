@@ -9,7 +9,7 @@
 
 namespace runnel {
 
-// A certificate, with those that it was signed with, and its private key.
+// A certificate with its chain of issuers, and its private key.
 struct Identity {
   std::string certificate, key;  // as PEM
   std::string subject, expires;  // of the first certificate: "CN=runnel", "2027-01-31T12:00:00Z"

@@ -1,4 +1,4 @@
-// Programming errors stop the process loudly, in every build. Never for what comes from outside.
+// Programming errors stop the process loudly, in every build. Never for input from outside.
 #pragma once
 
 #include <cstdio>

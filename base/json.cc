@@ -1,38 +1,41 @@
 #include "base/json.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "base/text.h"
 
 namespace runnel {
 namespace {
 
 // Builds the tree from the parser's events, so that it can stop at the first thing out of bounds.
+template <typename Tree>
 class TreeBuilder {
  public:
-  TreeBuilder(const JsonLimits& limits, Json& root) : limits_(limits), root_(root) {}
+  TreeBuilder(const JsonLimits& limits, Tree& root) : limits_(limits), root_(root) {}
 
   const std::string& error() const { return error_; }
 
   bool null() { return add(nullptr) != nullptr; }
   bool boolean(bool value) { return add(value) != nullptr; }
-  bool number_integer(Json::number_integer_t value) { return add(value) != nullptr; }
-  bool number_unsigned(Json::number_unsigned_t value) { return add(value) != nullptr; }
-  bool number_float(Json::number_float_t value, const std::string&) {
+  bool number_integer(typename Tree::number_integer_t value) { return add(value) != nullptr; }
+  bool number_unsigned(typename Tree::number_unsigned_t value) { return add(value) != nullptr; }
+  bool number_float(typename Tree::number_float_t value, const std::string&) {
     return add(value) != nullptr;
   }
   bool string(std::string& value) { return add(std::move(value)) != nullptr; }
-  bool binary(Json::binary_t&) { return fail("binary data in JSON"); }  // never in text
+  bool binary(typename Tree::binary_t&) { return fail("binary data in JSON"); }  // never in text
 
-  bool start_object(size_t) { return open(Json::object()); }
+  bool start_object(size_t) { return open(Tree::object()); }
   bool end_object() { return close(); }
-  bool start_array(size_t) { return open(Json::array()); }
+  bool start_array(size_t) { return open(Tree::array()); }
   bool end_array() { return close(); }
 
   bool key(std::string& name) {
     Level& level = levels_.back();
-    if (level.node->contains(name)) {
+    if (!level.keys.insert(name).second) {
       return fail("key " + quote(path() + name, 200) + " appears twice; expected once");
     }
     level.key = std::move(name);
@@ -48,8 +51,9 @@ class TreeBuilder {
 
  private:
   struct Level {
-    Json* node;
-    std::string key;  // of the member being read
+    Tree* node;
+    std::string key = {};             // of the member being read
+    std::set<std::string> keys = {};  // of its members: a search in an ordered object is slow
   };
 
   bool fail(std::string error) {
@@ -61,7 +65,7 @@ class TreeBuilder {
   std::string path() const {
     std::string path;
     for (size_t i = 0; i + 1 < levels_.size(); ++i) {
-      const Json& node = *levels_[i].node;
+      const Tree& node = *levels_[i].node;
       if (node.is_object()) {
         path += levels_[i].key + ".";
         continue;
@@ -74,7 +78,7 @@ class TreeBuilder {
     return path;
   }
 
-  Json* add(Json value) {
+  Tree* add(Tree value) {
     if (++values_ > limits_.values) {
       fail("more than " + std::to_string(limits_.values) + " JSON values; expected fewer");
       return nullptr;
@@ -88,19 +92,27 @@ class TreeBuilder {
       level.node->push_back(std::move(value));
       return &level.node->back();
     }
-    Json& member = (*level.node)[level.key];
-    member = std::move(value);
-    return &member;
+    return &put(*level.node, level.key, std::move(value));
   }
 
-  bool open(Json value) {
+  // The key is new.
+  static Json& put(Json& object, const std::string& key, Json value) {
+    return object[key] = std::move(value);
+  }
+  static OrderedJson& put(OrderedJson& object, const std::string& key, OrderedJson value) {
+    auto& members = object.get_ref<OrderedJson::object_t&>();
+    members.OrderedJson::object_t::Container::emplace_back(key, std::move(value));
+    return members.back().second;
+  }
+
+  bool open(Tree value) {
     if (std::ssize(levels_) >= limits_.depth) {
       return fail("nested deeper than " + std::to_string(limits_.depth) +
                   " levels; expected fewer");
     }
-    Json* node = add(std::move(value));
+    Tree* node = add(std::move(value));
     if (node == nullptr) return false;
-    levels_.push_back({node, ""});
+    levels_.push_back({node});
     return true;
   }
 
@@ -110,16 +122,14 @@ class TreeBuilder {
   }
 
   const JsonLimits& limits_;
-  Json& root_;
+  Tree& root_;
   std::vector<Level> levels_;
   int64_t values_ = 0;
   std::string error_;
 };
 
-}  // namespace
-
-Result<Json> parse_json(std::string_view text, const std::string& source,
-                        const JsonLimits& limits) {
+template <typename Tree>
+Result<Tree> parse(std::string_view text, const std::string& source, const JsonLimits& limits) {
   if (std::ssize(text) > limits.bytes) {
     return invalid_argument(source + ": " + std::to_string(text.size()) +
                             " bytes of JSON; expected at most " + std::to_string(limits.bytes));
@@ -129,12 +139,24 @@ Result<Json> parse_json(std::string_view text, const std::string& source,
     return invalid_argument(source + ": not valid JSON: a zero byte at offset " +
                             std::to_string(zero) + "; expected UTF-8 text");
   }
-  Json tree;
-  TreeBuilder builder(limits, tree);
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
+  Tree tree;
+  TreeBuilder<Tree> builder(limits, tree);
+  if (!Tree::sax_parse(text.begin(), text.end(), &builder)) {
     return invalid_argument(source + ": " + builder.error());
   }
   return tree;
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const std::string& source,
+                        const JsonLimits& limits) {
+  return parse<Json>(text, source, limits);
+}
+
+Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& source,
+                                       const JsonLimits& limits) {
+  return parse<OrderedJson>(text, source, limits);
 }
 
 std::string describe(const Json& value) {

@@ -1,4 +1,4 @@
-// The one reader of JSON from outside, with bounds, and what is written of it: strings and text.
+// The only reader of JSON from outside, with limits; also writes JSON strings and text.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_forward.h"
 #include "base/status.h"
 
 namespace runnel {
-
-// JSON that was read. A tree from parse_json() has no key twice and no string that is not UTF-8.
-using Json = nlohmann::json;
-// JSON to be written: members keep the order in which they are added.
-using OrderedJson = nlohmann::ordered_json;
 
 struct JsonLimits {
   int64_t bytes;   // of the text

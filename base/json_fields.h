@@ -12,7 +12,7 @@
 
 namespace runnel {
 
-// A word that may stand in a file, and what it means.
+// A word that a file may contain, and its meaning.
 template <typename T>
 struct Choice {
   const char* name;
@@ -27,7 +27,7 @@ const char* name_of(const std::array<Choice<T>, N>& choices, T value) {
   return "";
 }
 
-// Keeps the first fault of a file; reading goes on with harmless values, so that no caller has to
+// Keeps the first fault of a file; reading continues with harmless values, so that no caller has to
 // look.
 class Faults {
  public:
@@ -45,7 +45,7 @@ class Faults {
   Status status_;
 };
 
-// The members of one object of the file. All keys that may stand in it are named at the start.
+// The members of one object of the file. All keys that it may contain are named at the start.
 class Fields {
  public:
   // `node` null: there is no such object, which is a fault already.

@@ -37,11 +37,11 @@ class Gauge {
   std::atomic<int64_t> value_{0};
 };
 
-// The buckets of a histogram: each counts what is above the bound before and at most its own.
+// The buckets of a histogram: each counts values above the previous bound and up to its own.
 struct Buckets {
   static constexpr size_t kCount = 18;
-  std::array<int64_t, kCount> bounds;  // ascending; one bucket more takes what is above the last
-  int64_t per_unit;                    // so many make one of the unit in the metric's name
+  std::array<int64_t, kCount> bounds;  // ascending; one more bucket takes values above the last
+  int64_t per_unit;                    // how many make one of the unit in the metric's name
 };
 
 // In nanoseconds, written as seconds: 0.1 ms to 60 s.

@@ -40,6 +40,17 @@ const char* code_name(Code code) {
   return "UNKNOWN";
 }
 
+Status::Status(Code code, std::string message)
+    : code_(code), message_(rendered(message)), raw_(std::move(message)) {
+  if (raw_ == message_) raw_.clear();
+}
+
+std::string Status::message(const FieldWord& word_of) const {
+  return rendered(raw_message(), word_of);
+}
+
+std::string_view Status::field() const { return field_.empty() ? first_field(raw_) : field_; }
+
 std::string Status::to_string() const {
   if (ok()) return "OK";
   return std::string(code_name(code_)) + ": " + message_;

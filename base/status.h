@@ -1,4 +1,5 @@
-// Expected failures as values: a code, a message that says what to do, and when to try again.
+// Expected failures as values: a code, a message that says what to do, which field of the request
+// it is about, and when to try again.
 #pragma once
 
 #include <cassert>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+
+#include "base/field.h"
 
 namespace runnel {
 
@@ -37,11 +40,26 @@ const char* code_name(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;  // OK
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  // `message` may have places for the names of fields (base/field.h).
+  Status(Code code, std::string message);
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
+  // With fields by their canonical names.
   const std::string& message() const { return message_; }
+  // With the words of a door.
+  std::string message(const FieldWord& word_of) const;
+  // With places for the names of fields.
+  const std::string& raw_message() const { return raw_.empty() ? message_ : raw_; }
+
+  // The field of the request at fault, by its canonical name: the one given, else the first that
+  // the message has a place for; empty: none in particular.
+  std::string_view field() const;
+  // `field` is of static storage.
+  Status& at_field(std::string_view field) {
+    field_ = field;
+    return *this;
+  }
 
   // How long a client should wait before it tries again; none when trying again cannot help.
   std::optional<std::chrono::milliseconds> retry_after() const { return retry_after_; }
@@ -66,6 +84,8 @@ class [[nodiscard]] Status {
  private:
   Code code_ = Code::kOk;
   std::string message_;
+  std::string raw_;  // empty: the same as the message
+  std::string_view field_;
   std::optional<std::chrono::milliseconds> retry_after_;
   std::string_view reason_;
 };

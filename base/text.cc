@@ -35,6 +35,15 @@ std::string quote(std::string_view text, size_t most) {
   return out;
 }
 
+std::string quoted_choices(std::span<const std::string_view> words) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+    out += quote(words[i]);
+  }
+  return out;
+}
+
 std::string shape_text(std::span<const int64_t> shape) {
   std::string out = "[";
   for (const int64_t size : shape) {

@@ -14,6 +14,9 @@ std::string printable(std::string_view text, size_t most = 80);
 // printable() between single quotes: a name in a message.
 std::string quote(std::string_view text, size_t most = 80);
 
+// "'a', 'b' or 'c'": what a message expects one of.
+std::string quoted_choices(std::span<const std::string_view> words);
+
 // "[3, 4]".
 std::string shape_text(std::span<const int64_t> shape);
 

@@ -1,4 +1,4 @@
-// Where memory gives out in a call, the call ends and the process goes on.
+// Runs a piece of work and turns a failed allocation into a status, so that only the call fails.
 #pragma once
 
 #include <new>

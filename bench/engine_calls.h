@@ -17,10 +17,10 @@ Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& o
 // Gives a fresh sequence a prompt, and samples the value after it. Gives seconds.
 Result<double> read_prompt(Engine& engine, std::vector<int32_t> prompt);
 
-// Samples `values` values from where the session stands, and leaves it as it was. Gives seconds.
+// Samples `values` values from the session's position, and leaves it as it was. Gives seconds.
 Result<double> sample_from_session(Engine& engine, const std::string& session, int64_t values);
 
-// Makes the session go on over given values; a session that is not there is made. Gives seconds.
+// Feeds the session given values; a session that is not there is made. Gives seconds.
 Result<double> feed_session(Engine& engine, const std::string& session,
                             std::vector<int32_t> values);
 

@@ -1,4 +1,4 @@
-// What one run of a load came to, and how it is told.
+// The results of one run of a load, as JSON and as text.
 #pragma once
 
 #include <cstdint>

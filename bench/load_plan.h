@@ -27,11 +27,11 @@ class Lengths {
   std::vector<int64_t> numbers_;  // the choices; first and last; the mean
 };
 
-// What a client does with the stream of its call.
+// The ways in which a client treats the stream of its call.
 enum class Manner {
   kReads,    // all of it
   kCancels,  // after some values
-  kStalls,   // stops reading after some values, and goes on later
+  kStalls,   // stops reading after some values, and continues later
 };
 
 struct PlannedCall {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "client/client.h"
+#include "client/stubs.h"
 
 namespace runnel {
 namespace {
@@ -27,8 +28,7 @@ double seconds_of(Duration duration) { return std::chrono::duration<double>(dura
 
 class LoadRun {
  public:
-  LoadRun(std::span<const std::unique_ptr<v1::Inference::Stub>> stubs,
-          const LoadRunOptions& options, const LoadWatch& watch);
+  LoadRun(const Stubs& stubs, const LoadRunOptions& options, const LoadWatch& watch);
   LoadFigures run();
 
  private:
@@ -54,7 +54,7 @@ class LoadRun {
   bool measured(TimePoint time) const { return time >= begin_ && time < end_; }
   bool has_open() const;
 
-  const std::span<const std::unique_ptr<v1::Inference::Stub>> stubs_;
+  const Stubs& stubs_;
   const LoadRunOptions& options_;
   const LoadWatch& watch_;
   const TimePoint start_, begin_, end_;
@@ -153,8 +153,7 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
   bool is_held_ = false;
 };
 
-LoadRun::LoadRun(std::span<const std::unique_ptr<v1::Inference::Stub>> stubs,
-                 const LoadRunOptions& options, const LoadWatch& watch)
+LoadRun::LoadRun(const Stubs& stubs, const LoadRunOptions& options, const LoadWatch& watch)
     : stubs_(stubs),
       options_(options),
       watch_(watch),
@@ -229,7 +228,7 @@ void LoadRun::start(const PlannedCall& planned, TimePoint due) {
   }
   // The end of the run cancels what is left; the deadline is for a server that does not answer.
   const Duration left = end_ - now + options_.grace + 2 * Duration(kCancelled);
-  call->start(*stubs_[made_++ % stubs_.size()],
+  call->start(*stubs_.inference[made_++ % stubs_.inference.size()],
               std::chrono::system_clock::now() +
                   std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
 }
@@ -254,7 +253,7 @@ bool LoadRun::has_open() const {
   return !open_.empty();
 }
 
-// No more calls are made; those that are open get the grace period.
+// No more calls are made; open ones get the grace period.
 void LoadRun::drain() {
   const TimePoint until = end_ + options_.grace;
   for (TimePoint now = SteadyClock::now(); now < until && has_open(); now = SteadyClock::now()) {
@@ -290,7 +289,7 @@ void LoadRun::cancel_all() {
 
 // True when the run is to stop.
 bool LoadRun::tell() {
-  LoadProgress progress;
+  RunProgress progress;
   {
     std::lock_guard lock(mutex_);
     progress = {.seconds = seconds_of(SteadyClock::now() - start_),
@@ -372,18 +371,18 @@ void LoadRun::count_end(Call& call, const grpc::Status& status, TimePoint now) {
   } else if (call.broke && call.planned.manner == Manner::kCancels) {
     ++figures_.cancelled;
   } else if (!call.started) {
-    Refusals& refusals = figures_.refused[grpc_code_name(status.error_code())];
+    Refusals& refusals = figures_.refused[code_name(static_cast<Code>(status.error_code()))];
     ++refusals.count;
     refusals.latency.add(seconds);
   } else {
-    ++figures_.failed[grpc_code_name(status.error_code())];
+    ++figures_.failed[code_name(static_cast<Code>(status.error_code()))];
   }
 }
 
 }  // namespace
 
-LoadFigures run_load_once(std::span<const std::unique_ptr<v1::Inference::Stub>> stubs,
-                          const LoadRunOptions& options, const LoadWatch& watch) {
+LoadFigures run_load_once(const Stubs& stubs, const LoadRunOptions& options,
+                          const LoadWatch& watch) {
   return LoadRun(stubs, options, watch).run();
 }
 

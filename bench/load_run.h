@@ -6,14 +6,12 @@
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "bench/load_figures.h"
 #include "bench/load_plan.h"
-#include "runnel/v1/inference.grpc.pb.h"
+#include "client/connections.h"
 
 namespace runnel {
 
@@ -26,12 +24,12 @@ struct LoadRunOptions {
   Duration warm_up{}, duration{};  // the figures are of `duration` alone
   Duration grace{};                // for calls that are open when no more are made
   Duration stall{};                // for which one that stalls does not read
-  int most_open = 0;               // calls that are due while so many are open are dropped
+  int most_open = 0;               // while this many are open, calls that are due are dropped
   int values_per_message = 0;      // at most; 0: as the server likes
   double max_queue_time = 0;       // seconds that a call may wait for a state
 };
 
-struct LoadProgress {
+struct RunProgress {
   double seconds = 0, total_seconds = 0;
   int64_t values = 0;
 };
@@ -39,12 +37,12 @@ struct LoadProgress {
 // Asked and told about ten times a second.
 struct LoadWatch {
   std::function<bool()> stopped;  // true: all calls are cancelled and the run ends
-  std::function<void(const LoadProgress&)> progress;
+  std::function<void(const RunProgress&)> progress;
 };
 
-// Runs to the end: warm-up, duration, and no more than grace and a few seconds. Calls go round
-// `stubs`, one for each connection.
-LoadFigures run_load_once(std::span<const std::unique_ptr<v1::Inference::Stub>> stubs,
-                          const LoadRunOptions& options, const LoadWatch& watch);
+// Runs to the end: warm-up, duration, and no more than grace and a few seconds. Calls take
+// the connections in turn.
+LoadFigures run_load_once(const Stubs& stubs, const LoadRunOptions& options,
+                          const LoadWatch& watch);
 
 }  // namespace runnel

@@ -13,8 +13,12 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/machine.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "bench/tile_products.h"
 #endif
 
 namespace runnel {
@@ -95,6 +99,10 @@ float update_plain(Wide* data, int64_t count) { return update_all(data, count); 
   }
   for (int i = 1; i < kAccumulators; ++i) sums[0] = _mm512_add_ps(sums[0], sums[i]);
   return _mm512_cvtss_f32(sums[0]);
+}
+
+float tiles_of_bf16(Wide* data, int64_t count) {
+  return multiply_tiles(data, count * static_cast<int64_t>(sizeof(Wide)));
 }
 #endif
 
@@ -180,6 +188,19 @@ double arithmetic(Run run, int threads, int operations) {
          static_cast<double>(numbers * operations) / 1e9;
 }
 
+// Billions of operations of tiles a second; 0 without them. Each thread reads weights from its L2.
+double tiles([[maybe_unused]] int threads) {
+#if defined(__x86_64__)
+  if (!cpu::may_use_tiles()) return 0;
+  constexpr int64_t kBytes = int64_t{1} << 19;
+  const double products = static_cast<double>(kBytes / kTileStepBytes * kTileStepProducts);
+  return rate_of(tiles_of_bf16, threads, kBytes, kBytes / static_cast<int64_t>(sizeof(Wide))) *
+         products * 2 / 1e9;
+#else
+  return 0;
+#endif
+}
+
 }  // namespace
 
 Result<MachineLimits> measure_limits(int threads) {
@@ -190,6 +211,7 @@ Result<MachineLimits> measure_limits(int threads) {
         .threads = threads,
         .fp32_gflops = arithmetic(runs.multiply_add, threads, 2),
         .bf16_gflops = runs.dot_bf16 == nullptr ? 0 : arithmetic(runs.dot_bf16, threads, 4),
+        .tile_gflops = tiles(threads),
         .l2_gbps = bandwidth(runs.read_all, threads, mib(0.5), 1),
         .l3_gbps = bandwidth(runs.read_all, threads, mib(6), 1),
         .dram_gbps = bandwidth(runs.read_all, threads, mib(192), 1),

@@ -1,4 +1,4 @@
-// What this machine can do at most: the limits that everything else is held against.
+// The limits of this machine: the limits that everything else is held against.
 #pragma once
 
 #include "base/status.h"
@@ -10,6 +10,7 @@ struct MachineLimits {
   int threads = 0;
   double fp32_gflops = 0;       // multiply-adds count twice
   double bf16_gflops = 0;       // vdpbf16ps; 0: this machine has none
+  double tile_gflops = 0;       // AMX's tiles of bf16, weights from L2; 0: this process has none
   double l2_gbps = 0;           // reads, 512 KiB a thread
   double l3_gbps = 0;           // reads, 6 MiB a thread
   double dram_gbps = 0;         // reads, 192 MiB a thread

@@ -19,6 +19,7 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kWarmUpValues = 16;
+constexpr double kLongestRun = 2;  // times the seconds of a pace
 constexpr int kMemorySessions = 1024;
 constexpr int kTurns = 31;  // at each position, of which the median counts
 constexpr int64_t kChunk = 1 << 14;
@@ -148,7 +149,7 @@ Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seco
 
 // The precision that the factory has chosen.
 Precision precision_of(const LoadedModel& loaded) {
-  for (const Precision precision : {Precision::kFp32, Precision::kInt8}) {
+  for (const Precision precision : {Precision::kFp32, Precision::kInt8, Precision::kBlocks}) {
     const std::string id = loaded.backend->numerics(precision) + "/";
     if (loaded.model->layout().numerics.starts_with(id)) return precision;
   }
@@ -157,7 +158,7 @@ Precision precision_of(const LoadedModel& loaded) {
 
 // Of a GPU, an operation has not ended when it returns, and memory is not the process's.
 Status only_on_cpu(const LoadedModel& loaded, const std::string& what) {
-  if (loaded.model->layout().numerics.starts_with("cpu/")) return {};
+  if (loaded.model->device() == DeviceKind::kCpu) return {};
   return {Code::kFailedPrecondition, "--what " + what + " measures the CPU alone, and the model " +
                                          "runs as " + loaded.model->layout().numerics +
                                          ": add --backend cpu, or leave it out"};
@@ -180,10 +181,21 @@ OrderedJson limits_json(const MachineLimits& limits) {
   return {{"threads", limits.threads},
           {"fp32_gflops", rounded(limits.fp32_gflops, 1)},
           {"bf16_gflops", rounded(limits.bf16_gflops, 1)},
+          {"tile_gflops", rounded(limits.tile_gflops, 1)},
           {"l2_gbps", rounded(limits.l2_gbps, 1)},
           {"l3_gbps", rounded(limits.l3_gbps, 1)},
           {"dram_gbps", rounded(limits.dram_gbps, 1)},
           {"dram_update_gbps", rounded(limits.dram_update_gbps, 1)}};
+}
+
+// Values of each sequence in a run, where one for all of them takes `seconds_each`.
+int64_t values_in_time(const Pace& pace, double seconds_each) {
+  const double most = kLongestRun * pace.seconds;
+  if (pace.seconds <= 0 || seconds_each * static_cast<double>(pace.values) <= most) {
+    return pace.values;
+  }
+  return std::clamp(static_cast<int64_t>(most / seconds_each), std::min(kWarmUpValues, pace.values),
+                    pace.values);
 }
 
 }  // namespace
@@ -191,9 +203,11 @@ OrderedJson limits_json(const MachineLimits& limits) {
 Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
                                        const OnValues& on_values) {
   Work work = {.calls = calls, .samples = samples, .values = std::min(pace.values, kWarmUpValues)};
-  if (const Result<double> warm = run(work, {}); !warm.ok()) return warm.status();
-  work.values = pace.values;
-  const auto sampled = static_cast<double>(work.sequences() * pace.sampled);
+  const Result<double> warm = run(work, {});
+  if (!warm.ok()) return warm.status();
+  work.values = values_in_time(pace, *warm / static_cast<double>(work.values));
+  const int64_t each = work.values - (pace.values - pace.sampled);
+  const auto sampled = static_cast<double>(work.sequences() * each);
   std::vector<double> rates;
   int64_t done = 0;
   for (double spent = 0; rates.empty() || spent < pace.seconds;) {
@@ -204,10 +218,12 @@ Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int sample
     done += work.all_values();
     rates.push_back(rounded(sampled / *seconds, 1));
   }
-  return OrderedJson{{"batch", work.sequences()},
-                     {"values", pace.sampled},
-                     {"runs", rates},
-                     {"values_per_s", rounded(median(rates), 1)}};
+  OrderedJson figures = {{"batch", work.sequences()},
+                         {"values", each},
+                         {"runs", rates},
+                         {"values_per_s", rounded(median(rates), 1)}};
+  if (each < pace.sampled) figures["cut_from"] = pace.sampled;
+  return figures;
 }
 
 Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double seconds) {

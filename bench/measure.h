@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "bench/tally.h"
 #include "engine/engine.h"
-#include "server/load_model.h"
+#include "server/host/load_model.h"
 
 namespace runnel {
 
@@ -27,11 +27,14 @@ using RunWork = std::function<Result<double>(const Work& work, const OnValues& o
 struct Pace {
   int64_t values = 0;   // of each sequence
   int64_t sampled = 0;  // of these by the model: all but a first value that the spec gives
-  double seconds = 0;   // whole runs, until so many seconds have been measured
+  // Whole runs are measured until they have taken this long. One that would take more than ten
+  // times as long is cut. 0: one whole run.
+  double seconds = 0;
 };
 
 // Values per second of `calls` calls of `samples` sequences each, after a short run to warm up:
-// {batch, values, runs: [values per second], values_per_s: their median}.
+// {batch, values, runs: [values per second], values_per_s: their median}; with `cut_from`, the
+// values of a whole sequence, where runs were cut.
 Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
                                        const OnValues& on_values);
 
@@ -54,7 +57,7 @@ Result<OrderedJson> measure_positions(const Subject& subject, const std::vector<
 // microseconds of one step; where several threads took part, of each of them on average.
 Result<OrderedJson> measure_operations(const Subject& subject, int batch, double seconds);
 
-// What the machine can do, with one thread and with `threads`.
+// The machine's limits, with one thread and with `threads`.
 Result<OrderedJson> measure_machine(int threads);
 
 }  // namespace runnel

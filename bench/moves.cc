@@ -26,7 +26,7 @@ constexpr int kStates = 16;  // of a round
 constexpr int64_t kMostFile = int64_t{1} << 30;
 constexpr Seconds kTimeout{60};
 
-void need(const grpc::Status& status) {
+void need(const Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "bench_moves: %s\n", call_error(status).c_str());
   std::exit(1);
@@ -81,7 +81,7 @@ class Moves {
     }
     fork(kStates);
     std::string file;
-    need(client_.export_session("", name_of(0), kMostFile, file));
+    save(0, file);
     found["file_bytes"] = file.size();
     for (const int at_once : {1, 4}) {
       const double all = median_time(
@@ -128,8 +128,10 @@ class Moves {
   }
 
   void save(int state, std::string& file) {
+    v1::ExportSessionRequest request;
+    request.set_id(name_of(state));
     file.clear();
-    need(client_.export_session("", name_of(state), kMostFile, file));
+    need(client_.export_session(request, kMostFile, file));
   }
 
   void load(int state, const std::string& file) {

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "client/stubs.h"
 
 namespace runnel {
 namespace {
 
-constexpr auto kConnect = std::chrono::seconds(10);
 constexpr int kStreamsOfAConnection = 100;  // what HTTP/2 asks every server to allow
 
 // One call, which reads as fast as it can. Owns itself until it has ended.
@@ -56,20 +56,8 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 
 }  // namespace
 
-Result<Stubs> connect_for(const Access& access, int streams) {
-  Stubs stubs;
-  for (int open = 0; open < streams; open += kStreamsOfAConnection) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // it would be measured too
-    const auto channel = open_channel(access, arguments);
-    if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnect)) {
-      return Status(Code::kUnavailable, "no server answers at " + access.address +
-                                            "; start it with 'runnel serve BUNDLE'");
-    }
-    stubs.push_back(v1::Inference::NewStub(channel));
-  }
-  return stubs;
+Result<std::shared_ptr<const Stubs>> connect_for(const Access& access, int streams) {
+  return connect_times(access, (streams + kStreamsOfAConnection - 1) / kStreamsOfAConnection);
 }
 
 Result<double> run_on_server(const Stubs& stubs, const ModelView& model, const Work& work,
@@ -87,7 +75,8 @@ Result<double> run_on_server(const Stubs& stubs, const ModelView& model, const W
   const auto tally = std::make_shared<Tally>(work);
   for (int call = 0; call < work.calls; ++call) {
     request.mutable_sampling()->set_seed(work.seed + static_cast<uint64_t>(call));
-    Call::start(*stubs[static_cast<size_t>(call) % stubs.size()], request, tally);
+    Call::start(*stubs.inference[static_cast<size_t>(call) % stubs.inference.size()], request,
+                tally);
   }
   return tally->wait(on_values);
 }

@@ -1,4 +1,4 @@
-// What is asked of an engine or a server in one measurement, and what has come of it so far.
+// The calls of one measurement, and their outcomes so far.
 #pragma once
 
 #include <atomic>

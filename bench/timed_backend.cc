@@ -8,7 +8,7 @@ namespace runnel {
 
 const char* step_part_name(StepPart part) {
   static constexpr std::array<const char*, kStepParts> kNames = {
-      "embed", "qkv",  "features", "recur", "out",    "norm",
+      "embed", "qkv",  "features", "recur", "attend", "out",  "norm",
       "ffn1",  "ffn2", "products", "head",  "sample", "other"};
   return kNames[static_cast<size_t>(part)];
 }
@@ -100,6 +100,11 @@ void TimedBackend::features(View x, const RandomFeatures& features, View out) {
 void TimedBackend::recur(Rows rows, const Control* control, const Recurrence& recurrence,
                          const RecurrenceInputs& inputs, States states, View out) {
   timed(StepPart::kRecur, [&] { to_.recur(rows, control, recurrence, inputs, states, out); });
+}
+
+void TimedBackend::attend(Rows rows, const Control* control, const Attention& attention,
+                          const AttentionInputs& inputs, const Cache& cache, View out) {
+  timed(StepPart::kAttend, [&] { to_.attend(rows, control, attention, inputs, cache, out); });
 }
 
 void TimedBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,

@@ -20,6 +20,7 @@ enum class StepPart : uint8_t {
   kQkv,
   kFeatures,
   kRecur,
+  kAttend,
   kOut,
   kNorm,
   kFfn1,
@@ -29,7 +30,7 @@ enum class StepPart : uint8_t {
   kSample,
   kOther
 };
-inline constexpr int kStepParts = 12;
+inline constexpr int kStepParts = 13;
 
 // "embed", "qkv", ...
 const char* step_part_name(StepPart part);
@@ -52,6 +53,7 @@ class TimedBackend final : public Backend {
   double threads() const;
   void reset();
 
+  DeviceKind device() const override { return to_.device(); }
   std::string numerics(Precision precision) const override { return to_.numerics(precision); }
   Precision preferred() const override { return to_.preferred(); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
@@ -62,8 +64,10 @@ class TimedBackend final : public Backend {
   }
   int64_t free_memory() const override { return to_.free_memory(); }
   Status takes(const Recurrence& recurrence) const override { return to_.takes(recurrence); }
+  Status takes(const Attention& attention) const override { return to_.takes(attention); }
   int chunk() const override { return to_.chunk(); }
   bool takes_bf16_tables() const override { return to_.takes_bf16_tables(); }
+  bool takes_blocks(StoredType type) const override { return to_.takes_blocks(type); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_.pack(weight, bias, precision);
@@ -81,6 +85,8 @@ class TimedBackend final : public Backend {
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
+  void attend(Rows rows, const Control* control, const Attention& attention,
+              const AttentionInputs& inputs, const Cache& cache, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;

@@ -13,7 +13,9 @@
 #include "bench/engine_calls.h"
 #include "bench/measure.h"
 #include "bench/server_calls.h"
-#include "cli/flags.h"
+#include "cli/common_flags.h"
+#include "client/client.h"
+#include "client/model_choice.h"
 #include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/machine.h"
 #include "server/grpc/convert.h"
@@ -56,7 +58,7 @@ constexpr const char* kExamples = R"(Examples:
 
 'make bench' does all of it in turns with PyTorch, and draws docs/benchmarks.)";
 
-// One after the other, and what they came to.
+// One after the other, with their results.
 class Bench {
  public:
   Bench(const BenchOptions& options, const ModelFactory& make_model, Console& console)
@@ -99,7 +101,7 @@ class Bench {
     if (what.contains("engine") || what.contains("prompts")) {
       if (Status s = run_engine(what); !s.ok()) return s;
     }
-    if (options_.what.empty() && !on_cpu()) return {};
+    if (options_.what.empty() && !on_cpu_) return {};
     if (what.contains("memory")) {
       if (Status s = keep("memory", "memory", [&] { return measure_memory(*few); }); !s.ok()) {
         return s;
@@ -150,7 +152,7 @@ class Bench {
   Status run_server(const std::set<std::string>& what) {
     Client client(options_.server, Seconds(10));
     v1::ListModelsResponse models;
-    grpc::Status reached = client.connect(Seconds(10));
+    Status reached = client.connect(Seconds(10));
     if (reached.ok()) reached = client.list_models(models);
     if (!reached.ok()) return {Code::kUnavailable, call_error(reached)};
     const Result<ModelView> model = choose_model(models, options_.model);
@@ -163,10 +165,10 @@ class Bench {
     }
     const Result<Access> access = read_access(options_.server);
     if (!access.ok()) return access.status();
-    const Result<Stubs> stubs = connect_for(*access, most);
+    const auto stubs = connect_for(*access, most);
     if (!stubs.ok()) return stubs.status();
     const RunWork run = [&](const Work& work, const OnValues& on_values) {
-      return run_on_server(*stubs, *model, work, on_values);
+      return run_on_server(**stubs, *model, work, on_values);
     };
     const Pace pace = this->pace(model->max_length, model->has_begin);
     for (const int batch : options_.batches) {
@@ -224,12 +226,10 @@ class Bench {
     return {};
   }
 
-  // The engine was the first thing measured.
-  bool on_cpu() const { return out_["numerics"].get<std::string>().starts_with("cpu/"); }
-
   void describe(const v1::ModelInfo& info) {
     out_["model"] = info.name();
     out_["numerics"] = info.numerics();
+    on_cpu_ = info.backend() == device_name(DeviceKind::kCpu);
   }
 
   void announce(const std::string& title) {
@@ -240,6 +240,7 @@ class Bench {
   const ModelFactory& make_model_;
   Console& console_;
   OrderedJson out_;
+  bool on_cpu_ = false;  // the first thing measured says so
 };
 
 // The measurements asked for, or all that can be done without an hour's patience.
@@ -280,7 +281,12 @@ void print_table(const OrderedJson& figures, Console& console) {
   for (const OrderedJson& one : figures.value("throughput", OrderedJson::array())) {
     console.out << padded(one["what"], 10) << padded(with_commas(one["batch"]), 7)
                 << padded(with_commas(std::llround(one["values_per_s"].get<double>())), 10)
-                << " values/s\n";
+                << " values/s";
+    if (one.contains("cut_from")) {
+      console.out << ", cut to " << with_commas(one["values"]) << " of "
+                  << with_commas(one["cut_from"]) << " values: give --seconds more";
+    }
+    console.out << '\n';
   }
   if (figures.contains("prompts")) {
     console.out << "a prompt of " << with_commas(figures["prompts"]["values"])
@@ -354,47 +360,49 @@ Result<OrderedJson> bench_every_isa(const BenchOptions& options, const std::set<
   return all;
 }
 
-void add_flags(CLI::App& command, BenchOptions& options) {
+void add_flags(const Command& command, BenchOptions& options) {
   std::vector<std::string> names;
   for (const Measurement& one : kMeasurements) names.emplace_back(one.name);
-  command.add_option("bundle", options.bundle, "Directory of a bundle to measure in this process");
+  command.flag("bundle", options.bundle,
+               "Directory of a bundle, or a GGUF file, to measure in this process");
   add_server(command, options.server);
   add_model(command, options.model);
   command
-      .add_option("--what", options.what,
-                  "Which measurements, separated by commas: engine, prompts, memory, operations, "
-                  "positions (of the bundle), streams, samples (of the server), limits (of the "
-                  "machine). Default: all that can be done but prompts, positions and limits, and "
-                  "on a GPU but memory and operations")
-      ->delimiter(',')
-      ->check(CLI::IsMember(names))
-      ->type_name("");
-  command.add_option("--batch", options.batches, "Sequences side by side, separated by commas")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, limits::kBatchRows.max))
-      ->capture_default_str()
-      ->type_name("");
+      .flag("--what", options.what,
+            "Which measurements, separated by commas: engine, prompts, memory, operations, "
+            "positions (of the bundle), streams, samples (of the server), limits (of the "
+            "machine). Default: all that can be done but prompts, positions and limits, and "
+            "on a GPU but memory and operations")
+      .separated_by_commas()
+      .one_of(names)
+      .without_type();
+  command.flag("--batch", options.batches, "Sequences side by side, separated by commas")
+      .separated_by_commas()
+      .between(int64_t{1}, limits::kBatchRows.max)
+      .shows_default()
+      .without_type();
   command
-      .add_option("--values", options.values,
-                  "Values of each sequence (default: to the model's last position, or 784)")
-      ->check(CLI::Range(int64_t{2}, limits::kMaxValues.default_value));
-  command.add_option("--prompt", options.prompt, "Values of the prompt that 'prompts' reads")
-      ->check(CLI::Range(int64_t{1}, limits::kPromptValues.default_value))
-      ->capture_default_str();
+      .flag("--values", options.values,
+            "Values of each sequence (default: to the model's last position, or 784)")
+      .between(int64_t{2}, limits::kMaxValues.default_value);
+  command.flag("--prompt", options.prompt, "Values of the prompt that 'prompts' reads")
+      .between(int64_t{1}, limits::kPromptValues.default_value)
+      .shows_default();
   command
-      .add_option("--seconds", options.seconds,
-                  "Seconds that each batch is measured at least; of whole runs the median counts")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
+      .flag("--seconds", options.seconds,
+            "Seconds that each batch is measured at least; of whole runs the median counts, and "
+            "one that would take over twice as long is cut")
+      .between(0.0, 3600.0)
+      .shows_default();
   command
-      .add_option("--positions", options.positions,
-                  "Where to measure the cost of a value, separated by commas; each is held against "
-                  "the first")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
-      ->type_name("");
-  command.add_flag("--json", options.json, "Print one JSON object instead of text");
-  command.add_option("--out,-o", options.out, "File to write the JSON to");
+      .flag("--positions", options.positions,
+            "Where to measure the cost of a value, separated by commas; each is held against "
+            "the first")
+      .separated_by_commas()
+      .between(int64_t{1}, int64_t{1} << 30)
+      .without_type();
+  command.flag("--json", options.json, "Print one JSON object instead of text");
+  command.flag("--out,-o", options.out, "File to write the JSON to");
 }
 
 }  // namespace
@@ -421,23 +429,21 @@ int run_bench(const BenchOptions& options, const ModelFactory& make_model, Conso
   return tell(options, bench.figures(), console);
 }
 
-void add_bench(CLI::App& app, int& exit_code, const ModelFactory& make_model) {
+void add_bench(const Command& root, const ModelFactory& make_model) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command =
-      app.add_subcommand("bench", "How fast an engine or a server samples, and where time goes");
-  add_flags(*command, *options);
+  const Command command =
+      root.command("bench", "How fast an engine or a server samples, and where time goes");
+  add_flags(command, *options);
   // How the model is put on the device, in the words of serve.
   for (const Field& field : fields()) {
     const std::set<std::string> of_the_device = {"--backend", "--isa", "--threads", "--precision"};
     if (field.for_gpu || of_the_device.contains(field.flag))
-      add_setting(*command, field, options->words);
+      add_setting(command, field, options->words);
   }
-  command->footer(kExamples);
-  command->callback([options, command, make_model, &exit_code] {
-    std::erase_if(options->words,
-                  [&](const auto& word) { return command->count(word.first) == 0; });
-    Console console = standard_console();
-    exit_code = run_bench(*options, make_model, console);
+  command.footer(kExamples);
+  command.runs([options, command, make_model](Console& console) {
+    std::erase_if(options->words, [&](const auto& word) { return !command.given(word.first); });
+    return run_bench(*options, make_model, console);
   });
 }
 

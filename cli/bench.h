@@ -1,16 +1,16 @@
-// The command bench: how fast an engine or a server samples, and what the machine could do at most.
+// The command bench: how fast an engine or a server samples, and the limits of the machine.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/flags.h"
 #include "cli/serve.h"
 #include "client/access.h"
-#include "server/load_model.h"
+#include "server/host/load_model.h"
 
 namespace runnel {
 
@@ -35,7 +35,7 @@ struct BenchOptions {
 // Runs the command to its end and gives the exit code (console.h).
 int run_bench(const BenchOptions& options, const ModelFactory& make_model, Console& console);
 
-// Adds the command to the program; see add_client_commands().
-void add_bench(CLI::App& app, int& exit_code, const ModelFactory& make_model);
+// Adds the command to the program.
+void add_bench(const Command& root, const ModelFactory& make_model);
 
 }  // namespace runnel

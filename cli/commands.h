@@ -1,14 +1,13 @@
-// The commands that talk to a server, or read a bundle: the options of each, and what runs it.
+// The commands that talk to a server, or read a bundle: the options of each, and its function.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/common_flags.h"
 #include "cli/console.h"
-#include "cli/flags.h"
 #include "cli/sampling_flags.h"
 
 namespace runnel {
@@ -95,8 +94,7 @@ int run_info(const InfoOptions& options, Console& console);
 int run_health(const HealthOptions& options, Console& console);
 int run_reload(const ReloadOptions& options, Console& console);
 
-// Adds the commands to the program. Parsing one of them runs it and leaves its exit code in
-// `exit_code`, which outlives the app. From here app.exit() tells wrong flags on one line.
-void add_client_commands(CLI::App& app, int& exit_code);
+// Adds the commands to the program.
+void add_client_commands(const Command& root);
 
 }  // namespace runnel

@@ -5,39 +5,52 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/flags.h"
-
 namespace runnel {
 namespace {
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
 }
 
-std::vector<std::string> flags_of(const CLI::Option& option) {
-  std::vector<std::string> flags;
-  for (const std::string& name : option.get_lnames()) flags.push_back("--" + name);
-  for (const std::string& name : option.get_snames()) flags.push_back("-" + name);
-  return flags;
-}
-
-bool takes_word(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
-
-// One line of bash's case: after these words, one of those may follow.
-void add_bash_case(const CLI::App& app, std::ostream& out) {
-  out << "    '" << full_name(app) << "') words='";
-  for (const CLI::App* command : commands_of(app)) out << command->get_name() << ' ';
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& flag : flags_of(*option)) out << flag << ' ';
+// Lines of bash's case: after a flag of this command that takes a word, the words it may be; none
+// lets bash offer files.
+void add_bash_flags(const CommandShape& command, std::ostream& out) {
+  for (const FlagShape& flag : command.flags) {
+    if (flag.by_place || flag.type.empty()) continue;
+    out << "    ";
+    for (const std::string& name : flag.names) {
+      out << (name == flag.names.front() ? "" : "|") << "'" << command.full_name << ' ' << name
+          << "'";
+    }
+    out << ") words='" << joined(flag.words) << "' ;;\n";
   }
-  out << "' ;;\n";
-  for (const CLI::App* command : commands_of(app)) add_bash_case(*command, out);
+  for (const CommandShape& inner : command.commands) add_bash_flags(inner, out);
 }
 
-void add_bash_paths(const CLI::App& app, std::ostream& out) {
-  for (const CLI::App* command : commands_of(app)) {
-    out << "      '" << full_name(*command) << "') path=$next ;;\n";
-    add_bash_paths(*command, out);
+// A line of bash's case: elsewhere, the commands under this one and its flags, and in place of a
+// flag, the words that it takes by their place.
+void add_bash_case(const CommandShape& command, std::ostream& out) {
+  std::vector<std::string> words, places;
+  bool has_places = false;
+  for (const CommandShape& inner : command.commands) words.push_back(inner.name);
+  for (const FlagShape& flag : command.flags) {
+    has_places = has_places || flag.by_place;
+    auto& list = flag.by_place ? places : words;
+    const auto& more = flag.by_place ? flag.words : flag.names;
+    list.insert(list.end(), more.begin(), more.end());
+  }
+  out << "    '" << command.full_name << "') words='" << joined(words) << "'";
+  if (has_places) out << "; [[ $current == -* ]] || words='" << joined(places) << "'";
+  out << " ;;\n";
+  for (const CommandShape& inner : command.commands) add_bash_case(inner, out);
+}
+
+void add_bash_paths(const CommandShape& command, std::ostream& out) {
+  for (const CommandShape& inner : command.commands) {
+    out << "      '" << inner.full_name << "') path=$next ;;\n";
+    add_bash_paths(inner, out);
   }
 }
 
@@ -57,66 +70,90 @@ std::string zsh_text(std::string_view text) {
 }
 
 // "runnel session list" as "_runnel_session_list".
-std::string zsh_function(const CLI::App& app) {
-  std::string name = "_" + full_name(app);
+std::string zsh_function(const CommandShape& command) {
+  std::string name = "_" + command.full_name;
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
 }
 
-void add_zsh_choice(const CLI::App& app, std::ostream& out) {
+// The completion of a flag's word.
+std::string zsh_words(const FlagShape& flag) {
+  return flag.words.empty() ? "_files" : "(" + joined(flag.words) + ")";
+}
+
+// The completion of words by their place.
+std::string zsh_places(const CommandShape& command) {
+  for (const FlagShape& flag : command.flags) {
+    if (flag.by_place && !flag.words.empty()) return zsh_words(flag);
+  }
+  return "_files";
+}
+
+void add_zsh_choice(const CommandShape& command, std::ostream& out) {
   out << "  local -a commands=(\n";
-  for (const CLI::App* command : commands_of(app)) {
-    out << "    '" << command->get_name() << ':' << zsh_text(command->get_description()) << "'\n";
+  for (const CommandShape& inner : command.commands) {
+    out << "    '" << inner.name << ':' << zsh_text(inner.what) << "'\n";
   }
   out << "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n"
       << "  shift words; (( CURRENT-- ))\n  case $words[1] in\n";
-  for (const CLI::App* command : commands_of(app)) {
-    out << "    " << command->get_name() << ") " << zsh_function(*command) << " ;;\n";
+  for (const CommandShape& inner : command.commands) {
+    out << "    " << inner.name << ") " << zsh_function(inner) << " ;;\n";
   }
   out << "  esac\n";
 }
 
-void add_zsh_function(const CLI::App& app, std::ostream& out) {
-  for (const CLI::App* command : commands_of(app)) add_zsh_function(*command, out);
-  out << zsh_function(app) << "() {\n";
-  if (!commands_of(app).empty()) {
-    add_zsh_choice(app, out);
+void add_zsh_function(const CommandShape& command, std::ostream& out) {
+  for (const CommandShape& inner : command.commands) add_zsh_function(inner, out);
+  out << zsh_function(command) << "() {\n";
+  if (!command.commands.empty()) {
+    add_zsh_choice(command, out);
   } else {
     out << "  _arguments \\\n";
-    for (const CLI::Option* option : app.get_options()) {
-      for (const std::string& flag : flags_of(*option)) {
-        out << "    '*" << flag << '[' << zsh_text(option->get_description()) << ']'
-            << (takes_word(*option) ? ":value:_files" : "") << "' \\\n";
+    for (const FlagShape& flag : command.flags) {
+      if (flag.by_place) continue;
+      for (const std::string& name : flag.names) {
+        out << "    '*" << name << '[' << zsh_text(flag.what) << ']'
+            << (flag.type.empty() ? "" : ":value:" + zsh_words(flag)) << "' \\\n";
       }
     }
-    out << "    '*:file:_files'\n";
+    out << "    '*:word:" << zsh_places(command) << "'\n";
   }
   out << "}\n";
 }
 
 }  // namespace
 
-std::string bash_completion(const CLI::App& app) {
+std::string bash_completion(const CommandShape& program) {
   std::ostringstream out;
-  out << "# Completion of runnel for bash: made by 'runnel completion bash'.\n"
-      << "_runnel() {\n"
-      << "  local current=${COMP_WORDS[COMP_CWORD]} path=runnel next words i\n"
-      << "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
-      << "    next=\"$path ${COMP_WORDS[i]}\"\n    case $next in\n";
-  add_bash_paths(app, out);
-  out << "    esac\n  done\n  case $path in\n";
-  add_bash_case(app, out);
-  out << "  esac\n"
+  out << R"(# Completion of runnel for bash: made by 'runnel completion bash'.
+_runnel() {
+  local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path=runnel next words i
+  # "--flag=word" is three words to bash.
+  if [[ $current == = ]]; then
+    current=
+  elif [[ $before == = ]]; then
+    before=${COMP_WORDS[COMP_CWORD-2]}
+  fi
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    next="$path ${COMP_WORDS[i]}"
+    case $next in
+)";
+  add_bash_paths(program, out);
+  out << "    esac\n  done\n  case \"$path $before\" in\n";
+  add_bash_flags(program, out);
+  out << "    *) case $path in\n";
+  add_bash_case(program, out);
+  out << "    esac ;;\n  esac\n"
       << "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
       << "}\n"
       << "complete -o default -F _runnel runnel\n";
   return out.str();
 }
 
-std::string zsh_completion(const CLI::App& app) {
+std::string zsh_completion(const CommandShape& program) {
   std::ostringstream out;
   out << "#compdef runnel\n# Completion of runnel for zsh: made by 'runnel completion zsh'.\n";
-  add_zsh_function(app, out);
+  add_zsh_function(program, out);
   out << "_runnel \"$@\"\n";
   return out.str();
 }

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/field_flags.h"
 #include "cli/interrupt.h"
 #include "cli/prompt.h"
 #include "cli/reach_model.h"
@@ -65,8 +66,8 @@ class Easel {
   TimePoint drawn_at_;
 };
 
-// What is settled before the call.
-struct Plan {
+// The settings of the call.
+struct DrawPlan {
   ModelView model;
   TerminalStyle style;
   v1::GenerateRequest request;
@@ -81,8 +82,8 @@ Status check_fits(const ImageShape& shape, const TerminalStyle& style, const Ter
                           ": make it larger, or write a file with runnel generate --out");
 }
 
-Result<Plan> make_plan(const DrawOptions& options, ModelView model, const Console& console) {
-  Plan plan;
+Result<DrawPlan> make_plan(const DrawOptions& options, ModelView model, const Console& console) {
+  DrawPlan plan;
   if (!model.image) {
     return invalid_argument("model " + quote(model.name) +
                             " has symbols, not pictures; runnel generate prints them");
@@ -104,7 +105,7 @@ Result<Plan> make_plan(const DrawOptions& options, ModelView model, const Consol
 // Puts a picture's bytes together from a call's values, and shows them in time.
 class Drawing {
  public:
-  Drawing(const Plan& plan, double seconds, const Interrupt& interrupt, Console& console)
+  Drawing(const DrawPlan& plan, double seconds, const Interrupt& interrupt, Console& console)
       : picture_{.shape = *plan.model.image,
                  .bytes = std::vector<uint8_t>(plan.model.image->bytes())},
         easel_(picture_, plan.style, console),
@@ -151,10 +152,10 @@ class Drawing {
   const TimePoint start_;
 };
 
-int draw(const DrawOptions& options, const Plan& plan, Client& client, const Interrupt& interrupt,
-         Console& console) {
+int draw(const DrawOptions& options, const DrawPlan& plan, Client& client,
+         const Interrupt& interrupt, Console& console) {
   Transcript transcript(plan.model, 1);
-  grpc::Status status;
+  Status status;
   double seconds = 0;
   {
     Drawing drawing(plan, options.seconds, interrupt, console);
@@ -169,7 +170,7 @@ int draw(const DrawOptions& options, const Plan& plan, Client& client, const Int
   }
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!console.out) return delivered(console, kExitOk);
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status)));
   if (Status whole = transcript.complete(); !whole.ok()) {
     return fail(console, kExitFailed, whole.to_string());
   }
@@ -195,7 +196,7 @@ int run_draw(const DrawOptions& options, Console& console) {
   auto reached = reach_model(client, options.model, interrupt, console);
   if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
   auto& model = std::get<ModelView>(reached);
-  const Result<Plan> plan = make_plan(options, std::move(model), console);
+  const Result<DrawPlan> plan = make_plan(options, std::move(model), console);
   if (!plan.ok()) return fail(console, kExitUsage, plan.status().message());
   return draw(options, *plan, client, interrupt, console);
 }

@@ -1,58 +1,47 @@
 #include "cli/field_flags.h"
 
-#include <cctype>
-#include <string_view>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/fields.h"
 
 namespace runnel {
 namespace {
 
-struct FieldFlag {
-  std::string_view field, flag;
-};
-
-// Names that are no words of English: replaced wherever they stand.
-constexpr FieldFlag kNames[] = {{"sampling.temperature", "--temperature"},
-                                {"sampling.top_k", "--top-k"},
-                                {"sampling.top_p", "--top-p"},
-                                {"sampling.min_p", "--min-p"},
-                                {"sampling.greedy", "--greedy"},
-                                {"top_p", "--top-p"},
-                                {"min_p", "--min-p"},
-                                {"max_values", "--max-values"},
-                                {"max_queue_time", "--max-queue-time"},
-                                {"top_log_probs", "--top-log-probs"},
-                                {"stop_text", "--stop"}};
-// Words of English: replaced where the message, after the status's name, begins with one.
-constexpr FieldFlag kWords[] = {
-    {"samples", "--count"}, {"prompt", "--values"}, {"keep", "--keep"}, {"text", "--prompt"}};
-
-bool is_name_char(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
-}
-
-bool stands_alone(std::string_view text, size_t at, size_t size) {
-  return (at == 0 || !is_name_char(text[at - 1])) &&
-         (at + size == text.size() || !is_name_char(text[at + size]));
-}
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kFlags = {{
+    {fields::kModel, "--model"},
+    {fields::kSession, "--session"},
+    {fields::kState, "--from"},
+    {fields::kPrompt, "--values"},
+    {fields::kText, "--prompt"},
+    {fields::kValues, "--values"},
+    {fields::kSamples, "--count"},
+    {fields::kMaxValues, "--max-values"},
+    {fields::kMaxQueueTime, "--max-queue-time"},
+    {fields::kTemperature, "--temperature"},
+    {fields::kTopK, "--top-k"},
+    {fields::kTopP, "--top-p"},
+    {fields::kMinP, "--min-p"},
+    {fields::kGreedy, "--greedy"},
+    {fields::kRepetitionPenalty, "--repetition-penalty"},
+    {fields::kFrequencyPenalty, "--frequency-penalty"},
+    {fields::kPresencePenalty, "--presence-penalty"},
+    {fields::kLogitBias, "--logit-bias"},
+    {fields::kStopText, "--stop"},
+    {fields::kTopLogProbs, "--top-log-probs"},
+    {fields::kKeep, "--keep"},
+}};
 
 }  // namespace
 
-std::string in_flags(std::string message) {
-  const size_t colon = message.find(": ");
-  const size_t begin = colon == std::string::npos ? 0 : colon + 2;
-  for (const auto& [word, flag] : kWords) {
-    if (message.compare(begin, word.size(), word) != 0) continue;
-    if (stands_alone(message, begin, word.size())) message.replace(begin, word.size(), flag);
-    break;
-  }
-  for (const auto& [name, flag] : kNames) {
-    for (size_t at = message.find(name); at != std::string::npos; at = message.find(name, at)) {
-      const bool alone = stands_alone(message, at, name.size());
-      if (alone) message.replace(at, name.size(), flag);
-      at += alone ? flag.size() : name.size();
-    }
-  }
-  return message;
+std::string_view flag_of(std::string_view field) {
+  const auto known = std::ranges::find(kFlags, field, &decltype(kFlags)::value_type::first);
+  return known == kFlags.end() ? std::string_view() : known->second;
+}
+
+Status in_flags(const Status& status) {
+  return status.ok() ? status : Status(status.code(), status.message(flag_of));
 }
 
 }  // namespace runnel

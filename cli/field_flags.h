@@ -1,12 +1,17 @@
-// Translates the names of request fields in a server's error messages into the flags that set them.
+// The command line's words for the fields of requests.
 #pragma once
 
-#include <string>
+#include <string_view>
+
+#include "base/status.h"
 
 namespace runnel {
 
-// Turns "INVALID_ARGUMENT: samples is 65; it must be ..." into "INVALID_ARGUMENT: --count is 65; it
-// must be ...".
-std::string in_flags(std::string message);
+// The flag of `runnel generate` and `runnel draw` for a field (engine/fields.h); empty: they have
+// no such flag.
+std::string_view flag_of(std::string_view field);
+
+// The same status, with flags where its message names fields.
+Status in_flags(const Status& status);
 
 }  // namespace runnel

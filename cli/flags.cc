@@ -1,36 +1,74 @@
 #include "cli/flags.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <vector>
+#include <optional>
+#include <utility>
 
 #include "base/text.h"
-#include "client/address.h"
 #include "config/edit_distance.h"
 
 namespace runnel {
 namespace {
 
-constexpr double kLongestSeconds = 1e7;
-constexpr const char* kReaching = "Reaching the server";
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// "runnel session list": the command's own words.
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
+}
+
+// "INT" of CLI11's "INT:{1,2}"; "" for a flag without a word.
+std::string type_of(const CLI::Option& option) {
+  if (option.get_type_size() == 0 || option.get_items_expected_max() == 0) return "";
+  const std::string type = option.get_type_name();
+  const std::string word = type.substr(0, type.find_first_of(": "));
+  return word.empty() ? "TEXT" : word;
+}
+
+using Offered = std::map<const CLI::Option*, std::vector<std::string>>;
+
+FlagShape shape_of(const CLI::Option& option, const Offered& offered) {
+  FlagShape shape;
+  shape.by_place = option.get_positional();
+  shape.type = type_of(option);
+  shape.what = option.get_description();
+  shape.default_text = option.get_default_str();
+  for (const std::string& name : option.get_snames()) shape.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) shape.names.push_back("--" + name);
+  if (shape.by_place) shape.names = {option.get_name(true)};
+  if (const auto found = offered.find(&option); found != offered.end()) shape.words = found->second;
+  return shape;
+}
+
+CommandShape shape_of(const CLI::App& app, const Offered& offered) {
+  CommandShape shape;
+  shape.name = app.get_name();
+  shape.full_name = full_name(app);
+  shape.what = app.get_description();
+  shape.footer = app.get_footer();
+  for (const CLI::Option* option : app.get_options())
+    shape.flags.push_back(shape_of(*option, offered));
+  for (const CLI::App* command : commands_of(app))
+    shape.commands.push_back(shape_of(*command, offered));
+  return shape;
+}
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
   const std::string meant = nearest(word, known);
   return meant.empty() ? "" : "; did you mean '" + meant + "'?";
 }
 
-std::vector<std::string> flags_of(const CLI::App& command) {
+std::string unknown_flag(const CLI::App& command, const std::string& word) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   }
-  return flags;
-}
-
-std::string unknown_flag(const CLI::App& command, const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
-  return "'" + full_name(command) + "' has no flag " + quote(flag, 40) +
-         suggestion(flag, flags_of(command));
+  return "'" + full_name(command) + "' has no flag " + quote(flag, 40) + suggestion(flag, flags);
 }
 
 // The innermost command on the command line: for "session list", list rather than session.
@@ -45,107 +83,166 @@ std::string unknown_word(const CLI::App& command) {
   const std::vector<std::string> left = command.remaining();
   if (left.empty()) return "";
   if (left.front().starts_with('-')) return unknown_flag(command, left.front());
-  const bool has_commands = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
-  if (has_commands) return unknown_command(command, left.front());
+  if (!commands_of(command).empty()) return unknown_command(shape_of(command, {}), left.front());
   return "'" + full_name(command) + "' takes no word " + quote(left.front(), 40) + " here";
 }
 
-}  // namespace
-
-void add_server(CLI::App& command, Target& server) {
-  command.add_option("--server", server.address, "Address of the server, host:port")
-      ->check(check_server)
-      ->capture_default_str();
-  const auto word = [&](const char* flag, std::string& to, const char* variable, const char* what) {
-    command.add_option(flag, to, what)->envname(variable)->group(kReaching);
-  };
-  command
-      .add_flag("--tls", server.tls,
-                "Call by TLS; the server's certificate must be one that "
-                "this system trusts, or --tls-ca")
-      ->envname("RUNNEL_TLS")
-      ->group(kReaching);
-  word("--tls-ca", server.tls_ca, "RUNNEL_TLS_CA",
-       "PEM file of the authorities whose server to trust; turns TLS on, as those below");
-  word("--tls-cert", server.tls_cert, "RUNNEL_TLS_CERT",
-       "PEM file of this client's certificate, where the server asks for one");
-  word("--tls-key", server.tls_key, "RUNNEL_TLS_KEY", "PEM file of its private key");
-  word("--tls-name", server.tls_name, "RUNNEL_TLS_NAME",
-       "Name in the server's certificate, where it is not the host of --server");
-  word("--api-key-file", server.api_key_file, "RUNNEL_API_KEY_FILE",
-       "File of the key to call with");
-  word(
-      "--api-key", server.api_key, "RUNNEL_API_KEY",
-      "The key itself: all users of this machine can read it in ps; --api-key-file goes before it");
-  command
-      .add_flag("--plaintext-key", server.plaintext_key,
-                "Send the key without TLS, to another machine, too")
-      ->group(kReaching);
-}
-
-void add_model(CLI::App& command, std::string& model) {
-  command.add_option("--model", model, "Which model, where the server has several");
-}
-
-void add_json(CLI::App& command, bool& json) {
-  command.add_flag("--json", json, "Print one JSON object instead of text");
-}
-
-void add_timeout(CLI::App& command, double& timeout, const std::string& what) {
-  command.add_option("--timeout", timeout, "Seconds " + what)
-      ->check(seconds_from(0.001))
-      ->capture_default_str();
-}
-
-void add_max_queue_time(CLI::App& command, double& seconds) {
-  command
-      .add_option("--max-queue-time", seconds,
-                  "Seconds that a call may wait where no state is free; 0: it is refused")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
-}
-
-std::string check_server(const std::string& text) { return check_server_address(text).message(); }
-
-std::string check_seed(const std::string& text) {
-  uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc() && end == text.data() + text.size()) return "";
-  return "a seed is a whole number from 0 to " + std::to_string(UINT64_MAX) + ", not " +
-         quote(text, 40);
-}
-
-std::function<std::string(const std::string&)> seconds_from(double least) {
-  return [least](const std::string& text) -> std::string {
-    double seconds = 0;
-    if (CLI::detail::lexical_cast(text, seconds) && seconds >= least &&
-        seconds <= kLongestSeconds) {
-      return "";
-    }
-    return "expected seconds from " + fixed(least, least > 0 ? 3 : 0) + " to " +
-           with_commas(static_cast<int64_t>(kLongestSeconds)) + ", not " + quote(text, 40);
-  };
-}
-
-std::string full_name(const CLI::App& command) {
-  const CLI::App* parent = command.get_parent();
-  return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
-}
-
-std::string unknown_command(const CLI::App& app, const std::string& word) {
-  std::vector<std::string> known;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    known.push_back(command->get_name());
-  }
-  return "there is no command " + quote(word, 40) + suggestion(word, known);
-}
-
+// Words that cannot be used, as one line.
 std::string usage_error(const CLI::App* app, const CLI::Error& error) {
   const CLI::App& command = chosen_command(*app);
   std::string line = unknown_word(command);
   if (line.empty()) line = tame(error.what());
   std::replace(line.begin(), line.end(), '\n', ' ');
   return "runnel: " + line + "; see '" + full_name(command) + " --help'\n";
+}
+
+}  // namespace
+
+const Flag& Flag::required() const {
+  option_->required();
+  return *this;
+}
+const Flag& Flag::shows_default() const {
+  option_->capture_default_str();
+  return *this;
+}
+const Flag& Flag::between(int64_t least, int64_t most) const {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+const Flag& Flag::between(double least, double most) const {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+const Flag& Flag::one_of(const std::vector<std::string>& words) const {
+  option_->check(CLI::IsMember(words));
+  return offers(words);
+}
+const Flag& Flag::offers(std::vector<std::string> words) const {
+  *offered_ = std::move(words);
+  return *this;
+}
+const Flag& Flag::check(CheckWord check) const {
+  option_->check(std::move(check));
+  return *this;
+}
+const Flag& Flag::separated_by_commas() const {
+  option_->delimiter(',');
+  return *this;
+}
+const Flag& Flag::one_word_each() const {
+  option_->allow_extra_args(false);
+  return *this;
+}
+const Flag& Flag::from_environment(const char* variable) const {
+  option_->envname(variable);
+  return *this;
+}
+const Flag& Flag::in_group(const char* title) const {
+  option_->group(title);
+  return *this;
+}
+const Flag& Flag::without_type() const {
+  option_->type_name("");
+  return *this;
+}
+const Flag& Flag::needs(const Flag& other) const {
+  option_->needs(other.option_);
+  return *this;
+}
+const Flag& Flag::excludes(const Flag& other) const {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Flag Command::described(CLI::Option& option) const { return {option, shared_->offered[&option]}; }
+
+Command Command::command(const std::string& name, const std::string& what) const {
+  return {*app_->add_subcommand(name, what), *shared_};
+}
+
+Command Command::under(const std::string& name) const {
+  return {*app_->get_subcommand(name), *shared_};
+}
+
+void Command::needs_command() const { app_->require_subcommand(1); }
+
+template <typename T>
+Flag Command::flag(const std::string& names, T& to, const std::string& what) const {
+  return described(*app_->add_option(names, to, what));
+}
+
+template Flag Command::flag(const std::string&, std::string&, const std::string&) const;
+template Flag Command::flag(const std::string&, int&, const std::string&) const;
+template Flag Command::flag(const std::string&, int64_t&, const std::string&) const;
+template Flag Command::flag(const std::string&, uint64_t&, const std::string&) const;
+template Flag Command::flag(const std::string&, double&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::optional<std::string>&,
+                            const std::string&) const;
+template Flag Command::flag(const std::string&, std::optional<int>&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::optional<int64_t>&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::optional<uint64_t>&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::optional<float>&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::vector<std::string>&,
+                            const std::string&) const;
+template Flag Command::flag(const std::string&, std::vector<int>&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::vector<int64_t>&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::vector<double>&, const std::string&) const;
+
+Flag Command::flag(const std::string& names, bool& to, const std::string& what) const {
+  return described(*app_->add_flag(names, to, what));
+}
+
+Flag Command::choice(const std::string& name, std::string& to, const std::string& what) const {
+  return described(*app_->add_flag(name + "{true}", to, what));
+}
+
+void Command::footer(const std::string& text) const { app_->footer(text); }
+
+void Command::runs(std::function<int(Console& console)> run) const {
+  app_->callback(
+      [shared = shared_, run = std::move(run)] { shared->exit_code = run(*shared->console); });
+}
+
+bool Command::given(const std::string& flag) const { return app_->count(flag) > 0; }
+
+std::string Command::help() const {
+  return app_->get_formatter()->make_help(app_, full_name(*app_), CLI::AppFormatMode::Normal);
+}
+
+CommandShape Command::shape() const { return shape_of(*app_, shared_->offered); }
+
+struct Program::Parser {
+  CLI::App app;
+  Command::Shared shared = {};
+};
+
+Program::Program(const std::string& what, const std::string& version)
+    : parser_(new Parser{.app = CLI::App(what, "runnel")}) {
+  parser_->app.set_version_flag("--version", "runnel " + version);
+  parser_->app.require_subcommand(1);
+  parser_->app.failure_message(usage_error);
+}
+
+Program::~Program() = default;
+
+Command Program::root() const { return {parser_->app, parser_->shared}; }
+
+int Program::run(std::vector<std::string> words, Console& console) {
+  parser_->shared.console = &console;
+  std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
+  try {
+    parser_->app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {  // also thrown for --help and --version
+    return parser_->app.exit(error, console.out, console.err) == 0 ? kExitOk : kExitUsage;
+  }
+  return parser_->shared.exit_code;
+}
+
+std::string unknown_command(const CommandShape& command, const std::string& word) {
+  std::vector<std::string> known;
+  for (const CommandShape& inner : command.commands) known.push_back(inner.name);
+  return "there is no command " + quote(word, 40) + suggestion(word, known);
 }
 
 }  // namespace runnel

@@ -19,6 +19,7 @@
 #include "cli/progress_bar.h"
 #include "cli/prompt.h"
 #include "cli/reach_model.h"
+#include "cli/reading_line.h"
 #include "cli/transcript.h"
 #include "cli/values_text.h"
 #include "client/client.h"
@@ -186,7 +187,11 @@ class Display {
 
   void show(const v1::GenerateResponse& event, const Transcript& transcript) {
     if (event.has_queued()) return show_place(event.queued());
-    if (event.has_started()) waited_ = progress_.seconds();
+    reading_.reset();
+    if (event.has_started() && !prompt_text().empty()) {
+      reading_.emplace(console_, prompt_text());
+      return;
+    }
     if (streams_text_ && event.has_values()) print(event.values());
     if (!shows_progress_) return;
     const int64_t position = transcript.started().position();
@@ -195,16 +200,24 @@ class Display {
 
   // Call before anything else is written.
   void end() {
+    reading_.reset();
     progress_.clear();
     if (streams_text_ && printed_ && !line_ended_) console_.out << std::endl;
     printed_ = false;
   }
 
   bool streams_text() const { return streams_text_; }
-  // That the call has run, not counting what it waited before.
-  double seconds() const { return progress_.seconds() - waited_; }
 
  private:
+  // "a prompt of 1,200 values"; "" where there is none.
+  std::string prompt_text() const {
+    if (!plan_.text.empty()) {
+      return "a prompt of " + with_commas(std::ssize(plan_.text)) + " bytes";
+    }
+    if (plan_.prompt.empty()) return "";
+    return "a prompt of " + with_commas(std::ssize(plan_.prompt)) + " values";
+  }
+
   void print(const v1::Values& values) {
     for (const v1::ValueRun& run : values.runs()) {
       const std::string text = written(
@@ -220,8 +233,7 @@ class Display {
   void show_place(const v1::Queued& queued) {
     console_.err << "waiting for a slot: place " << queued.place();
     if (queued.has_expected_wait()) {
-      const auto& wait = queued.expected_wait();
-      const double seconds = static_cast<double>(wait.seconds()) + wait.nanos() * 1e-9;
+      const double seconds = seconds_of(queued.expected_wait());
       console_.err << ", about " << with_commas(std::max(1L, std::lround(seconds))) << " s";
     }
     console_.err << std::endl;
@@ -231,8 +243,8 @@ class Display {
   Console& console_;
   const bool streams_text_, shows_progress_;
   ProgressLine progress_;
+  std::optional<ReadingLine> reading_;
   bool printed_ = false, line_ended_ = false;
-  double waited_ = 0;  // seconds before the call started
 };
 
 // The pixels of each sample: the prompt, what was drawn, and grey where neither is known.
@@ -280,20 +292,20 @@ OrderedJson sample_json(const SampleTranscript& sample, const ModelView& model) 
   return values;
 }
 
-void print_json(const Plan& plan, const Transcript& transcript, double seconds, Console& console) {
+void print_json(const Plan& plan, const Transcript& transcript, Console& console) {
+  const TranscriptPace pace = transcript.pace();
   const v1::Started& started = transcript.started();
-  OrderedJson out = {{"model", plan.model.name},
-                     {"numerics", started.numerics()},
-                     {"seed", started.seed()},
-                     {"values", transcript.values()},
-                     {"seconds", seconds},
-                     {"values_per_second", transcript.values() / std::max(seconds, 1e-9)},
-                     {"samples", OrderedJson::array()}};
+  OrderedJson out = {{"model", plan.model.name}, {"numerics", started.numerics()},
+                     {"seed", started.seed()},   {"values", transcript.values()},
+                     {"seconds", pace.seconds},  {"samples", OrderedJson::array()}};
+  if (pace.first_value) out["seconds_to_first_value"] = *pace.first_value;
+  if (pace.prompt_rate) out["prompt_values_per_second"] = *pace.prompt_rate;
+  if (pace.sampling_rate) out["sampled_values_per_second"] = *pace.sampling_rate;
   if (const auto bits = transcript.bits_per_dim()) out["bits_per_dim"] = *bits;
   if (!started.session().empty()) out["session"] = started.session();
   if (plan.model.image) {
     out["file"] = plan.out;
-    out["images_per_second"] = transcript.samples().size() / std::max(seconds, 1e-9);
+    if (pace.seconds > 0) out["images_per_second"] = transcript.samples().size() / pace.seconds;
   }
   for (const SampleTranscript& sample : transcript.samples()) {
     out["samples"].push_back(sample_json(sample, plan.model));
@@ -301,13 +313,20 @@ void print_json(const Plan& plan, const Transcript& transcript, double seconds, 
   console.out << json_text(out) << std::endl;
 }
 
-// "in 3.42 s: 3,662 values/s, 4.7 images/s, 1.06 bits per dimension".
-std::string figures(const Plan& plan, const Transcript& transcript, double seconds) {
-  const double time = std::max(seconds, 1e-9);
-  std::string line = "in " + fixed(seconds, 2) +
-                     " s: " + with_commas(std::llround(transcript.values() / time)) + " values/s";
-  if (plan.model.image) {
-    line += ", " + fixed(transcript.samples().size() / time, 1) + " images/s";
+std::string rate_text(double rate, const char* of) {
+  return ", " + with_commas(std::llround(rate)) + " " + of + "/s";
+}
+
+// "in 3.42 s: first value after 12.0 ms, 4,100 prompt values/s, 3,662 sampled values/s, 4.7
+// images/s, 1.06 bits per dimension".
+std::string figures(const Plan& plan, const Transcript& transcript) {
+  const TranscriptPace pace = transcript.pace();
+  std::string line = "in " + fixed(pace.seconds, 2) + " s";
+  if (pace.first_value) line += ", first value after " + fixed(*pace.first_value * 1e3, 1) + " ms";
+  if (pace.prompt_rate) line += rate_text(*pace.prompt_rate, "prompt values");
+  if (pace.sampling_rate) line += rate_text(*pace.sampling_rate, "sampled values");
+  if (plan.model.image && pace.seconds > 0) {
+    line += ", " + fixed(transcript.samples().size() / pace.seconds, 1) + " images/s";
   }
   if (const auto bits = transcript.bits_per_dim()) {
     line += ", " + fixed(*bits, 3) + " bits per " + (plan.model.image ? "dimension" : "value");
@@ -315,23 +334,41 @@ std::string figures(const Plan& plan, const Transcript& transcript, double secon
   return line;
 }
 
+// Why a text ended, where that is not its length; "" otherwise.
+std::string end_text(const SampleTranscript& sample) {
+  switch (sample.finished->reason()) {
+    case v1::Finished::STOP:
+      return "ended by --stop";
+    case v1::Finished::END:
+      return "ended at the model's last position";
+    case v1::Finished::TIME:
+      return "ended by the time limit";
+    case v1::Finished::EOS:
+      return "ended by the model";
+    default:
+      return "";
+  }
+}
+
 void print_summary(const Plan& plan, const Transcript& transcript, const Display& display,
-                   double seconds, Console& console) {
+                   Console& console) {
   const v1::Started& started = transcript.started();
   if (plan.model.image) {
     const ImageShape& shape = *plan.model.image;
     console.out << tame(plan.out) << ": " << transcript.samples().size() << " image"
                 << (transcript.samples().size() == 1 ? "" : "s") << " of " << shape.height << " x "
-                << shape.width << ", seed " << started.seed() << ", "
-                << figures(plan, transcript, seconds) << std::endl;
+                << shape.width << ", seed " << started.seed() << ", " << figures(plan, transcript)
+                << std::endl;
   } else {
     for (size_t i = 0; !display.streams_text() && i < transcript.samples().size(); ++i) {
       const SampleTranscript& sample = transcript.samples()[i];
-      console.out << "--- sample " << i << '\n'
+      const std::string end = end_text(sample);
+      console.out << "--- sample " << i << (end.empty() ? "" : ", " + end) << '\n'
                   << written(sample.values, sample.text, plan.model) << std::endl;
     }
+    const std::string end = display.streams_text() ? end_text(transcript.samples()[0]) : "";
     console.err << with_commas(transcript.values()) << " values, seed " << started.seed() << ", "
-                << figures(plan, transcript, seconds) << std::endl;
+                << figures(plan, transcript) << (end.empty() ? "" : ", " + end) << std::endl;
   }
   if (!started.session().empty()) {
     console.err << "session: " << tame(started.session()) << std::endl;
@@ -342,21 +379,25 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
          const Interrupt& interrupt, Console& console) {
   Transcript transcript(plan.model, options.count);
   Display display(options, plan, console);
-  grpc::Status status = client.generate(plan.request, [&](const v1::GenerateResponse& event) {
+  const auto on_event = [&](const v1::GenerateResponse& event) {
     Status taken = transcript.add(event);
     if (taken.ok()) display.show(event, transcript);
     // Nobody can read what else would come.
     if (taken.ok() && !console.out) return Status(Code::kCancelled, "");
     return taken;
-  });
-  const double seconds = display.seconds();
+  };
+  Status status = client.generate(plan.request, on_event);
+  if (status.code() == Code::kNotFound && options.keep && !options.session.empty()) {
+    status = client.create_session(plan.model.name, options.session);
+    if (status.ok()) status = client.generate(plan.request, on_event);
+  }
   display.end();
   if (interrupt.fired()) {
     return fail(console, kExitInterrupted,
                 plan.model.image ? "interrupted; no image was written" : "interrupted");
   }
   if (!console.out) return delivered(console, kExitOk);
-  if (!status.ok()) return fail(console, kExitFailed, in_flags(call_error(status)));
+  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status)));
   if (Status whole = transcript.complete(); !whole.ok()) {
     return fail(console, kExitFailed, whole.to_string());
   }
@@ -366,9 +407,9 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
     }
   }
   if (options.json) {
-    print_json(plan, transcript, seconds, console);
+    print_json(plan, transcript, console);
   } else {
-    print_summary(plan, transcript, display, seconds, console);
+    print_summary(plan, transcript, display, console);
   }
   return kExitOk;
 }

@@ -21,11 +21,11 @@ struct Answer {
 };
 
 Answer ask(Client& client, Seconds timeout) {
-  if (const grpc::Status status = client.connect(timeout); !status.ok()) {
+  if (const Status status = client.connect(timeout); !status.ok()) {
     return {false, call_error(status)};
   }
   HealthResponse health;
-  if (const grpc::Status status = client.check_health(health); !status.ok()) {
+  if (const Status status = client.check_health(health); !status.ok()) {
     return {false, call_error(status)};
   }
   const std::string& name = HealthResponse::ServingStatus_Name(health.status());

@@ -30,7 +30,7 @@ class IdxFile {
   int64_t item_bytes() const;
 
   // The next item, in the order of the file; nothing after the last. INVALID_ARGUMENT when the file
-  // ends early, is damaged, or goes on after its last item.
+  // ends early, is damaged, or has bytes after its last item.
   Result<std::optional<std::vector<uint8_t>>> next();
 
  private:

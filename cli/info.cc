@@ -1,3 +1,4 @@
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "client/client.h"
 #include "models/bundle/bundle.h"
 #include "models/bundle/config.h"
+#include "models/bundle/gguf_file.h"
+#include "models/state/file.h"
+#include "models/template/load_template.h"
 
 namespace runnel {
 namespace {
@@ -29,6 +33,16 @@ std::string exact_bytes(int64_t bytes) {
   return bytes < 1024 ? exact : exact + " (" + byte_count(bytes) + ")";
 }
 
+// The bytes of a session's state: the recurrent part, and the part for each position.
+std::string state_text(int64_t bytes, int64_t position_bytes, int64_t positions) {
+  const std::string all = exact_bytes(bytes) + " per session";
+  if (position_bytes == 0) return all;
+  const int64_t pages = (positions + kPagePositions - 1) / kPagePositions;
+  return all + ": " + with_commas(bytes - pages * kPagePositions * position_bytes) + " and " +
+         with_commas(position_bytes) + " for each of " + with_commas(positions) +
+         " positions, all of it taken when a session begins";
+}
+
 // The rows that a spec fills, whether it comes from a directory or from a server.
 Lines spec_lines(const Spec& spec) {
   Lines lines = {{"model", spec.name}};
@@ -43,13 +57,32 @@ Lines spec_lines(const Spec& spec) {
   }
   for (auto& row : description_of(spec)) lines.push_back(std::move(row));
   lines.emplace_back("parameters", with_commas(spec.parameters()));
-  lines.emplace_back("state", exact_bytes(spec.state_bytes()) + " per session");
+  lines.emplace_back("state",
+                     state_text(spec.state_bytes(), spec.position_bytes(), spec.positions));
   return lines;
+}
+
+// How many tensors a bundle has of each type: "97 of Q4_0, 12 of F32".
+std::string types_of(const Bundle& bundle) {
+  std::map<StoredType, int> counts;
+  for (const auto& [name, tensor] : bundle.tensors) ++counts[tensor.type];
+  std::string text;
+  for (const auto& [type, count] : counts) {
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " of " + format_of(type).name;
+  }
+  return text;
 }
 
 // The text of a spec, from a bundle or a server of any version, as JSON.
 Result<Json> spec_json(const std::string& text) {
   return parse_json(text, "the spec", {kMaxConfigBytes, kMaxConfigBytes, 16});
+}
+
+// The name of a bundle's chat template, or why it is served without chat.
+std::string chat_text(const Bundle& bundle) {
+  if (bundle.tokenizer == nullptr) return "none: values are not text";
+  const auto format = load_chat_format(bundle.directory, bundle.tokenizer);
+  return format.ok() ? (*format)->name() : "none: " + format.status().message();
 }
 
 int info_of_bundle(const std::string& directory, const InfoOptions& options, Console& console) {
@@ -60,15 +93,21 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
                              {"name", bundle->spec.name},
                              {"parameters", bundle->spec.parameters()},
                              {"state_bytes", bundle->spec.state_bytes()},
+                             {"position_bytes", bundle->spec.position_bytes()},
                              {"max_length", bundle->spec.max_length()},
                              {"head", head_kind_name(bundle->spec.head.kind)},
+                             {"chat", chat_text(*bundle)},
                              {"weight_digest", bundle->weight_digest},
+                             {"digest", model_digest(bundle->spec, bundle->weight_digest)},
                              {"spec", *spec_json(spec_to_json(bundle->spec))}};
     console.out << json_text(out) << std::endl;
     return kExitOk;
   }
   Lines lines = spec_lines(bundle->spec);
+  lines.emplace_back("chat", chat_text(*bundle));
+  if (is_gguf(directory) || bundle->has_blocks()) lines.emplace_back("tensors", types_of(*bundle));
   lines.emplace_back("weights", "sha-256 " + bundle->weight_digest);
+  lines.emplace_back("digest", model_digest(bundle->spec, bundle->weight_digest));
   print_lines(lines, console);
   return kExitOk;
 }
@@ -77,6 +116,7 @@ OrderedJson model_json(const v1::ModelInfo& model) {
   OrderedJson out = {{"name", model.name()},
                      {"parameters", model.parameters()},
                      {"state_bytes", model.state_bytes()},
+                     {"position_bytes", model.position_bytes()},
                      {"sessions", model.sessions()},
                      {"sessions_free", model.sessions_free()},
                      {"backend", model.backend()},
@@ -87,15 +127,19 @@ OrderedJson model_json(const v1::ModelInfo& model) {
                      {"max_length", model.max_length()},
                      {"head", model.head()}};
   for (const std::string& alias : model.aliases()) out["aliases"].push_back(alias);
-  if (const auto spec = spec_json(model.spec_json()); spec.ok()) out["spec"] = *spec;
+  const auto spec = parse_spec(model.spec_json(), "the server's description");
+  if (spec.ok()) out["digest"] = model_digest(*spec, model.weight_digest());
+  if (const auto json = spec_json(model.spec_json()); json.ok()) out["spec"] = *json;
   return out;
 }
 
 Lines model_lines(const v1::ModelInfo& model) {
-  const Result<Spec> spec = parse_spec(model.spec_json(), "the server's description");
+  Result<Spec> spec = parse_spec(model.spec_json(), "the server's description");
   Lines lines;
   if (spec.ok()) {
+    if (spec->most_positions > 0) spec->positions = model.max_length() - 1;
     lines = spec_lines(*spec);
+    lines.back().second = state_text(model.state_bytes(), model.position_bytes(), spec->positions);
   } else {
     lines = {{"model", model.name()},
              {"head", model.head()},
@@ -110,13 +154,14 @@ Lines model_lines(const v1::ModelInfo& model) {
   lines.emplace_back("numerics", model.numerics());
   if (!model.instructions().empty()) lines.emplace_back("instructions", model.instructions());
   lines.emplace_back("weights", "sha-256 " + model.weight_digest());
+  if (spec.ok()) lines.emplace_back("digest", model_digest(*spec, model.weight_digest()));
   return lines;
 }
 
 int info_of_server(const InfoOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
-  grpc::Status status = client.connect(Seconds(options.timeout));
+  Status status = client.connect(Seconds(options.timeout));
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "cli/flags.h"
+#include "cli/common_flags.h"
 #include "config/server_config.h"
 
 namespace runnel {
@@ -66,21 +66,18 @@ std::string check_caller_name(const std::string& name) {
   return is_plain_name(name) ? "" : "a name is " + plain_name_text() + ", not " + quote(name, 40);
 }
 
-void add_quota(CLI::App& command, const char* flag, std::optional<int64_t>& quota,
+void add_quota(const Command& command, const char* flag, std::optional<int64_t>& quota,
                const char* what) {
-  command.add_option(flag, quota, what)->check(CLI::Range(int64_t{1}, kMaxQuota));
+  command.flag(flag, quota, what).between(int64_t{1}, kMaxQuota);
 }
 
 using Run = int (*)(const KeyOptions&, Console&);
 
-CLI::App* add_command(CLI::App& key, const char* name, const char* what,
-                      const std::shared_ptr<KeyOptions>& options, int& exit_code, Run run) {
-  CLI::App* command = key.add_subcommand(name, what);
-  command->add_option("--file", options->file, "The file of keys")->capture_default_str();
-  command->callback([options, &exit_code, run] {
-    Console console = standard_console();
-    exit_code = run(*options, console);
-  });
+Command add_command(const Command& key, const char* name, const char* what,
+                    const std::shared_ptr<KeyOptions>& options, Run run) {
+  const Command command = key.command(name, what);
+  command.flag("--file", options->file, "The file of keys").shows_default();
+  command.runs([options, run](Console& console) { return run(*options, console); });
   return command;
 }
 
@@ -138,32 +135,31 @@ int run_key_remove(const KeyOptions& options, Console& console) {
   return status.ok() ? kExitOk : failed(console, status);
 }
 
-void add_key(CLI::App& app, int& exit_code) {
-  CLI::App* key = app.add_subcommand("key", "The keys that a server asks callers for");
-  key->require_subcommand(1);
+void add_key(const Command& root) {
+  const Command key = root.command("key", "The keys that a server asks callers for");
+  key.needs_command();
   const auto made = std::make_shared<KeyOptions>();
-  CLI::App* add = add_command(*key, "new", "Make a key, print it once, and keep its hash", made,
-                              exit_code, run_key_new);
-  add->add_option("name", made->entry.name, "Who holds it, and owns the sessions made with it")
-      ->required()
-      ->check(check_caller_name);
-  add_quota(*add, "--calls", made->entry.calls, "Streams at a time");
-  add_quota(*add, "--sessions", made->entry.sessions, "States at a time, over all models");
-  add_quota(*add, "--values-per-second", made->entry.values_per_second, "Values given and sampled");
-  add->add_option("--models", made->models, "The models that it may use (default: every one)")
-      ->delimiter(',')
-      ->check(check_caller_name);
-  add->add_flag("--admin", made->entry.admin, "It may change what is served");
+  const Command add =
+      add_command(key, "new", "Make a key, print it once, and keep its hash", made, run_key_new);
+  add.flag("name", made->entry.name, "Who holds it, and owns the sessions made with it")
+      .required()
+      .check(check_caller_name);
+  add_quota(add, "--calls", made->entry.calls, "Streams at a time");
+  add_quota(add, "--sessions", made->entry.sessions, "States at a time, over all models");
+  add_quota(add, "--values-per-second", made->entry.values_per_second, "Values given and sampled");
+  add.flag("--models", made->models, "The models that it may use (default: every one)")
+      .separated_by_commas()
+      .check(check_caller_name);
+  add.flag("--admin", made->entry.admin, "It may change what is served");
 
   const auto listed = std::make_shared<KeyOptions>();
-  add_json(*add_command(*key, "list", "Names, ids and quotas", listed, exit_code, run_key_list),
-           listed->json);
+  add_json(add_command(key, "list", "Names, ids and quotas", listed, run_key_list), listed->json);
 
   const auto removed = std::make_shared<KeyOptions>();
-  CLI::App* remove = add_command(*key, "remove", "Take keys away; calls made with them end",
-                                 removed, exit_code, run_key_remove);
-  remove->add_option("name", removed->names, "Whose keys")->required();
-  remove->add_flag("--old", removed->old, "All but the newest of each name");
+  const Command remove = add_command(key, "remove", "Take keys away; calls made with them end",
+                                     removed, run_key_remove);
+  remove.flag("name", removed->names, "Whose keys").required();
+  remove.flag("--old", removed->old, "All but the newest of each name");
 }
 
 }  // namespace runnel

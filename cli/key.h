@@ -1,11 +1,11 @@
 // The command key: the file of keys that `runnel serve --keys` reads.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/flags.h"
 #include "config/key_file.h"
 
 namespace runnel {
@@ -27,7 +27,7 @@ int run_key_new(const KeyOptions& options, Console& console);
 int run_key_list(const KeyOptions& options, Console& console);
 int run_key_remove(const KeyOptions& options, Console& console);
 
-// Adds the command to the program; see add_client_commands().
-void add_key(CLI::App& app, int& exit_code);
+// Adds the command to the program.
+void add_key(const Command& root);
 
 }  // namespace runnel

@@ -11,16 +11,15 @@
 #include "bench/cpu_name.h"
 #include "bench/load_figures.h"
 #include "bench/load_run.h"
-#include "cli/flags.h"
+#include "cli/common_flags.h"
 #include "cli/interrupt.h"
 #include "cli/reach_model.h"
 #include "client/client.h"
+#include "client/connections.h"
 #include "client/model_choice.h"
 
 namespace runnel {
 namespace {
-
-using Stubs = std::vector<std::unique_ptr<v1::Inference::Stub>>;
 
 constexpr Seconds kConnect{10};
 constexpr double kMostRate = 1e5;
@@ -97,40 +96,14 @@ Result<Setup> set_up(const LoadOptions& options, const v1::ListModelsResponse& m
   return setup;
 }
 
-// Connections of their own: calls on one connection share its window and its limit of streams.
-Result<Stubs> connect(const LoadOptions& options) {
-  const Result<Access> access = read_access(options.server);
-  if (!access.ok()) return access.status();
-  Stubs stubs;
-  std::vector<std::shared_ptr<grpc::Channel>> channels;
-  for (int i = 0; i < options.connections; ++i) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // it would be measured too
-    channels.push_back(open_channel(*access, arguments));
-    channels.back()->GetState(true);
-    stubs.push_back(v1::Inference::NewStub(channels.back()));
-  }
-  const auto until = std::chrono::system_clock::now() +
-                     std::chrono::duration_cast<std::chrono::system_clock::duration>(kConnect);
-  for (size_t i = 0; i < channels.size(); ++i) {
-    if (!channels[i]->WaitForConnected(until)) {
-      return Status(Code::kUnavailable, "the server took only " + std::to_string(i) + " of " +
-                                            std::to_string(channels.size()) +
-                                            " connections; ask for fewer with --connections");
-    }
-  }
-  return stubs;
-}
-
-// One load after another, and what they came to.
+// One load after another, with their results.
 class Load {
  public:
-  Load(const LoadOptions& options, Setup setup, Stubs stubs, const Interrupt& interrupt,
+  Load(const LoadOptions& options, Setup setup, const Stubs& stubs, const Interrupt& interrupt,
        Console& console)
       : options_(options),
         setup_(std::move(setup)),
-        stubs_(std::move(stubs)),
+        stubs_(stubs),
         interrupt_(interrupt),
         console_(console) {}
 
@@ -220,7 +193,7 @@ class Load {
         stubs_, run,
         {.stopped = [this] { return interrupt_.fired(); },
          .progress =
-             [&](const LoadProgress& progress) {
+             [&](const RunProgress& progress) {
                // By time, not by values: how many will come is what is being measured.
                const double part = progress.seconds / progress.total_seconds;
                const auto total = std::llround(static_cast<double>(progress.values) / part);
@@ -244,7 +217,7 @@ class Load {
 
   const LoadOptions& options_;
   const Setup setup_;
-  const Stubs stubs_;
+  const Stubs& stubs_;
   const Interrupt& interrupt_;
   Console& console_;
   double capacity_ = 0;
@@ -270,65 +243,64 @@ int tell(const LoadOptions& options, const Load& load, Console& console) {
   return kExitOk;
 }
 
-void add_shape(CLI::App& command, LoadOptions& options) {
+void add_shape(const Command& command, LoadOptions& options) {
   command
-      .add_option("--prompt", options.prompt,
-                  "Values given to each call: 64, 16-128, 16,64,512 or exp:64")
-      ->capture_default_str();
-  command.add_option("--values", options.values, "Values drawn by each call, in the same words")
-      ->capture_default_str();
+      .flag("--prompt", options.prompt,
+            "Values given to each call: 64, 16-128, 16,64,512 or exp:64")
+      .shows_default();
+  command.flag("--values", options.values, "Values drawn by each call, in the same words")
+      .shows_default();
   command
-      .add_option("--cancel-share", options.cancel_share,
-                  "Part of the calls that are cancelled on the way, 0 to 1")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+      .flag("--cancel-share", options.cancel_share,
+            "Part of the calls that are cancelled on the way, 0 to 1")
+      .between(0.0, 1.0)
+      .shows_default();
   command
-      .add_option("--stall-share", options.stall_share,
-                  "Part of the calls that are not read for a while, 0 to 1")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  command.add_option("--stall-time", options.stall_time, "Seconds for which those are not read")
-      ->check(CLI::Range(0.0, kMostSeconds))
-      ->capture_default_str();
+      .flag("--stall-share", options.stall_share,
+            "Part of the calls that are not read for a while, 0 to 1")
+      .between(0.0, 1.0)
+      .shows_default();
+  command.flag("--stall-time", options.stall_time, "Seconds for which those are not read")
+      .between(0.0, kMostSeconds)
+      .shows_default();
   command
-      .add_option("--values-per-message", options.values_per_message,
-                  "Values in one message at most (default: as the server likes)")
-      ->check(CLI::Range(0, 4096));
+      .flag("--values-per-message", options.values_per_message,
+            "Values in one message at most (default: as the server likes)")
+      .between(0, 4096);
   add_max_queue_time(command, options.max_queue_time);
-  command.add_option("--seed", options.seed, "The same seed makes the same calls")
-      ->capture_default_str();
+  command.flag("--seed", options.seed, "The same seed makes the same calls").shows_default();
 }
 
-void add_pace(CLI::App& command, LoadOptions& options) {
+void add_pace(const Command& command, LoadOptions& options) {
   command
-      .add_option("--rate", options.rate,
-                  "Calls per second on average, at random times, whatever became of earlier ones")
-      ->check(CLI::Range(0.001, kMostRate));
-  command.add_flag("--find-capacity", options.find_capacity,
-                   "Calls per second that complete with every session in use");
-  command.add_option("--sweep", options.sweep, "Multiples of the capacity, one run each: 0.5,1,2")
-      ->delimiter(',')
-      ->check(CLI::Range(0.01, 100.0));
+      .flag("--rate", options.rate,
+            "Calls per second on average, at random times, whatever became of earlier ones")
+      .between(0.001, kMostRate);
+  command.flag("--find-capacity", options.find_capacity,
+               "Calls per second that complete with every session in use");
+  command.flag("--sweep", options.sweep, "Multiples of the capacity, one run each: 0.5,1,2")
+      .separated_by_commas()
+      .between(0.01, 100.0);
   command
-      .add_option("--capacity", options.capacity,
-                  "For --sweep: calls per second (default: find it first)")
-      ->check(CLI::Range(0.001, kMostRate));
+      .flag("--capacity", options.capacity,
+            "For --sweep: calls per second (default: find it first)")
+      .between(0.001, kMostRate);
   command
-      .add_option("--concurrency", options.concurrency,
-                  "Calls at once that find the capacity (default: the free sessions)")
-      ->check(CLI::Range(1, 65536));
-  command.add_option("--duration", options.duration, "Seconds that are measured")
-      ->check(CLI::Range(0.1, kMostSeconds))
-      ->capture_default_str();
-  command.add_option("--warm-up", options.warm_up, "Seconds before them that are not")
-      ->check(CLI::Range(0.0, kMostSeconds))
-      ->capture_default_str();
-  command.add_option("--grace", options.grace, "Seconds after them for calls to end")
-      ->check(CLI::Range(0.0, kMostSeconds))
-      ->capture_default_str();
-  command.add_option("--repeat", options.repeat, "Runs of each load; the table shows the median")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
+      .flag("--concurrency", options.concurrency,
+            "Calls at once that find the capacity (default: the free sessions)")
+      .between(1, 65536);
+  command.flag("--duration", options.duration, "Seconds that are measured")
+      .between(0.1, kMostSeconds)
+      .shows_default();
+  command.flag("--warm-up", options.warm_up, "Seconds before them that are not")
+      .between(0.0, kMostSeconds)
+      .shows_default();
+  command.flag("--grace", options.grace, "Seconds after them for calls to end")
+      .between(0.0, kMostSeconds)
+      .shows_default();
+  command.flag("--repeat", options.repeat, "Runs of each load; the table shows the median")
+      .between(1, 100)
+      .shows_default();
 }
 
 }  // namespace
@@ -343,9 +315,14 @@ int run_load(const LoadOptions& options, Console& console) {
   if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
   Result<Setup> setup = set_up(options, std::get<v1::ListModelsResponse>(reached));
   if (!setup.ok()) return fail(console, kExitUsage, setup.status().message());
-  Result<Stubs> stubs = connect(options);
-  if (!stubs.ok()) return fail(console, kExitFailed, stubs.status().message());
-  Load load(options, std::move(*setup), std::move(*stubs), interrupt, console);
+  const Result<Access> access = read_access(options.server);
+  if (!access.ok()) return fail(console, kExitUsage, access.status().message());
+  const auto stubs = connect_times(*access, options.connections);
+  if (!stubs.ok()) {
+    return fail(console, kExitFailed,
+                stubs.status().message() + "; ask for fewer with --connections");
+  }
+  Load load(options, std::move(*setup), **stubs, interrupt, console);
   const bool done = load.run();
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!done) {
@@ -356,28 +333,25 @@ int run_load(const LoadOptions& options, Console& console) {
   return tell(options, load, console);
 }
 
-void add_load(CLI::App& app, int& exit_code) {
+void add_load(const Command& root) {
   const auto options = std::make_shared<LoadOptions>();
-  CLI::App* command =
-      app.add_subcommand("load", "Many calls at once: how fast, how steadily, and what is refused");
-  add_server(*command, options->server);
-  add_model(*command, options->model);
-  add_pace(*command, *options);
-  add_shape(*command, *options);
-  command->add_option("--connections", options->connections, "Connections that the calls share")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
+  const Command command =
+      root.command("load", "Many calls at once: how fast, how steadily, and what is refused");
+  add_server(command, options->server);
+  add_model(command, options->model);
+  add_pace(command, *options);
+  add_shape(command, *options);
+  command.flag("--connections", options->connections, "Connections that the calls share")
+      .between(1, 256)
+      .shows_default();
   command
-      ->add_option("--max-open", options->most_open,
-                   "Calls open at most; what is due beyond is dropped, and counted")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  command->add_option("--out", options->out, "JSON file to write, for bench/report/plot_load.py");
-  command->add_flag("--json", options->json, "Print the JSON instead of a table");
-  command->callback([options, &exit_code] {
-    Console console = standard_console();
-    exit_code = run_load(*options, console);
-  });
+      .flag("--max-open", options->most_open,
+            "Calls open at most; what is due beyond is dropped, and counted")
+      .between(1, 65536)
+      .shows_default();
+  command.flag("--out", options->out, "JSON file to write, for bench/report/plot_load.py");
+  command.flag("--json", options->json, "Print the JSON instead of a table");
+  command.runs([options](Console& console) { return run_load(*options, console); });
 }
 
 }  // namespace runnel

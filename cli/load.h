@@ -1,7 +1,6 @@
-// The command load: many calls at a server, and what became of them.
+// The command load: sends many calls to a server and reports their outcomes.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -37,7 +36,7 @@ struct LoadOptions {
 // Runs the command to its end and gives the exit code (console.h).
 int run_load(const LoadOptions& options, Console& console);
 
-// Adds the command to the program; see add_client_commands().
-void add_load(CLI::App& app, int& exit_code);
+// Adds the command to the program.
+void add_load(const Command& root);
 
 }  // namespace runnel

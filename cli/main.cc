@@ -3,7 +3,6 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -40,14 +39,16 @@ class ModelMaker {
 Result<std::unique_ptr<Backend>> ModelMaker::make_backend(const ServerConfig& config) {
   if (config.backend != "cpu") {
     const CudaOptions options = {.library = config.kernels == "cublas",
-                                 .replay = config.state == "replay",
-                                 .chunks = config.prompts == "chunks"};
+                                 .replay = config.gpu_state == "replay",
+                                 .chunks = config.prompts == "chunks",
+                                 .whole = config.network == "whole"};
     Result<std::unique_ptr<Backend>> gpu = make_cuda_backend(options);
     const bool absent = !gpu.ok() && gpu.status().code() == Code::kFailedPrecondition;
-    const bool plain = !options.library && !options.replay && !options.chunks;
+    const bool plain = !options.library && !options.replay && !options.chunks && options.whole;
     if (absent && !plain) {
       return Status(gpu.status().code(),
-                    gpu.status().message() + ", with kernels own, state plain and prompts steps");
+                    gpu.status().message() +
+                        ", with kernels own, gpu_state plain, prompts steps and network whole");
     }
     if (config.backend == "cuda" || !absent) return gpu;
   }
@@ -66,22 +67,31 @@ Result<std::unique_ptr<Backend>> ModelMaker::make_backend(const ServerConfig& co
   return make_cpu_backend(options);
 }
 
+// Weights in blocks stay so where the backend multiplies them.
+Precision precision_for(const Bundle& bundle, const std::string& asked, const Backend& backend) {
+  if (asked == "int8") return Precision::kInt8;
+  if (asked == "bf16") return Precision::kBf16;
+  if (asked == "fp32") return Precision::kFp32;
+  const bool keeps_blocks = bundle.has_blocks() && !backend.numerics(Precision::kBlocks).empty();
+  return asked == "blocks" || keeps_blocks ? Precision::kBlocks : backend.preferred();
+}
+
 Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerConfig& config,
                                            const ModelLimits& limits) {
   Result<std::unique_ptr<Backend>> backend = make_backend(config);
   if (!backend.ok()) return backend.status();
   LoadedModel loaded;
   loaded.backend = std::move(*backend);
-  if (loaded.backend->numerics(Precision::kFp32).starts_with("cpu/")) {
+  if (loaded.backend->device() == DeviceKind::kCpu) {
     const cpu::IsaChoice& best = cpu::best_isa();
     loaded.instructions = config.isa == "auto" ? isa_name(best.isa) + (", " + best.why)
                                                : config.isa + ", as asked for";
   }
-  const Precision precision = config.precision == "auto"   ? loaded.backend->preferred()
-                              : config.precision == "int8" ? Precision::kInt8
-                              : config.precision == "bf16" ? Precision::kBf16
-                                                           : Precision::kFp32;
-  Result<std::unique_ptr<Model>> model = make_model(bundle, *loaded.backend, limits, precision);
+  const Precision precision = precision_for(bundle, config.precision, *loaded.backend);
+  std::optional<DType> cache;
+  if (config.cache != "auto") cache = config.cache == "bf16" ? DType::kBF16 : DType::kF32;
+  Result<std::unique_ptr<Model>> model =
+      make_model(bundle, *loaded.backend, limits, precision, cache);
   if (!model.ok()) return model.status();
   loaded.model = std::move(*model);
   return loaded;
@@ -115,26 +125,20 @@ void silence_libraries() {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Serves linear-attention transformers as the recurrent networks that they are",
-               "runnel");
-  app.set_version_flag("--version", std::string("runnel ") + RUNNEL_VERSION);
-  app.require_subcommand(1);
-  int exit_code = 0;
+  Program program(
+      "Serves recurrent models (linear transformers, RWKV-7, Mamba-2) over gRPC and HTTP",
+      RUNNEL_VERSION);
+  const Command root = program.root();
   ModelMaker maker;
   const ModelFactory load_on_device = std::ref(maker);
-  add_serve_command(app, exit_code, [&](const ServerConfig& config, const Rereading& rereading) {
+  add_serve_command(root, [&](const ServerConfig& config, const Rereading& rereading) {
     return run_serve(config, rereading, load_on_device);
   });
-  add_client_commands(app, exit_code);
-  add_bench(app, exit_code, load_on_device);
-  add_help_commands(app, exit_code, RUNNEL_VERSION);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {  // also thrown for --help and --version
-    exit_code = app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  add_client_commands(root);
+  add_bench(root, load_on_device);
+  add_help_commands(root, RUNNEL_VERSION);
   Console console = standard_console();
-  return delivered(console, exit_code);
+  return delivered(console, program.run({argv + 1, argv + argc}, console));
 }
 
 }  // namespace

@@ -2,9 +2,6 @@
 
 #include <sstream>
 #include <string_view>
-#include <vector>
-
-#include "cli/flags.h"
 
 namespace runnel {
 namespace {
@@ -45,65 +42,43 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// "TEXT" of CLI11's "TEXT:{bash,zsh}"; "" for a flag without a word.
-std::string word_of(const CLI::Option& option) {
-  if (option.get_type_size() == 0 || option.get_items_expected_max() == 0) return "";
-  const std::string type = option.get_type_name();
-  const std::string word = type.substr(0, type.find_first_of(": "));
-  return word.empty() ? "TEXT" : word;
-}
-
-// "-n, --count".
-std::string names_of(const CLI::Option& option) {
-  if (option.get_positional()) return option.get_name(true);
+void add_flag(const FlagShape& flag, std::ostream& out) {
   std::string names;
-  for (const std::string& name : option.get_snames()) names += ", -" + name;
-  for (const std::string& name : option.get_lnames()) names += ", --" + name;
-  return names.substr(2);
-}
-
-void add_option(const CLI::Option& option, std::ostream& out) {
-  out << ".TP\n\\fB" << escaped(names_of(option)) << "\\fR";
-  if (const std::string word = word_of(option); !word.empty() && !option.get_positional()) {
-    out << " \\fI" << escaped(word) << "\\fR";
+  for (const std::string& name : flag.names) names += (names.empty() ? "" : ", ") + name;
+  out << ".TP\n\\fB" << escaped(names) << "\\fR";
+  if (!flag.type.empty() && !flag.by_place) out << " \\fI" << escaped(flag.type) << "\\fR";
+  out << '\n' << escaped(flag.what);
+  if (!flag.default_text.empty() && flag.default_text != "\"\"") {
+    out << " (default: " << escaped(flag.default_text) << ')';
   }
-  out << '\n' << escaped(option.get_description());
-  const std::string standard = option.get_default_str();
-  if (!standard.empty() && standard != "\"\"") out << " (default: " << escaped(standard) << ')';
   out << '\n';
 }
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-void add_command(const CLI::App& command, std::ostream& out) {
-  if (!commands_of(command).empty()) {
-    for (const CLI::App* inner : commands_of(command)) add_command(*inner, out);
+void add_command(const CommandShape& command, std::ostream& out) {
+  if (!command.commands.empty()) {
+    for (const CommandShape& inner : command.commands) add_command(inner, out);
     return;
   }
-  out << ".SS " << escaped(full_name(command));
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->get_positional()) out << ' ' << escaped(option->get_name(true));
+  out << ".SS " << escaped(command.full_name);
+  for (const FlagShape& flag : command.flags) {
+    if (flag.by_place) out << ' ' << escaped(flag.names.front());
   }
-  out << '\n' << escaped(command.get_description()) << ".\n";
-  for (const CLI::Option* option : command.get_options()) add_option(*option, out);
-  if (!command.get_footer().empty()) {
-    out << ".PP\n.nf\n" << escaped(command.get_footer()) << "\n.fi\n";
-  }
+  out << '\n' << escaped(command.what) << ".\n";
+  for (const FlagShape& flag : command.flags) add_flag(flag, out);
+  if (!command.footer.empty()) out << ".PP\n.nf\n" << escaped(command.footer) << "\n.fi\n";
 }
 
 }  // namespace
 
-std::string man_page(const CLI::App& app, const std::string& version) {
+std::string man_page(const CommandShape& program, const std::string& version) {
   std::ostringstream out;
   out << ".TH RUNNEL 1 \"\" \"runnel " << escaped(version) << "\" \"User Commands\"\n"
-      << ".SH NAME\nrunnel \\- " << escaped(app.get_description()) << '\n'
+      << ".SH NAME\nrunnel \\- " << escaped(program.what) << '\n'
       << ".SH SYNOPSIS\n.B runnel\n.I COMMAND\n[\\fIOPTIONS\\fR]\n"
       << ".SH OPTIONS\n";
-  for (const CLI::Option* option : app.get_options()) add_option(*option, out);
+  for (const FlagShape& flag : program.flags) add_flag(flag, out);
   out << ".SH COMMANDS\n";
-  for (const CLI::App* command : commands_of(app)) add_command(*command, out);
+  for (const CommandShape& command : program.commands) add_command(command, out);
   out << kEnd;
   return out.str();
 }

@@ -5,13 +5,13 @@
 namespace runnel {
 namespace {
 
-constexpr Seconds kConnect{10};
+constexpr Seconds kConnectTime{10};
 
 }  // namespace
 
 std::variant<v1::ListModelsResponse, int> reach_models(Client& client, const Interrupt& interrupt,
                                                        Console& console) {
-  grpc::Status status = client.connect(kConnect);
+  Status status = client.connect(kConnectTime);
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");

@@ -50,7 +50,7 @@ int run_reload(const ReloadOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
   v1::ReloadResponse report;
-  grpc::Status status = client.connect(Seconds(options.timeout));
+  Status status = client.connect(Seconds(options.timeout));
   if (status.ok()) status = client.reload(report);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!status.ok()) return fail(console, kExitFailed, call_error(status));

@@ -1,38 +1,100 @@
 #include "cli/sampling_flags.h"
 
+#include <charconv>
+#include <utility>
+
 #include "base/limits.h"
-#include "cli/flags.h"
+#include "base/text.h"
+#include "cli/common_flags.h"
 
 namespace runnel {
+namespace {
 
-void add_sampling(CLI::App& command, SamplingFlags& flags) {
+std::string check_temperature(const std::string& text) {
+  double temperature = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), temperature);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  if (number && (temperature == 0 || (temperature >= 0.001 && temperature <= 100))) return "";
+  return "expected 0 (always the most likely value), or 0.001 to 100, not " + quote(text, 40);
+}
+
+std::string check_penalty(const std::string& text) {
+  double penalty = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), penalty);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (is_number && penalty > 0 && penalty <= 1000) return "";
+  return "expected a number above 0 and at most 1000, not " + quote(text, 40);
+}
+
+// The two sides of "VALUE=BIAS"; none where it is something else.
+std::optional<std::pair<int32_t, float>> bias_of(const std::string& text) {
+  std::pair<int32_t, float> bias;
+  const char* const end = text.data() + text.size();
+  const auto [sign, no_value] = std::from_chars(text.data(), end, bias.first);
+  if (no_value != std::errc() || sign == end || *sign != '=') return std::nullopt;
+  const auto [at, no_bias] = std::from_chars(sign + 1, end, bias.second);
+  if (no_bias != std::errc() || at != end) return std::nullopt;
+  return bias;
+}
+
+std::string check_bias(const std::string& text) {
+  return bias_of(text) ? "" : "expected VALUE=BIAS, such as 50256=-100, not " + quote(text, 40);
+}
+
+}  // namespace
+
+void add_sampling(const Command& command, SamplingFlags& flags) {
   command
-      .add_option(
-          "--seed", flags.seed,
-          "The same seed draws the same values (default: the server draws one and tells it)")
-      ->check(check_seed);
+      .flag("--seed", flags.seed,
+            "The same seed draws the same values (default: the server draws one and tells it)")
+      .check(check_seed);
+  command.flag("--temperature", flags.temperature, "Above 1 wilder, below 1 tamer; 0 is --greedy")
+      .check(check_temperature);
+  command.flag("--top-k", flags.top_k, "Draw from the K most likely values alone")
+      .between(int64_t{0}, kMaxVocabulary);
+  command.flag("--top-p", flags.top_p, "Draw from the fewest values of this mass alone")
+      .between(0.0, 1.0);
   command
-      .add_option("--temperature", flags.temperature,
-                  "Above 1 wilder, below 1 tamer; --greedy for none at all")
-      ->check(CLI::Range(0.001, 100.0));
-  command.add_option("--top-k", flags.top_k, "Draw from the K most likely values alone")
-      ->check(CLI::Range(int64_t{0}, kMaxVocabulary));
-  command.add_option("--top-p", flags.top_p, "Draw from the fewest values of this mass alone")
-      ->check(CLI::Range(0.0, 1.0));
+      .flag("--min-p", flags.min_p,
+            "Draw from values at least this part as likely as the most likely alone")
+      .between(0.0, 1.0);
+  command.flag("--greedy", flags.greedy, "Always the most likely value");
+}
+
+void add_penalties(const Command& command, SamplingFlags& flags) {
   command
-      .add_option("--min-p", flags.min_p,
-                  "Draw from values at least this part as likely as the most likely alone")
-      ->check(CLI::Range(0.0, 1.0));
-  command.add_flag("--greedy", flags.greedy, "Always the most likely value");
+      .flag("--repetition-penalty", flags.repetition_penalty,
+            "Above 1 makes values that the sequence has had lately less likely")
+      .check(check_penalty);
+  command
+      .flag("--presence-penalty", flags.presence_penalty,
+            "Taken from the logits of values that this call has drawn")
+      .between(-2.0, 2.0);
+  command
+      .flag("--frequency-penalty", flags.frequency_penalty,
+            "The same, as often as a value has been drawn")
+      .between(-2.0, 2.0);
+  command
+      .flag("--logit-bias", flags.logit_bias,
+            "VALUE=BIAS: added to the logit of a value, -100 to 100; several times")
+      .one_word_each()
+      .check(check_bias);
 }
 
 void fill_sampling(const SamplingFlags& flags, v1::Sampling& sampling) {
   if (flags.seed) sampling.set_seed(*flags.seed);
-  if (flags.temperature) sampling.set_temperature(*flags.temperature);
+  if (flags.temperature && *flags.temperature > 0) sampling.set_temperature(*flags.temperature);
   if (flags.top_k) sampling.set_top_k(*flags.top_k);
   if (flags.top_p) sampling.set_top_p(*flags.top_p);
   if (flags.min_p) sampling.set_min_p(*flags.min_p);
-  if (flags.greedy) sampling.set_greedy(true);
+  if (flags.repetition_penalty) sampling.set_repetition_penalty(*flags.repetition_penalty);
+  if (flags.presence_penalty) sampling.set_presence_penalty(*flags.presence_penalty);
+  if (flags.frequency_penalty) sampling.set_frequency_penalty(*flags.frequency_penalty);
+  for (const std::string& text : flags.logit_bias) {
+    const auto bias = bias_of(text);  // the parse has checked it
+    if (bias) (*sampling.mutable_logit_bias())[bias->first] = bias->second;
+  }
+  if (flags.greedy || flags.temperature == 0) sampling.set_greedy(true);
 }
 
 }  // namespace runnel

@@ -1,10 +1,12 @@
 // How values are chosen, as flags of the commands that sample.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "cli/flags.h"
 #include "runnel/v1/inference.pb.h"
 
 namespace runnel {
@@ -15,10 +17,15 @@ struct SamplingFlags {
   std::optional<float> temperature, top_p, min_p;
   std::optional<int> top_k;
   bool greedy = false;
+  std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
+  std::vector<std::string> logit_bias;  // "VALUE=BIAS"
 };
 
 // `flags` outlives the parse.
-void add_sampling(CLI::App& command, SamplingFlags& flags);
+void add_sampling(const Command& command, SamplingFlags& flags);
+
+// The same for the penalties.
+void add_penalties(const Command& command, SamplingFlags& flags);
 
 void fill_sampling(const SamplingFlags& flags, v1::Sampling& sampling);
 

@@ -34,11 +34,12 @@ class Scoring {
     const int count = static_cast<int>(std::min<size_t>(jobs, sequences_.size()));
     workers.reserve(count);
     for (int i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
-    const auto total = static_cast<int64_t>(sequences_.size());
+    const bool one = sequences_.size() == 1;
+    const auto total = static_cast<int64_t>(one ? sequences_[0].values.size() : sequences_.size());
     std::unique_lock lock(mutex_);
     while (ended_ < count) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
-      progress.update(done_, total);
+      progress.update(one ? values_.load() : done_, total);
     }
     lock.unlock();
     for (std::thread& worker : workers) worker.join();
@@ -46,7 +47,7 @@ class Scoring {
   }
 
   // OK, or the first failure and which sequence it was.
-  const grpc::Status& status() const { return status_; }
+  const Status& status() const { return status_; }
   size_t failed() const { return failed_; }
   const std::vector<v1::ScoreTotal>& totals() const { return totals_; }
 
@@ -56,7 +57,8 @@ class Scoring {
       const size_t index = next_.fetch_add(1);
       if (index >= sequences_.size()) break;
       Scored scored;
-      const grpc::Status status = client_.score(model_, sequences_[index], scored);
+      const Status status = client_.score(model_, sequences_[index], scored,
+                                          [&](int64_t values) { values_ = values; });
       const std::lock_guard lock(mutex_);
       if (!status.ok()) {
         if (status_.ok()) {
@@ -83,7 +85,8 @@ class Scoring {
   std::condition_variable changed_;
   int ended_ = 0;  // workers
   int64_t done_ = 0;
-  grpc::Status status_;
+  std::atomic<int64_t> values_{0};  // scored of the sequence, where there is only one
+  Status status_;
   size_t failed_ = 0;
   std::vector<v1::ScoreTotal> totals_;
 };
@@ -162,7 +165,7 @@ int run_score(const ScoreOptions& options, Console& console) {
   if (!sequences.ok()) return fail(console, kExitUsage, sequences.status().message());
 
   Scoring scoring(client, model.name, *sequences);
-  ProgressLine progress = progress_line(console, "items");
+  ProgressLine progress = progress_line(console, sequences->size() == 1 ? "values" : "items");
   scoring.run(options.jobs, progress);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!scoring.status().ok()) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/text.h"
 #include "cli/idx_file.h"
 #include "cli/input.h"
@@ -14,16 +13,17 @@
 namespace runnel {
 namespace {
 
-using Sequences = std::vector<std::vector<int32_t>>;
+using ValueLists = std::vector<std::vector<int32_t>>;
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
-constexpr int64_t kMaxSequenceBytes = int64_t{1} << 32;  // of all together, as they are kept
+constexpr int64_t kMaxScoreTextBytes = int64_t{1} << 34;  // as it is kept
+constexpr int64_t kMaxSequenceBytes = int64_t{1} << 32;   // of all together, as they are kept
 
 std::vector<int32_t> widen(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-Result<Sequences> load_idx(const std::string& path, const ModelView& model, int64_t first) {
+Result<ValueLists> load_idx(const std::string& path, const ModelView& model, int64_t first) {
   Result<IdxFile> idx = IdxFile::open(path);
   if (!idx.ok()) return idx.status();
   const std::string file = quote(path, 400);
@@ -33,7 +33,7 @@ Result<Sequences> load_idx(const std::string& path, const ModelView& model, int6
     return invalid_argument(file + " has " + with_commas(idx->items()) +
                             " items, too many to score at once: take fewer with --first");
   }
-  Sequences sequences;
+  ValueLists sequences;
   while (static_cast<int64_t>(sequences.size()) < count) {
     auto item = idx->next();
     if (!item.ok()) return item.status();
@@ -42,11 +42,11 @@ Result<Sequences> load_idx(const std::string& path, const ModelView& model, int6
   return sequences;
 }
 
-Result<Sequences> load_numbers(const std::string& path, const ModelView& model, int64_t first) {
+Result<ValueLists> load_numbers(const std::string& path, const ModelView& model, int64_t first) {
   const std::string file = path == kStandardInput ? "standard input" : quote(path, 400);
   const Result<std::string> text = read_input(path, kMaxTextBytes);
   if (!text.ok()) return text.status();
-  Result<Sequences> sequences = parse_value_lines(*text, model.vocabulary, file, first);
+  Result<ValueLists> sequences = parse_value_lines(*text, model.vocabulary, file, first);
   if (!sequences.ok() && model.has_text) {
     return invalid_argument(sequences.status().message() + "; for text add --text");
   }
@@ -57,7 +57,7 @@ Result<Sequences> load_numbers(const std::string& path, const ModelView& model, 
 }
 
 // Each sequence must have something to predict, and an end within the model's.
-Status check_lengths(const Sequences& sequences, const ModelView& model, const std::string& file) {
+Status check_lengths(const ValueLists& sequences, const ModelView& model, const std::string& file) {
   for (size_t index = 0; index < sequences.size(); ++index) {
     const auto length = static_cast<int64_t>(sequences[index].size());
     const std::string which = file + ", sequence " + std::to_string(index);
@@ -75,7 +75,7 @@ Status check_lengths(const Sequences& sequences, const ModelView& model, const s
   return {};
 }
 
-Result<Sequences> load_file(const std::string& name, const ModelView& model, int64_t first) {
+Result<ValueLists> load_file(const std::string& name, const ModelView& model, int64_t first) {
   const Result<ItemName> item = parse_item_name(name);
   if (!item.ok()) return item.status();
   const std::string file = quote(item->path, 400);
@@ -87,11 +87,11 @@ Result<Sequences> load_file(const std::string& name, const ModelView& model, int
     return invalid_argument(file + " holds images; model " + quote(model.name) +
                             " takes symbols: give values as text, one sequence per line");
   }
-  Result<Sequences> sequences = Sequences();
+  Result<ValueLists> sequences = ValueLists();
   if (pictures && (item->has_index || !idx)) {
     const Result<std::vector<uint8_t>> image = load_image(name, *model.image);
     if (!image.ok()) return image.status();
-    sequences = Sequences{widen(*image)};
+    sequences = ValueLists{widen(*image)};
   } else if (idx) {
     sequences = load_idx(item->path, model, first);
   } else if (item->has_index) {
@@ -105,8 +105,8 @@ Result<Sequences> load_file(const std::string& name, const ModelView& model, int
 
 }  // namespace
 
-Result<Sequences> load_sequences(const std::string& name, const ModelView& model, int64_t first) {
-  Result<Sequences> sequences =
+Result<ValueLists> load_sequences(const std::string& name, const ModelView& model, int64_t first) {
+  Result<ValueLists> sequences =
       name == kStandardInput ? load_numbers(name, model, first) : load_file(name, model, first);
   if (!sequences.ok()) return sequences;
   const std::string file = quote(name.substr(0, name.rfind('#')), 400);
@@ -119,7 +119,7 @@ Result<std::string> load_score_text(const std::string& name, const ModelView& mo
     return invalid_argument("--text is for models of text; model " + quote(model.name) +
                             " has no tokenizer: give numbers, one sequence per line");
   }
-  Result<std::string> text = read_text(name, limits::kTextBytes.max);
+  Result<std::string> text = read_text(name, kMaxScoreTextBytes);
   if (text.ok() && text->empty()) return invalid_argument("there is no text to score: it is empty");
   return text;
 }

@@ -1,15 +1,8 @@
 #include "cli/serve.h"
 
-#include <iostream>
 #include <memory>
 
 namespace runnel {
-namespace {
-
-constexpr int kExitUsage = 2;
-
-}  // namespace
-
 Result<ServerConfig> config_of(const ServeFlags& flags) {
   ServerConfig config;
   if (!flags.config_file.empty()) {
@@ -21,47 +14,63 @@ Result<ServerConfig> config_of(const ServeFlags& flags) {
     if (!model.ok()) return model.status();
     config.models.push_back(std::move(*model));
   }
+  for (const std::string& text : flags.chat_templates) {
+    if (Status s = set_chat_template(text, config.models); !s.ok()) return s;
+  }
   for (const Field& field : fields()) {
-    const auto word = flags.words.find(field.flag);
-    if (word == flags.words.end()) continue;
-    if (Status s = set_from_flag(field, word->second, config); !s.ok()) return s;
+    for (const std::string& flag : {field.old_flag, field.flag}) {
+      const auto word = flags.words.find(flag);
+      if (word == flags.words.end()) continue;
+      if (flag != field.flag)
+        config.old_names.push_back(flag + " is called " + field.flag + " now");
+      if (Status s = set_from_flag(field, word->second, config); !s.ok()) return s;
+    }
   }
   if (Status s = check_config(config); !s.ok()) return s;
   return config;
 }
 
-void add_setting(CLI::App& command, const Field& field, std::map<std::string, std::string>& words) {
+void add_setting(const Command& command, const Field& field,
+                 std::map<std::string, std::string>& words) {
   const std::string help =
       field.what + " (" + range_text(field) + "; default " + default_text(field) + ")";
   std::string& word = words[field.flag];
   if (field.kind == FieldKind::kSwitch) {
     // "--log-json" alone is true; "--log-json=false" overrides a file that says true.
-    command.add_flag(field.flag + "{true}", word, help);
+    command.choice(field.flag, word, help);
     return;
   }
-  command.add_option(field.flag, word, help)->type_name("");
+  command.flag(field.flag, word, help).without_type().offers(field.choices);
+  if (field.old_flag.empty()) return;
+  command.flag(field.old_flag, words[field.old_flag], "Old name of " + field.flag)
+      .without_type()
+      .offers(field.choices);
 }
 
-void add_serve_command(CLI::App& app, int& exit_code, RunServe run) {
+void add_serve_command(const Command& root, RunServe run) {
   const auto flags = std::make_shared<ServeFlags>();
-  CLI::App* command = app.add_subcommand("serve", "Serve bundles over gRPC until SIGTERM");
-  command->add_option("bundles", flags->models,
-                      "Directories of bundles or published models; NAME=DIRECTORY gives one "
-                      "another name");
-  command->add_option("--config,-c", flags->config_file,
-                      "JSON file of settings (docs/configuration.md); flags override it");
-  for (const Field& field : fields()) add_setting(*command, field, flags->words);
-  command->callback([flags, command, run = std::move(run), &exit_code] {
-    // What was not said stays at the default, or at what the file says.
-    std::erase_if(flags->words, [&](const auto& word) { return command->count(word.first) == 0; });
+  const Command command = root.command(
+      "serve", "Serve models over gRPC, and over HTTP with --http-address, until SIGTERM");
+  command.flag("bundles", flags->models,
+               "Directories of bundles or published models, or GGUF files; NAME=PATH gives one "
+               "another name");
+  command.flag("--config,-c", flags->config_file,
+               "JSON file of settings (docs/configuration.md); flags override it");
+  command
+      .flag("--chat-template", flags->chat_templates,
+            "NAME=FILE: a chat template for the model of that name, in place of its own")
+      .one_word_each();
+  for (const Field& field : fields()) add_setting(command, field, flags->words);
+  command.runs([flags, command, run = std::move(run)](Console& console) {
+    // Flags that are absent leave the default, or the file's value.
+    std::erase_if(flags->words, [&](const auto& word) { return !command.given(word.first); });
     const Result<ServerConfig> config = config_of(*flags);
     if (!config.ok()) {
-      std::cerr << "runnel serve: " << config.status().message() << '\n';
-      exit_code = kExitUsage;
-      return;
+      console.err << "runnel serve: " << config.status().message() << '\n';
+      return kExitUsage;
     }
-    exit_code = run(*config, {.read = [flags] { return config_of(*flags); },
-                              .on_hang_up = !flags->config_file.empty()});
+    return run(*config, {.read = [flags] { return config_of(*flags); },
+                         .on_hang_up = !flags->config_file.empty()});
   });
 }
 

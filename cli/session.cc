@@ -12,27 +12,17 @@ namespace {
 
 constexpr int kPage = 1000;
 
-// Chooses the model whose sessions to use. Fails if the server has several and none is named.
-Result<std::string> model_of(Client& client, const std::string& name, grpc::Status& called) {
-  v1::ListModelsResponse models;
-  called = client.list_models(models);
-  if (!called.ok()) return std::string();
-  const Result<ModelView> model = choose_model(models, name);
-  if (!model.ok()) return model.status();
-  return model->name;
-}
-
-grpc::Status list_all(Client& client, const std::string& model, std::vector<v1::Session>& all) {
+Status list_all(Client& client, const std::string& model, std::vector<v1::Session>& all) {
   v1::ListSessionsRequest request;
   request.set_model(model);
   request.set_page_size(kPage);
   do {
     v1::ListSessionsResponse page;
-    if (grpc::Status status = client.list_sessions(request, page); !status.ok()) return status;
+    if (Status status = client.list_sessions(request, page); !status.ok()) return status;
     all.insert(all.end(), page.sessions().begin(), page.sessions().end());
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
-  return grpc::Status::OK;
+  return Status();
 }
 
 double idle_seconds(const v1::Session& session) {
@@ -50,26 +40,30 @@ void print_sessions(const std::vector<v1::Session>& sessions, Console& console) 
   if (sessions.empty()) console.out << "no sessions\n";
 }
 
-OrderedJson session_json(const v1::Session& session) {
-  return {{"id", session.id()},
+OrderedJson session_json(const std::string& model, const v1::Session& session) {
+  return {{"model", model},
+          {"id", session.id()},
           {"position", session.position()},
           {"state", v1::Session::State_Name(session.state())},
           {"state_bytes", session.state_bytes()},
           {"idle_seconds", idle_seconds(session)}};
 }
 
-int list(const SessionOptions& options, const std::string& model, Client& client,
+// The sessions of the models named; with headings where there are several.
+int list(const SessionOptions& options, const std::vector<std::string>& models, Client& client,
          Console& console) {
-  std::vector<v1::Session> sessions;
-  const grpc::Status status = list_all(client, model, sessions);
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
-  if (!options.json) {
+  OrderedJson out = {{"sessions", OrderedJson::array()}};
+  if (models.size() == 1) out["model"] = models.front();
+  for (const std::string& model : models) {
+    std::vector<v1::Session> sessions;
+    const Status status = list_all(client, model, sessions);
+    if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+    for (const v1::Session& one : sessions) out["sessions"].push_back(session_json(model, one));
+    if (options.json) continue;
+    if (models.size() > 1) console.out << tame(model) << ":\n";
     print_sessions(sessions, console);
-    return kExitOk;
   }
-  OrderedJson out = {{"model", model}, {"sessions", OrderedJson::array()}};
-  for (const v1::Session& one : sessions) out["sessions"].push_back(session_json(one));
-  console.out << json_text(out) << '\n';
+  if (options.json) console.out << json_text(out) << '\n';
   return kExitOk;
 }
 
@@ -78,7 +72,7 @@ int delete_each(const SessionOptions& options, const std::string& model, Client&
                 Console& console) {
   int code = kExitOk;
   for (const std::string& id : options.ids) {
-    const grpc::Status status = client.delete_session(model, id);
+    const Status status = client.delete_session(model, id);
     if (!status.ok()) code = fail(console, kExitFailed, call_error(status));
   }
   return code;
@@ -89,14 +83,20 @@ int delete_each(const SessionOptions& options, const std::string& model, Client&
 int run_session(const SessionOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
-  grpc::Status status = client.connect(Seconds(options.timeout));
-  Result<std::string> model = std::string();
-  if (status.ok()) model = model_of(client, options.model, status);
+  Status status = client.connect(Seconds(options.timeout));
+  v1::ListModelsResponse models;
+  if (status.ok()) status = client.list_models(models);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (options.ids.empty() && options.model.empty()) {
+    std::vector<std::string> all;
+    for (const v1::ModelInfo& model : models.models()) all.push_back(model.name());
+    return list(options, all, client, console);
+  }
+  const Result<ModelView> model = choose_model(models, options.model);
   if (!model.ok()) return fail(console, kExitUsage, model.status().message());
-  return options.ids.empty() ? list(options, *model, client, console)
-                             : delete_each(options, *model, client, console);
+  return options.ids.empty() ? list(options, {model->name}, client, console)
+                             : delete_each(options, model->name, client, console);
 }
 
 }  // namespace runnel

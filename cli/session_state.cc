@@ -25,11 +25,11 @@ OrderedJson session_json(const v1::Session& session) {
 
 // Connects, chooses the model and makes the call; `shown` then tells of it.
 int run_call(const SessionStateOptions& options, Console& console,
-             const std::function<grpc::Status(Client&, const std::string& model)>& call,
+             const std::function<Status(Client&, const std::string& model)>& call,
              const std::function<int()>& shown) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
-  grpc::Status status = client.connect(Seconds(options.timeout));
+  Status status = client.connect(Seconds(options.timeout));
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);
   if (status.ok()) {
@@ -42,8 +42,8 @@ int run_call(const SessionStateOptions& options, Console& console,
   return shown();
 }
 
-// What a file says, once all of it is known to be sound. The seal of one that is sealed cannot be
-// checked without its key.
+// The contents of a file, once all of it is known to be sound. The seal of one that is sealed
+// cannot be checked without its key.
 Result<StateHeader> inspect(const std::string& bytes) {
   StateReader reader(
       [&](const StateHeader& header) -> Result<StateLayout> {
@@ -58,15 +58,26 @@ Result<StateHeader> inspect(const std::string& bytes) {
   return *reader.header();
 }
 
+// The terms of a seal, a line each.
+std::string terms_text(const SealTerms& terms) {
+  std::string text;
+  if (!terms.owner.empty()) text += "\n  owner     " + tame(terms.owner);
+  if (terms.issued != 0) text += "\n  issued    " + std::to_string(terms.issued);
+  if (terms.expires != 0) text += "\n  expires   " + std::to_string(terms.expires);
+  return text;
+}
+
 void print_header(const StateHeader& header, const std::string& path, Console& console) {
-  console.out << tame(path) << "\n  model     " << tame(header.model) << "\n  numerics  "
+  console.out << tame(path) << "\n  digest    " << tame(header.model) << "\n  numerics  "
               << tame(header.numerics) << "\n  position  " << with_commas(header.position)
               << "\n  pending   "
               << (header.pending == kNoValue ? "none" : std::to_string(header.pending))
+              << "\n  recent    " << with_commas(std::ssize(header.recent)) << " values"
               << "\n  seal      "
               << (header.key.empty() ? "none" : "with key " + tame(header.key) + ", not checked")
-              << "\n  state     " << with_commas(layout_of(header).state_bytes) << " bytes in "
-              << header.parts.size() << " parts\n";
+              << terms_text(header.terms) << "\n  state     "
+              << with_commas(layout_of(header).state_bytes) << " bytes in " << header.parts.size()
+              << " parts\n";
 }
 
 OrderedJson header_json(const StateHeader& header) {
@@ -75,7 +86,11 @@ OrderedJson header_json(const StateHeader& header) {
                       {"position", header.position},
                       {"state_bytes", layout_of(header).state_bytes}};
   if (header.pending != kNoValue) json["pending"] = header.pending;
+  if (!header.recent.empty()) json["recent"] = header.recent;
   if (!header.key.empty()) json["seal_key"] = header.key;
+  if (!header.terms.owner.empty()) json["owner"] = header.terms.owner;
+  if (header.terms.issued != 0) json["issued"] = header.terms.issued;
+  if (header.terms.expires != 0) json["expires"] = header.terms.expires;
   json["parts"] = OrderedJson::array();
   for (const StatePart& part : header.parts) {
     json["parts"].push_back({{"name", part.name}, {"shape", part.shape}});
@@ -138,7 +153,12 @@ int run_session_save(const SessionStateOptions& options, Console& console) {
   }
   std::string bytes;
   const auto call = [&](Client& client, const std::string& model) {
-    return client.export_session(model, options.id, kMostFileBytes, bytes);
+    v1::ExportSessionRequest request;
+    request.set_model(model);
+    request.set_id(options.id);
+    request.set_any_owner(options.any_owner);
+    if (options.expires) request.mutable_expires_in()->set_seconds(*options.expires);
+    return client.export_session(request, kMostFileBytes, bytes);
   };
   return run_call(options, console, call, [&] {
     if (Status s = replace_file(options.file, bytes, kFileMode); !s.ok()) {
@@ -187,49 +207,51 @@ int run_session_inspect(const SessionStateOptions& options, Console& console) {
   return kExitOk;
 }
 
-void add_session_state_commands(CLI::App& session, int& exit_code) {
+void add_session_state_commands(const Command& session) {
   const auto add = [&](const char* name, const char* what, bool calls, Run run) {
     const auto options = std::make_shared<SessionStateOptions>();
-    CLI::App* command = session.add_subcommand(name, what);
+    const Command command = session.command(name, what);
     if (calls) {
-      add_server(*command, options->server);
-      add_model(*command, options->model);
-      add_timeout(*command, options->timeout, "that the call may take");
+      add_server(command, options->server);
+      add_model(command, options->model);
+      add_timeout(command, options->timeout, "that the call may take");
     }
-    command->callback([options, run, &exit_code] {
-      Console console = standard_console();
-      exit_code = run(*options, console);
-    });
+    command.runs([options, run](Console& console) { return run(*options, console); });
     return std::pair(command, options);
   };
   const auto [fork, forked] =
       add("fork", "New sessions that stand where one stands, which stays", true, run_session_fork);
-  fork->add_option("id", forked->id, "Name of the session")->required();
-  auto* children = fork->add_option("children", forked->children, "Names of the new sessions");
-  fork->add_option("--count,-n", forked->count, "So many that the server names (default: 1)")
-      ->check(CLI::Range(int64_t{1}, limits::kSamples.max))
-      ->excludes(children);
-  add_json(*fork, forked->json);
+  fork.flag("id", forked->id, "Name of the session").required();
+  const Flag children = fork.flag("children", forked->children, "Names of the new sessions");
+  fork.flag("--count,-n", forked->count, "So many that the server names (default: 1)")
+      .between(int64_t{1}, limits::kSamples.max)
+      .excludes(children);
+  add_json(fork, forked->json);
   const auto [rewind, rewound] =
       add("rewind", "Have a session stand at an earlier position (runnel serve --rewind)", true,
           run_session_rewind);
-  rewind->add_option("id", rewound->id, "Name of the session")->required();
-  rewind->add_option("position", rewound->position, "Of its next value from then on")->required();
-  add_json(*rewind, rewound->json);
+  rewind.flag("id", rewound->id, "Name of the session").required();
+  rewind.flag("position", rewound->position, "Of its next value from then on").required();
+  add_json(rewind, rewound->json);
   const auto [save, saved] =
       add("save", "Write a session's state to a file; the session stays", true, run_session_save);
-  save->add_option("id", saved->id, "Name of the session")->required();
-  save->add_option("file", saved->file, "State file to write")->required();
+  save.flag("id", saved->id, "Name of the session").required();
+  save.flag("file", saved->file, "State file to write").required();
+  save.flag("--any-owner", saved->any_owner,
+            "Let every key load the file, not only yours (runnel serve --seal-keys)");
+  save.flag("--expires-in", saved->expires,
+            "Seconds after which no server loads it (runnel serve --seal-keys)")
+      .between(int64_t{1}, int64_t{INT32_MAX});
   const auto [load, loaded] = add("load", "Make a session of a state file", true, run_session_load);
-  load->add_option("file", loaded->file, "State file")->required();
-  load->add_option("--id", loaded->id, "Name of the new session (default: the server chooses)");
-  load->add_flag("--allow-inexact", loaded->allow_inexact,
-                 "Also where what follows has other bits than it would have had");
-  add_json(*load, loaded->json);
+  load.flag("file", loaded->file, "State file").required();
+  load.flag("--id", loaded->id, "Name of the new session (default: the server chooses)");
+  load.flag("--allow-inexact", loaded->allow_inexact,
+            "Also where what follows has other bits than it would have had");
+  add_json(load, loaded->json);
   const auto [inspect, inspected] =
       add("inspect", "What a state file says, and whether it is sound", false, run_session_inspect);
-  inspect->add_option("file", inspected->file, "State file")->required();
-  add_json(*inspect, inspected->json);
+  inspect.flag("file", inspected->file, "State file").required();
+  add_json(inspect, inspected->json);
 }
 
 }  // namespace runnel

@@ -1,13 +1,12 @@
 // `runnel session fork|rewind|save|load|inspect`: states that become sessions and files.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/common_flags.h"
 #include "cli/console.h"
-#include "cli/flags.h"
 
 namespace runnel {
 
@@ -20,6 +19,8 @@ struct SessionStateOptions {
   int64_t position = 0;               // rewind
   std::string file;
   bool allow_inexact = false;
+  bool any_owner = false;          // save
+  std::optional<int64_t> expires;  // save: in this number of seconds
   bool json = false;
   double timeout = 60;
 };
@@ -32,8 +33,7 @@ int run_session_load(const SessionStateOptions& options, Console& console);
 // Of a file alone: asks no server.
 int run_session_inspect(const SessionStateOptions& options, Console& console);
 
-// Adds the commands under `session`. Parsing one runs it and leaves its exit code in `exit_code`,
-// which outlives the app.
-void add_session_state_commands(CLI::App& session, int& exit_code);
+// Adds the commands under `session`.
+void add_session_state_commands(const Command& session);
 
 }  // namespace runnel

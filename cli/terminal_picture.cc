@@ -55,9 +55,9 @@ std::string select(int ground, const Colour& colour, bool true_colour) {
 }
 
 // Writes cells, and escapes only where the colours change.
-class Row {
+class CellRow {
  public:
-  explicit Row(bool true_colour) : true_colour_(true_colour) {}
+  explicit CellRow(bool true_colour) : true_colour_(true_colour) {}
 
   void put(const char* text, const Pixel& letter, const Pixel& behind) {
     if (std::pair(letter, behind) != set_) {
@@ -91,7 +91,7 @@ int row_of_byte(const ImageShape& shape, int64_t byte, const TerminalStyle& styl
 }
 
 std::string render_row(const Picture& picture, int64_t known, int row, const TerminalStyle& style) {
-  Row out(style.true_colour);
+  CellRow out(style.true_colour);
   for (int x = 0; x < picture.shape.width; ++x) {
     if (!style.utf8) {
       out.put("  ", {}, pixel_at(picture, known, x, row));

@@ -14,6 +14,10 @@ Status broken(const std::string& what) {
 
 }  // namespace
 
+double seconds_of(const google::protobuf::Duration& duration) {
+  return static_cast<double>(duration.seconds()) + duration.nanos() * 1e-9;
+}
+
 Transcript::Transcript(const ModelView& model, int samples)
     : vocabulary_(model.vocabulary),
       max_length_(model.max_length),
@@ -84,15 +88,43 @@ Status Transcript::complete() const {
 
 std::optional<double> Transcript::bits_per_dim() const {
   double nats = 0;
-  int64_t drawn = 0;
+  int64_t values = 0;
   for (const SampleTranscript& sample : samples_) {
     const size_t first = has_begin_ && sample.position == 0 ? 1 : 0;
     for (size_t i = first; i < sample.log_probs.size(); ++i) nats -= sample.log_probs[i];
-    drawn += static_cast<int64_t>(sample.values.size()) -
-             static_cast<int64_t>(std::min(first, sample.values.size()));
+    values += drawn(sample);
   }
-  if (drawn == 0) return std::nullopt;
-  return nats / (static_cast<double>(drawn) * std::numbers::ln2);
+  if (values == 0) return std::nullopt;
+  return nats / (static_cast<double>(values) * std::numbers::ln2);
+}
+
+TranscriptPace Transcript::pace() const {
+  TranscriptPace pace;
+  int64_t prompt = 0, after_first = 0;
+  for (const SampleTranscript& sample : samples_) {
+    if (!sample.finished) continue;
+    const v1::Usage& usage = sample.finished->usage();
+    pace.seconds = std::max(pace.seconds, seconds_of(usage.elapsed()));
+    prompt = usage.prompt_values();
+    after_first += std::max<int64_t>(drawn(sample) - 1, 0);
+    if (!usage.has_first_value()) continue;
+    const double first = seconds_of(usage.first_value());
+    pace.first_value = std::min(pace.first_value.value_or(first), first);
+  }
+  if (!pace.first_value) return pace;
+  if (prompt > 0 && *pace.first_value > 0) {
+    pace.prompt_rate = static_cast<double>(prompt) / *pace.first_value;
+  }
+  const double sampling = pace.seconds - *pace.first_value;
+  if (after_first > 0 && sampling > 0) {
+    pace.sampling_rate = static_cast<double>(after_first) / sampling;
+  }
+  return pace;
+}
+
+int64_t Transcript::drawn(const SampleTranscript& sample) const {
+  const int64_t given = has_begin_ && sample.position == 0 ? 1 : 0;
+  return std::max<int64_t>(static_cast<int64_t>(sample.values.size()) - given, 0);
 }
 
 }  // namespace runnel

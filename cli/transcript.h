@@ -1,4 +1,4 @@
-// What came of one Generate call, put together from its events and checked against the contract.
+// The outcome of one Generate call, assembled from its events and checked against the contract.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,17 @@ struct SampleTranscript {
   std::vector<v1::TopLogProbs> top;
   std::string text;  // where the server writes values as text
   std::optional<v1::Finished> finished;
+};
+
+// A duration of the wire in seconds.
+double seconds_of(const google::protobuf::Duration& duration);
+
+// How fast a call was, by the server's clock.
+struct TranscriptPace {
+  double seconds = 0;                   // of the sample that took longest
+  std::optional<double> first_value;    // seconds to the first value that was sampled
+  std::optional<double> prompt_rate;    // values of the prompt a second
+  std::optional<double> sampling_rate;  // values of all samples a second, after the first
 };
 
 class Transcript {
@@ -40,8 +51,13 @@ class Transcript {
   // does not count. Nothing was drawn: none.
   std::optional<double> bits_per_dim() const;
 
+  // None of what the server did not tell, or what took no time that it measured.
+  TranscriptPace pace() const;
+
  private:
   Status add_run(const v1::ValueRun& run);
+  // Values that were drawn: all but a first value that the model gave.
+  int64_t drawn(const SampleTranscript& sample) const;
 
   const int64_t vocabulary_, max_length_;
   const bool has_begin_;

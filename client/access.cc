@@ -1,10 +1,7 @@
 #include "client/access.h"
 
-#include <grpcpp/support/client_interceptor.h>
-
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -13,40 +10,11 @@
 namespace runnel {
 namespace {
 
-using grpc::experimental::InterceptionHookPoints;
-
 constexpr int64_t kMaxKeyBytes = 4096;
 // Where systems keep the authorities that they trust: Debian and Alpine, Fedora, SUSE, others.
 constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",
                                               "/etc/pki/tls/certs/ca-bundle.crt",
                                               "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
-
-// Puts the key on a call.
-class KeyBearer final : public grpc::experimental::Interceptor {
- public:
-  explicit KeyBearer(const std::string& bearer) : bearer_(bearer) {}
-  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
-      methods->GetSendInitialMetadata()->emplace("authorization", bearer_);
-    }
-    methods->Proceed();
-  }
-
- private:
-  const std::string& bearer_;
-};
-
-class KeyBearerFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
- public:
-  explicit KeyBearerFactory(const std::string& key) : bearer_("Bearer " + key) {}
-  grpc::experimental::Interceptor* CreateClientInterceptor(
-      grpc::experimental::ClientRpcInfo*) override {
-    return new KeyBearer(bearer_);  // the library's own from here
-  }
-
- private:
-  const std::string bearer_;
-};
 
 Status read_authorities_of(const Target& target, Access& access) {
   if (!target.tls_ca.empty()) {
@@ -122,22 +90,6 @@ Result<Access> read_access(const Target& target) {
   if (Status s = check_key(*key, target, access.tls); !s.ok()) return s;
   access.key = std::move(*key);
   return access;
-}
-
-std::shared_ptr<grpc::Channel> open_channel(const Access& access,
-                                            grpc::ChannelArguments arguments) {
-  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
-  if (access.tls) {
-    credentials = grpc::SslCredentials({.pem_root_certs = access.authorities,
-                                        .pem_private_key = access.identity.key,
-                                        .pem_cert_chain = access.identity.certificate});
-    if (!access.name.empty()) arguments.SetSslTargetNameOverride(access.name);
-  }
-  if (access.key.empty()) return grpc::CreateCustomChannel(access.address, credentials, arguments);
-  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> bearers;
-  bearers.push_back(std::make_unique<KeyBearerFactory>(access.key));
-  return grpc::experimental::CreateCustomChannelWithInterceptors(access.address, credentials,
-                                                                 arguments, std::move(bearers));
 }
 
 }  // namespace runnel

@@ -1,9 +1,6 @@
 // How a server is reached: plainly or by TLS, with a certificate and a key of one's own or without.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
-#include <memory>
 #include <string>
 
 #include "base/certificate.h"
@@ -17,7 +14,7 @@ inline constexpr const char* kDefaultServer = "127.0.0.1:50051";
 struct Target {
   std::string address = kDefaultServer;
   bool tls = false;         // true, too, where one of the next four is given
-  std::string tls_ca = {};  // PEM file of authorities; empty: those that the system trusts
+  std::string tls_ca = {};  // PEM file of authorities; empty: the system's authorities
   std::string tls_cert = {}, tls_key = {};  // PEM files of the client's own certificate and its key
   std::string tls_name = {};  // in the server's certificate; empty: the host in the address
   std::string api_key = {};
@@ -40,8 +37,5 @@ struct Access {
 // Reads what a target names. INVALID_ARGUMENT and NOT_FOUND say which flag or file is wrong; a key
 // that would go to another machine in the clear is INVALID_ARGUMENT, too, unless that is asked for.
 Result<Access> read_access(const Target& target);
-
-// A channel, with the key on each of its calls. Nothing is connected yet.
-std::shared_ptr<grpc::Channel> open_channel(const Access& access, grpc::ChannelArguments arguments);
 
 }  // namespace runnel

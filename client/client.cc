@@ -3,17 +3,27 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "base/limits.h"
+#include "base/utf8.h"
 #include "client/address.h"
+#include "client/channel.h"
 #include "client/silence.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "runnel/v1/admin.grpc.pb.h"
+#include "runnel/v1/fault.pb.h"
+#include "runnel/v1/inference.grpc.pb.h"
+#include "runnel/v1/models.grpc.pb.h"
+#include "runnel/v1/sessions.grpc.pb.h"
 
 namespace runnel {
 namespace {
@@ -25,6 +35,7 @@ constexpr Seconds kShortCall{10};
 constexpr Seconds kRetry{2};               // more than the longest backoff and a handshake
 constexpr milliseconds kProbe{500};        // to find out why no server answers
 constexpr int64_t kScoreChunk = 4096;      // values of one message
+constexpr size_t kScoreText = 64 << 10;    // bytes of text in one
 constexpr size_t kImportPiece = 64 << 10;  // bytes of a state file in one message
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr const char* kPushback = "grpc-retry-pushback-ms";
@@ -40,8 +51,19 @@ grpc::ChannelArguments arguments_for(const std::string& address) {
   return arguments;
 }
 
-grpc::Status to_grpc(const Status& status) {
-  return {static_cast<grpc::StatusCode>(status.code()), status.message()};
+// The message with places for the names of fields, where the server sends it so; else as it is.
+std::string message_of(const grpc::Status& status) {
+  v1::StatusDetails details;
+  v1::Fault fault;
+  const bool has_fault = details.ParseFromString(status.error_details()) &&
+                         details.details_size() == 1 && details.details(0).UnpackTo(&fault);
+  const bool agrees = has_fault && rendered(fault.message()) == status.error_message();
+  return agrees ? fault.message() : status.error_message();
+}
+
+// The codes have the same numbers.
+Status status_of(const grpc::Status& status) {
+  return {static_cast<Code>(status.error_code()), message_of(status)};
 }
 
 // How long the server asks to wait; 0 where it does not.
@@ -71,14 +93,16 @@ bool take_scores(const v1::ScoreResponse& response, size_t at_most, Scored& scor
 
 using ScoreStream = grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreResponse>;
 
-// Text goes in one message, as each chunk becomes values by itself.
 void write_sequence(const std::string& model, const Sequence& sequence, ScoreStream& stream) {
   v1::ScoreRequest request;
   request.set_model(model);
   if (sequence.begin) request.set_begin(*sequence.begin);
-  if (!sequence.text.empty()) {
-    request.set_text(sequence.text);
-    stream.Write(request);
+  for (std::string_view rest = sequence.text; !rest.empty();) {
+    const std::string_view piece = piece_of(rest, kScoreText);
+    rest.remove_prefix(piece.size());
+    request.set_text(std::string(piece));
+    if (!stream.Write(request)) return;  // the call has failed: Finish() says why
+    request.Clear();
   }
   for (std::span<const int32_t> rest = sequence.values; !rest.empty();) {
     const auto chunk = rest.first(std::min<size_t>(rest.size(), kScoreChunk));
@@ -90,66 +114,109 @@ void write_sequence(const std::string& model, const Sequence& sequence, ScoreStr
   stream.WritesDone();
 }
 
-// Scores that an answer can hold: text has no more values than bytes, but for a first one and a
-// space that come before it.
+// Scores that an answer can hold: text has no more values than bytes, but for a first one, and a
+// space before each piece, which is at least half as long as it may be.
 size_t most_scores(const Sequence& sequence) {
-  return sequence.text.empty() ? sequence.values.size() : sequence.text.size() + 2;
+  const size_t bytes = sequence.text.size();
+  return bytes == 0 ? sequence.values.size() : bytes + 2 + bytes / (kScoreText / 2);
 }
 
 }  // namespace
+
+std::string_view piece_of(std::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  const size_t least = most / 2;
+  for (size_t end = most; end > least; --end) {
+    if (text[end - 1] == '\n' && !is_space(text[end])) return text.substr(0, end);
+  }
+  for (size_t end = most; end > least; --end) {
+    if (text[end] == ' ' && !is_space(text[end - 1])) return text.substr(0, end);
+  }
+  return text.substr(0, valid_utf8_prefix(text.substr(0, most)));
+}
 
 google::protobuf::Duration wire_duration(double seconds) {
   return google::protobuf::util::TimeUtil::NanosecondsToDuration(std::llround(seconds * 1e9));
 }
 
-// Known to the client while it lives, so that cancel() reaches it.
-class Client::Call {
+// The channel, its stubs, and the calls that run on them.
+class Client::Wire {
  public:
-  Call(Client& client, system_clock::time_point until) : client_(client) {
+  class Call;
+
+  Wire(Target target, Seconds timeout) : timeout(timeout), target_(std::move(target)) {}
+
+  Status connect(Seconds at_most);
+  void cancel();
+  bool pause(milliseconds duration);  // false: cancelled
+  system_clock::time_point deadline(Seconds at_most) const {
+    return system_clock::now() +
+           std::chrono::duration_cast<system_clock::duration>(std::min(at_most, timeout));
+  }
+  Status score_once(const std::string& model, const Sequence& sequence,
+                    system_clock::time_point until, Scored& scored, milliseconds& pushback,
+                    const OnValues& on_values);
+
+  const Seconds timeout;
+  std::unique_ptr<v1::Inference::Stub> inference;
+  std::unique_ptr<v1::Models::Stub> models;
+  std::unique_ptr<v1::Sessions::Stub> sessions;
+  std::unique_ptr<v1::Admin::Stub> admin;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health;
+
+ private:
+  Status open();  // makes the channel and the stubs
+
+  const Target target_;
+  Access access_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::set<grpc::ClientContext*> calls_;
+  bool cancelled_ = false;
+};
+
+// The context of one call. While it lives, cancel() reaches it.
+class Client::Wire::Call {
+ public:
+  Call(Wire& wire, Seconds at_most) : Call(wire, wire.deadline(at_most)) {}
+  Call(Wire& wire, system_clock::time_point until) : wire_(wire) {
     context_.set_deadline(until);
-    std::lock_guard lock(client_.mutex_);
-    if (client_.cancelled_) context_.TryCancel();
-    client_.calls_.insert(&context_);
+    std::lock_guard lock(wire_.mutex_);
+    if (wire_.cancelled_) context_.TryCancel();
+    wire_.calls_.insert(&context_);
   }
   ~Call() {
-    std::lock_guard lock(client_.mutex_);
-    client_.calls_.erase(&context_);
+    std::lock_guard lock(wire_.mutex_);
+    wire_.calls_.erase(&context_);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  grpc::ClientContext& context() { return context_; }
+  grpc::ClientContext* context() { return &context_; }
 
  private:
-  Client& client_;
+  Wire& wire_;
   grpc::ClientContext context_;
 };
 
-Client::Client(Target target, Seconds timeout) : target_(std::move(target)), timeout_(timeout) {}
-
-Client::~Client() = default;
-
-system_clock::time_point Client::deadline(Seconds at_most) const {
-  return system_clock::now() +
-         std::chrono::duration_cast<system_clock::duration>(std::min(at_most, timeout_));
-}
-
-Status Client::open() {
+Status Client::Wire::open() {
   Result<Access> access = read_access(target_);
   if (!access.ok()) return access.status();
   access_ = std::move(*access);
   channel_ = open_channel(access_, arguments_for(access_.address));
-  inference_ = v1::Inference::NewStub(channel_);
-  models_ = v1::Models::NewStub(channel_);
-  sessions_ = v1::Sessions::NewStub(channel_);
-  admin_ = v1::Admin::NewStub(channel_);
-  health_ = grpc::health::v1::Health::NewStub(channel_);
+  inference = v1::Inference::NewStub(channel_);
+  models = v1::Models::NewStub(channel_);
+  sessions = v1::Sessions::NewStub(channel_);
+  admin = v1::Admin::NewStub(channel_);
+  health = grpc::health::v1::Health::NewStub(channel_);
   return {};
 }
 
-grpc::Status Client::connect(Seconds at_most) {
+Status Client::Wire::connect(Seconds at_most) {
   if (!channel_) {
-    if (Status opened = open(); !opened.ok()) return to_grpc(opened);
+    if (Status opened = open(); !opened.ok()) return opened;
   }
   grpc_connectivity_state state = channel_->GetState(true);
   // A channel that has failed says so until it is ready, and goes on only while somebody waits.
@@ -161,68 +228,82 @@ grpc::Status Client::connect(Seconds at_most) {
     channel_->WaitForStateChange(state, piece);
     state = channel_->GetState(true);
     std::lock_guard lock(mutex_);
-    if (cancelled_) return {grpc::StatusCode::CANCELLED, "interrupted while connecting"};
+    if (cancelled_) return {Code::kCancelled, "interrupted while connecting"};
     if (system_clock::now() >= until) break;
   }
-  if (state == GRPC_CHANNEL_READY) return grpc::Status::OK;
+  if (state == GRPC_CHANNEL_READY) return {};
   const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
-  return to_grpc(explain_silence(access_, refused, std::min(at_most, timeout_), kProbe));
+  return explain_silence(access_, refused, std::min(at_most, timeout), kProbe);
 }
 
-grpc::Status Client::list_models(v1::ListModelsResponse& models) {
-  Call call(*this, deadline(kShortCall));
-  return models_->ListModels(&call.context(), {}, &models);
+Client::Client(Target target, Seconds timeout)
+    : wire_(std::make_unique<Wire>(std::move(target), timeout)) {}
+
+Client::~Client() = default;
+
+Status Client::connect(Seconds at_most) { return wire_->connect(at_most); }
+
+void Client::cancel() { wire_->cancel(); }
+
+Status Client::list_models(v1::ListModelsResponse& models) {
+  Wire::Call call(*wire_, kShortCall);
+  return status_of(wire_->models->ListModels(call.context(), {}, &models));
 }
 
-grpc::Status Client::list_sessions(const v1::ListSessionsRequest& request,
-                                   v1::ListSessionsResponse& sessions) {
-  Call call(*this, deadline(kShortCall));
-  return sessions_->ListSessions(&call.context(), request, &sessions);
+Status Client::list_sessions(const v1::ListSessionsRequest& request,
+                             v1::ListSessionsResponse& sessions) {
+  Wire::Call call(*wire_, kShortCall);
+  return status_of(wire_->sessions->ListSessions(call.context(), request, &sessions));
 }
 
-grpc::Status Client::delete_session(const std::string& model, const std::string& id) {
-  Call call(*this, deadline(kShortCall));
+Status Client::create_session(const std::string& model, const std::string& id) {
+  Wire::Call call(*wire_, kShortCall);
+  v1::CreateSessionRequest request;
+  request.set_model(model);
+  request.set_id(id);
+  v1::Session session;
+  return status_of(wire_->sessions->CreateSession(call.context(), request, &session));
+}
+
+Status Client::delete_session(const std::string& model, const std::string& id) {
+  Wire::Call call(*wire_, kShortCall);
   v1::DeleteSessionRequest request;
   request.set_model(model);
   request.set_id(id);
   v1::DeleteSessionResponse response;
-  return sessions_->DeleteSession(&call.context(), request, &response);
+  return status_of(wire_->sessions->DeleteSession(call.context(), request, &response));
 }
 
-grpc::Status Client::rewind_session(const v1::RewindSessionRequest& request, v1::Session& session) {
-  Call call(*this, deadline(timeout_));
-  return sessions_->RewindSession(&call.context(), request, &session);
+Status Client::rewind_session(const v1::RewindSessionRequest& request, v1::Session& session) {
+  Wire::Call call(*wire_, wire_->timeout);
+  return status_of(wire_->sessions->RewindSession(call.context(), request, &session));
 }
 
-grpc::Status Client::fork_session(const v1::ForkSessionRequest& request,
-                                  v1::ForkSessionResponse& made) {
-  Call call(*this, deadline(timeout_));
-  return sessions_->ForkSession(&call.context(), request, &made);
+Status Client::fork_session(const v1::ForkSessionRequest& request, v1::ForkSessionResponse& made) {
+  Wire::Call call(*wire_, wire_->timeout);
+  return status_of(wire_->sessions->ForkSession(call.context(), request, &made));
 }
 
-grpc::Status Client::export_session(const std::string& model, const std::string& id,
-                                    int64_t at_most, std::string& file) {
-  Call call(*this, deadline(timeout_));
-  v1::ExportSessionRequest request;
-  request.set_model(model);
-  request.set_id(id);
-  const auto reader = sessions_->ExportSession(&call.context(), request);
+Status Client::export_session(const v1::ExportSessionRequest& request, int64_t at_most,
+                              std::string& file) {
+  Wire::Call call(*wire_, wire_->timeout);
+  const auto reader = wire_->sessions->ExportSession(call.context(), request);
   v1::ExportSessionResponse response;
   while (reader->Read(&response)) {
     file += response.data();
     if (std::ssize(file) <= at_most) continue;
-    call.context().TryCancel();
+    call.context()->TryCancel();
     reader->Finish();
-    return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+    return {Code::kResourceExhausted,
             "the server sends a state file of more than " + std::to_string(at_most) + " bytes"};
   }
-  return reader->Finish();
+  return status_of(reader->Finish());
 }
 
-grpc::Status Client::import_session(const v1::ImportTarget& target, std::string_view file,
-                                    v1::Session& session) {
-  Call call(*this, deadline(timeout_));
-  const auto writer = sessions_->ImportSession(&call.context(), &session);
+Status Client::import_session(const v1::ImportTarget& target, std::string_view file,
+                              v1::Session& session) {
+  Wire::Call call(*wire_, wire_->timeout);
+  const auto writer = wire_->sessions->ImportSession(call.context(), &session);
   v1::ImportSessionRequest request;
   *request.mutable_target() = target;
   bool going = writer->Write(request);
@@ -231,56 +312,58 @@ grpc::Status Client::import_session(const v1::ImportTarget& target, std::string_
     going = writer->Write(request);
   }
   writer->WritesDone();
-  return writer->Finish();
+  return status_of(writer->Finish());
 }
 
-grpc::Status Client::check_health(grpc::health::v1::HealthCheckResponse& health) {
-  Call call(*this, deadline(kShortCall));
-  return health_->Check(&call.context(), {}, &health);
+Status Client::check_health(grpc::health::v1::HealthCheckResponse& health) {
+  Wire::Call call(*wire_, kShortCall);
+  return status_of(wire_->health->Check(call.context(), {}, &health));
 }
 
-grpc::Status Client::reload(v1::ReloadResponse& report) {
-  Call call(*this, deadline(timeout_));
-  return admin_->Reload(&call.context(), {}, &report);
+Status Client::reload(v1::ReloadResponse& report) {
+  Wire::Call call(*wire_, wire_->timeout);
+  return status_of(wire_->admin->Reload(call.context(), {}, &report));
 }
 
-grpc::Status Client::generate(const v1::GenerateRequest& request, const OnEvent& on_event) {
-  Call call(*this, deadline(timeout_));
-  const auto reader = inference_->Generate(&call.context(), request);
+Status Client::generate(const v1::GenerateRequest& request, const OnEvent& on_event) {
+  Wire::Call call(*wire_, wire_->timeout);
+  const auto reader = wire_->inference->Generate(call.context(), request);
   v1::GenerateResponse response;
   Status refused;
   while (refused.ok() && reader->Read(&response)) refused = on_event(response);
   if (!refused.ok()) {
-    call.context().TryCancel();
+    call.context()->TryCancel();
     reader->Finish();
-    return to_grpc(refused);
+    return refused;
   }
-  return reader->Finish();
+  return status_of(reader->Finish());
 }
 
-grpc::Status Client::score(const std::string& model, const Sequence& sequence, Scored& scored) {
-  const system_clock::time_point until = deadline(timeout_);
+Status Client::score(const std::string& model, const Sequence& sequence, Scored& scored,
+                     const OnValues& on_values) {
+  const system_clock::time_point until = wire_->deadline(wire_->timeout);
   while (true) {
     milliseconds pushback{0};
-    grpc::Status status = score_once(model, sequence, until, scored, pushback);
-    const bool full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+    Status status = wire_->score_once(model, sequence, until, scored, pushback, on_values);
+    const bool full = status.code() == Code::kResourceExhausted;
     if (!full || pushback == milliseconds(0) || system_clock::now() + pushback >= until) {
       return status;
     }
-    if (!pause(pushback)) return {grpc::StatusCode::CANCELLED, "interrupted"};
+    if (!wire_->pause(pushback)) return {Code::kCancelled, "interrupted"};
   }
 }
 
-grpc::Status Client::score_once(const std::string& model, const Sequence& sequence,
+Status Client::Wire::score_once(const std::string& model, const Sequence& sequence,
                                 system_clock::time_point until, Scored& scored,
-                                milliseconds& pushback) {
+                                milliseconds& pushback, const OnValues& on_values) {
   Call call(*this, until);
   scored = {};
-  const auto stream = inference_->Score(&call.context());
+  const auto stream = inference->Score(call.context());
   // A long sequence is written while its answers are read, so that neither side waits for the other
   // for ever.
   std::thread writer;
-  if (sequence.values.size() > static_cast<size_t>(kScoreChunk)) {
+  if (sequence.values.size() > static_cast<size_t>(kScoreChunk) ||
+      sequence.text.size() > kScoreText) {
     writer = std::thread([&] { write_sequence(model, sequence, *stream); });
   } else {
     write_sequence(model, sequence, *stream);
@@ -289,63 +372,44 @@ grpc::Status Client::score_once(const std::string& model, const Sequence& sequen
   v1::ScoreResponse response;
   bool total = false;
   bool sound = true;
-  while (sound && stream->Read(&response)) sound = take_scores(response, most, scored, total);
-  if (!sound) call.context().TryCancel();
+  while (sound && stream->Read(&response)) {
+    sound = take_scores(response, most, scored, total);
+    if (on_values) on_values(std::ssize(scored.log_probs));
+  }
+  if (!sound) call.context()->TryCancel();
   if (writer.joinable()) writer.join();
-  grpc::Status status = stream->Finish();
-  pushback = pushback_of(call.context());
+  Status status = status_of(stream->Finish());
+  pushback = pushback_of(*call.context());
   if (sound && (!status.ok() || total)) return status;
-  return {grpc::StatusCode::INTERNAL,
+  return {Code::kInternal,
           "the server's answer to Score is not of the form that it "
           "should have; is it another version of runnel?"};
 }
 
-bool Client::pause(milliseconds duration) {
+bool Client::Wire::pause(milliseconds duration) {
   std::unique_lock lock(mutex_);
   return !wake_.wait_for(lock, duration, [&] { return cancelled_; });
 }
 
-void Client::cancel() {
+void Client::Wire::cancel() {
   std::lock_guard lock(mutex_);
   cancelled_ = true;
   for (grpc::ClientContext* context : calls_) context->TryCancel();
   wake_.notify_all();
 }
 
-const char* grpc_code_name(grpc::StatusCode code) {
-  static constexpr std::array kNames = {"OK",
-                                        "CANCELLED",
-                                        "UNKNOWN",
-                                        "INVALID_ARGUMENT",
-                                        "DEADLINE_EXCEEDED",
-                                        "NOT_FOUND",
-                                        "ALREADY_EXISTS",
-                                        "PERMISSION_DENIED",
-                                        "RESOURCE_EXHAUSTED",
-                                        "FAILED_PRECONDITION",
-                                        "ABORTED",
-                                        "OUT_OF_RANGE",
-                                        "UNIMPLEMENTED",
-                                        "INTERNAL",
-                                        "UNAVAILABLE",
-                                        "DATA_LOSS",
-                                        "UNAUTHENTICATED"};
-  const auto index = static_cast<size_t>(code);
-  return index < kNames.size() ? kNames[index] : "UNKNOWN";
-}
-
-std::string call_error(const grpc::Status& status) {
-  std::string line =
-      std::string(grpc_code_name(status.error_code())) + ": " + status.error_message();
+std::string call_error(const Status& status) {
+  std::string line = status.to_string();
   const bool advised = line.find("--timeout") != std::string::npos;
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !advised) {
+  if (status.code() == Code::kDeadlineExceeded && !advised) {
     line += "; give it more time with --timeout";
   }
   // gRPC's own words, before the server has seen the message.
-  if (status.error_message().starts_with("Received message larger than max")) {
+  if (status.message().starts_with("Received message larger than max")) {
     line += "; the second number is the server's limits.message_bytes: send less at once";
   }
-  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+  if (status.code() == Code::kUnauthenticated) line += "; give a key with --api-key-file FILE";
+  if (status.code() == Code::kUnimplemented) {
     line += "; is it a runnel server of this version?";
   }
   return line;

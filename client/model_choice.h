@@ -1,4 +1,4 @@
-// Which of a server's models a command talks to, and what the command must know of it.
+// Finds the model that a command talks to, and its properties.
 #pragma once
 
 #include <optional>

@@ -7,6 +7,7 @@ namespace runnel {
 namespace {
 
 constexpr size_t kMaxTextLength = 4096;
+constexpr int64_t kMostQueueTimeMs = 3600000;
 
 Field text_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
                  const char* what) {
@@ -49,15 +50,22 @@ Field gpu_field(const char* key, const char* flag, std::string* (*at)(ServerConf
   return field;
 }
 
-Field threads_field() {
+Field integer_field(const char* key, const char* flag, int64_t* (*at)(ServerConfig&, size_t),
+                    int64_t max, const char* what) {
   Field field;
-  field.key = "threads";
-  field.flag = "--threads";
+  field.key = key;
+  field.flag = flag;
   field.kind = FieldKind::kInteger;
-  field.what = "threads that all models on the CPU share; 0: one per core that the process may use";
-  field.max = 256;
-  field.integer = [](ServerConfig& config, size_t) { return &config.threads; };
+  field.what = what;
+  field.max = max;
+  field.integer = at;
   return field;
+}
+
+Field threads_field() {
+  return integer_field(
+      "threads", "--threads", [](ServerConfig& config, size_t) { return &config.threads; }, 256,
+      "threads that all models on the CPU share; 0: one per core that the process may use");
 }
 
 Field switch_field(const char* key, const char* flag, bool* (*on)(ServerConfig&),
@@ -102,61 +110,18 @@ void add_http_fields(std::vector<Field>& fields) {
       "commas"));
 }
 
-std::vector<Field> make_fields() {
-  std::vector<Field> fields;
-  fields.push_back(text_field(
-      "address", "--address", [](ServerConfig& config) { return &config.address; },
-      "host:port to listen on; port 0 lets the system choose one"));
-  add_http_fields(fields);
-  fields.push_back(file_field(
-      "keys", "--keys", [](ServerConfig& config) { return &config.keys; },
-      "file of keys, of which callers must show one (runnel key); read again when it changes"));
-  fields.push_back(switch_field(
-      "insecure_public", "--insecure-public",
-      [](ServerConfig& config) { return &config.insecure_public; },
-      "listen beyond this machine even where no key is asked for, or keys come in the clear"));
-  fields.push_back(file_field(
-      "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
-      "PEM file of the server's certificate and what it was signed with; with it all is TLS"));
-  fields.push_back(file_field(
-      "tls.key", "--tls-key", [](ServerConfig& config) { return &config.tls_key; },
-      "PEM file of that certificate's private key"));
-  fields.push_back(file_field(
-      "tls.client_ca", "--tls-client-ca",
-      [](ServerConfig& config) { return &config.tls_client_ca; },
-      "PEM file of authorities; with it, clients without a certificate of theirs are refused"));
-  fields.push_back(file_field(
-      "states", "--states", [](ServerConfig& config) { return &config.states; },
-      "directory of state files NAME.state that sequences may start from, by name"));
-  fields.back().kind = FieldKind::kDirectory;
-  fields.push_back(file_field(
-      "seal_key", "--seal-key", [](ServerConfig& config) { return &config.seal_key; },
-      "file of a key that seals state files; with it, those without its seal are refused"));
-  fields.push_back(optional_text_field(
-      "rewind", "--rewind", [](ServerConfig& config) { return &config.rewind; },
-      "W,N: sessions can go back to their last W positions, by a snapshot every N values"));
-  fields.push_back(choice_field(
-      "backend", "--backend", [](ServerConfig& config) { return &config.backend; },
-      {"auto", "cpu", "cuda"}, "where the models run"));
-  fields.push_back(choice_field(
-      "isa", "--isa", [](ServerConfig& config) { return &config.isa; },
-      {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx"},
-      "instruction set of the CPU backend; auto: what serves best on this processor"));
-  fields.push_back(threads_field());
-  fields.push_back(choice_field(
-      "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
-      {"auto", "fp32", "bf16", "int8"},
-      "of weights and what they multiply; int8: of weights alone, on a CPU; auto: bf16 where the "
-      "device multiplies it, else fp32"));
-  fields.push_back(gpu_field(
-      "kernels", "--kernels", [](ServerConfig& config) { return &config.kernels; },
-      {"own", "cublas"}, "of a GPU: matrix products by our own kernels, or by NVIDIA's cuBLASLt"));
-  fields.push_back(gpu_field(
-      "state", "--state", [](ServerConfig& config) { return &config.state; }, {"plain", "replay"},
-      "on a GPU: written back each step, or once in several with the inputs since kept beside it"));
-  fields.push_back(gpu_field(
-      "prompts", "--prompts", [](ServerConfig& config) { return &config.prompts; },
-      {"steps", "chunks"}, "on a GPU: position by position, or in chunks on tensor cores"));
+void add_queue_fields(std::vector<Field>& fields) {
+  fields.push_back(integer_field(
+      "queue_time_ms", "--queue-time-ms",
+      [](ServerConfig& config, size_t) { return &config.queue_time_ms; }, kMostQueueTimeMs,
+      "milliseconds that a call by gRPC waits for a state if it does not say how long"));
+  fields.push_back(integer_field(
+      "http_queue_time_ms", "--http-queue-time-ms",
+      [](ServerConfig& config, size_t) { return &config.http_queue_time_ms; }, kMostQueueTimeMs,
+      "milliseconds that a call by http_address waits for a state if it does not say how long"));
+}
+
+void add_log_fields(std::vector<Field>& fields) {
   fields.push_back(choice_field(
       "log.level", "--log-level", [](ServerConfig& config) { return &config.log_level; },
       {"debug", "info", "warn", "error"}, "what is logged, and all that is graver"));
@@ -166,6 +131,100 @@ std::vector<Field> make_fields() {
   fields.push_back(switch_field(
       "log.access", "--log-access", [](ServerConfig& config) { return &config.log_access; },
       "log a line for each call that has ended"));
+}
+
+Field precision_field() {
+  return choice_field(
+      "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
+      {"auto", "fp32", "bf16", "int8", "blocks"},
+      "of weights and what they multiply; int8: of weights alone, on a CPU; blocks: as a quantized "
+      "GGUF file has the weights, on a CPU; auto: blocks for such a file on a CPU, else bf16 where "
+      "the device multiplies it, else fp32");
+}
+
+// Its names in the release before.
+void was_called(Field& field, const char* key, const char* flag) {
+  field.old_key = key;
+  field.old_flag = flag;
+}
+
+void add_device_fields(std::vector<Field>& fields) {
+  fields.push_back(choice_field(
+      "backend", "--backend", [](ServerConfig& config) { return &config.backend; },
+      {"auto", "cpu", "cuda"}, "where the models run"));
+  fields.push_back(choice_field(
+      "isa", "--isa", [](ServerConfig& config) { return &config.isa; },
+      {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx"},
+      "instruction set of the CPU backend; auto: what serves best on this processor"));
+  fields.push_back(threads_field());
+  fields.push_back(precision_field());
+  fields.push_back(integer_field(
+      "context", "--context", [](ServerConfig& config, size_t) { return &config.context; },
+      kMaxContext,
+      "positions that a session has where the model has attention; 0: the model's, at most 4096"));
+  fields.push_back(choice_field(
+      "cache", "--cache", [](ServerConfig& config) { return &config.cache; },
+      {"auto", "fp32", "bf16"},
+      "what attention keeps keys and values in; auto: bf16, and fp32 with precision fp32"));
+  fields.push_back(gpu_field(
+      "kernels", "--kernels", [](ServerConfig& config) { return &config.kernels; },
+      {"own", "cublas"}, "of a GPU: matrix products by our own kernels, or by NVIDIA's cuBLASLt"));
+  fields.push_back(gpu_field(
+      "gpu_state", "--gpu-state", [](ServerConfig& config) { return &config.gpu_state; },
+      {"plain", "replay"},
+      "on a GPU: written back each step, or once in several with the inputs since kept beside it"));
+  was_called(fields.back(), "state", "--state");
+  fields.push_back(gpu_field(
+      "prompts", "--prompts", [](ServerConfig& config) { return &config.prompts; },
+      {"steps", "chunks"}, "on a GPU: position by position, or in chunks on tensor cores"));
+  fields.push_back(gpu_field(
+      "network", "--network", [](ServerConfig& config) { return &config.network; },
+      {"whole", "operations"},
+      "on a GPU: one kernel for the whole network where it fits, or a kernel for each operation"));
+}
+
+std::vector<Field> make_fields() {
+  std::vector<Field> fields;
+  fields.push_back(text_field(
+      "address", "--address", [](ServerConfig& config) { return &config.address; },
+      "host:port to listen on; port 0 lets the system choose one"));
+  add_http_fields(fields);
+  add_queue_fields(fields);
+  fields.push_back(file_field(
+      "keys", "--keys", [](ServerConfig& config) { return &config.keys; },
+      "file of keys, of which callers must show one (runnel key); read again when it changes"));
+  fields.push_back(switch_field(
+      "insecure_public", "--insecure-public",
+      [](ServerConfig& config) { return &config.insecure_public; },
+      "listen beyond this machine even where no key is asked for, or keys come in the clear"));
+  fields.push_back(file_field(
+      "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
+      "PEM file of the server's certificate and its chain; address then takes TLS alone, while "
+      "http_address and metrics_address stay without it"));
+  fields.push_back(file_field(
+      "tls.key", "--tls-key", [](ServerConfig& config) { return &config.tls_key; },
+      "PEM file of that certificate's private key"));
+  fields.push_back(file_field(
+      "tls.client_ca", "--tls-client-ca",
+      [](ServerConfig& config) { return &config.tls_client_ca; },
+      "PEM file of authorities; with it, clients without a certificate of theirs are refused"));
+  fields.push_back(file_field(
+      "stored_states", "--stored-states",
+      [](ServerConfig& config) { return &config.stored_states; },
+      "directory of state files NAME.state that sequences may start from, by name"));
+  fields.back().kind = FieldKind::kDirectory;
+  was_called(fields.back(), "states", "--states");
+  fields.push_back(file_field(
+      "seal_keys", "--seal-keys", [](ServerConfig& config) { return &config.seal_keys; },
+      "files of keys, separated by commas: the first seals state files, and a file that none of "
+      "them has sealed is refused"));
+  fields.back().kind = FieldKind::kFiles;
+  was_called(fields.back(), "seal_key", "--seal-key");
+  fields.push_back(optional_text_field(
+      "rewind", "--rewind", [](ServerConfig& config) { return &config.rewind; },
+      "W,N: sessions can go back to their last W positions, by a snapshot every N values"));
+  add_device_fields(fields);
+  add_log_fields(fields);
   size_t index = 0;
   for (const Limit* limit : all_limits()) fields.push_back(limit_field(*limit, index++));
   return fields;
@@ -253,6 +312,7 @@ std::string value_text(const Field& field, const ServerConfig& config) {
       return *field.on(copy) ? "true" : "false";
     case FieldKind::kText:
     case FieldKind::kFile:
+    case FieldKind::kFiles:
     case FieldKind::kDirectory:
     case FieldKind::kChoice:
       return *field.text(copy);
@@ -280,6 +340,8 @@ std::string range_text(const Field& field) {
       return "text";
     case FieldKind::kFile:
       return "a file";
+    case FieldKind::kFiles:
+      return "files";
     case FieldKind::kDirectory:
       return "a directory";
   }

@@ -12,11 +12,14 @@
 
 namespace runnel {
 
-enum class FieldKind { kInteger, kText, kChoice, kSwitch, kFile, kDirectory };
+// kFiles: paths, separated by commas.
+enum class FieldKind { kInteger, kText, kChoice, kSwitch, kFile, kFiles, kDirectory };
 
 struct Field {
   std::string key;   // its path in the file: "limits.sessions"
   std::string flag;  // on the command line: "--sessions"
+  // Names from the previous release, still accepted; empty: unchanged.
+  std::string old_key, old_flag;
   FieldKind kind = FieldKind::kText;
   std::string what;                  // one line for --help and the docs
   int64_t min = 0, max = 0;          // kInteger
@@ -24,7 +27,12 @@ struct Field {
   bool for_gpu = false;              // the CPU backend has only its default
   bool may_be_empty = false;         // of a text: then there is none
 
-  bool is_path() const { return kind == FieldKind::kFile || kind == FieldKind::kDirectory; }
+  bool has_key(std::string_view name) const {
+    return name == key || (!old_key.empty() && name == old_key);
+  }
+  bool is_path() const {
+    return kind == FieldKind::kFile || kind == FieldKind::kFiles || kind == FieldKind::kDirectory;
+  }
 
   // Where it is in a config: exactly one is set.
   int64_t* (*integer)(ServerConfig&, size_t index) = nullptr;
@@ -50,7 +58,7 @@ std::string value_text(const Field& field, const ServerConfig& config);
 // The keys of the fields that have another value in `b` than in `a`.
 std::vector<std::string> changed_fields(const ServerConfig& a, const ServerConfig& b);
 
-// What a field takes: "1 to 4096", "auto, cpu or cuda", "true or false".
+// The values that a field accepts: "1 to 4096", "auto, cpu or cuda", "true or false".
 std::string range_text(const Field& field);
 
 // The value of a field that nobody sets, for people: "none" where it is empty.

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/list_text.h"
 #include "base/text.h"
 #include "config/edit_distance.h"
 #include "config/field.h"
@@ -86,9 +87,12 @@ class FileReader {
                     const Json& value) {
     const auto all = fields();
     const auto field =
-        std::ranges::find_if(all, [&](const Field& f) { return f.key == group + key; });
+        std::ranges::find_if(all, [&](const Field& f) { return f.has_key(group + key); });
     if (field == all.end()) return unknown_key(owner, key, known_keys(group));
-    const std::string where = file_ + ": " + field->key;
+    const std::string where = file_ + ": " + group + key;
+    if (group + key != field->key) {
+      config_.old_names.push_back(where + " is called " + field->key + " now");
+    }
     Status status;
     if (field->kind == FieldKind::kSwitch) {
       if (!value.is_boolean()) return wrong_type(where, "true or false", value);
@@ -103,7 +107,11 @@ class FileReader {
     } else {
       if (!value.is_string()) return wrong_type(where, "a string", value);
       status = set_text(*field, value.get<std::string>(), config_);
-      if (field->is_path()) from_here(*field->text(config_));
+      if (field->kind == FieldKind::kFiles) {
+        all_from_here(*field->text(config_));
+      } else if (field->is_path()) {
+        from_here(*field->text(config_));
+      }
     }
     return status.ok() ? status : invalid_argument(where + " " + status.message());
   }
@@ -121,7 +129,7 @@ class FileReader {
   }
 
   Status read_model(const std::string& where, const Json& entry, ModelConfig& model) const {
-    static const std::vector<std::string> kKnown = {"name", "path", "aliases"};
+    static const std::vector<std::string> kKnown = {"name", "path", "aliases", "chat_template"};
     if (!entry.is_object()) return wrong_type(where, "an object with path and name", entry);
     for (const auto& [key, member] : entry.items()) {
       if (std::ranges::find(kKnown, key) == kKnown.end()) return unknown_key(where, key, kKnown);
@@ -130,12 +138,17 @@ class FileReader {
         continue;
       }
       if (!member.is_string()) return wrong_type(where + "." + key, "a string", member);
-      (key == "name" ? model.name : model.path) = member.get<std::string>();
+      if (key == "chat_template") {
+        model.chat_template = member.get<std::string>();
+      } else {
+        (key == "name" ? model.name : model.path) = member.get<std::string>();
+      }
     }
     if (model.path.empty()) {
       return invalid_argument(where + ".path is missing; expected the directory of a bundle");
     }
     from_here(model.path);
+    from_here(model.chat_template);
     return {};
   }
 
@@ -152,6 +165,16 @@ class FileReader {
   void from_here(std::string& path) const {
     if (path.empty() || std::filesystem::path(path).is_absolute()) return;
     path = (std::filesystem::path(file_).parent_path() / path).lexically_normal().string();
+  }
+
+  // Of each path in a list with commas.
+  void all_from_here(std::string& paths) const {
+    std::string all;
+    for (std::string& path : split_list(paths)) {
+      from_here(path);
+      all += (all.empty() ? "" : ",") + path;
+    }
+    paths = std::move(all);
   }
 
   const std::string file_;
@@ -254,9 +277,11 @@ ServerConfig::ServerConfig()
       backend("auto"),
       isa("auto"),
       precision("auto"),
+      cache("auto"),
       kernels("own"),
-      state("plain"),
+      gpu_state("plain"),
       prompts("steps"),
+      network("whole"),
       log_level("info") {
   for (const Limit* limit : all_limits()) limits.push_back(limit->default_value);
 }
@@ -315,6 +340,23 @@ Result<ModelConfig> parse_model(std::string_view text) {
         "NAME=DIRECTORY");
   }
   return model;
+}
+
+Status set_chat_template(std::string_view text, std::vector<ModelConfig>& models) {
+  const size_t equals = text.find('=');
+  const std::string_view name = text.substr(0, equals);
+  if (equals == std::string_view::npos || name.empty() || equals + 1 == text.size()) {
+    return invalid_argument("--chat-template is " + quote(text) + "; expected NAME=FILE");
+  }
+  for (ModelConfig& model : models) {
+    const std::filesystem::path path = std::filesystem::path(model.path + "/").parent_path();
+    const std::string called = model.name.empty() ? path.filename().string() : model.name;
+    if (called != name) continue;
+    model.chat_template = text.substr(equals + 1);
+    return {};
+  }
+  return invalid_argument("--chat-template names the model " + quote(name) +
+                          ", which is not served; give a model a name with NAME=DIRECTORY");
 }
 
 Result<RewindConfig> parse_rewind(std::string_view text) {

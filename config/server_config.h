@@ -1,4 +1,4 @@
-// What an operator can set: read from a JSON file, overridden by flags. Every setting is documented
+// The settings of a server: read from a JSON file, overridden by flags. Every setting is documented
 // in docs/configuration.md; config/serve.json is an example.
 #pragma once
 
@@ -17,6 +17,7 @@ struct ModelConfig {
   std::string name;                       // empty: the one in the bundle's config.json
   std::string path;                       // of the bundle's directory
   std::vector<std::string> aliases = {};  // names by which clients find it, too
+  std::string chat_template = {};         // path of a template in place of its own; empty: none
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
@@ -26,27 +27,34 @@ struct ServerConfig {
 
   std::vector<ModelConfig> models;
   std::string address;
-  std::string metrics_address;   // of metrics and probes, by HTTP; empty: none
-  std::string http_address;      // of OpenAI's API, by HTTP; empty: none
-  std::string http_hosts;        // names by which it is reached beside loopback's, with commas
-  std::string http_origins;      // of pages that may ask it beside its own, with commas
-  std::string keys;              // path of the file of keys; empty: nobody is asked for one
-  bool insecure_public = false;  // listens beyond this machine without keys, or without TLS
+  std::string metrics_address;  // of metrics and probes, by HTTP; empty: none
+  std::string http_address;     // of OpenAI's API, by HTTP; empty: none
+  std::string http_hosts;       // names by which it is reached beside loopback's, with commas
+  std::string http_origins;     // of pages that may ask it beside its own, with commas
+  int64_t queue_time_ms = 0;    // how long calls by gRPC wait for a state where they do not say
+  int64_t http_queue_time_ms = 30000;  // and calls by HTTP
+  std::string keys;                    // path of the file of keys; empty: nobody is asked for one
+  bool insecure_public = false;        // listens beyond this machine without keys, or without TLS
   std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none
-  std::string states;     // path of the directory of stored states; empty: none
-  std::string seal_key;   // path of the key of state files; empty: none
-  std::string rewind;     // "W,N", as parse_rewind() reads it; empty: none
-  std::string backend;    // "auto", "cpu", "cuda"
-  std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16"
-  int64_t threads = 0;    // of the CPU backend; 0: one per core
-  std::string precision;  // "auto", "fp32", "bf16", "int8"
-  std::string kernels;    // of the CUDA backend: "own", "cublas"
-  std::string state;      // likewise: "plain", "replay"
-  std::string prompts;    // likewise: "steps", "chunks"
-  std::string log_level;  // "debug", "info", "warn", "error"
+  std::string stored_states;  // path of the directory of stored states; empty: none
+  std::string seal_keys;      // paths of the keys of state files, with commas; empty: none
+  std::string rewind;         // "W,N", as parse_rewind() reads it; empty: none
+  std::string backend;        // "auto", "cpu", "cuda"
+  std::string isa;            // "auto", "portable", "avx2", "avx512", "avx512bf16", "amx"
+  int64_t threads = 0;        // of the CPU backend; 0: one per core
+  std::string precision;      // "auto", "fp32", "bf16", "int8", "blocks"
+  int64_t context = 0;        // positions of models with attention; 0: the usual ones
+  std::string cache;          // of such models: "auto", "fp32", "bf16"
+  std::string kernels;        // of the CUDA backend: "own", "cublas"
+  std::string gpu_state;      // likewise: "plain", "replay"
+  std::string prompts;        // likewise: "steps", "chunks"
+  std::string network;        // likewise: "whole", "operations"
+  std::string log_level;      // "debug", "info", "warn", "error"
   bool log_json = false;
   bool log_access = true;
   std::vector<int64_t> limits;  // in the order of all_limits()
+  // Where a setting was given by its old name: "--states is called --stored-states now".
+  std::vector<std::string> old_names;
 
   // The value set for `limit`, which must be one of all_limits().
   int64_t limit(const Limit& limit) const;
@@ -74,6 +82,11 @@ Status read_config_file(const std::string& path, ServerConfig& config);
 
 // "DIRECTORY" or "NAME=DIRECTORY", as on the command line.
 Result<ModelConfig> parse_model(std::string_view text);
+
+// "NAME=FILE" as on the command line: gives the model of that name a chat template. A model that
+// was given without a name is called by the last part of its directory. INVALID_ARGUMENT where
+// `text` has another form, or no model that name.
+Status set_chat_template(std::string_view text, std::vector<ModelConfig>& models);
 
 // How far sessions can go back.
 struct RewindConfig {

@@ -27,7 +27,7 @@ struct CallRecord {
   // nothing. Where memory gives out it may hold no more than it does.
   void reserve(int64_t more, int top_log_probs);
   // Adds a sampled value. One more than the record may hold makes it incomplete: the call cannot be
-  // retried by its id, and its client goes on by expected_position.
+  // retried by its id, and its client continues by expected_position.
   void add(const Emitted& emitted);
   // The call has ended: returns the room that it has not used.
   void shrink();

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/thread_priority.h"
 #include "base/within_memory.h"
+#include "engine/fields.h"
 #include "engine/refusals.h"
 #include "engine/scheduler.h"
 #include "engine/score_call.h"
@@ -94,10 +95,17 @@ void Engine::run() {
 
 const Spec& Engine::spec() const { return model_->spec(); }
 const std::string& Engine::numerics() const { return model_->layout().numerics; }
+DeviceKind Engine::device() const { return model_->device(); }
 const StateLayout& Engine::layout() const { return model_->layout(); }
 int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
+int64_t Engine::position_bytes() const { return model_->layout().page_bytes / kPagePositions; }
 int64_t Engine::rewind_bytes() const { return scheduler_->rewind_bytes(); }
 EngineStats Engine::stats() const { return scheduler_->stats(); }
+int64_t Engine::most_states(const Caller& caller) const {
+  const int64_t share = caller.limits.sessions.value_or(options_.sessions_per_caller);
+  const int64_t all = stats().sessions;
+  return share == 0 ? all : std::min(share, all);
+}
 const EngineMetrics& Engine::metrics() const { return scheduler_->metrics(); }
 int Engine::active_calls() const { return scheduler_->active_calls(); }
 void Engine::nudge() { scheduler_->nudge(); }
@@ -114,6 +122,12 @@ int Engine::stream_room(int samples) const {
 Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (Status s = validate(request, model_->spec(), options_); !s.ok()) return s;
+  if (request.penalties) {
+    const Penalties& penalties = *request.penalties;
+    const int recent = model_->limits().recent;
+    Status s = validate_penalties(penalties, model_->spec(), model_->device(), recent);
+    if (!s.ok()) return s;
+  }
   if (is_too_long(request.state)) return no_stored_state(*request.state);
   if (Status s = scheduler_->check_pace(request.caller); !s.ok()) return s;
   request.came = scheduler_->now();
@@ -141,26 +155,29 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
 
 Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller, const Origin& origin,
                                                        bool begin, bool keep,
-                                                       Duration max_queue_time) {
+                                                       Duration max_queue_time, int top_log_probs) {
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (keep && !origin.session) {
-    return invalid_argument(
-        "keep needs a session to keep the values: create one, and name it in "
-        "origin.session");
+    return invalid_argument(place_of(fields::kKeep) +
+                            " needs a session to keep the values: create one, and name it in " +
+                            place_of(fields::kSession));
   }
   if (is_too_long(origin.state)) return no_stored_state(*origin.state);
   if (origin.session) {
     if (Status s = validate_session_id(*origin.session); !s.ok()) return s;
   }
   if (Status s = validate_queue_time(max_queue_time); !s.ok()) return s;
+  if (Status s = validate_top_log_probs(top_log_probs, model_->spec()); !s.ok()) return s;
   if (Status s = scheduler_->check_pace(caller); !s.ok()) return s;
-  return std::make_shared<ScoreCall>(caller, origin, begin, keep, max_queue_time);
+  return std::make_shared<ScoreCall>(caller, origin, begin, keep, max_queue_time, top_log_probs);
 }
 
 Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
                      std::function<void(Result<ScoredChunk>)> done) {
-  if (values.empty()) return invalid_argument("values is empty; a chunk must have at least one");
-  if (Status s = validate_values(values, "values", options_.prompt_values, model_->spec());
+  if (values.empty())
+    return invalid_argument(place_of(fields::kValues) +
+                            " is empty; a chunk must have at least one");
+  if (Status s = validate_values(values, fields::kValues, options_.prompt_values, model_->spec());
       !s.ok()) {
     return s;
   }
@@ -168,8 +185,10 @@ Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   const int64_t bytes = bytes_of(values);
   const size_t most = values.size() + 1;  // with a first value of the model's
   if (call->begin) values.reserve(most);
-  std::vector<float> answers;
-  answers.reserve(most);
+  ScoredChunk answers;
+  answers.top_log_probs = call->top_log_probs;
+  answers.log_probs.reserve(most);
+  answers.top.reserve(most * static_cast<size_t>(call->top_log_probs));
   Scheduler::Command command = {[call, values = std::move(values), answers = std::move(answers),
                                  done = std::move(done)](Scheduler& scheduler) mutable {
                                   scheduler.feed_score(call, std::move(values), std::move(answers),

@@ -40,11 +40,16 @@ class Engine {
 
   const Spec& spec() const;
   const std::string& numerics() const;
+  DeviceKind device() const;
   int64_t state_bytes() const;  // per session
+  // Of them, for each position of a sequence; 0: a state does not grow.
+  int64_t position_bytes() const;
   // Beside the states, for what sessions can go back to; 0 where they cannot.
   int64_t rewind_bytes() const;
   const StateLayout& layout() const;
   EngineStats stats() const;
+  // States that the caller may hold at once, stored ones included: all of them, or a share.
+  int64_t most_states(const Caller& caller) const;
   const EngineMetrics& metrics() const;
 
   // The room, in values, that a stream for so many samples must have.
@@ -60,9 +65,12 @@ class Engine {
   // Starts a Score call. With `begin` a sequence at its start comes after the spec's first value.
   // With `keep` the session that it starts from takes the values in; INVALID_ARGUMENT without one.
   // Else it is not changed, and the first message may wait for a slot for `max_queue_time`.
+  // `top_log_probs` of the most likely values are found in the place of each value;
+  // INVALID_ARGUMENT as for a generation.
   Result<std::shared_ptr<ScoreCall>> start_score(const Caller& caller, const Origin& origin,
                                                  bool begin = false, bool keep = false,
-                                                 Duration max_queue_time = Duration(0));
+                                                 Duration max_queue_time = Duration(0),
+                                                 int top_log_probs = 0);
   // Gives it the values of the next message; `done` is called exactly once unless the return is not
   // OK. One message at a time: the next may be given once `done` has been called.
   Status score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
@@ -114,10 +122,10 @@ class Engine {
   // status, and new ones are refused with it. OK before.
   Status failure() const;
 
-  // From here on new calls, and those that wait for slots, are refused with UNAVAILABLE; running
-  // calls go on.
+  // From here on new calls, and calls that wait for slots, are refused with UNAVAILABLE; running
+  // calls continue.
   void drain();
-  // Generations and Score calls that have not ended yet, those that wait for slots included.
+  // Generations and Score calls that have not ended yet, including calls that wait for slots.
   int active_calls() const;
   // Ends every running call with `status`, within one step.
   void end_all(Status status);

@@ -132,7 +132,7 @@ std::optional<FinishReason> take_value(Generation& generation, int index, const 
     return FinishReason::kStop;
   }
   // The first value of a sequence is not sampled, and may be one that also ends sequences.
-  if (emitted.position > 0 && std::ranges::count(generation.eos(spec), emitted.value) > 0) {
+  if (emitted.position > 0 && generation.request.ends_at(emitted.value, spec.eos)) {
     return FinishReason::kEos;
   }
   if (session.position == spec.max_length()) return FinishReason::kEnd;

@@ -20,9 +20,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/planner.h"
+#include "engine/prefix_cache.h"
 #include "engine/session.h"
 #include "engine/token_stream.h"
+#include "engine/turns.h"
 #include "models/spec.h"
 
 namespace runnel {
@@ -39,14 +40,6 @@ enum class GenerationEvent {
 // The table above; none where the event cannot happen.
 std::optional<GenerationPhase> next_phase(GenerationPhase phase, GenerationEvent event);
 
-// The turns of an account whose calls run.
-struct OwnerTurns {
-  Owner owner;
-  std::shared_ptr<AccountUsage> usage;  // null where there are no keys
-  uint64_t gathered = 0;                // the last plan in which it had candidates
-  int index = 0;                        // of the owner in that plan
-};
-
 struct Sample {
   Session* session = nullptr;  // null once the sample has finished
   int64_t remaining = 0;       // values still to sample
@@ -55,8 +48,8 @@ struct Sample {
   std::vector<int32_t> tail;   // the last values, as far back as a stop sequence reaches
   std::string text_tail;       // the last bytes, as far back as a stop text reaches
   bool finished = false;
-  uint64_t served = 0;                  // Candidate::served, of its decoding row
-  std::optional<TimePoint> last_value;  // when this call sampled the last one
+  uint64_t served = 0;                               // Candidate::served, of its decoding row
+  std::optional<TimePoint> first_value, last_value;  // when this call sampled them
 };
 
 struct Generation {
@@ -66,13 +59,17 @@ struct Generation {
   GenerationPhase phase = GenerationPhase::kAdmitted;
   std::vector<Sample> samples;
   uint64_t seed = 0;
-  size_t fed = 0;                      // prompt values given to the session of the first sample
-  bool begins = false;                 // the model's first value is to be emitted
-  std::shared_ptr<CallRecord> record;  // where the call has a request_id and a session
-  size_t resent = 0;                   // values of the record sent again
-  std::ptrdiff_t top_resent = 0;       // top log-probabilities of the record sent again
-  std::shared_ptr<OwnerTurns> turns;   // of its account
-  uint64_t served = 0;                 // Candidate::served, of its prompt
+  size_t fed = 0;                       // prompt values given to the session of the first sample
+  bool begins = false;                  // the model's first value is to be emitted
+  int64_t cached = 0;                   // prompt values that were not read: a kept state has them
+  std::optional<PrefixKey> prefix;      // what the first sample has consumed; none: nothing is kept
+  int64_t keep_at = 0;                  // the length at which the state is kept; 0: at none
+  int64_t least_answer = 0;             // the least length to keep after the answer; 0: not at all
+  std::shared_ptr<CallRecord> record;   // where the call has a request_id and a session
+  size_t resent = 0;                    // values of the record sent again
+  std::ptrdiff_t top_resent = 0;        // top log-probabilities of the record sent again
+  std::shared_ptr<AccountTurns> turns;  // of its account
+  uint64_t served = 0;                  // Candidate::served, of its prompt
   TimePoint admitted{};
   bool has_waited = false;                 // for its slots, which are kept for it
   std::optional<TimePoint> stalled_since;  // since then the stream has had no room
@@ -83,13 +80,23 @@ struct Generation {
   bool may_wait() const { return !has_waited && request.max_queue_time > Duration(0); }
   bool ended() const { return phase == GenerationPhase::kEnded; }
 
-  // The values at which a sample of this call ends. `spec` outlives them.
-  std::span<const int32_t> eos(const Spec& spec) const {
-    return request.ignore_eos ? std::span<const int32_t>() : spec.eos;
-  }
   // A sample may end at any value, so each must be examined before the next is sampled.
-  bool may_stop(const Spec& spec) const { return request.may_stop() || !eos(spec).empty(); }
+  bool may_stop(const Spec& spec) const {
+    return request.may_stop() ||
+           (!request.ignore_eos && (!spec.eos.empty() || request.end_of_turn.has_value()));
+  }
   std::span<const int32_t> unfed() const { return std::span(request.prompt).subspan(fed); }
+  // The state after the answer is to be kept, so what the only sample consumes is noted.
+  bool keeps_answer() const { return least_answer > 0; }
+  // It is long enough for that now.
+  const PrefixKey* answered() const {
+    return keeps_answer() && prefix->length >= least_answer ? &*prefix : nullptr;
+  }
+  // The most of unfed() that may be fed in one step: up to the place where the state is kept.
+  int64_t most_inputs() const {
+    const int64_t most = std::ssize(request.prompt);
+    return prefix && prefix->length < keep_at ? keep_at - prefix->length : most;
+  }
   int live_samples() const;
   // Values of all samples that are on their way, at most.
   int ahead() const;

@@ -1,4 +1,4 @@
-// What the scheduler of one engine counts. Any thread may read it.
+// The counters of one engine's scheduler. Any thread may read it.
 #pragma once
 
 #include "base/metrics.h"
@@ -13,6 +13,9 @@ struct EngineMetrics {
   Histogram step_values{kCountBuckets};  // consumed in a step
   Counter values_sampled;
   Counter values_consumed;  // of prompts and of Score calls
+  Counter prefix_hits;      // prompts of new sequences that began at a kept state
+  Counter prefix_misses;    // those that could not, where states are kept
+  Counter prefix_values;    // of prompts, that were not read because of that
 
   // Counts what `other` has counted.
   void add(const EngineMetrics& other) {
@@ -23,6 +26,9 @@ struct EngineMetrics {
     step_values.add(other.step_values);
     values_sampled.add(other.values_sampled.value());
     values_consumed.add(other.values_consumed.value());
+    prefix_hits.add(other.prefix_hits.value());
+    prefix_misses.add(other.prefix_misses.value());
+    prefix_values.add(other.prefix_values.value());
   }
 };
 

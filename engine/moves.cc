@@ -1,8 +1,9 @@
-// How states move: fork, export and import (engine/state_move.h).
+#include "engine/moves.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "engine/scheduler.h"
+#include "engine/fields.h"
 
 namespace runnel {
 namespace {
@@ -11,47 +12,47 @@ constexpr int64_t kBytesPerTurn = 1 << 20;  // about a tenth of a millisecond
 
 }  // namespace
 
+Moves::Moves(Model& model, Sessions& sessions, WaitingRoom& waiting_room, Steps& steps,
+             const TurnClock& time)
+    : model_(model), sessions_(sessions), waiting_room_(waiting_room), steps_(steps), time_(time) {}
+
 // --- Commands ---
 
-void Scheduler::fork_session(const SessionKey& parent, const std::vector<std::string>& children,
-                             const Caller& caller, MoveDone done) {
-  if (Status s = refusal(); !s.ok()) return done(s);
+void Moves::fork_session(const SessionKey& parent, const std::vector<std::string>& children,
+                         const Caller& caller, MoveDone done) {
   const Result<Session*> source = sessions_.resolve(parent);
   if (!source.ok()) return done(source.status());
   StateMove move;
   move.from = *source;
+  move.bytes = model_.layout().live_bytes(move.from->consumed());
   if (Status s = open_targets(children, caller, move); !s.ok()) return done(s);
   for (Session* child : move.to) {
     sessions_.stand(*child, move.from->position, move.from->pending);
   }
-  start_move(std::move(move), std::move(done));
+  start(std::move(move), std::move(done));
 }
 
-void Scheduler::export_session(const SessionKey& key, std::shared_ptr<StateImage> image,
-                               MoveDone done) {
-  // Nothing is changed or made: a server that drains lets sessions go.
-  if (Status s = failure(); !s.ok()) return done(s);
+void Moves::export_session(const SessionKey& key, std::shared_ptr<StateImage> image,
+                           MoveDone done) {
   const Result<Session*> source = sessions_.resolve(key);
   if (!source.ok()) return done(source.status());
   StateMove move;
   move.from = *source;
+  move.bytes = model_.layout().live_bytes(move.from->consumed());
   move.image = std::move(image);
   move.image->position = move.from->position;
   move.image->pending = move.from->pending;
-  start_move(std::move(move), std::move(done));
+  start(std::move(move), std::move(done));
 }
 
-void Scheduler::import_session(const std::string& id, std::shared_ptr<StateImage> image,
-                               const Caller& caller, MoveDone done) {
-  if (Status s = refusal(); !s.ok()) return done(s);
+void Moves::import_session(const std::string& id, std::shared_ptr<StateImage> image,
+                           const Caller& caller, MoveDone done) {
   StateMove move;
   if (Status s = open_targets({id}, caller, move); !s.ok()) return done(s);
   start_import(std::move(image), std::move(move), std::move(done));
 }
 
-void Scheduler::add_state(const std::string& name, std::shared_ptr<StateImage> image,
-                          MoveDone done) {
-  if (Status s = refusal(); !s.ok()) return done(s);
+void Moves::add_state(const std::string& name, std::shared_ptr<StateImage> image, MoveDone done) {
   const Result<Session*> state = sessions_.open_state(name);
   if (!state.ok()) return done(state.status());
   StateMove move;
@@ -60,27 +61,28 @@ void Scheduler::add_state(const std::string& name, std::shared_ptr<StateImage> i
 }
 
 // Into the one target of `move`.
-void Scheduler::start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done) {
+void Moves::start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done) {
   sessions_.stand(*move.to[0], image->position, image->pending);
+  move.bytes = model_.layout().live_bytes(move.to[0]->consumed());
   move.image = std::move(image);
-  start_move(std::move(move), std::move(done));
+  start(std::move(move), std::move(done));
 }
 
 // Opens a session of each name. Not OK: nothing has changed.
-Status Scheduler::open_targets(const std::vector<std::string>& ids, const Caller& caller,
-                               StateMove& move) {
+Status Moves::open_targets(const std::vector<std::string>& ids, const Caller& caller,
+                           StateMove& move) {
   for (const std::string& id : ids) {
     if (!id.empty() && sessions_.find({caller.name, id}) != nullptr) {
       return {Code::kAlreadyExists, "session '" + id + "' exists already"};
     }
   }
   const int count = static_cast<int>(ids.size());
-  if (Status s = take_room(count, caller, false); !s.ok()) return s;
+  if (Status s = waiting_room_.take_room(count, caller, false); !s.ok()) return s;
   for (const std::string& id : ids) move.to.push_back(&sessions_.open({caller.name, id}, caller));
   return {};
 }
 
-void Scheduler::start_move(StateMove move, MoveDone done) {
+void Moves::start(StateMove move, MoveDone done) {
   move.done = std::move(done);
   if (move.from != nullptr) {
     move.from_slot = move.from->slot;
@@ -90,19 +92,77 @@ void Scheduler::start_move(StateMove move, MoveDone done) {
   moves_.push_back(std::move(move));
 }
 
+// Going back (engine/rewinds.h): the state of a snapshot moves into the session, then the session
+// consumes the values after it again.
+void Moves::rewind_session(const SessionKey& key, int64_t position, const Caller& caller,
+                           MoveDone done) {
+  const Result<Session*> found = sessions_.resolve(key);
+  if (!found.ok()) return done(found.status());
+  Session& session = **found;
+  if (Status s = check_rewind(session, position); !s.ok()) return done(s);
+  if (position == session.position) return feed_again(session, {}, caller, std::move(done));
+  session.last_call.reset();  // the session goes on elsewhere: that call is not sent again
+  WayBack back = sessions_.rewinds().go_back(session, position);
+  session.position = back.position;
+  session.pending = back.pending;
+  if (!back.snapshot) {
+    sessions_.reset(session);
+    return feed_again(session, std::move(back.values), caller, std::move(done));
+  }
+  StateMove move;
+  move.from_slot = back.snapshot;
+  move.bytes = model_.layout().fixed_bytes();
+  move.to.push_back(&session);
+  start(std::move(move), [this, &session, values = std::move(back.values), caller,
+                          done = std::move(done)](const auto& moved) mutable {
+    if (!moved.ok()) return done(moved.status());  // the session has ended
+    feed_again(session, std::move(values), caller, done);
+  });
+}
+
+Status Moves::check_rewind(const Session& session, int64_t position) const {
+  const std::string name = "session '" + session.key.id + "'";
+  const int64_t oldest = sessions_.rewinds().oldest(session);
+  std::string message;
+  if (position > session.position) {
+    message = name + " stands at position " + std::to_string(session.position) +
+              ", and goes back to earlier ones only, not to " + std::to_string(position);
+  } else if (position < oldest) {
+    message = name + " cannot go back to position " + std::to_string(position) +
+              ": the oldest that it can go back to is " + std::to_string(oldest);
+  } else {
+    return {};
+  }
+  Status status(Code::kOutOfRange, std::move(message));
+  return status.at_field(fields::kPosition);
+}
+
+// Has a resting session consume `values`, and tells its position then.
+void Moves::feed_again(Session& session, std::vector<int32_t> values, const Caller& caller,
+                       MoveDone done) {
+  if (values.empty()) {
+    sessions_.give_back(session, time_.now());
+    return done(std::vector{describe(session, time_.now())});
+  }
+  steps_.feed_again(session, std::move(values), caller,
+                    [this, &session, done = std::move(done)](const Status& status) {
+                      if (!status.ok()) return done(status);  // the session has ended
+                      done(std::vector{describe(session, time_.now())});
+                    });
+}
+
 // --- Each turn ---
 
-// Moves as much as one turn may; those that are not done take turns. True when there was something
-// to move.
-bool Scheduler::move_states() {
+// Moves that are not done take turns.
+bool Moves::move_states() {
   const bool some = !moves_.empty();
   int64_t left = kBytesPerTurn;
   while (left > 0 && !moves_.empty()) {
     left -= move_piece(moves_.front(), left);
-    if (moves_.front().moved == model_.layout().state_bytes) {
+    if (moves_.front().moved == moves_.front().bytes) {
       StateMove move = std::move(moves_.front());
       moves_.pop_front();
-      finish_move(move);
+      finish(move);
     } else {
       moves_.splice(moves_.end(), moves_, moves_.begin());
     }
@@ -112,9 +172,9 @@ bool Scheduler::move_states() {
 
 // Moves a piece that costs at most `most` bytes of copies, or one byte to each target; returns its
 // cost.
-int64_t Scheduler::move_piece(StateMove& move, int64_t most) {
+int64_t Moves::move_piece(StateMove& move, int64_t most) {
   const int64_t copies = std::max<int64_t>(1, std::ssize(move.to));
-  const int64_t left = model_.layout().state_bytes - move.moved;
+  const int64_t left = move.bytes - move.moved;
   const int64_t bytes = std::min(left, std::max<int64_t>(1, most / copies));
   const auto piece = [&] {
     return std::span(move.image->bytes).subspan(move.moved, static_cast<size_t>(bytes));
@@ -131,20 +191,20 @@ int64_t Scheduler::move_piece(StateMove& move, int64_t most) {
   return bytes * copies;
 }
 
-void Scheduler::finish_move(StateMove& move) {
+void Moves::finish(StateMove& move) {
   std::vector<SessionInfo> made;
-  if (move.from != nullptr) sessions_.give_back(*move.from, now_);
+  if (move.from != nullptr) sessions_.give_back(*move.from, time_.now());
   for (Session* session : move.to) {
     sessions_.set(*session, {});
-    sessions_.give_back(*session, now_);
-    made.push_back(describe(*session, now_));
+    sessions_.give_back(*session, time_.now());
+    made.push_back(describe(*session, time_.now()));
   }
   move.done(std::move(made));
 }
 
-void Scheduler::end_moves(const Status& status) {
+void Moves::end_all(const Status& status) {
   for (StateMove& move : std::exchange(moves_, {})) {
-    if (move.from != nullptr) sessions_.give_back(*move.from, now_);
+    if (move.from != nullptr) sessions_.give_back(*move.from, time_.now());
     for (Session* session : move.to) sessions_.forget(*session);
     move.done(status);
   }

@@ -24,6 +24,10 @@ struct EngineOptions {
   // many values apart.
   int64_t rewind_values = 0;
   int64_t rewind_every = 0;
+  // Of states that are kept for prompts that begin alike, in slots that are free; 0: none are.
+  int64_t prefix_cache_bytes = 0;
+  // Fewer values than this are read again as fast as a state is copied, so none is kept after them.
+  int64_t prefix_least = 16;
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
   // The engine's own thread takes part in computing the steps, and lets other threads go first.

@@ -9,34 +9,34 @@ namespace {
 
 bool decodes(const Candidate& candidate) { return candidate.want == Want::kNext; }
 
-// Lists a place for every decoding row, and one for the prompts of each owner that has some.
-void list_places(std::span<const Candidate> candidates, std::span<const Owner> owners,
+// Lists a place for every decoding row, and one for the prompts of each account that has some.
+void list_places(std::span<const Candidate> candidates, std::span<const Account> accounts,
                  std::vector<Place>& places) {
   places.clear();
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& candidate = candidates[i];
-    const uint64_t served = decodes(candidate) ? candidate.served : owners[candidate.owner].fed;
+    const uint64_t served = decodes(candidate) ? candidate.served : accounts[candidate.account].fed;
     const int index = decodes(candidate) ? static_cast<int>(i) : -1;
-    places.push_back({.owner = candidate.owner, .served = served, .candidate = index});
+    places.push_back({.account = candidate.account, .served = served, .candidate = index});
   }
   const auto key = [](const Place& place) {
-    return std::tuple(place.owner, place.served, place.candidate);
+    return std::tuple(place.account, place.served, place.candidate);
   };
   std::sort(places.begin(), places.end(),
             [&](const Place& a, const Place& b) { return key(a) < key(b); });
   const auto same = [](const Place& a, const Place& b) {
-    return a.owner == b.owner && a.candidate == -1 && b.candidate == -1;
+    return a.account == b.account && a.candidate == -1 && b.candidate == -1;
   };
   places.erase(std::unique(places.begin(), places.end(), same), places.end());
 }
 
-// Orders places so that owners take turns: the first of each, then the second of each.
-void order_by_turns(std::span<const Owner> owners, std::vector<Place>& places) {
+// Orders places so that accounts take turns: the first of each, then the second of each.
+void order_by_turns(std::span<const Account> accounts, std::vector<Place>& places) {
   for (size_t i = 1; i < places.size(); ++i) {
-    if (places[i].owner == places[i - 1].owner) places[i].rank = places[i - 1].rank + 1;
+    if (places[i].account == places[i - 1].account) places[i].rank = places[i - 1].rank + 1;
   }
   const auto key = [&](const Place& place) {
-    return std::tuple(place.rank, owners[place.owner].served, place.owner);
+    return std::tuple(place.rank, accounts[place.account].served, place.account);
   };
   std::sort(places.begin(), places.end(),
             [&](const Place& a, const Place& b) { return key(a) < key(b); });
@@ -54,25 +54,25 @@ void take_all(std::span<const Candidate> candidates, Plan& plan) {
   }
 }
 
-// Gives a row to the decoding candidates that have their turn, and lets the others of an owner be
+// Gives a row to the decoding candidates that have their turn, and lets the others of an account be
 // fed where its prompts have theirs.
-void take_turns(std::span<const Candidate> candidates, std::span<const Owner> owners, int64_t room,
-                Plan& plan) {
-  list_places(candidates, owners, plan.places);
-  order_by_turns(owners, plan.places);
+void take_turns(std::span<const Candidate> candidates, std::span<const Account> accounts,
+                int64_t room, Plan& plan) {
+  list_places(candidates, accounts, plan.places);
+  order_by_turns(accounts, plan.places);
   for (const Place& place : std::span(plan.places).first(room)) {
     if (place.candidate >= 0) {
       plan.shares.push_back({place.candidate, 1});
       continue;
     }
     for (size_t i = 0; i < candidates.size(); ++i) {
-      if (decodes(candidates[i]) || candidates[i].owner != place.owner) continue;
+      if (decodes(candidates[i]) || candidates[i].account != place.account) continue;
       plan.waiting.push_back(static_cast<int>(i));
     }
   }
 }
 
-void plan_decoding(std::span<const Candidate> candidates, std::span<const Owner> owners,
+void plan_decoding(std::span<const Candidate> candidates, std::span<const Account> accounts,
                    const ModelLimits& limits, Plan& plan) {
   const auto all = std::count_if(candidates.begin(), candidates.end(), decodes);
   const int64_t places = all + (all < std::ssize(candidates) ? 1 : 0);
@@ -80,17 +80,17 @@ void plan_decoding(std::span<const Candidate> candidates, std::span<const Owner>
   if (places <= room) {
     take_all(candidates, plan);
   } else {
-    take_turns(candidates, owners, room, plan);
+    take_turns(candidates, accounts, room, plan);
   }
   plan.decoding = static_cast<int>(plan.shares.size());
 }
 
-// Orders those that may be fed: by owner, then within the owner.
-void order_waiting(std::span<const Candidate> candidates, std::span<const Owner> owners,
+// Orders the rows that may be fed: by account, then within the account.
+void order_waiting(std::span<const Candidate> candidates, std::span<const Account> accounts,
                    std::vector<int>& waiting) {
   const auto key = [&](int index) {
     const Candidate& candidate = candidates[index];
-    return std::tuple(owners[candidate.owner].fed, candidate.owner, candidate.served,
+    return std::tuple(accounts[candidate.account].fed, candidate.account, candidate.served,
                       candidate.since, index);
   };
   std::sort(waiting.begin(), waiting.end(), [&](int a, int b) { return key(a) < key(b); });
@@ -109,7 +109,7 @@ int64_t share_of(const Candidate& candidate, int64_t fair, int64_t most, int chu
   return inputs > 0 ? inputs : cut(candidate, std::min(most, fair + chunk), chunk);
 }
 
-// What is left of a step for prompts and values to score.
+// The rest of a step, for prompts and values to score.
 struct Budget {
   int64_t rows = 0;
   int64_t values = 0;
@@ -124,9 +124,9 @@ struct Budget {
   }
 };
 
-// Gives the candidates of one owner an even share each of `part`, and never more than `left`.
-void feed_owner(std::span<const Candidate> candidates, std::span<const int> waiting, int chunk,
-                Budget part, Budget& left, std::vector<Share>& shares) {
+// Gives the candidates of one account an even share each of `part`, and never more than `left`.
+void feed_account(std::span<const Candidate> candidates, std::span<const int> waiting, int chunk,
+                  Budget part, Budget& left, std::vector<Share>& shares) {
   auto count = std::ssize(waiting);
   for (const int index : waiting) {
     if (part.spent() || left.spent()) return;
@@ -140,14 +140,14 @@ void feed_owner(std::span<const Candidate> candidates, std::span<const int> wait
   }
 }
 
-// The end of the run of candidates in `waiting` that have the owner of the first.
-size_t end_of_owner(std::span<const Candidate> candidates, std::span<const int> waiting) {
-  const int owner = candidates[waiting.front()].owner;
-  const auto other = [&](int index) { return candidates[index].owner != owner; };
+// The end of the run of candidates in `waiting` that have the account of the first.
+size_t end_of_account(std::span<const Candidate> candidates, std::span<const int> waiting) {
+  const int account = candidates[waiting.front()].account;
+  const auto other = [&](int index) { return candidates[index].account != account; };
   return static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), other) - waiting.begin());
 }
 
-// Gives rows that are left to those that have none yet.
+// Gives the remaining rows to candidates without one.
 void feed_others(std::span<const Candidate> candidates, const ModelLimits& limits, size_t first,
                  Budget& left, Plan& plan) {
   if (plan.shares.size() - first == plan.waiting.size()) return;
@@ -157,26 +157,26 @@ void feed_others(std::span<const Candidate> candidates, const ModelLimits& limit
         std::any_of(plan.shares.begin() + static_cast<std::ptrdiff_t>(first), plan.shares.end(),
                     [&](const Share& share) { return share.candidate == index; });
     if (!has_one) {
-      feed_owner(candidates, {&index, 1}, limits.chunk, {1, 1}, left, plan.shares);
+      feed_account(candidates, {&index, 1}, limits.chunk, {1, 1}, left, plan.shares);
     }
   }
 }
 
 // Gives prompts and values to score their shares of what decoding has left.
-void plan_feeding(std::span<const Candidate> candidates, std::span<const Owner> owners,
+void plan_feeding(std::span<const Candidate> candidates, std::span<const Account> accounts,
                   const ModelLimits& limits, Plan& plan) {
   if (plan.waiting.empty()) return;
-  order_waiting(candidates, owners, plan.waiting);
+  order_waiting(candidates, accounts, plan.waiting);
   Budget left = {limits.rows - plan.decoding, limits.values - plan.decoding};
   const size_t first = plan.shares.size();
-  int64_t owners_left = 0;
-  for (std::span<const int> rest = plan.waiting; !rest.empty(); ++owners_left) {
-    rest = rest.subspan(end_of_owner(candidates, rest));
+  int64_t accounts_left = 0;
+  for (std::span<const int> rest = plan.waiting; !rest.empty(); ++accounts_left) {
+    rest = rest.subspan(end_of_account(candidates, rest));
   }
-  for (std::span<const int> rest = plan.waiting; !rest.empty() && !left.spent(); --owners_left) {
-    const size_t end = end_of_owner(candidates, rest);
-    feed_owner(candidates, rest.first(end), limits.chunk, left.part(owners_left), left,
-               plan.shares);
+  for (std::span<const int> rest = plan.waiting; !rest.empty() && !left.spent(); --accounts_left) {
+    const size_t end = end_of_account(candidates, rest);
+    feed_account(candidates, rest.first(end), limits.chunk, left.part(accounts_left), left,
+                 plan.shares);
     rest = rest.subspan(end);
   }
   feed_others(candidates, limits, first, left, plan);
@@ -208,12 +208,12 @@ int plan_steps(std::span<const Candidate> candidates, const ModelLimits& limits,
 
 }  // namespace
 
-void plan_batch(std::span<const Candidate> candidates, std::span<const Owner> owners,
+void plan_batch(std::span<const Candidate> candidates, std::span<const Account> accounts,
                 const ModelLimits& limits, Plan& plan) {
   plan.shares.clear();
   plan.waiting.clear();
-  plan_decoding(candidates, owners, limits, plan);
-  plan_feeding(candidates, owners, limits, plan);
+  plan_decoding(candidates, accounts, limits, plan);
+  plan_feeding(candidates, accounts, limits, plan);
   plan.steps = plan_steps(candidates, limits, plan);
 }
 

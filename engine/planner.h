@@ -1,9 +1,10 @@
-// Chooses the rows of the next batch: a pure function of the candidates and of their owners.
+// Chooses the rows of the next batch: a pure function of the candidates and of their accounts.
 //
-// - Decoding rows come first, with one input each. When there are more than fit, owners take turns,
-//   and within an owner its rows, which leave one place in the round to its prompts.
-// - Prompts and values to score share the rest of the step's budget: owners evenly, then the
-//   prompts of an owner. Those that were served longest ago come first, then the oldest; they get
+// - Decoding rows come first, with one input each. When there are more than fit, accounts take
+// turns,
+//   and within an account its rows, which leave one place in the round to its prompts.
+// - Prompts and values to score share the rest of the step's budget: accounts evenly, then the
+//   prompts of an account. Those that were served longest ago come first, then the oldest; they get
 //   the part that others do not need.
 // - Where the model takes prompts in chunks, a share ends at the end of a chunk or of its values.
 //
@@ -22,7 +23,7 @@ namespace runnel {
 // A row that could be advanced now. Shares are numbered as they are given, over all plans.
 struct Candidate {
   Want want = Want::kNext;
-  int owner = 0;             // index of the caller whose it is
+  int account = 0;           // index of the account whose call it belongs to
   uint64_t served = 0;       // the number of its last share, or of the last before it came
   int64_t inputs = 1;        // values that it could consume; 1 where `want` is kNext
   int64_t position = -1;     // of its last value so far; -1: it has none
@@ -31,9 +32,9 @@ struct Candidate {
   bool single_step = false;  // kNext: must be examined after every value (stop sequences)
 };
 
-// A caller with candidates. As a new candidate does, a new owner starts with the number of the last
-// share before it came, and so joins the end of the round.
-struct Owner {
+// An account with candidates. As a new candidate does, a new account starts with the number of the
+// last share before it came, and so joins the end of the round.
+struct Account {
   uint64_t served = 0;  // the number of its last share
   uint64_t fed = 0;     // the number of the last share of its prompts
 };
@@ -44,12 +45,12 @@ struct Share {
 };
 
 // An entry of the round when not every decoding row fits: a decoding row, or the place of an
-// owner's prompts.
+// account's prompts.
 struct Place {
-  int owner = 0;
+  int account = 0;
   uint64_t served = 0;
   int candidate = 0;  // -1: the prompts
-  int rank = 0;       // among the places of its owner
+  int rank = 0;       // among the places of its account
 };
 
 struct Plan {
@@ -61,7 +62,7 @@ struct Plan {
 };
 
 // Fills `plan`, reusing its memory.
-void plan_batch(std::span<const Candidate> candidates, std::span<const Owner> owners,
+void plan_batch(std::span<const Candidate> candidates, std::span<const Account> accounts,
                 const ModelLimits& limits, Plan& plan);
 
 }  // namespace runnel

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "engine/fields.h"
 
 namespace runnel {
 namespace {
@@ -38,6 +39,11 @@ Status mailbox_full() {
   return status.with_retry_after(std::chrono::milliseconds(100)).with_reason("mailbox");
 }
 
+Status no_session(const std::string& id) {
+  Status status = not_found("no session '" + id + "'");
+  return status.at_field(fields::kSession);
+}
+
 Status calls_used_up(const std::string& account, int64_t calls) {
   Status status(Code::kResourceExhausted, account + " has used up its quota: calls is " +
                                               std::to_string(calls) +
@@ -55,14 +61,17 @@ Status values_used_up(const std::string& account, int64_t per_second, Duration b
 }
 
 Status used_otherwise(const std::string& request_id) {
-  return invalid_argument("request_id '" + request_id +
+  return invalid_argument(place_of(fields::kRequestId) + " '" + request_id +
                           "' was used for another request on this session: choose a new one");
 }
 
-Status made_again() { return {Code::kAborted, "the call was made again with the same request_id"}; }
+Status made_again() {
+  return {Code::kAborted, "the call was made again with the same " + place_of(fields::kRequestId)};
+}
 
 Status no_stored_state(const std::string& name) {
-  return not_found("no stored state " + quote(name) + ": ListStates names those that there are");
+  Status status = not_found("no stored state " + quote(name));
+  return status.at_field(fields::kState);
 }
 
 Status device_failed(const std::string& model, const Status& reason) {
@@ -90,8 +99,8 @@ Status states_used_up(const std::string& account, int64_t needed, int64_t held, 
 Status no_room(int needed, int free, int slots, int stored) {
   if (needed > slots - stored) {  // not now and not later
     return invalid_argument(
-        "samples is " + std::to_string(needed) + ", and the server keeps " + std::to_string(slots) +
-        " states in all" +
+        place_of(fields::kSamples) + " is " + std::to_string(needed) + ", and the server keeps " +
+        std::to_string(slots) + " states in all" +
         (stored == 0 ? "" : ", of which " + std::to_string(stored) + " are stored ones") +
         "; ask for fewer, or start it with --sessions " + std::to_string(needed + stored));
   }
@@ -106,7 +115,8 @@ Status others_wait(int64_t waiting) {
   Status status(Code::kResourceExhausted,
                 std::to_string(waiting) +
                     " calls wait for sessions to come free, and come first; try again later, or "
-                    "set max_queue_time to wait");
+                    "set " +
+                    place_of(fields::kMaxQueueTime) + " to wait");
   return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
 }
 

@@ -19,6 +19,9 @@ Status shutting_down();
 // RESOURCE_EXHAUSTED: too many calls wait for the scheduler.
 Status mailbox_full();
 
+// NOT_FOUND: the caller has no such session.
+Status no_session(const std::string& id);
+
 // RESOURCE_EXHAUSTED: the account runs as many calls as it may.
 Status calls_used_up(const std::string& account, int64_t calls);
 
@@ -47,7 +50,8 @@ Status device_failed(const std::string& model, const Status& reason);
 Status share_used_up(int64_t needed, int64_t held, int64_t share);
 
 // RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free; `stored` have
-// a stored state for good. INVALID_ARGUMENT where there are never so many: to wait is of no use.
+// a stored state permanently. INVALID_ARGUMENT if the model has fewer slots than that: waiting is
+// no use.
 Status no_room(int needed, int free, int slots, int stored);
 
 // RESOURCE_EXHAUSTED: `waiting` calls wait for slots, and those that are free are theirs.

@@ -1,5 +1,7 @@
 #include "engine/request.h"
 
+#include <algorithm>
+
 namespace runnel {
 
 int64_t bytes_of(const GenerateRequest& request) {
@@ -8,7 +10,12 @@ int64_t bytes_of(const GenerateRequest& request) {
     bytes += sequence.size() * sizeof(int32_t);
   }
   for (const std::string& text : request.stop_text) bytes += text.size();
+  if (request.penalties) bytes += request.penalties->logit_bias.size() * sizeof(LogitBias);
   return static_cast<int64_t>(bytes);
+}
+
+bool GenerateRequest::ends_at(int32_t value, std::span<const int32_t> eos) const {
+  return !ignore_eos && (value == end_of_turn || std::ranges::count(eos, value) > 0);
 }
 
 }  // namespace runnel

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "engine/caller.h"
 #include "kernels/control.h"
+#include "kernels/penalties.h"
 
 namespace runnel {
 
@@ -28,6 +30,7 @@ struct SessionKey {
 // value.
 struct Origin {
   std::optional<std::string> session, state;
+  std::optional<int64_t> expected_position = {};  // where it must be; none: anywhere
 };
 
 // How values are grouped on their way out. The first goes at once.
@@ -41,12 +44,14 @@ struct Delivery {
 // One call to Generate.
 struct GenerateRequest {
   Caller caller;
-  // The session to go on from, or the stored state; none: a fresh sequence.
+  // The session or the stored state to continue from; none: a fresh sequence.
   std::optional<std::string> session, state;
   // May be empty where the sequence has a pending value or the model a first value of its own.
   std::vector<int32_t> prompt;
   bool begin = false;  // a prompt of a new sequence comes after the spec's first value
-  int samples = 1;     // independent continuations of the prompt
+  // How many values of the prompt later prompts are likely to begin with; none: all.
+  std::optional<int64_t> shared;
+  int samples = 1;  // independent continuations of the prompt
   // To sample, at most. None: as many as the engine allows, up to the last position. 0: only feed
   // the prompt.
   std::optional<int64_t> max_values;
@@ -54,14 +59,16 @@ struct GenerateRequest {
   Duration max_queue_time{0};        // how long it may wait for slots before its admission
   std::optional<uint64_t> seed;      // none: follows from request_id, or is drawn
   Sampling sampling;
+  std::shared_ptr<const Penalties> penalties;  // null: none
   std::vector<std::vector<int32_t>> stop;
-  std::vector<std::string> stop_text;  // in the bytes of the values sampled
-  bool ignore_eos = false;             // a sample goes on after a value of Spec::eos
+  std::vector<std::string> stop_text;       // in the bytes of the values sampled
+  std::optional<int32_t> end_of_turn = {};  // ends a sample as the values of Spec::eos do
+  bool ignore_eos = false;  // a sample continues after end_of_turn and the values of Spec::eos
   // Gives the bytes of a value; stop_text needs it.
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;
   int top_log_probs = 0;
   // Whether the sequence stays as a session. False: the named session, if any, does not change.
-  // None: true where one sample goes on from a named session.
+  // None: true if one sample continues a named session.
   std::optional<bool> keep;
   std::optional<int64_t> expected_position;
   // Names the call for a retry: the same request with the same id gets the same stream.
@@ -74,9 +81,11 @@ struct GenerateRequest {
   int slots() const { return samples - (in_place() ? 1 : 0); }
   // The call makes a session under the name of its request_id, which a retry finds.
   bool makes_named() const { return !session && keep.value_or(false) && !request_id.empty(); }
+  // `value`, unless it is the first of a sequence, ends a sample. `eos`: the model's.
+  bool ends_at(int32_t value, std::span<const int32_t> eos) const;
   // A sample may end where the request says.
   bool may_stop() const { return !stop.empty() || !stop_text.empty(); }
-  // The call goes on in the session that it starts from.
+  // The call continues the session that it starts from.
   bool in_place() const { return session && keep.value_or(samples == 1); }
 };
 
@@ -85,7 +94,7 @@ int64_t bytes_of(const GenerateRequest& request);
 
 // A generation waits for slots. The event comes before Started, and again when the place changes.
 struct Queued {
-  int place = 1;                 // 1: the next to go on
+  int place = 1;                 // 1: next in line
   std::optional<Duration> wait;  // how long it is expected to wait; none: nobody knows
 
   friend bool operator==(const Queued&, const Queued&) = default;
@@ -107,9 +116,11 @@ struct Finished {
   int sample = 0;
   FinishReason reason = FinishReason::kLength;
   int64_t prompt_values = 0;
+  int64_t cached_values = 0;   // of prompt_values: not read, because a state was kept after them
   int64_t sampled_values = 0;  // including a first value that the model gives
   int64_t position = 0;        // of the next value
   Duration elapsed{0};
+  std::optional<Duration> first_value = {};  // of `elapsed`, until one was sampled
 };
 
 enum class SessionState { kNew, kPrompting, kGenerating, kMoving, kIdle, kEnded };
@@ -132,6 +143,9 @@ struct ScoredChunk {
   int64_t position = 0;  // of log_probs[0]
   // Natural logarithms, one for each value, except for a first value, which is not predicted.
   std::vector<float> log_probs;
+  // The most likely values in the place of each of these, `top_log_probs` a value.
+  std::vector<TopLogProb> top = {};
+  int top_log_probs = 0;
   std::optional<Duration> queued = std::nullopt;  // with the first: before the call was admitted
 };
 
@@ -143,6 +157,7 @@ struct EngineStats {
   int64_t values_sampled = 0;
   int64_t values_consumed = 0;  // of prompts and of Score calls
   int64_t waiting = 0;          // calls that wait for slots
+  int64_t prefix_bytes = 0;     // of states that are kept for prompts that begin alike
 };
 
 }  // namespace runnel

@@ -41,6 +41,13 @@ class Digester {
     const auto& [temperature, top_k, top_p, min_p, greedy] = sampling;
     add_all(temperature, top_k, top_p, min_p, greedy);
   }
+  void add(const std::shared_ptr<const Penalties>& given) {
+    add(given != nullptr);
+    if (given == nullptr) return;
+    const auto& [repetition, frequency, presence, logit_bias] = *given;
+    add_all(repetition, frequency, presence, logit_bias);
+  }
+  void add(const LogitBias& term) { add_all(term.value, term.bias); }
   void add(const Delivery& delivery) {
     const auto& [max_values, max_delay] = delivery;
     add_all(max_values, max_delay);
@@ -65,17 +72,19 @@ class Digester {
 
 RequestDigest digest_of(const GenerateRequest& request) {
   // Names every field, so that a new one does not compile before it is added here.
-  const auto& [caller, session, state, prompt, begin, samples, max_values, max_time, max_queue_time,
-               seed, sampling, stop, stop_text, ignore_eos, tokenizer, top_log_probs, keep,
-               expected_position, request_id, delivery, came, held_bytes] = request;
+  const auto& [caller, session, state, prompt, begin, shared, samples, max_values, max_time,
+               max_queue_time, seed, sampling, penalties, stop, stop_text, end_of_turn, ignore_eos,
+               tokenizer, top_log_probs, keep, expected_position, request_id, delivery, came,
+               held_bytes] = request;
   static_cast<void>(tokenizer);
   static_cast<void>(max_queue_time);  // changes nothing that the call brings
   static_cast<void>(came);            // says nothing of what is asked
   static_cast<void>(held_bytes);      // follows from the rest
+  static_cast<void>(shared);          // changes no value
   Digester digester;
   digester.add_all(caller.name, session, state, prompt, begin, samples, max_values, max_time, seed,
-                   sampling, stop, stop_text, ignore_eos, top_log_probs, keep, expected_position,
-                   request_id, delivery);
+                   sampling, penalties, stop, stop_text, end_of_turn, ignore_eos, top_log_probs,
+                   keep, expected_position, request_id, delivery);
   return digester.finish();
 }
 

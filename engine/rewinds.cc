@@ -10,11 +10,6 @@ namespace {
 
 int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Values that the session's state has consumed.
-int64_t consumed(const Session& session) {
-  return session.position - (session.pending == kNoValue ? 0 : 1);
-}
-
 }  // namespace
 
 // A launch of several steps ends behind the place of a snapshot by less than its steps.
@@ -43,7 +38,7 @@ int64_t Rewinds::bytes() const {
   const int64_t noted = std::ssize(inputs_) * static_cast<int64_t>(sizeof(int64_t));
   // A session that is going back has the values of its way there, too.
   const int64_t way = sessions_ * (room_ - window_) * static_cast<int64_t>(sizeof(int32_t));
-  return sessions_ * snapshots_ * model_.layout().state_bytes + logged + noted + way;
+  return sessions_ * snapshots_ * model_.layout().fixed_bytes() + logged + noted + way;
 }
 
 bool Rewinds::has(const Session& session) const {
@@ -73,7 +68,7 @@ void Rewinds::begin(const Session& session, bool empty) {
   past = {};
   past.from_empty = empty;
   past.begun = session.position;
-  past.first = consumed(session);
+  past.first = session.consumed();
   if (session.pending != kNoValue) value_at(session.slot, past.first) = session.pending;
 }
 
@@ -93,7 +88,7 @@ bool Rewinds::is_due(const Session& session) const {
   const Past& past = pasts_[session.slot];
   if (past.kept == 0 && !past.from_empty) return true;
   const int64_t last = past.kept == 0 ? 0 : inputs_of(session.slot, past.taken - 1);
-  return consumed(session) / every_ > last / every_;
+  return session.consumed() / every_ > last / every_;
 }
 
 bool Rewinds::ready(const Session& session) {
@@ -102,16 +97,17 @@ bool Rewinds::ready(const Session& session) {
   if (past.copied < 0) {
     past.copied = 0;
     past.kept = std::min(past.kept, snapshots_ - 1);  // the oldest makes room
-    past.inputs = consumed(session);
+    past.inputs = session.consumed();
     due_.push_back(session.slot);
   }
   copy_due();
   return past.copied < 0;
 }
 
-// Copies the snapshots that are due, oldest first, as far as the turn's bytes allow.
+// Copies the snapshots that are due, oldest first, as far as the turn's bytes allow. A snapshot has
+// no caches: what the session's own hold of earlier positions is never written again.
 void Rewinds::copy_due() {
-  const int64_t whole = model_.layout().state_bytes;
+  const int64_t whole = model_.layout().fixed_bytes();
   while (left_ > 0 && !due_.empty()) {
     const SlotId slot = due_.front();
     Past& past = pasts_[slot];
@@ -130,7 +126,7 @@ void Rewinds::copy_due() {
 
 int64_t Rewinds::most_inputs(const Session& session) const {
   if (!has(session)) return std::numeric_limits<int64_t>::max();
-  return every_ - consumed(session) % every_;
+  return every_ - session.consumed() % every_;
 }
 
 void Rewinds::leave(const Session& session) {
@@ -141,7 +137,7 @@ void Rewinds::leave(const Session& session) {
 
 // --- Going back ---
 
-// One position behind what it has consumed, where that is something.
+// One position after the consumed values, where that is something.
 int64_t Rewinds::position_of(const Past& past, int64_t inputs) {
   return inputs == 0 ? past.begun : inputs + 1;
 }

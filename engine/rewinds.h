@@ -25,7 +25,7 @@ int64_t snapshots_of(const EngineOptions& options, int steps);
 // The way back to a position: a state, and the values after it.
 struct WayBack {
   std::optional<SlotId> snapshot;  // none: the state of an empty sequence
-  int64_t position = 0;            // where a session with that state stands
+  int64_t position = 0;            // the position of a session with that state
   int32_t pending = kNoValue;
   std::vector<int32_t> values;  // from there to the position that was asked for
 };
@@ -85,7 +85,7 @@ class Rewinds {
 
   bool has(const Session& session) const;
   bool is_due(const Session& session) const;
-  // Where a session with the state of a snapshot stands.
+  // The position of a session with the state of a snapshot.
   static int64_t position_of(const Past& past, int64_t inputs);
   void copy_due();
   SlotId slot_of(SlotId session, int64_t snapshot) const;

@@ -47,6 +47,9 @@ struct Session {
   TimePoint idle_since{};      // when the last call on it ended, or the last call from it began
   std::shared_ptr<CallRecord> last_call;  // of the last call, where it had a request_id
 
+  // Values that its state has consumed.
+  int64_t consumed() const { return position - (pending == kNoValue ? 0 : 1); }
+
   // Follows the table; an event that cannot happen stops the process.
   void apply(SessionEvent event);
   // No call runs on it.

@@ -34,7 +34,7 @@ class SessionTable {
   std::map<SessionKey, Session> sessions_;
 };
 
-// What a session looks like from outside.
+// A session as callers see it.
 SessionInfo describe(const Session& session, TimePoint now);
 
 }  // namespace runnel

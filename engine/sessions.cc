@@ -10,6 +10,7 @@
 #include "base/hex.h"
 #include "base/text.h"
 #include "engine/account_usage.h"
+#include "engine/fields.h"
 #include "engine/refusals.h"
 
 namespace runnel {
@@ -36,6 +37,7 @@ Sessions::Sessions(Model& model, const EngineOptions& options)
       options_(options),
       rewinds_(model, options),
       pool_(rewinds_.sessions()),
+      prefixes_(model, pool_, options),
       anonymous_(static_cast<size_t>(pool_.size())) {}
 
 Status Sessions::claim(int slots) {
@@ -93,7 +95,8 @@ Status Sessions::check_share(int needed, const Caller& caller) const {
 Result<Session*> Sessions::resolve(const SessionKey& key) {
   Session* session = table_.find(key);
   if (session == nullptr) {
-    return not_found("no session '" + key.id + "': create it first, or leave the origin empty");
+    return not_found("no session '" + key.id + "': create it first, or leave " +
+                     place_of(fields::kSession) + " out");
   }
   if (!session->resting()) {
     return Status(Code::kAborted,
@@ -117,6 +120,7 @@ std::string Sessions::unused_id(const std::string& owner) {
 }
 
 SlotId Sessions::lease(const Caller& caller) {
+  prefixes_.make_way();
   const std::optional<SlotId> slot = pool_.lease();
   check(slot.has_value(), "a session is opened where a slot is free");
   gauge(SessionState::kNew).add(1);
@@ -162,7 +166,7 @@ void Sessions::reset(const Session& session) {
 }
 
 void Sessions::copy(const Session& from, Session& to) {
-  model_.copy(from.slot, to.slot);
+  model_.copy(from.slot, to.slot, from.consumed());
   stand(to, from.position, from.pending);
 }
 
@@ -178,10 +182,11 @@ void Sessions::know(Session& session, std::span<const int32_t> values) {
   rewinds_.note(session, values);
 }
 
-void Sessions::set(const Session& session, Control control) {
+void Sessions::set(const Session& session, Control control, Penalized penalized) {
   control.pending = session.pending;
   control.position = session.position - (session.pending == kNoValue ? 0 : 1);
   model_.set(session.slot, control, false);
+  if (penalized.penalties != nullptr) model_.penalize(session.slot, std::move(penalized));
 }
 
 Gauge& Sessions::gauge(SessionState state) { return by_state_[static_cast<size_t>(state)]; }
@@ -208,9 +213,11 @@ void Sessions::end(Session& session) {
   session.counted.reset();
 }
 
-void Sessions::give_back(Session& session, TimePoint now) {
+void Sessions::give_back(Session& session, TimePoint now, const PrefixKey* key) {
   if (session.key.id.empty()) {
+    const bool stays = key != nullptr && prefixes_.make_room(*key, now);
     end(session);
+    if (stays) prefixes_.hand_over(*key, now);
     return;
   }
   rewinds_.leave(session);
@@ -231,7 +238,9 @@ void Sessions::forget(Session& session) {
 void Sessions::expire(TimePoint now) {
   if (now < next_expiry_) return;
   next_expiry_ = now + kExpiryInterval;
-  table_.erase_rested(now - options_.idle_timeout, [this](Session& session) { end(session); });
+  const TimePoint since = now - options_.idle_timeout;
+  table_.erase_rested(since, [this](Session& session) { end(session); });
+  prefixes_.expire(since);
 }
 
 Result<SessionInfo> Sessions::create(SessionKey key, const Caller& caller, TimePoint now) {
@@ -247,7 +256,7 @@ Result<SessionInfo> Sessions::create(SessionKey key, const Caller& caller, TimeP
 
 Result<SessionInfo> Sessions::get(const SessionKey& key, TimePoint now) {
   const Session* session = table_.find(key);
-  if (session == nullptr) return not_found("no session '" + key.id + "'");
+  if (session == nullptr) return no_session(key.id);
   return describe(*session, now);
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/metrics.h"
 #include "engine/options.h"
+#include "engine/prefixes.h"
 #include "engine/rewinds.h"
 #include "engine/session_table.h"
 #include "engine/state_pool.h"
@@ -43,9 +44,9 @@ class Sessions {
   int unclaimed_slots() const { return pool_.unclaimed(); }
   // Slots that have come free since the start.
   int64_t freed_slots() const { return pool_.released(); }
-  // Whether the account may hold so many slots more, whatever is free.
+  // Whether the account's quota allows this many more slots, whatever is free.
   bool may_hold(int needed, const Caller& caller) const;
-  // Why a call cannot have so many slots now; OK: it can.
+  // Why a call cannot have this many slots now; OK: it can.
   Status check_room(int needed, const Caller& caller) const;
   // Counts `needed` slots against the account's quota; that many sessions must be opened next.
   // RESOURCE_EXHAUSTED, without a count, when fewer slots are free, or the account may not hold so
@@ -75,20 +76,26 @@ class Sessions {
   void stand(Session& session, int64_t position, int32_t pending);
   // The session knows `values`, which come after those that it knew.
   void know(Session& session, std::span<const int32_t> values);
-  // Writes position and pending value to the slot, beside the rest of `control`.
-  void set(const Session& session, Control control);
+  // Writes position and pending value to the slot, beside the rest of `control`, and the penalties
+  // if there are any.
+  void set(const Session& session, Control control, Penalized penalized = {});
 
   // What happens to the session, which must not be its end.
   void apply(Session& session, SessionEvent event);
-  // Ends the use of a session by a call: an anonymous session ends, a named one rests.
-  void give_back(Session& session, TimePoint now);
+  // Ends the use of a session by a call: an anonymous session ends, a named one rests. The state of
+  // an anonymous one is kept if `key` says what it has consumed.
+  void give_back(Session& session, TimePoint now, const PrefixKey* key = nullptr);
+  // States of prompts, in free slots.
+  Prefixes& prefixes() { return prefixes_; }
+  const Prefixes& prefixes() const { return prefixes_; }
   // The history to which sessions can be rewound.
   Rewinds& rewinds() { return rewinds_; }
   const Rewinds& rewinds() const { return rewinds_; }
 
   // Ends a named session and frees its name. No call may run on it.
   void forget(Session& session);
-  // Ends the named sessions that have rested for the idle timeout; looks once a second.
+  // Ends the named sessions that have rested for the idle timeout, and gives up prefixes that have
+  // not been used for as long; looks once a second.
   void expire(TimePoint now);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
@@ -111,6 +118,7 @@ class Sessions {
   const EngineOptions& options_;
   Rewinds rewinds_;
   StatePool pool_;
+  Prefixes prefixes_;
   SessionTable table_;
   std::map<std::string, Session> states_;    // stored ones, by name
   std::atomic<int> stored_{0};               // size of states_, for any thread

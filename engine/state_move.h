@@ -21,7 +21,8 @@ struct StateMove {
   std::optional<SlotId> from_slot;    // of `from`, or of the snapshot; none: import
   std::vector<Session*> to;           // empty: export
   std::shared_ptr<StateImage> image;  // null: fork, rewind
-  int64_t moved = 0;                  // bytes of the state
+  int64_t bytes = 0;                  // of the state that are moved, the first ones
+  int64_t moved = 0;                  // of them, so far
   MoveDone done;
 };
 

@@ -16,14 +16,32 @@ bool StatePool::claim(int slots) {
   return true;
 }
 
-std::optional<SlotId> StatePool::lease() {
+std::optional<SlotId> StatePool::take() {
   if (free_.empty()) return std::nullopt;
   const SlotId slot = free_.back();
   free_.pop_back();
   check(!leased_[slot], "a free slot has no owner");
   leased_[slot] = true;
-  unclaimed_.fetch_sub(1, std::memory_order_acq_rel);
   return slot;
+}
+
+std::optional<SlotId> StatePool::lease() {
+  const std::optional<SlotId> slot = take();
+  if (slot) unclaimed_.fetch_sub(1, std::memory_order_acq_rel);
+  return slot;
+}
+
+std::optional<SlotId> StatePool::set_aside() {
+  const std::optional<SlotId> slot = take();
+  if (slot) ++aside_;
+  return slot;
+}
+
+void StatePool::put_back(SlotId slot) {
+  check(aside_ > 0 && leased_[slot], "a slot is put back once");
+  leased_[slot] = false;
+  free_.push_back(slot);
+  --aside_;
 }
 
 void StatePool::release(SlotId slot) {

@@ -1,5 +1,8 @@
-// Which slots are free. Its size is the exact capacity of the server: nothing is evicted to make
+// Which slots are free. Its size is the exact capacity of the server: no session is evicted to make
 // room.
+//
+// A free slot can be set aside: it is free for who claims and counts, but must be put back before
+// it can be leased.
 //
 // The scheduler's thread leases and releases. Other threads claim the slots that a call will lease
 // before they hand it over, so that a full pool refuses at once and not after the running step.
@@ -30,18 +33,28 @@ class StatePool {
 
   // --- The scheduler's thread ---
 
-  int free() const { return static_cast<int>(free_.size()); }
+  int free() const { return static_cast<int>(free_.size()) + aside_; }
+  // All that are free have been set aside.
+  bool all_aside() const { return free_.empty(); }
   int64_t released() const { return released_; }  // since the start
 
-  // A slot for its caller alone, or none. Its content is undefined.
+  // A slot for its caller alone, or none where none is free or all of them are set aside. Its
+  // content is undefined.
   std::optional<SlotId> lease();
+  // Sets aside the free slot that was released last; none where lease() has none.
+  std::optional<SlotId> set_aside();
+  // Puts one back that was set aside.
+  void put_back(SlotId slot);
 
   // Returns a slot. Releasing one that is not leased stops the process.
   void release(SlotId slot);
 
  private:
+  std::optional<SlotId> take();
+
   std::vector<SlotId> free_;  // a stack: the slot released last is warm in the cache
-  std::vector<bool> leased_;
+  std::vector<bool> leased_;  // or set aside
+  int aside_ = 0;
   int64_t released_ = 0;
   std::atomic<int> unclaimed_;
 };

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/limits.h"
+#include "engine/fields.h"
 
 namespace runnel {
 namespace {
@@ -16,47 +17,52 @@ std::string number(double value) {
   return text;
 }
 
-Status between(const char* field, double value, double low, double high) {
+Status between(std::string_view field, double value, double low, double high) {
   if (value >= low && value <= high) return {};  // false for a NaN as well
-  return invalid_argument(std::string(field) + " is " + number(value) + "; it must be between " +
+  return invalid_argument(place_of(field) + " is " + number(value) + "; it must be between " +
                           number(low) + " and " + number(high));
 }
 
 Status validate_sampling(const Sampling& sampling, const Spec& spec) {
   // Below a thousandth the tempered logits would leave the range of fp32: greedy is meant.
-  if (Status s = between("sampling.temperature", sampling.temperature, 0.001, 100); !s.ok()) {
-    return invalid_argument(s.message() + "; for the most likely value set sampling.greedy");
+  if (Status s = between(fields::kTemperature, sampling.temperature, 0.001, 100); !s.ok()) {
+    return invalid_argument(s.raw_message() + "; for the most likely value set " +
+                            place_of(fields::kGreedy));
   }
-  if (Status s = between("sampling.top_k", sampling.top_k, 0, spec.vocabulary); !s.ok()) return s;
-  if (Status s = between("sampling.top_p", sampling.top_p, 0, 1); !s.ok()) return s;
-  if (Status s = between("sampling.min_p", sampling.min_p, 0, 1); !s.ok()) return s;
+  if (Status s = between(fields::kTopK, sampling.top_k, 0, spec.vocabulary); !s.ok()) return s;
+  if (Status s = between(fields::kTopP, sampling.top_p, 0, 1); !s.ok()) return s;
+  if (Status s = between(fields::kMinP, sampling.min_p, 0, 1); !s.ok()) return s;
   if (sampling.top_p == 0) {
-    return invalid_argument("sampling.top_p is 0; it must be above 0 and at most 1");
+    return invalid_argument(place_of(fields::kTopP) + " is 0; it must be above 0 and at most 1");
   }
   const bool filtered = sampling.top_k != 0 || sampling.top_p != 1 || sampling.min_p != 0;
   if (filtered && spec.head.kind == HeadKind::kMixtureOfLogistics) {
-    return invalid_argument(
-        "sampling.top_k, top_p and min_p need a categorical head; model '" + spec.name +
-        "' has a mixture of logistics: use sampling.temperature or sampling.greedy");
+    return invalid_argument(place_of(fields::kTopK) + ", " + place_of(fields::kTopP) + " and " +
+                            place_of(fields::kMinP) + " need a categorical head; model '" +
+                            spec.name + "' has a mixture of logistics: use " +
+                            place_of(fields::kTemperature));
   }
   return {};
 }
 
 Status validate_stop_text(const GenerateRequest& request, const Spec& spec) {
   if (!request.stop_text.empty() && request.tokenizer == nullptr) {
-    return invalid_argument("stop_text is set, but model '" + spec.name +
-                            "' has no tokenizer: use stop, with values");
+    return invalid_argument(place_of(fields::kStopText) + " is set, but model '" + spec.name +
+                            "' has no tokenizer" +
+                            hint(": use " + place_of(fields::kStop) + ", with values"));
   }
   const auto count = static_cast<int64_t>(request.stop_text.size());
   if (count > kMaxStopSequences) {
-    return invalid_argument("stop_text has " + std::to_string(count) + " texts; at most " +
-                            std::to_string(kMaxStopSequences) + " are allowed");
+    return invalid_argument(place_of(fields::kStopText) + " has " + std::to_string(count) +
+                            " texts; at most " + std::to_string(kMaxStopSequences) +
+                            " are allowed");
   }
   for (const std::string& text : request.stop_text) {
     const auto bytes = static_cast<int64_t>(text.size());
     if (bytes >= 1 && bytes <= kMaxStopTextBytes) continue;
-    return invalid_argument("stop_text has a text of " + std::to_string(bytes) +
-                            " bytes; each must have 1 to " + std::to_string(kMaxStopTextBytes));
+    return invalid_argument(place_of(fields::kStopText) + " has a text of " +
+                            std::to_string(bytes) + " bytes; each must have 1 to " +
+                            std::to_string(kMaxStopTextBytes));
   }
   return {};
 }
@@ -64,15 +70,18 @@ Status validate_stop_text(const GenerateRequest& request, const Spec& spec) {
 Status validate_stop(const GenerateRequest& request, const Spec& spec) {
   const auto count = static_cast<int64_t>(request.stop.size());
   if (count > kMaxStopSequences) {
-    return invalid_argument("stop has " + std::to_string(count) + " sequences; at most " +
-                            std::to_string(kMaxStopSequences) + " are allowed");
+    return invalid_argument(place_of(fields::kStop) + " has " + std::to_string(count) +
+                            " sequences; at most " + std::to_string(kMaxStopSequences) +
+                            " are allowed");
   }
   for (const auto& sequence : request.stop) {
     if (sequence.empty()) {
-      return invalid_argument("stop has an empty sequence; each must have 1 to " +
+      return invalid_argument(place_of(fields::kStop) +
+                              " has an empty sequence; each must have 1 to " +
                               std::to_string(kMaxStopLength) + " values");
     }
-    if (Status s = validate_values(sequence, "stop", kMaxStopLength, spec); !s.ok()) return s;
+    if (Status s = validate_values(sequence, fields::kStop, kMaxStopLength, spec); !s.ok())
+      return s;
   }
   return validate_stop_text(request, spec);
 }
@@ -80,26 +89,27 @@ Status validate_stop(const GenerateRequest& request, const Spec& spec) {
 Status validate_counts(const GenerateRequest& request, const Spec& spec,
                        const EngineOptions& options) {
   const auto samples = static_cast<double>(request.samples);
-  if (Status s = between("samples", samples, 1, static_cast<double>(options.samples)); !s.ok()) {
+  if (Status s = between(fields::kSamples, samples, 1, static_cast<double>(options.samples));
+      !s.ok()) {
     return s;
   }
   if (request.max_values) {
     const auto values = static_cast<double>(*request.max_values);
     const auto most = static_cast<double>(options.max_values);
-    if (Status s = between("max_values", values, 0, most); !s.ok()) return s;
+    if (Status s = between(fields::kMaxValues, values, 0, most); !s.ok()) return s;
   } else if (spec.max_length() == 0) {
-    return invalid_argument("max_values is not set, and model '" + spec.name +
+    return invalid_argument(place_of(fields::kMaxValues) + " is not set, and model '" + spec.name +
                             "' has no last position; set it to at most " +
                             std::to_string(options.max_values));
   }
-  const int most = std::min(kMaxTopLogProbs, spec.vocabulary);
-  if (Status s = between("top_log_probs", request.top_log_probs, 0, most); !s.ok()) return s;
+  if (Status s = validate_top_log_probs(request.top_log_probs, spec); !s.ok()) return s;
   if (request.keep.value_or(false) && request.samples != 1) {
-    return invalid_argument("keep is set with samples = " + std::to_string(request.samples) +
+    return invalid_argument(place_of(fields::kKeep) + " is set with " + place_of(fields::kSamples) +
+                            " = " + std::to_string(request.samples) +
                             "; only one sample can go on as a session");
   }
   if (request.max_time && *request.max_time <= Duration(0)) {
-    return invalid_argument("max_time must be above 0");
+    return invalid_argument(place_of(fields::kMaxTime) + " must be above 0");
   }
   return validate_queue_time(request.max_queue_time);
 }
@@ -107,49 +117,116 @@ Status validate_counts(const GenerateRequest& request, const Spec& spec,
 Status validate_delivery(const Delivery& delivery) {
   const Limit& values = limits::kDeliveryValues;
   const Limit& delay = limits::kDeliveryDelayMs;
-  if (Status s = between("delivery.max_values", delivery.max_values,
+  if (Status s = between(fields::kDeliveryMaxValues, delivery.max_values,
                          static_cast<double>(values.min), static_cast<double>(values.max));
       !s.ok()) {
     return s;
   }
   const double ms = std::chrono::duration<double, std::milli>(delivery.max_delay).count();
   if (ms < static_cast<double>(delay.min) || ms > static_cast<double>(delay.max)) {
-    return invalid_argument("delivery.max_delay is " + number(ms) + " ms; it must be between " +
-                            std::to_string(delay.min) + " and " + std::to_string(delay.max) +
-                            " ms");
+    return invalid_argument(place_of(fields::kDeliveryMaxDelay) + " is " + number(ms) +
+                            " ms; it must be between " + std::to_string(delay.min) + " and " +
+                            std::to_string(delay.max) + " ms");
   }
   return {};
 }
 
+// The first penalty that is set.
+std::string_view penalty_field(const Penalties& penalties) {
+  if (penalties.repetition != 1.0F) return fields::kRepetitionPenalty;
+  if (penalties.presence != 0.0F) return fields::kPresencePenalty;
+  return penalties.frequency != 0.0F ? fields::kFrequencyPenalty : fields::kLogitBias;
+}
+
+Status validate_logit_bias(const std::vector<LogitBias>& terms, const Spec& spec) {
+  const auto count = std::ssize(terms);
+  if (count > kMaxLogitBiases) {
+    return invalid_argument(place_of(fields::kLogitBias) + " has " + std::to_string(count) +
+                            " values; at most " + std::to_string(kMaxLogitBiases) + " are allowed");
+  }
+  for (const LogitBias& term : terms) {
+    const std::string place = place_of(fields::kLogitBias) + "[" + std::to_string(term.value) + "]";
+    if (term.value < 0 || term.value >= spec.vocabulary) {
+      return invalid_argument(place + " is for no value of model '" + spec.name +
+                              "'; those are 0 to " + std::to_string(spec.vocabulary - 1));
+    }
+    if (term.bias >= -100 && term.bias <= 100) continue;
+    return invalid_argument(place + " is " + number(term.bias) +
+                            "; it must be between -100 and 100");
+  }
+  const bool ascends = std::ranges::is_sorted(terms, std::ranges::less_equal(), &LogitBias::value);
+  if (ascends || count < 2) return {};
+  return invalid_argument(place_of(fields::kLogitBias) + " names a value twice");
+}
+
 }  // namespace
+
+Status validate_penalties(const Penalties& penalties, const Spec& spec, DeviceKind device,
+                          int recent) {
+  if (!(penalties.repetition > 0) || penalties.repetition > 1000) {
+    return invalid_argument(place_of(fields::kRepetitionPenalty) + " is " +
+                            number(penalties.repetition) + "; it must be above 0 and at most 1000");
+  }
+  if (Status s = between(fields::kPresencePenalty, penalties.presence, -2, 2); !s.ok()) return s;
+  if (Status s = between(fields::kFrequencyPenalty, penalties.frequency, -2, 2); !s.ok()) return s;
+  if (Status s = validate_logit_bias(penalties.logit_bias, spec); !s.ok()) return s;
+  const std::string place = place_of(penalty_field(penalties));
+  if (spec.head.kind == HeadKind::kMixtureOfLogistics) {
+    return invalid_argument(place + " needs a categorical head; model '" + spec.name +
+                            "' has a mixture of logistics: leave it out");
+  }
+  if (device != DeviceKind::kCpu) {
+    return {Code::kFailedPrecondition,
+            place + " is for models on a CPU, and model '" + spec.name +
+                "' is on a GPU: leave it out, or start the server with --backend cpu"};
+  }
+  if (recent == 0 && penalties.looks_back()) {
+    return {Code::kFailedPrecondition,
+            place +
+                " needs a sequence's last values, and this server keeps none: leave it out, or "
+                "start the server with --recent-values above 0"};
+  }
+  return {};
+}
+
+Status validate_top_log_probs(int top_log_probs, const Spec& spec) {
+  return between(fields::kTopLogProbs, top_log_probs, 0,
+                 std::min(kMaxTopLogProbs, spec.vocabulary));
+}
 
 Status validate_queue_time(Duration max_queue_time) {
   constexpr Duration kMost = std::chrono::hours(1);
   if (max_queue_time >= Duration(0) && max_queue_time <= kMost) return {};
-  return invalid_argument("max_queue_time must be between 0 s and 3600 s");
+  return invalid_argument(place_of(fields::kMaxQueueTime) + " must be between 0 s and 3600 s");
 }
 
-Status validate_values(const std::vector<int32_t>& values, const char* field, int64_t at_most,
+Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
                        const Spec& spec) {
   if (static_cast<int64_t>(values.size()) > at_most) {
-    return invalid_argument(std::string(field) + " has " + std::to_string(values.size()) +
+    return invalid_argument(place_of(field) + " has " + std::to_string(values.size()) +
                             " values; at most " + std::to_string(at_most) + " are allowed");
   }
   const auto bad = std::find_if(values.begin(), values.end(), [&](int32_t value) {
     return value < 0 || value >= spec.vocabulary;
   });
   if (bad == values.end()) return {};
-  return invalid_argument(std::string(field) + "[" + std::to_string(bad - values.begin()) +
-                          "] is " + std::to_string(*bad) + "; values of model '" + spec.name +
-                          "' are 0 to " + std::to_string(spec.vocabulary - 1));
+  return invalid_argument(place_of(field) + "[" + std::to_string(bad - values.begin()) + "] is " +
+                          std::to_string(*bad) + "; values of model '" + spec.name + "' are 0 to " +
+                          std::to_string(spec.vocabulary - 1));
 }
 
 Status validate_length(int64_t position, int64_t values, const Spec& spec) {
   if (spec.max_length() == 0 || position + values <= spec.max_length()) return {};
-  return {Code::kOutOfRange, std::to_string(values) + " more values from position " +
-                                 std::to_string(position) +
-                                 " do not fit: the last position of model '" + spec.name + "' is " +
-                                 std::to_string(spec.max_length() - 1)};
+  const char* const remedy = spec.most_positions > spec.positions
+                                 ? "; start the server with a larger --context, or begin a "
+                                   "new session with less"
+                             : spec.most_positions > 0 ? "; begin a new session with less"
+                                                       : "";
+  Status status(Code::kOutOfRange, std::to_string(values) + " more values from position " +
+                                       std::to_string(position) +
+                                       " do not fit: the last position of model '" + spec.name +
+                                       "' is " + std::to_string(spec.max_length() - 1) + remedy);
+  return status.at_field(fields::kPrompt);
 }
 
 Status validate_session_id(const std::string& id) {
@@ -158,23 +235,26 @@ Status validate_session_id(const std::string& id) {
            c == '_' || c == ':' || c == '-';
   });
   if (plain && !id.empty() && static_cast<int64_t>(id.size()) <= kMaxNameLength) return {};
-  return invalid_argument("a session's id must be 1 to " + std::to_string(kMaxNameLength) +
-                          " characters of A-Z a-z 0-9 . _ : -");
+  Status status = invalid_argument("a session's id must be 1 to " + std::to_string(kMaxNameLength) +
+                                   " characters of A-Z a-z 0-9 . _ : -");
+  return status.at_field(fields::kSession);
 }
 
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options) {
   if (request.session) {
     if (Status s = validate_session_id(*request.session); !s.ok()) return s;
   } else if (request.prompt.empty() && !request.state && !spec.begin) {
-    return invalid_argument("the prompt is empty, and model '" + spec.name +
-                            "' has no first value of its own: give at least one value");
+    Status status = invalid_argument("the prompt is empty, and model '" + spec.name +
+                                     "' has no first value of its own: give at least one value");
+    return status.at_field(fields::kPrompt);
   }
   if (static_cast<int64_t>(request.request_id.size()) > kMaxNameLength) {
-    return invalid_argument("request_id is longer than " + std::to_string(kMaxNameLength) +
-                            " bytes");
+    return invalid_argument(place_of(fields::kRequestId) + " is longer than " +
+                            std::to_string(kMaxNameLength) + " bytes");
   }
   if (Status s = validate_counts(request, spec, options); !s.ok()) return s;
-  if (Status s = validate_values(request.prompt, "prompt", options.prompt_values, spec); !s.ok()) {
+  if (Status s = validate_values(request.prompt, fields::kPrompt, options.prompt_values, spec);
+      !s.ok()) {
     return s;
   }
   if (Status s = validate_sampling(request.sampling, spec); !s.ok()) return s;
@@ -190,22 +270,26 @@ Status validate_rewind(int64_t position, const EngineOptions& options) {
             "this server keeps nothing that a session could go back to: start it with --rewind"};
   }
   if (position >= 0) return {};
-  return invalid_argument("position is " + std::to_string(position) + "; it must be at least 0");
+  return invalid_argument(place_of(fields::kPosition) + " is " + std::to_string(position) +
+                          "; it must be at least 0");
 }
 
 Status validate_children(const std::vector<std::string>& children, const EngineOptions& options) {
   const auto count = static_cast<int64_t>(children.size());
   if (count < 1 || count > options.samples) {
-    return invalid_argument("a fork makes " + std::to_string(count) +
-                            " sessions; it must be between 1 and " +
-                            std::to_string(options.samples));
+    Status status =
+        invalid_argument("a fork makes " + std::to_string(count) +
+                         " sessions; it must be between 1 and " + std::to_string(options.samples));
+    return status.at_field(fields::kCount);
   }
   std::set<std::string> ids;
   for (const std::string& id : children) {
     if (id.empty()) continue;
     if (Status s = validate_session_id(id); !s.ok()) return s;
     if (!ids.insert(id).second) {
-      return invalid_argument("session '" + id + "' is named twice; each needs a name of its own");
+      Status status =
+          invalid_argument("session '" + id + "' is named twice; each needs a name of its own");
+      return status.at_field(fields::kChildren);
     }
   }
   return {};

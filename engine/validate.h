@@ -12,14 +12,22 @@ namespace runnel {
 // OK, or INVALID_ARGUMENT that names the field and its limit.
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options);
 
+// OK; INVALID_ARGUMENT for a penalty out of its range, or one that the model's head has no use for;
+// or FAILED_PRECONDITION where the model's device takes none, or keeps no `recent` values for it.
+Status validate_penalties(const Penalties& penalties, const Spec& spec, DeviceKind device,
+                          int recent);
+
 // OK, or INVALID_ARGUMENT naming `field` when a value is not in the vocabulary or there are too
 // many.
-Status validate_values(const std::vector<int32_t>& values, const char* field, int64_t at_most,
+Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
                        const Spec& spec);
 
 // OK, or OUT_OF_RANGE naming the last position, when `values` more do not fit a sequence at
 // `position`.
 Status validate_length(int64_t position, int64_t values, const Spec& spec);
+
+// OK, or INVALID_ARGUMENT: so many of the most likely values may be asked for.
+Status validate_top_log_probs(int top_log_probs, const Spec& spec);
 
 // OK, or INVALID_ARGUMENT: a call may wait for slots for an hour at most.
 Status validate_queue_time(Duration max_queue_time);

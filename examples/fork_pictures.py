@@ -27,7 +27,7 @@ GAP = 6  # pixels between two pictures of the tree, and half of those between tw
 
 
 def draw_on(session: Session, known: Picture, rows: int, seed: int) -> Picture:
-    """The picture with so many rows, the others grey, once the session has drawn those that are missing."""
+    """The picture with its first rows, the others grey, once the session has drawn the missing ones."""
     height, width = known.shape
     begun = session.info().position // width
     values = list(session.generate(max_values=(rows - begun) * width, seed=seed).values())

@@ -1,4 +1,4 @@
-"""Writes a text in turns with the model: each call goes on where the last one ended, and pays for its own values alone.
+"""Writes a text in turns with the model: each call continues where the last one ended, and pays for its own values.
 
 python3 examples/tell_story.py [ADDRESS]
 """

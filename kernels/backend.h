@@ -15,22 +15,34 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
 #include "kernels/control.h"
 #include "kernels/device.h"
 #include "kernels/feature_map.h"
+#include "kernels/penalties.h"
 #include "kernels/state_part.h"
 #include "kernels/view.h"
 
 namespace runnel {
 
+// What a backend computes on.
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+// As the wire and numerics ids name it.
+constexpr const char* device_name(DeviceKind kind) {
+  return kind == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
 // What a product's factors, weights and inputs, are rounded to. All else, sums included, is fp32.
 // kInt8: weights are integers within +-127 times a scale for each output, inputs are bf16. kSplit:
 // numbers are sums of two bf16, and a product takes three of the four partial products, which is
-// accurate to 3 * 2^-16. Only precise() asks for it.
-enum class Precision : uint8_t { kFp32, kBf16, kInt8, kSplit };
+// accurate to 3 * 2^-16. Only precise() asks for it. kBlocks: weights stay in the blocks that a
+// file has them in, and inputs are integers for each 32 (docs/decisions/blocks.md); weights that
+// are in no blocks are fp32.
+enum class Precision : uint8_t { kFp32, kBf16, kInt8, kSplit, kBlocks };
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
 struct Weight {
@@ -43,6 +55,7 @@ struct Weight {
   // What panels hold. With bf16 under kFp32 a weight is widened where it is multiplied, which is
   // exact: the bits are those of fp32 panels of the same numbers, in half the memory.
   DType stored = DType::kF32;
+  StoredType blocks = StoredType::kF32;  // of kBlocks: the type of the file's blocks
 };
 
 // The sequences of a batch, or a run of them. Row r owns slot[r] and the inputs
@@ -76,12 +89,15 @@ struct Embedding {
   PositionKind position = PositionKind::kNone;
   Combine combine = Combine::kConcat;
   int position_width = 0;  // kAdd: equal to the value width; kNone: 0
+  float scale = 1.0F;      // factor of a value's vector
 };
 
 // How a matrix product ends: out = activation(x W^T + b) * times + plus, element by element.
+// `times` and `plus` are fp32 and of out's shape, possibly out itself, or absent (data null). With
+// a stride of 0 they have one row, which serves all rows of out.
 struct End {
   Activation activation;
-  View times, plus;  // fp32, of out's shape, possibly out itself; data null: left out
+  View times, plus;
 
   // Implicit: most products end with an activation alone.
   End(Activation activation, View times = {}, View plus = {})
@@ -99,6 +115,7 @@ struct Product {
 enum class NormKind : uint8_t {
   kLayer,  // (x - mean) / sqrt(mean((x - mean)^2) + eps) * scale + shift
   kRms,    // x / sqrt(mean(x^2) + eps) * scale
+  kNone,   // x, without scale or shift: a gate alone
 };
 
 // Normalizes each row of a matrix, or each of `groups` equal slices of a row by itself: a group for
@@ -152,45 +169,159 @@ enum class Rule : uint8_t {
   //   w = exp(-dt_rate dt), dt v for v, y + skip v for y.
   // q is C, k is B, both of the head's group, and v is x.
   kMamba2,
+  // Mamba-1 (Gu and Dao 2023), whose decay differs in every number of S. Channels are the columns
+  // of heads. With dt = softplus(decay + dt_bias), a number of each column:
+  //   w = exp(-dt_rate dt), dt v for v, (y + skip v) silu(gate) for y.
+  // q is C and k is B, of all heads, and v is x.
+  kMamba1,
+  // The gated linear family: GLA, RetNet, HGRN2, RWKV-5 and 6, DeltaNet, Gated DeltaNet, KDA.
+  // Queries are scale * rotated(normalized(map(x))), keys the same without the scale. DecayKind
+  // says how w follows. With the delta rule and beta = delta sigmoid(rate) (without a rate, delta):
+  //   a = w k, b = -beta k, and beta v for v.
+  // With a bonus, y is read before the update: y = S^T q + (sum of q bonus k) v.
+  kGated,
 };
 
+// How w of kGated follows from the activation `decay`, called x here, and from constants. w is a
+// number of each channel of the keys. Where x is a number of each head, it is that of all channels.
+enum class DecayKind : uint8_t {
+  kConstant,     // decay_rate; without one, 1
+  kLogSigmoid,   // exp(max(log(sigmoid(x)) / 16, decay_least))
+  kSigmoid,      // decay_rate + (1 - decay_rate) sigmoid(x); k is 1 - w
+  kSoftplus,     // exp(-decay_rate softplus(x + decay_bias))
+  kExponential,  // exp(-exp(x))
+};
+
+// How queries and keys of kGated are normalized, by heads.
+enum class KeyNorm : uint8_t {
+  kNone,
+  kL2,   // x / sqrt(sum of x^2 + 1e-6)
+  kSum,  // x / sum of x
+};
+
+// The constants that a rule reads beside its inputs, one struct for each Rule.
+struct LinearTerms {
+  static constexpr Rule kRule = Rule::kLinear;
+  FeatureMap map = FeatureMap::kElu;  // not a random one: features() comes before
+  bool gated = false;
+  float eps = 1e-6F;
+};
+
+struct Rwkv7Terms {
+  static constexpr Rule kRule = Rule::kRwkv7;
+  float eps = 0.0F;
+  View k_k = {}, k_a = {}, r_k = {};  // fp32 [1, heads * dk]
+};
+
+struct Mamba2Terms {
+  static constexpr Rule kRule = Rule::kMamba2;
+  View dt_rate = {}, dt_bias = {}, skip = {};  // fp32 [1, heads]: exp(A_log), the bias of dt, D
+  float dt_least = 0.0F;
+  float dt_most = std::numeric_limits<float>::infinity();
+};
+
+struct Mamba1Terms {
+  static constexpr Rule kRule = Rule::kMamba1;
+  View dt_rate = {};             // fp32 [heads * dk, dv]: exp(A_log), as S lies
+  View dt_bias = {}, skip = {};  // fp32 [1, heads * dv]: the bias of dt, D
+};
+
+struct GatedTerms {
+  static constexpr Rule kRule = Rule::kGated;
+  DecayKind decay = DecayKind::kConstant;
+  KeyNorm norm = KeyNorm::kNone;
+  Activation map = Activation::kNone;  // of q and k
+  bool decay_of_heads = false;         // x is a number of each head, not of each channel
+  float scale = 1.0F;
+  float delta = 0.0F;  // 0: no delta rule
+  float decay_least = -std::numeric_limits<float>::max();
+  View decay_rate = {}, decay_bias = {}, bonus = {};  // fp32 [1, heads * dk]; data null: none
+};
+
+using RuleTerms = std::variant<LinearTerms, Rwkv7Terms, Mamba2Terms, Mamba1Terms, GatedTerms>;
+
+// The sizes that all rules have, and the terms of one rule.
 // The state of one head is S fp32 [dk][dv], for kLinear followed by z fp32 [dk]; heads follow one
 // another. A backend may keep it in another form (Backend::state_bytes).
 struct Recurrence {
-  Rule rule = Rule::kLinear;
-  FeatureMap map = FeatureMap::kElu;  // of kLinear; not a random one: features() comes before
-  bool gated = false;                 // of kLinear
   int heads = 0;
   int key_heads = 0;  // of q and k: head h takes number h / (heads / key_heads); 0: heads
   int dk = 0;
   int dv = 0;
-  float eps = 1e-6F;  // of kLinear and kRwkv7
+  RuleTerms terms = {};
 
-  // Of kRwkv7, fp32 [1, heads * dk].
-  View k_k = {}, k_a = {}, r_k = {};
-
-  // Of kMamba2, fp32 [1, heads]: dt_rate is exp(A_log), skip is D.
-  View dt_rate = {}, dt_bias = {}, skip = {};
-  float dt_least = 0.0F;
-  float dt_most = std::numeric_limits<float>::infinity();
-
+  Rule rule() const {
+    return std::visit([](const auto& of_rule) { return of_rule.kRule; }, terms);
+  }
+  // Null where the rule is another one.
+  const LinearTerms* linear() const { return std::get_if<LinearTerms>(&terms); }
   int keys() const { return (key_heads > 0 ? key_heads : heads) * dk; }
   // Bytes of a slot's state: of all heads, one after the other.
   int64_t state_bytes() const {
-    return int64_t{heads} * (int64_t{dk} * dv + (rule == Rule::kLinear ? dk : 0)) * 4;
+    return int64_t{heads} * (int64_t{dk} * dv + (linear() != nullptr ? dk : 0)) * 4;
   }
 };
 
 // A network's activations for recur(), fp32, a row for each input.
 struct RecurrenceInputs {
-  View q, k;       // [inputs, keys()]
-  View v;          // [inputs, heads * dv]
-  View gate = {};  // of kLinear if gated: [inputs, heads], before the sigmoid
+  View q, k;  // [inputs, keys()]
+  View v;     // [inputs, heads * dv]
+  // With kGated, q, k, v, `decay` and `rate` may each have fewer heads; each of these serves
+  // heads / fewer neighbours. k is absent with DecayKind::kSigmoid, `decay` with kConstant.
+  View gate = {};  // of kLinear if gated: [inputs, heads], before the sigmoid; of kMamba1: as v
 
-  View decay = {};            // of kRwkv7: [inputs, heads * dk]; of kMamba2: [inputs, heads]
-  View rate = {};             // of kRwkv7: [inputs, heads * dk]
+  // Shape: [inputs, heads * dk] in kRwkv7, [inputs, heads] in kMamba2, [inputs, heads * dv] in
+  // kMamba1, [inputs, heads * dk] or [inputs, heads] in kGated.
+  View decay = {};
+  View rate = {};             // of kRwkv7: [inputs, heads * dk]; of kGated: [inputs, heads]
+  View turn = {};             // of kGated: [inputs, dk], the sine and cosine of each angle by which
+                              // q and k are rotated; data null: none
   View first = {}, mix = {};  // of kRwkv7: [inputs, heads * dv]; data null: v stays as it is
   View bonus = {};            // of kRwkv7: [inputs, heads * dv], written
+};
+
+// Positions of a page of a cache.
+inline constexpr int kPagePositions = 64;
+
+// Softmax attention of each input to the positions so far, its own included. Query head h reads
+// head h / (heads / kv_heads) of keys and values:
+//   y = sum over j of p_j v_j / sum over j of p_j, p_j = exp(scale (q . k_j)).
+// With angles, the first numbers of each head of q and k are rotated: number i of them and number
+// i + dims / 2 are a point in the plane that turns by angle i of its position.
+//
+// Keys and values stay in a cache, in pages of kPagePositions positions. A layer's part of a page
+// is its keys [kv_heads][dk][kPagePositions], then its values [kv_heads][kPagePositions][dv].
+struct Attention {
+  int heads = 0;
+  int kv_heads = 0;
+  int dk = 0;
+  int dv = 0;
+  float scale = 1.0F;
+  DType stored = DType::kF32;  // what keys and values are rounded to in the cache, or kBF16
+  View angles = {};            // fp32 [positions, dims], of each angle the cosine, then of each the
+                               // sine; data null: no rotation
+
+  // Bytes of the keys of a page, and of keys and values.
+  int64_t key_bytes() const {
+    return int64_t{kv_heads} * dk * kPagePositions * element_bytes(stored);
+  }
+  int64_t page_bytes() const {
+    return int64_t{kv_heads} * (dk + dv) * kPagePositions * element_bytes(stored);
+  }
+};
+
+// Where a layer's part of each slot's pages is.
+struct Cache {
+  States first;        // of the first page
+  int64_t page_bytes;  // from a page to the next
+  int64_t positions;   // that there is room for
+};
+
+// A network's activations for attend(), fp32, a row for each input.
+struct AttentionInputs {
+  View q;  // [inputs, heads * dk]
+  View k;  // [inputs, kv_heads * dk]
+  View v;  // [inputs, kv_heads * dv]
 };
 
 enum class HeadKind : uint8_t { kCategorical, kMixtureOfLogistics };
@@ -206,10 +337,25 @@ struct Head {
   }
 };
 
+// The recent values of each slot, and the penalties that look at them (penalties.h). CPU only.
+struct Recent {
+  States states = {};  // a slot's entries, i32 [room]
+  int room = 0;        // 0: no value is kept
+  // Of all inputs of the batch, as Rows::first counts them; kNoValue stands for the pending value.
+  const int32_t* inputs = nullptr;
+  const Penalized* penalized = nullptr;  // [slots]; null: no slot has any
+
+  RecentRing of(int32_t slot) const {
+    std::byte* const at = states.base + slot * states.slot_bytes + states.offset;
+    return {reinterpret_cast<int32_t*>(at), room};
+  }
+};
+
 // What each row of a batch wants of the step: exactly one of the two is not -1.
 struct Outputs {
   const int32_t* head_row;  // [rows]: the row of the head's output to sample from; -1: none
   const int32_t* pending;   // [rows]: where nothing is sampled, the value that becomes pending
+  Recent recent = {};
 };
 
 class FusedSteps;
@@ -221,8 +367,11 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  // All that decides the bits of a model packed in this precision: "cpu/avx512/fp32/step". Empty:
-  // there are no products in this precision here.
+  // The device that operations run on.
+  virtual DeviceKind device() const = 0;
+
+  // All that decides the bits of a model packed in this precision: "cpu/avx512/fp32/step", a
+  // name to compare and not to parse. Empty: there are no products in this precision here.
   virtual std::string numerics(Precision precision) const = 0;
 
   // The precision that serves best: the fastest, of those that keep a model's quality.
@@ -244,7 +393,7 @@ class Backend {
     const int64_t stride = recurrence.state_bytes() / heads;
     std::vector<StatePart> parts = {
         {"S", DType::kF32, {heads, recurrence.dk, recurrence.dv}, 0, stride}};
-    if (recurrence.rule == Rule::kLinear) {
+    if (recurrence.linear() != nullptr) {
       parts.push_back({"z", DType::kF32, {heads, recurrence.dk}, s_bytes, stride});
     }
     return parts;
@@ -253,6 +402,8 @@ class Backend {
   // Whether networks with this recurrence run here. Asked once, while a model loads. Not OK:
   // FAILED_PRECONDITION, saying what to use instead.
   virtual Status takes(const Recurrence& recurrence) const = 0;
+  // The same of a network with this attention.
+  virtual Status takes(const Attention& attention) const = 0;
 
   // A row's inputs may be given to recur() in several calls, with the same bits as in one, where
   // the position between two calls is a multiple of this.
@@ -260,6 +411,9 @@ class Backend {
 
   // Whether embed() reads tables of bf16; where it does not, they are fp32.
   virtual bool takes_bf16_tables() const { return false; }
+
+  // Whether pack() takes weights in blocks of this type, for kBlocks.
+  virtual bool takes_blocks(StoredType /*type*/) const { return false; }
 
   // Bytes of the device's memory that allocate() can still give, as the system estimates it.
   virtual int64_t free_memory() const = 0;
@@ -269,9 +423,10 @@ class Backend {
 
   // Packs a layer's weight [out, in], fp32 or bf16, and bias, fp32 [1, out] (data may be null: no
   // bias). The numbers given decide bits, not the type that they are given in; a weight given in
-  // bf16 stays bf16 in memory where the backend can read it so. For kInt8 they are finite. Layers
-  // that are used one after the other are best packed in that order. The backend may keep their
-  // memory until its own end.
+  // bf16 stays bf16 in memory where the backend can read it so. For kInt8 they are finite; a weight
+  // in blocks is given for kBlocks alone, and only where takes_blocks() says so. Layers that are
+  // used one after the other are best packed in that order. The backend may keep their memory until
+  // its own end.
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
   // A run of rows, [begin, end), on its way through a step.
@@ -327,10 +482,21 @@ class Backend {
   virtual void recur(Rows rows, const Control* control, const Recurrence& recurrence,
                      const RecurrenceInputs& inputs, States states, View out) = 0;
 
+  // Appends the keys and values of all inputs to the rows' caches, then reads them; out [inputs,
+  // heads * dv]. control[slot].position: of the row's first input. What a cache holds at later
+  // positions is not read. Outputs and caches of frozen rows stay as they are.
+  //
+  // Sums: positions are taken in pages, ascending, and pages in segments of 8, whose sums are
+  // joined in ascending order, so that a query has the same bits however a prompt is cut.
+  virtual void attend(Rows rows, const Control* control, const Attention& attention,
+                      const AttentionInputs& inputs, const Cache& cache, View out) = 0;
+
   // Ends a step: every row's slot has consumed its inputs (position advances by their number).
   // Where an output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
   // to.rows[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] =
-  // -1). Frozen rows write to.rows[r].row = -1.
+  // -1). Frozen rows write to.rows[r].row = -1. Values that become known are noted in
+  // outputs.recent, and a slot's penalties change the logits that a value is chosen from; a device
+  // takes neither.
   //
   // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32),
   // position being that of the value sampled. Word 0 chooses the category (inverse of the

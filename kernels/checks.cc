@@ -16,6 +16,12 @@ bool is_none_or_like(View view, View shape) {
           (view.rows <= 1 || view.stride >= view.cols));
 }
 
+// The same, or one row for all rows of the shape.
+bool is_none_or_row_or_like(View view, View shape) {
+  if (view.stride == 0 && view.rows == shape.rows) view.stride = view.cols;
+  return is_none_or_like(view, shape);
+}
+
 // There, and of fp32 and so many columns.
 bool is_row(View view, int64_t cols) {
   return view.data != nullptr && view.type == DType::kF32 && view.rows == 1 && view.cols == cols;
@@ -26,11 +32,19 @@ bool is_input(View view, int rows, int64_t cols) {
          (rows == 0 || view.data != nullptr);
 }
 
-void check_rwkv7(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out) {
+void check_terms(const LinearTerms& terms, const Recurrence& recurrence,
+                 const RecurrenceInputs& inputs, View out) {
+  check(!is_random(terms.map), "recur: random features are made before");
+  check(!terms.gated || (inputs.gate.data != nullptr && inputs.gate.cols == recurrence.heads &&
+                         inputs.gate.rows == out.rows),
+        "recur: a gate per input and head");
+}
+
+void check_terms(const Rwkv7Terms& terms, const Recurrence& recurrence,
+                 const RecurrenceInputs& inputs, View out) {
   const int64_t keys = recurrence.keys();
-  check(
-      is_row(recurrence.k_k, keys) && is_row(recurrence.k_a, keys) && is_row(recurrence.r_k, keys),
-      "recur: k_k, k_a and r_k [1, heads * dk]");
+  check(is_row(terms.k_k, keys) && is_row(terms.k_a, keys) && is_row(terms.r_k, keys),
+        "recur: k_k, k_a and r_k [1, heads * dk]");
   check(is_input(inputs.decay, out.rows, keys) && is_input(inputs.rate, out.rows, keys),
         "recur: decay and rate [inputs, heads * dk]");
   check(inputs.mix.data == nullptr || (is_input(inputs.mix, out.rows, out.cols) &&
@@ -39,12 +53,56 @@ void check_rwkv7(const Recurrence& recurrence, const RecurrenceInputs& inputs, V
   check(is_input(inputs.bonus, out.rows, out.cols), "recur: bonus [inputs, heads * dv]");
 }
 
-void check_mamba2(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out) {
+void check_terms(const Mamba2Terms& terms, const Recurrence& recurrence,
+                 const RecurrenceInputs& inputs, View out) {
   const int heads = recurrence.heads;
-  check(is_row(recurrence.dt_rate, heads) && is_row(recurrence.dt_bias, heads) &&
-            is_row(recurrence.skip, heads),
+  check(is_row(terms.dt_rate, heads) && is_row(terms.dt_bias, heads) && is_row(terms.skip, heads),
         "recur: dt_rate, dt_bias and skip [1, heads]");
   check(is_input(inputs.decay, out.rows, heads), "recur: decay [inputs, heads]");
+}
+
+void check_terms(const Mamba1Terms& terms, const Recurrence& recurrence,
+                 const RecurrenceInputs& inputs, View out) {
+  const View rate = terms.dt_rate;
+  check(rate.data != nullptr && rate.type == DType::kF32 &&
+            rate.rows == recurrence.heads * recurrence.dk && rate.cols == recurrence.dv &&
+            rate.stride == rate.cols && is_row(terms.dt_bias, out.cols) &&
+            is_row(terms.skip, out.cols),
+        "recur: dt_rate [heads * dk, dv], dt_bias and skip [1, heads * dv]");
+  check(is_input(inputs.decay, out.rows, out.cols) && is_input(inputs.gate, out.rows, out.cols),
+        "recur: decay and gate [inputs, heads * dv]");
+}
+
+// `size` columns for each of the heads, or for each group of as many heads.
+bool is_shared(View view, int rows, int heads, int size) {
+  return is_input(view, rows, view.cols) && view.cols > 0 && view.cols % size == 0 &&
+         heads % (view.cols / size) == 0;
+}
+
+void check_terms(const GatedTerms& terms, const Recurrence& recurrence,
+                 const RecurrenceInputs& inputs, View out) {
+  const int heads = recurrence.heads;
+  const int dk = recurrence.dk;
+  const int decays = terms.decay_of_heads ? 1 : dk;
+  const bool makes_keys = terms.decay == DecayKind::kSigmoid;
+  check(is_shared(inputs.q, out.rows, heads, dk) &&
+            is_shared(inputs.v, out.rows, heads, recurrence.dv) &&
+            (makes_keys ? inputs.k.data == nullptr : is_shared(inputs.k, out.rows, heads, dk)),
+        "recur: q, k and v for all heads or for groups of them");
+  check(terms.decay == DecayKind::kConstant ? inputs.decay.data == nullptr
+                                            : is_shared(inputs.decay, out.rows, heads, decays),
+        "recur: decay for all heads or for groups of them");
+  check(inputs.rate.data == nullptr ||
+            (terms.delta != 0.0F && is_shared(inputs.rate, out.rows, heads, 1)),
+        "recur: a rate per input and head");
+  check(inputs.turn.data == nullptr || (dk % 2 == 0 && is_input(inputs.turn, out.rows, dk)),
+        "recur: turn [inputs, dk]");
+  const int64_t channels = int64_t{heads} * dk;
+  for (const View constant : {terms.decay_rate, terms.decay_bias, terms.bonus}) {
+    check(constant.data == nullptr || is_row(constant, channels),
+          "recur: constants [1, heads * dk]");
+  }
+  check(terms.bonus.data == nullptr || terms.delta == 0.0F, "recur: a bonus or the delta rule");
 }
 
 }  // namespace
@@ -59,6 +117,7 @@ void check_pack(HostTensor weight, HostTensor bias) {
   check(weight.data != nullptr && weight.rows > 0 && weight.cols > 0,
         "pack: a weight has elements");
   check(is_number(weight.type), "pack: a weight is fp32 or bf16");
+  check(weight.cols % format_of(weight.stored).elements == 0, "pack: a row is whole blocks");
   check(bias.data == nullptr ||
             (bias.type == DType::kF32 && bias.rows == 1 && bias.cols == weight.rows),
         "pack: a bias has one element of fp32 per output");
@@ -91,8 +150,9 @@ void check_matmul(View x, const Weight& weight, const End& end, View out) {
   check_matrix(out, DType::kF32, "matmul: out is a matrix of fp32");
   check(x.cols == weight.in && out.cols == weight.out && x.rows == out.rows,
         "matmul: x [n, in], out [n, out]");
-  check(is_none_or_like(end.times, out) && is_none_or_like(end.plus, out),
+  check(is_none_or_row_or_like(end.times, out) && is_none_or_row_or_like(end.plus, out),
         "matmul: what an end multiplies with and adds has out's shape");
+  check(end.activation != Activation::kElu, "matmul: elu is of keys alone");
 }
 
 void check_norm(View x, View residual, const Norm& norm, View out) {
@@ -100,8 +160,9 @@ void check_norm(View x, View residual, const Norm& norm, View out) {
   check_matrix(out, DType::kF32, "norm: out is a matrix of fp32");
   check(x.rows == out.rows && x.cols == out.cols && x.cols > 0, "norm: x and out of one shape");
   check(norm.groups > 0 && x.cols % norm.groups == 0, "norm: groups of one size");
+  const bool scales = norm.kind != NormKind::kNone;
   const bool shifts = norm.kind == NormKind::kLayer;
-  check(norm.scale.cols == x.cols &&
+  check((scales ? norm.scale.cols == x.cols : norm.scale.data == nullptr) &&
             (shifts ? norm.shift.cols == x.cols : norm.shift.data == nullptr),
         "norm: a scale per column, and for LayerNorm a shift");
   check(residual.data == nullptr ||
@@ -112,8 +173,9 @@ void check_norm(View x, View residual, const Norm& norm, View out) {
 void check_gated_norm(View x, const Norm& norm, const NormGate& gate, View out) {
   check_norm(x, View{}, norm, out);
   check(gate.by.data != nullptr && is_none_or_like(gate.by, out), "norm: a gate of x's shape");
+  check(gate.activation != Activation::kElu, "norm: elu is of keys alone");
   check(is_none_or_like(gate.plus, out) && (!gate.before || gate.plus.data == nullptr),
-        "norm: what is added has x's shape, and comes behind the norm");
+        "norm: what is added has x's shape, and comes after the norm");
 }
 
 void check_shift(View x, View mu, View out) {
@@ -135,6 +197,7 @@ void check_convolve(View x, const Convolution& convolution, View out) {
         "convolve: x and out [inputs, channels], weight [taps, channels]");
   check(bias.data == nullptr || (bias.type == DType::kF32 && bias.cols == x.cols),
         "convolve: a bias per channel");
+  check(convolution.activation != Activation::kElu, "convolve: elu is of keys alone");
 }
 
 void check_features(View x, const RandomFeatures& features, View out) {
@@ -156,20 +219,41 @@ void check_recur(const Recurrence& recurrence, const RecurrenceInputs& inputs, V
   const int64_t values = int64_t{heads} * recurrence.dv;
   check_matrix(out, DType::kF32, "recur: out is a matrix of fp32");
   check(heads > 0 && recurrence.dk > 0 && recurrence.dv > 0, "recur: heads have sizes");
-  const bool groups = recurrence.rule == Rule::kMamba2;
+  const Rule rule = recurrence.rule();
+  const bool groups = rule == Rule::kMamba2 || rule == Rule::kMamba1;
   check(recurrence.key_heads == 0 || (groups && heads % recurrence.key_heads == 0),
         "recur: as many heads to each group of keys");
-  check(!is_random(recurrence.map), "recur: random features are made before");
-  check(!recurrence.gated || (inputs.gate.data != nullptr && inputs.gate.cols == heads &&
-                              inputs.gate.rows == out.rows),
-        "recur: a gate per input and head");
-  check(inputs.q.cols == recurrence.keys() && inputs.k.cols == recurrence.keys() &&
-            inputs.v.cols == values && out.cols == values,
-        "recur: q and k [inputs, heads * dk], v and out [inputs, heads * dv]");
-  check(inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows,
+  check(out.cols == values, "recur: out [inputs, heads * dv]");
+  check(rule == Rule::kGated || (inputs.q.cols == recurrence.keys() &&
+                                 inputs.k.cols == recurrence.keys() && inputs.v.cols == values),
+        "recur: q and k [inputs, heads * dk], v [inputs, heads * dv]");
+  check(rule == Rule::kGated ||
+            (inputs.q.rows == out.rows && inputs.k.rows == out.rows && inputs.v.rows == out.rows),
         "recur: q, k, v and out have a row per input");
-  if (recurrence.rule == Rule::kRwkv7) check_rwkv7(recurrence, inputs, out);
-  if (recurrence.rule == Rule::kMamba2) check_mamba2(recurrence, inputs, out);
+  std::visit([&](const auto& terms) { check_terms(terms, recurrence, inputs, out); },
+             recurrence.terms);
+}
+
+void check_attend(const Attention& attention, const AttentionInputs& inputs, const Cache& cache,
+                  View out) {
+  const int heads = attention.heads;
+  const int kv_heads = attention.kv_heads;
+  check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && attention.dk > 0 && attention.dv > 0,
+        "attend: heads have sizes, and as many queries to each head of keys");
+  check(attention.stored == DType::kF32 || attention.stored == DType::kBF16,
+        "attend: a cache is fp32 or bf16");
+  check_matrix(out, DType::kF32, "attend: out is a matrix of fp32");
+  check(out.cols == int64_t{heads} * attention.dv, "attend: out [inputs, heads * dv]");
+  check(is_input(inputs.q, out.rows, int64_t{heads} * attention.dk) &&
+            is_input(inputs.k, out.rows, int64_t{kv_heads} * attention.dk) &&
+            is_input(inputs.v, out.rows, int64_t{kv_heads} * attention.dv),
+        "attend: q [inputs, heads * dk], k and v [inputs, kv_heads * their size]");
+  const View angles = attention.angles;
+  check(angles.data == nullptr ||
+            (angles.type == DType::kF32 && angles.rows >= cache.positions && angles.cols % 2 == 0 &&
+             angles.cols > 0 && angles.cols <= attention.dk && angles.stride >= angles.cols),
+        "attend: angles [positions, an even number up to dk]");
+  check(cache.page_bytes >= attention.page_bytes(), "attend: pages hold the layer's part");
 }
 
 void check_head(const Head& kind, View head) {

@@ -24,6 +24,9 @@ void check_convolve(View x, const Convolution& convolution, View out);
 void check_features(View x, const RandomFeatures& features, View out);
 void check_recur(const Recurrence& recurrence, const RecurrenceInputs& inputs, View out);
 
+void check_attend(const Attention& attention, const AttentionInputs& inputs, const Cache& cache,
+                  View out);
+
 void check_head(const Head& kind, View head);
 void check_score(const Head& kind, View head, View targets, View log_probs);
 

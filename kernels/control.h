@@ -1,4 +1,4 @@
-// What a slot needs beside its state to go on by itself, and what a step gives back.
+// The controls of a slot, which let it step without the host, and the results of a step.
 // Plain data: the same bytes on the host and on a device.
 #pragma once
 

@@ -20,11 +20,12 @@ enum class Activation : uint8_t {
   kTanh,
   kSigmoid,
   kSilu,  // x sigmoid(x)
+  kElu,   // elu(x) + 1; only of GatedTerms::map
 };
 
 enum class FeatureMap : uint8_t {
   kNone,  // x: what is given has been through a map
-  kElu,   // elu(x) + 1
+  kElu,   // elu(x) + 1; only of GatedTerms::map
   kRelu,  // max(x, 0)
   // By random projections, see RandomFeatures.
   kFavor,

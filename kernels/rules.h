@@ -6,6 +6,7 @@
 // sqrt, if_above(x, y, then, otherwise), exp_nonpositive, sigmoid and softplus.
 #pragma once
 
+#include "kernels/backend.h"
 #include "kernels/device.h"
 
 namespace runnel {
@@ -77,6 +78,52 @@ struct Mamba2Rule {
     const Number raw = Math::softplus(decay + Math::set(at.bias));
     const Number dt = Math::min(Math::max(raw, Math::set(at.least)), Math::set(at.most));
     return {Math::exp_nonpositive(Math::set(-at.rate) * dt), dt};
+  }
+};
+
+// The gated linear family, by channels of a head's keys.
+template <typename Math>
+struct GatedRule {
+  using Number = typename Math::Number;
+
+  Number w;
+  Number k;  // of DecayKind::kSigmoid
+
+  // `x` is the input `decay`; `rate` and `bias` are the constants of that kind.
+  RUNNEL_DEVICE RUNNEL_INLINE static GatedRule of(DecayKind kind, Number x, Number rate,
+                                                  Number bias, float least) {
+    const Number zero = Math::set(0.0F);
+    const Number one = Math::set(1.0F);
+    switch (kind) {
+      case DecayKind::kConstant:
+        return {rate, zero};
+      case DecayKind::kLogSigmoid: {
+        const Number log = Math::set(-0.0625F) * Math::softplus(zero - x);
+        return {Math::exp_nonpositive(Math::max(Math::set(least), log)), zero};
+      }
+      case DecayKind::kSigmoid:
+        return {Math::multiply_add(one - rate, Math::sigmoid(x), rate),
+                (one - rate) * Math::sigmoid(zero - x)};
+      case DecayKind::kSoftplus:
+        return {Math::exp_nonpositive((zero - rate) * Math::softplus(x + bias)), zero};
+      case DecayKind::kExponential:
+        return {Math::exp_nonpositive(zero - exponential(x)), zero};
+    }
+    return {one, zero};
+  }
+
+  // e^x, infinite above 87.
+  RUNNEL_DEVICE RUNNEL_INLINE static Number exponential(Number x) {
+    const Number zero = Math::set(0.0F);
+    const Number e = Math::exp_nonpositive(Math::if_above(x, zero, zero - x, x));
+    return Math::if_above(x, zero, Math::set(1.0F) / e, e);
+  }
+
+  // The factor that normalizes a key, from the sum over its channels: of squares for kL2, of the
+  // numbers themselves for kSum.
+  RUNNEL_DEVICE RUNNEL_INLINE static Number factor(KeyNorm norm, Number sum) {
+    const Number one = Math::set(1.0F);
+    return norm == KeyNorm::kL2 ? one / Math::sqrt(sum + Math::set(1e-6F)) : one / sum;
   }
 };
 

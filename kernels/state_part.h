@@ -17,10 +17,11 @@ struct StatePart {
   std::vector<int64_t> shape;
   int64_t offset = 0;  // bytes from the start of the state
   int64_t stride = 0;  // bytes from one entry of the first dimension to the next
+  bool paged = false;  // entries are pages of a cache: those of later positions mean nothing
 
   // Of one entry of the first dimension.
   int64_t entry_bytes() const {
-    int64_t bytes = 4;  // fp32 or i32
+    int64_t bytes = element_bytes(type);
     for (size_t i = 1; i < shape.size(); ++i) bytes *= shape[i];
     return bytes;
   }

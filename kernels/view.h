@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/device.h"
+#include "kernels/stored_type.h"
 
 namespace runnel {
 
@@ -101,12 +102,14 @@ class Buffer {
   Free free_ = nullptr;
 };
 
-// A row-major matrix of fp32 or bf16 in ordinary host memory, read while weights are loaded.
+// A row-major matrix of fp32, of bf16 or in blocks in ordinary host memory, read while weights are
+// loaded.
 struct HostTensor {
   const void* data = nullptr;
   int rows = 0;
   int cols = 0;
   DType type = DType::kF32;
+  StoredType stored = StoredType::kF32;  // a type of blocks: the elements are so, and not of `type`
 
   // Where row `row` begins.
   const std::byte* row(int64_t row) const {

@@ -53,7 +53,8 @@ std::string part_that_overflows(Model& model) {
   model.read(0, 0, state);
   for (const StatePart& part : model.layout().parts) {
     if (part.type != DType::kF32) continue;
-    for (int64_t entry = 0; entry < part.shape[0]; ++entry) {
+    const int64_t entries = part.paged ? 1 : part.shape[0];  // pages that these values use
+    for (int64_t entry = 0; entry < entries; ++entry) {
       const std::byte* from = state.data() + part.offset + entry * part.stride;
       for (int64_t at = 0; at < part.entry_bytes(); at += sizeof(float)) {
         float number = 0;

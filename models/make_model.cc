@@ -6,59 +6,105 @@
 #include <utility>
 #include <variant>
 
-#include "models/linear_transformer/network.h"
-#include "models/mamba2/network.h"
+#include "models/families.h"
 #include "models/recurrent_model.h"
-#include "models/rwkv7/network.h"
 
 namespace runnel {
+namespace {
 
-int slots_that_fit(int64_t free_bytes, int64_t state_bytes, int each) {
-  const int64_t fit = free_bytes / 2 / std::max<int64_t>(state_bytes * each, 1);
+Status check_layers(std::span<const LayerStates> layers, const Backend& backend) {
+  for (const LayerStates& layer : layers) {
+    for (const LayerState& state : layer) {
+      Status status;
+      if (const auto* const of = std::get_if<Recurrence>(&state)) status = backend.takes(*of);
+      if (const auto* const of = std::get_if<Attention>(&state)) status = backend.takes(*of);
+      if (!status.ok()) return status;
+    }
+  }
+  return {};
+}
+
+void set_cache(std::vector<LayerStates>& layers, DType cache) {
+  for (LayerStates& layer : layers) {
+    for (LayerState& state : layer) {
+      if (auto* const attention = std::get_if<Attention>(&state)) attention->stored = cache;
+    }
+  }
+}
+
+// All that decides the bits of a state.
+std::string state_numerics(const Spec& spec, const Backend& backend, Precision precision,
+                           DType cache) {
+  const std::string states = backend.numerics(precision) + "/state-fp32";
+  if (spec.position_bytes() == 0) return states;
+  return states + (cache == DType::kBF16 ? "+cache-bf16" : "+cache-fp32");
+}
+
+// Where nothing looks at recent values, none are kept.
+bool takes_penalties(const Spec& spec, const Backend& backend) {
+  return spec.head.kind == HeadKind::kCategorical && backend.device() == DeviceKind::kCpu;
+}
+
+Status check_precision(const Bundle& bundle, const Backend& backend, Precision precision) {
+  const bool is_blocks = precision == Precision::kBlocks;
+  if (backend.numerics(precision).empty()) {
+    return {Code::kFailedPrecondition,
+            bundle.directory + ": precision " + (is_blocks ? "blocks" : "int8") +
+                " is for a CPU alone; ask for backend cpu, or for precision bf16 or fp32"};
+  }
+  if (!is_blocks || bundle.has_blocks()) return {};
+  return {Code::kFailedPrecondition,
+          bundle.directory + ": precision blocks is for quantized GGUF files, and no weight here " +
+              "is in blocks; ask for precision auto, fp32, bf16 or int8"};
+}
+
+}  // namespace
+
+int slots_that_fit(int64_t free_bytes, int64_t session_bytes, int each) {
+  const int64_t fit = free_bytes / 2 / std::max<int64_t>(session_bytes, 1);
   return static_cast<int>(std::clamp<int64_t>(fit, 1, kMostUnasked)) * each;
 }
 
 Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
-                                          const ModelLimits& limits, Precision precision) {
-  // Decoding rows come first; a chunk must fit behind them, or a prompt would wait for ever.
+                                          const ModelLimits& limits, Precision precision,
+                                          std::optional<DType> asked_cache) {
+  // Decoding rows come first; a chunk must fit after them, or a prompt would wait for ever.
   if (const int chunk = backend.chunk(); chunk > 1 && limits.values < limits.rows + chunk) {
     return invalid_argument(
         "prompts in chunks of " + std::to_string(chunk) + " need batch_values of at least " +
         std::to_string(limits.rows + chunk) + " (batch_rows + " + std::to_string(chunk) +
         "), which is " + std::to_string(limits.values) + ": raise it, or take prompts in steps");
   }
-  if (backend.numerics(precision).empty()) {
-    return Status(Code::kFailedPrecondition,
-                  bundle.directory +
-                      ": precision int8 is for a CPU alone; ask for backend cpu, or "
-                      "for precision bf16 or fp32");
-  }
+  if (Status status = check_precision(bundle, backend, precision); !status.ok()) return status;
   const Spec& spec = bundle.spec;
-  const Recurrence recurrence =
-      std::visit([](const auto& family) { return recurrence_of(family); }, spec.model);
-  if (Status status = backend.takes(recurrence); !status.ok()) {
+  const Family& family = family_of(spec);
+  std::vector<LayerStates> layers = family.layers(spec);
+  const DType cache =
+      asked_cache.value_or(precision == Precision::kFp32 ? DType::kF32 : DType::kBF16);
+  set_cache(layers, cache);
+  if (Status status = check_layers(layers, backend); !status.ok()) {
     return Status(status.code(), bundle.directory + ": " + status.message());
   }
+  const StateLayout layout =
+      lay_out(layers, backend, state_numerics(spec, backend, precision, cache), spec.positions,
+              takes_penalties(spec, backend) ? limits.recent : 0);
   ModelLimits sized = limits;
   if (sized.steps == 0) sized.steps = backend.preferred_steps();
   try {
-    auto network = std::visit(
-        [&](const auto& family) {
-          return make_network(family, bundle, backend, limits, precision);
-        },
-        spec.model);
+    auto network = family.make_network({bundle, backend, layout, limits, precision, cache});
+    const int64_t session_bytes =
+        layout.state_bytes + (limits.slots_of_session - 1) * layout.fixed_bytes();
     if (sized.slots == 0) {
-      sized.slots =
-          slots_that_fit(backend.free_memory(), network->state_bytes(), limits.slots_of_session);
+      sized.slots = slots_that_fit(backend.free_memory(), session_bytes, limits.slots_of_session);
     }
-    return make_recurrent_model(spec, backend, sized, backend.numerics(precision) + "/state-fp32",
-                                std::move(network));
+    return make_recurrent_model(spec, backend, sized, layout, std::move(network));
   } catch (const std::bad_alloc&) {
-    const int64_t mib = (spec.state_bytes() * sized.slots + spec.parameters() * 4) >> 20;
+    const int64_t mib = (layout.state_bytes * sized.slots + spec.parameters() * 4) >> 20;
     return Status(Code::kResourceExhausted,
                   bundle.directory + ": not enough memory for " + std::to_string(sized.slots) +
                       " states and the weights (about " + std::to_string(mib) +
-                      " MiB); lower the number of sessions");
+                      " MiB); lower the number of sessions" +
+                      (layout.page_bytes > 0 ? ", or --context" : ""));
   }
 }
 

@@ -17,29 +17,28 @@
 #include <vector>
 
 #include "kernels/control.h"
-#include "kernels/state_part.h"
+#include "kernels/penalties.h"
 #include "models/spec.h"
+#include "models/state/layout.h"
 
 namespace runnel {
 
 using SlotId = int32_t;
 
-// A state as the backend keeps it: an empty sequence's is zeros.
-struct StateLayout {
-  int64_t state_bytes = 0;       // of one state
-  std::vector<StatePart> parts;  // what they are, in the order of offsets; together all of them
-  std::string numerics;          // all that decides the bits
-};
-
 struct ModelLimits {
   int slots = 0;  // to make_model(), 0: as many as fit half of the memory that is free then
-  int slots_of_session = 1;  // with the snapshots that it can go back to
-  int rows = 0;              // in one submit
-  int values = 0;            // inputs of all rows of one submit together
-  int steps = 0;             // in one submit; to make_model(), 0: as serves best on the backend
+  // With the snapshots that it can go back to. Those have the last slots, after those of all
+  // sessions, and no room for caches.
+  int slots_of_session = 1;
+  int rows = 0;    // in one submit
+  int values = 0;  // inputs of all rows of one submit together
+  int steps = 0;   // in one submit; to make_model(), 0: as serves best on the backend
   // The model says: a prompt that comes in several submits has the same bits as in one where it was
   // cut at positions that are multiples of this.
   int chunk = 1;
+  // Values that each sequence keeps of its last ones, for penalties. The model says how many those
+  // are: none on a GPU, and none with a mixture of logistics.
+  int recent = 0;
   // The model says: submits that may wait to be collected at the same time.
   int launches = 1;
 };
@@ -50,6 +49,8 @@ struct Row {
   SlotId slot = -1;
   std::span<const int32_t> values;
   Want want = Want::kNothing;
+  // kScores: how many of the most likely values to report beside each, at most kMaxTopLogProbs.
+  int top_log_probs = 0;
 };
 
 // One value that a step sampled or scored.
@@ -74,14 +75,22 @@ class Model {
   virtual const Spec& spec() const = 0;
   virtual const StateLayout& layout() const = 0;
   virtual ModelLimits limits() const = 0;
+  // The device that steps run on.
+  virtual DeviceKind device() const = 0;
 
-  // Sets all that the slot holds beside its state, and with `zero_state` zeroes that: a fresh
-  // lease. Stops the process when the pending value is no value of spec(), or the position lies
-  // behind the last one.
+  // Sets all that the slot holds besides its state, and with `zero_state` makes that the state of
+  // an empty sequence: a fresh lease. It has no penalties then. Stops the process when the pending
+  // value is no value of spec(), or the position lies behind the last one.
   virtual void set(SlotId slot, const Control& control, bool zero_state) = 0;
 
-  // Copies everything, Control included.
-  virtual void copy(SlotId from, SlotId to) = 0;
+  // How the slot's next values are chosen, until the next set(). Only a model on a CPU with a
+  // categorical head takes penalties; without limits().recent it takes a logit_bias alone. Values
+  // are of the vocabulary.
+  virtual void penalize(SlotId slot, Penalized penalized) = 0;
+
+  // Copies everything, Control included, but what caches hold of later positions than the `inputs`
+  // that the sequence has consumed.
+  virtual void copy(SlotId from, SlotId to, int64_t inputs) = 0;
 
   // Move bytes [offset, offset + bytes.size()) of a state, the parts of layout(), out of or into a
   // slot; a large state can go in several pieces. Position and pending value are not in it: who

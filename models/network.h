@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "kernels/backend.h"
+#include "models/bundle/bundle.h"
+#include "models/model.h"
 
 namespace runnel {
 
@@ -26,11 +26,22 @@ struct Run {
   View of(View matrix) const { return matrix.slice(first, inputs); }
   // What the slots' states hold from byte `offset` on.
   States states_at(int64_t offset) const { return {states.base, states.slot_bytes, offset}; }
+  // The cache of a layer whose part of the first page is there.
+  Cache cache_at(int64_t offset, const StateLayout& layout) const {
+    return {states_at(offset), layout.page_bytes, layout.positions};
+  }
 };
 
-// The parts of `layers` layers one behind the other, of which each has these, in `layer_bytes`.
-std::vector<StatePart> parts_of_layers(std::span<const StatePart> layer_parts, int layers,
-                                       int64_t layer_bytes);
+// What a network is made of: the bundle's weights, packed for a backend that outlives it and takes
+// its recurrences, and activations for the limits.
+struct NetworkParts {
+  const Bundle& bundle;
+  Backend& backend;
+  const StateLayout& layout;  // of the family's layers: where forward() finds their states
+  const ModelLimits& limits;
+  Precision precision;        // of the weights of the layers
+  DType cache = DType::kF32;  // Attention::stored
+};
 
 class Network {
  public:
@@ -38,10 +49,6 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   virtual ~Network() = default;
-
-  // Bytes of one state, as forward() finds it in a slot, and what they are.
-  virtual int64_t state_bytes() const = 0;
-  virtual std::vector<StatePart> state_parts() const = 0;
 
   // Consumes the run's inputs: advances the states and fills the head. Called for several runs at
   // the same time, and more than once for the same one (Backend::run).

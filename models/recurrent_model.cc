@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -22,14 +24,16 @@ Span bytes_of(T& object) {
 class RecurrentModel final : public Model {
  public:
   RecurrentModel(const Spec& spec, Backend& backend, const ModelLimits& limits,
-                 const std::string& numerics, std::unique_ptr<Network> network);
+                 const StateLayout& layout, std::unique_ptr<Network> network);
 
   const Spec& spec() const override { return spec_; }
   const StateLayout& layout() const override { return layout_; }
   ModelLimits limits() const override { return limits_; }
+  DeviceKind device() const override { return backend_.device(); }
 
   void set(SlotId slot, const Control& control, bool zero_state) override;
-  void copy(SlotId from, SlotId to) override;
+  void penalize(SlotId slot, Penalized penalized) override;
+  void copy(SlotId from, SlotId to, int64_t inputs) override;
   void read(SlotId slot, int64_t offset, std::span<std::byte> bytes) override;
   void write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) override;
   void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) override;
@@ -37,8 +41,8 @@ class RecurrentModel final : public Model {
   Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
  private:
-  // What the host lays out for a launch, and finds when that is done: in memory that the backend
-  // can reach.
+  // The buffers that the host fills for a launch, and finds when that is done: in memory that the
+  // backend can reach.
   struct Batch {
     Matrix slot, first, values, head_row, pending, targets;
     Matrix log_probs;
@@ -47,30 +51,45 @@ class RecurrentModel final : public Model {
     // The shape of it, as stage() has laid it out.
     Rows rows{};
     int inputs = 0;
-    int sampled = 0;  // rows that want kNext, the first ones
-    int scored = 0;   // inputs of kScores rows, right behind
+    int sampled = 0;          // rows that want kNext, the first ones
+    int scored = 0;           // inputs of kScores rows, right after those
+    std::vector<int> likely;  // by row: how many of the most likely values it wants at each input
+    bool wants_likely = false;
     int steps = 0;
   };
 
+  // Finds the most likely values at scored inputs: samples from each as if it were a row of its
+  // own.
+  struct Likely {
+    Matrix slot, first, head_row, pending;
+    Buffer controls;  // Control [inputs]: the most likely value, with all that may be reported
+    Buffer sampled_values;  // Sampled [inputs]
+    Buffer top;             // TopLogProb [inputs][kMaxTopLogProbs]
+  };
+
   Batch make_batch() const;
+  Likely make_likely() const;
   void stage(std::span<const Row> rows, Batch& batch);
   void stage_row(int index, const Row& row, Batch& batch);
   void pass(const Batch& batch, Backend& lane, int begin, int end) const;
+  Recent recent(const Batch& batch) const;
   Run run_of(const Batch& batch, Backend& lane, int begin, int end) const;
   void score(const Batch& batch, const Run& run) const;
+  void find_likely(const Batch& batch, const Run& run, int target, int count) const;
   // Where a step of the batch writes what it samples.
   SampledTo sampled(const Batch& batch, int step) const {
     const SampledTo all = {batch.sampled_values.as<Sampled>(), batch.top.as<TopLogProb>()};
     return all.from(int64_t{step} * limits_.rows);
   }
   Batch& batch_of(Ticket ticket) { return batches_[ticket % batches_.size()]; }
-  Span state_span(SlotId slot) const {
-    return {states_.data() + slot * slot_bytes_, layout_.state_bytes};
-  }
   Span piece_of_state(SlotId slot, int64_t offset, int64_t bytes) const {
     check(slot >= 0 && slot < limits_.slots, "the slot exists");
-    check(offset >= 0 && bytes >= 0 && offset <= layout_.state_bytes - bytes, "bytes of one state");
-    return {states_.data() + slot * slot_bytes_ + offset, bytes};
+    const int64_t snapshot = slot - sessions_;
+    const int64_t all = snapshot < 0 ? layout_.state_bytes : layout_.fixed_bytes();
+    check(offset >= 0 && bytes >= 0 && offset <= all - bytes, "bytes of one state");
+    const int64_t begin =
+        snapshot < 0 ? slot * slot_bytes_ : sessions_ * slot_bytes_ + snapshot * snapshot_bytes_;
+    return {states_.data() + begin + offset, bytes};
   }
   Control& control(SlotId slot) const { return controls_.as<Control>()[slot]; }
 
@@ -78,41 +97,48 @@ class RecurrentModel final : public Model {
   Backend& backend_;
   ModelLimits limits_;
   const std::unique_ptr<Network> network_;
-  StateLayout layout_;
+  const StateLayout layout_;
   const int64_t work_;  // multiply-adds of one input
 
-  int64_t slot_bytes_;
-  Buffer states_;                     // [slots]
+  int64_t slot_bytes_, snapshot_bytes_;
+  int64_t sessions_;                  // slots of sessions, the first ones
+  Buffer states_;                     // of sessions, then of snapshots
   Buffer controls_;                   // Control [slots]
   std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
+  std::vector<Penalized> penalized_;  // [slots]; empty on a device, which takes none
 
   Matrix head_;
   std::vector<Batch> batches_;  // of the last launches
+  Likely likely_;               // of the last launch that wants it
   Ticket ticket_ = 0;           // of the last submit
   Ticket collected_ = 0;        // of the last one collected
 };
 
 RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLimits& limits,
-                               const std::string& numerics, std::unique_ptr<Network> network)
+                               const StateLayout& layout, std::unique_ptr<Network> network)
     : spec_(spec),
       backend_(backend),
       limits_(limits),
       network_(std::move(network)),
+      layout_(layout),
       work_(spec.parameters()) {
   limits_.chunk = backend.chunk();
   limits_.launches = backend.launches();
-  layout_ = {.state_bytes = network_->state_bytes(),
-             .parts = network_->state_parts(),
-             .numerics = numerics};
+  limits_.recent = layout_.recent;
   slot_bytes_ = aligned(layout_.state_bytes);
-  states_ = backend.allocate(slot_bytes_ * limits.slots, Memory::kDevice);
+  snapshot_bytes_ = aligned(layout_.fixed_bytes());
+  sessions_ = limits.slots / limits.slots_of_session;
+  states_ = backend.allocate(slot_bytes_ * sessions_ + snapshot_bytes_ * (limits.slots - sessions_),
+                             Memory::kDevice);
   controls_ =
       backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
   has_pending_.resize(limits.slots);
+  if (backend.device() == DeviceKind::kCpu) penalized_.resize(sessions_);
   std::vector<Control> fresh(limits.slots);
   backend.copy({reinterpret_cast<std::byte*>(fresh.data()), controls_.bytes()}, controls_.span());
   head_ = make_matrix(backend_, DType::kF32, limits_.values, spec_.head.width(), Memory::kDevice);
   for (int i = 0; i < limits_.launches; ++i) batches_.push_back(make_batch());
+  likely_ = make_likely();
 }
 
 RecurrentModel::Batch RecurrentModel::make_batch() const {
@@ -125,6 +151,7 @@ RecurrentModel::Batch RecurrentModel::make_batch() const {
   Batch batch;
   batch.slot = host(rows);
   batch.first = host(rows + 1);
+  batch.likely.resize(rows);
   batch.head_row = host(rows);
   batch.pending = host(rows);
   batch.values = host(inputs);
@@ -137,6 +164,35 @@ RecurrentModel::Batch RecurrentModel::make_batch() const {
   return batch;
 }
 
+RecurrentModel::Likely RecurrentModel::make_likely() const {
+  const int inputs = limits_.values;
+  const auto host = [&](int count) {
+    return make_matrix(backend_, DType::kI32, 1, count, Memory::kHost);
+  };
+  Likely likely = {
+      .slot = host(inputs),
+      .first = host(inputs + 1),
+      .head_row = host(inputs),
+      .pending = host(inputs),
+      .controls =
+          backend_.allocate(inputs * static_cast<int64_t>(sizeof(Control)), Memory::kDevice),
+      .sampled_values =
+          backend_.allocate(inputs * static_cast<int64_t>(sizeof(Sampled)), Memory::kHost),
+      .top = backend_.allocate(inputs * kMaxTopLogProbs * static_cast<int64_t>(sizeof(TopLogProb)),
+                               Memory::kHost)};
+  Control control;
+  control.remaining = std::numeric_limits<int64_t>::max();
+  control.sampling.greedy = true;
+  control.top_log_probs = std::min(kMaxTopLogProbs, spec_.vocabulary);
+  std::vector<Control> controls(inputs, control);
+  backend_.copy({reinterpret_cast<std::byte*>(controls.data()), likely.controls.bytes()},
+                likely.controls.span());
+  std::iota(likely.slot.view.i32(), likely.slot.view.i32() + inputs, 0);
+  std::iota(likely.first.view.i32(), likely.first.view.i32() + inputs + 1, 0);
+  std::fill_n(likely.pending.view.i32(), inputs, kNoValue);
+  return likely;
+}
+
 void RecurrentModel::set(SlotId slot, const Control& control, bool zero_state) {
   check(slot >= 0 && slot < limits_.slots, "the slot exists");
   check(control.pending >= kNoValue && control.pending < spec_.vocabulary,
@@ -145,15 +201,27 @@ void RecurrentModel::set(SlotId slot, const Control& control, bool zero_state) {
         "a position is one of the sequence");
   Control held = control;
   backend_.copy(bytes_of(held), bytes_of(this->control(slot)));
-  if (zero_state) backend_.zero(state_span(slot));
+  if (zero_state) backend_.zero(piece_of_state(slot, 0, layout_.fixed_bytes()));
   has_pending_[slot] = control.pending != kNoValue;
+  if (slot < std::ssize(penalized_)) penalized_[slot] = {};
+  if (control.pending == kNoValue || layout_.recent == 0) return;
+  const int64_t entry = control.position % layout_.recent;  // as RecentRing::note()
+  int32_t noted = control.pending + 1;
+  backend_.copy(bytes_of(noted), piece_of_state(slot, layout_.recent_offset + entry * 4, 4));
 }
 
-void RecurrentModel::copy(SlotId from, SlotId to) {
+void RecurrentModel::penalize(SlotId slot, Penalized penalized) {
+  check(slot >= 0 && slot < std::ssize(penalized_), "the slot is a session's, on a CPU");
+  penalized_[slot] = std::move(penalized);
+}
+
+void RecurrentModel::copy(SlotId from, SlotId to, int64_t inputs) {
   check(from != to, "a state is not copied to itself");
-  backend_.copy(state_span(from), state_span(to));
+  const int64_t bytes = layout_.live_bytes(inputs);
+  backend_.copy(piece_of_state(from, 0, bytes), piece_of_state(to, 0, bytes));
   backend_.copy(bytes_of(control(from)), bytes_of(control(to)));
   has_pending_[to] = has_pending_[from];
+  if (std::max(from, to) < std::ssize(penalized_)) penalized_[to] = penalized_[from];
 }
 
 void RecurrentModel::read(SlotId slot, int64_t offset, std::span<std::byte> bytes) {
@@ -183,7 +251,9 @@ void RecurrentModel::stage_row(int index, const Row& row, Batch& batch) {
   const bool samples = row.want == Want::kNext;
   batch.head_row.view.i32()[index] = samples ? batch.inputs : -1;
   batch.pending.view.i32()[index] = samples ? kNoValue : row.values.back();
-  // Input i is known value i; behind it comes known value i + 1, which a score is about.
+  batch.likely[index] = row.want == Want::kScores ? row.top_log_probs : 0;
+  batch.wants_likely |= batch.likely[index] > 0;
+  // Input i is known value i; after it comes known value i + 1, which a score is about.
   const auto value = [&](int i) {
     if (pending == 1 && i == 0) return kNoValue;
     return row.values[i - pending];
@@ -202,11 +272,15 @@ void RecurrentModel::stage(std::span<const Row> rows, Batch& batch) {
   check(rows.size() <= static_cast<size_t>(limits_.rows), "the batch is within limits().rows");
   batch.rows = {batch.slot.view.i32(), batch.first.view.i32(), static_cast<int>(rows.size())};
   batch.inputs = batch.sampled = batch.scored = 0;
+  batch.wants_likely = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     check(i == 0 || rows[i - 1].want <= rows[i].want, "rows stand in the order of Want");
     check(rows[i].want != Want::kNext || rows[i].values.empty(),
           "a row that samples gives no values");
     stage_row(static_cast<int>(i), rows[i], batch);
+  }
+  for (int i = 0; batch.wants_likely && i < batch.scored; ++i) {
+    likely_.head_row.view.i32()[i] = batch.sampled + i;
   }
   batch.first.view.i32()[rows.size()] = batch.inputs;
 }
@@ -226,7 +300,7 @@ Run RecurrentModel::run_of(const Batch& batch, Backend& lane, int begin, int end
           .head = head_.view.slice(first, read)};
 }
 
-// Scored inputs stand behind the sampled ones.
+// Scored inputs come after the sampled ones.
 void RecurrentModel::score(const Batch& batch, const Run& run) const {
   const int begin = std::max(run.first, batch.sampled);
   const int count = run.first + run.read - begin;
@@ -235,6 +309,17 @@ void RecurrentModel::score(const Batch& batch, const Run& run) const {
   run.lane.score(spec_.head, head_.view.slice(begin, count),
                  batch.targets.view.columns(target, count),
                  batch.log_probs.view.columns(target, count));
+  if (batch.wants_likely) find_likely(batch, run, target, count);
+}
+
+void RecurrentModel::find_likely(const Batch& batch, const Run& run, int target, int count) const {
+  const Rows all = {likely_.slot.view.i32(), likely_.first.view.i32(), batch.scored};
+  const Outputs outputs = {likely_.head_row.view.i32() + target,
+                           likely_.pending.view.i32() + target};
+  const SampledTo to = {likely_.sampled_values.as<Sampled>(), likely_.top.as<TopLogProb>()};
+  run.lane.sample(all.slice(target, target + count), outputs, spec_.head,
+                  head_.view.top(batch.sampled + batch.scored), likely_.controls.as<Control>(),
+                  to.from(target));
 }
 
 Ticket RecurrentModel::submit(std::span<const Row> rows, int steps) {
@@ -251,6 +336,13 @@ Ticket RecurrentModel::submit(std::span<const Row> rows, int steps) {
   return ticket_;
 }
 
+Recent RecurrentModel::recent(const Batch& batch) const {
+  return {.states = {states_.data(), slot_bytes_, layout_.recent_offset},
+          .room = layout_.recent,
+          .inputs = batch.values.view.i32(),
+          .penalized = penalized_.empty() ? nullptr : penalized_.data()};
+}
+
 // Takes rows [begin, end) through all steps.
 void RecurrentModel::pass(const Batch& batch, Backend& lane, int begin, int end) const {
   const Run run = run_of(batch, lane, begin, end);
@@ -260,7 +352,8 @@ void RecurrentModel::pass(const Batch& batch, Backend& lane, int begin, int end)
     return;
   }
   const View head = head_.view.top(batch.sampled + batch.scored);
-  const Outputs outputs = {batch.head_row.view.i32() + begin, batch.pending.view.i32() + begin};
+  const Outputs outputs = {batch.head_row.view.i32() + begin, batch.pending.view.i32() + begin,
+                           recent(batch)};
   for (int step = 0; step < batch.steps; ++step) {
     if (run.inputs > 0) network_->forward(run);
     score(batch, run);
@@ -288,9 +381,13 @@ Result<bool> RecurrentModel::collect(Ticket ticket, std::vector<Emitted>& out) {
   const int32_t* first = batch.rows.first;
   for (int row = batch.sampled, i = 0; i < batch.scored; ++row) {
     for (; i < first[row + 1] - batch.sampled; ++i) {
+      const TopLogProb* const top = likely_.top.as<TopLogProb>() + i * kMaxTopLogProbs;
+      const int count =
+          batch.likely[row] == 0 ? 0 : likely_.sampled_values.as<Sampled>()[i].top_count;
       out.push_back({.row = row,
                      .value = batch.targets.view.i32()[i],
-                     .log_prob = batch.log_probs.view.f32()[i]});
+                     .log_prob = batch.log_probs.view.f32()[i],
+                     .top = {top, static_cast<size_t>(std::min(batch.likely[row], count))}});
     }
   }
   return true;
@@ -299,9 +396,9 @@ Result<bool> RecurrentModel::collect(Ticket ticket, std::vector<Emitted>& out) {
 }  // namespace
 
 std::unique_ptr<Model> make_recurrent_model(const Spec& spec, Backend& backend,
-                                            const ModelLimits& limits, const std::string& numerics,
+                                            const ModelLimits& limits, const StateLayout& layout,
                                             std::unique_ptr<Network> network) {
-  return std::make_unique<RecurrentModel>(spec, backend, limits, numerics, std::move(network));
+  return std::make_unique<RecurrentModel>(spec, backend, limits, layout, std::move(network));
 }
 
 }  // namespace runnel

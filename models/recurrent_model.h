@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "kernels/backend.h"
 #include "models/model.h"
@@ -12,10 +11,10 @@
 namespace runnel {
 
 // Allocates `limits.slots` states and all that a batch needs; nothing is allocated later. `backend`
-// outlives the model, and `network` has been made for it and for `limits`. `numerics`: all that
-// decides the bits. Throws std::bad_alloc when the memory is not there.
+// outlives the model, and `network` has been made for it, `layout` and `limits`. Throws
+// std::bad_alloc when the memory is not there.
 std::unique_ptr<Model> make_recurrent_model(const Spec& spec, Backend& backend,
-                                            const ModelLimits& limits, const std::string& numerics,
+                                            const ModelLimits& limits, const StateLayout& layout,
                                             std::unique_ptr<Network> network);
 
 }  // namespace runnel

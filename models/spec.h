@@ -6,14 +6,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "base/status.h"
 #include "kernels/backend.h"
 #include "models/expected_tensor.h"
-#include "models/linear_transformer/spec.h"
-#include "models/mamba2/spec.h"
-#include "models/rwkv7/spec.h"
+#include "models/families.h"
 
 namespace runnel {
 
@@ -32,15 +30,13 @@ struct Begin {
 // How values are written as text, where they can be.
 enum class TextKind { kNone, kBytes, kTokenizer };
 
-// The families there are. A new one gets a room under models/, an alternative here, and the
-// overloads that spec.cc, bundle/config.cc and make_model.cc ask for.
-using FamilySpec = std::variant<LinearTransformerSpec, Rwkv7Spec, Mamba2Spec>;
-
 // Every field is documented in docs/bundle.md.
 struct Spec {
   std::string name;
   int vocabulary = 0;     // values are 0 .. vocabulary - 1
   int64_t positions = 0;  // inputs a sequence can have; 0: no last position
+  // With attention, what `positions` may be set to; 0: it is as it is.
+  int64_t most_positions = 0;
   Head head;
   std::optional<Begin> begin;
   std::vector<int32_t> eos;  // values after which a sample ends, ascending
@@ -53,9 +49,15 @@ struct Spec {
   int64_t max_length() const { return positions == 0 ? 0 : positions + 1; }
   // Bytes of one session's state, fp32 and without padding.
   int64_t state_bytes() const;
+  // Bytes of it that each position takes in caches of attention, fp32; 0: the state does not grow.
+  int64_t position_bytes() const;
   // Trained numbers.
   int64_t parameters() const;
 };
+
+// Gives sequences of a model with attention this many positions; 0: as they are. A model without is
+// left alone. INVALID_ARGUMENT beyond the model's most_positions.
+Status set_context(int64_t context, Spec& spec);
 
 // Every tensor that a bundle of this spec holds, no more and, but for those that are not read, no
 // less.

@@ -17,7 +17,7 @@ DType type_of(const Tensor& tensor) {
 }
 
 bool can_be_used_in_place(const Tensor& tensor) {
-  return tensor.type != StoredType::kF16 &&
+  return (tensor.type == StoredType::kF32 || tensor.type == StoredType::kBF16) &&
          reinterpret_cast<uintptr_t>(tensor.bytes.data()) % bytes_of(tensor.type) == 0;
 }
 
@@ -42,14 +42,46 @@ const void* in_one_place(std::span<const Tensor* const> tensors, DType type,
   return room.data();
 }
 
-// The tensor's first rows.
-Tensor top_of(Tensor tensor, int64_t rows) {
-  tensor.bytes = tensor.bytes.first(tensor.bytes.size() / tensor.shape[0] * rows);
+// Of tensors of one type, as they are stored, one after another.
+const void* stored_in_one_place(std::span<const Tensor* const> tensors,
+                                std::vector<std::byte>& room) {
+  if (tensors.size() == 1) return tensors[0]->bytes.data();
+  for (const Tensor* tensor : tensors) {
+    room.insert(room.end(), tensor->bytes.begin(), tensor->bytes.end());
+  }
+  return room.data();
+}
+
+// The same numbers in a plain type: blocks are widened into `room`.
+Tensor plain(const Tensor& tensor, std::vector<float>& room) {
+  if (!is_blocks(tensor.type)) return tensor;
+  room = widened(tensor);
+  return {StoredType::kF32, tensor.shape, std::as_bytes(std::span(room))};
+}
+
+// Rows [first, first + rows) of the tensor.
+Tensor rows_of(Tensor tensor, int64_t first, int64_t rows) {
+  const size_t row_bytes = tensor.bytes.size() / tensor.shape[0];
+  tensor.bytes = tensor.bytes.subspan(row_bytes * first, row_bytes * rows);
   tensor.shape[0] = rows;
   return tensor;
 }
 
-// A matrix with its columns as rows, in `room`.
+// The rows of runs of `rows` that begin at `first` and at each row `every` later, in `room`.
+Tensor runs_of(const Tensor& tensor, int64_t first, int64_t rows, int64_t every,
+               std::vector<std::byte>& room) {
+  Tensor gathered = tensor;
+  gathered.shape[0] = 0;
+  for (; first < tensor.shape[0]; first += every) {
+    const Tensor run = rows_of(tensor, first, rows);
+    room.insert(room.end(), run.bytes.begin(), run.bytes.end());
+    gathered.shape[0] += rows;
+  }
+  gathered.bytes = room;
+  return gathered;
+}
+
+// A matrix of plain numbers with its columns as rows, in `room`.
 Tensor transposed(const Tensor& tensor, std::vector<std::byte>& room) {
   const auto rows = static_cast<size_t>(tensor.shape[0]);
   const auto cols = static_cast<size_t>(tensor.shape[1]);
@@ -109,6 +141,19 @@ Matrix WeightReader::table(const std::string& name) const {
   return table;
 }
 
+HostTensor WeightReader::host_tensor(std::span<const Tensor* const> tensors, int rows, int in,
+                                     Precision precision, std::vector<std::byte>& room) const {
+  const StoredType stored = tensors[0]->type;
+  const auto all = [&](StoredType type) {
+    return std::ranges::all_of(tensors, [&](const Tensor* one) { return one->type == type; });
+  };
+  if (precision == Precision::kBlocks && backend_.takes_blocks(stored) && all(stored)) {
+    return {stored_in_one_place(tensors, room), rows, in, DType::kF32, stored};
+  }
+  const DType type = all(StoredType::kBF16) ? DType::kBF16 : DType::kF32;
+  return {in_one_place(tensors, type, room), rows, in, type};
+}
+
 Weight WeightReader::linear(const std::vector<std::string>& names, Precision precision) const {
   std::vector<const Tensor*> weights;
   std::vector<const Tensor*> biases;
@@ -120,12 +165,10 @@ Weight WeightReader::linear(const std::vector<std::string>& names, Precision pre
   }
   const auto rows = static_cast<int>(out);
   const auto in = static_cast<int>(weights[0]->shape[1]);
-  const auto in_bf16 = [](const Tensor* weight) { return type_of(*weight) == DType::kBF16; };
-  const DType type = std::ranges::all_of(weights, in_bf16) ? DType::kBF16 : DType::kF32;
   std::vector<std::byte> room;
   std::vector<std::byte> bias_room;
-  Weight packed = backend_.pack({in_one_place(weights, type, room), rows, in, type},
-                                {in_one_place(biases, DType::kF32, bias_room), 1, rows}, precision);
+  const HostTensor bias = {in_one_place(biases, DType::kF32, bias_room), 1, rows};
+  Weight packed = backend_.pack(host_tensor(weights, rows, in, precision, room), bias, precision);
   for (const Tensor* weight : weights) bundle_.memory->release(weight->bytes);
   return packed;
 }
@@ -133,18 +176,44 @@ Weight WeightReader::linear(const std::vector<std::string>& names, Precision pre
 Weight WeightReader::pack(const LinearTensors& names, Precision precision) const {
   const Tensor& stored = tensor(names.weight);
   std::vector<std::byte> turned;
-  Tensor weight = names.rows > 0 ? top_of(stored, names.rows) : stored;
-  if (names.transposed) weight = transposed(weight, turned);
+  std::vector<float> wide;
+  std::vector<std::byte> gathered[2];
+  const auto part = [&](const Tensor& whole, std::vector<std::byte>& at) {
+    if (names.every > 0) return runs_of(whole, names.first, names.rows, names.every, at);
+    return names.rows > 0 ? rows_of(whole, names.first, names.rows) : whole;
+  };
+  Tensor weight = part(stored, gathered[0]);
+  if (names.transposed) weight = transposed(plain(weight, wide), turned);
   const auto rows = static_cast<int>(weight.shape[0]);
   const auto in = static_cast<int>(weight.shape[1]);
-  const std::vector<float> bias = names.bias.empty() ? std::vector<float>() : numbers(names.bias);
-  const DType type = type_of(weight);
+  const std::vector<float> bias =
+      names.bias.empty() ? std::vector<float>() : widened(part(tensor(names.bias), gathered[1]));
   const Tensor* const one = &weight;
   std::vector<std::byte> room;
-  Weight packed = backend_.pack({in_one_place({&one, 1}, type, room), rows, in, type},
+  Weight packed = backend_.pack(host_tensor({&one, 1}, rows, in, precision, room),
                                 {bias.empty() ? nullptr : bias.data(), 1, rows}, precision);
   bundle_.memory->release(stored.bytes);
   return packed;
+}
+
+Weight WeightReader::pack(std::span<const float> weight, int rows, std::span<const float> bias,
+                          Precision precision) const {
+  const int cols = static_cast<int>(std::ssize(weight)) / rows;
+  return backend_.pack({weight.data(), rows, cols}, {bias.empty() ? nullptr : bias.data(), 1, rows},
+                       precision);
+}
+
+Matrix WeightReader::taps(const std::string& name) const {
+  const std::vector<float> stored = numbers(name);
+  const auto taps = static_cast<int>(tensor(name).shape.back());
+  const int channels = static_cast<int>(std::ssize(stored)) / taps;
+  std::vector<float> turned(stored.size());
+  for (int channel = 0; channel < channels; ++channel) {
+    for (int tap = 0; tap < taps; ++tap) {
+      turned[tap * channels + channel] = stored[channel * taps + tap];
+    }
+  }
+  return matrix_of(turned, taps);
 }
 
 std::vector<float> WeightReader::numbers(const std::string& name) const {

@@ -17,7 +17,9 @@ struct LinearTensors {
   std::string weight;       // [out, in]
   std::string bias = "";    // [out]; "": there is none
   bool transposed = false;  // the weight is [in, out]
-  int64_t rows = 0;         // of the weight, as it is stored, the first ones; 0: all
+  int64_t first = 0;        // the first row of weight and bias, as they are stored
+  int64_t rows = 0;         // as many from there on; 0: all
+  int64_t every = 0;        // and as many again from each row that is this much later; 0: no more
 };
 
 // Names are those of the spec's expected_tensors(), and shapes theirs: load_bundle() has checked
@@ -44,6 +46,13 @@ class WeightReader {
   // Of the backend, for products of a model in this precision.
   Precision precise(Precision of) const { return backend_.precise(of); }
 
+  // The same of numbers made from a file's: [rows, n] and [rows], or no bias.
+  Weight pack(std::span<const float> weight, int rows, std::span<const float> bias,
+              Precision precision) const;
+
+  // The weight of a convolution, [channels, 1, taps], as [taps, channels].
+  Matrix taps(const std::string& name) const;
+
   // All elements, as fp32.
   std::vector<float> numbers(const std::string& name) const;
 
@@ -55,6 +64,9 @@ class WeightReader {
 
  private:
   const Tensor& tensor(const std::string& name) const;
+  // Tensors [., in] with `rows` rows in all, for pack(): where they lie or in `room`.
+  HostTensor host_tensor(std::span<const Tensor* const> tensors, int rows, int in,
+                         Precision precision, std::vector<std::byte>& room) const;
 
   const Bundle& bundle_;
   Backend& backend_;

@@ -4,7 +4,7 @@
 find_package(PkgConfig REQUIRED)
 execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --static --libs-only-l grpc++ protobuf
   OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX MATCHALL "-l[^ \n]+" flags "-lgrpc++_reflection ${flags}")
+string(REGEX MATCHALL "-l[^ \n]+" flags "${flags}")
 list(REMOVE_DUPLICATES flags)
 set(archives)
 foreach(flag ${flags})

@@ -1,6 +1,7 @@
-"""Generates the messages of the wire contract into the package when it is built from a checkout; see pyproject.toml."""
+"""Brings into the package what a checkout keeps elsewhere: the wire contract, and the licence. See pyproject.toml."""
 
 import pathlib
+import shutil
 import sys
 
 from setuptools import setup
@@ -9,6 +10,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from runnel_client import messages
 
-if messages.CONTRACT.is_dir() and messages.is_stale():
-    messages.generate()
-setup()
+LICENSE = messages.CONTRACT.parent / "LICENSE"
+needed = []
+if messages.CONTRACT.is_dir():
+    shutil.copyfile(LICENSE, pathlib.Path(__file__).with_name("LICENSE"))
+    if messages.is_stale() and not messages.protoc():
+        needed = ["grpcio-tools"]  # pip installs it for the build, and runs this file again
+    elif messages.is_stale():
+        messages.generate()
+setup(setup_requires=needed)
+if needed:
+    messages.generate()  # raises: nothing has installed grpcio-tools

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Compute what each precision costs each model of zoo/: the table of docs/numerics.md.
+"""Compute what each precision costs each model of zoo/: the table of docs/internals/numerics.md.
 
 A line for each held-out set of each model: the bits of its first --first sequences in fp32, and how much they are more
-in every other precision, by the Score RPC of a server that this starts. All score the same values.
+in every other precision, by the Score RPC of a server that this starts. All score the same values. Models with a
+categorical head are also quantized with `runnel quantize`.
 """
 
 import os
+import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
@@ -27,6 +30,7 @@ EXAMPLES = """examples:
 """
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OTHERS = ("bf16", "int8")
+TYPES = ("q8_0", "q4_0")
 ENDLESS = 1024  # inputs of a sequence, where the model sets none
 
 
@@ -54,9 +58,17 @@ def bits_of(bundle, sequences, precision, args):
     return sum(bits) / sum(items)
 
 
+def bits_quantized(bundle, sequences, kind, args):
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, kind)
+        subprocess.run([args.runnel, "quantize", bundle, "--type", kind, "--out", out], check=True, capture_output=True)
+        return bits_of(out, sequences, "blocks", args)
+
+
 def run(argv):
     args = parse_arguments(argv)
-    print(f"| model | held out | fp32 | {' | '.join(OTHERS)} |\n| --- | --- | --- |{' --- |' * len(OTHERS)}")
+    columns = OTHERS + TYPES
+    print(f"| model | held out | fp32 | {' | '.join(columns)} |\n| --- | --- | --- |{' --- |' * len(columns)}")
     for bundle in args.bundles:
         config = read_json(os.path.join(bundle, "config.json"), "BUNDLE")
         name = os.path.basename(os.path.normpath(bundle))
@@ -67,8 +79,11 @@ def run(argv):
         for held_out, sequences in data.held_out.items():
             some = sequences.first(args.first)
             plain = bits_of(bundle, some, "fp32", args)
-            more = [bits_of(bundle, some, precision, args) - plain for precision in OTHERS]
-            print(f"| {name} | {held_out} | {plain:.4f} | {' | '.join(f'{x:+.4f}' for x in more)} |", flush=True)
+            found = [f"{bits_of(bundle, some, precision, args) - plain:+.4f}" for precision in OTHERS]
+            can_quantize = config["model"]["head"]["kind"] == "categorical"
+            for kind in TYPES:
+                found.append(f"{bits_quantized(bundle, some, kind, args) - plain:+.4f}" if can_quantize else "")
+            print(f"| {name} | {held_out} | {plain:.4f} | {' | '.join(found)} |", flush=True)
 
 
 def main(argv=None):

@@ -11,9 +11,9 @@ namespace runnel {
 namespace {
 
 constexpr const char* kUsage =
-    "expected BUNDLE [--kernels own|cublas] [--state plain|replay] [--prompts steps|chunks] "
+    "expected BUNDLE [--kernels own|cublas] [--gpu-state plain|replay] [--prompts steps|chunks] "
     "[--precision fp32|bf16] [--whole on|off] [--cluster 1|2|4|8|16] [--together 1|2|4|8|16] "
-    "[--batches N,N,...] [--seconds S]";
+    "[--batches N,N,...] [--seconds S] [--sweep off|on]";
 
 // One of two words; true: the second.
 bool second_of(const std::string& flag, const std::string& word, const char* first,
@@ -87,7 +87,7 @@ Settings settings_of(int argc, char** argv) {
     const std::string word = argv[i + 1];
     if (flag == "--kernels") {
       settings.options.library = second_of(flag, word, "own", "cublas");
-    } else if (flag == "--state") {
+    } else if (flag == "--gpu-state") {
       settings.options.replay = second_of(flag, word, "plain", "replay");
     } else if (flag == "--prompts") {
       settings.options.chunks = second_of(flag, word, "steps", "chunks");
@@ -100,6 +100,8 @@ Settings settings_of(int argc, char** argv) {
       settings.options.cluster = numbers_of(flag, word)[0];
     } else if (flag == "--together") {
       settings.options.together = numbers_of(flag, word)[0];
+    } else if (flag == "--sweep") {
+      settings.sweep = second_of(flag, word, "off", "on");
     } else if (flag == "--batches") {
       settings.batches = numbers_of(flag, word);
     } else if (flag == "--seconds") {

@@ -15,14 +15,16 @@ namespace runnel {
 [[noreturn]] void give_up(const std::string& why);
 
 // What a program was told: "NAME BUNDLE [FLAG VALUE]...". The flags of `runnel serve` for a GPU
-// (--kernels, --state, --prompts), --precision, --batches 1,64 and --seconds of measuring; --whole
-// off, --cluster and --together as CudaOptions has them.
+// (--kernels, --gpu-state, --prompts), --precision, --batches 1,64 and --seconds of measuring;
+// --whole off, --cluster and --together as CudaOptions has them. Of gpu_steps alone: --sweep on
+// measures every number of blocks and tiles of a cluster.
 struct Settings {
   std::string bundle;  // a directory, or "lm" for a language model with random weights
   CudaOptions options;
   Precision precision = Precision::kBf16;
   std::vector<int> batches = {1, 64, 1024, 2048};
   double seconds = 1;
+  bool sweep = false;
 };
 Settings settings_of(int argc, char** argv);
 

@@ -1,8 +1,8 @@
-// Values per second of a model on the GPU, without a server: first shown to give the CPU's
-// log-probabilities, then timed over batches of sequences that sample, and over a prompt. Where one
-// kernel does the whole network, each batch is first shown to have the bits of one kernel for each
-// operation. One JSON object per line, so that what was measured is there when the rest is cut
-// short.
+// Values per second of a model on the GPU, without a server. It first compares log-probabilities
+// with the CPU's and, where one kernel does the whole network, each batch's bits with those of one
+// kernel for each operation. Then it times batches of sequences that sample, and a prompt. If a
+// comparison fails, the times are measured all the same, and the program then exits with 1. One
+// JSON object per line, so that what was measured is there when the rest is cut short.
 //
 //   gpu_steps BUNDLE [FLAG VALUE]...      (driving.h)
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <string>
 
 #include "bench/gpu/driving.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -79,23 +80,34 @@ bool are_same(const std::vector<Emitted>& found, const std::vector<Emitted>& exp
                     });
 }
 
-// Whether every batch draws what it draws with one kernel for each operation, to the bit; says so.
-// Of a model that goes that way anyhow there is nothing to show.
-bool same_bits(const Settings& settings, const Bundle& bundle, const ModelLimits& limits,
-               Model& model) {
+// Draws each batch with one kernel for each operation: the values that the whole-model kernel must
+// draw, too. Returns nothing for a model that has no whole-model kernel.
+std::vector<std::vector<Emitted>> drawn_by_operations(const Settings& settings,
+                                                      const Bundle& bundle,
+                                                      const ModelLimits& limits) {
   const CudaOptions& options = settings.options;
-  if (!options.whole || options.library || options.replay || settings.bundle == "lm") return true;
+  if (!options.whole || options.library || options.replay || settings.bundle == "lm") return {};
   Settings by_operations = settings;
   by_operations.options.whole = false;
   const auto gpu = gpu_of(by_operations);
-  const auto operations = model_of(bundle, *gpu, limits, settings.precision);
-  for (const int rows : settings.batches) {
-    const bool equal = are_same(drawn(model, rows), drawn(*operations, rows));
-    std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", rows, equal ? "true" : "false");
+  const auto model = model_of(bundle, *gpu, limits, settings.precision);
+  std::vector<std::vector<Emitted>> each;
+  for (const int rows : settings.batches) each.push_back(drawn(*model, rows));
+  return each;
+}
+
+// Whether every batch draws what is expected, to the bit; says so.
+bool same_bits(const std::vector<int>& batches, const std::vector<std::vector<Emitted>>& expected,
+               Model& model) {
+  bool all_equal = true;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const bool equal = are_same(drawn(model, batches[i]), expected[i]);
+    std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", batches[i],
+                equal ? "true" : "false");
     std::fflush(stdout);
-    if (!equal) return false;
+    all_equal = all_equal && equal;
   }
-  return true;
+  return all_equal;
 }
 
 // Seconds of each step of `rows` sequences, for about `seconds`; the first tenth warms up.
@@ -150,6 +162,28 @@ void time_batch(Model& model, const std::string& way, int rows, double seconds) 
   std::fflush(stdout);
 }
 
+// Times every shape of clusters, and compares its bits; the shapes that are most likely to be best
+// come first.
+bool sweep(const Settings& settings, const Bundle& bundle, const ModelLimits& limits,
+           const std::vector<std::vector<Emitted>>& expected) {
+  constexpr int kMostBlocks = 16;
+  bool all_equal = true;
+  for (const int blocks : {16, 8, 4, 2, 1}) {
+    for (int together = 1; blocks * together <= kMostBlocks; together *= 2) {
+      Settings one = settings;
+      one.options.cluster = blocks;
+      one.options.together = together;
+      const auto gpu = gpu_of(one);
+      const auto model = model_of(bundle, *gpu, limits, one.precision);
+      all_equal = same_bits(one.batches, expected, *model) && all_equal;
+      for (const int rows : one.batches) {
+        time_batch(*model, way_of(one.options), rows, one.seconds);
+      }
+    }
+  }
+  return all_equal;
+}
+
 // A prompt of one sequence, again and again.
 void time_prompt(Model& model, double seconds) {
   const auto values = some_values(model.spec(), kPrompt + 1);
@@ -169,17 +203,19 @@ int run(const Settings& settings) {
   if (const int64_t length = bundle.spec.max_length(); length > 0 && length <= kPrompt + 1) {
     give_up("the model ends at " + std::to_string(length) + " values; take a longer one");
   }
-  if (!agrees(settings, *gpu)) return 1;
+  bool equal = agrees(settings, *gpu);
   const int most = *std::max_element(settings.batches.begin(), settings.batches.end());
   const ModelLimits limits = {
       .slots = most, .rows = most, .values = most + kPrompt, .steps = kSteps};
+  const auto expected = drawn_by_operations(settings, bundle, limits);
+  if (settings.sweep) return sweep(settings, bundle, limits, expected) && equal ? 0 : 1;
   const auto model = model_of(bundle, *gpu, limits, settings.precision);
-  if (!same_bits(settings, bundle, limits, *model)) return 1;
+  equal = same_bits(settings.batches, expected, *model) && equal;
   for (const int rows : settings.batches) {
     time_batch(*model, way_of(settings.options), rows, settings.seconds);
   }
   time_prompt(*model, settings.seconds);
-  return 0;
+  return equal ? 0 : 1;
 }
 
 }  // namespace

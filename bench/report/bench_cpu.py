@@ -3,7 +3,7 @@
 
 First what the machine can do at most. Then, round after round and batch after batch, in turns: runnel's engine alone;
 its server, asked from another process for a stream per sequence, and for all sequences in one stream; and the
-recurrent loop of the paper's authors in PyTorch (bench/report/bench_peer.py), with the same random weights of the
+recurrent loop of the paper's authors in PyTorch (bench/report/loop_peer.py), with the same random weights of the
 paper's MNIST size, proven equal before; and the same as one compiled function by the newest PyTorch, which is set up
 from PyPI in build/bench/peers. Then where the time of a step goes, in models for text too, what a value costs at
 position 1,000,000, and how much memory a session takes.
@@ -113,7 +113,7 @@ def machine():
 
     listed = dict(line.split(":", 1) for line in run(["lscpu", "--bytes"]).splitlines() if ":" in line)
     caches = {name: int(listed.get(f"{name} cache", "0").split()[0]) for name in ("L2", "L3")}
-    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16") if flag in listed.get("Flags", "").split()]
+    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in listed.get("Flags", "").split()]
     return {
         **about(),
         "flags": flags,

@@ -37,6 +37,9 @@ PARTS = {
 }
 
 
+TILE_ROWS = 4  # kFewestRows of kernels/cpu/isa_amx.cc
+
+
 class Limits:
     """What the machine allows a model at most, by roofline: arithmetic, caches and memory work at the same time, and
     the slowest of them sets the pace. Weights are read once a step, states are read and written."""
@@ -74,10 +77,16 @@ class Limits:
     def operations_per_value(self):
         return 2 * sum(self.products.values()) + 4 * self.state_elements
 
+    def bf16_gflops(self, batch):
+        """Of the fastest way for so many rows. On Intel's processors vdpbf16ps is slower than fp32; tiles are used for
+        TILE_ROWS rows or more, and a run from before they were measured has none."""
+        tiles = self.limits.get("tile_gflops", 0) if batch >= TILE_ROWS else 0
+        return max(tiles, self.limits["bf16_gflops"], self.limits["fp32_gflops"])
+
     def arithmetic(self, part, batch):
         """Seconds of a product."""
         in_fp32 = self.in_fp32.get(part, 0)
-        bf16 = (self.products[part] - in_fp32) / (self.limits["bf16_gflops"] or self.limits["fp32_gflops"])
+        bf16 = (self.products[part] - in_fp32) / self.bf16_gflops(batch)
         return 2 * batch * (bf16 + in_fp32 / self.limits["fp32_gflops"]) / 1e9
 
     def home(self, size):
@@ -271,19 +280,20 @@ def operations_table(figures):
 
 
 def limits_table(figures):
+    columns = {
+        "fp32_gflops": "fp32 GFLOP/s",
+        "bf16_gflops": "bf16 GFLOP/s",
+        "tile_gflops": "bf16 by tiles, GFLOP/s",
+        "l2_gbps": "L2 GB/s",
+        "l3_gbps": "L3 GB/s",
+        "dram_gbps": "DRAM GB/s",
+        "dram_update_gbps": "DRAM in place GB/s",
+    }
     rows = [
-        [
-            f"{one['threads']}",
-            *(
-                f"{one[key]:,.0f}"
-                for key in ("fp32_gflops", "bf16_gflops", "l2_gbps", "l3_gbps", "dram_gbps", "dram_update_gbps")
-            ),
-        ]
+        [f"{one['threads']}", *(f"{one[key]:,.0f}" if one.get(key) else "-" for key in columns)]
         for one in figures["limits"]
     ]
-    return table(
-        ["threads", "fp32 GFLOP/s", "bf16 GFLOP/s", "L2 GB/s", "L3 GB/s", "DRAM GB/s", "DRAM in place GB/s"], rows
-    )
+    return table(["threads", *columns.values()], rows)
 
 
 def positions_table(figures):
@@ -304,7 +314,8 @@ def page(families):
     head = """# The CPU
 
 Written by `make bench`, which replaces the section of the processor family that it runs on;
-[performance.md](../performance.md) says how it is measured and what it means.
+[performance.md](../internals/performance.md) says how it is measured and what it means.
+[cpu-amx.md](cpu-amx.md) has the figures of an Intel processor with AMX.
 """
     return head + "".join(section(figures) for _, figures in sorted(families.items()))
 
@@ -322,6 +333,12 @@ def compiled(figures):
     for form, why in figures["missing"].items():
         told += f" {form} is missing: {why}."
     return told.strip()
+
+
+def by_tiles(figures):
+    """Products by tiles have the bits of other instructions, so the numerics id does not tell them."""
+    has_tiles = any(one.get("tile_gflops", 0) for one in figures["limits"])
+    return f", products by AMX's tiles for {TILE_ROWS} sequences or more" if has_tiles else ""
 
 
 def texts_section(figures):
@@ -353,7 +370,9 @@ def section(figures):
 ## {about["cpu"]}
 
 {about["cores"]} cores with {", ".join(about["flags"]) or "no vectors"}; load average at start
-{about["load_average"]:.2f}.{busy} Model: the paper's MNIST size with random weights, {figures["numerics"]}. Medians of
+{about["load_average"]:.2f}.{busy} Model: the paper's MNIST size with random weights, {figures["numerics"]}{
+        by_tiles(figures)
+    }. Medians of
 {figures["rounds"]} rounds in turns; the authors' loop in PyTorch {figures["torch"]["peer"]} over
 {figures["peer_steps"]} steps, with the better of one thread and one per core.
 {compiled(figures)}
@@ -375,7 +394,7 @@ the engine's speed that is left through gRPC; what PyTorch's products are in, an
 
 {operations_table(figures)}
 In brackets: how much of it the machine's own limit explains. What it does not explain, and what share of a step that
-is, the largest first ([why](../performance.md#what-is-lost)):
+is, the largest first ([why](../internals/performance.md#what-is-lost)):
 
 {losses_table(figures)}
 {texts_section(figures)}### Limits of the machine

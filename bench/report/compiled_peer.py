@@ -1,8 +1,8 @@
 """The strongest PyTorch that a user could pick: a step of a bundle's model as one compiled function.
 
-The arithmetic is that of bench_peer.py's loop. Queries, keys and values are one product, products are in bf16 or fp32,
-states are updated in place, the value is drawn inside, and the compiler folds and packs the weights. It needs
-PyTorch 2 and a C++ compiler.
+The arithmetic is that of the authors' loop (loop_peer.py). Queries, keys and values are one product, products are in
+bf16 or fp32, states are updated in place, the value is drawn inside, and the compiler folds and packs the weights. It
+needs PyTorch 2 and a C++ compiler.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
-from bench_peer import Peer, RecurrentAttention, Transformer
+from loop_peer import Peer, RecurrentAttention, Transformer
 from runnel_client.errors import check
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -146,7 +146,7 @@ comes of what a cache keeps, and of memory that is faster at one time than at an
 {limits_of_steps(figures)}
 llama.cpp's files have the small matrices of low rank in fp32, which is not counted against it. From 16 sequences on,
 each thread of runnel takes its share of them through all layers and reads all weights: the last column has the limit of
-that ([why](../performance.md#what-each-change-brought)).
+that ([why](../internals/performance.md#what-each-change-brought)).
 
 ## Prompts, values per second of one prompt of {figures["prompt"]}
 
@@ -157,8 +157,8 @@ The head is multiplied once for a prompt, and does not count.
 
 {loading(figures)}
 With the files in the page cache. runnel reads every file to hash it, to check every number and to pack every matrix
-into panels, in memory of its own ([how long each takes](../performance.md#loading)); llama-server maps its file, and
-its first steps find it in the page cache.
+into panels, in memory of its own ([how long each takes](../internals/performance.md#loading)); llama-server maps its
+file, and its first steps find it in the page cache.
 
 ## Reproduce
 

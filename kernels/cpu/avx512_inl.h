@@ -35,6 +35,11 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
 }
 
+// Of bf16, widened.
+inline Reg load_bf16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
 inline Reg load_int8(const std::byte* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
@@ -59,4 +64,20 @@ inline Reg even(Reg pairs) {
 inline Reg odd(Reg pairs) {
   return _mm512_castsi512_ps(
       _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
+}
+
+// Half-precision numbers, denormals too, whatever is flushed.
+inline Reg load_half(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+// Integers, for blocks_inl.h.
+using Ints = __m512i;
+inline Ints no_ints() { return _mm512_setzero_si512(); }
+inline Ints load_ints(const std::byte* p) { return _mm512_loadu_si512(p); }
+inline Ints lower_nibbles(Ints w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
+inline Ints upper_nibbles(Ints w) { return lower_nibbles(_mm512_srli_epi32(w, 4)); }
+// x - less, to nearest.
+inline Reg to_numbers(Ints x, int32_t less) {
+  return _mm512_cvtepi32_ps(_mm512_sub_epi32(x, _mm512_set1_epi32(less)));
 }

@@ -35,10 +35,41 @@ int descend(const double (&sums)[256], double target, double* above) {
 }  // namespace
 
 Categorical::Categorical(const Kernels& kernels, const float* logits, int values, float* scratch)
-    : kernels_(kernels), values_(values), logits_(scratch), weights_(scratch + values) {
+    : kernels_(kernels),
+      given_(logits),
+      values_(values),
+      logits_(scratch),
+      weights_(scratch + values) {
   most_ = kernels.finite(logits, values, logits_);
+  most_given_ = most_;
   weigh(1.0F);
   log_sum_ = log_of(sum_);
+}
+
+// The weights, which are of no use until the next weigh(), tell which values have been seen.
+void Categorical::penalize(const Penalized& penalized, RecentRing recent, int64_t position) {
+  const Penalties& by = *penalized.penalties;
+  float* const counts = weights_;
+  if (by.looks_back()) {
+    recent.before(position, [&](int64_t, int32_t value) { counts[value] = -1.0F; });
+    recent.before(position, [&](int64_t at, int32_t value) {
+      float& logit = logits_[value];
+      if (counts[value] < 0.0F) {
+        logit = logit > 0.0F ? logit / by.repetition : logit * by.repetition;
+        counts[value] = 0.0F;
+      }
+      if (at >= penalized.from) counts[value] += 1.0F;
+    });
+    recent.before(position, [&](int64_t, int32_t value) {
+      if (counts[value] == 0.0F) return;
+      logits_[value] -= by.frequency * counts[value];
+      logits_[value] -= by.presence;
+      counts[value] = 0.0F;
+    });
+  }
+  for (const LogitBias& term : by.logit_bias) logits_[term.value] += term.bias;
+  most_ = kernels_.finite(logits_, values_, logits_);
+  weighed_ = 0.0F;
 }
 
 void Categorical::weigh(float temperature) {
@@ -47,6 +78,7 @@ void Categorical::weigh(float temperature) {
   // alone.
   const float scale = inverse < 1e30F ? inverse : 1e30F;
   kernels_.exp(logits_, values_, most_, scale, weights_);
+  weighed_ = temperature;
   sum_ = 0.0;
   for (int i = 0; i < values_; ++i) sum_ += weights_[i];
 }
@@ -58,7 +90,9 @@ int32_t Categorical::mode() const {
 }
 
 float Categorical::log_prob(int32_t value) const {
-  return static_cast<float>(static_cast<double>(logits_[value]) - most_ - log_sum_);
+  float logit = 0.0F;
+  kernels_.finite(given_ + value, 1, &logit);
+  return static_cast<float>(static_cast<double>(logit) - most_given_ - log_sum_);
 }
 
 int Categorical::top(TopLogProb* top, int count) const {
@@ -135,7 +169,7 @@ Categorical::Kept Categorical::filter(const Sampling& sampling) const {
 }
 
 int32_t Categorical::sample(const Sampling& sampling, double u) {
-  if (sampling.temperature != 1.0F) weigh(sampling.temperature);
+  if (sampling.temperature != weighed_) weigh(sampling.temperature);
   const Kept kept = filter(sampling);
   const double total = mass_of(kept);
   double sum = 0.0;

@@ -5,6 +5,7 @@
 
 #include "kernels/control.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/penalties.h"
 
 namespace runnel::cpu {
 
@@ -12,6 +13,10 @@ class Categorical {
  public:
   // `logits` [values]; `scratch` [2 * values] is the row's own while it lives.
   Categorical(const Kernels& kernels, const float* logits, int values, float* scratch);
+
+  // Changes the logits as the penalties say, for a value at `position` after the recent ones. Only
+  // mode() and sample() see it, and top() must come before.
+  void penalize(const Penalized& penalized, RecentRing recent, int64_t position);
 
   // The most likely value, the lowest of several.
   int32_t mode() const;
@@ -21,7 +26,7 @@ class Categorical {
   // values, exceeds `u`. `u` in (0, 1). After it only mode(), log_prob() and top() are of use.
   int32_t sample(const Sampling& sampling, double u);
 
-  // log softmax(logits)[value].
+  // log softmax(logits)[value], without penalties.
   float log_prob(int32_t value) const;
 
   // The `count` > 0 most likely values; returns how many there are, at most `count`.
@@ -47,12 +52,15 @@ class Categorical {
   double mass_of(Kept kept) const;
 
   const Kernels& kernels_;
+  const float* const given_;
   const int values_;
-  float* logits_;       // finite
-  float* weights_;      // exp((logits - most) / temperature) of the latest weigh()
-  double sum_ = 0;      // of the weights, at least 1
-  float most_ = 0.0F;   // the largest logit
-  double log_sum_ = 0;  // of exp(logits - most)
+  float* logits_;          // finite, and penalized
+  float* weights_;         // exp((logits - most) / temperature) of the latest weigh()
+  double sum_ = 0;         // of the weights, at least 1
+  float most_ = 0.0F;      // the largest logit
+  float weighed_ = 0.0F;   // the temperature of the weights; 0: they are of other logits
+  double most_given_ = 0;  // the largest logit without penalties
+  double log_sum_ = 0;     // of exp(logits - most), without penalties
 };
 
 }  // namespace runnel::cpu

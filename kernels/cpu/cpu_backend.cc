@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "kernels/checks.h"
+#include "kernels/cpu/block_panels.h"
 #include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/cpu_threads.h"
 #include "kernels/cpu/isa.h"
@@ -33,21 +34,24 @@ constexpr int kMaxThreads = 256;
 // Matmuls that are shared at once, at most.
 constexpr int kMostProducts = 8;
 
-// A tile of few rows takes so many panels at once.
+// Panels that a tile of few rows takes at once.
 constexpr int kPanelsOfATile = 4;
 
 // The columns of a row that shift() and convolve() take at a time.
 constexpr int kBlockColumns = 256;
 
-// While one head's state is worked at, that of the one so many later is asked for.
+// Inputs of a prompt that attend together.
+constexpr int kAttendingInputs = 8;
+
+// Prefetch distance, in heads.
 constexpr int kHeadsAhead = 2;
 
-// Where threads share each operation, they meet behind it. That is worth its while for so many
-// nanoseconds of work for each thread in an operation, and of all of it.
+// Sharing an operation costs a barrier. It pays only above this much work, in nanoseconds: for each
+// thread in an operation, and for the whole of it.
 constexpr int64_t kWorthAThread = 300;
 constexpr int64_t kWorthATeam = 40'000;
-// An input that takes so many nanoseconds has more weights than caches hold. Runs would each read
-// them from memory, so they have so many inputs at least.
+// An input that takes this many nanoseconds has more weights than caches hold. Every run reads them
+// from memory, so a run has at least this many inputs.
 constexpr int64_t kFarWeights = 200'000;
 constexpr int kFewestFarInputs = 8;
 
@@ -107,14 +111,17 @@ class CpuBackend final : public Backend {
   // A lane, or the backend of one thread.
   explicit CpuBackend(Isa isa) : isa_(isa), kernels_(kernels_of(isa)) {}
 
+  DeviceKind device() const override { return DeviceKind::kCpu; }
   std::string numerics(Precision precision) const override;
   Precision preferred() const override {
     return isa_ >= Isa::kAvx512Bf16 ? Precision::kBf16 : Precision::kFp32;
   }
   int64_t free_memory() const override { return cpu::free_memory(); }
   Status takes(const Recurrence& recurrence) const override;
+  Status takes(const Attention& attention) const override;
   Buffer allocate(int64_t bytes, Memory memory) override;
   bool takes_bf16_tables() const override { return true; }
+  bool takes_blocks(StoredType type) const override { return cpu::has_block_panels(type); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
   void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
@@ -129,6 +136,8 @@ class CpuBackend final : public Backend {
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
+  void attend(Rows rows, const Control* control, const Attention& attention,
+              const AttentionInputs& inputs, const Cache& cache, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
@@ -203,10 +212,11 @@ std::string CpuBackend::numerics(Precision precision) const {
   const bool own = precision == Precision::kBf16 && kernels_.step != cpu::kStepInputs;
   const Isa isa = own ? isa_ : std::min(isa_, Isa::kAvx512);
   return std::string("cpu/") + isa_name(isa) +
-         (precision == Precision::kFp32   ? "/fp32/step"
-          : precision == Precision::kInt8 ? "/int8/step32"
-          : own                           ? "/bf16/step"
-                                          : "/bf16/step32");
+         (precision == Precision::kFp32     ? "/fp32/step"
+          : precision == Precision::kBlocks ? "/blocks/block32"
+          : precision == Precision::kInt8   ? "/int8/step32"
+          : own                             ? "/bf16/step"
+                                            : "/bf16/step32");
 }
 
 // ---- threads ------------------------------------------------------------------------------------
@@ -333,12 +343,17 @@ void CpuBackend::pack_integers(HostTensor weight, Weight& packed) {
 Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
   check(!numerics(precision).empty(), "pack: in a precision that numerics() has an id for");
+  check(precision == Precision::kBlocks || !is_blocks(weight.stored), "pack: blocks for kBlocks");
   const int64_t panel = kernels_.panel;
+  if (!is_blocks(weight.stored) && precision == Precision::kBlocks) precision = Precision::kFp32;
   Weight packed;
   packed.precision = precision;
   packed.in = weight.cols;
   packed.out = weight.rows;
-  if (precision == Precision::kInt8) {
+  packed.blocks = weight.stored;
+  if (precision == Precision::kBlocks) {
+    packed.panels = cpu::block_panels(weight, kernels_.panel, weights_);
+  } else if (precision == Precision::kInt8) {
     pack_integers(weight, packed);
   } else {
     pack_words(weight, packed);
@@ -347,7 +362,7 @@ Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision)
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
   }
-  // Rounded inputs and, behind them, a panel in bf16.
+  // Rounded inputs, followed by a panel in bf16.
   const int64_t rounded = padded_to(cpu::kStepInputs, weight.cols) *
                           (kernels_.block_rows + (precision == Precision::kInt8 ? panel / 2 : 0));
   const int64_t scratch =
@@ -376,6 +391,9 @@ void embed_input(const Embedding& embedding, int32_t value, int64_t position, fl
     std::memcpy(out, embedding.values.f32(value), static_cast<size_t>(width) * 4);
   } else {
     for (int c = 0; c < width; ++c) out[c] = embedding.values.number(value, c);
+  }
+  if (embedding.scale != 1.0F) {
+    for (int c = 0; c < width; ++c) out[c] *= embedding.scale;
   }
   if (embedding.position == PositionKind::kNone) return;
   const bool add = embedding.combine == Combine::kAdd;
@@ -423,7 +441,7 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
 
 cpu::Matrix matrix(View view) { return {view.f32(), view.stride}; }
 
-// Rows [first, first + count) of what may not be there.
+// Rows [first, first + count) of an optional matrix.
 View rows_of(View view, int first, int count) {
   return view.data == nullptr ? view : view.slice(first, count);
 }
@@ -504,7 +522,9 @@ void CpuBackend::round(View x, Precision precision) {
   const Rounded what = {x.data, x.stride, x.rows, x.cols, precision, phase_};
   if (shared_ != nullptr && what == rounded_) return;
   rounded_ = what;
-  const auto rows = precision == Precision::kInt8 ? kernels_.round_int8 : kernels_.round_rows;
+  const auto rows = precision == Precision::kBlocks ? kernels_.round_blocks
+                    : precision == Precision::kInt8 ? kernels_.round_int8
+                                                    : kernels_.round_rows;
   rows(x.f32(), x.stride, x.rows, x.cols, scratch_.as<float>());
 }
 
@@ -517,6 +537,7 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
                           .bias = weight.bias.as<float>(),
                           .scales = weight.scales.as<float>(),
                           .room = nullptr,
+                          .blocks = weight.blocks,
                           .in = weight.in,
                           .out = weight.out,
                           .activation = end.activation,
@@ -529,8 +550,9 @@ void CpuBackend::multiply(View x, const Weight& weight, const End& end, View out
     (widens ? kernels_.matmul_widened : kernels_.matmul)(args, x.rows, first, last);
     return;
   }
-  const auto product =
-      weight.precision == Precision::kInt8 ? kernels_.matmul_int8 : kernels_.matmul_rounded;
+  const auto product = weight.precision == Precision::kBlocks ? kernels_.matmul_blocks
+                       : weight.precision == Precision::kInt8 ? kernels_.matmul_int8
+                                                              : kernels_.matmul_rounded;
   args.x = scratch_.as<float>();
   args.x_stride = divide_up(weight.in, 2);
   args.room = scratch_.as<float>() + kernels_.block_rows * padded_to(cpu::kStepInputs, weight.in);
@@ -664,7 +686,7 @@ void CpuBackend::features(View x, const RandomFeatures& features, View out) {
 
 Status CpuBackend::takes(const Recurrence& recurrence) const {
   const int most = std::max(recurrence.dk, recurrence.dv);
-  if (recurrence.rule == Rule::kLinear || most <= cpu::kMostState) return {};
+  if (recurrence.linear() != nullptr || most <= cpu::kMostState) return {};
   return {Code::kFailedPrecondition, "a head's state has " + std::to_string(recurrence.dk) + " x " +
                                          std::to_string(recurrence.dv) +
                                          " numbers; this backend takes up to " +
@@ -677,43 +699,85 @@ cpu::Matrix head_of(View view, int input, int head, int size) {
   return {view.f32(input) + int64_t{head} * size, view.stride};
 }
 
+// What one head of one run of inputs takes of its rule.
+struct RuleArgs {
+  const RecurrenceInputs& inputs;
+  int input;  // the first one
+  int head, heads;
+  cpu::RecurArgs& args;
+
+  cpu::Matrix part(View view, int size) const { return head_of(view, input, head, size); }
+  const float* channels(View view) const { return head_of(view, 0, head, args.dk).data; }
+  float number(View view) const { return view.f32()[head]; }
+
+  void operator()(const LinearTerms& terms) const {
+    args.map = terms.map;
+    if (terms.gated) args.gate = part(inputs.gate, 1);
+    args.eps = terms.eps;
+  }
+  void operator()(const Rwkv7Terms& terms) const {
+    args.eps = terms.eps;
+    args.decay = part(inputs.decay, args.dk);
+    args.rate = part(inputs.rate, args.dk);
+    args.first = part(inputs.first, args.dv);
+    args.mix = part(inputs.mix, args.dv);
+    args.k_k = channels(terms.k_k);
+    args.k_a = channels(terms.k_a);
+    args.r_k = channels(terms.r_k);
+    const cpu::Matrix bonus = part(inputs.bonus, args.dv);
+    args.bonus = const_cast<float*>(bonus.data);
+    args.bonus_stride = bonus.stride;
+  }
+  void operator()(const Mamba2Terms& terms) const {
+    args.decay = part(inputs.decay, 1);
+    args.dt_rate = number(terms.dt_rate);
+    args.dt_bias = number(terms.dt_bias);
+    args.skip = number(terms.skip);
+    args.dt_least = terms.dt_least;
+    args.dt_most = terms.dt_most;
+  }
+  void operator()(const Mamba1Terms& terms) const {
+    args.decay = part(inputs.decay, args.dv);
+    args.gate = part(inputs.gate, args.dv);
+    args.rates = terms.dt_rate.f32(head * args.dk);
+    args.biases = head_of(terms.dt_bias, 0, head, args.dv).data;
+    args.skips = head_of(terms.skip, 0, head, args.dv).data;
+  }
+  void operator()(const GatedTerms& terms) const {
+    args.gated = terms;
+    args.q = shared(inputs.q, args.dk);
+    args.k = shared(inputs.k, args.dk);
+    args.v = shared(inputs.v, args.dv);
+    args.decay = shared(inputs.decay, terms.decay_of_heads ? 1 : args.dk);
+    args.rate = shared(inputs.rate, 1);
+    args.decay_rate = channels(terms.decay_rate);
+    args.decay_bias = channels(terms.decay_bias);
+    args.bonus_of = channels(terms.bonus);
+    args.turn = head_of(inputs.turn, input, 0, 0);
+  }
+  // The part of the head's group, where the view has fewer heads.
+  cpu::Matrix shared(View view, int size) const {
+    if (view.data == nullptr) return {};
+    return head_of(view, input, head / (heads / (view.cols / size)), size);
+  }
+};
+
+// Without states and the number of inputs.
 cpu::RecurArgs recur_args(const Recurrence& recurrence, const RecurrenceInputs& inputs, int input,
                           int head, View out) {
-  const int dk = recurrence.dk;
-  const int dv = recurrence.dv;
   const int key_head =
       recurrence.key_heads > 0 ? head / (recurrence.heads / recurrence.key_heads) : head;
-  const auto channels = [&](View view) { return head_of(view, 0, head, dk).data; };
-  const auto number = [&](View view) { return view.data == nullptr ? 0.0F : view.f32()[head]; };
-  const cpu::Matrix bonus = head_of(inputs.bonus, input, head, dv);
-  return {.rule = recurrence.rule,
-          .q = head_of(inputs.q, input, key_head, dk),
-          .k = head_of(inputs.k, input, key_head, dk),
-          .v = head_of(inputs.v, input, head, dv),
-          .map = recurrence.map,
-          .gate = recurrence.gated ? head_of(inputs.gate, input, head, 1) : cpu::Matrix{},
-          .inputs = 0,
-          .dk = dk,
-          .dv = dv,
-          .eps = recurrence.eps,
-          .state = nullptr,
-          .next = nullptr,
-          .out = out.f32(input) + int64_t{head} * dv,
-          .out_stride = out.stride,
-          .decay = head_of(inputs.decay, input, head, recurrence.rule == Rule::kRwkv7 ? dk : 1),
-          .rate = head_of(inputs.rate, input, head, dk),
-          .first = head_of(inputs.first, input, head, dv),
-          .mix = head_of(inputs.mix, input, head, dv),
-          .k_k = channels(recurrence.k_k),
-          .k_a = channels(recurrence.k_a),
-          .r_k = channels(recurrence.r_k),
-          .bonus = const_cast<float*>(bonus.data),
-          .bonus_stride = bonus.stride,
-          .dt_rate = number(recurrence.dt_rate),
-          .dt_bias = number(recurrence.dt_bias),
-          .skip = number(recurrence.skip),
-          .dt_least = recurrence.dt_least,
-          .dt_most = recurrence.dt_most};
+  cpu::RecurArgs args{};
+  args.rule = recurrence.rule();
+  args.dk = recurrence.dk;
+  args.dv = recurrence.dv;
+  args.q = head_of(inputs.q, input, key_head, args.dk);
+  args.k = head_of(inputs.k, input, key_head, args.dk);
+  args.v = head_of(inputs.v, input, head, args.dv);
+  args.out = out.f32(input) + int64_t{head} * args.dv;
+  args.out_stride = out.stride;
+  std::visit(RuleArgs{inputs, input, head, recurrence.heads, args}, recurrence.terms);
+  return args;
 }
 
 void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
@@ -743,6 +807,104 @@ void CpuBackend::recur(Rows rows, const Control*, const Recurrence& recurrence,
   });
 }
 
+// ---- attention ----------------------------------------------------------------------------------
+
+Status CpuBackend::takes(const Attention& attention) const {
+  const int most = std::max(attention.dk, attention.dv);
+  if (most <= cpu::kMostHeadSize) return {};
+  return {Code::kFailedPrecondition, "a head of attention has " + std::to_string(most) +
+                                         " numbers; this backend takes up to " +
+                                         std::to_string(cpu::kMostHeadSize)};
+}
+
+// A row of a batch that attends.
+struct AttendingRow {
+  int32_t slot;
+  int first, inputs;  // of the operation's
+  int64_t position;   // of the first input
+};
+
+// Calls body(row, first, last) for the rows that inputs [first, last) of an operation are of.
+template <typename F>
+void attend_block(Rows rows, int first, int last, const F& body) {
+  while (first < last) {
+    const auto* const next =
+        std::upper_bound(rows.first, rows.first + rows.count, first + rows.first[0]);
+    const auto row = static_cast<int>(next - rows.first) - 1;
+    const int end = std::min(last, rows.first[row + 1] - rows.first[0]);
+    body(row, first, end);
+    first = end;
+  }
+}
+
+// Of head `head` of keys and values.
+cpu::AttendArgs attend_args(const Attention& attention, const AttentionInputs& inputs,
+                            const Cache& cache, const AttendingRow& row, int head, View out) {
+  const int64_t keys = attention.key_bytes();
+  const int64_t values = attention.page_bytes() - keys;
+  const int group = attention.heads / attention.kv_heads;
+  std::byte* const page = cache.first.base + row.slot * cache.first.slot_bytes + cache.first.offset;
+  return {.q = head_of(inputs.q, row.first, head, group * attention.dk),
+          .k = head_of(inputs.k, row.first, head, attention.dk),
+          .v = head_of(inputs.v, row.first, head, attention.dv),
+          .group = group,
+          .angles = matrix(attention.angles),
+          .rotated = attention.angles.data == nullptr ? 0 : attention.angles.cols,
+          .inputs = row.inputs,
+          .position = row.position,
+          .dk = attention.dk,
+          .dv = attention.dv,
+          .scale = attention.scale,
+          .stored = attention.stored,
+          .keys = page + keys / attention.kv_heads * head,
+          .values = page + keys + values / attention.kv_heads * head,
+          .page_bytes = cache.page_bytes,
+          .out = out.f32(row.first) + int64_t{head} * group * attention.dv,
+          .out_stride = out.stride};
+}
+
+AttendingRow attending_row(Rows rows, int row, const Control* control, const Cache& cache) {
+  const int32_t slot = rows.slot[row];
+  const int count = rows.first[row + 1] - rows.first[row];
+  const int64_t position = slot < 0 ? 0 : control[slot].position;
+  check(position >= 0 && position + count <= cache.positions, "attend: positions of the cache");
+  return {slot, rows.first[row] - rows.first[0], count, position};
+}
+
+void CpuBackend::attend(Rows rows, const Control* control, const Attention& attention,
+                        const AttentionInputs& inputs, const Cache& cache, View out) {
+  check_attend(attention, inputs, cache, out);
+  check_inputs(rows, out, "attend: the rows' inputs are out's");
+  check(takes(attention).ok(), "attend: the backend has said that it does not");
+  const auto row_at = [&](int row) { return attending_row(rows, row, control, cache); };
+  // Where threads share the operation, one that comes late finds positions advanced already: they
+  // are read in tasks alone, and the work is judged without them.
+  const int64_t read = out.rows * (cache.positions / 4 + 1);
+  const int64_t size = attention.dk + attention.dv;
+  const int heads = attention.kv_heads;
+  split(rows.count * heads, out.rows * heads * size, [&](int begin, int end) {
+    for (int item = begin; item < end; ++item) {
+      const AttendingRow row = row_at(item / heads);
+      if (row.slot < 0) continue;
+      kernels_.append(attend_args(attention, inputs, cache, row, item % heads, out));
+    }
+  });
+  // Several inputs share what they read of a page.
+  const int each = out.rows > 4 * kAttendingInputs ? kAttendingInputs : 1;
+  const int blocks = divide_up(out.rows, each);
+  split(blocks * heads, read * attention.heads * size / 20, [&](int begin, int end) {
+    for (int item = begin; item < end; ++item) {
+      const int first = item / heads * each;
+      attend_block(rows, first, std::min(first + each, out.rows), [&](int row, int from, int to) {
+        const AttendingRow at = row_at(row);
+        if (at.slot < 0) return;
+        const cpu::AttendArgs args = attend_args(attention, inputs, cache, at, item % heads, out);
+        kernels_.attend(args, (from - at.first) * args.group, (to - at.first) * args.group);
+      });
+    }
+  });
+}
+
 // ---- head ---------------------------------------------------------------------------------------
 
 void CpuBackend::grow_scratch(int64_t floats) {
@@ -755,6 +917,15 @@ int64_t head_work(const Head& kind) {
                                              : int64_t{kind.components} * 80;
 }
 
+// Notes the inputs that were given, of which the first is at `position`.
+void note_inputs(const Rows& rows, const Recent& recent, int row, RecentRing ring,
+                 int64_t position) {
+  if (recent.room == 0) return;
+  for (int input = rows.first[row]; input < rows.first[row + 1]; ++input, ++position) {
+    if (recent.inputs[input] != kNoValue) ring.note(position, recent.inputs[input]);
+  }
+}
+
 void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View head,
                             Control* control, SampledTo to, int row) {
   Sampled& out = to.rows[row];
@@ -762,17 +933,28 @@ void CpuBackend::sample_row(Rows rows, Outputs outputs, const Head& kind, View h
   const int32_t slot = rows.slot[row];
   if (slot < 0) return;
   Control& held = control[slot];
+  const Recent& recent = outputs.recent;
+  const RecentRing ring = recent.of(slot);
+  note_inputs(rows, recent, row, ring, held.position);
   held.position += rows.first[row + 1] - rows.first[row];
   const int32_t head_row = outputs.head_row[row];
   if (head_row < 0) {
     held.pending = outputs.pending[row];
+    ring.note(held.position, held.pending);
     return;
   }
   check(head_row < head.rows, "sample: a row of the head");
   const PhiloxCounter words = philox_words(held.seed, held.position, held.stream, 0);
-  const Uniforms uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])};
-  cpu::sample_row(kernels_, kind, head.f32(head_row), held.sampling, held.top_log_probs, uniforms,
-                  scratch_.as<float>(), to.from(row));
+  cpu::Choice choice = {.sampling = held.sampling,
+                        .top_count = held.top_log_probs,
+                        .uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])},
+                        .recent = ring,
+                        .position = held.position};
+  if (recent.penalized != nullptr && recent.penalized[slot].penalties != nullptr) {
+    choice.penalized = &recent.penalized[slot];
+  }
+  cpu::sample_row(kernels_, kind, head.f32(head_row), choice, scratch_.as<float>(), to.from(row));
+  ring.note(held.position, out.value);
   out.row = row;
   out.position = held.position;
   held.pending = out.value;
@@ -834,8 +1016,13 @@ Result<Isa> parse_isa(std::string_view name) {
 bool isa_available(Isa isa) {
   if (isa == Isa::kPortable) return true;
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (isa >= Isa::kAvx512Bf16 && !__builtin_cpu_supports("avx512bf16")) return false;
+  if (isa == Isa::kAvx2) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+  }
+  const bool has_dots =
+      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+  if (isa >= Isa::kAvx512Bf16 && !has_dots) return false;
   if (isa == Isa::kAmx && !cpu::may_use_tiles()) return false;
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&

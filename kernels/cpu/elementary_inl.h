@@ -142,6 +142,8 @@ inline Reg activate(Activation activation, Reg x) {
       return sigmoid(x);
     case Activation::kSilu:
       return mul(x, sigmoid(x));
+    case Activation::kElu:
+      return phi<FeatureMap::kElu>(x);
   }
   return x;
 }

@@ -1,4 +1,4 @@
-// What one instruction set offers: a table of plain functions over plain pointers.
+// The operations of one instruction set: a table of plain functions over plain pointers.
 //
 // The files isa_*.cc are compiled with flags of their own. They include nothing whose inline
 // functions could be emitted there, because the linker keeps one copy of such a function for the
@@ -29,6 +29,7 @@ struct MatmulArgs {
   // [panel][inputs, padded to whole steps][panel width], and room for one panel in bf16.
   const float* scales;  // as bias
   float* room;
+  StoredType blocks;  // of weights in blocks, whose panels block_layout.h describes
   int in, out;
   Activation activation;
   Matrix times, plus;  // [rows, out]; null: left out; may be y
@@ -102,7 +103,7 @@ struct RecurArgs {
   Rule rule;
   Matrix q, k, v;  // [inputs, dk], [inputs, dk], [inputs, dv]
   FeatureMap map;  // not a random one
-  Matrix gate;     // [inputs], before the sigmoid; null: none
+  Matrix gate;     // [inputs], before the sigmoid; null: none. Of kMamba1: [inputs, dv]
   int inputs;
   int dk, dv;
   float eps;
@@ -118,6 +119,34 @@ struct RecurArgs {
   int64_t bonus_stride;
   float dt_rate, dt_bias, skip;
   float dt_least, dt_most;
+
+  // kMamba1 uses these, of shapes [dk][dv], [dv] and [dv]. Its decay is [inputs, dv].
+  const float *rates, *biases, *skips;
+  // kGated: decay is [inputs, dk], or [inputs] with decay_of_heads; rate is [inputs] or null.
+  GatedTerms gated;
+  const float *decay_rate, *decay_bias, *bonus_of;  // [dk]
+  Matrix turn;                                      // [inputs, dk]
+};
+
+// The most numbers of a head of queries, keys or values.
+inline constexpr int kMostHeadSize = 512;
+
+// One head of keys and values of one row, for append(), and the heads of queries that read it, for
+// attend(): query i is of input i / group and of head i % group of them.
+struct AttendArgs {
+  Matrix q, k, v;  // [inputs, group * dk], [inputs, dk], [inputs, dv]
+  int group;
+  Matrix angles;  // [positions, rotated]; null: none
+  int rotated;
+  int inputs;
+  int64_t position;  // of the first input
+  int dk, dv;
+  float scale;
+  DType stored;
+  std::byte *keys, *values;  // of the first page
+  int64_t page_bytes;
+  float* out;  // [inputs, group * dv]
+  int64_t out_stride;
 };
 
 // Inputs of a step of the order of sums of tiles (step32_inl.h), and how many steps there are.
@@ -161,6 +190,9 @@ struct Kernels {
   // The same for weights of int8, in the order of sums of tiles: args.x_stride is not looked at.
   void (*round_int8)(const float* x, int64_t x_stride, int rows, int in, float* to);
   Matmul* matmul_int8;
+  // The same for weights in blocks, whose inputs become integers (blocks_inl.h).
+  void (*round_blocks)(const float* x, int64_t x_stride, int rows, int in, float* to);
+  Matmul* matmul_blocks;
 
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
   // Of blocks [begin, end) of all inputs, `args.blocks` an input.
@@ -169,6 +201,10 @@ struct Kernels {
   void (*shift)(const ShiftArgs& args, int begin, int end);
   void (*convolve)(const ConvolveArgs& args, int begin, int end);
   void (*recur)(const RecurArgs& args);
+  // Writes the keys and values of all inputs into the pages.
+  void (*append)(const AttendArgs& args);
+  // Outputs of queries [begin, end), once the keys and values up to them are in the pages.
+  void (*attend)(const AttendArgs& args, int begin, int end);
   // out[i] = exp(min((x[i] - shift) * scale, 0)); 0 where that is below -87. `scale` > 0.
   void (*exp)(const float* x, int count, float shift, float scale, float* out);
   // out[i] = x[i] within [-1e30, 1e30], -1e30 where it is not a number. Returns the largest; count

@@ -52,7 +52,7 @@ class Tiles {
 };
 
 // x as tiles of bf16, [16 rows][step][row][32 inputs]: 1 KiB that a tile reads as it lies, however
-// far apart rows are. What is behind the last row is never read.
+// far apart rows are. Memory after the last row is never read.
 void round_to_tiles(const float* x, int64_t x_stride, int rows, int in, std::byte* to) {
   const int steps = steps_of(in);
   for (int row = 0; row < rows; ++row, x += x_stride) {
@@ -246,6 +246,9 @@ Kernels with_tiles(Kernels kernels) {
   kernels.matmul_rounded = matmul_rounded;
   kernels.round_int8 = round_rows;
   kernels.matmul_int8 = matmul_int8;
+  // What has tiles has the instruction for bytes.
+  kernels.round_blocks = avx512bf16_kernels().round_blocks;
+  kernels.matmul_blocks = avx512bf16_kernels().matmul_blocks;
   return kernels;
 }
 

@@ -1,6 +1,7 @@
 // AVX2 with FMA: 8 lanes, 16 registers.
 #include <immintrin.h>
 
+#include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/rules.h"
 
@@ -45,6 +46,11 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 31)));
 }
 
+// Of bf16, widened.
+inline Reg load_bf16(const uint16_t* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
 inline Reg load_int8(const std::byte* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
@@ -77,7 +83,37 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/softmax_inl.h"
 #include "kernels/cpu/step32_inl.h"
+
+// Half-precision numbers, denormals too, whatever is flushed.
+inline Reg load_half(const std::byte* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+using Ints = __m256i;
+inline Ints no_ints() { return _mm256_setzero_si256(); }
+inline Ints load_ints(const std::byte* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+inline Ints lower_nibbles(Ints w) { return _mm256_and_si256(w, _mm256_set1_epi8(15)); }
+inline Ints upper_nibbles(Ints w) { return lower_nibbles(_mm256_srli_epi32(w, 4)); }
+// x - less, to nearest.
+inline Reg to_numbers(Ints x, int32_t less) {
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(less)));
+}
+constexpr bool kPlanes = false;
+// Adds the products of four bytes of each word, without a sign, and four integers.
+inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
+  const Ints mask = _mm256_set1_epi32(0x00ff00ff);
+  const Ints even_bytes = _mm256_and_si256(bytes, mask);
+  const Ints odd_bytes = _mm256_and_si256(_mm256_srli_epi32(bytes, 8), mask);
+  sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(even_bytes, _mm256_set1_epi32(x[0])));
+  sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(odd_bytes, _mm256_set1_epi32(x[1])));
+}
+inline Ints sum_of(const Ints (&sums)[2]) { return _mm256_add_epi32(sums[0], sums[1]); }
+
+#include "kernels/cpu/blocks_inl.h"
 
 constexpr int kStep = kStepInputs;
 constexpr auto* round_rows = round_steps;

@@ -1,6 +1,7 @@
 // AVX-512: 16 lanes, 32 registers. Numbers of bf16 are widened, and added up as tiles do.
 #include <immintrin.h>
 
+#include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/rules.h"
 
@@ -15,7 +16,21 @@ namespace {
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/softmax_inl.h"
 #include "kernels/cpu/step32_inl.h"
+
+constexpr bool kPlanes = false;
+// Adds the products of four bytes of each word, without a sign, and four integers.
+inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
+  const Ints mask = _mm512_set1_epi32(0x00ff00ff);
+  const Ints even_bytes = _mm512_and_si512(bytes, mask);
+  const Ints odd_bytes = _mm512_and_si512(_mm512_srli_epi32(bytes, 8), mask);
+  sums[0] = _mm512_add_epi32(sums[0], _mm512_madd_epi16(even_bytes, _mm512_set1_epi32(x[0])));
+  sums[1] = _mm512_add_epi32(sums[1], _mm512_madd_epi16(odd_bytes, _mm512_set1_epi32(x[1])));
+}
+inline Ints sum_of(const Ints (&sums)[2]) { return _mm512_add_epi32(sums[0], sums[1]); }
+
+#include "kernels/cpu/blocks_inl.h"
 
 constexpr int kStep = kStepInputs;
 constexpr auto* round_rows = round_steps;

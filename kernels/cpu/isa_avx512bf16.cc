@@ -1,6 +1,8 @@
-// AVX-512 with its instruction for products of bf16: the sums of fp32 are those of isa_avx512.cc.
+// AVX-512 with its instructions for products of bf16 and of bytes: the sums of fp32 are those of
+// isa_avx512.cc.
 #include <immintrin.h>
 
+#include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/rules.h"
 
@@ -43,6 +45,7 @@ constexpr Matmul* matmul_rounded = matmul<Factors::kPairs>;
 #include "kernels/cpu/flush_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/softmax_inl.h"
 #include "kernels/cpu/step32_inl.h"
 
 // Products of int8 in the order of tiles by the instruction: it adds the upper product of a pair
@@ -124,6 +127,17 @@ void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_en
   }
 }
 
+constexpr bool kPlanes = true;
+// Adds the products of four bytes of each word, without a sign, and four integers of two bytes.
+inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
+  sums[0] = _mm512_dpbusd_epi32(sums[0], bytes, _mm512_set1_epi32(x[0]));
+  sums[1] = _mm512_dpbusd_epi32(sums[1], bytes, _mm512_set1_epi32(x[1]));
+}
+inline Ints sum_of(const Ints (&sums)[2]) {
+  return _mm512_add_epi32(sums[0], _mm512_slli_epi32(sums[1], 8));
+}
+
+#include "kernels/cpu/blocks_inl.h"
 #include "kernels/cpu/table_inl.h"
 
 }  // namespace

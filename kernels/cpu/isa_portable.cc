@@ -1,6 +1,7 @@
 // Any CPU: 4 lanes through the compiler's vector extension, at the architecture's baseline. A
 // multiply-add is two roundings here, so its bits are not those of the other instruction sets; but
 // for products of bf16, which have the same sums everywhere.
+#include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/rules.h"
 
@@ -56,6 +57,12 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) ^ sign);
 }
 
+// Of bf16, widened.
+inline Reg load_bf16(const uint16_t* p) {
+  uint16_t __attribute__((vector_size(8))) bits;
+  __builtin_memcpy(&bits, p, sizeof(bits));
+  return reinterpret_cast<Reg>(__builtin_convertvector(bits, Words) << 16);
+}
 inline Reg load_int8(const std::byte* p) {
   int8_t __attribute__((vector_size(4))) bytes;
   __builtin_memcpy(&bytes, p, sizeof(bytes));
@@ -108,7 +115,37 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/recur_inl.h"
 #include "kernels/cpu/shift_inl.h"
+#include "kernels/cpu/softmax_inl.h"
 #include "kernels/cpu/step32_inl.h"
+
+inline Reg load_half(const std::byte* p) {
+  uint16_t bits[kLanes];
+  __builtin_memcpy(bits, p, sizeof(bits));
+  return Reg{widened_f16(bits[0]), widened_f16(bits[1]), widened_f16(bits[2]),
+             widened_f16(bits[3])};
+}
+
+using Ints = int32_t __attribute__((vector_size(16)));
+inline Ints no_ints() { return Ints{}; }
+inline Ints load_ints(const std::byte* p) {
+  Ints x;
+  __builtin_memcpy(&x, p, sizeof(x));
+  return x;
+}
+inline Ints lower_nibbles(Ints w) { return w & 0x0f0f0f0f; }
+inline Ints upper_nibbles(Ints w) { return lower_nibbles(w >> 4); }
+// x - less, to nearest.
+inline Reg to_numbers(Ints x, int32_t less) { return __builtin_convertvector(x - less, Reg); }
+constexpr bool kPlanes = false;
+// Adds the products of four bytes of each word, without a sign, and four integers.
+inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
+  const auto lower = [](int32_t pair) { return static_cast<int32_t>(static_cast<int16_t>(pair)); };
+  sums[0] += (bytes & 255) * lower(x[0]) + (bytes >> 16 & 255) * (x[0] >> 16);
+  sums[1] += (bytes >> 8 & 255) * lower(x[1]) + (bytes >> 24 & 255) * (x[1] >> 16);
+}
+inline Ints sum_of(const Ints (&sums)[2]) { return sums[0] + sums[1]; }
+
+#include "kernels/cpu/blocks_inl.h"
 
 constexpr int kStep = kStepInputs;
 constexpr auto* round_rows = round_steps;

@@ -322,6 +322,7 @@ inline void norm_group(const NormArgs& args, int64_t row, int begin, int width, 
   const float sum =
       gated ? multiply_gate(x, row_of(args.gate, row) + begin, args.gate_with, out + begin, width)
             : add_residual(x, residual, out + begin, width);
+  if (args.kind == NormKind::kNone) return;
   const auto count = static_cast<float>(width);
   const float mean = args.kind == NormKind::kRms ? 0.0F : sum / count;
   const float variance = squared_deviations(out + begin, mean, width) / count;

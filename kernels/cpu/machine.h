@@ -1,4 +1,4 @@
-// What this process may use of the machine.
+// The processors and memory that this process may use.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// Addresses that an arena takes at once; the system provides memory for those that are used.
+// Addresses that an arena takes at once; the system provides memory only for used ones.
 constexpr int64_t kPiece = int64_t{64} << 20;
 
 int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }

@@ -17,9 +17,10 @@ struct Terms {
   const float* b = nullptr;
 };
 
-// S = diag(w) S + b (a^T S) + k v^T and out += S^T q for kN vectors of columns and `rows` rows of
-// S. With kPartial the only vector has `left` columns. Prefetches what lies `ahead` floats further.
-template <Decay kDecay, bool kCorrected, int kN, bool kPartial>
+// S = diag(w) S + b (a^T S) + k v^T and out += S^T q, with S as it was before where kBefore, for kN
+// vectors of columns and `rows` rows of S. With kPartial the only vector has `left` columns.
+// Prefetches what lies `ahead` floats further.
+template <Decay kDecay, bool kCorrected, bool kBefore, int kN, bool kPartial>
 inline void columns(float* state, int64_t dv, int rows, const Terms& terms, const float* v,
                     float* out, int left, int64_t ahead) {
   const float* const q = terms.q;
@@ -52,11 +53,12 @@ inline void columns(float* state, int64_t dv, int rows, const Terms& terms, cons
       float* at = state + j * kLanes;
       __builtin_prefetch(at + ahead, 1);
       Reg held = kPartial ? load_n(at, left) : load(at);
+      if (kBefore) sum[j] = multiply_add(query, held, sum[j]);
       if (kDecay != Decay::kNone) held = mul(w, held);
       if (kCorrected) held = multiply_add(b, correction[j], held);
       const Reg updated = multiply_add(key, value[j], held);
       kPartial ? store_n(at, updated, left) : store(at, updated);
-      sum[j] = multiply_add(query, updated, sum[j]);
+      if (!kBefore) sum[j] = multiply_add(query, updated, sum[j]);
     }
   }
 #pragma GCC unroll 8
@@ -66,24 +68,24 @@ inline void columns(float* state, int64_t dv, int rows, const Terms& terms, cons
 }
 
 // columns() over all dv columns. With a correction, `rows` must be all rows of S.
-template <Decay kDecay, bool kCorrected>
+template <Decay kDecay, bool kCorrected, bool kBefore = false>
 inline void update(float* state, int dv, int rows, const Terms& terms, float* out, int64_t ahead) {
   int j = 0;
   for (; j + 4 * kLanes <= dv; j += 4 * kLanes) {
-    columns<kDecay, kCorrected, 4, false>(state + j, dv, rows, terms, terms.v + j, out + j, 0,
-                                          ahead);
+    columns<kDecay, kCorrected, kBefore, 4, false>(state + j, dv, rows, terms, terms.v + j, out + j,
+                                                   0, ahead);
   }
   for (; j + 2 * kLanes <= dv; j += 2 * kLanes) {
-    columns<kDecay, kCorrected, 2, false>(state + j, dv, rows, terms, terms.v + j, out + j, 0,
-                                          ahead);
+    columns<kDecay, kCorrected, kBefore, 2, false>(state + j, dv, rows, terms, terms.v + j, out + j,
+                                                   0, ahead);
   }
   for (; j + kLanes <= dv; j += kLanes) {
-    columns<kDecay, kCorrected, 1, false>(state + j, dv, rows, terms, terms.v + j, out + j, 0,
-                                          ahead);
+    columns<kDecay, kCorrected, kBefore, 1, false>(state + j, dv, rows, terms, terms.v + j, out + j,
+                                                   0, ahead);
   }
   if (j == dv) return;
-  columns<kDecay, kCorrected, 1, true>(state + j, dv, rows, terms, terms.v + j, out + j, dv - j,
-                                       ahead);
+  columns<kDecay, kCorrected, kBefore, 1, true>(state + j, dv, rows, terms, terms.v + j, out + j,
+                                                dv - j, ahead);
 }
 
 // out = by * x.
@@ -259,8 +261,154 @@ void recur_mamba2(const RecurArgs& args) {
   }
 }
 
+// ---- Mamba-1 ------------------------------------------------------------------------------------
+
+// Columns [j, j + n) of a head: all inputs and rows of S for one vector of channels.
+inline void mamba1_columns(const RecurArgs& args, int j, int n) {
+  for (int64_t input = 0; input < args.inputs; ++input) {
+    const Reg x = load_up_to(row_of(args.v, input) + j, n);
+    const Reg raw =
+        add(load_up_to(row_of(args.decay, input) + j, n), load_up_to(args.biases + j, n));
+    const Reg dt = softplus(raw);
+    const Reg value = mul(dt, x);
+    const float* k = row_of(args.k, input);
+    const float* q = row_of(args.q, input);
+    Reg y = mul(load_up_to(args.skips + j, n), x);
+    for (int64_t i = 0; i < args.dk; ++i) {
+      const int64_t at = i * args.dv + j;
+      const Reg rate = sub(set1(0.0F), load_up_to(args.rates + at, n));
+      const Reg kept = mul(exp_nonpositive(mul(rate, dt)), load_up_to(args.state + at, n));
+      const Reg updated = multiply_add(set1(k[i]), value, kept);
+      store_up_to(args.state + at, updated, n);
+      y = multiply_add(set1(q[i]), updated, y);
+    }
+    const Reg gate = activate(Activation::kSilu, load_up_to(row_of(args.gate, input) + j, n));
+    store_up_to(args.out + input * args.out_stride + j, mul(y, gate), n);
+  }
+}
+
+void recur_mamba1(const RecurArgs& args) {
+  each_vector(args.dv, [&](int j, int n) { mamba1_columns(args, j, n); });
+}
+
+// ---- the gated linear family --------------------------------------------------------------------
+
+struct GatedNumbers {
+  alignas(64) float q[kMostState];
+  alignas(64) float k[kMostState];
+  alignas(64) float w[kMostState];
+  alignas(64) float a[kMostState];
+  alignas(64) float b[kMostState];
+  alignas(64) float v[kMostState];
+};
+
+// Rotates the pairs (x[i], x[i + dk / 2]) by the angles of `turn`: sine, cosine, sine, ...
+inline void rotate(const float* turn, int dk, float* x) {
+  const int half = dk / 2;
+  for (int i = 0; i < half; ++i) {
+    const float low = x[i];
+    const float high = x[i + half];
+    x[i] = low * turn[2 * i + 1] - high * turn[2 * i];
+    x[i + half] = high * turn[2 * i + 1] + low * turn[2 * i];
+  }
+}
+
+// A query or a key: mapped, normalized, rotated and scaled.
+inline void make_key(const RecurArgs& args, int64_t input, const float* x, float by, float* to) {
+  const GatedTerms& terms = args.gated;
+  Reg sum = set1(0.0F);
+  each_vector(args.dk, [&](int i, int n) {
+    const Reg mapped = first_up_to(activate(terms.map, load_up_to(x + i, n)), n);
+    store(to + i, mapped);
+    sum = terms.norm == KeyNorm::kL2 ? multiply_add(mapped, mapped, sum) : add(sum, mapped);
+  });
+  if (terms.norm != KeyNorm::kNone) {
+    by *= number_of(GatedRule<VectorMath>::factor(terms.norm, set1(sum_lanes(sum))));
+  }
+  if (by != 1.0F) scale(to, args.dk, by, to);
+  if (args.turn.data != nullptr) rotate(row_of(args.turn, input), args.dk, to);
+}
+
+// w of all channels, and k where it follows from w.
+inline void make_decay(const RecurArgs& args, int64_t input, GatedNumbers& to) {
+  const DecayKind kind = args.gated.decay;
+  const float* x = args.decay.data == nullptr ? nullptr : row_of(args.decay, input);
+  const auto constant = [&](const float* from, int i, int n, float without) {
+    return from == nullptr ? set1(without) : load_up_to(from + i, n);
+  };
+  each_vector(args.dk, [&](int i, int n) {
+    const Reg at = args.gated.decay_of_heads ? set1(*x) : constant(x, i, n, 0.0F);
+    const auto made =
+        GatedRule<VectorMath>::of(kind, at, constant(args.decay_rate, i, n, 1.0F),
+                                  constant(args.decay_bias, i, n, 0.0F), args.gated.decay_least);
+    store(to.w + i, made.w);
+    if (kind == DecayKind::kSigmoid) store(to.k + i, made.k);
+  });
+}
+
+// Computes a, b and v of the delta rule.
+inline void make_correction(const RecurArgs& args, int64_t input, GatedNumbers& to) {
+  const float gate =
+      args.rate.data == nullptr ? 1.0F : number_of(sigmoid(set1(*row_of(args.rate, input))));
+  const float beta = args.gated.delta * gate;
+  each_vector(args.dk, [&](int i, int n) {
+    store(to.a + i, mul(load_up_to(to.w + i, n), load_up_to(to.k + i, n)));
+  });
+  scale(to.k, args.dk, -beta, to.b);
+  scale(row_of(args.v, input), args.dv, beta, to.v);
+}
+
+// The sum of q bonus k.
+inline float bonus_factor(const RecurArgs& args, const GatedNumbers& made) {
+  Reg sum = set1(0.0F);
+  each_vector(args.dk, [&](int i, int n) {
+    const Reg key = mul(load_up_to(args.bonus_of + i, n), load_up_to(made.k + i, n));
+    sum = multiply_add(load_up_to(made.q + i, n), key, sum);
+  });
+  return sum_lanes(sum);
+}
+
+template <bool kCorrected, bool kBefore>
+void recur_gated(const RecurArgs& args) {
+  GatedNumbers made;
+  for (int64_t input = 0; input < args.inputs; ++input) {
+    make_key(args, input, row_of(args.q, input), args.gated.scale, made.q);
+    make_decay(args, input, made);
+    if (args.k.data != nullptr) make_key(args, input, row_of(args.k, input), 1.0F, made.k);
+    if (kCorrected) make_correction(args, input, made);
+    const Terms terms = {.q = made.q,
+                         .k = made.k,
+                         .v = kCorrected ? made.v : row_of(args.v, input),
+                         .w = made.w,
+                         .a = made.a,
+                         .b = made.b};
+    float* out = args.out + input * args.out_stride;
+    if (kBefore) {
+      scale(terms.v, args.dv, bonus_factor(args, made), out);
+    } else {
+      set_zero(out, args.dv);
+    }
+    update<Decay::kChannel, kCorrected, kBefore>(args.state, args.dv, args.dk, terms, out,
+                                                 ahead_of(args, input));
+  }
+}
+
+void recur_by_gates(const RecurArgs& args) {
+  if (args.bonus_of != nullptr) {
+    recur_gated<false, true>(args);
+  } else if (args.gated.delta != 0.0F) {
+    recur_gated<true, false>(args);
+  } else {
+    recur_gated<false, false>(args);
+  }
+}
+
 void recur(const RecurArgs& args) {
-  if (args.rule == Rule::kRwkv7) {
+  if (args.rule == Rule::kGated) {
+    recur_by_gates(args);
+  } else if (args.rule == Rule::kMamba1) {
+    recur_mamba1(args);
+  } else if (args.rule == Rule::kRwkv7) {
     recur_rwkv7(args);
   } else if (args.rule == Rule::kMamba2) {
     recur_mamba2(args);

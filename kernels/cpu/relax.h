@@ -1,4 +1,4 @@
-// What a thread does while it watches for another one's store.
+// A pause in the loop of a thread that waits for another thread's store.
 #pragma once
 
 namespace runnel::cpu {

@@ -52,7 +52,7 @@ class ThreadPool {
 
   void stop();
   void work(int thread);
-  // Wakes so many of the workers that sleep.
+  // Wakes this many of the sleeping workers.
   void wake(int workers);
   // Waits for a gate other than `seen`, first watching, then asleep.
   uint32_t next_gate(uint32_t seen) const;

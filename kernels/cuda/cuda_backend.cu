@@ -210,9 +210,9 @@ class CudaBlock {
 #endif
   }
 
-  template <typename Body>
+  template <typename Work>
   __host__ __device__ RUNNEL_INLINE void meet([[maybe_unused]] int bytes,
-                                              [[maybe_unused]] const Body& body) {
+                                              [[maybe_unused]] const Work& work) {
 #ifdef RUNNEL_HAS_CLUSTERS
     __syncthreads();  // what others may now write over has been read
     const int peer = (rank() & -together_) + thread();
@@ -223,8 +223,7 @@ class CudaBlock {
       arrive_at(in_block(peer, here));
     }
     __syncwarp();
-    body(thread());
-    __syncwarp();
+    work();
     await_at(here, meetings_ / 2);
     ++meetings_;
 #endif

@@ -60,8 +60,9 @@ class DeviceBackend final : public Backend, public FusedSteps {
     workspace_ = device_.allocate(ProductLibrary::kWorkspaceBytes, Memory::kDevice);
   }
 
+  DeviceKind device() const override { return DeviceKind::kCuda; }
   std::string numerics(Precision precision) const override {
-    if (precision == Precision::kInt8 || precision == Precision::kSplit) return "";
+    if (precision >= Precision::kInt8) return "";  // of a CPU, or not of whole models
     std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
     if (options_.library) id += "+cublas";
     if (options_.replay) id += "+replay" + std::to_string(kReplay);
@@ -74,12 +75,12 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
   int64_t free_memory() const override { return device_.free_memory(); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
-    if (recurrence.rule != Rule::kLinear) return recurrence.state_bytes();
+    if (recurrence.linear() == nullptr) return recurrence.state_bytes();
     return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
   }
   std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
     std::vector<StatePart> parts = Backend::state_parts(recurrence);
-    if (!options_.replay || recurrence.rule != Rule::kLinear) return parts;
+    if (!options_.replay || recurrence.linear() == nullptr) return parts;
     const int64_t stride = state_floats(form(), recurrence.dk, recurrence.dv) * 4;
     for (StatePart& part : parts) part.stride = stride;
     parts.push_back({"log",
@@ -116,10 +117,17 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
+  void attend(Rows /*rows*/, const Control* /*control*/, const Attention& attention,
+              const AttentionInputs& /*inputs*/, const Cache& /*cache*/, View /*out*/) override {
+    check(takes(attention).ok(), "attend: the backend has said that it does not");
+  }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
   Status takes(const Recurrence& recurrence) const override;
+  Status takes(const Attention& /*attention*/) const override {
+    return {Code::kFailedPrecondition, "attention has no kernel for a GPU: use backend cpu"};
+  }
   FusedSteps* fused() override { return this; }
   bool takes(const FusedNetwork& network) const override {
     bool room = false;
@@ -256,9 +264,9 @@ class DeviceBackend final : public Backend, public FusedSteps {
       as(typename Forms::Any());
     }
   }
-  template <Rule kRule>
-  void recur_by_rule(Rows rows, const Recurrence& recurrence, const RecurrenceInputs& inputs,
-                     States states, View out);
+  template <typename Terms>
+  void recur_by_rule(Rows rows, const Recurrence& recurrence, const Terms& terms,
+                     const RecurrenceInputs& inputs, States states, View out);
   void plan(const Weight& weight);
   ProductArgs product_of(const Weight& weight) const;
   void matmul_by_library(View x, const Weight& weight, Activation activation, View out);
@@ -379,6 +387,7 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
   check_embed(rows, values, embedding, out);
   check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32,
         "embed: a GPU reads tables of fp32");
+  check(embedding.scale == 1.0F, "embed: a GPU takes vectors as they are");
   launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = here(rows),
                                                       .values = kept(values.i32(), values.cols),
                                                       .control = control,
@@ -530,52 +539,60 @@ void DeviceBackend<Device>::features(View x, const RandomFeatures& features, Vie
 
 template <typename Device>
 Status DeviceBackend<Device>::takes(const Recurrence& recurrence) const {
-  if (recurrence.rule == Rule::kLinear) return {};
+  if (recurrence.linear() != nullptr) return {};
   if (options_.library || options_.replay || options_.chunks) {
     return {Code::kFailedPrecondition,
             "on a GPU only linear transformers take kernels cublas, state replay and prompts "
-            "chunks: use kernels own, state plain and prompts steps"};
+            "chunks: use kernels own, gpu_state plain and prompts steps"};
+  }
+  if (recurrence.rule() == Rule::kGated || recurrence.rule() == Rule::kMamba1) {
+    return {Code::kFailedPrecondition,
+            "the recurrence of this family has no kernel for a GPU: use backend cpu"};
   }
   return {};
 }
 
 template <typename Device>
-template <Rule kRule>
+template <typename Terms>
 void DeviceBackend<Device>::recur_by_rule(Rows rows, const Recurrence& recurrence,
-                                          const RecurrenceInputs& inputs, States states, View out) {
+                                          const Terms& terms, const RecurrenceInputs& inputs,
+                                          States states, View out) {
   const auto matrix = [](View view) { return InputMatrix{view.f32(), view.stride}; };
-  const RuleArgs args = {
-      .rows = here(rows),
-      .inputs = out.rows,
-      .q = matrix(inputs.q),
-      .k = matrix(inputs.k),
-      .v = matrix(inputs.v),
-      .decay = matrix(inputs.decay),
-      .rate = matrix(inputs.rate),
-      .first = matrix(inputs.first),
-      .mix = matrix(inputs.mix),
-      .heads = recurrence.heads,
-      .key_heads = recurrence.key_heads > 0 ? recurrence.key_heads : recurrence.heads,
-      .dk = recurrence.dk,
-      .dv = recurrence.dv,
-      .eps = recurrence.eps,
-      .k_k = recurrence.k_k.f32(),
-      .k_a = recurrence.k_a.f32(),
-      .r_k = recurrence.r_k.f32(),
-      .dt_rate = recurrence.dt_rate.f32(),
-      .dt_bias = recurrence.dt_bias.f32(),
-      .skip = recurrence.skip.f32(),
-      .dt_least = recurrence.dt_least,
-      .dt_most = recurrence.dt_most,
-      .states = states,
-      .bonus = inputs.bonus.f32(),
-      .bonus_stride = inputs.bonus.stride,
-      .out = out.f32(),
-      .out_stride = out.stride};
+  RuleArgs args{};
+  args.rows = here(rows);
+  args.inputs = out.rows;
+  args.q = matrix(inputs.q);
+  args.k = matrix(inputs.k);
+  args.v = matrix(inputs.v);
+  args.decay = matrix(inputs.decay);
+  args.heads = recurrence.heads;
+  args.key_heads = recurrence.key_heads > 0 ? recurrence.key_heads : recurrence.heads;
+  args.dk = recurrence.dk;
+  args.dv = recurrence.dv;
+  args.states = states;
+  args.out = out.f32();
+  args.out_stride = out.stride;
+  if constexpr (Terms::kRule == Rule::kRwkv7) {
+    args.rate = matrix(inputs.rate);
+    args.first = matrix(inputs.first);
+    args.mix = matrix(inputs.mix);
+    args.eps = terms.eps;
+    args.k_k = terms.k_k.f32();
+    args.k_a = terms.k_a.f32();
+    args.r_k = terms.r_k.f32();
+    args.bonus = inputs.bonus.f32();
+    args.bonus_stride = inputs.bonus.stride;
+  } else {
+    args.dt_rate = terms.dt_rate.f32();
+    args.dt_bias = terms.dt_bias.f32();
+    args.skip = terms.skip.f32();
+    args.dt_least = terms.dt_least;
+    args.dt_most = terms.dt_most;
+  }
   const auto as = [&]<typename Kernel>(Kernel) {
     launch<Kernel>(Kernel::launch(rows.count, args), args);
   };
-  using Forms = RuleRecur<kRule>;
+  using Forms = RuleRecur<Terms::kRule>;
   if (is_aligned(args) && Forms::Medium::fits(args.dk, args.dv)) {
     as(typename Forms::Medium());
   } else if (is_aligned(args) && Forms::Large::fits(args.dk, args.dv)) {
@@ -590,18 +607,18 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                                   const RecurrenceInputs& inputs, States states, View out) {
   check_recur(recurrence, inputs, out);
   check(takes(recurrence).ok(), "recur: the backend has said that it does not");
-  if (recurrence.rule == Rule::kRwkv7) {
-    recur_by_rule<Rule::kRwkv7>(rows, recurrence, inputs, states, out);
-    return;
+  if (const auto* const rwkv7 = std::get_if<Rwkv7Terms>(&recurrence.terms)) {
+    return recur_by_rule(rows, recurrence, *rwkv7, inputs, states, out);
   }
-  if (recurrence.rule == Rule::kMamba2) {
-    recur_by_rule<Rule::kMamba2>(rows, recurrence, inputs, states, out);
-    return;
+  if (const auto* const mamba2 = std::get_if<Mamba2Terms>(&recurrence.terms)) {
+    return recur_by_rule(rows, recurrence, *mamba2, inputs, states, out);
   }
+  const auto& linear = std::get<LinearTerms>(recurrence.terms);
   // What a gate forgets is not in a log, nor in a chunk's sums.
-  if (recurrence.gated && (options_.replay || options_.chunks)) {
+  if (linear.gated && (options_.replay || options_.chunks)) {
     note({Code::kFailedPrecondition,
-          "a model with a gate keeps its state plain and takes prompts in steps: use state plain "
+          "a model with a gate keeps its state plain and takes prompts in steps: use gpu_state "
+          "plain "
           "and prompts steps"});
     return;
   }
@@ -616,13 +633,13 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .q_stride = inputs.q.stride,
                     .k_stride = inputs.k.stride,
                     .v_stride = inputs.v.stride,
-                    .gate = recurrence.gated ? inputs.gate.f32() : nullptr,
+                    .gate = linear.gated ? inputs.gate.f32() : nullptr,
                     .gate_stride = inputs.gate.stride,
-                    .map = recurrence.map,
+                    .map = linear.map,
                     .heads = recurrence.heads,
                     .dk = recurrence.dk,
                     .dv = recurrence.dv,
-                    .eps = recurrence.eps,
+                    .eps = linear.eps,
                     .states = states,
                     .out = out.f32(),
                     .out_stride = out.stride};
@@ -644,6 +661,8 @@ template <typename Device>
 void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind, View head,
                                    Control* control, SampledTo to) {
   check_head(kind, head);
+  check(outputs.recent.room == 0 && outputs.recent.penalized == nullptr,
+        "sample: recent values and penalties are the CPU's");
   const SampleArgs args = {.rows = here(rows),
                            .head_row = kept(outputs.head_row, rows.count),
                            .pending = kept(outputs.pending, rows.count),
@@ -677,7 +696,7 @@ void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, Sta
   args.slot = here(rows).slot;
   args.rows = rows.count;
   args.steps = steps;
-  args.states = TileStates::of(form(), states, network.recurrence.eps);
+  args.states = TileStates::of(form(), states, network.recurrence.linear()->eps);
   args.control = control;
   args.to = to;
   args.to_stride = stride;

@@ -108,34 +108,45 @@ class MixtureRows {
   RUNNEL_DEVICE MixtureRows(Block& block, int components)
       : block_(block), components_(components) {}
 
-  // Samples job(w) for each warp w: the value first, then what it weighs. As soon as there is a
-  // value, chosen(lane, job, value, last) for every lane of the row's warp; last: the row freezes.
-  template <typename Job, typename Chosen>
-  RUNNEL_DEVICE void sample(const Job& job, const Chosen& chosen) {
-    typename Block::template Each<RowJob> jobs;
+  // Draws a value from the row jobs[t] of each warp, or none. As soon as there is a value,
+  // chosen(lane, job, value, last) for every lane of the row's warp; last: the row freezes.
+  template <typename Jobs, typename Chosen>
+  RUNNEL_DEVICE void draw(Jobs& jobs, const Chosen& chosen) {
     typename Block::template Each<Control> held;
     block_.each([&](int t) {
-      jobs[t] = job(t / kWarp);
       if (jobs[t].row < 0) return;
       held[t] = *jobs[t].control;
       prepare(t, jobs[t].head, held[t]);
     });
     block_.each([&](int t) {
-      if (jobs[t].row >= 0 && t % kWarp == 0) choose(t, jobs[t], held[t]);
+      if (t % kWarp != 0) return;
+      bests(t)[kWarp] = static_cast<uint64_t>(kNoValue);
+      if (jobs[t].row >= 0) choose(t, jobs[t], held[t]);
     });
     block_.each([&](int t) {
+      if (jobs[t].row >= 0) chosen(t % kWarp, jobs[t], result(t), held[t].remaining <= 1);
+    });
+  }
+
+  // Writes down the log-probabilities of what draw() has drawn from these rows; of rows from which
+  // it has drawn nothing, nothing. It needs no other warp, so it may be the work of a meeting.
+  template <typename Jobs>
+  RUNNEL_DEVICE void weigh(Jobs& jobs) {
+    typename Block::template Each<Wanted> wanted;
+    block_.each([&](int t) {
+      if (result(t) == kNoValue) jobs[t].row = -1;
       if (jobs[t].row < 0) return;
-      chosen(t % kWarp, jobs[t], result(t), held[t].remaining <= 1);
-      if (!all_values(held[t])) weigh(t, jobs[t].head, result(t));
+      wanted[t] = {all_values(*jobs[t].control), tops_wanted(*jobs[t].control)};
+      if (!wanted[t].all_values) weigh(t, jobs[t].head, result(t));
     });
     block_.each([&](int t) {
       if (jobs[t].row < 0 || t % kWarp != 0) return;
       Sampled& out = *jobs[t].to.rows;
       out.log_prob =
-          all_values(held[t]) ? likelihoods(t)[result(t)] : log_prob(t, jobs[t].head, result(t));
-      out.top_count = tops_wanted(held[t]);
+          wanted[t].all_values ? likelihoods(t)[result(t)] : log_prob(t, jobs[t].head, result(t));
+      out.top_count = wanted[t].tops;
     });
-    top(jobs, held);
+    top(jobs, wanted);
   }
 
   // log p(target(w)) under head(w), for each warp w below `count`, to found(w, log_prob).
@@ -163,6 +174,12 @@ class MixtureRows {
   }
   RUNNEL_DEVICE int32_t result(int t) const { return static_cast<int32_t>(bests(t)[kWarp]); }
 
+  static constexpr int32_t kNoValue = -1;  // the result of a row from which nothing is drawn
+
+  struct Wanted {
+    bool all_values = false;
+    int tops = 0;
+  };
   RUNNEL_DEVICE static bool all_values(const Control& control) {
     return control.sampling.greedy || control.top_log_probs > 0;
   }
@@ -229,9 +246,9 @@ class MixtureRows {
   }
 
   // The most likely values, to the rows that want some. The first is among what prepare() left.
-  template <typename Jobs, typename Helds>
-  RUNNEL_DEVICE void top(Jobs& jobs, Helds& held) {
-    const auto wants = [&](int t, int i) { return jobs[t].row >= 0 && i < tops_wanted(held[t]); };
+  template <typename Jobs, typename EachWanted>
+  RUNNEL_DEVICE void top(Jobs& jobs, EachWanted& wanted) {
+    const auto wants = [&](int t, int i) { return jobs[t].row >= 0 && i < wanted[t].tops; };
     for (int i = 0; i < kMaxTopLogProbs; ++i) {
       typename Block::template Each<uint64_t> key;
       block_.each([&](int t) {
@@ -465,7 +482,7 @@ class CategoricalRow {
   double log_sum_ = 0.0;  // of exp(logits - most), from sum_up() on
 };
 
-// Samples one row, all threads of the block: the value first, as MixtureRows does.
+// Samples one row, all threads of the block: the value first, then its log-probability.
 template <typename Block, typename Chosen>
 RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& job,
                                       const Chosen& chosen) {
@@ -498,18 +515,6 @@ RUNNEL_DEVICE constexpr int64_t head_shared_bytes(const Head& kind) {
 // Rows that a block has on their way at once.
 RUNNEL_DEVICE constexpr int head_rows_at_once(const Head& kind) {
   return kind.kind == HeadKind::kCategorical ? 1 : kMixtureRows;
-}
-
-// Samples job(i) for every i below head_rows_at_once(). chosen(thread of the row, job, value, last)
-// comes within a phase, as soon as there is a value; of what is not sampled with last.
-template <HeadKind kKind, typename Block, typename Job, typename Chosen>
-RUNNEL_DEVICE void sample_rows(Block& block, const Head& head, const Job& job,
-                               const Chosen& chosen) {
-  if constexpr (kKind == HeadKind::kMixtureOfLogistics) {
-    MixtureRows<Block>(block, head.components).sample(job, chosen);
-  } else if (const RowJob row = job(0); row.row >= 0) {
-    sample_categorical(block, head.values, row, chosen);
-  }
 }
 
 struct SampleArgs {
@@ -569,10 +574,16 @@ struct SampleKernel {
       if (thread == 0 && last) args.rows.slot[of.row] = -1;
     };
     if (args.kind.kind == HeadKind::kCategorical) {
-      sample_rows<HeadKind::kCategorical>(block, args.kind, job, chosen);
-    } else {
-      sample_rows<HeadKind::kMixtureOfLogistics>(block, args.kind, job, chosen);
+      if (const RowJob row = job(0); row.row >= 0) {
+        sample_categorical(block, args.kind.values, row, chosen);
+      }
+      return;
     }
+    typename Block::template Each<RowJob> jobs;  // chosen() changes what job() says
+    block.each([&](int t) { jobs[t] = job(t / kWarp); });
+    MixtureRows<Block> rows(block, args.kind.components);
+    rows.draw(jobs, chosen);
+    rows.weigh(jobs);
   }
 };
 

@@ -30,17 +30,17 @@
 //   gather(together)          once, before all that follows: all blocks of the cluster are there.
 //                             From now on `together` neighbours of them meet each other, and no
 //                             others
-//   send(rank, T* at, T)      inside a phase or the body of a meeting: 4, 8 or 16 bytes to where
+//   send(rank, T* at, T)      inside a phase or the work of a meeting: 4, 8 or 16 bytes to where
 //                             `at`, of this block's shared memory, lies in that block's, which may
 //                             be this one, of those that meet. Seen there after that block's next
 //                             meeting, or this one, and not to be sent to a block that goes
 //                             through no further one
-//   meet(bytes, body)         like a phase, and the blocks wait for each other and for the `bytes`
-//                             that are sent to this one, neither more nor fewer. On its way each
-//                             thread does body(t), which reads nothing that others write since the
-//                             last phase. Waits for no store to memory
+//   meet(bytes, work)         ends a phase, and the blocks wait for each other and for the `bytes`
+//                             that are sent to this one, neither more nor fewer. Before it waits,
+//                             the block does work(): some each(), which read nothing that other
+//                             warps or blocks write in it. Waits for no store to memory
 // and, for copies from memory that come by themselves, with Barriers in shared memory, whose phases
-// count from 0, inside a phase or the body of a meeting
+// count from 0, inside a phase or the work of a meeting
 //   prepare(barrier, count)   before gather(), once: a phase of it ends after `count` arrivals, and
 //                             all bytes that are expected
 //   arrive(rank, barrier)     arrives at the barrier that lies there in that block

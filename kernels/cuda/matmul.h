@@ -315,6 +315,8 @@ struct MatmulBf16 {
     // Neighbours come in one load where the matrix allows it.
     const bool even = args.x_stride % 2 == 0 && args.in % 2 == 0 &&
                       reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;
+    // All loads start before the first number is rounded, so that the warp waits once.
+    Two given[2][kM][4] = {};
     for (int half = 0; half < 2; ++half) {
       for (int m = 0; m < kM; ++m) {
         for (int i = 0; i < 4; ++i) {
@@ -323,9 +325,15 @@ struct MatmulBf16 {
           const int k = chunk * kChunkBf16 + half * kTileK + at.col;
           if (r >= args.rows || k >= args.in) continue;  // stays zero
           const float* x = args.x + r * args.x_stride + k;
-          const Two two =
+          given[half][m][i] =
               even ? *reinterpret_cast<const Two*>(x) : Two{{x[0], k + 1 < args.in ? x[1] : 0.0F}};
-          const SplitPair pair = split(block, two);
+        }
+      }
+    }
+    for (int half = 0; half < 2; ++half) {
+      for (int m = 0; m < kM; ++m) {
+        for (int i = 0; i < 4; ++i) {
+          const SplitPair pair = split(block, given[half][m][i]);
           a.part[0].at[half][m].pair[i] = pair.rounded;
           if constexpr (kSplit) a.part[1].at[half][m].pair[i] = pair.rest;
         }

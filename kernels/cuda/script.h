@@ -1,4 +1,4 @@
-// What a pass through a batch launches, written down before any of it runs: launches are compared
+// The launches of one pass through a batch, recorded before any of them runs: launches are compared
 // byte for byte with those of an earlier pass, so that a graph that was captured then is used again
 // exactly where it would do the same.
 #pragma once

@@ -8,6 +8,7 @@
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/recur.h"
 #include "kernels/cuda/replay.h"
 #include "kernels/device.h"
 
@@ -18,10 +19,11 @@ inline constexpr int kTileThreads = 256;
 inline constexpr int kTileWarps = kTileThreads / kWarp;
 inline constexpr int kTileWarpsLog = 3;
 static_assert(1 << kTileWarpsLog == kTileWarps);
-inline constexpr int kTileSlots = 16;      // of weights on their way; a power of two
+inline constexpr int kTileSlots = 32;      // of the ring of weights; a power of two
 inline constexpr int kStatesAhead = 2;     // of a warp, on their way
 inline constexpr int kTileHeadSize = 32;   // of queries, keys and values
 inline constexpr int kTileScratch = 4096;  // floats
+inline constexpr int kTilesShared = 4;     // tiles of outputs, at most, that four warps share
 
 // What a network's kernel is compiled for.
 template <int width, int heads, int ffn, HeadKind head>
@@ -50,9 +52,9 @@ RUNNEL_DEVICE constexpr int projected_index(int row, int column) {
   return (column / 4 * (kTileRows + 1) + row) * 4 + column % 4;
 }
 
-// A slot of the ring of weights: eight chunks of a tile of eight outputs, or four chunks in both
-// parts. The biases of the outputs follow the last chunk of a tile.
-inline constexpr int kSlotChunks = 8;
+// A slot of the ring of weights: four chunks of a tile of eight outputs; of a split weight, of one
+// of its parts. The biases of the outputs follow the last chunk of a tile.
+inline constexpr int kSlotChunks = 4;
 struct alignas(16) WeightSlot {
   Pairs chunk[kSlotChunks][kWarp];
   float room_for_biases[kTileN];
@@ -79,6 +81,8 @@ struct alignas(16) Tile {
   // output of the rows that the block samples.
   float wide[kTileRows * (Sizes::kFfn > 3 * Sizes::kColumns ? Sizes::kFfn : 3 * Sizes::kColumns)];
   WeightSlot slots[kTileSlots];
+  // Sums of tiles that warps share: of each tile the four sums' fragments.
+  Quad joined[kTilesShared][kMatmulWarps][kWarp];
   alignas(16) TileLog logs[kTileWarps][kStatesAhead];
   Barrier filled[kTileSlots], free[kTileSlots];  // of slots
   Barrier logged[kTileWarps][kStatesAhead];

@@ -1,6 +1,7 @@
-// Products of a tile's rows with a block's part of a weight, with the sums of matmul.h: a warp has
-// two tiles of eight outputs at a time, and of each the four sums that MatmulBf16 has in four
-// warps.
+// Products of a tile's rows with a block's part of a weight, with the sums of matmul.h: of each
+// tile of eight outputs the four sums that MatmulBf16 has in four warps. Where a block has many
+// tiles, a warp has two of them at a time and all their sums; where it has few, four warps share a
+// tile.
 #pragma once
 
 #include <cstdint>
@@ -26,215 +27,378 @@ class TileProducts {
  public:
   RUNNEL_DEVICE TileProducts(Block& block, Tile<Sizes>& tile, const Companions& companions,
                              int rows)
-      : block_(block), weights_(block, tile, companions), rows_(rows) {}
+      : block_(block), tile_(tile), weights_(block, tile, companions), rows_(rows) {}
 
   // Before gather(), of all threads.
   RUNNEL_DEVICE void prepare(int t) { weights_.prepare(t); }
 
-  // The weights of the first product set out.
+  // Starts copies of the first product's weights.
   template <typename First>
   RUNNEL_DEVICE RUNNEL_INLINE void begin(const First& first) {
     weights_.begin(first);
   }
+  // Makes `share` the product that comes, and starts copies of `next`'s weights, which comes after
+  // it, to the slots that it leaves free. Inside the work of a meeting, or between phases.
+  template <typename Now, typename Next>
+  RUNNEL_DEVICE RUNNEL_INLINE void turn_to(const Now& share, const Next& next) {
+    weights_.turn_to(share, next);
+  }
 
-  // The share of a product; `next` is the one that comes after it. Gives out(row, column, two) for
-  // every row and two neighbouring columns, as the block counts them. Nothing is said about when
-  // other threads see what out() wrote.
+  // The share of a product, of which turn_to() has heard, with the same `next`. Gives
+  // out(row, column, two) for every row and two neighbouring columns, as the block counts them.
+  // Other threads see what out() writes after the next phase or meeting.
   template <typename Now, typename Next, typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void run(const Now& share, const Next& next, const TileInputs& inputs,
                                        Activation activation, const Out& out) {
-    weights_.turn_to(share, next);
     for (int first = 0; first < share.tiles; first += kTilesAtOnce) {
       const int left = share.tiles - first;
       const Pass pass = {first, left < kTilesAtOnce ? left : kTilesAtOnce};
-      if (pass.tiles > kTileWarps) {
-        take<kTilesOfWarp>(share, next, pass, inputs, activation, out);
+      if (pass.tiles > kTilesShared) {
+        take(share, next, pass, inputs, activation, out);
       } else {
-        take<1>(share, next, pass, inputs, activation, out);
+        take_shared(share, next, pass, inputs, activation, out);
       }
     }
     weights_.turn_from(share);
   }
 
  private:
-  static constexpr int kChunksHeld = 4;  // in registers at once
-
   // Tiles [first, first + tiles) of the share.
   struct Pass {
     int first, tiles;
 
-    // The i-th tile of thread t's warp; negative if the warp has none.
-    RUNNEL_DEVICE int tile(int t, int i) const {
-      const int at = t / kWarp + i * kTileWarps;
-      return at < tiles ? at : -1;
-    }
     // The position of its first tile's slot in a round of `rounds`.
     RUNNEL_DEVICE int slot(int rounds, int round) const { return first * rounds + round * tiles; }
   };
-  // Whether a slot of the round was read by another warp the last time, in the same product.
-  RUNNEL_DEVICE static bool changes_hands(const Pass& pass, int round) {
-    const bool in_step = pass.first == 0 && kTileSlots % pass.tiles == 0;
-    return pass.first + round > 0 && pass.tiles % kTileWarps != 0 && !in_step;
-  }
-
-  // The four sums of each of a warp's tiles, and the biases of the thread's columns.
-  template <int kTiles>
-  struct Sums {
-    FragmentC at[kTiles][kMatmulWarps];
-    Two bias[kTiles];
-  };
+  // Four chunks of a product's inputs, and of a tile's weights.
   struct Inputs {
-    FragmentA at[kChunksHeld][2];
+    FragmentA at[kSlotChunks][2];
   };
   struct Weights {
-    FragmentB at[kChunksHeld][2];
+    FragmentB at[kSlotChunks][2];
   };
 
-  // A pass of which no warp has more than kTiles tiles.
-  template <int kTiles, typename Now, typename Next, typename Out>
+  // ---- a warp to two tiles, its own and the one eight further
+
+  // The four sums of each of a warp's tiles.
+  struct Sums {
+    FragmentC at[kTilesOfWarp][kMatmulWarps];
+  };
+  struct Biases {
+    Two at[kTilesOfWarp];  // of the thread's columns
+  };
+  // The i-th tile of thread t's warp; negative: none.
+  RUNNEL_DEVICE static int tile_of_warp(const Pass& pass, int t, int i) {
+    const int at = t / kWarp + i * kTileWarps;
+    return at < pass.tiles ? at : -1;
+  }
+  // Whether the slots of a round may have been read by another warp the last time, in the same
+  // product.
+  RUNNEL_DEVICE static bool changes_hands(const Pass& pass, int rounds, int round) {
+    return pass.tiles % kTileWarps != 0 && pass.slot(rounds, round + 1) > kTileSlots;
+  }
+
+  template <typename Now, typename Next, typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void take(const Now& share, const Next& next, const Pass& pass,
                                         const TileInputs& inputs, Activation activation,
                                         const Out& out) {
-    typename Block::template Each<Sums<kTiles>> sums;
+    typename Block::template Each<Sums> sums;
     RUNNEL_ROLL
-    for (int round = 0; round < Now::kRounds; ++round) {
-      // The parity of a barrier tells only neighbouring phases apart. If another warp read the
-      // slot last, this phase makes sure that the barrier's previous phase is over.
-      if (changes_hands(pass, round)) block_.phase([](int) {});
-      await<kTiles, Now>(pass, round, sums);
+    for (int group = 0; group < Now::kGroups; ++group) {
+      typename Block::template Each<Inputs> a;
+      typename Block::template Each<Inputs> rest;
       RUNNEL_UNROLL
-      for (int chunk = 0; chunk < Now::kTogether; chunk += kChunksHeld) {
-        if (chunk < Now::chunks(round)) multiply<kTiles, Now>(pass, round, chunk, inputs, sums);
-      }
-      make_room(share, next, pass, pass.slot(Now::kRounds, round));
-    }
-    finish<kTiles>(share, pass, activation, sums, out);
-  }
-
-  // Waits for the slots of a round, and reads the biases from the last ones.
-  template <int kTiles, typename Now, typename EachSums>
-  RUNNEL_DEVICE RUNNEL_INLINE void await(const Pass& pass, int round, EachSums& sums) {
-    const int slot = pass.slot(Now::kRounds, round);
-    block_.each([&](int t) {
-      RUNNEL_UNROLL
-      for (int i = 0; i < kTiles; ++i) {
-        if (pass.tile(t, i) < 0) continue;
-        weights_.await(slot + pass.tile(t, i));
-        if (round + 1 < Now::kRounds) continue;
-        const WeightSlot& last = weights_.slot(slot + pass.tile(t, i));
-        const float* biases = last.biases(Now::chunks(round) * Now::kParts);
-        sums[t].bias[i] = *reinterpret_cast<const Two*>(biases + element_c(t % kWarp, 0).col);
-      }
-    });
-  }
-
-  // Adds chunks [chunk, chunk + kChunksHeld) of a round.
-  template <int kTiles, typename Now, typename EachSums>
-  RUNNEL_DEVICE RUNNEL_INLINE void multiply(const Pass& pass, int round, int chunk,
-                                            const TileInputs& inputs, EachSums& sums) {
-    const int slot = pass.slot(Now::kRounds, round);
-    const int chunks = Now::chunks(round);
-    const int input = round * Now::kTogether + chunk;
-    typename Block::template Each<Inputs> a;
-    typename Block::template Each<Inputs> rest;
-    block_.each([&](int t) {
-      load_inputs(inputs.pairs, input, Now::kChunks, t % kWarp, a[t]);
-      if (Now::kSplit) load_inputs(inputs.rest, input, Now::kChunks, t % kWarp, rest[t]);
-    });
-    const auto rounded = [&](int t, int) -> Inputs& { return a[t]; };
-    const auto both = [&](int t, int part) -> Inputs& { return part == 0 ? a[t] : rest[t]; };
-    RUNNEL_UNROLL
-    for (int i = 0; i < kTiles; ++i) {
-      typename Block::template Each<Weights> b;
-      const auto load = [&](int first, int end) {
+      for (int part = 0; part < Now::kParts; ++part) {
+        const int round = group * Now::kParts + part;
+        // The parity of a barrier tells only neighbouring phases apart. If another warp read the
+        // slot last, this phase makes sure that the barrier's previous phase is over.
+        if (changes_hands(pass, Now::kRounds, round)) block_.phase([](int) {});
+        await<Now>(pass, round);
         block_.each([&](int t) {
-          if (pass.tile(t, i) < 0) return;
-          load_weights(weights_.slot(slot + pass.tile(t, i)), first, end, t % kWarp, b[t]);
+          if (part > 0) return;  // they are still there
+          load_inputs<Now>(inputs.pairs, group, t % kWarp, a[t]);
+          if (Now::kSplit) load_inputs<Now>(inputs.rest, group, t % kWarp, rest[t]);
         });
-      };
-      load(chunk, chunks);
-      if constexpr (Now::kSplit) {
-        add<2>(i, chunk, sums, b, both);
-        load(chunks + chunk, 2 * chunks);
-      }
-      add<1>(i, chunk, sums, b, rounded);
-    }
-  }
-
-  // The sums of the warp's i-th tile, which come to nothing where it has none, += a(t, part) b for
-  // each of the chunks' halves and, within it, each part of the inputs.
-  template <int kParts, typename EachSums, typename EachWeights, typename InputsOf>
-  RUNNEL_DEVICE RUNNEL_INLINE void add(int i, int chunk, EachSums& sums, EachWeights& b,
-                                       const InputsOf& a) {
-    // In such an order that neighbours are of different sums.
-    const auto half = [](int n) { return n / (kParts * kChunksHeld); };
-    const auto part = [](int n) { return n / kChunksHeld % kParts; };
-    const auto of = [](int n) { return n % kChunksHeld; };
-    block_.template mma<2 * kParts * kChunksHeld>(
-        [&](int t, int n) -> FragmentC& { return sums[t].at[i][(chunk + of(n)) % kMatmulWarps]; },
-        [&](int t, int n) -> const FragmentA& { return a(t, part(n)).at[of(n)][half(n)]; },
-        [&](int t, int n) -> const FragmentB& { return b[t].at[of(n)][half(n)]; });
-  }
-
-  // Loads kChunksHeld chunks of a slot from `first` on; zeros from `end` on.
-  RUNNEL_DEVICE RUNNEL_INLINE static void load_weights(const WeightSlot& slot, int first, int end,
-                                                       int lane, Weights& to) {
-    RUNNEL_UNROLL
-    for (int j = 0; j < kChunksHeld; ++j) {
-      const Pairs pairs = first + j < end ? slot.chunk[first + j][lane] : Pairs{};
-      for (int p = 0; p < 4; ++p) to.at[j][p / 2].pair[p % 2] = pairs.at[p];
-    }
-  }
-  RUNNEL_DEVICE RUNNEL_INLINE static void load_inputs(const uint32_t* pairs, int first, int chunks,
-                                                      int lane, Inputs& to) {
-    RUNNEL_UNROLL
-    for (int j = 0; j < kChunksHeld; ++j) {
-      for (int half = 0; half < 2; ++half) {
-        const int step = (first + j) * 2 + half;
-        const Pairs four = first + j < chunks
-                               ? reinterpret_cast<const Pairs*>(pairs)[step * kWarp + lane]
-                               : Pairs{};
-        for (int i = 0; i < 4; ++i) to.at[j][half].pair[i] = four.at[i];
+        if (Now::kSplit && part == 0) {
+          multiply<Now, 2>(pass, round, sums,
+                           [&](int t, int i) -> Inputs& { return i == 0 ? a[t] : rest[t]; });
+        } else {
+          multiply<Now, 1>(pass, round, sums, [&](int t, int) -> Inputs& { return a[t]; });
+        }
+        const bool is_last = round + 1 == Now::kRounds;
+        typename Block::template Each<Biases> biases;
+        if (is_last) read_biases<Now>(pass, biases);
+        make_room(share, next, pass.slot(Now::kRounds, round), [&](int t) {
+          return t % kWarp < kTilesOfWarp ? tile_of_warp(pass, t, t % kWarp) : -1;
+        });
+        if (is_last) finish(share, pass, activation, sums, biases, out);
       }
     }
   }
 
-  // Refills the slots that the warps have read, from position `slot` on: one lane for each tile.
-  template <typename Now, typename Next>
-  RUNNEL_DEVICE RUNNEL_INLINE void make_room(const Now& share, const Next& next, const Pass& pass,
-                                             int slot) {
-    typename Block::template Each<typename TileWeights<Block, Sizes>::Fill> fills;
-    block_.each([&](int t) {
-      const int tile = t % kWarp < kTilesOfWarp ? pass.tile(t, t % kWarp) : -1;
-      if (tile < 0) return;
-      fills[t] = weights_.behind(share, next, slot + tile);
-      weights_.expect(fills[t], slot + tile);
-    });
-    block_.each([&](int t) { weights_.fetch(fills[t], slot + pass.tile(t, t % kWarp)); });
-  }
-
-  template <int kTiles, typename Now, typename EachSums, typename Out>
-  RUNNEL_DEVICE RUNNEL_INLINE void finish(const Now& share, const Pass& pass, Activation activation,
-                                          EachSums& sums, const Out& out) {
+  // Waits for the slots of a round.
+  template <typename Now>
+  RUNNEL_DEVICE RUNNEL_INLINE void await(const Pass& pass, int round) {
+    const int slot = pass.slot(Now::kRounds, round);
     block_.each([&](int t) {
       RUNNEL_UNROLL
-      for (int i = 0; i < kTiles; ++i) {
-        if (pass.tile(t, i) < 0) continue;
+      for (int i = 0; i < kTilesOfWarp; ++i) {
+        const int tile = tile_of_warp(pass, t, i);
+        if (tile >= 0) weights_.await(slot + tile);
+      }
+    });
+  }
+  template <typename Now, typename EachBiases>
+  RUNNEL_DEVICE RUNNEL_INLINE void read_biases(const Pass& pass, EachBiases& biases) {
+    const int slot = pass.slot(Now::kRounds, Now::kRounds - 1);
+    block_.each([&](int t) {
+      RUNNEL_UNROLL
+      for (int i = 0; i < kTilesOfWarp; ++i) {
+        const int tile = tile_of_warp(pass, t, i);
+        if (tile >= 0) biases[t].at[i] = bias<Now>(slot + tile, t);
+      }
+    });
+  }
+
+  // The sums of the warp's tiles += a(t, i) b for the chunks of a round: each half of them, and
+  // within it each of the inputs' kParts.
+  template <typename Now, int kParts, typename EachSums, typename InputsOf>
+  RUNNEL_DEVICE RUNNEL_INLINE void multiply(const Pass& pass, int round, EachSums& sums,
+                                            const InputsOf& a) {
+    const int slot = pass.slot(Now::kRounds, round);
+    const int chunks = Now::chunks(round / Now::kParts);
+    // In such an order that neighbours are of different sums.
+    const auto half = [](int n) { return n / (kParts * kSlotChunks); };
+    const auto part = [](int n) { return n / kSlotChunks % kParts; };
+    const auto of = [](int n) { return n % kSlotChunks; };
+    RUNNEL_UNROLL
+    for (int i = 0; i < kTilesOfWarp; ++i) {
+      if (i * kTileWarps >= pass.tiles) continue;  // no warp has such a tile
+      typename Block::template Each<Weights> b;
+      block_.each([&](int t) {
+        const int tile = tile_of_warp(pass, t, i);
+        if (tile >= 0) load_weights(weights_.slot(slot + tile), chunks, t % kWarp, b[t]);
+      });
+      block_.template mma<2 * kParts * kSlotChunks>(
+          [&](int t, int n) -> FragmentC& { return sums[t].at[i][of(n) % kMatmulWarps]; },
+          [&](int t, int n) -> const FragmentA& { return a(t, part(n)).at[of(n)][half(n)]; },
+          [&](int t, int n) -> const FragmentB& { return b[t].at[of(n)][half(n)]; });
+    }
+  }
+
+  template <typename Now, typename EachSums, typename EachBiases, typename Out>
+  RUNNEL_DEVICE RUNNEL_INLINE void finish(const Now& share, const Pass& pass, Activation activation,
+                                          EachSums& sums, EachBiases& biases, const Out& out) {
+    block_.each([&](int t) {
+      RUNNEL_UNROLL
+      for (int i = 0; i < kTilesOfWarp; ++i) {
+        const int tile = tile_of_warp(pass, t, i);
+        if (tile < 0) continue;
         const FragmentC* part = sums[t].at[i];
-        const auto whole = [&](int e) {
-          const float sum = (part[0].at[e] + part[1].at[e]) + (part[2].at[e] + part[3].at[e]);
-          return activate_basic(activation, sum + sums[t].bias[i].at[e % 2]);
-        };
-        const int column = (share.begin + pass.first + pass.tile(t, i)) * kTileN;
-        for (int e = 0; e < 4; e += 2) {
-          const Element at = element_c(t % kWarp, e);
-          if (at.row < rows_) out(at.row, column + at.col, Two{{whole(e), whole(e + 1)}});
+        give(share.begin + pass.first + tile, activation, biases[t].at[i], t, out,
+             [&](int p, int e) { return part[p].at[e]; });
+      }
+    });
+  }
+
+  // ---- four warps to a tile: each has one of its sums, and of two tiles, its own and the one two
+  // further
+
+  static_assert(kSlotChunks == kMatmulWarps && kTileWarps == 2 * kMatmulWarps);
+  static constexpr int kSharing = kTileWarps / kMatmulWarps;       // tiles at a time
+  static constexpr int kTilesOfSharing = kTilesShared / kSharing;  // of each of them
+  static constexpr int kSlotsShared = kTileSlots / 2;  // that are read before any is refilled
+
+  struct SharedSums {
+    FragmentC at[kTilesOfSharing];
+    Two bias;  // of the tile that the warp finishes
+  };
+  RUNNEL_DEVICE static int sum_of(int t) { return t / kWarp % kMatmulWarps; }
+  // The i-th tile of thread t's warp; negative: none.
+  RUNNEL_DEVICE static int shared_tile(const Pass& pass, int t, int i) {
+    const int at = t / kWarp / kMatmulWarps + i * kSharing;
+    return i < kTilesOfSharing && at < pass.tiles ? at : -1;
+  }
+  // Returns the tile that this warp finishes. Warps that share tiles finish different ones.
+  RUNNEL_DEVICE static int finished_tile(const Pass& pass, int t) {
+    return shared_tile(pass, t, sum_of(t));
+  }
+
+  template <typename Now, typename Next, typename Out>
+  RUNNEL_DEVICE RUNNEL_INLINE void take_shared(const Now& share, const Next& next, const Pass& pass,
+                                               const TileInputs& inputs, Activation activation,
+                                               const Out& out) {
+    // Groups whose slots are read before any is refilled.
+    constexpr int kLeast = kSlotsShared / (kTilesShared * Now::kParts);
+    static_assert(kLeast > 0);
+    const int together = pass.tiles > 2 ? kLeast : pass.tiles > 1 ? 2 * kLeast : 4 * kLeast;
+    typename Block::template Each<SharedSums> sums;
+    // The previous pass may have read these slots last (changes_hands()).
+    if (pass.first > 0) block_.phase([](int) {});
+    RUNNEL_ROLL
+    for (int first = 0; first < Now::kGroups; first += together) {
+      const int left = Now::kGroups - first;
+      const int groups = left < together ? left : together;
+      await_shared<Now>(pass, first, groups, sums);
+      for (int group = first; group < first + groups; ++group) {
+        multiply_shared<Now>(pass, group, inputs, sums);
+      }
+      const int slot = pass.slot(Now::kRounds, first * Now::kParts);
+      const int slots = groups * Now::kParts * pass.tiles;
+      block_.phase([&](int t) {
+        for (int i = 0; i < kTilesOfSharing; ++i) {
+          if (shared_tile(pass, t, i) < 0) continue;
+          Quad& to = joined(shared_tile(pass, t, i), sum_of(t), t);
+          for (int e = 0; e < Quad::kWidth; ++e) to.at[e] = sums[t].at[i].at[e];
+        }
+      });
+      make_room(share, next, slot, [&](int t) {
+        constexpr int kThreads = kTileThreads / kSlotsShared;
+        return t % kThreads == 0 && t / kThreads < slots ? t / kThreads : -1;
+      });
+    }
+    block_.each([&](int t) {
+      const int tile = finished_tile(pass, t);
+      if (tile < 0) return;
+      Quad parts[kMatmulWarps];
+      for (int p = 0; p < kMatmulWarps; ++p) parts[p] = joined(tile, p, t);
+      give(share.begin + pass.first + tile, activation, sums[t].bias, t, out,
+           [&](int p, int e) { return parts[p].at[e]; });
+    });
+  }
+
+  RUNNEL_DEVICE Quad& joined(int tile, int part, int t) const {
+    return tile_.joined[tile][part][t % kWarp];
+  }
+
+  // Waits for the slots of the groups' rounds, and reads the biases from the last ones.
+  template <typename Now, typename EachSums>
+  RUNNEL_DEVICE RUNNEL_INLINE void await_shared(const Pass& pass, int first, int groups,
+                                                EachSums& sums) {
+    block_.each([&](int t) {
+      const int end = (first + groups) * Now::kParts;
+      for (int i = 0; i < kTilesOfSharing; ++i) {
+        const int tile = shared_tile(pass, t, i);
+        if (tile < 0) continue;
+        RUNNEL_ROLL
+        for (int round = first * Now::kParts; round < end; ++round) {
+          weights_.await(pass.slot(Now::kRounds, round) + tile);
         }
       }
+      const int last = pass.slot(Now::kRounds, Now::kRounds - 1) + finished_tile(pass, t);
+      if (end == Now::kRounds && finished_tile(pass, t) >= 0) sums[t].bias = bias<Now>(last, t);
     });
+  }
+
+  // Adds the chunk of a group that is of the warp's sum.
+  template <typename Now, typename EachSums>
+  RUNNEL_DEVICE RUNNEL_INLINE void multiply_shared(const Pass& pass, int group,
+                                                   const TileInputs& inputs, EachSums& sums) {
+    struct Chunk {
+      FragmentA a[Now::kParts][2];
+      FragmentB b[Now::kParts][2];
+    };
+    typename Block::template Each<Chunk> of;
+    const int chunks = Now::chunks(group);
+    block_.each([&](int t) {
+      for (int part = 0; part < Now::kParts; ++part) {
+        load_chunk(part == 0 ? inputs.pairs : inputs.rest, group * kSlotChunks + sum_of(t),
+                   Now::kChunks, t % kWarp, of[t].a[part]);
+      }
+    });
+    RUNNEL_UNROLL
+    for (int i = 0; i < kTilesOfSharing; ++i) {
+      if (i * kSharing >= pass.tiles) continue;  // no warp has such a tile
+      block_.each([&](int t) {
+        if (shared_tile(pass, t, i) < 0) return;
+        RUNNEL_UNROLL
+        for (int part = 0; part < Now::kParts; ++part) {
+          const int round = group * Now::kParts + part;
+          const WeightSlot& slot =
+              weights_.slot(pass.slot(Now::kRounds, round) + shared_tile(pass, t, i));
+          load_chunk(slot, sum_of(t), chunks, t % kWarp, of[t].b[part]);
+        }
+      });
+      // As in multiply(): each half of the inputs' parts by the rounded weights, and then the
+      // rounded inputs by what rounding has left of the weights.
+      constexpr int kProducts = Now::kSplit ? 6 : 2;
+      const auto half = [](int n) { return Now::kSplit ? n < 4 ? n / 2 : n - 4 : n; };
+      const auto part_a = [](int n) { return Now::kSplit && n < 4 ? n % 2 : 0; };
+      const auto part_b = [](int n) { return n < 4 ? 0 : 1; };
+      block_.template mma<kProducts>(
+          [&](int t, int) -> FragmentC& { return sums[t].at[i]; },
+          [&](int t, int n) -> const FragmentA& { return of[t].a[part_a(n)][half(n)]; },
+          [&](int t, int n) -> const FragmentB& { return of[t].b[part_b(n)][half(n)]; });
+    }
+  }
+
+  // ---- parts of both
+
+  // Loads the chunks of a slot; zeros from `end` on.
+  RUNNEL_DEVICE RUNNEL_INLINE static void load_weights(const WeightSlot& slot, int end, int lane,
+                                                       Weights& to) {
+    RUNNEL_UNROLL
+    for (int j = 0; j < kSlotChunks; ++j) load_chunk(slot, j, end, lane, to.at[j]);
+  }
+  RUNNEL_DEVICE RUNNEL_INLINE static void load_chunk(const WeightSlot& slot, int chunk, int end,
+                                                     int lane, FragmentB (&to)[2]) {
+    const Pairs pairs = chunk < end ? slot.chunk[chunk][lane] : Pairs{};
+    for (int p = 0; p < 4; ++p) to[p / 2].pair[p % 2] = pairs.at[p];
+  }
+  template <typename Now>
+  RUNNEL_DEVICE RUNNEL_INLINE static void load_inputs(const uint32_t* pairs, int group, int lane,
+                                                      Inputs& to) {
+    RUNNEL_UNROLL
+    for (int j = 0; j < kSlotChunks; ++j) {
+      load_chunk(pairs, group * kSlotChunks + j, Now::kChunks, lane, to.at[j]);
+    }
+  }
+  RUNNEL_DEVICE RUNNEL_INLINE static void load_chunk(const uint32_t* pairs, int chunk, int end,
+                                                     int lane, FragmentA (&to)[2]) {
+    for (int half = 0; half < 2; ++half) {
+      const int step = chunk * 2 + half;
+      const Pairs four =
+          chunk < end ? reinterpret_cast<const Pairs*>(pairs)[step * kWarp + lane] : Pairs{};
+      for (int i = 0; i < 4; ++i) to[half].pair[i] = four.at[i];
+    }
+  }
+
+  // The biases of the thread's columns, from a tile's last slot.
+  template <typename Now>
+  RUNNEL_DEVICE RUNNEL_INLINE Two bias(int at, int t) const {
+    const float* biases = weights_.slot(at).biases(Now::chunks(Now::kGroups - 1));
+    return *reinterpret_cast<const Two*>(biases + element_c(t % kWarp, 0).col);
+  }
+
+  // Refills slots that have been read: thread t the one at position `slot` + at(t), or none.
+  template <typename Now, typename Next, typename At>
+  RUNNEL_DEVICE RUNNEL_INLINE void make_room(const Now& share, const Next& next, int slot,
+                                             const At& at) {
+    typename Block::template Each<typename TileWeights<Block, Sizes>::Fill> fills;
+    block_.each([&](int t) {
+      if (at(t) < 0) return;
+      fills[t] = weights_.behind(share, next, slot + at(t));
+      weights_.expect(fills[t], slot + at(t));
+    });
+    block_.each([&](int t) { weights_.fetch(fills[t], slot + at(t)); });
+  }
+
+  // Gives out what comes of a tile's sums, sum(part, e) the thread's.
+  template <typename Out, typename Sum>
+  RUNNEL_DEVICE RUNNEL_INLINE void give(int tile, Activation activation, const Two& bias, int t,
+                                        const Out& out, const Sum& sum) {
+    const auto whole = [&](int e) {
+      const float joined = (sum(0, e) + sum(1, e)) + (sum(2, e) + sum(3, e));
+      return activate_basic(activation, joined + bias.at[e % 2]);
+    };
+    for (int e = 0; e < 4; e += 2) {
+      const Element at = element_c(t % kWarp, e);
+      if (at.row < rows_) out(at.row, tile * kTileN + at.col, Two{{whole(e), whole(e + 1)}});
+    }
   }
 
   Block& block_;
+  Tile<Sizes>& tile_;
   TileWeights<Block, Sizes> weights_;
   const int rows_;
 };

@@ -26,28 +26,30 @@ struct Rank {
   RUNNEL_DEVICE constexpr int end(int parts) const { return parts * (at + 1) >> log; }
 };
 
-// The shape of a product with kIn inputs, as its weight lies in memory (matmul.h).
+// The shape of a product with kIn inputs, as its weight lies in memory (matmul.h). A tile takes
+// kRounds slots, one after the other; those of a split weight alternate between its parts.
 template <int in, bool split = false>
 struct ProductShape {
   static constexpr int kIn = in;
   static constexpr bool kSplit = split;
   static constexpr int kParts = split ? 2 : 1;
   static constexpr int kChunks = in / kChunkBf16;
-  static constexpr int kTogether = kSlotChunks / kParts;                 // chunks of a slot
-  static constexpr int kRounds = (kChunks + kTogether - 1) / kTogether;  // slots that a tile takes
-  static constexpr int kChunkBytes = 4 * kChunkWords * kParts;
+  static constexpr int kGroups = (kChunks + kSlotChunks - 1) / kSlotChunks;  // of chunks in a slot
+  static constexpr int kRounds = kGroups * kParts;
+  static constexpr int kSlotBytes = 4 * kChunkWords * kSlotChunks;
   static constexpr int kTileBytes = 4 * tile_words(kChunks, split);
-  static_assert(in % kChunkBf16 == 0 && (!split || kTogether == kSplitTogether));
+  static_assert(in % kChunkBf16 == 0);
+  static_assert(!split || (kSlotChunks == kSplitTogether && kChunks % kSlotChunks == 0));
 
-  // The chunks of a round, from round * kTogether on.
-  RUNNEL_DEVICE static constexpr int chunks(int round) {
-    const int left = kChunks - round * kTogether;
-    return kChunks % kTogether == 0 || left > kTogether ? kTogether : left;
+  // The chunks of a group, from group * kSlotChunks on.
+  RUNNEL_DEVICE static constexpr int chunks(int group) {
+    const int left = kChunks - group * kSlotChunks;
+    return kChunks % kSlotChunks == 0 || left > kSlotChunks ? kSlotChunks : left;
   }
-  // Bytes of a round's, which in a tile come one round after the other.
+  // Bytes of a round's slot.
   RUNNEL_DEVICE static constexpr int bytes(int round) {
     const int biases = round + 1 == kRounds ? 4 * kTileN : 0;
-    return chunks(round) * kChunkBytes + biases;
+    return chunks(round / kParts) * 4 * kChunkWords + biases;
   }
 };
 
@@ -148,14 +150,11 @@ class TileWeights {
   // Starts copies of the first product to all slots.
   template <typename Share>
   RUNNEL_DEVICE RUNNEL_INLINE void begin(const Share& first) {
-    next_inverse_ = inverse(tiles(first));
     set_out(first, 0);
   }
   // Begins product `now`, and starts copies of `next` to the slots that `now` leaves free.
   template <typename Now, typename Next>
   RUNNEL_DEVICE RUNNEL_INLINE void turn_to(const Now& now, const Next& next) {
-    inverse_ = next_inverse_;
-    next_inverse_ = inverse(tiles(next));
     set_out(next, positions(now));
   }
   // Ends product `now`.
@@ -177,8 +176,8 @@ class TileWeights {
   RUNNEL_DEVICE RUNNEL_INLINE Fill behind(const Now& now, const Next& next, int at) const {
     const int position = at + kTileSlots;
     const int of_next = position - positions(now);
-    if (of_next < 0) return fill(now, position, inverse_);
-    return of_next < positions(next) ? fill(next, of_next, next_inverse_) : Fill{};
+    if (of_next < 0) return fill(now, position);
+    return of_next < positions(next) ? fill(next, of_next) : Fill{};
   }
   // expect() announces that the slot is free, and fetch() starts the copy once all companions have
   // done so. One thread calls both, fetch() in a later phase.
@@ -200,14 +199,6 @@ class TileWeights {
 
  private:
   template <typename Share>
-  RUNNEL_DEVICE static int tiles(const Share& share) {
-    return share.tiles;
-  }
-  template <typename First, typename Second>
-  RUNNEL_DEVICE static int tiles(const EitherShare<First, Second>& share) {
-    return share.is_first ? share.first.tiles : share.second.tiles;
-  }
-  template <typename Share>
   RUNNEL_DEVICE static int positions(const Share& share) {
     return share.tiles * Share::kRounds;
   }
@@ -220,32 +211,31 @@ class TileWeights {
     return static_cast<int>(static_cast<unsigned>(start_ + at) / kTileSlots);
   }
 
-  // Of the tiles n of the last pass: i / n = i * inverse / 2^16 for i n < 2^16.
-  RUNNEL_DEVICE unsigned inverse(int tiles) const {
+  // i / tiles = i * inverse / 2^16, for i * tiles < 2^16.
+  RUNNEL_DEVICE unsigned inverse(unsigned tiles) const {
     static_assert(kTilesAtOnce <= kTileSlots);
-    return tile_.inverse[static_cast<unsigned>(tiles) % kTilesAtOnce];
+    return tile_.inverse[tiles % kTilesAtOnce];
   }
   template <typename Share>
-  RUNNEL_DEVICE RUNNEL_INLINE static Fill fill(const Share& share, int position, unsigned inverse) {
+  RUNNEL_DEVICE RUNNEL_INLINE Fill fill(const Share& share, int position) const {
     constexpr unsigned kPass = kTilesAtOnce * Share::kRounds;
     const unsigned pass = static_cast<unsigned>(position) / kPass;
     const unsigned rest = static_cast<unsigned>(position) % kPass;
     const unsigned left = static_cast<unsigned>(share.tiles) - pass * kTilesAtOnce;
     const unsigned tiles = left < kTilesAtOnce ? left : kTilesAtOnce;
     const auto round =
-        static_cast<int>(tiles == kTilesAtOnce ? rest / kTilesAtOnce : rest * inverse >> 16);
+        static_cast<int>(tiles == kTilesAtOnce ? rest / kTilesAtOnce : rest * inverse(tiles) >> 16);
     const int tile =
         share.tile(static_cast<int>(pass * kTilesAtOnce + rest) - round * static_cast<int>(tiles));
     return {static_cast<const std::byte*>(share.panels) + tile * Share::kTileBytes +
-                round * Share::kTogether * Share::kChunkBytes,
+                round * Share::kSlotBytes,
             Share::bytes(round)};
   }
 
   template <typename First, typename Second>
-  RUNNEL_DEVICE RUNNEL_INLINE static Fill fill(const EitherShare<First, Second>& share,
-                                               int position, unsigned inverse) {
-    return share.is_first ? fill(share.first, position, inverse)
-                          : fill(share.second, position, inverse);
+  RUNNEL_DEVICE RUNNEL_INLINE Fill fill(const EitherShare<First, Second>& share,
+                                        int position) const {
+    return share.is_first ? fill(share.first, position) : fill(share.second, position);
   }
 
   // Starts copies of `next` to the free slots from position `from` on, a thread for each slot.
@@ -258,7 +248,7 @@ class TileWeights {
       if (t % (kTileThreads / kTileSlots) != 0 || at >= positions(next) || slot(t) >= kTileSlots) {
         return;
       }
-      fills[t] = fill(next, at, next_inverse_);
+      fills[t] = fill(next, at);
       expect(fills[t], slot(t) - kTileSlots);
     });
     block_.each([&](int t) { fetch(fills[t], slot(t) - kTileSlots); });
@@ -270,7 +260,6 @@ class TileWeights {
   Tile<Sizes>& tile_;
   const Companions companions_;
   int start_ = kTileSlots;  // the product's first position, of all that come and a ring before
-  unsigned inverse_ = 0, next_inverse_ = 0;
 };
 
 }  // namespace runnel::cuda

@@ -61,9 +61,7 @@ class WholeRun {
         args_(args),
         tile_(*block.template shared<Tile<Sizes>>()),
         rank_{block.rank() & ((1 << args.ranks_log) - 1), args.ranks_log},
-        first_rank_(block.rank() - rank_.at),
-        first_(static_cast<int>(block.index() >> rank_.log) * args.tile_rows),
-        rows_(rows_of(args, first_)),
+        rows_(rows_of(args, first())),
         first_head_(rank_.first(Sizes::kHeads)),
         heads_(rank_.end(Sizes::kHeads) - first_head_),
         products_(block, tile_, Companions::of_rank(block.rank(), rank_.log, block.ranks()), rows_),
@@ -73,11 +71,10 @@ class WholeRun {
   RUNNEL_DEVICE RUNNEL_INLINE void run() {
     begin();
     for (int step = 0; step < args_.steps; ++step) {
-      block_.meet(step == 0 ? 0 : rows_ * 4, [](int) {});
       embed(step);
       for (int layer = 0; layer < args_.layers; ++layer) {
         attention(layer, step);
-        feed_forward(layer);
+        feed_forward(layer, step);
       }
       predict(step);
       sample(step);
@@ -90,6 +87,13 @@ class WholeRun {
   static constexpr bool kSplitEnd = Sizes::kHead != HeadKind::kCategorical;
   static constexpr int kTogether = 2;  // tiles of the hidden layer: a step of the next product
   static constexpr int kHiddenPairs = kTileRows * Sizes::kFfn / 2;
+
+  // Asked for anew each time, since registers are scarce: the tile's first row in the batch, and
+  // its first block in the cluster.
+  RUNNEL_DEVICE int first() const {
+    return static_cast<int>(block_.index() >> rank_.log) * args_.tile_rows;
+  }
+  RUNNEL_DEVICE int first_rank() const { return block_.rank() & -rank_.of(); }
 
   // The last tiles of a cluster may have none.
   RUNNEL_DEVICE static int rows_of(const WholeArgs& args, int first) {
@@ -139,9 +143,10 @@ class WholeRun {
     });
     block_.gather(rank_.of());
     products_.begin(qkv(0));
+    products_.turn_to(qkv(0), out(0));
     block_.phase([&](int t) {
       if (t >= kTileRows) return;
-      const int32_t slot = t < rows_ ? args_.slot[first_ + t] : -1;
+      const int32_t slot = t < rows_ ? args_.slot[first() + t] : -1;
       tile_.slot[t] = slot;
       tile_.value[t] = slot < 0 ? kFrozen : args_.control[slot].pending;
       tile_.position[t] = slot < 0 ? 0 : args_.control[slot].position;
@@ -182,25 +187,38 @@ class WholeRun {
       }
     });
     constexpr int kSteps = kTileHeadSize / kTileK;  // of a head
-    block_.meet(bytes_of((Sizes::kHeads - heads_) * kSteps, lanes_of_pairs()), [&](int t) {
-      send_pairs(tile_.attended, first_head_ * kSteps, (first_head_ + heads_) * kSteps, t);
+    block_.meet(bytes_of((Sizes::kHeads - heads_) * kSteps, lanes_of_pairs()), [&] {
+      block_.each([&](int t) {
+        send_pairs(tile_.attended, first_head_ * kSteps, (first_head_ + heads_) * kSteps, t);
+      });
+      products_.turn_to(out(layer), linear1(layer));
     });
     products_.run(out(layer), linear1(layer), {tile_.attended}, Activation::kNone, project());
     const WholeNorm& norm = args_.layer[layer].norm1;
-    block_.meet(bytes_projected(out(layer)), [&](int t) {
-      send_projected(out(layer), t);
-      norm_.fetch(norm.scale, norm.shift, t);
+    block_.meet(bytes_projected(out(layer)), [&] {
+      block_.each([&](int t) {
+        send_projected(out(layer), t);
+        norm_.fetch(norm.scale, norm.shift, t);
+      });
+      products_.turn_to(linear1(layer), after_linear1(layer));
     });
     norm_.run(true);
   }
 
+  RUNNEL_DEVICE bool is_last(int layer) const { return layer + 1 == args_.layers; }
+  RUNNEL_DEVICE auto after_linear1(int layer) const {
+    return either(!is_last(layer), linear2(layer), linear2_last());
+  }
+  RUNNEL_DEVICE auto after_linear2(int layer) const {
+    return either(!is_last(layer), qkv(is_last(layer) ? layer : layer + 1), predictor());
+  }
+
   // In the last layer with what rounding has left of the hidden layer, where that counts.
-  RUNNEL_DEVICE RUNNEL_INLINE void feed_forward(int layer) {
-    const bool last = layer + 1 == args_.layers;
-    const bool in_parts = kSplitEnd && last;
+  RUNNEL_DEVICE RUNNEL_INLINE void feed_forward(int layer, int step) {
+    const bool in_parts = kSplitEnd && is_last(layer);
     const auto own = linear1(layer);
-    products_.run(own, either(!last, linear2(layer), linear2_last()), {tile_.x_pairs},
-                  args_.activation, [&](int row, int column, Two two) {
+    products_.run(own, after_linear1(layer), {tile_.x_pairs}, args_.activation,
+                  [&](int row, int column, Two two) {
                     const SplitPair pair = split(block_, two);
                     hidden()[tile_pair_index(row, column)] = pair.rounded;
                     if (in_parts) hidden_rest()[tile_pair_index(row, column)] = pair.rest;
@@ -208,28 +226,36 @@ class WholeRun {
     const int begin = own.begin / kTogether;
     const int steps = own.tiles / kTogether;
     const int others = (Sizes::kFfn / kTileK - steps) * (in_parts ? 2 : 1);
-    block_.meet(bytes_of(others, lanes_of_pairs()), [&](int t) {
-      send_pairs(hidden(), begin, begin + steps, t);
-      if (in_parts) send_pairs(hidden_rest(), begin, begin + steps, t);
+    block_.meet(bytes_of(others, lanes_of_pairs()), [&] {
+      block_.each([&](int t) {
+        send_pairs(hidden(), begin, begin + steps, t);
+        if (in_parts) send_pairs(hidden_rest(), begin, begin + steps, t);
+      });
+      if (in_parts) {
+        products_.turn_to(linear2_last(), predictor());
+      } else {
+        products_.turn_to(linear2(layer), after_linear2(layer));
+      }
     });
-    multiply_hidden(layer);
-    const WholeNorm& norm = args_.layer[layer].norm2;
-    block_.meet(bytes_projected(linear2(layer)), [&](int t) {
-      send_projected(linear2(layer), t);
-      norm_.fetch(norm.scale, norm.shift, t);
-    });
-    norm_.run(true);
-  }
-
-  RUNNEL_DEVICE RUNNEL_INLINE void multiply_hidden(int layer) {
-    const bool last = layer + 1 == args_.layers;
-    if (kSplitEnd && last) {
+    if (in_parts) {
       products_.run(linear2_last(), predictor(), {hidden(), hidden_rest()}, Activation::kNone,
                     project());
     } else {
-      products_.run(linear2(layer), either(!last, qkv(last ? layer : layer + 1), predictor()),
-                    {hidden()}, Activation::kNone, project());
+      products_.run(linear2(layer), after_linear2(layer), {hidden()}, Activation::kNone, project());
     }
+    const WholeNorm& norm = args_.layer[layer].norm2;
+    block_.meet(bytes_projected(linear2(layer)), [&] {
+      block_.each([&](int t) {
+        send_projected(linear2(layer), t);
+        norm_.fetch(norm.scale, norm.shift, t);
+      });
+      if (is_last(layer)) {
+        products_.turn_to(predictor(), next_step(step));
+      } else {
+        products_.turn_to(qkv(layer + 1), out(layer + 1));
+      }
+    });
+    norm_.run(true);
   }
 
   RUNNEL_DEVICE uint32_t* hidden() const { return reinterpret_cast<uint32_t*>(tile_.wide); }
@@ -246,26 +272,41 @@ class WholeRun {
   // The bytes of `pieces` pieces that other blocks send, of `lanes` lanes each.
   RUNNEL_DEVICE static int bytes_of(int pieces, int lanes) { return pieces * lanes * 16; }
 
-  // Sends the block's pieces [begin, end) to all others, a warp to a piece for one of them. A
-  // lane's 16 bytes are at at(piece, lane); null: none.
+  // Sends the block's pieces [begin, end) to all others, a warp to some of the pieces for some of
+  // the blocks. A lane that `sends` has 16 bytes at at(piece). All loads start before the first
+  // store.
   template <typename At>
-  RUNNEL_DEVICE RUNNEL_INLINE void send_pieces(int begin, int end, int t, const At& at) {
+  RUNNEL_DEVICE RUNNEL_INLINE void send_pieces(int begin, int end, int t, bool sends,
+                                               const At& at) {
+    constexpr int kHeld = 4;  // pieces
     const int log = rank_.of() < kTileWarps ? rank_.log : kTileWarpsLog;
-    const int at_once = 1 << log;
+    const int blocks = 1 << log;          // that warps have for themselves
+    const int apart = kTileWarps >> log;  // from one of a warp's pieces to the next one
     const int warp = t / kWarp;
-    for (int to = warp & (at_once - 1); to < rank_.of(); to += at_once) {
-      if (to == rank_.at) continue;
-      for (int piece = begin + (warp >> log); piece < end; piece += kTileWarps >> log) {
-        auto* from = reinterpret_cast<Pairs*>(at(piece, t % kWarp));
-        if (from != nullptr) block_.send(first_rank_ + to, from, *from);
+    RUNNEL_ROLL
+    for (int first = begin + (warp >> log); first < end; first += kHeld * apart) {
+      Pairs held[kHeld];
+      const auto is_one = [&](int i) { return sends && first + i * apart < end; };
+      RUNNEL_UNROLL
+      for (int i = 0; i < kHeld; ++i) {
+        if (is_one(i)) held[i] = *at(first + i * apart);
+      }
+      RUNNEL_ROLL
+      for (int to = warp & (blocks - 1); to < rank_.of(); to += blocks) {
+        if (to == rank_.at) continue;
+        RUNNEL_UNROLL
+        for (int i = 0; i < kHeld; ++i) {
+          if (is_one(i)) block_.send(first_rank() + to, at(first + i * apart), held[i]);
+        }
       }
     }
   }
 
   // Steps [begin, end) of pairs (tile_pair_index()): a lane has rows r and r + 8.
   RUNNEL_DEVICE RUNNEL_INLINE void send_pairs(uint32_t* pairs, int begin, int end, int t) {
-    send_pieces(begin, end, t, [&](int step, int lane) {
-      return lane < lanes_of_pairs() ? pairs + (step * kWarp + lane) * 4 : nullptr;
+    const int lane = t % kWarp;
+    send_pieces(begin, end, t, lane < lanes_of_pairs(), [&](int step) {
+      return reinterpret_cast<Pairs*>(pairs + (step * kWarp + lane) * 4);
     });
   }
   RUNNEL_DEVICE int lanes_of_pairs() const { return (rows_ < 8 ? rows_ : 8) * 4; }
@@ -273,10 +314,11 @@ class WholeRun {
   // The share's tiles of a projection, eight columns each.
   template <typename Product>
   RUNNEL_DEVICE RUNNEL_INLINE void send_projected(const Product& share, int t) {
-    send_pieces(share.begin, share.begin + share.tiles, t, [&](int tile, int lane) {
-      const int row = lane % kTileRows;
-      float* from = tile_.projected + projected_index(row, tile * kTileN + lane / kTileRows * 4);
-      return row < rows_ ? from : nullptr;
+    const int row = t % kTileRows;
+    const int column = t % kWarp / kTileRows * 4;
+    send_pieces(share.begin, share.begin + share.tiles, t, row < rows_, [&](int tile) {
+      return reinterpret_cast<Pairs*>(tile_.projected +
+                                      projected_index(row, tile * kTileN + column));
     });
   }
   template <typename Product>
@@ -298,11 +340,14 @@ class WholeRun {
                     const int width = args_.head.width();
                     float* to = tile_.wide + (row >> rank_.log) * width + column;
                     for (int i = 0; i < 2 && column + i < width; ++i) {
-                      block_.send(first_rank_ + owner(row), to + i, two.at[i]);
+                      block_.send(first_rank() + owner(row), to + i, two.at[i]);
                     }
                   });
-    const int own = (rows_ - rank_.at + rank_.of() - 1) >> rank_.log;  // rows that it samples
-    block_.meet(own * args_.head.width() * 4, [](int) {});
+    const int own =
+        (rows_ - first_sampled() + rank_.of() - 1) >> rank_.log;  // rows that it samples
+    block_.meet(own * args_.head.width() * 4, [&] {
+      if (step + 1 < args_.steps) products_.turn_to(qkv(0), out(0));
+    });
   }
 
   RUNNEL_DEVICE uint32_t* rest_of_x() const { return reinterpret_cast<uint32_t*>(tile_.projected); }
@@ -319,46 +364,94 @@ class WholeRun {
     });
   }
 
-  RUNNEL_DEVICE int owner(int row) const { return row & (rank_.of() - 1); }
+  // The rank that samples a row: rank r has the heads from heads * r / ranks on, so of 16 ranks and
+  // fewer heads the even ones have none, and are first in turn.
+  RUNNEL_DEVICE int owner(int row) const {
+    const int at = row & (rank_.of() - 1);
+    return (at << 1 & (rank_.of() - 1)) | at << 1 >> rank_.log;
+  }
+  // The first row of the tile that the block samples; the next ones are as many rows further as
+  // there are ranks.
+  RUNNEL_DEVICE int first_sampled() const {
+    return rank_.at >> 1 | (rank_.at & 1) << rank_.log >> 1;
+  }
 
+  // Draws the rows' values and sends them to all. While the blocks meet, those that have drawn
+  // compute what the values weigh, where the head allows it.
   RUNNEL_DEVICE RUNNEL_INLINE void sample(int step) {
     const bool more = step + 1 < args_.steps;
-    const SampledTo to = args_.to.from(step * args_.to_stride + first_);
-    block_.each([&](int t) {
-      if (t >= rows_ || owner(t) != rank_.at || live(t)) return;
+    const int at_once = head_rows_at_once(args_.head) << rank_.log;
+    RUNNEL_ROLL
+    for (int begin = 0; begin < rows_; begin += at_once) {
+      const int end = rows_ < begin + at_once ? rows_ : begin + at_once;
+      const int from = begin + first_sampled();
+      freeze(begin, end, step, more);
+      if (from < end) draw(jobs(from, step, true), more);
+      block_.meet(more ? (end - begin) * 4 : 0, [&] {
+        if (from < end) weigh(jobs(from, step, false));
+      });
+    }
+  }
+
+  // Rows of [begin, end) that have not stepped stay as they are.
+  RUNNEL_DEVICE RUNNEL_INLINE void freeze(int begin, int end, int step, bool more) {
+    const SampledTo to = args_.to.from(step * args_.to_stride + first());
+    // A phase: what draw() sends may reach this block's own values.
+    block_.phase([&](int t) {
+      if (t < begin || t >= end || owner(t) != rank_.at || live(t)) return;
       to.rows[t].row = -1;
       for (int other = 0; more && other < rank_.of(); ++other) {
-        block_.send(first_rank_ + other, tile_.value + t, kFrozen);
+        block_.send(first_rank() + other, tile_.value + t, kFrozen);
       }
     });
-    const int at_once = head_rows_at_once(args_.head);
-    for (int first = rank_.at; first < rows_; first += at_once << rank_.log) {
-      const auto job = [&](int i) {
-        const int at = first + (i << rank_.log);
-        const bool wanted = at < rows_ && live(at);
-        const int row = wanted ? at : first;
-        return RowJob{.head = tile_.wide + (row >> rank_.log) * args_.head.width(),
-                      .row = wanted ? first_ + row : -1,
-                      .inputs = 1,
-                      .control = args_.control + (wanted ? tile_.slot[row] : 0),
-                      .to = to.from(row)};
-      };
-      sample_rows<Sizes::kHead>(block_, args_.head, job,
-                                [&](int thread, const RowJob& of, int32_t value, bool last) {
-                                  if (!more || thread >= rank_.of()) return;
-                                  block_.send(first_rank_ + thread, tile_.value + of.row - first_,
-                                              last ? kFrozen : value);
-                                });
-      block_.phase([](int) {});
+  }
+
+  template <typename Job>
+  RUNNEL_DEVICE RUNNEL_INLINE void draw(const Job& job, bool more) {
+    const auto chosen = [&](int thread, const RowJob& of, int32_t value, bool last) {
+      if (!more || thread >= rank_.of()) return;
+      block_.send(first_rank() + thread, tile_.value + of.row - first(), last ? kFrozen : value);
+    };
+    if constexpr (Sizes::kHead == HeadKind::kMixtureOfLogistics) {
+      typename Block::template Each<RowJob> jobs;
+      block_.each([&](int t) { jobs[t] = job(t / kWarp); });
+      MixtureRows<Block>(block_, args_.head.components).draw(jobs, chosen);
+    } else if (const RowJob row = job(0); row.row >= 0) {
+      sample_categorical(block_, args_.head.values, row, chosen);
     }
+  }
+
+  template <typename Job>
+  RUNNEL_DEVICE RUNNEL_INLINE void weigh(const Job& job) {
+    if constexpr (Sizes::kHead == HeadKind::kMixtureOfLogistics) {
+      typename Block::template Each<RowJob> jobs;
+      block_.each([&](int t) { jobs[t] = job(t / kWarp); });
+      MixtureRows<Block>(block_, args_.head.components).weigh(jobs);
+    }
+  }
+
+  // The rows that are drawn at once, `from` and those after it; of rows that have not stepped:
+  // none, which only the one who draws has to know (`draws`).
+  RUNNEL_DEVICE auto jobs(int from, int step, bool draws) const {
+    const SampledTo to = args_.to.from(step * args_.to_stride + first());
+    return [=, this](int i) {
+      const int at = from + (i << rank_.log);
+      const bool wanted = at < rows_ && (!draws || live(at));
+      const int row = wanted ? at : from;
+      return RowJob{
+          .head = tile_.wide + (row >> rank_.log) * args_.head.width(),
+          .row = wanted ? first() + row : -1,
+          .inputs = 1,
+          .control = args_.control + (wanted && tile_.slot[row] >= 0 ? tile_.slot[row] : 0),
+          .to = to.from(row)};
+    };
   }
 
   Block& block_;
   const WholeArgs& args_;
   Tile<Sizes>& tile_;
-  const Rank rank_;         // of the tile's blocks
-  const int first_rank_;    // of them in the cluster
-  const int first_, rows_;  // of the batch
+  const Rank rank_;  // of the tile's blocks
+  const int rows_;
   const int first_head_, heads_;
   TileProducts<Block, Sizes> products_;
   TileRecurrence<Block, Sizes> recurrence_;

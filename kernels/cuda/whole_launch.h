@@ -106,9 +106,11 @@ template <typename Sizes>
 bool whole_fits(const FusedNetwork& network) {
   const Recurrence& recurrence = network.recurrence;
   const auto layers = static_cast<int>(network.layers.size());
-  if (network.activation > Activation::kGelu || recurrence.map != FeatureMap::kElu ||
-      recurrence.gated || recurrence.dk != kTileHeadSize || recurrence.dv != kTileHeadSize ||
-      recurrence.heads != Sizes::kHeads || layers < 1 || layers > kWholeLayers) {
+  const LinearTerms* const linear = recurrence.linear();
+  if (network.activation > Activation::kGelu || linear == nullptr ||
+      linear->map != FeatureMap::kElu || linear->gated || recurrence.dk != kTileHeadSize ||
+      recurrence.dv != kTileHeadSize || recurrence.heads != Sizes::kHeads || layers < 1 ||
+      layers > kWholeLayers) {
     return false;
   }
   if (network.head.kind != Sizes::kHead || network.head.width() > Sizes::kFfn ||

@@ -4,54 +4,22 @@
 #include <functional>
 #include <set>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "models/bundle/config.h"
+#include "models/bundle/gguf_bundle.h"
+#include "models/bundle/gguf_file.h"
+#include "models/bundle/model_files.h"
 #include "models/bundle/name.h"
 #include "models/bundle/published.h"
+#include "models/families.h"
 #include "models/text/load_tokenizer.h"
 
 namespace runnel {
 namespace {
-
-// "3 tensors are missing: 'a' [2], 'b' [3, 4], ..."; "" when there are none.
-std::string list(const char* what, std::span<const ExpectedTensor> tensors) {
-  constexpr size_t kShown = 3;
-  if (tensors.empty()) return "";
-  std::string text = std::to_string(tensors.size()) +
-                     (tensors.size() == 1 ? " tensor " : " tensors ") + what + ": ";
-  for (size_t i = 0; i < std::min(tensors.size(), kShown); ++i) {
-    if (i > 0) text += ", ";
-    text += quote(tensors[i].name) + " " + shape_text(tensors[i].shape);
-  }
-  if (tensors.size() > kShown) text += ", ...";
-  return text;
-}
-
-// Every expected tensor that is read is there, and no other one.
-Status check_names(const std::vector<ExpectedTensor>& expected, const WeightFiles& weights) {
-  std::vector<ExpectedTensor> missing;
-  std::vector<std::string_view> known;
-  for (const ExpectedTensor& tensor : expected) {
-    if (tensor.read && !weights.tensors().contains(tensor.name)) missing.push_back(tensor);
-    known.push_back(tensor.name);
-  }
-  std::sort(known.begin(), known.end());
-  std::vector<ExpectedTensor> unknown;
-  for (const auto& [name, tensor] : weights.tensors()) {
-    if (!std::binary_search(known.begin(), known.end(), name))
-      unknown.push_back({name, tensor.shape});
-  }
-  if (missing.empty() && unknown.empty()) return {};
-  const std::string found = list("found that config.json does not ask for", unknown);
-  std::string text = list("expected by config.json but missing", missing);
-  if (!text.empty() && !found.empty()) text += "; ";
-  return invalid_argument(weights.path() + ": " + text + found);
-}
 
 Result<std::string> read_config(const std::string& path) {
   Result<std::string> text = read_file(path, kMaxConfigBytes);
@@ -60,14 +28,6 @@ Result<std::string> read_config(const std::string& path) {
       text.status().message() +
       "; a model is a directory with config.json and model.safetensors; runnel-convert "
       "makes one of a checkpoint (.pth, pytorch_model.bin)");
-}
-
-Status check_values(const Tokenizer& tokenizer, const std::string& directory, const Spec& spec) {
-  if (tokenizer.size() <= spec.vocabulary) return {};
-  const auto last = static_cast<int32_t>(tokenizer.size() - 1);
-  return invalid_argument(directory + ": config.json has " + std::to_string(spec.vocabulary) +
-                          " values, its tokenizer has " + std::to_string(last) + " for " +
-                          quote(tokenizer.bytes(last)));
 }
 
 // A text of a fresh sequence comes after the model's first value, and after nothing else.
@@ -98,7 +58,8 @@ Status describe_own(std::string_view json, const std::string& directory, Bundle&
   }
   if (!tokenizer.ok()) return tokenizer.status();
   bundle.tokenizer = std::move(*tokenizer);
-  if (Status s = check_values(*bundle.tokenizer, directory, bundle.spec); !s.ok()) return s;
+  if (Status s = check_values(*bundle.tokenizer, bundle.spec, directory, "config.json"); !s.ok())
+    return s;
   return check_begin(*bundle.tokenizer, directory, bundle.spec);
 }
 
@@ -109,7 +70,7 @@ Status describe_text(const std::string& directory, Bundle& bundle) {
   if (tokenizer.status().code() == Code::kNotFound) return {};
   if (!tokenizer.ok()) return tokenizer.status();
   Spec& spec = bundle.spec;
-  if (Status s = check_values(**tokenizer, directory, spec); !s.ok()) return s;
+  if (Status s = check_values(**tokenizer, spec, directory, "config.json"); !s.ok()) return s;
   spec.text = TextKind::kTokenizer;
   spec.vocabulary = spec.head.values = static_cast<int>((*tokenizer)->size());
   if ((*tokenizer)->begin().size() == 1) {
@@ -154,7 +115,12 @@ Status describe_published(const Json& config, const WeightFiles& weights,
 
 Status read_tensors(const WeightFiles& weights, Bundle& bundle) {
   const std::vector<ExpectedTensor> expected = expected_tensors(bundle.spec);
-  if (Status status = check_names(expected, weights); !status.ok()) return status;
+  const std::string& file = weights.path();
+  if (Status s = check_names(expected, family_of(bundle.spec).skipped, weights.tensors(), file,
+                             "config.json");
+      !s.ok()) {
+    return s;
+  }
   for (const ExpectedTensor& tensor : expected) {
     if (!tensor.read) continue;
     Result<Tensor> found = weights.read(
@@ -174,13 +140,14 @@ Status read_tensors(const WeightFiles& weights, Bundle& bundle) {
 }  // namespace
 
 Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress) {
+  if (is_gguf(directory)) return load_gguf(directory, std::move(progress));
   const Result<std::string> text = read_config(directory + "/config.json");
   if (!text.ok()) return text.status();
   const Result<Json> config = parse_published(*text, directory + "/config.json");
   const bool published = config.ok() && is_published(*config);
   Bundle bundle;
   bundle.directory = directory;
-  // What is small is read first, so that its faults are told at once.
+  // Small files are read first, so that its faults are told at once.
   Status status = published ? check_family(*config, directory + "/config.json")
                             : describe_own(*text, directory, bundle);
   if (!status.ok()) return status;

@@ -1,8 +1,10 @@
 // A directory that can be served, loaded and checked as a whole: a bundle, whose config.json,
 // model.safetensors and, where config.json asks for it, tokenizer say everything; or a model
-// as its makers publish it (published.h), with weights in one file or several.
+// as its makers publish it (published.h), with weights in one file or several. Or a GGUF file,
+// which says everything by itself (gguf_bundle.h).
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,15 +19,20 @@
 namespace runnel {
 
 struct Bundle {
-  std::string directory;
+  std::string directory;  // or the GGUF file
   Spec spec;
   std::map<std::string, Tensor, std::less<>> tensors;    // by name; all elements are finite
   std::shared_ptr<const TensorMemory> memory;            // that they lie in
   std::string weight_digest;                             // WeightFiles::digest()
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
+
+  // Whether any weight is in blocks, as those of quantized GGUF files are.
+  bool has_blocks() const {
+    return std::ranges::any_of(tensors, [](const auto& one) { return is_blocks(one.second.type); });
+  }
 };
 
-// Reads and checks a bundle or a published model. NOT_FOUND when a file is missing,
+// Reads and checks a bundle, a published model or a GGUF file. NOT_FOUND when a file is missing,
 // INVALID_ARGUMENT naming file, tensor or key, expected and found for everything else that is wrong
 // with it, RESOURCE_EXHAUSTED when the memory is not there.
 Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress = {});

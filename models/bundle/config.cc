@@ -12,9 +12,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "models/bundle/name.h"
-#include "models/linear_transformer/config.h"
-#include "models/mamba2/config.h"
-#include "models/rwkv7/config.h"
+#include "models/families.h"
 
 namespace runnel {
 namespace {
@@ -30,23 +28,28 @@ constexpr int kByteValues = 256;
 constexpr std::array kTexts = {Choice{"bytes", TextKind::kBytes},
                                Choice{"tokenizer", TextKind::kTokenizer}};
 
-// Reads "model" of the root into the spec.
-using ReadModel = void (*)(const Fields& root, Faults& faults, Spec& spec);
-constexpr std::array kFamilies = {Choice<ReadModel>{"linear_transformer", read_linear_transformer},
-                                  Choice<ReadModel>{"rwkv7", read_rwkv7},
-                                  Choice<ReadModel>{"mamba2", read_mamba2}};
-
-// "model" says its family, or is a linear transformer.
+// "model" says its family, or is of the first one.
 void read_model(const Fields& root, Faults& faults, Spec& spec) {
   const Json* const model = root.find("model");
   if (model == nullptr || !model->is_object() || !model->contains("family")) {
-    return read_linear_transformer(root, faults, spec);
+    return families().front().read_config(root, faults, spec);
   }
-  const Json& family = (*model)["family"];
-  for (const auto& [name, read] : kFamilies) {
-    if (family == name) return read(root, faults, spec);
+  const Json& name = (*model)["family"];
+  std::vector<std::string_view> names;
+  for (const Family& family : families()) {
+    if (name == family.name) return family.read_config(root, faults, spec);
+    names.emplace_back(family.name);
   }
-  faults.add("model.family", "'linear_transformer', 'rwkv7' or 'mamba2'", describe(family));
+  faults.add("model.family", quoted_choices(names), describe(name));
+}
+
+// With its family, which is left out where the file would be read without it.
+OrderedJson model_to_json(const Spec& spec) {
+  const Family& family = family_of(spec);
+  OrderedJson model = OrderedJson::object();
+  if (&family != &families().front()) model["family"] = family.name;
+  model.update(family.write_config(spec));
+  return model;
 }
 
 void read_name(const Fields& root, Faults& faults, Spec& spec) {
@@ -220,8 +223,7 @@ std::string spec_to_json(const Spec& spec) {
   OrderedJson root;
   root["runnel_bundle"] = kFormat;
   root["name"] = spec.name;
-  root["model"] =
-      std::visit([&](const auto& family) { return model_to_json(family, spec); }, spec.model);
+  root["model"] = model_to_json(spec);
   root["values"] = spec.vocabulary;
   if (spec.begin.has_value() && spec.begin->histogram.empty()) {
     root["begin"]["value"] = spec.begin->value;

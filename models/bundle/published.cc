@@ -8,23 +8,13 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "models/bundle/config.h"
-#include "models/mamba2/published.h"
-#include "models/rwkv7/published.h"
+#include "models/families.h"
 
 namespace runnel {
 namespace {
 
 constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 20, .depth = 16};
 constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
-
-using Reader = void (*)(const PublishedModel& model, Spec& spec);
-struct Family {
-  const char* type;
-  Reader read;
-};
-constexpr std::array kFamilies = {Family{"mamba2", read_published_mamba2},
-                                  Family{"rwkv7", read_published_rwkv7}};
 
 std::string range_text(int64_t min, int64_t max) {
   return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
@@ -63,20 +53,28 @@ double number_of(const Json& node) {
 
 std::string bound_text(double bound) { return std::isinf(bound) ? "infinity" : Json(bound).dump(); }
 
-// The one whose model_type the file has; state-spaces' files have none, but the key ssm_cfg. Null,
-// and a fault, where there is none.
-const Family* family_of(const PublishedConfig& config) {
-  const bool is_state_spaces =
-      config.find("model_type") == nullptr && config.find("ssm_cfg") != nullptr;
-  const std::string type = is_state_spaces ? "mamba2" : config.text_or("model_type", "");
-  std::string known;
-  for (const Family& family : kFamilies) {
-    if (type == family.type) return &family;
-    known += (known.empty() ? "'" : " or '") + std::string(family.type) + "'";
+// The one that publishes files of this model_type, or, where there is none, files with its key.
+// Null, and a fault, where no family does.
+const Family* family_of_type(const PublishedConfig& config) {
+  const bool is_untyped = config.find("model_type") == nullptr;
+  const std::string type = config.text_or("model_type", "");
+  std::vector<std::string_view> known;
+  for (const Family& family : families()) {
+    const bool has_key =
+        family.untyped_key != nullptr && config.find(family.untyped_key) != nullptr;
+    if (is_untyped && has_key) return &family;
+    if (std::ranges::find(family.model_types, type) != family.model_types.end()) return &family;
+    known.insert(known.end(), family.model_types.begin(), family.model_types.end());
   }
-  config.faults().add("model_type", known + ", the families that are implemented",
+  config.faults().add("model_type", quoted_choices(known) + ", the families that are implemented",
                       type.empty() ? "no such key" : quote(type));
   return nullptr;
+}
+
+bool has_untyped_key(const Json& config) {
+  return std::ranges::any_of(families(), [&](const Family& family) {
+    return family.untyped_key != nullptr && config.contains(family.untyped_key);
+  });
 }
 
 }  // namespace
@@ -162,10 +160,8 @@ void PublishedConfig::allow(const char* key, bool only) const {
 void PublishedConfig::allow(const char* key, std::initializer_list<const char*> only) const {
   const std::string found = text_or(key, *only.begin());
   if (std::ranges::find(only, found) != only.end()) return;
-  std::string words;
-  for (const char* const word : only)
-    words += (words.empty() ? "'" : " or '") + std::string(word) + "'";
-  faults_.add(path(key), words + ", all that is implemented", quote(found));
+  const std::vector<std::string_view> words(only.begin(), only.end());
+  faults_.add(path(key), quoted_choices(words) + ", all that is implemented", quote(found));
 }
 
 void PublishedConfig::allow_nothing(const char* key, const char* what) const {
@@ -204,13 +200,13 @@ int PublishedModel::read_vocabulary(const std::string& embedding, std::optional<
 
 bool is_published(const Json& config) {
   return config.is_object() && !config.contains("runnel_bundle") &&
-         (config.contains("model_type") || config.contains("ssm_cfg") ||
-          config.contains("architectures"));
+         (config.contains("model_type") || config.contains("architectures") ||
+          has_untyped_key(config));
 }
 
 Status check_family(const Json& config, const std::string& file) {
   Faults faults(file);
-  family_of(PublishedConfig(faults, &config));
+  family_of_type(PublishedConfig(faults, &config));
   return faults.status();
 }
 
@@ -219,10 +215,10 @@ Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
   Faults faults(file);
   const PublishedModel model{{faults, &config}, tensors, weights};
   Spec spec;
-  if (const Family* const family = family_of(model.config)) family->read(model, spec);
+  if (const Family* const family = family_of_type(model.config))
+    family->read_published(model, spec);
   if (!faults.ok()) return faults.status();
-  spec.name = "published";
-  return parse_spec(spec_to_json(spec), file);  // within the same bounds as a bundle's own
+  return spec;
 }
 
 Result<std::vector<int64_t>> published_eos(const Json& config, const std::string& file) {

@@ -2,28 +2,17 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <utility>
+
+#include "kernels/blocks.h"
 
 namespace runnel {
 namespace {
 
-float widen_f16(uint16_t half) {
-  const uint32_t sign = uint32_t{half} >> 15 << 31;
-  const uint32_t exponent = half >> 10 & 31;
-  const uint32_t fraction = half & 1023;
-  if (exponent == 0) {  // zero or subnormal: fraction * 2^-24 is exact
-    const float size = std::ldexp(static_cast<float>(fraction), -24);
-    return sign == 0 ? size : -size;
-  }
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // bias 15 to bias 127
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
 float widen_bf16(uint16_t half) { return std::bit_cast<float>(uint32_t{half} << 16); }
 
-// The data may stand at any byte: memcpy, never a cast.
+// The data may begin at any byte: memcpy, never a cast.
 template <typename T>
 T load(const std::byte* from) {
   T value;
@@ -58,12 +47,13 @@ int64_t first_with(const std::byte* from, int64_t elements, T exponent) {
 }  // namespace
 
 void widen(const Tensor& tensor, int64_t first, std::span<float> out) {
+  if (is_blocks(tensor.type)) return widen_blocks(tensor.type, tensor.bytes.data(), first, out);
   const std::byte* from = tensor.bytes.data() + first * bytes_of(tensor.type);
   if (tensor.type == StoredType::kF32) {
     if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
     return;
   }
-  const auto wide = tensor.type == StoredType::kF16 ? widen_f16 : widen_bf16;
+  const auto wide = tensor.type == StoredType::kF16 ? widened_f16 : widen_bf16;
   for (size_t i = 0; i < out.size(); ++i) out[i] = wide(load<uint16_t>(from + 2 * i));
 }
 
@@ -82,8 +72,9 @@ int64_t first_not_finite(const Tensor& tensor) {
       return first_with<uint16_t>(from, tensor.elements(), 0x7c00);
     case StoredType::kBF16:
       return first_with<uint16_t>(from, tensor.elements(), 0x7f80);
+    default:
+      return first_bad_block(tensor.type, from, tensor.elements());
   }
-  return tensor.elements();
 }
 
 Tensor OwnedTensors::add(std::vector<int64_t> shape, std::vector<float> values) {

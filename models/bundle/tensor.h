@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
+#include "kernels/stored_type.h"
+
 namespace runnel {
 
-enum class StoredType : uint8_t { kF32, kF16, kBF16 };
-
-// Of one element.
-constexpr int64_t bytes_of(StoredType type) { return type == StoredType::kF32 ? 4 : 2; }
+// Bytes of one element of a plain type, or of a block.
+constexpr int64_t bytes_of(StoredType type) { return format_of(type).bytes; }
 
 // A tensor in memory that somebody else keeps, little-endian and row-major, at any address.
 struct Tensor {
@@ -21,16 +21,20 @@ struct Tensor {
   std::vector<int64_t> shape;
   std::span<const std::byte> bytes;
 
-  int64_t elements() const { return std::ssize(bytes) / bytes_of(type); }
+  int64_t elements() const {
+    return std::ssize(bytes) / format_of(type).bytes * format_of(type).elements;
+  }
 };
 
-// Elements [first, first + out.size()) as fp32. F16 and BF16 widen exactly.
+// Elements [first, first + out.size()) as fp32. F16 and BF16 widen exactly; of
+// blocks the product and the sum are rounded (kernels/blocks.h).
 void widen(const Tensor& tensor, int64_t first, std::span<float> out);
 
 // All elements as fp32.
 std::vector<float> widened(const Tensor& tensor);
 
-// The place of the first element that is a NaN or an infinity; elements() where none is.
+// The place of the first element that is a NaN or an infinity, or of the first element of a block
+// with such a scale; elements() where there is none.
 int64_t first_not_finite(const Tensor& tensor);
 
 // The memory that tensors lie in.

@@ -17,6 +17,7 @@ namespace {
 using Index = std::map<std::string, std::string, std::less<>>;
 
 constexpr const char* kOneFile = "/model.safetensors";
+constexpr const char* kQuantized = "/model.gguf";
 constexpr const char* kIndex = "/model.safetensors.index.json";
 constexpr JsonLimits kIndexLimits{.bytes = kMaxConfigBytes, .values = 1 << 20, .depth = 8};
 constexpr size_t kMaxFiles = 1024;
@@ -71,6 +72,7 @@ Result<std::shared_ptr<const WeightFiles>> WeightFiles::open(const std::string& 
   const std::shared_ptr<WeightFiles> files(new WeightFiles);
   files->progress_ = std::move(progress);
   Status status = files->open_one(directory + kOneFile);
+  if (status.code() == Code::kNotFound) status = files->open_one(directory + kQuantized);
   if (status.code() == Code::kNotFound) {
     const Result<std::string> index = read_file(directory + kIndex, kMaxConfigBytes);
     if (index.status().code() == Code::kNotFound) return no_weights(directory);
@@ -83,7 +85,7 @@ Result<std::shared_ptr<const WeightFiles>> WeightFiles::open(const std::string& 
 }
 
 Status WeightFiles::open_one(const std::string& path) {
-  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  Result<WeightFile> file = WeightFile::open(path);
   if (!file.ok()) return file.status();
   path_ = path;
   return take(std::move(*file));
@@ -95,7 +97,7 @@ Status WeightFiles::open_listed(const std::string& directory, const std::string&
   std::set<std::string> names;
   for (const auto& [tensor, name] : *index) names.insert(name);
   for (const std::string& name : names) {
-    Result<SafetensorsFile> file = SafetensorsFile::open(directory + "/" + name);
+    Result<WeightFile> file = WeightFile::open(directory + "/" + name);
     if (!file.ok()) {
       return {file.status().code(), file.status().message() + "; " + path_ + " names this file"};
     }
@@ -117,7 +119,7 @@ Status WeightFiles::open_listed(const std::string& directory, const std::string&
 }
 
 // A tensor may be in one of the files only.
-Status WeightFiles::take(SafetensorsFile file) {
+Status WeightFiles::take(WeightFile file) {
   for (const auto& [name, tensor] : file.tensors()) {
     const auto [at, is_new] = place_.emplace(name, files_.size());
     if (!is_new) {
@@ -141,7 +143,7 @@ Result<Tensor> WeightFiles::read(std::string_view name, std::span<const int64_t>
 }
 
 void WeightFiles::release(std::span<const std::byte> bytes) const {
-  SafetensorsFile::release(bytes);
+  MappedFile::release(bytes);
   count(std::ssize(bytes));
 }
 
@@ -149,7 +151,7 @@ std::string WeightFiles::digest() const {
   const auto on_piece = [this](int64_t bytes) { count(bytes); };
   if (files_.size() == 1) return files_[0].digest(on_piece);
   std::string lines;
-  for (const SafetensorsFile& file : files_) {
+  for (const WeightFile& file : files_) {
     const std::string name = file.path().substr(file.path().rfind('/') + 1);
     lines += file.digest(on_piece) + "  " + name + "\n";
   }

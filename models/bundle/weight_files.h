@@ -1,5 +1,5 @@
-// The weights of a directory: model.safetensors, or several files of which
-// model.safetensors.index.json says which tensor is in which.
+// The weights of a directory: model.safetensors, or model.gguf with the same names, or several
+// files of which model.safetensors.index.json says which tensor is in which.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "models/bundle/safetensors.h"
+#include "models/bundle/weight_file.h"
 
 namespace runnel {
 
@@ -27,7 +27,7 @@ Result<std::map<std::string, std::string, std::less<>>> parse_weight_index(std::
 class WeightFiles final : public TensorMemory {
  public:
   // Maps the files read-only and checks their headers. Links are followed. NOT_FOUND when there
-  // are no weights or one of the files is missing; else as SafetensorsFile::open(). Where there is
+  // are no weights or one of the files is missing; else as WeightFile::open(). Where there is
   // an index, it and the files must agree on every tensor.
   static Result<std::shared_ptr<const WeightFiles>> open(const std::string& directory,
                                                          LoadProgress progress = {});
@@ -37,7 +37,7 @@ class WeightFiles final : public TensorMemory {
   // Of all files.
   const StoredTensors& tensors() const { return tensors_; }
 
-  // As SafetensorsFile::read().
+  // As WeightFile::read().
   Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
   void release(std::span<const std::byte> bytes) const override;
 
@@ -48,11 +48,11 @@ class WeightFiles final : public TensorMemory {
   WeightFiles() = default;
   Status open_one(const std::string& path);
   Status open_listed(const std::string& directory, const std::string& index);
-  Status take(SafetensorsFile file);
+  Status take(WeightFile file);
   void count(int64_t bytes) const;
 
   std::string path_;
-  std::vector<SafetensorsFile> files_;                      // by name
+  std::vector<WeightFile> files_;                           // by name
   std::map<std::string, const size_t, std::less<>> place_;  // in files_, of each tensor
   StoredTensors tensors_;
   LoadProgress progress_;

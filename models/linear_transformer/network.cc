@@ -26,6 +26,7 @@ struct Layer {
   Weight linear1;
   Weight linear2;
   NormWeights norm2;
+  int64_t state = 0;  // bytes from the start of a slot
 };
 
 // Reads the layers of a bundle.
@@ -63,7 +64,7 @@ class Loader {
   Weight predictor() const { return weights_.linear({"predictor"}, last_precision()); }
 
  private:
-  // Of the last products. Nothing behind them evens their rounding out, and logistics are narrow:
+  // Of the last products. Nothing after them evens out their rounding, and logistics are narrow:
   // in bf16 it would cost an image several times the bits that all other rounding does.
   Precision last_precision() const {
     return head_ == HeadKind::kCategorical ? precision_ : weights_.precise(precision_);
@@ -98,13 +99,8 @@ std::vector<float> sinusoid_table(int64_t positions, int width) {
 
 class LinearTransformer final : public Network {
  public:
-  LinearTransformer(const LinearTransformerSpec& sizes, const Bundle& bundle, Backend& backend,
-                    const ModelLimits& limits, Precision precision);
+  LinearTransformer(const LinearTransformerSpec& sizes, const NetworkParts& parts);
 
-  int64_t state_bytes() const override { return layer_bytes_ * sizes_.layers; }
-  std::vector<StatePart> state_parts() const override {
-    return parts_of_layers(layer_parts_, sizes_.layers, layer_bytes_);
-  }
   void forward(const Run& run) const override;
   bool fused() const override { return fused_; }
   void steps(const Run& run, SampledTo to, int64_t stride, int steps) const override;
@@ -112,13 +108,11 @@ class LinearTransformer final : public Network {
  private:
   void allocate_activations(Backend& backend, int inputs);
   FusedNetwork fused_network(const Head& head) const;
-  void attention(const Run& run, const Layer& layer, int64_t offset) const;
+  void attention(const Run& run, const Layer& layer) const;
   void feed_forward(const Run& run, const Layer& layer) const;
 
   const LinearTransformerSpec sizes_;
   const Recurrence recurrence_;
-  const int64_t layer_bytes_;  // of a state
-  const std::vector<StatePart> layer_parts_;
 
   Matrix value_table_, position_table_;
   Embedding embedding_;
@@ -134,16 +128,11 @@ class LinearTransformer final : public Network {
   bool fused_ = false;
 };
 
-LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const Bundle& bundle,
-                                     Backend& backend, const ModelLimits& limits,
-                                     Precision precision)
-    : sizes_(sizes),
-      recurrence_(recurrence_of(sizes)),
-      layer_bytes_(backend.state_bytes(recurrence_)),
-      layer_parts_(backend.state_parts(recurrence_)) {
-  const Spec& spec = bundle.spec;
-  const WeightReader weights(bundle, backend);
-  const Loader loader(sizes, spec.head.kind, weights, precision);
+LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const NetworkParts& parts)
+    : sizes_(sizes), recurrence_(recurrence_of(sizes)) {
+  const Spec& spec = parts.bundle.spec;
+  const WeightReader weights(parts.bundle, parts.backend);
+  const Loader loader(sizes, spec.head.kind, weights, parts.precision);
   value_table_ = weights.table("value_embedding.weight");
   PositionKind position = sizes.position;
   if (position == PositionKind::kTable) position_table_ = weights.table("pos_embedding.pe");
@@ -154,12 +143,17 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const B
   }
   embedding_ = {value_table_.view, position_table_.view, position, sizes.combine,
                 sizes.position_width()};
-  for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
+  for (int i = 0; i < sizes.layers; ++i) {
+    layers_.push_back(loader.layer(i));
+    layers_.back().state = parts.layout.offsets[i][0];
+  }
   if (sizes.final_norm) final_norm_ = loader.norm("transformer.norm");
   predictor_ = loader.predictor();
-  allocate_activations(backend, limits.values);
+  allocate_activations(parts.backend, parts.limits.values);
   network_ = fused_network(spec.head);
-  fused_ = backend.fused() != nullptr && backend.fused()->takes(network_);
+  network_.layer_bytes = parts.layout.state_bytes / sizes.layers;
+  FusedSteps* const fused = parts.backend.fused();
+  fused_ = fused != nullptr && fused->takes(network_);
 }
 
 void LinearTransformer::allocate_activations(Backend& backend, int inputs) {
@@ -187,7 +181,6 @@ FusedNetwork LinearTransformer::fused_network(const Head& head) const {
   if (sizes_.final_norm) network.final_norm = final_norm_.norm();
   network.predictor = &predictor_;
   network.head = head;
-  network.layer_bytes = layer_bytes_;
   return network;
 }
 
@@ -195,7 +188,7 @@ void LinearTransformer::steps(const Run& run, SampledTo to, int64_t stride, int 
   run.lane.fused()->generate(run.rows, network_, run.states, run.control, to, stride, steps);
 }
 
-void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t offset) const {
+void LinearTransformer::attention(const Run& run, const Layer& layer) const {
   const View x = run.of(x_.view);
   const View qkv = run.of(qkv_.view);
   const View attended = run.of(attended_.view);
@@ -215,7 +208,7 @@ void LinearTransformer::attention(const Run& run, const Layer& layer, int64_t of
                              .v = qkv.columns(values, attended.cols),
                              .gate = {}};
   if (sizes_.gate) inputs.gate = qkv.columns(values + attended.cols, sizes_.heads);
-  run.lane.recur(run.rows, run.control, recurrence_, inputs, run.states_at(offset), attended);
+  run.lane.recur(run.rows, run.control, recurrence_, inputs, run.states_at(layer.state), attended);
   run.lane.matmul(attended, layer.out, Activation::kNone, run.of(projected_.view));
   run.lane.norm(run.of(projected_.view), x, layer.norm1.norm(), x);
 }
@@ -231,9 +224,9 @@ void LinearTransformer::feed_forward(const Run& run, const Layer& layer) const {
 // position, and the head where somebody looks at it.
 void LinearTransformer::forward(const Run& run) const {
   run.lane.embed(run.rows, run.values, run.control, embedding_, run.of(x_.view));
-  for (int i = 0; i < sizes_.layers; ++i) {
-    attention(run, layers_[i], i * layer_bytes_);
-    feed_forward(run, layers_[i]);
+  for (const Layer& layer : layers_) {
+    attention(run, layer);
+    feed_forward(run, layer);
   }
   if (run.read == 0) return;
   const View read = run.of(x_.view).top(run.read);
@@ -243,10 +236,9 @@ void LinearTransformer::forward(const Run& run) const {
 
 }  // namespace
 
-std::unique_ptr<Network> make_network(const LinearTransformerSpec& sizes, const Bundle& bundle,
-                                      Backend& backend, const ModelLimits& limits,
-                                      Precision precision) {
-  return std::make_unique<LinearTransformer>(sizes, bundle, backend, limits, precision);
+std::unique_ptr<Network> make_network(const LinearTransformerSpec& sizes,
+                                      const NetworkParts& parts) {
+  return std::make_unique<LinearTransformer>(sizes, parts);
 }
 
 }  // namespace runnel

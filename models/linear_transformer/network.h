@@ -4,18 +4,12 @@
 
 #include <memory>
 
-#include "kernels/backend.h"
-#include "models/bundle/bundle.h"
-#include "models/model.h"
 #include "models/network.h"
 
 namespace runnel {
 
-// Packs the bundle's weights for `backend`, which outlives the network, and allocates activations
-// for `limits`. `sizes` are those of the bundle's spec; `precision`: of the weights of the layers.
-// Throws std::bad_alloc when the memory is not there.
-std::unique_ptr<Network> make_network(const LinearTransformerSpec& sizes, const Bundle& bundle,
-                                      Backend& backend, const ModelLimits& limits,
-                                      Precision precision);
+// `sizes` are those of the bundle's spec. Throws std::bad_alloc when the memory is not there.
+std::unique_ptr<Network> make_network(const LinearTransformerSpec& sizes,
+                                      const NetworkParts& parts);
 
 }  // namespace runnel

@@ -54,16 +54,16 @@ const char* position_name(PositionKind kind) {
 }  // namespace
 
 Recurrence recurrence_of(const LinearTransformerSpec& sizes) {
-  return {.map = is_random(sizes.feature_map) ? FeatureMap::kNone : sizes.feature_map,
-          .gated = sizes.gate,
-          .heads = sizes.heads,
+  const FeatureMap map = is_random(sizes.feature_map) ? FeatureMap::kNone : sizes.feature_map;
+  return {.heads = sizes.heads,
           .dk = sizes.feature_size(),
           .dv = sizes.value_size,
-          .eps = sizes.attention_eps};
+          .terms = LinearTerms{.map = map, .gated = sizes.gate, .eps = sizes.attention_eps}};
 }
 
-int64_t state_bytes_of(const LinearTransformerSpec& sizes) {
-  return sizes.layers * recurrence_of(sizes).state_bytes();
+std::vector<LayerStates> layers_of(const LinearTransformerSpec& sizes) {
+  const LayerStates layer = {recurrence_of(sizes)};
+  return std::vector<LayerStates>(sizes.layers, layer);
 }
 
 std::vector<ExpectedTensor> tensors_of(const LinearTransformerSpec& sizes, const Spec& spec) {
@@ -88,14 +88,15 @@ std::vector<std::pair<std::string, std::string>> description_of(const LinearTran
   if (sizes.gate) attention += ", gated";
   std::string head = head_kind_name(spec.head.kind);
   if (spec.head.kind != HeadKind::kCategorical) head += " of " + text(spec.head.components);
-  const std::string length = spec.positions == 0 ? "no last one" : with_commas(spec.positions);
+  const std::string length =
+      spec.positions == 0 ? "no end" : with_commas(spec.max_length()) + " values at most";
   return {
       {"size", text(sizes.layers) + " layers, width " + text(sizes.width) + ", " +
                    text(sizes.heads) + " heads (keys of " + text(sizes.query_size) +
                    ", values of " + text(sizes.value_size) + "), feed-forward " + text(sizes.ffn)},
       {"attention", attention},
       {"head", head},
-      {"positions", length + ", " + position_name(sizes.position)}};
+      {"length", length + ", " + position_name(sizes.position)}};
 }
 
 }  // namespace runnel

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "models/expected_tensor.h"
+#include "models/state/layout.h"
 
 namespace runnel {
 
@@ -47,8 +48,8 @@ struct LinearTransformerSpec {
 // The recurrence of a layer.
 Recurrence recurrence_of(const LinearTransformerSpec& sizes);
 
-// Bytes of (S, z) of all layers and heads, fp32.
-int64_t state_bytes_of(const LinearTransformerSpec& sizes);
+// What each layer keeps of the past.
+std::vector<LayerStates> layers_of(const LinearTransformerSpec& sizes);
 
 // Every tensor of the model, by the names of fast-transformers: the one list that loading, checking
 // and counting go by. `sizes` are those of `spec`.

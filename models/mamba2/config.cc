@@ -10,10 +10,9 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kMaxTaps = 16;
-
 constexpr std::array kNames = {Choice{"hugging_face", Mamba2Names::kHuggingFace},
-                               Choice{"state_spaces", Mamba2Names::kStateSpaces}};
+                               Choice{"state_spaces", Mamba2Names::kStateSpaces},
+                               Choice{"gguf", Mamba2Names::kGguf}};
 
 void check_product(const char* key, int factor, const char* other, int size, Faults& faults) {
   const int64_t all = int64_t{factor} * size;
@@ -66,7 +65,6 @@ void read_mamba2(const Fields& root, Faults& faults, Spec& spec) {
 
 OrderedJson model_to_json(const Mamba2Spec& sizes, const Spec& /*spec*/) {
   OrderedJson model;
-  model["family"] = "mamba2";
   model["names"] = name_of(kNames, sizes.names);
   model["layers"] = sizes.layers;
   model["width"] = sizes.width;

@@ -22,6 +22,7 @@ struct Layer {
   Recurrence recurrence;
   Matrix gated_norm;
   Weight out;
+  int64_t state = 0, conv_inputs = 0;  // of S and the convolution: bytes from the start of a slot
 };
 
 // Reads the layers of a bundle.
@@ -34,47 +35,43 @@ class Loader {
     const std::string name = "backbone.layers." + std::to_string(index) + ".";
     const std::string mixer = name + "mixer.";
     Layer layer;
-    layer.norm = weights_.matrix(name + "norm.weight");
+    layer.norm = matrix(name + "norm.weight");
     layer.in = linear(mixer + "in_proj");
-    layer.conv_weight = taps(mixer + "conv1d.weight");
-    if (sizes_.convolution_bias) layer.conv_bias = weights_.matrix(mixer + "conv1d.bias");
+    layer.conv_weight = weights_.taps(in_file(mixer + "conv1d.weight"));
+    if (sizes_.convolution_bias) layer.conv_bias = matrix(mixer + "conv1d.bias");
     layer.convolution = {layer.conv_weight.view, layer.conv_bias.view};
-    layer.dt_rate = exponential(mixer + "A_log");
-    layer.dt_bias = weights_.matrix(mixer + "dt_bias");
-    layer.skip = weights_.matrix(mixer + "D");
+    layer.dt_rate = rate(mixer + "A_log");
+    layer.dt_bias = matrix(mixer + "dt_bias");
+    layer.skip = matrix(mixer + "D");
     layer.recurrence = recurrence_of(sizes_);
-    layer.recurrence.dt_rate = layer.dt_rate.view;
-    layer.recurrence.dt_bias = layer.dt_bias.view;
-    layer.recurrence.skip = layer.skip.view;
-    layer.gated_norm = weights_.matrix(mixer + "norm.weight");
+    auto& terms = std::get<Mamba2Terms>(layer.recurrence.terms);
+    terms.dt_rate = layer.dt_rate.view;
+    terms.dt_bias = layer.dt_bias.view;
+    terms.skip = layer.skip.view;
+    layer.gated_norm = matrix(mixer + "norm.weight");
     layer.out = linear(mixer + "out_proj");
     return layer;
   }
 
  private:
+  std::string in_file(const std::string& name) const { return name_in_file(sizes_.names, name); }
+  // A tensor as one row.
+  Matrix matrix(const std::string& name) const { return weights_.rows({in_file(name)}); }
+
   Weight linear(const std::string& name) const {
-    return weights_.pack({.weight = name + ".weight", .bias = sizes_.bias ? name + ".bias" : ""},
-                         precision_);
+    return weights_.pack(
+        {.weight = in_file(name + ".weight"), .bias = sizes_.bias ? in_file(name + ".bias") : ""},
+        precision_);
   }
 
-  // [channels, 1, taps] as [taps, channels].
-  Matrix taps(const std::string& name) const {
-    const std::vector<float> stored = weights_.numbers(name);
-    std::vector<float> turned(stored.size());
-    const int channels = sizes_.channels();
-    for (int channel = 0; channel < channels; ++channel) {
-      for (int tap = 0; tap < sizes_.taps; ++tap) {
-        turned[tap * channels + channel] = stored[channel * sizes_.taps + tap];
-      }
-    }
-    return weights_.matrix_of(turned, sizes_.taps);
-  }
-
-  // What is beyond fp32 is its largest number, so that a dt of 0 keeps the state as it is.
-  Matrix exponential(const std::string& name) const {
-    std::vector<float> numbers = weights_.numbers(name);
+  // exp(A_log), for which a GGUF file has -exp(A_log). Beyond fp32 it is its largest number, so
+  // that a dt of 0 keeps the state as it is.
+  Matrix rate(const std::string& name) const {
+    std::vector<float> numbers = weights_.numbers(in_file(name));
     for (float& x : numbers) {
-      x = static_cast<float>(std::min(std::exp(double{x}), double{FLT_MAX}));
+      x = sizes_.names == Mamba2Names::kGguf
+              ? -x
+              : static_cast<float>(std::min(std::exp(double{x}), double{FLT_MAX}));
     }
     return weights_.matrix_of(numbers, 1);
   }
@@ -86,27 +83,17 @@ class Loader {
 
 class Mamba2 final : public Network {
  public:
-  Mamba2(const Mamba2Spec& sizes, const Bundle& bundle, Backend& backend, const ModelLimits& limits,
-         Precision precision);
+  Mamba2(const Mamba2Spec& sizes, const NetworkParts& parts);
 
-  int64_t state_bytes() const override { return layer_bytes_ * sizes_.layers; }
-  std::vector<StatePart> state_parts() const override {
-    return parts_of_layers(layer_parts_, sizes_.layers, layer_bytes_);
-  }
   void forward(const Run& run) const override;
 
  private:
-  void lay_out_state(const Backend& backend);
   Norm norm(const Matrix& scale, int groups = 1) const {
     return {scale.view, {}, sizes_.norm_eps, NormKind::kRms, groups};
   }
-  void mix(const Run& run, const Layer& layer, int64_t state) const;
+  void mix(const Run& run, const Layer& layer) const;
 
   const Mamba2Spec sizes_;
-
-  // The state of a layer: S, then the convolution's latest inputs.
-  int64_t conv_inputs_ = 0, layer_bytes_ = 0;
-  std::vector<StatePart> layer_parts_;
 
   Matrix table_;
   Embedding embedding_;
@@ -118,21 +105,23 @@ class Mamba2 final : public Network {
   Matrix x_, u_, projected_, y_;
 };
 
-Mamba2::Mamba2(const Mamba2Spec& sizes, const Bundle& bundle, Backend& backend,
-               const ModelLimits& limits, Precision precision)
-    : sizes_(sizes) {
-  const WeightReader weights(bundle, backend);
-  const Loader loader(sizes, weights, precision);
-  const std::string table = embedding_name(sizes.names);
+Mamba2::Mamba2(const Mamba2Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
+  const WeightReader weights(parts.bundle, parts.backend);
+  const Loader loader(sizes, weights, parts.precision);
+  const std::string table = name_in_file(sizes.names, "backbone.embeddings.weight");
   table_ = weights.table(table);
   embedding_.values = table_.view;
-  for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
-  final_norm_ = weights.matrix("backbone.norm_f.weight");
-  head_ = weights.pack(
-      {.weight = sizes.tied ? table : "lm_head.weight", .rows = bundle.spec.vocabulary}, precision);
-  lay_out_state(backend);
+  for (int i = 0; i < sizes.layers; ++i) {
+    layers_.push_back(loader.layer(i));
+    layers_.back().state = parts.layout.offsets[i][0];
+    layers_.back().conv_inputs = parts.layout.offsets[i][1];
+  }
+  final_norm_ = weights.matrix(name_in_file(sizes.names, "backbone.norm_f.weight"));
+  head_ = weights.pack({.weight = sizes.tied ? table : name_in_file(sizes.names, "lm_head.weight"),
+                        .rows = parts.bundle.spec.vocabulary},
+                       parts.precision);
   const auto device = [&](int cols) {
-    return make_matrix(backend, DType::kF32, limits.values, cols, Memory::kDevice);
+    return make_matrix(parts.backend, DType::kF32, parts.limits.values, cols, Memory::kDevice);
   };
   x_ = device(sizes.width);
   u_ = device(sizes.width);
@@ -140,20 +129,7 @@ Mamba2::Mamba2(const Mamba2Spec& sizes, const Bundle& bundle, Backend& backend,
   y_ = device(sizes.inner());
 }
 
-void Mamba2::lay_out_state(const Backend& backend) {
-  const Recurrence recurrence = recurrence_of(sizes_);
-  const int64_t input_bytes = int64_t{sizes_.channels()} * 4;
-  conv_inputs_ = backend.state_bytes(recurrence);
-  layer_bytes_ = conv_inputs_ + layers_[0].convolution.state_bytes();
-  layer_parts_ = backend.state_parts(recurrence);
-  layer_parts_.push_back({"conv_inputs",
-                          DType::kF32,
-                          {sizes_.taps - 1, sizes_.channels()},
-                          conv_inputs_,
-                          input_bytes});
-}
-
-void Mamba2::mix(const Run& run, const Layer& layer, int64_t state) const {
+void Mamba2::mix(const Run& run, const Layer& layer) const {
   Backend& lane = run.lane;
   const View x = run.of(x_.view);
   const View u = run.of(u_.view);
@@ -165,13 +141,13 @@ void Mamba2::mix(const Run& run, const Layer& layer, int64_t state) const {
   const int keys = sizes_.groups * sizes_.state_size;
   const View z = projected.columns(0, inner);
   const View xbc = projected.columns(inner, sizes_.channels());
-  lane.convolve(run.rows, xbc, layer.convolution, run.states_at(state + conv_inputs_), xbc);
+  lane.convolve(run.rows, xbc, layer.convolution, run.states_at(layer.conv_inputs), xbc);
   const RecurrenceInputs inputs = {.q = xbc.columns(inner + keys, keys),
                                    .k = xbc.columns(inner, keys),
                                    .v = xbc.columns(0, inner),
                                    .decay = projected.columns(inner + xbc.cols, sizes_.heads)};
   const View y = run.of(y_.view);
-  lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(state), y);
+  lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(layer.state), y);
   lane.gated_norm(y, norm(layer.gated_norm, sizes_.groups),
                   {.by = z, .before = !sizes_.norm_before_gate}, y);
   lane.matmul(y, layer.out, {Activation::kNone, {}, x}, x);
@@ -181,7 +157,7 @@ void Mamba2::mix(const Run& run, const Layer& layer, int64_t state) const {
 void Mamba2::forward(const Run& run) const {
   const View x = run.of(x_.view);
   run.lane.embed(run.rows, run.values, run.control, embedding_, x);
-  for (int i = 0; i < sizes_.layers; ++i) mix(run, layers_[i], i * layer_bytes_);
+  for (const Layer& layer : layers_) mix(run, layer);
   if (run.read == 0) return;
   const View read = x.top(run.read);
   run.lane.norm(read, View{}, norm(final_norm_), read);
@@ -190,10 +166,8 @@ void Mamba2::forward(const Run& run) const {
 
 }  // namespace
 
-std::unique_ptr<Network> make_network(const Mamba2Spec& sizes, const Bundle& bundle,
-                                      Backend& backend, const ModelLimits& limits,
-                                      Precision precision) {
-  return std::make_unique<Mamba2>(sizes, bundle, backend, limits, precision);
+std::unique_ptr<Network> make_network(const Mamba2Spec& sizes, const NetworkParts& parts) {
+  return std::make_unique<Mamba2>(sizes, parts);
 }
 
 }  // namespace runnel

@@ -14,25 +14,7 @@ constexpr int kHeadSize = 64;
 constexpr int kStateSize = 128;
 constexpr int kExpand = 2;
 constexpr int kTaps = 4;
-constexpr int kMaxTaps = 16;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// [least, most] of dt, where the key is there.
-void read_limits(const PublishedConfig& config, const char* key, Mamba2Spec& sizes) {
-  const Json* const found = config.find(key);
-  if (found == nullptr) return;
-  const Json ends = found->is_array() && found->size() == 2
-                        ? Json{{"least", (*found)[0]}, {"most", (*found)[1]}}
-                        : Json::object();
-  const PublishedConfig limits(config.faults(), &ends, config.path(key));
-  sizes.dt_least = static_cast<float>(limits.number_or("least", 0.0, 0.0, kMaxTimeStep));
-  const double most = limits.number_or("most", kInfinity, 0.0, kInfinity);
-  sizes.dt_most = static_cast<float>(most > kMaxTimeStep ? kInfinity : most);
-  if (ends.empty() || sizes.dt_least > sizes.dt_most || sizes.dt_most == 0.0F) {
-    config.faults().add(config.path(key), "two numbers, the least first, the most above 0",
-                        printable(json_text(*found)));
-  }
-}
 
 // heads * head_size is what the blocks expand the width to.
 void check_inner(const PublishedConfig& config, int expand, const Mamba2Spec& sizes) {
@@ -103,10 +85,12 @@ void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
   // Hugging Face's class has no such option, whatever its files say.
   const bool is_fla = config.find("norm_eps") != nullptr || config.find("dt_limit") != nullptr;
   sizes.norm_before_gate = is_fla && config.boolean_or("norm_before_gate", false);
-  for (const char* const key : {"time_step_limit", "dt_limit"}) read_limits(config, key, sizes);
+  for (const char* const key : {"time_step_limit", "dt_limit"}) {
+    read_time_step_limit(config, key, sizes.dt_least, sizes.dt_most);
+  }
 }
 
-// state-spaces' keys; those that are absent have the defaults of its code.
+// state-spaces' keys; absent ones have the defaults of its code.
 void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
   config.allow_nothing("attn_layer_idx", "attention in some of the layers");
   config.allow_nothing("attn_cfg", "attention in some of the layers");
@@ -134,10 +118,27 @@ void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
   sizes.bias = layer.boolean_or("bias", false);
   sizes.convolution_bias = layer.boolean_or("conv_bias", true);
   sizes.norm_before_gate = layer.boolean_or("norm_before_gate", false);
-  read_limits(layer, "dt_limit", sizes);
+  read_time_step_limit(layer, "dt_limit", sizes.dt_least, sizes.dt_most);
 }
 
 }  // namespace
+
+void read_time_step_limit(const PublishedConfig& config, const char* key, float& least,
+                          float& most) {
+  const Json* const found = config.find(key);
+  if (found == nullptr) return;
+  const Json ends = found->is_array() && found->size() == 2
+                        ? Json{{"least", (*found)[0]}, {"most", (*found)[1]}}
+                        : Json::object();
+  const PublishedConfig limits(config.faults(), &ends, config.path(key));
+  least = static_cast<float>(limits.number_or("least", 0.0, 0.0, kMaxTimeStep));
+  const double last = limits.number_or("most", kInfinity, 0.0, kInfinity);
+  most = static_cast<float>(last > kMaxTimeStep ? kInfinity : last);
+  if (ends.empty() || least > most || most == 0.0F) {
+    config.faults().add(config.path(key), "two numbers, the least first, the most above 0",
+                        printable(json_text(*found)));
+  }
+}
 
 void read_published_mamba2(const PublishedModel& model, Spec& spec) {
   auto& sizes = spec.model.emplace<Mamba2Spec>();
@@ -148,7 +149,7 @@ void read_published_mamba2(const PublishedModel& model, Spec& spec) {
     read_hugging_face(model, sizes);
   }
   if (model.has("backbone.embedding.weight")) sizes.names = Mamba2Names::kStateSpaces;
-  sizes.table_rows = model.read_vocabulary(embedding_name(sizes.names),
+  sizes.table_rows = model.read_vocabulary(name_in_file(sizes.names, "backbone.embeddings.weight"),
                                            config.integer("vocab_size", 1, kMaxVocabulary), spec);
   sizes.tied = !model.has("lm_head.weight");
 }

@@ -10,4 +10,8 @@ namespace runnel {
 // config's faults.
 void read_published_mamba2(const PublishedModel& model, Spec& spec);
 
+// [least, most] of dt, where the key is there.
+void read_time_step_limit(const PublishedConfig& config, const char* key, float& least,
+                          float& most);
+
 }  // namespace runnel

@@ -10,15 +10,17 @@
 
 #include "kernels/backend.h"
 #include "models/expected_tensor.h"
+#include "models/state/layout.h"
 
 namespace runnel {
 
 struct Spec;
 
-// How a file names Mamba-2's tensors: only the embedding's name differs.
+// How a file names Mamba-2's tensors.
 enum class Mamba2Names : uint8_t {
   kHuggingFace,  // backbone.embeddings.weight; flash-linear-attention's, too
-  kStateSpaces,  // backbone.embedding.weight
+  kStateSpaces,  // backbone.embedding.weight; all else as kHuggingFace
+  kGguf,         // of GGUF files: token_embd.weight, blk.0.ssm_in.weight; ssm_a is -exp(A_log)
 };
 
 struct Mamba2Spec {
@@ -47,14 +49,14 @@ struct Mamba2Spec {
   int projected() const { return inner() + channels() + heads; }
 };
 
-// "backbone.embeddings.weight" or "backbone.embedding.weight".
-std::string embedding_name(Mamba2Names names);
+// What the tensor that Hugging Face's files call `name` is called in a file with `names`.
+std::string name_in_file(Mamba2Names names, const std::string& name);
 
 // The recurrence of a layer, without its tensors.
 Recurrence recurrence_of(const Mamba2Spec& sizes);
 
-// Bytes of all layers' S and of their convolutions' inputs before, fp32.
-int64_t state_bytes_of(const Mamba2Spec& sizes);
+// What each layer keeps of the past.
+std::vector<LayerStates> layers_of(const Mamba2Spec& sizes);
 
 // Every tensor of the model, by `sizes.names`. `sizes` are those of `spec`.
 std::vector<ExpectedTensor> tensors_of(const Mamba2Spec& sizes, const Spec& spec);

@@ -10,7 +10,8 @@ namespace runnel {
 namespace {
 
 constexpr std::array kNames = {Choice{"official", Rwkv7Names::kOfficial},
-                               Choice{"fla", Rwkv7Names::kFla}, Choice{"fla_x", Rwkv7Names::kFlaX}};
+                               Choice{"fla", Rwkv7Names::kFla}, Choice{"fla_x", Rwkv7Names::kFlaX},
+                               Choice{"gguf", Rwkv7Names::kGguf}};
 
 void check_heads(const char* key, int width, const Rwkv7Spec& sizes, Faults& faults) {
   if (width % sizes.heads == 0) return;
@@ -50,7 +51,6 @@ void read_rwkv7(const Fields& root, Faults& faults, Spec& spec) {
 
 OrderedJson model_to_json(const Rwkv7Spec& sizes, const Spec& /*spec*/) {
   OrderedJson model;
-  model["family"] = "rwkv7";
   model["names"] = name_of(kNames, sizes.names);
   model["layers"] = sizes.layers;
   model["width"] = sizes.width;

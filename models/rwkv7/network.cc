@@ -38,6 +38,8 @@ struct Layer {
   NormWeights ln_x;
   Matrix ffn_mu;
   Weight ffn_key, ffn_value;
+  // Of S and the two shifts: bytes from the start of a slot.
+  int64_t state = 0, time_input = 0, channel_input = 0;
 };
 
 // Reads a bundle by official names.
@@ -92,7 +94,7 @@ class Loader {
   }
 
   Matrix mu(const std::string& att) const {
-    if (sizes_.names == Rwkv7Names::kFlaX) return weights_.matrix(in_file(att + "x_x"));
+    if (has_one_mix(sizes_.names)) return weights_.matrix(in_file(att + "x_x"));
     std::vector<std::string> names;
     for (const char* const mix : {"x_r", "x_w", "x_k", "x_v", "x_a", "x_g"}) {
       names.push_back(in_file(att + mix));
@@ -113,9 +115,10 @@ class Loader {
     layer.k_a = vector(att + "k_a");
     layer.r_k = vector(att + "r_k");
     layer.recurrence = recurrence_of(sizes_);
-    layer.recurrence.k_k = layer.k_k.view;
-    layer.recurrence.k_a = layer.k_a.view;
-    layer.recurrence.r_k = layer.r_k.view;
+    auto& terms = std::get<Rwkv7Terms>(layer.recurrence.terms);
+    terms.k_k = layer.k_k.view;
+    terms.k_a = layer.k_a.view;
+    terms.r_k = layer.r_k.view;
     layer.ln_x = {vector(att + "ln_x.weight"), vector(att + "ln_x.bias"), sizes_.head_norm_eps,
                   sizes_.heads};
     layer.output = linear(att + "output");
@@ -128,28 +131,18 @@ class Loader {
 
 class Rwkv7 final : public Network {
  public:
-  Rwkv7(const Rwkv7Spec& sizes, const Bundle& bundle, Backend& backend, const ModelLimits& limits,
-        Precision precision);
+  Rwkv7(const Rwkv7Spec& sizes, const NetworkParts& parts);
 
-  int64_t state_bytes() const override { return layer_bytes_ * sizes_.layers; }
-  std::vector<StatePart> state_parts() const override {
-    return parts_of_layers(layer_parts_, sizes_.layers, layer_bytes_);
-  }
   void forward(const Run& run) const override;
 
  private:
-  void lay_out_state(const Backend& backend);
   void allocate_activations(Backend& backend, int inputs);
   void project(const Run& run, const Layer& layer, bool is_first, const RecurrenceInputs& inputs,
                View gate) const;
-  void time_mixing(const Run& run, const Layer& layer, bool is_first, int64_t state) const;
-  void channel_mixing(const Run& run, const Layer& layer, int64_t state) const;
+  void time_mixing(const Run& run, const Layer& layer, bool is_first) const;
+  void channel_mixing(const Run& run, const Layer& layer) const;
 
   const Rwkv7Spec sizes_;
-
-  // The state of a layer: S, then the latest input of each of its two shifts.
-  int64_t time_input_ = 0, channel_input_ = 0, layer_bytes_ = 0;
-  std::vector<StatePart> layer_parts_;
 
   Matrix table_;
   Embedding embedding_;
@@ -162,30 +155,22 @@ class Rwkv7 final : public Network {
   Matrix x_, normed_, mixed_, low_, r_, w_, k_, v_, first_, mix_, a_, g_, bonus_, y_, hidden_;
 };
 
-Rwkv7::Rwkv7(const Rwkv7Spec& sizes, const Bundle& bundle, Backend& backend,
-             const ModelLimits& limits, Precision precision)
-    : sizes_(sizes) {
-  const WeightReader weights(bundle, backend);
-  const Loader loader(sizes, weights, precision);
+Rwkv7::Rwkv7(const Rwkv7Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
+  const WeightReader weights(parts.bundle, parts.backend);
+  const Loader loader(sizes, weights, parts.precision);
   table_ = loader.table();
   embedding_.values = table_.view;
   if (sizes.input_norm) ln0_ = loader.norm("blocks.0.ln0");
-  for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
+  for (int i = 0; i < sizes.layers; ++i) {
+    const std::vector<int64_t>& offsets = parts.layout.offsets[i];
+    layers_.push_back(loader.layer(i));
+    layers_.back().state = offsets[0];
+    layers_.back().time_input = offsets[1];
+    layers_.back().channel_input = offsets[2];
+  }
   ln_out_ = loader.norm("ln_out");
-  head_ = loader.head(bundle.spec.vocabulary);
-  lay_out_state(backend);
-  allocate_activations(backend, limits.values);
-}
-
-void Rwkv7::lay_out_state(const Backend& backend) {
-  const Recurrence recurrence = recurrence_of(sizes_);
-  const int64_t input_bytes = int64_t{sizes_.width} * 4;
-  time_input_ = backend.state_bytes(recurrence);
-  channel_input_ = time_input_ + input_bytes;
-  layer_bytes_ = channel_input_ + input_bytes;
-  layer_parts_ = backend.state_parts(recurrence);
-  layer_parts_.push_back({"time_input", DType::kF32, {sizes_.width}, time_input_, 4});
-  layer_parts_.push_back({"channel_input", DType::kF32, {sizes_.width}, channel_input_, 4});
+  head_ = loader.head(parts.bundle.spec.vocabulary);
+  allocate_activations(parts.backend, parts.limits.values);
 }
 
 void Rwkv7::allocate_activations(Backend& backend, int inputs) {
@@ -235,11 +220,11 @@ void Rwkv7::project(const Run& run, const Layer& layer, bool is_first,
   run.lane.matmuls(std::span(second).first(std::size(second) - absent));
 }
 
-void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first, int64_t state) const {
+void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first) const {
   Backend& lane = run.lane;
   const View x = run.of(x_.view);
   lane.norm(x, View{}, layer.ln1.norm(), run.of(normed_.view));
-  lane.shift(run.rows, run.of(normed_.view), layer.mu.view, run.states_at(state + time_input_),
+  lane.shift(run.rows, run.of(normed_.view), layer.mu.view, run.states_at(layer.time_input),
              run.of(mixed_.view));
 
   RecurrenceInputs inputs = {.q = run.of(r_.view),
@@ -255,17 +240,17 @@ void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first, int64
   const View g = run.of(g_.view);
   project(run, layer, is_first, inputs, g);
   const View y = run.of(y_.view);
-  lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(state), y);
+  lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(layer.state), y);
   lane.gated_norm(y, layer.ln_x.norm(),
                   {.by = g, .activation = Activation::kNone, .plus = inputs.bonus}, y);
   lane.matmul(y, layer.output, {Activation::kNone, {}, x}, x);
 }
 
-void Rwkv7::channel_mixing(const Run& run, const Layer& layer, int64_t state) const {
+void Rwkv7::channel_mixing(const Run& run, const Layer& layer) const {
   const View x = run.of(x_.view);
   const View k = run.of(normed_.view);
   run.lane.norm(x, View{}, layer.ln2.norm(), k);
-  run.lane.shift(run.rows, k, layer.ffn_mu.view, run.states_at(state + channel_input_), k);
+  run.lane.shift(run.rows, k, layer.ffn_mu.view, run.states_at(layer.channel_input), k);
   run.lane.matmul(k, layer.ffn_key, Activation::kSquaredRelu, run.of(hidden_.view));
   run.lane.matmul(run.of(hidden_.view), layer.ffn_value, {Activation::kNone, {}, x}, x);
 }
@@ -276,8 +261,8 @@ void Rwkv7::forward(const Run& run) const {
   run.lane.embed(run.rows, run.values, run.control, embedding_, x);
   if (sizes_.input_norm) run.lane.norm(x, View{}, ln0_.norm(), x);
   for (int i = 0; i < sizes_.layers; ++i) {
-    time_mixing(run, layers_[i], i == 0, i * layer_bytes_);
-    channel_mixing(run, layers_[i], i * layer_bytes_);
+    time_mixing(run, layers_[i], i == 0);
+    channel_mixing(run, layers_[i]);
   }
   if (run.read == 0) return;
   const View read = x.top(run.read);
@@ -287,10 +272,8 @@ void Rwkv7::forward(const Run& run) const {
 
 }  // namespace
 
-std::unique_ptr<Network> make_network(const Rwkv7Spec& sizes, const Bundle& bundle,
-                                      Backend& backend, const ModelLimits& limits,
-                                      Precision precision) {
-  return std::make_unique<Rwkv7>(sizes, bundle, backend, limits, precision);
+std::unique_ptr<Network> make_network(const Rwkv7Spec& sizes, const NetworkParts& parts) {
+  return std::make_unique<Rwkv7>(sizes, parts);
 }
 
 }  // namespace runnel

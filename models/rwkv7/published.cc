@@ -37,12 +37,25 @@ int layers_of(const PublishedModel& model) {
   return layers;
 }
 
+// `found`, a size of that tensor, is of all heads together.
+void check_heads(const PublishedModel& model, const char* tensor, const char* size, int found,
+                 const Rwkv7Spec& sizes) {
+  if (found % sizes.heads == 0) return;
+  model.config.faults().add("",
+                            std::string("tensor ") + quote(tensor) + " in " + model.weights +
+                                ", whose size " + size + " is a multiple of " +
+                                std::to_string(sizes.heads) + ", the rows of 'blocks.0.att.r_k'",
+                            std::to_string(found));
+}
+
 void read_official(const PublishedModel& model, Rwkv7Spec& sizes, Spec& spec) {
   sizes.table_rows = model.read_vocabulary("emb.weight", std::nullopt, spec);
   sizes.width = model.size("emb.weight", 1, kMaxWidth);
   sizes.layers = layers_of(model);
   sizes.heads = model.size("blocks.0.att.r_k", 0, sizes.width);
   sizes.value_width = model.size("blocks.0.att.value.weight", 0, kMaxWidth);
+  check_heads(model, "emb.weight", "1", sizes.width, sizes);
+  check_heads(model, "blocks.0.att.value.weight", "0", sizes.value_width, sizes);
   sizes.ffn = model.size("blocks.0.ffn.key.weight", 0, kMaxWidth);
   sizes.input_norm = model.has("blocks.0.ln0.weight");
   sizes.tied = !model.has("head.weight");
@@ -93,7 +106,7 @@ void read_heads(const PublishedConfig& config, Rwkv7Spec& sizes) {
                         std::to_string(sizes.value_width));
   }
   sizes.norm_eps = config.eps_or("norm_eps", sizes.norm_eps, 1.0F / static_cast<float>(head_size));
-  sizes.head_norm_eps = static_cast<float>(head_size) * sizes.norm_eps;
+  sizes.head_norm_eps = std::min(static_cast<float>(head_size) * sizes.norm_eps, 1.0F);
 }
 
 void refuse_options(const PublishedConfig& config) {

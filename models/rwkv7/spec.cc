@@ -8,10 +8,10 @@
 namespace runnel {
 namespace {
 
-// What official names begin with, within a layer or not, and what flash-linear-attention has there.
-// The first that fits is taken.
+// The beginnings of official names, within a layer or not, and what flash-linear-attention or a
+// GGUF file has there. The first that fits is taken.
 struct Prefix {
-  std::string_view official, fla;
+  std::string_view official, other;
 };
 constexpr std::array kTop = {Prefix{"emb.", "model.embeddings."}, Prefix{"ln_out.", "model.norm."},
                              Prefix{"head.", "lm_head."}};
@@ -38,11 +38,41 @@ constexpr std::array kInLayer = {
     Prefix{"att.", "attn."},
 };
 
+// The same of GGUF files.
+constexpr std::array kGgufTop = {Prefix{"emb.", "token_embd."}, Prefix{"ln_out.", "output_norm."},
+                                 Prefix{"head.", "output."}};
+constexpr std::array kGgufInLayer = {
+    Prefix{"ln1.", "attn_norm."},
+    Prefix{"ln2.", "attn_norm_2."},
+    Prefix{"att.receptance.", "time_mix_receptance."},
+    Prefix{"att.key.", "time_mix_key."},
+    Prefix{"att.value.", "time_mix_value."},
+    Prefix{"att.output.", "time_mix_output."},
+    Prefix{"att.ln_x.", "time_mix_ln."},
+    Prefix{"att.x_x", "time_mix_lerp_fused.weight"},
+    Prefix{"ffn.x_k", "channel_mix_lerp_k.weight"},
+    Prefix{"ffn.key.", "channel_mix_key."},
+    Prefix{"ffn.value.", "channel_mix_value."},
+};
+
+// time_mix_w0.weight for att.w0, and so on.
+std::string in_gguf(const std::string& layer, std::string_view name) {
+  if (layer == "0." && name.starts_with("ln0.")) {
+    return "token_embd_norm." + std::string(name.substr(4));
+  }
+  for (const Prefix& prefix : kGgufInLayer) {
+    if (!name.starts_with(prefix.official)) continue;
+    return "blk." + layer + std::string(prefix.other) +
+           std::string(name.substr(prefix.official.size()));
+  }
+  return "blk." + layer + "time_mix_" + std::string(name.substr(4)) + ".weight";
+}
+
 template <size_t N>
 std::string translated(std::string_view name, const std::array<Prefix, N>& table) {
   for (const Prefix& prefix : table) {
     if (!name.starts_with(prefix.official)) continue;
-    return std::string(prefix.fla) + std::string(name.substr(prefix.official.size()));
+    return std::string(prefix.other) + std::string(name.substr(prefix.official.size()));
   }
   return std::string(name);
 }
@@ -78,13 +108,17 @@ class Lister {
   void mixer(const std::string& att, bool is_first) {
     const int64_t width = sizes_.width;
     const int64_t values = sizes_.value_width;
-    if (sizes_.names == Rwkv7Names::kFlaX) {
+    if (has_one_mix(sizes_.names)) {
       add(att + "x_x", {6, width});
     } else {
       for (const char letter : std::string_view("rwkvag")) vector(att + "x_" + letter, width);
     }
     for (const char* const name : {"k_k", "k_a"}) vector(att + name, width);
-    add(att + "r_k", {sizes_.heads, sizes_.key_size()});
+    if (sizes_.names == Rwkv7Names::kGguf) {
+      vector(att + "r_k", width);
+    } else {
+      add(att + "r_k", {sizes_.heads, sizes_.key_size()});
+    }
     low_rank(att + "w", sizes_.ranks.decay, width);
     low_rank(att + "a", sizes_.ranks.rate, width);
     low_rank(att + "g", sizes_.ranks.gate, values, false);
@@ -122,23 +156,27 @@ class Lister {
 std::string name_in_file(Rwkv7Names names, const std::string& official) {
   if (names == Rwkv7Names::kOfficial) return official;
   constexpr std::string_view kBlocks = "blocks.";
-  if (!official.starts_with(kBlocks)) return translated(official, kTop);
+  const bool is_gguf = names == Rwkv7Names::kGguf;
+  if (!official.starts_with(kBlocks)) {
+    return is_gguf ? translated(official, kGgufTop) : translated(official, kTop);
+  }
   const size_t rest = official.find('.', kBlocks.size()) + 1;
-  return "model.layers." + official.substr(kBlocks.size(), rest - kBlocks.size()) +
-         translated(std::string_view(official).substr(rest), kInLayer);
+  const std::string layer = official.substr(kBlocks.size(), rest - kBlocks.size());
+  const std::string_view name = std::string_view(official).substr(rest);
+  return is_gguf ? in_gguf(layer, name) : "model.layers." + layer + translated(name, kInLayer);
 }
 
 Recurrence recurrence_of(const Rwkv7Spec& sizes) {
-  return {.rule = Rule::kRwkv7,
-          .heads = sizes.heads,
+  return {.heads = sizes.heads,
           .dk = sizes.key_size(),
           .dv = sizes.value_size(),
-          .eps = sizes.key_eps};
+          .terms = Rwkv7Terms{.eps = sizes.key_eps}};
 }
 
-int64_t state_bytes_of(const Rwkv7Spec& sizes) {
-  const int64_t before = 2 * int64_t{sizes.width} * 4;
-  return sizes.layers * (recurrence_of(sizes).state_bytes() + before);
+std::vector<LayerStates> layers_of(const Rwkv7Spec& sizes) {
+  const LayerStates layer = {recurrence_of(sizes), ShiftState{"time_input", sizes.width},
+                             ShiftState{"channel_input", sizes.width}};
+  return std::vector<LayerStates>(sizes.layers, layer);
 }
 
 std::vector<ExpectedTensor> tensors_of(const Rwkv7Spec& sizes, const Spec& /*spec*/) {
@@ -159,7 +197,7 @@ std::vector<std::pair<std::string, std::string>> description_of(const Rwkv7Spec&
                        text(sizes.ffn)},
           {"recurrence", "RWKV-7"},
           {"head", sizes.tied ? "categorical, the embedding" : "categorical"},
-          {"positions", "no last one"}};
+          {"length", "no end"}};
 }
 
 }  // namespace runnel

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "models/expected_tensor.h"
+#include "models/state/layout.h"
 
 namespace runnel {
 
@@ -19,6 +20,7 @@ enum class Rwkv7Names : uint8_t {
   kOfficial,  // BlinkDL's: blocks.0.att.receptance.weight; low-rank matrices are [in, out]
   kFla,       // flash-linear-attention's: model.layers.0.attn.r_proj.weight; [out, in]
   kFlaX,      // the same before April 2025: attn.x_x [6, width] instead of attn.x_r and others
+  kGguf,      // of GGUF files: blk.0.time_mix_receptance.weight; [out, in], and x_x as kFlaX
 };
 
 // Widths between the two matrices of low rank.
@@ -51,14 +53,19 @@ struct Rwkv7Spec {
   int value_size() const { return value_width / heads; }
 };
 
+// Whether the six mixes of a layer are one tensor, x_x, and not x_r and others.
+constexpr bool has_one_mix(Rwkv7Names names) {
+  return names == Rwkv7Names::kFlaX || names == Rwkv7Names::kGguf;
+}
+
 // What the tensor of this official name is called in a file with `names`.
 std::string name_in_file(Rwkv7Names names, const std::string& official);
 
 // The recurrence of a layer, without its tensors.
 Recurrence recurrence_of(const Rwkv7Spec& sizes);
 
-// Bytes of all layers' S and of the two inputs before, fp32.
-int64_t state_bytes_of(const Rwkv7Spec& sizes);
+// What each layer keeps of the past.
+std::vector<LayerStates> layers_of(const Rwkv7Spec& sizes);
 
 // Every tensor of the model, by `sizes.names`. `sizes` are those of `spec`.
 std::vector<ExpectedTensor> tensors_of(const Rwkv7Spec& sizes, const Spec& spec);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/json_fields.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "models/bundle/config.h"
 
@@ -22,19 +23,23 @@ static_assert(std::endian::native == std::endian::little, "state files are littl
 
 constexpr std::string_view kMagic = "RNLSTATE";
 constexpr uint32_t kVersion = 1;
-constexpr size_t kStartBytes = 16;  // magic, version, size of the header
+constexpr uint32_t kCacheVersion = 2;   // of states with caches
+constexpr uint32_t kRecentVersion = 3;  // of states with recent values, whether they have caches
+constexpr size_t kStartBytes = 16;      // magic, version, size of the header
 constexpr size_t kNumberBytes = 4;
 constexpr int64_t kMostHeaderBytes = 1 << 20;
 constexpr int64_t kMostParts = 2048;
 constexpr int64_t kMostDimensions = 8;
 constexpr int64_t kMostPosition = int64_t{1} << 53;  // what every reader of JSON has exactly
+constexpr int64_t kMostTime = int64_t{1} << 40;      // in seconds since 1970
 constexpr size_t kMostIdBytes = 128;
 constexpr const char* kFile = "state file";
 constexpr JsonLimits kHeaderLimits = {.bytes = kMostHeaderBytes, .values = 1 << 14, .depth = 5};
 constexpr int64_t kMostValueBytes = 192;  // of a JSON value, its text aside: an object in an object
 static_assert(2 * kMostHeaderBytes + kHeaderLimits.values * kMostValueBytes <= kStateHeaderMemory,
               "the text of a header, its copies in the values, and the values");
-constexpr auto kTypes = std::to_array<Choice<DType>>({{"f32", DType::kF32}, {"i32", DType::kI32}});
+constexpr auto kTypes = std::to_array<Choice<DType>>(
+    {{"f32", DType::kF32}, {"i32", DType::kI32}, {"bf16", DType::kBF16}});
 
 std::string number_text(uint32_t number) {
   return {reinterpret_cast<const char*>(&number), sizeof(number)};
@@ -56,12 +61,19 @@ std::string hex32(uint32_t number) { return hex(uint64_t{number}).substr(8); }
 Status refused(const std::string& what) { return invalid_argument("the state file " + what); }
 
 std::string header_json(const std::string& model, const StateLayout& layout,
-                        const StateImage& image, const SealKey* key,
+                        const StateImage& image, std::span<const int32_t> recent,
+                        const SealKey* key, const SealTerms& terms,
                         std::span<const StatePart> parts) {
   OrderedJson json = {{"model", model}, {"numerics", layout.numerics}};
   json["position"] = image.position;
   if (image.pending != kNoValue) json["pending"] = image.pending;
-  if (key != nullptr) json["seal_key"] = key->id;
+  if (!recent.empty()) json["recent"] = recent;
+  if (key != nullptr) {
+    json["seal_key"] = key->id;
+    if (!terms.owner.empty()) json["owner"] = terms.owner;
+    if (terms.issued != 0) json["issued"] = terms.issued;
+    if (terms.expires != 0) json["expires"] = terms.expires;
+  }
   json["parts"] = OrderedJson::array();
   for (const StatePart& part : parts) {
     json["parts"].push_back(
@@ -82,7 +94,7 @@ std::string read_text(const Fields& fields, Faults& faults, const char* key) {
   return text;
 }
 
-// Without gaps, behind `offset`. Sizes are bounded, so that no product of them overflows.
+// Without gaps, after `offset`. Sizes are bounded, so that no product of them overflows.
 StatePart read_part(const Json& node, Faults& faults, const std::string& path, int64_t offset) {
   const Fields fields(faults, &node, path, {"name", "type", "shape"});
   StatePart part;
@@ -122,13 +134,39 @@ std::vector<StatePart> read_parts(const Json* node, Faults& faults) {
   return parts;
 }
 
+SealTerms read_terms(const Fields& fields, Faults& faults) {
+  SealTerms terms;
+  if (fields.find("owner") != nullptr) terms.owner = read_text(fields, faults, "owner");
+  if (fields.find("issued") != nullptr) terms.issued = fields.integer("issued", 1, kMostTime);
+  if (fields.find("expires") != nullptr) terms.expires = fields.integer("expires", 1, kMostTime);
+  return terms;
+}
+
+std::vector<int32_t> read_recent(const Json* node, Faults& faults) {
+  std::vector<int32_t> values;
+  if (node == nullptr) return values;
+  const auto is_value = [](const Json& value) {
+    return value.is_number_integer() && value >= 0 && value < kMaxVocabulary;
+  };
+  if (node->is_array() && std::ssize(*node) <= limits::kRecentValues.max &&
+      std::ranges::all_of(*node, is_value)) {
+    return node->get<std::vector<int32_t>>();
+  }
+  faults.add("recent",
+             "at most " + std::to_string(limits::kRecentValues.max) + " values from 0 on, below " +
+                 std::to_string(kMaxVocabulary),
+             describe(*node));
+  return values;
+}
+
 Result<StateHeader> parse_header(std::string_view text) {
   const Result<Json> json = parse_json(text, kFile, kHeaderLimits);
   if (!json.ok()) return json.status();
   const std::string file = kFile;
   Faults faults(file);
   const Fields fields(faults, &*json, "",
-                      {"model", "numerics", "position", "pending", "seal_key", "parts"});
+                      {"model", "numerics", "position", "pending", "recent", "seal_key", "owner",
+                       "issued", "expires", "parts"});
   StateHeader header;
   header.model = read_text(fields, faults, "model");
   header.numerics = read_text(fields, faults, "numerics");
@@ -136,7 +174,13 @@ Result<StateHeader> parse_header(std::string_view text) {
   if (fields.find("pending") != nullptr) {
     header.pending = fields.small("pending", 0, kMaxVocabulary - 1);
   }
+  header.recent = read_recent(fields.find("recent"), faults);
   if (fields.find("seal_key") != nullptr) header.key = read_text(fields, faults, "seal_key");
+  header.terms = read_terms(fields, faults);
+  const SealTerms& terms = header.terms;
+  if (header.key.empty() && (!terms.owner.empty() || terms.issued != 0 || terms.expires != 0)) {
+    faults.add("seal_key", "the key of the seal that holds owner, issued and expires", "none");
+  }
   header.parts = read_parts(fields.require("parts", "the parts of the state"), faults);
   if (!faults.ok()) return faults.status();
   return header;
@@ -166,21 +210,66 @@ Status check_parts(const std::vector<StatePart>& found, const std::vector<StateP
   return {};
 }
 
-Status check_seal(const std::string& found, const StateTarget& target) {
+// Inputs of a sequence of which so many values are known: the last one is pending.
+int64_t consumed_at(int64_t position) { return std::max<int64_t>(position - 1, 0); }
+
+std::string listed(const SealKeys& keys) {
+  std::string text = keys.size() == 1 ? "key " : "keys ";
+  for (const SealKey& key : keys) text += (&key == keys.data() ? "'" : ", '") + key.id + "'";
+  return text;
+}
+
+// Whether this caller may use the file now. Only a seal can say that they may not.
+Status check_terms(const SealTerms& terms, const SealKey& key, const StateTarget& target) {
+  if (!terms.owner.empty() && terms.owner != owner_mark(key, target.caller)) {
+    return {Code::kPermissionDenied,
+            "the state file belongs to another caller; use that caller's key, or have them export "
+            "it with any_owner"};
+  }
+  if (terms.expires == 0 || target.now < terms.expires) return {};
+  return {Code::kFailedPrecondition, "the state file expired " +
+                                         std::to_string(target.now - terms.expires) +
+                                         " seconds ago; export the state again"};
+}
+
+// The values that the header names.
+Status check_known(const StateHeader& header, int vocabulary) {
+  if (header.pending >= vocabulary) {
+    return refused("has pending value " + std::to_string(header.pending) +
+                   "; values of this model are below " + std::to_string(vocabulary));
+  }
+  if (header.recent.empty()) return {};
+  const int32_t largest = std::ranges::max(header.recent);
+  if (largest >= vocabulary) {
+    return refused("has recent value " + std::to_string(largest) +
+                   "; values of this model are below " + std::to_string(vocabulary));
+  }
+  if (std::ssize(header.recent) > header.position || header.recent.back() != header.pending) {
+    return refused("has " + std::to_string(header.recent.size()) +
+                   " recent values; expected as many as there are before position " +
+                   std::to_string(header.position) + " at most, the pending one last");
+  }
+  return {};
+}
+
+Status check_seal(const StateHeader& header, const StateTarget& target) {
   if (target.any_seal) return {};
+  const std::string& found = header.key;
   if (found.empty()) {
     if (!target.needs_seal) return {};
     return {Code::kFailedPrecondition,
             "the state file is not sealed, and this server takes none without its seal; export the "
-            "state from a server with the same --seal-key"};
+            "state from a server with the same --seal-keys"};
   }
-  if (target.key == nullptr) {
+  if (target.keys == nullptr) {
     return {Code::kFailedPrecondition, "the state file is sealed with key " + quote(found) +
-                                           ", and this server has none: start it with --seal-key"};
+                                           ", and this server has none: start it with --seal-keys"};
   }
-  if (found == target.key->id) return {};
+  const SealKey* const key = find_key(*target.keys, found);
+  if (key != nullptr) return check_terms(header.terms, *key, target);
   return {Code::kFailedPrecondition, "the state file is sealed with key " + quote(found) +
-                                         ", and this server has key '" + target.key->id + "'"};
+                                         ", and this server has " + listed(*target.keys) +
+                                         ": add that key to --seal-keys"};
 }
 
 }  // namespace
@@ -196,7 +285,7 @@ std::string model_digest(const Spec& spec, std::string_view weight_digest) {
 }
 
 Status check_state(const StateHeader& header, const StateTarget& target) {
-  if (Status s = check_seal(header.key, target); !s.ok()) return s;
+  if (Status s = check_seal(header, target); !s.ok()) return s;
   if (header.model != target.model) {
     return {Code::kFailedPrecondition, "the state file is of another model: its digest is " +
                                            quote(header.model) + ", and this one's is '" +
@@ -209,22 +298,21 @@ Status check_state(const StateHeader& header, const StateTarget& target) {
                                            ": what follows would have other bits; set "
                                            "allow_inexact to go on all the same"};
   }
-  if (Status s = check_parts(header.parts, travelling_parts(target.layout)); !s.ok()) return s;
   const int64_t end = target.spec.max_length();
   if (end != 0 && header.position > end) {
-    return refused("has position " + std::to_string(header.position) +
-                   "; a sequence of this model ends at " + std::to_string(end));
+    return refused(
+        "has position " + std::to_string(header.position) + "; a sequence of this model ends at " +
+        std::to_string(end) +
+        (target.layout.page_bytes > 0 ? ": start the server with a larger --context" : ""));
   }
+  const auto expected = travelling_parts(target.layout, consumed_at(header.position));
+  if (Status s = check_parts(header.parts, expected); !s.ok()) return s;
   if ((header.position == 0) != (header.pending == kNoValue)) {
     return refused("has position " + std::to_string(header.position) +
                    (header.position == 0 ? " and a pending value; the first is known from 1 on"
                                          : " and no pending value; the last known one must be"));
   }
-  if (header.pending >= target.spec.vocabulary) {
-    return refused("has pending value " + std::to_string(header.pending) +
-                   "; values of this model are below " + std::to_string(target.spec.vocabulary));
-  }
-  return {};
+  return check_known(header, target.spec.vocabulary);
 }
 
 StateLayout layout_of(const StateHeader& header) {
@@ -236,12 +324,19 @@ StateLayout layout_of(const StateHeader& header) {
 // --- Writing ---
 
 StateWriter::StateWriter(std::string model, const StateLayout& layout, StateImage image,
-                         const SealKey* key)
-    : parts_(travelling_parts(layout)), image_(std::move(image)), seal_(key) {
+                         const SealKey* key, const SealTerms& terms)
+    : parts_(travelling_parts(layout, consumed_at(image.position))),
+      image_(std::move(image)),
+      seal_(key) {
   check(static_cast<int64_t>(image_.bytes.size()) == layout.state_bytes, "the bytes of one state");
-  fold_logs(layout, image_.position - (image_.pending == kNoValue ? 0 : 1), image_.bytes);
-  const std::string header = header_json(model, layout, image_, key, parts_);
-  due_ = std::string(kMagic) + number_text(kVersion) +
+  fold_logs(layout, consumed_at(image_.position), image_.bytes);
+  clear_unused(layout, consumed_at(image_.position), image_.bytes);
+  const auto recent = recent_values(layout, image_.position, image_.bytes);
+  const std::string header = header_json(model, layout, image_, recent, key, terms, parts_);
+  const uint32_t version = !recent.empty()         ? kRecentVersion
+                           : layout.page_bytes > 0 ? kCacheVersion
+                                                   : kVersion;
+  due_ = std::string(kMagic) + number_text(version) +
          number_text(static_cast<uint32_t>(header.size())) + header;
   size_ = static_cast<int64_t>(due_.size() + kSealBytes);
   for (const StatePart& part : parts_) size_ += bytes_of(part) + int64_t{kNumberBytes};
@@ -291,8 +386,8 @@ void StateWriter::append_piece(std::string& out, size_t most) {
 
 // --- Reading ---
 
-StateReader::StateReader(Accept accept, const SealKey* key)
-    : accept_(std::move(accept)), key_(key) {}
+StateReader::StateReader(Accept accept, const SealKeys* keys)
+    : accept_(std::move(accept)), keys_(keys) {}
 
 // True once `count` bytes have been gathered.
 bool StateReader::gather(std::span<const std::byte>& bytes, size_t count) {
@@ -338,9 +433,9 @@ Status StateReader::take_start() {
                    "'");
   }
   const uint32_t version = number_of(start.substr(kMagic.size()));
-  if (version != kVersion) {
+  if (version < kVersion || version > kRecentVersion) {
     return refused("is of version " + std::to_string(version) + "; expected " +
-                   std::to_string(kVersion));
+                   std::to_string(kVersion) + " to " + std::to_string(kRecentVersion));
   }
   header_bytes_ = number_of(start.substr(kMagic.size() + kNumberBytes));
   if (header_bytes_ == 0 || header_bytes_ > static_cast<size_t>(kMostHeaderBytes)) {
@@ -358,10 +453,12 @@ Status StateReader::take_header() {
   if (!header.ok()) return header.status();
   Result<StateLayout> layout = accept_(*header);
   if (!layout.ok()) return layout.status();
-  parts_ = travelling_parts(*layout);
+  parts_ = travelling_parts(*layout, consumed_at(header->position));
   image_ = {.position = header->position, .pending = header->pending, .bytes = {}};
   image_.bytes.resize(static_cast<size_t>(layout->state_bytes));
-  seal_.emplace(header->key.empty() ? nullptr : key_);
+  set_recent_values(*layout, header->position, header->recent, image_.bytes);
+  if (keys_ != nullptr) key_ = find_key(*keys_, header->key);
+  seal_.emplace(key_);
   seal_->add(std::as_bytes(std::span(start_)));
   seal_->add(std::as_bytes(std::span(text)));
   header_ = std::move(*header);
@@ -369,7 +466,7 @@ Status StateReader::take_header() {
   return {};
 }
 
-// Turns to part_, or to the seal behind the last.
+// Turns to part_, or to the seal after the last.
 void StateReader::begin_part() {
   if (part_ == parts_.size()) {
     stage_ = Stage::kSeal;

@@ -29,13 +29,22 @@ struct StateImage {
 // The most memory that a StateReader uses, beside the state itself, until it has the header.
 inline constexpr int64_t kStateHeaderMemory = int64_t{5} << 20;
 
+// What a seal says beside the state.
+struct SealTerms {
+  std::string owner = {};  // owner_mark() of the only caller who may use it; empty: any may
+  int64_t issued = 0;      // seconds since 1970; 0: a file of an earlier release
+  int64_t expires = 0;     // seconds since 1970, from when on it is refused; 0: never
+};
+
 // The header of a state file.
 struct StateHeader {
   std::string model;     // model_digest(), 64 hexadecimal digits
   std::string numerics;  // the numerics id under which the state came to be
   int64_t position = 0;
   int32_t pending = kNoValue;
+  std::vector<int32_t> recent;   // the last values before `position`, oldest first
   std::string key;               // id of the key that sealed the file; empty: it is not sealed
+  SealTerms terms;               // of the seal
   std::vector<StatePart> parts;  // names, types and shapes; places as without gaps
 };
 
@@ -45,9 +54,10 @@ std::string model_digest(const Spec& spec, std::string_view weight_digest);
 
 class StateWriter {
  public:
-  // A file of `image`, a state in `layout` of the model with that digest. `key` null: not sealed;
-  // it outlives the writer.
-  StateWriter(std::string model, const StateLayout& layout, StateImage image, const SealKey* key);
+  // A file of `image`, a state in `layout` of the model with that digest. `key` null: not sealed,
+  // and without `terms`; it outlives the writer.
+  StateWriter(std::string model, const StateLayout& layout, StateImage image, const SealKey* key,
+              const SealTerms& terms = {});
 
   // Of the whole file.
   int64_t size() const { return size_; }
@@ -74,9 +84,9 @@ class StateReader {
   // Says how a state with this header is to lie in memory, or why it is refused. Its parts must be
   // those of the header.
   using Accept = std::function<Result<StateLayout>(const StateHeader&)>;
-  // `key` null: a sealed file is not checked against its seal, only closed by one. Both outlive the
+  // The seal of a file is checked if its key is among `keys`, which may be null. Both outlive the
   // reader.
-  StateReader(Accept accept, const SealKey* key);
+  StateReader(Accept accept, const SealKeys* keys);
 
   // Takes the next bytes. INVALID_ARGUMENT for what is damaged or no state file, and what `accept`
   // says; nothing may follow then. Takes memory once, for the state that `accept` has let in.
@@ -101,7 +111,8 @@ class StateReader {
   void begin_part();
 
   const Accept accept_;
-  const SealKey* const key_;
+  const SealKeys* const keys_;
+  const SealKey* key_ = nullptr;  // of the file's seal
   Stage stage_ = Stage::kStart;
   std::string gathered_;
   size_t header_bytes_ = 0;
@@ -120,15 +131,18 @@ class StateReader {
 struct StateTarget {
   const Spec& spec;
   const StateLayout& layout;
-  const std::string& model;      // model_digest()
-  bool any_numerics = false;     // takes states of other numerics ids
-  bool needs_seal = false;       // refuses files that are not sealed
-  bool any_seal = false;         // takes files whose seal cannot be checked
-  const SealKey* key = nullptr;  // of this server
+  const std::string& model;        // model_digest()
+  bool any_numerics = false;       // takes states of other numerics ids
+  bool needs_seal = false;         // refuses files that are not sealed
+  bool any_seal = false;           // takes files whatever their seal says
+  const SealKeys* keys = nullptr;  // of this server; null: none
+  std::string_view caller = {};    // the name of the caller who brings the file
+  int64_t now = 0;                 // seconds since 1970
 };
 
-// OK, or FAILED_PRECONDITION (of another model, numerics id or seal), INVALID_ARGUMENT (parts,
-// position or pending value that are not of this model).
+// OK, or FAILED_PRECONDITION (of another model, numerics id or seal, or expired), PERMISSION_DENIED
+// (of another owner), INVALID_ARGUMENT (parts, position or pending value that are not of this
+// model).
 Status check_state(const StateHeader& header, const StateTarget& target);
 
 // The layout of a state whose parts stand without gaps, as the header says.

@@ -14,7 +14,16 @@ constexpr int32_t kInfinite = 0x7f800000;     // magnitudes from it on are not f
 constexpr int32_t kLeastNormal = 0x00800000;  // those below it are subnormal, or zero
 constexpr int64_t kBlockBytes = 4096;
 
+constexpr int32_t kInfinite16 = 0x7f80;  // of bf16
+constexpr int32_t kMagnitude16 = 0x7fff;
+
+int64_t travelling_pages(const StateLayout& layout, int64_t consumed) {
+  const int64_t within = std::min(consumed, layout.positions);
+  return std::max<int64_t>(StateLayout::pages_of(within), 1);
+}
+
 bool is_log(const StatePart& part) { return part.name.ends_with(".log"); }
+bool is_recent(const StatePart& part) { return part.name == kRecentPart; }
 
 float number_at(const std::byte* at, int64_t index) {
   float number = 0;
@@ -58,6 +67,16 @@ PartNumbers look_at(std::span<const std::byte> numbers) {
   return {.finite = infinite == 0, .subnormal = subnormal};
 }
 
+bool is_finite_bf16(std::span<const std::byte> numbers) {
+  int32_t infinite = 0;
+  for (size_t at = 0; at < numbers.size(); at += 2) {
+    int16_t bits = 0;
+    std::memcpy(&bits, numbers.data() + at, sizeof(bits));
+    infinite |= static_cast<int32_t>((bits & kMagnitude16) >= kInfinite16);
+  }
+  return infinite == 0;
+}
+
 void flush(std::span<std::byte> numbers) {
   for (size_t at = 0; at < numbers.size(); at += 4) {
     if (is_subnormal(magnitude_at(numbers, at))) std::memset(numbers.data() + at, 0, 4);
@@ -66,10 +85,54 @@ void flush(std::span<std::byte> numbers) {
 
 }  // namespace
 
-std::vector<StatePart> travelling_parts(const StateLayout& layout) {
+std::vector<StatePart> travelling_parts(const StateLayout& layout, int64_t consumed) {
   std::vector<StatePart> parts = layout.parts;
-  std::erase_if(parts, is_log);
+  std::erase_if(parts, [](const StatePart& part) { return is_log(part) || is_recent(part); });
+  for (StatePart& part : parts) {
+    if (part.paged) part.shape[0] = travelling_pages(layout, consumed);
+  }
   return parts;
+}
+
+void clear_unused(const StateLayout& layout, int64_t consumed, std::span<std::byte> state) {
+  const int64_t page = travelling_pages(layout, consumed) - 1;
+  const int64_t used = consumed - page * kPagePositions;
+  for (const StatePart& part : layout.parts) {
+    if (!part.paged || used == kPagePositions) continue;
+    std::byte* const bytes = state.data() + part.offset + page * part.stride;
+    const int64_t size = element_bytes(part.type);
+    // Keys are [heads][dk][positions], values [heads][positions][dv].
+    const bool keys = part.name.ends_with(".keys");
+    const int64_t runs = part.shape[1] * (keys ? part.shape[2] : 1);
+    const int64_t each = keys ? size : size * part.shape[3];
+    for (int64_t run = 0; run < runs; ++run) {
+      std::byte* const positions = bytes + run * kPagePositions * each;
+      std::memset(positions + used * each, 0, static_cast<size_t>((kPagePositions - used) * each));
+    }
+  }
+}
+
+std::vector<int32_t> recent_values(const StateLayout& layout, int64_t position,
+                                   std::span<const std::byte> state) {
+  if (layout.recent == 0) return {};
+  std::vector<int32_t> entries(static_cast<size_t>(layout.recent));
+  std::memcpy(entries.data(), state.data() + layout.recent_offset,
+              entries.size() * sizeof(int32_t));
+  std::vector<int32_t> values;
+  const RecentRing ring = {entries.data(), layout.recent};
+  ring.before(position, [&](int64_t, int32_t value) { values.push_back(value); });
+  return values;
+}
+
+void set_recent_values(const StateLayout& layout, int64_t position, std::span<const int32_t> values,
+                       std::span<std::byte> state) {
+  if (layout.recent == 0) return;
+  std::vector<int32_t> entries(static_cast<size_t>(layout.recent));
+  const RecentRing ring = {entries.data(), layout.recent};
+  int64_t at = position - std::ssize(values);
+  for (const int32_t value : values) ring.note(at++, value);
+  std::memcpy(state.data() + layout.recent_offset, entries.data(),
+              entries.size() * sizeof(int32_t));
 }
 
 int64_t bytes_of(const StatePart& part) { return part.shape[0] * part.entry_bytes(); }
@@ -109,9 +172,13 @@ std::span<std::byte> PartWalk::next(int64_t most) {
 
 PartNumbers flush_subnormals(const StatePart& part, std::span<std::byte> state) {
   PartNumbers found;
-  if (part.type != DType::kF32) return found;
+  if (part.type != DType::kF32 && part.type != DType::kBF16) return found;
   PartWalk walk(part, state);
   for (auto block = walk.next(kBlockBytes); !block.empty(); block = walk.next(kBlockBytes)) {
+    if (part.type == DType::kBF16) {
+      found.finite = found.finite && is_finite_bf16(block);
+      continue;
+    }
     const PartNumbers here = look_at(block);
     if (here.subnormal > 0) flush(block);
     found.subnormal += here.subnormal;

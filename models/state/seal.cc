@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/params.h>
 
+#include <algorithm>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -11,12 +12,14 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/hex.h"
+#include "base/list_text.h"
 #include "base/text.h"
 
 namespace runnel {
 namespace {
 
 constexpr std::string_view kNamed = "runnel seal key id";
+constexpr std::string_view kOwner = "runnel owner ";
 constexpr const char* kWorks = "the seal of memory cannot fail in a working library";
 
 using Mac = std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)>;
@@ -32,14 +35,44 @@ EVP_MAC_CTX* new_mac() {
   return EVP_MAC_CTX_new(mac.get());
 }
 
+// Hexadecimal digits of the first bytes of a text's seal.
+std::string mark_of(const SealKey& key, std::string_view text, size_t bytes) {
+  Seal seal(&key);
+  seal.add(std::as_bytes(std::span(text)));
+  return hex(as_text(seal.finish()).substr(0, bytes));
+}
+
 }  // namespace
 
 SealKey make_seal_key(std::string secret) {
   SealKey key = {std::move(secret), ""};
-  Seal seal(&key);
-  seal.add(std::as_bytes(std::span(kNamed)));
-  key.id = hex(as_text(seal.finish()).substr(0, 8));
+  key.id = mark_of(key, kNamed, 8);
   return key;
+}
+
+std::string owner_mark(const SealKey& key, std::string_view name) {
+  return mark_of(key, std::string(kOwner) + std::string(name), 16);
+}
+
+const SealKey* find_key(const SealKeys& keys, std::string_view id) {
+  const auto found = std::ranges::find(keys, id, &SealKey::id);
+  return found == keys.end() ? nullptr : &*found;
+}
+
+Result<SealKeys> read_seal_keys(const std::string& paths) {
+  SealKeys keys;
+  for (const std::string& path : split_list(paths)) {
+    Result<SealKey> key = read_seal_key(path);
+    if (!key.ok()) return key.status();
+    if (find_key(keys, key->id) != nullptr) {
+      return invalid_argument(printable(path, 400) +
+                              ": the key is in seal_keys twice; name it once");
+    }
+    keys.push_back(std::move(*key));
+  }
+  if (!keys.empty() && keys.size() <= kMostSealKeys) return keys;
+  return invalid_argument("seal_keys has " + std::to_string(keys.size()) +
+                          " files; expected 1 to " + std::to_string(kMostSealKeys));
 }
 
 Result<SealKey> read_seal_key(const std::string& path) {

@@ -30,16 +30,28 @@ std::vector<std::pair<std::string, int32_t>> texts_of(const std::vector<LiteralT
 LiteralTokens::LiteralTokens(std::vector<LiteralToken> tokens)
     : tokens_(std::move(tokens)), trie_(texts_of(tokens_)) {}
 
+LiteralTokens::Match LiteralTokens::longest(std::string_view text, size_t begin,
+                                            std::span<const TextRun> runs) const {
+  for (size_t most = text.size() - begin; most > 0;) {
+    const ByteTrie::Match match = trie_.longest(text.substr(begin, most));
+    if (match.length == 0) break;
+    const LiteralToken& token = tokens_[static_cast<size_t>(match.value)];
+    const size_t end = begin + match.length;
+    if (least_trusted(runs, begin, end) <= token.found_in) return {begin, end, &token};
+    most = match.length - 1;
+  }
+  return {begin, begin};
+}
+
 std::optional<LiteralTokens::Match> LiteralTokens::find(std::string_view text, size_t from,
-                                                        TimePoint deadline) const {
-  const size_t end = trie_.empty() ? from : text.size();
+                                                        TimePoint deadline,
+                                                        std::span<const TextRun> runs) const {
+  const size_t end = empty() ? from : text.size();
   for (size_t begin = from; begin < end; ++begin) {
     const bool looks = (begin - from) % kPlacesAtOnce == 0;
     if (looks && std::chrono::steady_clock::now() >= deadline) return std::nullopt;
-    const ByteTrie::Match match = trie_.longest(text.substr(begin));
-    if (match.length > 0) {
-      return Match{begin, begin + match.length, &tokens_[static_cast<size_t>(match.value)]};
-    }
+    const Match match = longest(text, begin, runs);
+    if (match.token != nullptr) return match;
   }
   return Match{text.size(), text.size()};
 }

@@ -2,12 +2,27 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "models/bundle/gguf_file.h"
+#include "models/text/gguf_vocabulary.h"
 
 namespace runnel {
+namespace {
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& directory) {
-  const std::string json = directory + "/tokenizer.json";
-  const std::string rwkv = directory + "/rwkv_vocab_v20230424.txt";
+Result<std::shared_ptr<const Tokenizer>> tokenizer_of_gguf(const std::string& path) {
+  const auto file = GgufFile::open(path);
+  if (!file.ok()) return file.status();
+  const Result<GgufVocabulary> vocabulary = read_gguf_vocabulary((*file)->metadata(), path);
+  if (!vocabulary.ok()) return vocabulary.status();
+  if (vocabulary->tokenizer == nullptr) return not_found(path + ": no key tokenizer.ggml.model");
+  return vocabulary->tokenizer;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path) {
+  if (is_gguf(path)) return tokenizer_of_gguf(path);
+  const std::string json = path + "/tokenizer.json";
+  const std::string rwkv = path + "/rwkv_vocab_v20230424.txt";
   const Result<std::string> text = read_file(json, kMaxTokenizerBytes);
   if (text.ok()) return Tokenizer::from_json(*text, json);
   if (text.status().code() != Code::kNotFound) return text.status();

@@ -1,4 +1,4 @@
-// The tokenizer that lies in a directory, beside the weights.
+// The tokenizer of a model: a file in its directory, or the keys of its GGUF file.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace runnel {
 
-// Reads tokenizer.json; where there is none, rwkv_vocab_v20230424.txt. NOT_FOUND when there is
-// neither; INVALID_ARGUMENT, naming the file, when it cannot be read or asks for something that is
-// not done here.
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& directory);
+// Reads tokenizer.json of a directory; where there is none, rwkv_vocab_v20230424.txt; or the keys
+// of a GGUF file. NOT_FOUND when the model has no vocabulary; INVALID_ARGUMENT, naming the file,
+// when it cannot be read or asks for something that is not implemented.
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path);
 
 }  // namespace runnel

@@ -13,7 +13,7 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{16} << 20;
-constexpr int64_t kMaxTokenBytes = 1024;
+constexpr int64_t kMaxLineTokenBytes = 1024;
 
 // The number that fills `text`; -1: it is none.
 int64_t whole_number(std::string_view text) {
@@ -98,7 +98,8 @@ class Literal {
 
 class RwkvVocabulary {
  public:
-  explicit RwkvVocabulary(const std::string& file) : file_(file) {}
+  // `unit`: what a number in an error counts.
+  RwkvVocabulary(const std::string& file, const char* unit) : file_(file), unit_(unit) {}
 
   Result<std::shared_ptr<const Tokenizer>> read(std::string_view text) {
     if (std::ssize(text) > kMaxBytes) {
@@ -110,20 +111,34 @@ class RwkvVocabulary {
       if (Status s = read_line(text.substr(0, end), line); !s.ok()) return s;
       text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     }
+    return tokenizer({});
+  }
+
+  Result<std::shared_ptr<const Tokenizer>> read(
+      std::span<const std::pair<int32_t, std::string_view>> tokens, std::vector<int32_t> begin) {
+    for (const auto& [value, text] : tokens) {
+      if (Status s = read_token(text, value); !s.ok()) return s;
+    }
+    return tokenizer(std::move(begin));
+  }
+
+ private:
+  Result<std::shared_ptr<const Tokenizer>> tokenizer(std::vector<int32_t> begin) {
     for (int byte = 0; byte < 256; ++byte) {
       if (known_.contains(std::string(1, static_cast<char>(byte)))) continue;
       return invalid_argument(file_ +
                               ": expected a token for each single byte, found none for byte " +
                               std::to_string(byte));
     }
-    return std::make_shared<const Tokenizer>(TokenizerParts{
-        .model = ByteTrie(std::move(tokens_)), .bytes = std::move(bytes_), .end = {0}});
+    return std::make_shared<const Tokenizer>(TokenizerParts{.model = ByteTrie(std::move(tokens_)),
+                                                            .bytes = std::move(bytes_),
+                                                            .begin = std::move(begin),
+                                                            .end = {0}});
   }
 
- private:
   Status fault(int64_t line, const std::string& expected, std::string_view found) const {
-    return invalid_argument(file_ + ": line " + std::to_string(line) + ": expected " + expected +
-                            ", found " + quote(found));
+    return invalid_argument(file_ + ": " + unit_ + " " + std::to_string(line) + ": expected " +
+                            expected + ", found " + quote(found));
   }
 
   // "261 '\n\n' 2". The literal may have spaces.
@@ -143,14 +158,29 @@ class RwkvVocabulary {
       return fault(line, R"(a literal of Python with no escapes but \x \u \t \n \r \' \\)",
                    literal);
     }
-    if (token->empty() || std::ssize(*token) > kMaxTokenBytes ||
+    if (token->empty() || std::ssize(*token) > kMaxLineTokenBytes ||
         whole_number(text.substr(last + 1)) != std::ssize(*token)) {
-      return fault(line,
-                   "1 to " + std::to_string(kMaxTokenBytes) + " bytes, as many as the line says",
-                   std::to_string(token->size()) + " bytes and the length " +
-                       std::string(text.substr(last + 1)));
+      return fault(
+          line, "1 to " + std::to_string(kMaxLineTokenBytes) + " bytes, as many as the line says",
+          std::to_string(token->size()) + " bytes and the length " +
+              std::string(text.substr(last + 1)));
     }
     return add(*token, static_cast<size_t>(value), line);
+  }
+
+  // repr() takes double quotes where the text has single ones alone.
+  Status read_token(std::string_view text, int32_t value) {
+    const bool is_double = text.find('\'') != text.npos && text.find('"') == text.npos;
+    const char* const quote = is_double ? "\"" : "'";
+    const std::optional<std::string> token =
+        Literal("b" + (quote + std::string(text)) + quote).read();
+    if (!token || token->empty() || std::ssize(*token) > kMaxLineTokenBytes) {
+      return fault(value,
+                   "1 to " + std::to_string(kMaxLineTokenBytes) +
+                       R"( bytes of ASCII with no escapes but \x \t \n \r \' \\)",
+                   text);
+    }
+    return add(*token, static_cast<size_t>(value), value);
   }
 
   Status add(const std::string& token, size_t value, int64_t line) {
@@ -167,6 +197,7 @@ class RwkvVocabulary {
   }
 
   const std::string& file_;
+  const char* const unit_;
   std::vector<std::pair<std::string, int32_t>> tokens_;
   std::vector<std::string> bytes_;
   std::unordered_set<std::string> known_;
@@ -176,7 +207,13 @@ class RwkvVocabulary {
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_rwkv(std::string_view vocabulary,
                                                               const std::string& file) {
-  return RwkvVocabulary(file).read(vocabulary);
+  return RwkvVocabulary(file, "line").read(vocabulary);
+}
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_rwkv_tokens(
+    std::span<const std::pair<int32_t, std::string_view>> tokens, std::vector<int32_t> begin,
+    const std::string& file) {
+  return RwkvVocabulary(file, "token").read(tokens, std::move(begin));
 }
 
 }  // namespace runnel

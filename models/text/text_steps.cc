@@ -37,6 +37,40 @@ void spell_bytes(std::string_view piece, bool /*at_start*/, std::string& out) {
   for (const char c : piece) out += letter_of(static_cast<unsigned char>(c));
 }
 
+namespace {
+
+// Puts text before a piece, or leaves it as it is.
+bool puts_before(PieceChange change) {
+  return change == put_space_before || change == put_mark_before ||
+         change == put_mark_before_unmarked || change == put_mark_before_start;
+}
+
+bool is_ascii(char byte) { return (byte & 0x80) == 0; }
+
+}  // namespace
+
+MarkedText changed(PieceChange change, const MarkedText& text, bool at_start) {
+  MarkedText out;
+  if (text.runs.empty() || puts_before(change)) {
+    change(text.bytes, at_start, out.bytes);
+    const size_t more = out.bytes.size() - text.bytes.size();
+    for (const TextRun& run : text.runs) out.runs.push_back({run.end + more, run.writer});
+    return out;
+  }
+  // No change reaches across the beginning of a character of ASCII.
+  size_t begin = 0;
+  for (const TextRun& run : text.runs) {
+    if (run.end <= begin) continue;
+    size_t end = run.end;
+    while (end < text.bytes.size() && !is_ascii(text.bytes[end])) ++end;
+    std::string part;
+    change(std::string_view(text.bytes).substr(begin, end - begin), at_start && begin == 0, part);
+    out.append(part, least_trusted(text.runs, begin, end));
+    begin = end;
+  }
+  return out;
+}
+
 Pieces::Pieces(std::string_view text, bool at_start) : at_start_(at_start) {
   if (!text.empty()) pieces_.push_back(text);
 }

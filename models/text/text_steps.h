@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "models/text/marked_text.h"
 #include "models/text/split_pattern.h"
 
 namespace runnel {
@@ -27,6 +28,11 @@ void put_mark_before_start(std::string_view piece, bool at_start,
                            std::string& out);  // unless marked
 void mark_spaces(std::string_view piece, bool at_start, std::string& out);
 void spell_bytes(std::string_view piece, bool at_start, std::string& out);  // byte_letters.h
+
+// What a change makes of a text, whose runs may be none: who wrote the characters that came of its
+// characters. Characters that were composed of those of several writers, and what comes after them
+// up to the next character of ASCII, belong to the least trusted one.
+MarkedText changed(PieceChange change, const MarkedText& text, bool at_start);
 
 // Changes every piece, or cuts it.
 using TextStep = std::variant<PieceChange, SplitPattern>;

@@ -18,21 +18,21 @@ Status out_of_time() {
   return invalid_argument("the text takes too long: give it in smaller parts, or as values");
 }
 
-// Calls `between(text, at_start)` and `token(value)` for all of `text`, in order. The first status
-// that is not OK ends it.
+// Calls `between(begin, end)` and `token(value)` for all of `text`, in order. The first status that
+// is not OK ends it.
 template <typename Between, typename Token>
-Status cut(const LiteralTokens& tokens, std::string_view text, TimePoint deadline, Between between,
-           Token token) {
+Status cut(const LiteralTokens& tokens, std::string_view text, std::span<const TextRun> runs,
+           TimePoint deadline, Between between, Token token) {
   size_t done = 0;  // all before it has been given out
   for (size_t from = 0; from < text.size();) {
-    const auto match = tokens.find(text, from, deadline);
+    const auto match = tokens.find(text, from, deadline, runs);
     if (!match) return out_of_time();
     size_t begin = match->begin;
     if (match->token != nullptr && match->token->takes_space_before && begin > done) {
       begin -= space_at_end(text.substr(done, begin - done));
     }
     if (begin > done) {
-      if (Status s = between(text.substr(done, begin - done), done == 0); !s.ok()) return s;
+      if (Status s = between(done, begin); !s.ok()) return s;
     }
     from = done = match->end;
     if (match->token == nullptr) break;
@@ -72,6 +72,11 @@ Tokenizer::Tokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
   for (const std::string& bytes : parts_.bytes) {
     longest_ = std::max(longest_, static_cast<int64_t>(bytes.size()));
   }
+  for (const LiteralTokens* const tokens : {&parts_.first, &parts_.second}) {
+    for (const LiteralToken& token : tokens->all()) {
+      if (token.found_in != Writer::kInput) controls_.insert(token.value);
+    }
+  }
 }
 
 std::string_view Tokenizer::bytes(int32_t value) const {
@@ -86,6 +91,15 @@ std::string_view Tokenizer::first_bytes(int32_t value) const {
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, TimePoint until) const {
+  return encode(text, {}, until);
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(const MarkedText& text, TimePoint until) const {
+  return encode(text.bytes, text.runs, until);
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, std::span<const TextRun> runs,
+                                               TimePoint until) const {
   if (const size_t valid = valid_utf8_prefix(text); valid < text.size()) {
     return invalid_argument("not valid UTF-8 at byte " + std::to_string(valid));
   }
@@ -93,24 +107,25 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, TimePoint 
       std::min<TimePoint>(until, std::chrono::steady_clock::now() + kEncoding);
   std::vector<int32_t> values;
   values.reserve(text.size() / 2);
-  const auto raw = [&](std::string_view piece, bool at_start) {
-    return encode_raw(piece, at_start, deadline, values);
+  const auto raw = [&](size_t begin, size_t end) {
+    return encode_raw(part_of(text, runs, begin, end), begin == 0, deadline, values);
   };
   const auto token = [&](int32_t value) { values.push_back(value); };
-  if (Status s = cut(parts_.first, text, deadline, raw, token); !s.ok()) return s;
+  if (Status s = cut(parts_.first, text, runs, deadline, raw, token); !s.ok()) return s;
   return values;
 }
 
 // Text without tokens of `first`, which is not empty.
-Status Tokenizer::encode_raw(std::string_view text, bool at_start, TimePoint deadline,
+Status Tokenizer::encode_raw(MarkedText text, bool at_start, TimePoint deadline,
                              std::vector<int32_t>& values) const {
-  Pieces normalized(text, at_start);
-  if (Status s = normalized.take(parts_.normalizer, deadline); !s.ok()) return s;
-  const auto plain = [&](std::string_view piece, bool at_start_of_this) {
-    return encode_plain(piece, at_start && at_start_of_this, deadline, values);
+  for (const PieceChange change : parts_.normalizer) text = changed(change, text, at_start);
+  const std::string_view normalized = text.bytes;
+  const auto plain = [&](size_t begin, size_t end) {
+    return encode_plain(normalized.substr(begin, end - begin), at_start && begin == 0, deadline,
+                        values);
   };
   const auto token = [&](int32_t value) { values.push_back(value); };
-  return cut(parts_.second, normalized.all().front(), deadline, plain, token);
+  return cut(parts_.second, normalized, text.runs, deadline, plain, token);
 }
 
 // Normalized text without literal tokens, which is not empty.

@@ -7,7 +7,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/check.h"
 #include "base/json_fields.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -22,7 +21,7 @@ namespace {
 constexpr JsonLimits kJsonLimits{kMaxTokenizerBytes, int64_t{1} << 23, 8};
 constexpr int64_t kMaxTokenBytes = 1024;
 constexpr int64_t kMaxLiteralBytes = int64_t{4} << 20;  // of all added tokens
-constexpr int kBytes = 256;
+constexpr int kByteValues = 256;
 
 // "<0x0A>": the token of a byte that belongs to a character without a token.
 std::string byte_name(int byte) {
@@ -54,6 +53,13 @@ std::string with_spaces(std::string_view token) {
 
 bool is_one_character(std::string_view token) {
   return std::ranges::count_if(token, [](char byte) { return (byte & 0xC0) != 0x80; }) == 1;
+}
+
+// Who may write an added token: anybody white space, a model and the template those that are not
+// special, such as "<think>".
+Writer writer_of(std::string_view token, bool is_special) {
+  if (is_special) return Writer::kTemplate;
+  return space_at_start(token) == token.size() ? Writer::kInput : Writer::kAnswer;
 }
 
 class TokenizerFile {
@@ -193,8 +199,8 @@ class TokenizerFile {
   }
 
   void read_byte_values(const Fields& model) {
-    std::array<int32_t, kBytes> byte_values{};
-    for (int byte = 0; byte < kBytes; ++byte) {
+    std::array<int32_t, kByteValues> byte_values{};
+    for (int byte = 0; byte < kByteValues; ++byte) {
       const std::string name = name_of(byte);
       const auto known = values_.find(name);
       if (known == values_.end() && !is_in_utf8(byte)) continue;
@@ -292,7 +298,8 @@ class TokenizerFile {
     LiteralToken token{.text = is_normalized ? normalized(text) : text,
                        .value = value,
                        .takes_space_before = fields.boolean("lstrip", false),
-                       .takes_space_after = fields.boolean("rstrip", false)};
+                       .takes_space_after = fields.boolean("rstrip", false),
+                       .found_in = writer_of(text, fields.boolean("special", false))};
     literal_bytes_ += std::ssize(token.text);
     if (literal_bytes_ > kMaxLiteralBytes) {
       return faults_.add("added_tokens",
@@ -305,11 +312,11 @@ class TokenizerFile {
     (is_normalized ? second_ : first_).push_back(std::move(token));
   }
 
-  // `text` as the normalizer leaves it, which cuts nothing.
-  std::string normalized(const std::string& text) const {
-    Pieces pieces(text, true);
-    check(pieces.take(parts_.normalizer, {}).ok() && pieces.all().size() == 1, "one piece");
-    return std::string(pieces.all().front());
+  // `text` as the normalizer leaves it.
+  std::string normalized(std::string_view text) const {
+    MarkedText out{std::string(text), {}};
+    for (const PieceChange change : parts_.normalizer) out = changed(change, out, true);
+    return std::move(out.bytes);
   }
 
   Faults faults_;
@@ -331,7 +338,12 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view j
                                                               const std::string& file) {
   const Result<Json> tree = parse_json(json, file, kJsonLimits);
   if (!tree.ok()) return tree.status();
-  return TokenizerFile(*tree, file).read();
+  return from_tree(*tree, file);
+}
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_tree(const Json& tree,
+                                                              const std::string& file) {
+  return TokenizerFile(tree, file).read();
 }
 
 }  // namespace runnel

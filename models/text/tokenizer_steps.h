@@ -14,7 +14,7 @@ namespace runnel {
 // Each reads one member, which is null where the file has none, and adds what is wrong to `faults`.
 
 struct NormalizerSteps {
-  std::vector<TextStep> steps;
+  std::vector<PieceChange> steps;
   bool marks_spaces = false;
 };
 // NFC, and SentencePiece's Prepend and Replace.

@@ -6,7 +6,7 @@
         for text in client.generate("The river", model="text-small", max_values=200).text():
             print(text, end="", flush=True)
 
-`runnel_client.aio` has the same for asyncio, `runnel_client.errors` what calls raise.
+`runnel_client.aio` has the same calls for asyncio, and `runnel_client.errors` has the exceptions.
 """
 
 from __future__ import annotations
@@ -17,15 +17,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from runnel_client.access import Access
     from runnel_client.client import Client, Generation, Session
+    from runnel_client.options import Options
     from runnel_client.retry import Retry
 
-__all__ = ["Access", "Client", "Generation", "Retry", "Session"]
+__version__ = "0.1.0"
+__all__ = ["Access", "Client", "Generation", "Options", "Retry", "Session"]
 
-_MODULES = {"Access": "access", "Client": "client", "Generation": "client", "Retry": "retry", "Session": "client"}
+_MODULES = {
+    "Access": "access",
+    "Client": "client",
+    "Generation": "client",
+    "Options": "options",
+    "Retry": "retry",
+    "Session": "client",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a class when it is first asked for, so that a tool can say what to install where gRPC is missing."""
+    """Loads a class when it is first used, so that tools that need no gRPC run without it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]

@@ -1,31 +1,41 @@
-"""How a server is reached: plainly or by TLS, with a certificate and a key of one's own or without."""
+"""How to reach a server: with or without TLS, a client certificate and a key."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
+import ssl
 from dataclasses import dataclass
 from typing import Any
 
+from runnel_client.address import is_loopback
 from runnel_client.errors import AccessError
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a server, as the flags of the `runnel` commands say it: files in PEM, a host's name, a key."""
+    """How to reach a server, with the names of the flags of the `runnel` commands.
 
-    tls: bool = False  # true, too, where one of the next four is given
-    tls_ca: str = ""  # authorities; empty: those that gRPC finds on this system
-    tls_cert: str = ""  # the client's own certificate, and
-    tls_key: str = ""  # its key
-    tls_name: str = ""  # in the server's certificate; empty: the host in the address
+    tls: use TLS; the other TLS options imply it
+    tls_ca: PEM file of the authorities to trust; default: those that gRPC finds on this system
+    tls_cert, tls_key: PEM files of the client's own certificate and its key
+    tls_name: the name in the server's certificate; default: the host in the address
+    api_key_file: file of the key that each call carries; takes precedence over api_key
+    api_key: the key itself
+    plaintext_key: send the key to another machine without TLS, too
+    """
+
+    tls: bool = False
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_name: str = ""
     api_key: str = ""
-    api_key_file: str = ""  # holds the key; goes before api_key
-    plaintext_key: bool = False  # the key may go to another machine without TLS
+    api_key_file: str = ""
+    plaintext_key: bool = False
 
     @classmethod
     def from_environment(cls) -> Access:
-        """What RUNNEL_TLS, RUNNEL_TLS_CA, RUNNEL_API_KEY and so on say."""
+        """From the variables RUNNEL_TLS, RUNNEL_TLS_CA, RUNNEL_API_KEY and so on."""
 
         def said(name: str) -> str:
             return os.environ.get(f"RUNNEL_{name}", "")
@@ -59,16 +69,30 @@ class Access:
         name = [("grpc.ssl_target_name_override", self.tls_name)] if self.tls_name else []
         return kind.secure_channel(address, credentials, options=[*options, *name])
 
-    def metadata(self, address: str) -> list[tuple[str, str]]:
-        """What each call carries. The key goes to another machine by TLS alone, unless that is asked for."""
+    def context(self) -> ssl.SSLContext:
+        """The same for Python's own TLS."""
+        try:
+            context = ssl.create_default_context(cafile=self.tls_ca or None)
+            if self.tls_cert:
+                context.load_cert_chain(self.tls_cert, self.tls_key or None)
+        except OSError as error:
+            raise AccessError(f"the files of tls_ca, tls_cert and tls_key cannot be used: {error}") from None
+        return context
+
+    def metadata(self, address: str, tls: bool | None = None) -> list[tuple[str, str]]:
+        """The metadata of each call. The key goes to another machine only over TLS, unless `plaintext_key`.
+
+        `tls`: whether the connection uses TLS; default: uses_tls().
+        """
+        secure = self.uses_tls() if tls is None else tls
         held = _read(self.api_key_file)
         key = held.decode().strip() if held is not None else self.api_key
         if not key:
             return []
-        if not (self.uses_tls() or self.plaintext_key or _is_loopback(address)):
+        if not (secure or self.plaintext_key or is_loopback(address)):
             raise AccessError(
                 f"the key would go to {address} in the clear, for anyone on the way to read; use TLS (tls_ca), or "
-                "plaintext_key where nobody else can listen"
+                "plaintext_key if nobody else can listen"
             )
         return [("authorization", f"Bearer {key}")]
 
@@ -81,13 +105,3 @@ def _read(path: str) -> bytes | None:
             return file.read()
     except OSError as error:
         raise AccessError(f"{path}: {error.strerror}") from None
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    if address.startswith("unix:") or host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,24 +1,34 @@
-"""Calls to a runnel server for asyncio: what `runnel_client.client` has, with the same names, to be awaited."""
+"""Calls to a runnel server for asyncio: the classes and methods of `runnel_client.client`, to be awaited."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
-import numpy.typing as npt
+from runnel_client import address as addresses
+from runnel_client import command, files
 
-from runnel_client import messages, pictures, results, wire
+with command.installed():
+    import google.protobuf  # noqa: F401
+    import grpc
+    import numpy.typing as npt
+
+from runnel_client import messages, pictures, results, silence, wire
 from runnel_client.access import Access
 from runnel_client.client import SHORT
+from runnel_client.door import Door
 from runnel_client.errors import AlreadyExists, CallError, NotFound, call_error
+from runnel_client.fault import failure_of
+from runnel_client.known import BUSY, LAST_KNOWN, Known
+from runnel_client.options import Options, takes_options
 from runnel_client.pictures import Picture
 from runnel_client.received import Progress, Received
-from runnel_client.results import Model, Run, Sample, Score, SessionInfo
+from runnel_client.results import Model, Run, Sample, Score, SessionInfo, StoredState
 from runnel_client.retry import Retry, Tries
-from runnel_client.wire import Options, Prompt
+from runnel_client.wire import Prompt
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -26,11 +36,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Client", "Generation", "Session"]
+__all__ = ["Client", "Generation", "Opening", "Session"]
 
 
 class Client:
-    """A server, and the calls to it, in one event loop. A block `async with Client(...)` closes it at its end."""
+    """Calls to a server, from one event loop. `async with Client(...) as client` closes it at the end of the block."""
 
     def __init__(
         self,
@@ -39,12 +49,15 @@ class Client:
         access: Access | None = None,
         retry: Retry | None = None,
         timeout: float = 3600,
+        http: str = "",
     ):
-        """As of runnel_client.Client."""
-        access = access or Access.from_environment()
-        self._metadata = access.metadata(address)
-        self._channel = access.channel(address, wire.CHANNEL_OPTIONS, aio=True)
+        """As runnel_client.Client."""
+        addresses.check(address)
+        self._address, self._access = address, access or Access.from_environment()
+        self._metadata = self._access.metadata(address)
+        self._channel = self._access.channel(address, wire.CHANNEL_OPTIONS, aio=True)
         self._methods = wire.Methods(self._channel)
+        self._door = Door(http, self._access)
         self._retry, self._timeout, self._closed = retry or Retry(), timeout, False
 
     async def __aenter__(self) -> Client:
@@ -54,33 +67,36 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the calls that run, and the connection."""
+        """Closes the connection. Calls that run are cancelled."""
         self._closed = True
         await self._channel.close()
 
     async def models(self) -> list[Model]:
-        """The models that the server has and this caller may use."""
+        """The models of the server that this caller may use."""
         found = await self._unary(self._methods.list_models, messages.load("models").ListModelsRequest())
         return [results.model_of(model) for model in found.models]
 
     async def model(self, name: str = "") -> Model:
-        """One model. NotFound lists what there is."""
+        """One model, by name or alias. NotFound lists the names that there are."""
         request = messages.load("models").GetModelRequest(name=name)
         return results.model_of(await self._unary(self._methods.get_model, request))
 
+    @takes_options()
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
-        """Samples what comes after a prompt: text, or values as a list or an array."""
+        """Continues a prompt: text, or values as a list or an array. The call begins when the stream is first read."""
         return self._generate(prompt, "", options)
 
+    @takes_options("samples")
     async def image(self, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]) -> Picture:
-        """Draws one picture, uint8 of (height, width), or (height, width, 3), below the rows that are given."""
+        """Draws one picture below the given rows: uint8 of shape (height, width), or (height, width, 3)."""
         drawn: Picture = (await self.images(1, given, **options))[0]
         return drawn
 
+    @takes_options("samples")
     async def images(
         self, count: int, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]
     ) -> Picture:
-        """Draws several pictures in one call: (count, height, width), or (count, height, width, 3)."""
+        """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         shape = wire.image_shape(await self.model(options.get("model", "")))
         rows = pictures.first_rows(given, shape)
         all_options: Options = {**options, "samples": count}
@@ -88,33 +104,32 @@ class Client:
         return pictures.put_together(rows, runs, count, shape)
 
     async def score(
-        self, *chunks: Prompt, model: str = "", begin: bool | None = None, timeout: float | None = None
+        self,
+        *chunks: Prompt,
+        model: str = "",
+        state: str = "",
+        begin: bool | None = None,
+        max_queue_time: float = 0,
+        timeout: float | None = None,
     ) -> Score:
         """Log-probabilities of a sequence, as of runnel_client.Client."""
-        return await self._score(wire.score_requests(chunks, model, "", begin), timeout)
+        requests = wire.score_requests(chunks, model, state=state, begin=begin, max_queue_time=max_queue_time)
+        return await self._score(requests, timeout)
 
-    async def session(self, id: str = "", model: str = "", keep: bool = False) -> Session:
-        """Creates a session, which an `async with` block deletes at its end unless it is to be kept.
+    def session(self, id: str = "", model: str = "", keep: bool = False) -> Opening:
+        """Creates a session: `async with client.session() as session`, or `session = await client.session()`.
 
-        AlreadyExists where there is one of that id; an empty id is a new one.
+        An `async with` block deletes it at its end unless `keep`. AlreadyExists if there is one of that id; without an
+        id the session gets a random one.
         """
-        request = messages.load("sessions").CreateSessionRequest(model=model, id=id or wire.new_id())
-        tries = self._short_tries()
-        try:
-            created = await self._unary(self._methods.create_session, request, request.id, tries)
-        except AlreadyExists:
-            session = await self.open_session(request.id, model, keep)
-            if tries.lost and session.is_new:
-                return session  # made by an attempt whose answer was lost
-            raise
-        return Session(self, results.session_of(created), keep)
+        return Opening(self._create_session(id, model, keep))
 
-    async def open_session(self, id: str, model: str = "", keep: bool = True) -> Session:
-        """A session that exists. An `async with` block deletes it only where it is not to be kept."""
-        return Session(self, await self._session_info(id, model), keep)
+    def open_session(self, id: str, model: str = "", keep: bool = True) -> Opening:
+        """Opens a session that exists, as Client.session does. A block deletes it at its end only with keep=False."""
+        return Opening(self._open_session(id, model, keep))
 
     async def sessions(self, model: str = "") -> AsyncIterator[SessionInfo]:
-        """This caller's sessions of a model, by id."""
+        """This caller's sessions of a model, in the order of their ids."""
         token = ""
         while True:
             request = messages.load("sessions").ListSessionsRequest(model=model, page_token=token)
@@ -124,6 +139,53 @@ class Client:
             token = page.next_page_token
             if not token:
                 return
+
+    def load_session(
+        self,
+        file: str | os.PathLike[str] | bytes,
+        id: str = "",
+        model: str = "",
+        keep: bool = False,
+        allow_inexact: bool = False,
+        timeout: float | None = None,
+    ) -> Opening:
+        """Makes a session of a state file, as of runnel_client.Client. To be used as Client.session."""
+
+        async def load() -> Session:
+            data = file if isinstance(file, bytes) else await asyncio.to_thread(files.read, file)
+            return Session(self, await self._import_session(data, model, id, allow_inexact, timeout), keep)
+
+        return Opening(load())
+
+    async def states(self, model: str = "") -> list[StoredState]:
+        """The server's stored states of a model, by name. `generate` and `score` start from one with state=NAME."""
+        request = messages.load("sessions").ListStatesRequest(model=model)
+        return [results.stored_of(one) for one in (await self._unary(self._methods.list_states, request)).states]
+
+    async def tokenize(self, text: str, model: str = "") -> list[int]:
+        """The values of a text, as of runnel_client.Client."""
+        body = {"model": model, "prompt": text}
+        return list((await asyncio.to_thread(self._door.post, "/tokenize", body, self._short_time()))["tokens"])
+
+    async def detokenize(self, values: npt.ArrayLike, model: str = "") -> str:
+        """The text of values, as of runnel_client.Client."""
+        body = {"model": model, "tokens": wire.values_of(values)}
+        return str((await asyncio.to_thread(self._door.post, "/detokenize", body, self._short_time()))["prompt"])
+
+    async def _create_session(self, id: str, model: str, keep: bool) -> Session:
+        request = messages.load("sessions").CreateSessionRequest(model=model, id=id or wire.new_id())
+        tries = self._short_tries()
+        try:
+            created = await self._unary(self._methods.create_session, request, request.id, tries)
+        except AlreadyExists:
+            session = await self._open_session(request.id, model, keep)
+            if tries.lost and session.is_new:
+                return session  # made by an attempt whose answer was lost
+            raise
+        return Session(self, results.session_of(created), keep)
+
+    async def _open_session(self, id: str, model: str, keep: bool) -> Session:
+        return Session(self, await self._session_info(id, model), keep)
 
     async def _session_info(self, id: str, model: str) -> SessionInfo:
         request = messages.load("sessions").GetSessionRequest(model=model, id=id)
@@ -153,9 +215,34 @@ class Client:
             return [await self._session_info(child, model) for child in children]
         return [results.session_of(session) for session in made.sessions]
 
-    def _generate(self, prompt: Prompt | None, session: str, options: Options) -> Generation:
+    async def _export_session(self, request: Any, timeout: float | None) -> bytes:
+        async def attempt(left: float) -> bytes:
+            call = self._methods.export_session(request, timeout=left, metadata=self._headers(request.id))
+            return b"".join([piece.data async for piece in call])
+
+        return await self._attempts(attempt, self._tries(timeout))
+
+    async def _import_session(
+        self, data: bytes, model: str, id: str, allow_inexact: bool, timeout: float | None
+    ) -> SessionInfo:
+        name, tries = id or wire.new_id(), self._tries(timeout)
+
+        async def attempt(left: float) -> Any:
+            requests = wire.import_requests(data, model, name, allow_inexact)
+            return await self._methods.import_session(requests, timeout=left, metadata=self._headers(name))
+
+        try:
+            return results.session_of(await self._attempts(attempt, tries))
+        except AlreadyExists:
+            if id or not tries.lost:  # else an attempt whose answer was lost has made it
+                raise
+            return await self._session_info(name, model)
+
+    def _generate(
+        self, prompt: Prompt | None, session: str, options: Options, known: Known | None = None
+    ) -> Generation:
         request = wire.generate_request(prompt, session, options)
-        return Generation(self, request, options.get("timeout", self._timeout), options.get("progress"))
+        return Generation(self, request, options, known)
 
     async def _score(self, requests: list[Any], timeout: float | None, session: str = "") -> Score:
         async def attempt(left: float) -> Score:
@@ -165,14 +252,20 @@ class Client:
             finally:
                 call.cancel()
 
-        return await self._attempts(attempt, Tries(self._retry, self._timeout if timeout is None else timeout))
+        return await self._attempts(attempt, self._tries(timeout, repeatable=not requests[0].keep))
 
     def _headers(self, session: str) -> list[tuple[str, str]]:
-        """What a call carries: the key, and for a proxy the session, all calls of which go to one server."""
+        """The metadata of a call: the key, and the session's id, by which a proxy finds its server."""
         return [*self._metadata, ("x-session-id", session)] if session else self._metadata
 
+    def _tries(self, timeout: float | None, repeatable: bool = True) -> Tries:
+        return Tries(self._retry, self._timeout if timeout is None else timeout, repeatable=repeatable)
+
     def _short_tries(self) -> Tries:
-        return Tries(self._retry, min(SHORT, self._timeout))
+        return Tries(self._retry, self._short_time())
+
+    def _short_time(self) -> float:
+        return min(SHORT, self._timeout)
 
     async def _unary(self, method: Any, request: Any, session: str = "", tries: Tries | None = None) -> Any:
         return await self._attempts(
@@ -187,29 +280,29 @@ class Client:
                 await self._pause(tries, error)
 
     async def _pause(self, tries: Tries, error: grpc.RpcError) -> None:
-        """Waits until the next attempt, or raises the exception for `error` where there is to be none."""
-        failure = call_error(error.code().name, error.details() or "", error.trailing_metadata() or ())
+        """Waits until the next attempt. Raises the exception for `error` if there is none."""
+        failure = failure_of(error)
         if self._closed:
             raise failure from None
         try:
             pause = tries.pause_after(failure)
         except CallError:
-            raise failure from None
+            raise await asyncio.to_thread(silence.explained, failure, self._address, self._access) from None
         await asyncio.sleep(pause)
         if self._closed:
             raise call_error("CANCELLED", "the client was closed", ())
 
 
 class Generation(Progress):
-    """A stream of what a call samples. The call begins when the first run is asked for, and ends with the stream.
+    """A stream of the values that a call samples. The call begins when the first run is read.
 
-    It is made again where the server is full, or the connection lost, and goes on without gaps or repetitions. Leave it
-    early from within `async with`, which cancels the call at once.
+    If the server is full or the connection is lost, the call is made again, and the stream continues without gaps or
+    repetitions. If you may stop reading early, read in an `async with` block, which cancels the call at its end.
     """
 
-    def __init__(self, client: Client, request: Any, timeout: float, progress: Callable[[int], object] | None):
+    def __init__(self, client: Client, request: Any, options: Options, known: Known | None):
         super().__init__(request)
-        self._runs = _receive(client, request, self._received, timeout, progress)
+        self._runs = _receive(client, request, self._received, options, known)
 
     def __aiter__(self) -> AsyncIterator[Run]:
         return self._runs
@@ -221,33 +314,51 @@ class Generation(Progress):
         await self.close()
 
     async def close(self) -> None:
-        """Cancels the call where it still runs."""
+        """Cancels the call if it still runs."""
         await self._runs.aclose()
 
     def text(self) -> AsyncIterator[str]:
-        """The text of the one sample, piece by piece."""
+        """The text of the sample, piece by piece. ValueError if the call has several samples."""
         wire.check_one_sample(self._request)
         return (run.text async for run in self if run.text)
 
     def values(self) -> AsyncIterator[int]:
-        """The values of the one sample."""
+        """The values of the sample, one by one. ValueError if the call has several samples."""
         wire.check_one_sample(self._request)
         return (value async for run in self for value in run.values)
 
     async def samples(self) -> list[Sample]:
-        """Reads to the end, and joins what has come since the last reading to one Sample for each."""
+        """Reads the stream to its end, and joins its runs to one Sample for each sample."""
         runs = [run async for run in self]
         return results.samples_of(runs, self.finished, max(self._request.samples, 1))
 
 
+class Opening:
+    """A session that has been asked for: await it, or enter it with `async with`."""
+
+    def __init__(self, session: Coroutine[Any, Any, Session]):
+        self._asked = session
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._asked.__await__()
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._asked
+        return self._session
+
+    async def __aexit__(self, kind: object, *error: object) -> None:
+        await self._session.__aexit__(kind, *error)
+
+
 class Session:
-    """A named state on the server. Calls from it go on where the last one ended."""
+    """A named state on the server. Each call on it continues where the last one ended."""
 
     def __init__(self, client: Client, info: SessionInfo, keep: bool):
         self._client = client
         self.id, self.model = info.id, info.model
-        self.is_new = info.state == "NEW"  # had taken no values when it was opened
-        self.keep = keep  # whether it is to outlive an `async with` block
+        self._known = Known(info)
+        self.is_new = info.state == "NEW"  # had taken in no values when it was opened
+        self.keep = keep  # whether it outlives an `async with` block
 
     async def __aenter__(self) -> Session:
         return self
@@ -255,75 +366,123 @@ class Session:
     async def __aexit__(self, kind: object, *_: object) -> None:
         if self.keep:
             return
-        # An error of the block is told rather than what follows from it.
+        # If the block has failed, its error matters, and not that of the deletion.
         with contextlib.suppress(CallError if kind else NotFound):
             await self.delete()
 
     async def info(self) -> SessionInfo:
-        """The session as it is now."""
-        return await self._client._session_info(self.id, self.model)
+        """The session as it is now. The next call expects it there."""
+        info = await self._client._session_info(self.id, self.model)
+        self._known.note(info)
+        return info
 
     async def delete(self) -> None:
-        """Ends the session. A call that runs on it ends with Aborted."""
+        """Deletes the session. A call that runs on it fails with Aborted."""
         await self._client._delete_session(self.id, self.model)
 
     async def fork(self, count: int = 1, keep: bool = False) -> list[Session]:
-        """Makes `count` sessions that stand where this one stands, which stays. Each is as Client.session makes one."""
+        """Makes `count` new sessions at this one's position. Use each as one that Client.session has made."""
         children = [wire.new_id() for _ in range(count)]
         made = await self._client._fork_session(self.id, self.model, children)
         return [Session(self._client, info, keep) for info in made]
 
     async def rewind(self, position: int) -> SessionInfo:
-        """Has the session stand at an earlier position, as if it had stopped there.
+        """Moves the session back to an earlier position, as if it had stopped there.
 
-        FailedPrecondition where the server was started without --rewind; OutOfRange names the oldest position.
+        FailedPrecondition if the server was started without --rewind. OutOfRange names the oldest possible position.
         """
-        return await self._client._rewind_session(self.id, self.model, position)
+        info = await self._client._rewind_session(self.id, self.model, position)
+        self._known.note(info)
+        return info
 
+    @takes_options("model", "state", "token", "include_state")
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
-        """As Client.generate, from where the session stands. With one sample the session goes on to its end."""
+        """As Client.generate, from the session's position. With one sample the session moves on, unless keep=False."""
         all_options: Options = {**options, "model": self.model}
-        return self._client._generate(prompt, self.id, all_options)
+        return self._client._generate(prompt, self.id, all_options, self._known)
 
+    @takes_options("model", "state", "token", "include_state", "max_values")
     async def feed(self, prompt: Prompt, **options: Unpack[Options]) -> None:
-        """Lets the session take text or values without sampling."""
+        """Has the session take in text or values without sampling."""
         all_options: Options = {**options, "model": self.model, "max_values": 0}
-        await self._client._generate(prompt, self.id, all_options).samples()
+        await self._client._generate(prompt, self.id, all_options, self._known).samples()
 
-    async def score(self, *chunks: Prompt, timeout: float | None = None) -> Score:
-        """As Client.score, from where the session stands, which stays as it was."""
-        return await self._client._score(wire.score_requests(chunks, self.model, self.id, None), timeout, self.id)
+    async def score(
+        self,
+        *chunks: Prompt,
+        keep: bool = False,
+        timeout: float | None = None,
+        expected_position: int | None = LAST_KNOWN,
+    ) -> Score:
+        """As Client.score, from the session's position.
+
+        `keep`: the session takes the values in, and the next call continues after them. Such a call is not made again
+        where the connection is lost, since the session may have taken some values: info().position says how many.
+        `expected_position`: Aborted unless the session is there; default: where its last call ended; None: no check.
+        """
+        expected = self._known.position if expected_position == LAST_KNOWN else expected_position
+        requests = wire.score_requests(chunks, self.model, self.id, keep=keep, expected_position=expected)
+        score = await self._client._score(requests, timeout, self.id)
+        if keep:
+            self._known.note_scored(score)
+        return score
+
+    async def export(
+        self, timeout: float | None = None, any_owner: bool = False, expires_in: float | None = None
+    ) -> bytes:
+        """The session's state as the bytes of a state file (docs/state.md). The session stays as it is.
+
+        If the server seals files, only this caller may load the file, or with `any_owner` every caller; and only for
+        `expires_in` seconds, if that is set.
+        """
+        request = wire.export_request(self.id, self.model, any_owner, expires_in)
+        return await self._client._export_session(request, timeout)
+
+    async def save(
+        self,
+        path: str | os.PathLike[str],
+        timeout: float | None = None,
+        any_owner: bool = False,
+        expires_in: float | None = None,
+    ) -> None:
+        """Writes what `export` gives to a file that only its owner may read: it is as private as the text."""
+        data = await self.export(timeout, any_owner, expires_in)
+        await asyncio.to_thread(files.write_private, path, data)
 
 
 async def _receive(
-    client: Client, request: Any, received: Received, timeout: float, progress: Callable[[int], object] | None
+    client: Client, request: Any, received: Received, options: Options, known: Known | None
 ) -> AsyncGenerator[Run, None]:
-    """The runs of a Generation. Knows nothing of it, so that the call ends as soon as nobody holds it any more."""
-    tries, headers = Tries(client._retry, timeout), client._headers(request.origin.session)
-    if wire.lacks_position(request):
-        request.expected_position = await _settled_position(client, request)
-    while True:
-        received.begin_attempt()
-        call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
-        try:
-            async for response in call:
-                for run in received.take(response):
-                    tries.progressed()
-                    if progress:
-                        progress(len(run.values))
-                    yield run
-            return
-        except grpc.RpcError as error:
-            await client._pause(tries, error)
-        finally:
-            call.cancel()
+    """The runs of a Generation. Holds no reference to it, so that the call ends once nobody else holds one."""
+    tries = client._tries(options.get("timeout"))
+    headers, progress = client._headers(request.origin.session), options.get("progress")
+    if known and wire.lacks_position(request, options):
+        if known.position is None:
+            known.position = await _settled_position(client, request)
+        request.expected_position = known.position
+    with known.during(request, received) if known else contextlib.nullcontext():
+        while True:
+            received.begin_attempt()
+            call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
+            try:
+                async for response in call:
+                    for run in received.take(response):
+                        tries.progressed()
+                        if progress:
+                            progress(len(run.values))
+                        yield run
+                return
+            except grpc.RpcError as error:
+                await client._pause(tries, error)
+            finally:
+                call.cancel()
 
 
 async def _settled_position(client: Client, request: Any) -> int:
-    """Where the session stands, once a call that was cancelled has let go of it."""
+    """The session's position. Waits a moment for a cancelled call that still holds the session."""
     for pause in wire.SETTLING:
         info = await client._session_info(request.origin.session, request.model)
-        if info.state not in wire.BUSY:
+        if info.state not in BUSY:
             break
         await asyncio.sleep(pause)
     return info.position

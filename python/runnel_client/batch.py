@@ -7,7 +7,7 @@ from concurrent import futures
 from typing import TYPE_CHECKING
 
 from runnel_client.client import Client
-from runnel_client.wire import Options
+from runnel_client.options import Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

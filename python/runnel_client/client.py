@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
-import numpy.typing as npt
+from runnel_client import address as addresses
+from runnel_client import command, files
 
-from runnel_client import messages, pictures, results, wire
+with command.installed():
+    import google.protobuf  # noqa: F401
+    import grpc
+    import numpy.typing as npt
+
+from runnel_client import messages, pictures, results, silence, wire
 from runnel_client.access import Access
+from runnel_client.door import Door
 from runnel_client.errors import AlreadyExists, CallError, NotFound, call_error
+from runnel_client.fault import failure_of
+from runnel_client.known import BUSY, LAST_KNOWN, Known
+from runnel_client.options import Options, takes_options
 from runnel_client.pictures import Picture
 from runnel_client.received import Progress, Received
-from runnel_client.results import Model, Run, Sample, Score, SessionInfo
+from runnel_client.results import Model, Run, Sample, Score, SessionInfo, StoredState
 from runnel_client.retry import Retry, Tries
-from runnel_client.wire import Options, Prompt
+from runnel_client.wire import Prompt
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -30,7 +40,7 @@ SHORT = 30.0  # seconds that a call may take that computes nothing
 
 
 class Client:
-    """A server, and the calls to it. Threads may share it. A block `with Client(...)` closes it at its end."""
+    """Calls to a server. Threads may share a client. `with Client(...) as client` closes it at the end of the block."""
 
     def __init__(
         self,
@@ -39,16 +49,22 @@ class Client:
         access: Access | None = None,
         retry: Retry | None = None,
         timeout: float = 3600,
+        http: str = "",
     ):
-        """Nothing is connected yet.
+        """Connects when the first call is made. AccessError if the address or `access` cannot be used.
 
-        `access`: certificates and key; default: as the environment says (RUNNEL_TLS_CA, RUNNEL_API_KEY_FILE and so on).
-        `timeout`: seconds that a call may take, all attempts together, where it has none of its own.
+        `address`: host:port of the server, or one of gRPC's own forms, as unix:/run/runnel.sock.
+        `access`: certificates and key; default: from the environment (RUNNEL_TLS_CA, RUNNEL_API_KEY_FILE and so on).
+        `retry`: how often a call that failed is made again.
+        `timeout`: seconds that a call may take, all attempts together, if it has no timeout of its own.
+        `http`: the server's HTTP port, as http://127.0.0.1:8000, which tokenize() and detokenize() call.
         """
-        access = access or Access.from_environment()
-        self._metadata = access.metadata(address)
-        self._channel = access.channel(address, wire.CHANNEL_OPTIONS)
+        addresses.check(address)
+        self._address, self._access = address, access or Access.from_environment()
+        self._metadata = self._access.metadata(address)
+        self._channel = self._access.channel(address, wire.CHANNEL_OPTIONS)
         self._methods = wire.Methods(self._channel)
+        self._door = Door(http, self._access)
         self._retry, self._timeout, self._closed = retry or Retry(), timeout, threading.Event()
 
     def __enter__(self) -> Client:
@@ -58,50 +74,64 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends the calls that run, with Cancelled, and the connection."""
+        """Closes the connection. Calls that run fail with Cancelled."""
         self._closed.set()
         self._channel.close()
 
     def models(self) -> list[Model]:
-        """The models that the server has and this caller may use."""
+        """The models of the server that this caller may use."""
         found = self._unary(self._methods.list_models, messages.load("models").ListModelsRequest())
         return [results.model_of(model) for model in found.models]
 
     def model(self, name: str = "") -> Model:
-        """One model. NotFound lists what there is."""
+        """One model, by name or alias. NotFound lists the names that there are."""
         request = messages.load("models").GetModelRequest(name=name)
         return results.model_of(self._unary(self._methods.get_model, request))
 
+    @takes_options()
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
-        """Samples what comes after a prompt: text, or values as a list or an array."""
+        """Continues a prompt: text, or values as a list or an array. The call begins when the stream is first read."""
         return self._generate(prompt, "", options)
 
+    @takes_options("samples")
     def image(self, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]) -> Picture:
-        """Draws one picture, uint8 of (height, width), or (height, width, 3), below the rows that are given."""
+        """Draws one picture below the given rows: uint8 of shape (height, width), or (height, width, 3)."""
         drawn: Picture = self.images(1, given, **options)[0]
         return drawn
 
+    @takes_options("samples")
     def images(
         self, count: int, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]
     ) -> Picture:
-        """Draws several pictures in one call: (count, height, width), or (count, height, width, 3)."""
+        """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         shape = wire.image_shape(self.model(options.get("model", "")))
         rows = pictures.first_rows(given, shape)
         all_options: Options = {**options, "samples": count}
         return pictures.put_together(rows, self._generate(rows, "", all_options), count, shape)
 
-    def score(self, *chunks: Prompt, model: str = "", begin: bool | None = None, timeout: float | None = None) -> Score:
-        """Log-probabilities of a sequence: text or values, in as many chunks as it has.
+    def score(
+        self,
+        *chunks: Prompt,
+        model: str = "",
+        state: str = "",
+        begin: bool | None = None,
+        max_queue_time: float = 0,
+        timeout: float | None = None,
+    ) -> Score:
+        """Log-probabilities of a sequence: text or values, in one or several chunks.
 
-        Values may be any number; a chunk of text is as long as the server's `limits.text_bytes` allows, and becomes
-        values by itself. `begin`: whether they come after the model's first value.
+        The chunks may hold any number of values together; a chunk of text may be as long as the server's
+        `limits.text_bytes`, and is tokenized by itself. `state`: scores what comes after this stored state. `begin`:
+        whether the model's first value comes before them. `max_queue_time`: seconds that the call may wait in the
+        server for a free state.
         """
-        return self._score(wire.score_requests(chunks, model, "", begin), timeout)
+        requests = wire.score_requests(chunks, model, state=state, begin=begin, max_queue_time=max_queue_time)
+        return self._score(requests, timeout)
 
     def session(self, id: str = "", model: str = "", keep: bool = False) -> Session:
-        """Creates a session, which a `with` block deletes at its end unless it is to be kept.
+        """Creates a session. A `with` block deletes it at its end unless `keep`.
 
-        AlreadyExists where there is one of that id; an empty id is a new one.
+        AlreadyExists if there is a session of that id. Without an id the session gets a random one.
         """
         request = messages.load("sessions").CreateSessionRequest(model=model, id=id or wire.new_id())
         tries = self._short_tries()
@@ -115,11 +145,11 @@ class Client:
         return Session(self, results.session_of(created), keep)
 
     def open_session(self, id: str, model: str = "", keep: bool = True) -> Session:
-        """A session that exists. A `with` block deletes it only where it is not to be kept."""
+        """Opens a session that exists. A `with` block deletes it at its end only with keep=False."""
         return Session(self, self._session_info(id, model), keep)
 
     def sessions(self, model: str = "") -> Iterator[SessionInfo]:
-        """This caller's sessions of a model, by id."""
+        """This caller's sessions of a model, in the order of their ids."""
         token = ""
         while True:
             request = messages.load("sessions").ListSessionsRequest(model=model, page_token=token)
@@ -128,6 +158,36 @@ class Client:
             token = page.next_page_token
             if not token:
                 return
+
+    def load_session(
+        self,
+        file: str | os.PathLike[str] | bytes,
+        id: str = "",
+        model: str = "",
+        keep: bool = False,
+        allow_inexact: bool = False,
+        timeout: float | None = None,
+    ) -> Session:
+        """Makes a session of a state file: its path, or its bytes. The model must be the one that it was saved from.
+
+        `allow_inexact`: also takes a state of another numerics id, of which the next values have other bits.
+        """
+        data = file if isinstance(file, bytes) else files.read(file)
+        return Session(self, self._import_session(data, model, id, allow_inexact, timeout), keep)
+
+    def states(self, model: str = "") -> list[StoredState]:
+        """The server's stored states of a model, by name. `generate` and `score` start from one with state=NAME."""
+        request = messages.load("sessions").ListStatesRequest(model=model)
+        return [results.stored_of(one) for one in self._unary(self._methods.list_states, request).states]
+
+    def tokenize(self, text: str, model: str = "") -> list[int]:
+        """The values of a text, by the model's tokenizer. Needs Client(http=...)."""
+        return list(self._door.post("/tokenize", {"model": model, "prompt": text}, self._short_time())["tokens"])
+
+    def detokenize(self, values: npt.ArrayLike, model: str = "") -> str:
+        """The text of values. Bytes that are no characters become U+FFFD. Needs Client(http=...)."""
+        body = {"model": model, "tokens": wire.values_of(values)}
+        return str(self._door.post("/detokenize", body, self._short_time())["prompt"])
 
     def _session_info(self, id: str, model: str) -> SessionInfo:
         request = messages.load("sessions").GetSessionRequest(model=model, id=id)
@@ -157,9 +217,34 @@ class Client:
             return [self._session_info(child, model) for child in children]
         return [results.session_of(session) for session in made.sessions]
 
-    def _generate(self, prompt: Prompt | None, session: str, options: Options) -> Generation:
+    def _export_session(self, request: Any, timeout: float | None) -> bytes:
+        def attempt(left: float) -> bytes:
+            call = self._methods.export_session(request, timeout=left, metadata=self._headers(request.id))
+            return b"".join([piece.data for piece in call])
+
+        return self._attempts(attempt, self._tries(timeout))
+
+    def _import_session(
+        self, data: bytes, model: str, id: str, allow_inexact: bool, timeout: float | None
+    ) -> SessionInfo:
+        name, tries = id or wire.new_id(), self._tries(timeout)
+
+        def attempt(left: float) -> Any:
+            requests = wire.import_requests(data, model, name, allow_inexact)
+            return self._methods.import_session(requests, timeout=left, metadata=self._headers(name))
+
+        try:
+            return results.session_of(self._attempts(attempt, tries))
+        except AlreadyExists:
+            if id or not tries.lost:  # else an attempt whose answer was lost has made it
+                raise
+            return self._session_info(name, model)
+
+    def _generate(
+        self, prompt: Prompt | None, session: str, options: Options, known: Known | None = None
+    ) -> Generation:
         request = wire.generate_request(prompt, session, options)
-        return Generation(self, request, options.get("timeout", self._timeout), options.get("progress"))
+        return Generation(self, request, options, known)
 
     def _score(self, requests: list[Any], timeout: float | None, session: str = "") -> Score:
         def attempt(left: float) -> Score:
@@ -169,14 +254,20 @@ class Client:
             finally:
                 call.cancel()
 
-        return self._attempts(attempt, Tries(self._retry, self._timeout if timeout is None else timeout))
+        return self._attempts(attempt, self._tries(timeout, repeatable=not requests[0].keep))
 
     def _headers(self, session: str) -> list[tuple[str, str]]:
-        """What a call carries: the key, and for a proxy the session, all calls of which go to one server."""
+        """The metadata of a call: the key, and the session's id, by which a proxy finds its server."""
         return [*self._metadata, ("x-session-id", session)] if session else self._metadata
 
+    def _tries(self, timeout: float | None, repeatable: bool = True) -> Tries:
+        return Tries(self._retry, self._timeout if timeout is None else timeout, repeatable=repeatable)
+
     def _short_tries(self) -> Tries:
-        return Tries(self._retry, min(SHORT, self._timeout))
+        return Tries(self._retry, self._short_time())
+
+    def _short_time(self) -> float:
+        return min(SHORT, self._timeout)
 
     def _unary(self, method: Any, request: Any, session: str = "", tries: Tries | None = None) -> Any:
         return self._attempts(
@@ -191,27 +282,28 @@ class Client:
                 self._pause(tries, error)
 
     def _pause(self, tries: Tries, error: grpc.RpcError) -> None:
-        """Waits until the next attempt, or raises the exception for `error` where there is to be none."""
-        failure = call_error(error.code().name, error.details() or "", error.trailing_metadata() or ())
+        """Waits until the next attempt. Raises the exception for `error` if there is none."""
+        failure = failure_of(error)
         if self._closed.is_set():
             raise failure from None
         try:
             pause = tries.pause_after(failure)
         except CallError:
-            raise failure from None
+            raise silence.explained(failure, self._address, self._access) from None
         if self._closed.wait(pause):
             raise call_error("CANCELLED", "the client was closed", ())
 
 
 class Generation(Progress):
-    """A stream of what a call samples. The call begins when the first run is asked for, and ends with the stream.
+    """A stream of the values that a call samples. The call begins when the first run is read.
 
-    It is made again where the server is full, or the connection lost, and goes on without gaps or repetitions.
+    If the server is full or the connection is lost, the call is made again, and the stream continues without gaps or
+    repetitions. If you stop reading, the call is cancelled.
     """
 
-    def __init__(self, client: Client, request: Any, timeout: float, progress: Callable[[int], object] | None):
+    def __init__(self, client: Client, request: Any, options: Options, known: Known | None):
         super().__init__(request)
-        self._runs = _receive(client, request, self._received, timeout, progress)
+        self._runs = _receive(client, request, self._received, options, known)
 
     def __iter__(self) -> Iterator[Run]:
         return self._runs
@@ -223,33 +315,34 @@ class Generation(Progress):
         self.close()
 
     def close(self) -> None:
-        """Cancels the call where it still runs."""
+        """Cancels the call if it still runs."""
         self._runs.close()
 
     def text(self) -> Iterator[str]:
-        """The text of the one sample, piece by piece."""
+        """The text of the sample, piece by piece. ValueError if the call has several samples."""
         wire.check_one_sample(self._request)
         return (run.text for run in self if run.text)
 
     def values(self) -> Iterator[int]:
-        """The values of the one sample."""
+        """The values of the sample, one by one. ValueError if the call has several samples."""
         wire.check_one_sample(self._request)
         return (value for run in self for value in run.values)
 
     def samples(self) -> list[Sample]:
-        """Reads to the end, and joins what has come since the last reading to one Sample for each."""
+        """Reads the stream to its end, and joins its runs to one Sample for each sample."""
         runs = list(self)
         return results.samples_of(runs, self.finished, max(self._request.samples, 1))
 
 
 class Session:
-    """A named state on the server. Calls from it go on where the last one ended."""
+    """A named state on the server. Each call on it continues where the last one ended."""
 
     def __init__(self, client: Client, info: SessionInfo, keep: bool):
         self._client = client
         self.id, self.model = info.id, info.model
-        self.is_new = info.state == "NEW"  # had taken no values when it was opened
-        self.keep = keep  # whether it is to outlive a `with` block
+        self._known = Known(info)
+        self.is_new = info.state == "NEW"  # had taken in no values when it was opened
+        self.keep = keep  # whether it outlives a `with` block
 
     def __enter__(self) -> Session:
         return self
@@ -257,75 +350,120 @@ class Session:
     def __exit__(self, kind: object, *_: object) -> None:
         if self.keep:
             return
-        # An error of the block is told rather than what follows from it.
+        # If the block has failed, its error matters, and not that of the deletion.
         with contextlib.suppress(CallError if kind else NotFound):
             self.delete()
 
     def info(self) -> SessionInfo:
-        """The session as it is now."""
-        return self._client._session_info(self.id, self.model)
+        """The session as it is now. The next call expects it there."""
+        info = self._client._session_info(self.id, self.model)
+        self._known.note(info)
+        return info
 
     def delete(self) -> None:
-        """Ends the session. A call that runs on it ends with Aborted."""
+        """Deletes the session. A call that runs on it fails with Aborted."""
         self._client._delete_session(self.id, self.model)
 
     def fork(self, count: int = 1, keep: bool = False) -> list[Session]:
-        """Makes `count` sessions that stand where this one stands, which stays. Each is as Client.session makes one."""
+        """Makes `count` new sessions at this one's position. Use each as one that Client.session has made."""
         children = [wire.new_id() for _ in range(count)]
         made = self._client._fork_session(self.id, self.model, children)
         return [Session(self._client, info, keep) for info in made]
 
     def rewind(self, position: int) -> SessionInfo:
-        """Has the session stand at an earlier position, as if it had stopped there.
+        """Moves the session back to an earlier position, as if it had stopped there.
 
-        FailedPrecondition where the server was started without --rewind; OutOfRange names the oldest position.
+        FailedPrecondition if the server was started without --rewind. OutOfRange names the oldest possible position.
         """
-        return self._client._rewind_session(self.id, self.model, position)
+        info = self._client._rewind_session(self.id, self.model, position)
+        self._known.note(info)
+        return info
 
+    @takes_options("model", "state", "token", "include_state")
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
-        """As Client.generate, from where the session stands. With one sample the session goes on to its end."""
+        """As Client.generate, from the session's position. With one sample the session moves on, unless keep=False."""
         all_options: Options = {**options, "model": self.model}
-        return self._client._generate(prompt, self.id, all_options)
+        return self._client._generate(prompt, self.id, all_options, self._known)
 
+    @takes_options("model", "state", "token", "include_state", "max_values")
     def feed(self, prompt: Prompt, **options: Unpack[Options]) -> None:
-        """Lets the session take text or values without sampling."""
+        """Has the session take in text or values without sampling."""
         all_options: Options = {**options, "model": self.model, "max_values": 0}
-        self._client._generate(prompt, self.id, all_options).samples()
+        self._client._generate(prompt, self.id, all_options, self._known).samples()
 
-    def score(self, *chunks: Prompt, timeout: float | None = None) -> Score:
-        """As Client.score, from where the session stands, which stays as it was."""
-        return self._client._score(wire.score_requests(chunks, self.model, self.id, None), timeout, self.id)
+    def score(
+        self,
+        *chunks: Prompt,
+        keep: bool = False,
+        timeout: float | None = None,
+        expected_position: int | None = LAST_KNOWN,
+    ) -> Score:
+        """As Client.score, from the session's position.
+
+        `keep`: the session takes the values in, and the next call continues after them. Such a call is not made again
+        where the connection is lost, since the session may have taken some values: info().position says how many.
+        `expected_position`: Aborted unless the session is there; default: where its last call ended; None: no check.
+        """
+        expected = self._known.position if expected_position == LAST_KNOWN else expected_position
+        requests = wire.score_requests(chunks, self.model, self.id, keep=keep, expected_position=expected)
+        score = self._client._score(requests, timeout, self.id)
+        if keep:
+            self._known.note_scored(score)
+        return score
+
+    def export(self, timeout: float | None = None, any_owner: bool = False, expires_in: float | None = None) -> bytes:
+        """The session's state as the bytes of a state file (docs/state.md). The session stays as it is.
+
+        If the server seals files, only this caller may load the file, or with `any_owner` every caller; and only for
+        `expires_in` seconds, if that is set.
+        """
+        request = wire.export_request(self.id, self.model, any_owner, expires_in)
+        return self._client._export_session(request, timeout)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        timeout: float | None = None,
+        any_owner: bool = False,
+        expires_in: float | None = None,
+    ) -> None:
+        """Writes what `export` gives to a file that only its owner may read: it is as private as the text."""
+        files.write_private(path, self.export(timeout, any_owner, expires_in))
 
 
 def _receive(
-    client: Client, request: Any, received: Received, timeout: float, progress: Callable[[int], object] | None
+    client: Client, request: Any, received: Received, options: Options, known: Known | None
 ) -> Generator[Run, None, None]:
-    """The runs of a Generation. Knows nothing of it, so that the call ends as soon as nobody holds it any more."""
-    tries, headers = Tries(client._retry, timeout), client._headers(request.origin.session)
-    if wire.lacks_position(request):
-        request.expected_position = _settled_position(client, request)
-    while True:
-        received.begin_attempt()
-        call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
-        try:
-            for response in call:
-                for run in received.take(response):
-                    tries.progressed()
-                    if progress:
-                        progress(len(run.values))
-                    yield run
-            return
-        except grpc.RpcError as error:
-            client._pause(tries, error)
-        finally:
-            call.cancel()
+    """The runs of a Generation. Holds no reference to it, so that the call ends once nobody else holds one."""
+    tries = client._tries(options.get("timeout"))
+    headers, progress = client._headers(request.origin.session), options.get("progress")
+    if known and wire.lacks_position(request, options):
+        if known.position is None:
+            known.position = _settled_position(client, request)
+        request.expected_position = known.position
+    with known.during(request, received) if known else contextlib.nullcontext():
+        while True:
+            received.begin_attempt()
+            call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
+            try:
+                for response in call:
+                    for run in received.take(response):
+                        tries.progressed()
+                        if progress:
+                            progress(len(run.values))
+                        yield run
+                return
+            except grpc.RpcError as error:
+                client._pause(tries, error)
+            finally:
+                call.cancel()
 
 
 def _settled_position(client: Client, request: Any) -> int:
-    """Where the session stands, once a call that was cancelled has let go of it."""
+    """The session's position. Waits a moment for a cancelled call that still holds the session."""
     for pause in wire.SETTLING:
         info = client._session_info(request.origin.session, request.model)
-        if info.state not in wire.BUSY:
+        if info.state not in BUSY:
             break
         time.sleep(pause)
     return info.position

@@ -6,11 +6,12 @@ Imports nothing but the standard library, so that a tool can still explain itsel
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pathlib
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from runnel_client.errors import BundleError, RunnelError
@@ -55,6 +56,15 @@ def missing(error: ImportError, extra: str = "") -> BundleError:
     if error.name is None or error.name.split(".")[0] == "runnel_client":
         raise error
     return BundleError(f"{sys.executable} has no module '{error.name}'; install it with: {remedy(extra)}")
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Has an import in the block that fails say what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(str(missing(error)), name=error.name) from None
 
 
 def exit_missing(program: str, error: ImportError, extra: str = "") -> NoReturn:

@@ -310,6 +310,8 @@ def convert_published(published: publish.Published, args: argparse.Namespace) ->
 def convert(argv: Sequence[str] | None) -> None:
     args = parse_arguments(argv)
     args.checkpoint = publish.files_of(args.checkpoint)
+    for path in args.checkpoint:
+        check(os.path.exists(path), f"{path}: no such file")
     published, fault = open_published(args.checkpoint)
     if published is not None:
         return convert_published(published, args)

@@ -1,13 +1,14 @@
-"""What the package raises. Every message says what is wrong, in one line, and what to do about it."""
+"""The exceptions of this package. Every message says in one line what is wrong and what to do."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 
 class RunnelError(Exception):
-    """The base of all others."""
+    """The base class of the others."""
 
 
 class BundleError(RunnelError):
@@ -15,29 +16,29 @@ class BundleError(RunnelError):
 
 
 class AccessError(RunnelError):
-    """What says how a server is reached cannot be used: a file that is missing, a key that others could read."""
+    """An address, a certificate or a key cannot be used, or a key would be sent where others can read it."""
 
 
 class CallError(RunnelError):
-    """A call failed. There is a class for each status that a server gives; others are a CallError itself."""
+    """A call failed. Each status of the server has a subclass; an unknown status is a CallError."""
 
     status = "UNKNOWN"
 
     def __init__(self, details: str, status: str = "", retry_after: float | None = None):
         self.status = status or self.status  # name of the gRPC status code
-        self.details = details  # what the server says, with its advice
-        self.retry_after = retry_after  # seconds that the server asks for before another try; inf: it wants none
+        self.details = details  # the message of the server, with its advice
+        self.retry_after = retry_after  # seconds to wait before another attempt; inf: do not retry; None: not said
         super().__init__(f"{self.status}: {details}")
 
 
 class InvalidArgument(CallError):
-    """A field is outside of its limit, or does not fit the model: correct the request."""
+    """An option is outside of its limit or does not fit the model: correct the request."""
 
     status = "INVALID_ARGUMENT"
 
 
 class NotFound(CallError):
-    """There is no such model or session: use one that there is, or create the session."""
+    """There is no such model, session or stored state: use one that exists, or create the session."""
 
     status = "NOT_FOUND"
 
@@ -55,7 +56,7 @@ class OutOfRange(CallError):
 
 
 class Aborted(CallError):
-    """The session is busy, was deleted or stands elsewhere, or a stream cannot go on: look at the session first."""
+    """The session is busy, was deleted or is at another position, or a stream cannot continue: look at `info()`."""
 
     status = "ABORTED"
 
@@ -67,7 +68,7 @@ class ResourceExhausted(CallError):
 
 
 class Unauthenticated(CallError):
-    """The server asks for a key that it knows."""
+    """The server needs a key, and the call had none or a wrong one."""
 
     status = "UNAUTHENTICATED"
 
@@ -79,31 +80,31 @@ class PermissionDenied(CallError):
 
 
 class FailedPrecondition(CallError):
-    """The server cannot do so as it is now: its message says why."""
+    """The server cannot do this as it was started: the message says why."""
 
     status = "FAILED_PRECONDITION"
 
 
 class Unavailable(CallError):
-    """No server answers, or it loads or drains: try again, or try another server."""
+    """No server answers, or the server is loading or draining: try again later, or call another server."""
 
     status = "UNAVAILABLE"
 
 
 class DeadlineExceeded(CallError):
-    """The call's time is over: give it more. A session stands at the last value sampled."""
+    """The call took longer than its timeout: give it more time. `info()` says where its session is."""
 
     status = "DEADLINE_EXCEEDED"
 
 
 class Cancelled(CallError):
-    """The call was cancelled, or came in the instant in which the server went away."""
+    """The call was cancelled, or was lost when the server stopped."""
 
     status = "CANCELLED"
 
 
 class Unimplemented(CallError):
-    """The server does not know the call: it is of another version."""
+    """The server does not know the call: it has another version."""
 
     status = "UNIMPLEMENTED"
 
@@ -120,7 +121,7 @@ def check(condition: object, message: str) -> None:
         raise BundleError(message)
 
 
-def call_error(status: str, details: str, trailing: Iterable[tuple[str, str]]) -> CallError:
+def call_error(status: str, details: str, trailing: Iterable[tuple[str, Any]]) -> CallError:
     """The exception for a gRPC status, with the pushback that its trailing metadata has."""
     kind = next((one for one in CallError.__subclasses__() if one.status == status), CallError)
     pushback = next((value for key, value in trailing if key == "grpc-retry-pushback-ms"), None)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 Picture = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # height, width, channels
-NOT_DRAWN = 0x80  # a pixel that is neither given nor drawn
+NOT_DRAWN = 0x80  # grey: a pixel that is neither given nor drawn
 
 
 def first_rows(given: npt.ArrayLike | PIL.Image.Image | None, shape: Shape) -> list[int]:
-    """The values of a picture's first rows: an array, or a PIL image of the model's mode (L or RGB)."""
+    """The values of given rows: an array, or a PIL image of the model's mode (L or RGB)."""
     if given is None:
         return []
     rows = np.asarray(given)

@@ -75,14 +75,16 @@ class Published:
 
 
 def config_of(published: Published, given: str | None) -> bytes:
-    """config.json: the one given, or beside the checkpoint. An official RWKV-7 has none: its sizes are its tensors'."""
+    """config.json: the one given, or beside the checkpoint. An official RWKV has none: its sizes are its tensors'."""
     if any(name.startswith("blocks.0.att.") for name in published.place):
+        families = {"r_k": "rwkv7", "time_maa_x": "rwkv6", "gate.weight": "rwkv5"}
+        found = [family for name, family in families.items() if f"blocks.0.att.{name}" in published.place]
         check(
-            "blocks.0.att.r_k" in published.place,
-            f"{published.files[0].path}: expected RWKV-7, found no tensor 'blocks.0.att.r_k'; "
-            "earlier versions of RWKV are not served",
+            bool(found),
+            f"{published.files[0].path}: expected RWKV-7, RWKV-6 or RWKV-5.2, found none of the tensors "
+            "'blocks.0.att.r_k', 'time_maa_x' and 'gate.weight'; earlier versions of RWKV are not served",
         )
-        return json.dumps({"model_type": "rwkv7", "eos_token_id": 0}, indent=2).encode() + b"\n"
+        return json.dumps({"model_type": found[0], "eos_token_id": 0}, indent=2).encode() + b"\n"
     path = given or os.path.join(os.path.dirname(published.files[0].path), "config.json")
     try:
         with open(path, "rb") as file:

@@ -100,22 +100,22 @@ def _differs(sample: int) -> Aborted:
 
 
 class Progress:
-    """How far a call has come."""
+    """The progress of a call."""
 
     def __init__(self, request: Any):
         self._request, self._received = request, Received()
 
     @property
     def request_id(self) -> str:
-        """Under which the call can be made again."""
+        """The id under which the call can be made again."""
         return str(self._request.request_id)
 
     @property
     def started(self) -> Started | None:
-        """How the call began; None before the first run has come."""
+        """Session, seed and position at the beginning of the call; None before the first run has come."""
         return self._received.started
 
     @property
     def finished(self) -> dict[int, Finished]:
-        """How each sample ended, of those that have."""
+        """Why each sample ended and what it used, by sample; a sample that still runs is not in it."""
         return self._received.finished

@@ -1,4 +1,4 @@
-"""What calls bring: plain data, without gRPC."""
+"""The results of calls: plain data, without gRPC."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy.typing as npt
 class Started:
     """The beginning of a Generate call."""
 
-    session: str  # where the sequence is kept; empty: it is not
+    session: str  # id of the session that keeps the sequence; empty: none does
     seed: int
     position: int  # of the call's first value, given or sampled
-    numerics: str  # with model, prompt, parameters and seed it decides every bit
+    numerics: str  # the numerics id: with model, prompt, options and seed it decides every bit
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,10 @@ class Run:
     position: int  # of values[0]
     values: list[int]
     log_probs: list[float]  # natural log, one for each value
-    text: str  # the characters that these values complete, where the model has text
-    top_log_probs: list[list[tuple[int, float]]]  # for each value (value, log_prob), most likely first; if asked for
+    text: str  # the characters that these values complete, if the model has text
+    top_log_probs: list[
+        list[tuple[int, float]]
+    ]  # for each value (value, log_prob), most likely first; empty without the option
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Finished:
     sampled_values: int
     position: int  # of the sequence's next value
     elapsed: float  # seconds
+    token: bytes = b""  # the state after the last value, if the call had include_state
 
 
 @dataclass
@@ -74,7 +77,7 @@ class Model:
     spec_json: str  # the bundle's config.json, normalized
     parameters: int
     state_bytes: int  # of one session
-    sessions: int  # that fit
+    sessions: int  # capacity
     sessions_free: int
     backend: str
     numerics: str
@@ -101,6 +104,15 @@ class SessionInfo:
     idle: float  # seconds
 
 
+@dataclass(frozen=True)
+class StoredState:
+    """A state from which sequences can start, by name."""
+
+    name: str
+    position: int  # of the next value
+    numerics: str  # under which it came to be
+
+
 def started_of(message: Any) -> Started:
     return Started(message.session, message.seed, message.position, message.numerics)
 
@@ -113,6 +125,7 @@ def finished_of(message: Any) -> Finished:
         usage.sampled_values,
         usage.position,
         seconds_of(usage.elapsed),
+        message.token,
     )
 
 
@@ -171,6 +184,10 @@ def session_of(message: Any) -> SessionInfo:
         message.state_bytes,
         seconds_of(message.idle),
     )
+
+
+def stored_of(message: Any) -> StoredState:
+    return StoredState(message.name, message.position, message.numerics)
 
 
 def samples_of(runs: Iterable[Run], finished: dict[int, Finished], count: int) -> list[Sample]:

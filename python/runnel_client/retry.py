@@ -9,42 +9,49 @@ from dataclasses import dataclass
 
 from runnel_client.errors import CallError
 
-CONNECTION_LOST = ("UNAVAILABLE", "CANCELLED")  # where it was not this client that cancelled
+# CANCELLED counts unless this client has cancelled. UNKNOWN is never a runnel server's: a proxy whose server is gone
+# resets the stream, or answers without gRPC.
+CONNECTION_LOST = ("UNAVAILABLE", "UNKNOWN", "CANCELLED")
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How a client tries again.
+    """When a client makes a call again.
 
-    Where the server says when to come back (it is full, or a quota is used up), the client does so until the call's
-    time is over. Where the connection is lost or refused, it waits longer from try to try.
+    If the server is full or a quota is used up, the server says when to come back, and the client does so until the
+    call's time is over. If the connection is lost or refused, the client waits, each time twice as long.
     """
 
-    attempts: int = 6  # in a row that bring nothing; 1: a call is never made again
+    attempts: int = 6  # in a row without a result; 1: no retries
     first_delay: float = 0.1  # seconds before the second attempt; doubles from there
-    longest_delay: float = 5.0
+    longest_delay: float = 5.0  # seconds
 
 
 class Tries:
-    """The attempts at one call."""
+    """The attempts of one call."""
 
-    def __init__(self, retry: Retry, timeout: float, clock: Callable[[], float] = time.monotonic):
-        """`timeout`: seconds for all attempts together, pauses included."""
-        self._retry, self._clock = retry, clock
+    def __init__(
+        self, retry: Retry, timeout: float, clock: Callable[[], float] = time.monotonic, repeatable: bool = True
+    ):
+        """`timeout`: seconds for all attempts together, pauses included.
+
+        `repeatable`: False for a call that must not take effect twice. It is not made again once an answer was lost.
+        """
+        self._retry, self._clock, self._repeatable = retry, clock, repeatable
         self._until = clock() + timeout
         self._failures = 0
-        self.lost = False  # an attempt may have succeeded, and its answer was lost
+        self.lost = False  # whether an attempt may have succeeded although its answer was lost
 
     def left(self) -> float:
-        """Seconds that are left for the call."""
+        """Seconds left for the call."""
         return max(self._until - self._clock(), 0.0)
 
     def progressed(self) -> None:
-        """Call when an attempt has brought something new."""
+        """To be called when an attempt has received something new."""
         self._failures = 0
 
     def pause_after(self, error: CallError) -> float:
-        """Seconds to wait before the next attempt. Raises the error where there is to be none."""
+        """Seconds to wait before the next attempt. Raises the error if there is none."""
         if self._retry.attempts <= 1:
             raise error
         if error.retry_after is not None:
@@ -52,7 +59,7 @@ class Tries:
         elif error.status in CONNECTION_LOST:
             self._failures += 1
             self.lost = True
-            if self._failures >= self._retry.attempts:
+            if self._failures >= self._retry.attempts or not self._repeatable:
                 raise error
             delay = self._retry.first_delay * 2.0 ** (self._failures - 1)
             pause = min(delay, self._retry.longest_delay) * random.uniform(0.8, 1)

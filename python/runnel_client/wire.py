@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from runnel_client import messages
+from runnel_client.options import Options
 from runnel_client.results import Model
 
 Prompt = npt.ArrayLike  # text, or values: a list or an array of integers of any shape
 CHUNK = 65536  # values in one message of Score
+FILE_PIECE = 65536  # bytes of a state file in one message of ImportSession
 
 CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.enable_http_proxy", 0),
@@ -24,40 +26,15 @@ CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
-BUSY = ("PROMPTING", "GENERATING", "MOVING")  # a session that another call has
 SETTLING = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # seconds to wait for the end of a call that was cancelled
 
 
-class Options(TypedDict, total=False):
-    """The options of `generate`. Each that is left out is as docs/api.md says of the field of its name."""
-
-    model: str  # which model; empty: the only one
-    samples: int  # independent continuations of the prompt
-    max_values: int  # values to sample, at most; 0: only feed the prompt
-    max_time: float  # seconds after which every sample ends
-    max_queue_time: float  # seconds that the call may wait in the server for a free state
-    seed: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    greedy: bool
-    stop: Sequence[str | Sequence[int]]  # texts or sequences of values that end a sample
-    ignore_eos: bool
-    top_log_probs: int  # the most likely values at each position, this many
-    keep: bool  # whether the sequence goes on: in the session, or as a new one that `started` names
-    begin: bool  # whether the prompt comes after the model's first value
-    expected_position: int  # Aborted if the sequence stands elsewhere
-    request_id: str  # names the call, so that it can be made again; default: a random one
-    values_per_message: int
-    message_delay: float  # seconds that a value may wait for others
-    timeout: float  # seconds that the call may take, all attempts together; default: the client's
-    progress: Callable[[int], object]  # called with how many values have come, as `tqdm.update` takes it
-
-
-SAMPLING = ("seed", "temperature", "top_k", "top_p", "min_p", "greedy")
+SAMPLING = (
+    "seed", "temperature", "top_k", "top_p", "min_p", "greedy", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
 PLAIN = (
-    "samples", "max_values", "ignore_eos", "top_log_probs", "keep", "begin", "expected_position",
+    "samples", "max_values", "ignore_eos", "top_log_probs", "keep", "begin", "expected_position", "include_state",
 )  # fmt: skip
 
 
@@ -90,6 +67,13 @@ class Methods:
         self.delete_session = unary("Sessions/DeleteSession", sessions, "DeleteSessionResponse")
         self.fork_session = unary("Sessions/ForkSession", sessions, "ForkSessionResponse")
         self.rewind_session = unary("Sessions/RewindSession", sessions, "Session")
+        self.list_states = unary("Sessions/ListStates", sessions, "ListStatesResponse")
+        self.export_session = method(
+            "unary_stream", "Sessions/ExportSession", sessions.ExportSessionRequest, sessions.ExportSessionResponse
+        )
+        self.import_session = method(
+            "stream_unary", "Sessions/ImportSession", sessions.ImportSessionRequest, sessions.Session
+        )
 
 
 def new_id() -> str:
@@ -106,14 +90,18 @@ def generate_request(prompt: Prompt | None, session: str, options: Options) -> A
     request = messages.inference().GenerateRequest(
         model=options.get("model", ""), request_id=options.get("request_id") or new_id()
     )
-    _set_start(request, prompt, session)
+    _set_prompt(request, prompt)
+    _set_origin(request, session, options.get("state", ""), options.get("token", b""))
     for name in PLAIN:
-        if name in given:
+        if given.get(name) is not None:
             setattr(request, name, given[name])
     for name in SAMPLING:
         if name in given:
             setattr(request.sampling, name, given[name])
-    for stop in options.get("stop", ()):
+    if "logit_bias" in options:
+        request.sampling.logit_bias.update(options["logit_bias"])
+    stops = options.get("stop", ())
+    for stop in [stops] if isinstance(stops, str) else stops:
         if isinstance(stop, str):
             request.stop_text.append(stop)
         else:
@@ -129,21 +117,52 @@ def generate_request(prompt: Prompt | None, session: str, options: Options) -> A
     return request
 
 
-def score_requests(chunks: Sequence[Prompt], model: str, session: str, begin: bool | None) -> list[Any]:
+def score_requests(
+    chunks: Sequence[Prompt],
+    model: str,
+    session: str = "",
+    state: str = "",
+    begin: bool | None = None,
+    keep: bool = False,
+    max_queue_time: float = 0,
+    expected_position: int | None = None,
+) -> list[Any]:
     """The messages of a Score call; values are cut into messages that a server takes."""
     requests = []
     for part in (part for chunk in chunks for part in _parts(chunk)):
         request = messages.inference().ScoreRequest()
-        _set_start(request, part, "")
+        _set_prompt(request, part)
         requests.append(request)
     if not requests:
         raise ValueError("score() needs a sequence of at least one value")
-    requests[0].model = model
-    if session:
-        requests[0].origin.session = session
+    first = requests[0]
+    first.model, first.keep = model, keep
+    _set_origin(first, session, state)
     if begin is not None:
-        requests[0].begin = begin
+        first.begin = begin
+    if expected_position is not None:
+        first.expected_position = expected_position
+    if max_queue_time:
+        _set_duration(first.max_queue_time, max_queue_time)
     return requests
+
+
+def export_request(id: str, model: str, any_owner: bool, expires_in: float | None) -> Any:
+    """An ExportSessionRequest."""
+    request = messages.load("sessions").ExportSessionRequest(model=model, id=id, any_owner=any_owner)
+    if expires_in is not None:
+        _set_duration(request.expires_in, expires_in)
+    return request
+
+
+def import_requests(data: bytes, model: str, id: str, allow_inexact: bool) -> Iterator[Any]:
+    """The messages that make a session of a state file."""
+    kind = messages.load("sessions").ImportSessionRequest
+    first = kind()
+    first.target.model, first.target.id, first.target.allow_inexact = model, id, allow_inexact
+    yield first
+    for start in range(0, len(data), FILE_PIECE):
+        yield kind(data=data[start : start + FILE_PIECE])
 
 
 def values_of(prompt: Prompt) -> list[int]:
@@ -155,9 +174,9 @@ def values_of(prompt: Prompt) -> list[int]:
     return found
 
 
-def lacks_position(request: Any) -> bool:
-    """Whether a session may change between the attempts at this call without the call noticing."""
-    return bool(request.origin.session) and not request.HasField("expected_position")
+def lacks_position(request: Any, options: Options) -> bool:
+    """Whether the client is to say where the session is: the caller has neither said it nor turned the check off."""
+    return bool(request.origin.session) and "expected_position" not in options
 
 
 def check_one_sample(request: Any) -> None:
@@ -182,13 +201,20 @@ def _parts(chunk: Prompt) -> Iterator[Prompt]:
         yield values[start : start + CHUNK]
 
 
-def _set_start(request: Any, prompt: Prompt | None, session: str) -> None:
-    if session:
-        request.origin.session = session
+def _set_prompt(request: Any, prompt: Prompt | None) -> None:
     if isinstance(prompt, str):
         request.text = prompt
     elif prompt is not None:
         request.values.values.extend(values_of(prompt))
+
+
+def _set_origin(request: Any, session: str, state: str, token: bytes = b"") -> None:
+    if session:
+        request.origin.session = session
+    elif state:
+        request.origin.state = state
+    elif token:
+        request.origin.token = token
 
 
 def _set_duration(duration: Any, seconds: float) -> None:

@@ -8,7 +8,7 @@
 namespace runnel {
 namespace {
 
-using Base = v1::Admin::WithRawCallbackMethod_Reload<v1::Admin::Service>;
+using AdminBase = v1::Admin::WithRawCallbackMethod_Reload<v1::Admin::Service>;
 
 constexpr int64_t kReportBytes = 1 << 20;  // as it is, as a message and encoded
 
@@ -38,9 +38,9 @@ Status check_admin(const Caller& caller) {
           "the server's file of keys (--keys); or send SIGHUP to a server with a config file"};
 }
 
-class AdminService final : public Base {
+class AdminService final : public AdminBase {
  public:
-  explicit AdminService(ServerState& state) : state_(state) {}
+  explicit AdminService(ServerContext& state) : state_(state) {}
 
   grpc::ServerUnaryReactor* Reload(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
@@ -61,17 +61,21 @@ class AdminService final : public Base {
     if (!state_.reload) {
       return {Code::kFailedPrecondition, "this server has no configuration to read again"};
     }
-    return state_.reload([kept = call.shared_from_this()](const Result<ReloadReport>& report) {
-      kept->answer_later(Result<ReloadReport>(report), report_message);
-    });
+    return state_.reload(
+        [kept = call.shared_from_this(), &call](const Result<ReloadReport>& report) {
+          kept->answer_later([&call, report] {
+            if (report.ok()) call.answer(Result(report_message(*report)));
+            return report.status();
+          });
+        });
   }
 
-  ServerState& state_;
+  ServerContext& state_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_admin_service(ServerState& state) {
+std::unique_ptr<grpc::Service> make_admin_service(ServerContext& state) {
   return std::make_unique<AdminService>(state);
 }
 

@@ -23,7 +23,24 @@ Sampling sampling_of(const v1::Sampling& message) {
   if (message.has_top_p()) sampling.top_p = message.top_p();
   if (message.has_min_p()) sampling.min_p = message.min_p();
   if (message.has_greedy()) sampling.greedy = message.greedy();
+  if (message.has_temperature() && message.temperature() == 0) {  // as in HTTP
+    sampling.greedy = true;
+    sampling.temperature = Sampling().temperature;
+  }
   return sampling;
+}
+
+// Null where nothing is set that changes a logit.
+std::shared_ptr<const Penalties> penalties_of(const v1::Sampling& message) {
+  Penalties penalties;
+  if (message.has_repetition_penalty()) penalties.repetition = message.repetition_penalty();
+  if (message.has_frequency_penalty()) penalties.frequency = message.frequency_penalty();
+  if (message.has_presence_penalty()) penalties.presence = message.presence_penalty();
+  for (const auto& [value, bias] : message.logit_bias()) {
+    penalties.logit_bias.push_back({value, bias});
+  }
+  std::ranges::sort(penalties.logit_bias, {}, &LogitBias::value);
+  return penalties.any() ? std::make_shared<const Penalties>(std::move(penalties)) : nullptr;
 }
 
 std::vector<int32_t> values_of(const v1::ValueList& list) {
@@ -97,6 +114,7 @@ struct ToResponse {
     usage.set_sampled_values(finished.sampled_values);
     usage.set_position(finished.position);
     set_duration(finished.elapsed, *usage.mutable_elapsed());
+    if (finished.first_value) set_duration(*finished.first_value, *usage.mutable_first_value());
   }
 
  private:
@@ -185,6 +203,7 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
   request.max_queue_time = *queue_time;
   if (message.sampling().has_seed()) request.seed = message.sampling().seed();
   request.sampling = sampling_of(message.sampling());
+  request.penalties = penalties_of(message.sampling());
   for (const v1::ValueList& sequence : message.stop()) request.stop.push_back(values_of(sequence));
   request.stop_text = {message.stop_text().begin(), message.stop_text().end()};
   request.ignore_eos = message.ignore_eos();
@@ -231,10 +250,11 @@ v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::str
   info.set_spec_json(model.spec_json);
   info.set_parameters(spec.parameters());
   info.set_state_bytes(engine.state_bytes());
+  info.set_position_bytes(engine.position_bytes());
   info.set_sessions(stats.sessions);
   info.set_sessions_free(stats.sessions_free);
   info.set_numerics(engine.numerics());
-  info.set_backend(engine.numerics().substr(0, engine.numerics().find('/')));
+  info.set_backend(device_name(engine.device()));
   info.set_weight_digest(model.weight_digest);
   info.set_vocabulary(spec.vocabulary);
   info.set_max_length(spec.max_length());

@@ -11,9 +11,9 @@
 #include "runnel/v1/inference.pb.h"
 #include "runnel/v1/models.pb.h"
 #include "runnel/v1/sessions.pb.h"
-#include "server/call_event.h"
-#include "server/served_models.h"
-#include "server/text_input.h"
+#include "server/calls/call_event.h"
+#include "server/host/served_models.h"
+#include "server/host/text_input.h"
 
 namespace runnel {
 
@@ -32,10 +32,10 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
 // The values of one chunk to score. INVALID_ARGUMENT for text as in request_of().
 Result<std::vector<int32_t>> chunk_of(const v1::ScoreRequest& message, const TextInput& input);
 
-// What the wire says of a session of `model`.
+// A session of `model` as a message.
 v1::Session session_message(const SessionInfo& session, const ServedModel& model);
 
-// What the wire says of a model that is served; no more than its described_bytes.
+// A served model as a message of at most its described_bytes.
 v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::string>& aliases);
 
 // Makes `message` say the event; its memory is used again.

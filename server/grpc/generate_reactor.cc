@@ -1,78 +1,77 @@
 #include "server/grpc/generate_reactor.h"
 
+#include <string>
 #include <utility>
+#include <variant>
 
-#include "base/within_memory.h"
 #include "runnel/v1/inference.pb.h"
-#include "server/generate_call.h"
+#include "server/calls/generate_call.h"
 #include "server/grpc/convert.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/stream_reactor.h"
 
 namespace runnel {
 namespace {
 
-class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
-                              private GenerateSink {
+using GenerateBase =
+    StreamReactor<grpc::ServerWriteReactor<grpc::ByteBuffer>, GenerateCall, GenerateSink>;
+
+class GenerateReactor final : public GenerateBase {
  public:
-  GenerateReactor(ServerState& state, grpc::CallbackServerContext& context)
-      : state_(state),
-        context_(context),
-        call_(GenerateCall::make(state, origin_of("Generate", state, context), *this)) {}
+  using GenerateBase::GenerateBase;
 
   void start(const grpc::ByteBuffer& bytes) {
-    call_->enter();
-    state_.metrics.received.add(length_of(bytes));
-    const Status status = within_memory([&] { return submit(bytes); });
-    if (!status.ok()) call_->refuse(status);
+    start_with<v1::GenerateRequest>(bytes, [this](const auto& message) { return begin(message); });
   }
-
   void OnWriteDone(bool ok) override { call_->written(ok); }
-  void OnCancel() override { call_->cancel(); }
-  void OnDone() override {
-    call_->leave();
-    delete this;
-  }
 
  private:
-  Status submit(const grpc::ByteBuffer& bytes) {
-    if (Status s = call_->admit(); !s.ok()) return s;
-    const auto room = state_.memory.take(memory_for(bytes));  // until the call has its own
-    if (!room.ok()) return room.status();
-    const auto message = parse_message<v1::GenerateRequest>(bytes);
-    if (!message.ok()) return message.status();
-    auto model = state_.models.find(call_->caller(), message->model());
+  Status begin(const v1::GenerateRequest& message) {
+    auto model = find_model(message.model());
     if (!model.ok()) return model.status();
-    auto request = request_of(*message, state_.text_input(**model), state_.delivery);
+    auto request = request_of(message, state_.text_input(**model), state_.delivery);
     if (!request.ok()) return request.status();
+    if (!message.has_max_queue_time()) request->max_queue_time = state_.queue_time;
+    session_ = request->session.value_or("");
+    TokenUse use = {.wanted = message.include_state()};
+    if (message.origin().has_token()) use.given = message.origin().token();
+    if (use.any()) {
+      call_->start_with_token(std::move(*model), std::move(*request), use);
+      return {};
+    }
     call_->start(std::move(*model), std::move(*request));
     return {};
   }
 
   void write(const GenerateEvent& event) override {
+    if (!std::exchange(headed_, true)) {
+      const auto* const started = std::get_if<Started>(&event);
+      const bool kept = started != nullptr && !started->session.empty();
+      name_session(kept ? started->session : session_);
+    }
     v1::GenerateResponse message;  // gone before the client has taken what it says
     encode(event, message);
+    if (message.has_finished() && !token_.empty()) {
+      message.mutable_finished()->set_token(std::exchange(token_, ""));
+    }
     bytes_ = serialize_message(message);
-    state_.metrics.sent.add(length_of(bytes_));
+    count_sent(bytes_);
     StartWrite(&bytes_);
   }
-  void finish(const Status& status) override {
-    add_pushback(status, context_);
-    Finish(to_grpc(status));
-  }
-  void cut_off() override { context_.TryCancel(); }
 
-  ServerState& state_;
-  grpc::CallbackServerContext& context_;
+  void take_token(std::string token) override { token_ = std::move(token); }
+
+  std::string token_;       // until Finished
+  std::string session_;     // that the call starts from; empty: none
+  bool headed_ = false;     // the initial metadata has been made
   grpc::ByteBuffer bytes_;  // being written
-  const std::shared_ptr<GenerateCall> call_;
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* start_generate(ServerState& state,
+grpc::ServerWriteReactor<grpc::ByteBuffer>* start_generate(ServerContext& state,
                                                            grpc::CallbackServerContext& context,
                                                            const grpc::ByteBuffer& request) {
-  auto* const reactor = new GenerateReactor(state, context);  // deletes itself
+  auto* const reactor = new GenerateReactor("Generate", state, context);  // deletes itself
   reactor->start(request);
   return reactor;
 }

@@ -5,13 +5,13 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "server/server_state.h"
+#include "server/host/server_context.h"
 
 namespace runnel {
 
 // Starts the call that `request` asks for. The reactor owns itself until the call is over, and
 // never blocks; `state` outlives it.
-grpc::ServerWriteReactor<grpc::ByteBuffer>* start_generate(ServerState& state,
+grpc::ServerWriteReactor<grpc::ByteBuffer>* start_generate(ServerContext& state,
                                                            grpc::CallbackServerContext& context,
                                                            const grpc::ByteBuffer& request);
 

@@ -2,23 +2,21 @@
 
 #include <utility>
 
-#include "base/within_memory.h"
 #include "runnel/v1/sessions.pb.h"
+#include "server/calls/import_call.h"
 #include "server/grpc/convert.h"
-#include "server/grpc/wire.h"
-#include "server/import_call.h"
+#include "server/grpc/stream_reactor.h"
 
 namespace runnel {
 namespace {
 
-class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, private ImportSink {
+using ImportBase = StreamReactor<grpc::ServerReadReactor<grpc::ByteBuffer>, ImportCall, ImportSink>;
+
+class ImportReactor final : public ImportBase {
  public:
-  ImportReactor(ServerState& state, grpc::CallbackServerContext& context,
+  ImportReactor(ServerContext& state, grpc::CallbackServerContext& context,
                 grpc::ByteBuffer& response)
-      : state_(state),
-        context_(context),
-        response_(response),
-        call_(ImportCall::make(state, origin_of("ImportSession", state, context), *this)) {}
+      : ImportBase("ImportSession", state, context), response_(response) {}
 
   void start() {
     call_->enter();
@@ -32,16 +30,11 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
     bytes_.Clear();
     if (ok) call_->go_on();
   }
-  void OnCancel() override { call_->cancel(); }
-  void OnDone() override {
-    call_->leave();
-    delete this;
-  }
 
  private:
   // The message that was read goes to the call.
   Status take() {
-    state_.metrics.received.add(length_of(bytes_));
+    count_received(bytes_);
     if (Status s = call_->reserve(memory_for(bytes_)); !s.ok()) return s;
     const bool opened = call_->opened() != nullptr;
     const auto pieces = bytes_of_message(bytes_, v1::ImportSessionRequest::kDataFieldNumber);
@@ -61,7 +54,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
   }
 
   Status open(const v1::ImportTarget& target) {
-    auto model = state_.models.find(call_->caller(), target.model());
+    auto model = find_model(target.model());
     if (!model.ok()) return model.status();
     return call_->open(std::move(*model), target.id(), target.allow_inexact());
   }
@@ -82,25 +75,18 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pr
 
   void read() override { StartRead(&bytes_); }
   void answer(const SessionInfo& session) override {
+    name_session(session.key.id);
     response_ = serialize_message(session_message(session, *call_->opened()));
-    state_.metrics.sent.add(length_of(response_));
+    count_sent(response_);
   }
-  void finish(const Status& status) override {
-    add_pushback(status, context_);
-    Finish(to_grpc(status));
-  }
-  void cut_off() override { context_.TryCancel(); }
 
-  ServerState& state_;
-  grpc::CallbackServerContext& context_;
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer bytes_;
-  const std::shared_ptr<ImportCall> call_;
 };
 
 }  // namespace
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* start_import(ServerState& state,
+grpc::ServerReadReactor<grpc::ByteBuffer>* start_import(ServerContext& state,
                                                         grpc::CallbackServerContext& context,
                                                         grpc::ByteBuffer& response) {
   auto* const reactor = new ImportReactor(state, context, response);  // deletes itself

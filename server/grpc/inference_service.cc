@@ -6,12 +6,12 @@
 namespace runnel {
 namespace {
 
-using Base = v1::Inference::WithRawCallbackMethod_Generate<
+using InferenceBase = v1::Inference::WithRawCallbackMethod_Generate<
     v1::Inference::WithRawCallbackMethod_Score<v1::Inference::Service>>;
 
-class InferenceService final : public Base {
+class InferenceService final : public InferenceBase {
  public:
-  explicit InferenceService(ServerState& state) : state_(state) {}
+  explicit InferenceService(ServerContext& state) : state_(state) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override {
@@ -24,12 +24,12 @@ class InferenceService final : public Base {
   }
 
  private:
-  ServerState& state_;
+  ServerContext& state_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_inference_service(ServerState& state) {
+std::unique_ptr<grpc::Service> make_inference_service(ServerContext& state) {
   return std::make_unique<InferenceService>(state);
 }
 

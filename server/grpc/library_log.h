@@ -2,7 +2,7 @@
 // one of these may live at a time.
 #pragma once
 
-#include "server/event_log.h"
+#include "server/host/event_log.h"
 
 namespace runnel {
 

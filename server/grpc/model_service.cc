@@ -6,12 +6,12 @@
 namespace runnel {
 namespace {
 
-using Base = v1::Models::WithRawCallbackMethod_ListModels<
+using ModelsBase = v1::Models::WithRawCallbackMethod_ListModels<
     v1::Models::WithRawCallbackMethod_GetModel<v1::Models::Service>>;
 
-class ModelService final : public Base {
+class ModelService final : public ModelsBase {
  public:
-  explicit ModelService(ServerState& state) : state_(state) {}
+  explicit ModelService(ServerContext& state) : state_(state) {}
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
@@ -57,12 +57,12 @@ class ModelService final : public Base {
     return {};
   }
 
-  ServerState& state_;
+  ServerContext& state_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_model_service(ServerState& state) {
+std::unique_ptr<grpc::Service> make_model_service(ServerContext& state) {
   return std::make_unique<ModelService>(state);
 }
 

@@ -1,4 +1,4 @@
-// The page_token of a list: where the next page goes on, in a form that clients do not take apart.
+// The page_token of a list: an opaque text that says where the next page begins.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// A token that goes on after `id` in the list of `model`.
+// A token for the page that follows `id` in the list of `model`.
 std::string make_page_token(std::string_view model, std::string_view id);
 
 // The id in it; "" for an empty token, the first page. INVALID_ARGUMENT when it is not one that

@@ -20,7 +20,7 @@ using google::protobuf::io::CodedInputStream;
 constexpr int64_t kFirst = 128;  // what the first elements of a message's arrays make room for
 constexpr int kDeepest = 100;    // as deep as the library parses
 constexpr int64_t kGrowth = 2;   // an array that is full doubles
-constexpr int64_t kString = 48;  // an empty one, and what the allocator adds
+constexpr int64_t kString = 48;  // an empty one, with the allocator's overhead
 constexpr int64_t kPointer = 8;
 constexpr int64_t kUnknown = 16;  // one field that nobody knows
 
@@ -41,9 +41,13 @@ class Sizer {
  public:
   Sizer(CodedInputStream& in, int64_t most) : in_(in), most_(most) {}
 
-  // False where the bytes make no sense; what was counted by then stays.
-  bool message(const Message& prototype, int depth) {
+  // An empty message.
+  void add_empty(const Message& prototype) {
     size_ += kFirst + static_cast<int64_t>(prototype.SpaceUsedLong());
+  }
+
+  // The fields of a message. False if the bytes make no sense; the fields before them are counted.
+  bool fields(const Message& prototype, int depth) {
     while (const uint32_t tag = in_.ReadTag()) {
       if (size_ > most_) return false;  // enough is known
       const int number = WireFormatLite::GetTagFieldNumber(tag);
@@ -69,33 +73,39 @@ class Sizer {
       if (group) size_ += kString + (in_.CurrentPosition() - begin + 2) * kGrowth * kUnknown;
       return whole;
     }
+    const Message* const message = message_of(field);
+    if (message != nullptr) {  // the library makes it before it reads the length
+      size_ += kGrowth * kPointer;
+      add_empty(*message);
+    }
     uint32_t length = 0;
     if (!in_.ReadVarint32(&length) ||
         length > static_cast<uint32_t>(std::numeric_limits<int>::max())) {
       return false;
     }
-    return delimited(field, static_cast<int>(length), depth);
+    if (message != nullptr) return sub_message(*message, static_cast<int>(length), depth);
+    return delimited(field, static_cast<int>(length));
   }
 
-  bool delimited(const FieldDescriptor* field, int length, int depth) {
-    const bool is_message =
-        field != nullptr && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-    if (is_message) return sub_message(*field, length, depth);
+  bool delimited(const FieldDescriptor* field, int length) {
     const bool is_number = field != nullptr && field->is_packable();
     // A packed number has at least a byte, whatever it becomes.
     size_ += is_number ? kGrowth * width(*field) * length : kString + kGrowth * kPointer + length;
     return in_.Skip(length);
   }
 
-  bool sub_message(const FieldDescriptor& field, int length, int depth) {
+  bool sub_message(const Message& prototype, int length, int depth) {
     if (depth >= kDeepest) return false;
-    size_ += kGrowth * kPointer;
-    const Message* prototype =
-        MessageFactory::generated_factory()->GetPrototype(field.message_type());
     const auto limit = in_.PushLimit(length);
-    const bool whole = message(*prototype, depth + 1);
+    const bool whole = fields(prototype, depth + 1);
     in_.PopLimit(limit);
     return whole;
+  }
+
+  // The empty message of a field that holds messages, else null.
+  static const Message* message_of(const FieldDescriptor* field) {
+    if (field == nullptr || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return nullptr;
+    return MessageFactory::generated_factory()->GetPrototype(field->message_type());
   }
 
   // Whether a value of this form is one of the field's.
@@ -118,7 +128,8 @@ int64_t parsed_size(const grpc::ByteBuffer& bytes, const Message& prototype, int
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
   Sizer sizer(in, most);
-  sizer.message(prototype, 0);
+  sizer.add_empty(prototype);
+  sizer.fields(prototype, 0);
   return sizer.size();
 }
 

@@ -1,5 +1,5 @@
-// What a message will take in memory, found out before memory is taken: two bytes on the wire can
-// be a hundred once they are parsed.
+// The memory that a message will take once it is parsed, computed before it is allocated: two bytes
+// on the wire can become a hundred.
 #pragma once
 
 #include <google/protobuf/message.h>

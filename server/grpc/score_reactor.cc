@@ -1,24 +1,23 @@
 #include "server/grpc/score_reactor.h"
 
+#include <string>
 #include <utility>
 
-#include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "runnel/v1/inference.pb.h"
+#include "server/calls/scoring_call.h"
 #include "server/grpc/convert.h"
-#include "server/grpc/wire.h"
-#include "server/scoring_call.h"
+#include "server/grpc/stream_reactor.h"
 
 namespace runnel {
 namespace {
 
-class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                           private ScoreSink {
+using ScoreBase = StreamReactor<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                                ScoringCall, ScoreSink>;
+
+class ScoreReactor final : public ScoreBase {
  public:
-  ScoreReactor(ServerState& state, grpc::CallbackServerContext& context)
-      : state_(state),
-        context_(context),
-        call_(ScoringCall::make(state, origin_of("Score", state, context), *this)) {}
+  using ScoreBase::ScoreBase;
 
   void start() {
     call_->enter();
@@ -31,16 +30,11 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     if (Status s = within_memory([this] { return feed(); }); !s.ok()) call_->refuse(s);
   }
   void OnWriteDone(bool ok) override { call_->written(ok); }
-  void OnCancel() override { call_->cancel(); }
-  void OnDone() override {
-    call_->leave();
-    delete this;
-  }
 
  private:
   // The message that was read goes to the call.
   Status feed() {
-    state_.metrics.received.add(length_of(bytes_in_));
+    count_received(bytes_in_);
     if (Status s = state_.memory.grow(*room_, memory_for(bytes_in_)); !s.ok()) return s;
     const auto message = parse_message<v1::ScoreRequest>(bytes_in_);
     if (!message.ok()) return message.status();
@@ -53,13 +47,22 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   }
 
   Status open(const v1::ScoreRequest& message) {
-    auto model = state_.models.find(call_->caller(), message.model());
+    auto model = find_model(message.model());
     if (!model.ok()) return model.status();
-    const auto queue_time = duration_of(message.max_queue_time(), "max_queue_time");
-    if (!queue_time.ok()) return queue_time.status();
+    if (message.origin().has_token()) {
+      return invalid_argument(
+          "origin.token is for Generate; make a session of it with ImportSession, and name that");
+    }
+    const auto asked = duration_of(message.max_queue_time(), "max_queue_time");
+    if (!asked.ok()) return asked.status();
+    // A call that keeps its session needs no state beside it.
+    const bool says = message.has_max_queue_time() || message.keep();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
-    return call_->open(std::move(*model), start_of(message.origin()), begin, message.keep(),
-                       *queue_time);
+    session_ = message.origin().session();
+    Origin origin = start_of(message.origin());
+    if (message.has_expected_position()) origin.expected_position = message.expected_position();
+    return call_->open(std::move(*model), origin, begin, message.keep(),
+                       says ? *asked : state_.queue_time);
   }
 
   Status check_same(const v1::ScoreRequest& message) const {
@@ -68,6 +71,9 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     }
     if (message.keep()) {
       return invalid_argument("keep is set again; only the first message has it");
+    }
+    if (message.has_expected_position()) {
+      return invalid_argument("expected_position is set again; only the first message has it");
     }
     if (message.has_origin()) {
       return invalid_argument("origin is set again; only the first message has one");
@@ -83,30 +89,24 @@ class ScoreReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     StartRead(&bytes_in_);
   }
   void write(const ScoreEvent& event) override {
+    name_session(std::exchange(session_, ""));
     v1::ScoreResponse message;
     encode(event, message);
     bytes_out_ = serialize_message(message);
-    state_.metrics.sent.add(length_of(bytes_out_));
+    count_sent(bytes_out_);
     StartWrite(&bytes_out_);
   }
-  void finish(const Status& status) override {
-    add_pushback(status, context_);
-    Finish(to_grpc(status));
-  }
-  void cut_off() override { context_.TryCancel(); }
 
-  ServerState& state_;
-  grpc::CallbackServerContext& context_;
+  std::string session_;  // that the call starts from, until the first message; empty: none
   grpc::ByteBuffer bytes_in_, bytes_out_;
   const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
-  const std::shared_ptr<ScoringCall> call_;
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* start_score(
-    ServerState& state, grpc::CallbackServerContext& context) {
-  auto* const reactor = new ScoreReactor(state, context);  // deletes itself
+    ServerContext& state, grpc::CallbackServerContext& context) {
+  auto* const reactor = new ScoreReactor("Score", state, context);  // deletes itself
   reactor->start();
   return reactor;
 }

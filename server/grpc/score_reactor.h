@@ -5,13 +5,13 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "server/server_state.h"
+#include "server/host/server_context.h"
 
 namespace runnel {
 
 // Starts a call. The reactor owns itself until the call is over, and never blocks; `state` outlives
 // it.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* start_score(
-    ServerState& state, grpc::CallbackServerContext& context);
+    ServerContext& state, grpc::CallbackServerContext& context);
 
 }  // namespace runnel

@@ -6,14 +6,14 @@
 
 #include <memory>
 
-#include "server/server_state.h"
+#include "server/host/server_context.h"
 
 namespace runnel {
 
 // Each answers on gRPC's threads and never blocks one; `state` outlives it.
-std::unique_ptr<grpc::Service> make_inference_service(ServerState& state);
-std::unique_ptr<grpc::Service> make_session_service(ServerState& state);
-std::unique_ptr<grpc::Service> make_model_service(ServerState& state);
-std::unique_ptr<grpc::Service> make_admin_service(ServerState& state);
+std::unique_ptr<grpc::Service> make_inference_service(ServerContext& state);
+std::unique_ptr<grpc::Service> make_session_service(ServerContext& state);
+std::unique_ptr<grpc::Service> make_model_service(ServerContext& state);
+std::unique_ptr<grpc::Service> make_admin_service(ServerContext& state);
 
 }  // namespace runnel

@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-// What the library's C++ face lacks: its credentials that ask for the certificate at each
+// Missing from the library's C++ interface: its credentials that ask for the certificate at each
 // handshake. (The provider that it has instead, which watches files, drops the old certificate
 // before it finds that the new one cannot be used.)
 class TlsCredentials final : public grpc::ServerCredentials {

@@ -5,7 +5,7 @@
 
 namespace runnel {
 
-grpc::ServerUnaryReactor* UnaryCall::start(const char* rpc, ServerState& state,
+grpc::ServerUnaryReactor* UnaryCall::start(const char* rpc, ServerContext& state,
                                            grpc::CallbackServerContext& context,
                                            const grpc::ByteBuffer& request,
                                            grpc::ByteBuffer& response,
@@ -17,12 +17,6 @@ grpc::ServerUnaryReactor* UnaryCall::start(const char* rpc, ServerState& state,
       [&] { return call->origin_.caller.ok() ? begin(*call) : call->origin_.caller.status(); });
   if (!status.ok()) call->refuse(status);
   return call.get();  // lives until OnDone()
-}
-
-Result<std::shared_ptr<const ServedModel>> UnaryCall::find_model(const std::string& name) {
-  auto model = state_.models.find(caller(), name);
-  if (model.ok()) model_ = *model;
-  return model;
 }
 
 // The response is made; the client is told, and the call reported.
@@ -47,15 +41,6 @@ void UnaryCall::refuse(const Status& status) {
   if (refused.ok()) return;
   report(state_, origin_, model_.get(), {}, refused);
   Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, {}});
-}
-
-void UnaryCall::run_later() {
-  const auto later = std::exchange(later_, nullptr);
-  const Status status = within_memory([&] {
-    later();
-    return Status();
-  });
-  if (!status.ok()) refuse(status);
 }
 
 void UnaryCall::OnDone() {

@@ -9,8 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "runnel/v1/fault.pb.h"
+#include "server/calls/trace_context.h"
 #include "server/grpc/parsed_size.h"
-#include "server/trace_context.h"
 
 namespace runnel {
 namespace {
@@ -24,7 +25,7 @@ constexpr int64_t kParsedAnyway = 64 << 10;
 // Values and log-probabilities as the engine has them, as messages and encoded: 4 bytes each.
 constexpr int64_t kHeldPerByte = 16;
 
-// What precedes the bytes of a message that has nothing else: a tag and their count.
+// The prefix of a message that has nothing else: a tag and their count.
 using FieldHead = std::array<uint8_t, 16>;
 
 uint32_t tag_of(int field) {
@@ -42,7 +43,7 @@ void drop_front(std::vector<grpc::Slice>& slices, size_t count) {
   }
 }
 
-// What the client's metadata says under `key`; valid as long as the context.
+// The value of `key` in the client's metadata; valid as long as the context.
 std::vector<std::string_view> values_of(const char* key,
                                         const grpc::CallbackServerContext& context) {
   const auto [first, last] = context.client_metadata().equal_range(key);
@@ -105,7 +106,16 @@ std::vector<grpc::Slice> bytes_of_message(const grpc::ByteBuffer& bytes, int fie
 
 grpc::Status to_grpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return {static_cast<grpc::StatusCode>(status.code()), status.message()};
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  if (status.field().empty()) return {code, status.message()};
+  v1::Fault fault;
+  fault.set_field(std::string(status.field()));
+  fault.set_message(status.raw_message());
+  v1::StatusDetails details;
+  details.set_code(code);
+  details.set_message(status.message());
+  details.add_details()->PackFrom(fault);
+  return {code, status.message(), details.SerializeAsString()};
 }
 
 void add_pushback(const Status& status, grpc::CallbackServerContext& context) {
@@ -114,7 +124,7 @@ void add_pushback(const Status& status, grpc::CallbackServerContext& context) {
                               std::to_string(status.retry_after()->count()));
 }
 
-CallOrigin origin_of(const char* rpc, const ServerState& state,
+CallOrigin origin_of(const char* rpc, const ServerContext& state,
                      const grpc::CallbackServerContext& context) {
   const auto authorization = values_of("authorization", context);
   const auto traceparent = values_of("traceparent", context);

@@ -18,7 +18,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "server/call_report.h"
+#include "server/calls/call_report.h"
 
 namespace runnel {
 
@@ -65,7 +65,8 @@ grpc::ByteBuffer bytes_message(int field, std::string data);
 // none, or the message has another form, which parse_message() reads.
 std::vector<grpc::Slice> bytes_of_message(const grpc::ByteBuffer& bytes, int field);
 
-// The same code and message.
+// The same code and message; the field at fault, where there is one, as a v1::Fault in the
+// details.
 grpc::Status to_grpc(const Status& status);
 
 // Tells a client when to try again: "grpc-retry-pushback-ms" in the trailing metadata, where the
@@ -73,7 +74,7 @@ grpc::Status to_grpc(const Status& status);
 void add_pushback(const Status& status, grpc::CallbackServerContext& context);
 
 // What is known of a call of method `rpc` before its messages.
-CallOrigin origin_of(const char* rpc, const ServerState& state,
+CallOrigin origin_of(const char* rpc, const ServerContext& state,
                      const grpc::CallbackServerContext& context);
 
 }  // namespace runnel

@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "server/event_log.h"
-#include "server/listener.h"
+#include "server/host/event_log.h"
+#include "server/net/listener.h"
 
 namespace runnel {
 
@@ -37,7 +37,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-// An error in OpenAI's form: {"error":{"message":...}}. `message` must need no escapes in JSON.
+// An error in OpenAI's form: {"error":{"message":...}}. `message` is printable ASCII.
 HttpAnswer http_error(int status, std::string_view message);
 
 // The next piece of a request's body; empty: the body has ended. INVALID_ARGUMENT where it ends too
@@ -82,9 +82,9 @@ class HttpReply {
   // reads too slowly; the caller bounds them.
   int64_t waiting() const;
 
-  // Calls `gone` once, on a thread of the server, if the client closes its side of the connection
-  // or the connection breaks before the answer is complete. `gone` must not block. To be called by
-  // the handler, before it returns.
+  // Calls `gone` once if the client closes its side of the connection or the connection breaks
+  // before the answer is complete: on a thread of the server, or from within this function where
+  // the server has ended. `gone` must not block. At most once, before send() or begin().
   void on_gone(std::function<void()> gone);
 
  private:
@@ -115,6 +115,9 @@ struct HttpRoute {
 struct HttpLimits {
   int threads = 1;
   ConnectionLimits connections;
+  // Connections that stay open after their last answer so that their clients can take it. Each
+  // thread has an even share of at least one; beyond it the oldest is closed.
+  int lingering = 8;
   int64_t header_bytes = 8 << 10;                     // of the request line and all headers
   int64_t body_bytes = 0;                             // where it is not taken in pieces
   int64_t bodies_bytes = INT64_MAX;                   // of all requests that are being read
@@ -141,8 +144,8 @@ class HttpServer {
   // stop().
   ~HttpServer();
 
-  // Serves from here on.
-  void start(ListenSockets sockets);
+  // Serves from here on. FAILED_PRECONDITION where the system gives no descriptors for it.
+  Status start(ListenSockets sockets);
   // Closes all connections and returns when no handler runs. Replies may outlive the server.
   void stop();
 

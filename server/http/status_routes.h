@@ -1,4 +1,4 @@
-// What supervisors ask of a server by HTTP.
+// The routes for supervisors: health, readiness and metrics.
 #pragma once
 
 #include <functional>

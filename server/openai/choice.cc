@@ -18,9 +18,11 @@ size_t begun(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
-void CompletionChoice::begin(std::string_view text) {
+void CompletionChoice::begin(std::string_view text, std::vector<ChoiceToken> tokens) {
   text_ += text;
   free_ = text_.size();
+  tokens_ = std::move(tokens);
+  for (const ChoiceToken& token : tokens_) top_ += std::ssize(token.top);
 }
 
 void CompletionChoice::add(const ValueRun& run) {

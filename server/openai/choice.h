@@ -1,23 +1,24 @@
 // One choice of a completion: what a sample's runs of values come to, as OpenAI's API has it. The
-// text ends before a stop text, and what may become one is held back.
+// text ends before a stop text, and text that may become one is held back.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/token_stream.h"
 #include "models/text/tokenizer.h"
-#include "server/call_event.h"
+#include "server/calls/call_event.h"
 
 namespace runnel {
 
 // One value, where the request asks for more than text.
 struct ChoiceToken {
   int32_t value = 0;
-  float log_prob = 0.0F;
+  std::optional<float> log_prob = 0.0F;  // none: nothing predicts it
   std::vector<TopLogProb> top = {};
   int64_t begin = 0;  // bytes of the choice's text before it
 };
@@ -38,8 +39,8 @@ class CompletionChoice {
   CompletionChoice(const std::vector<std::string>& stops, bool with_tokens)
       : stops_(stops), with_tokens_(with_tokens) {}
 
-  // The text before that of the values: the prompt's.
-  void begin(std::string_view text);
+  // What comes before the values: the prompt's text, and its tokens where they are asked for.
+  void begin(std::string_view text, std::vector<ChoiceToken> tokens = {});
   // A run of the sample.
   void add(const ValueRun& run);
   // The sample has ended: nothing is held back any more.

@@ -1,29 +1,17 @@
 #include "server/openai/completion_json.h"
 
 #include <ctime>
-#include <random>
 #include <utility>
 
-#include "base/hex.h"
 #include "base/json.h"
 #include "base/json_fields.h"
-#include "server/openai/event_stream.h"
+#include "server/http/event_stream.h"
+#include "server/openai/random_hex.h"
 
 namespace runnel {
 namespace {
 
-std::string random_id() {
-  std::random_device device;
-  const auto bits = [&] { return uint64_t{device()} << 32 | device(); };
-  return hex(bits()) + hex(bits());
-}
-
-const char* reason_text(FinishReason reason) {
-  const bool stopped = reason == FinishReason::kStop || reason == FinishReason::kEos;
-  return stopped ? "stop" : "length";
-}
-
-OrderedJson usage_json(const CompletionUsage& usage) {
+OrderedJson usage_json(const AnswerUsage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
@@ -37,12 +25,12 @@ OrderedJson logprobs_json(const ChoicePart& part, const Tokenizer* tokenizer, bo
   int64_t characters = part.characters;
   for (const ChoiceToken& token : part.tokens) {
     tokens.push_back(token_name(token.value, tokenizer));
-    log_probs.push_back(shortest(token.log_prob));
+    log_probs.push_back(token.log_prob ? OrderedJson(shortest(*token.log_prob)) : OrderedJson());
     OrderedJson top = OrderedJson::object();
     for (const TopLogProb& likely : token.top) {
       top[token_name(likely.value, tokenizer)] = shortest(likely.log_prob);
     }
-    tops.push_back(std::move(top));
+    tops.push_back(token.log_prob ? std::move(top) : OrderedJson());
     const auto from = static_cast<size_t>(at - part.bytes);
     characters += characters_in(std::string_view(part.text).substr(from, token.begin - at));
     at = token.begin;
@@ -57,7 +45,7 @@ OrderedJson logprobs_json(const ChoicePart& part, const Tokenizer* tokenizer, bo
 }  // namespace
 
 CompletionFormat::CompletionFormat(Options options) : options_(std::move(options)) {
-  const OrderedJson head = {{"id", "cmpl-" + random_id()},
+  const OrderedJson head = {{"id", "cmpl-" + random_hex(32)},
                             {"object", "text_completion"},
                             {"created", static_cast<int64_t>(std::time(nullptr))},
                             {"model", options_.model},
@@ -73,7 +61,8 @@ std::string CompletionFormat::choice(int index, const ChoicePart& part,
   if (options_.logprobs) {
     choice["logprobs"] = logprobs_json(part, options_.tokenizer.get(), *options_.logprobs > 0);
   }
-  choice["finish_reason"] = end == nullptr ? OrderedJson() : OrderedJson(reason_text(end->reason));
+  choice["finish_reason"] =
+      end == nullptr ? OrderedJson() : OrderedJson(end->stopped() ? "stop" : "length");
   if (options_.token_ids) {
     OrderedJson& ids = choice["token_ids"] = OrderedJson::array();
     for (const ChoiceToken& token : part.tokens) ids.push_back(token.value);
@@ -81,12 +70,12 @@ std::string CompletionFormat::choice(int index, const ChoicePart& part,
   if (end != nullptr) {
     choice["position"] = end->position;
     if (!end->session.empty()) choice["session"] = end->session;
+    if (!end->state_token.empty()) choice["state_token"] = end->state_token;
   }
   return json_text(choice);
 }
 
-std::string CompletionFormat::whole(const std::string& choices,
-                                    const CompletionUsage& usage) const {
+std::string CompletionFormat::whole(const std::string& choices, const AnswerUsage& usage) const {
   return head_ + choices + R"(],"usage":)" + json_text(usage_json(usage)) + "}\n";
 }
 
@@ -94,7 +83,7 @@ std::string CompletionFormat::chunk(const std::string& choice) const {
   return event_of(head_ + choice + (options_.usage_last ? R"(],"usage":null})" : "]}"));
 }
 
-std::string CompletionFormat::last_chunk(const CompletionUsage& usage) const {
+std::string CompletionFormat::last_chunk(const AnswerUsage& usage) const {
   const std::string done = event_of("[DONE]");
   if (!options_.usage_last) return done;
   return event_of(head_ + R"(],"usage":)" + json_text(usage_json(usage)) + "}") + done;

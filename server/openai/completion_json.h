@@ -6,23 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "engine/request.h"
 #include "models/text/tokenizer.h"
+#include "server/openai/answer_kind.h"
 #include "server/openai/choice.h"
 
 namespace runnel {
-
-struct CompletionUsage {
-  int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;
-};
-
-// How a choice ended.
-struct ChoiceEnd {
-  FinishReason reason = FinishReason::kLength;
-  std::string session;   // in which it goes on; empty: in none
-  int64_t position = 0;  // of its next value
-};
 
 class CompletionFormat {
  public:
@@ -40,13 +28,13 @@ class CompletionFormat {
   bool wants_tokens() const { return options_.logprobs || options_.token_ids; }
   const Tokenizer* tokenizer() const { return options_.tokenizer.get(); }  // null: there is none
 
-  // A member of "choices"; `end` null: it goes on.
+  // A member of "choices"; `end` null: the answer continues.
   std::string choice(int index, const ChoicePart& part, const ChoiceEnd* end) const;
   // The whole answer, of choices joined by commas.
-  std::string whole(const std::string& choices, const CompletionUsage& usage) const;
+  std::string whole(const std::string& choices, const AnswerUsage& usage) const;
   // Of a stream: the event of one choice, and the last with the usage where that was asked for.
   std::string chunk(const std::string& choice) const;
-  std::string last_chunk(const CompletionUsage& usage) const;
+  std::string last_chunk(const AnswerUsage& usage) const;
 
  private:
   const Options options_;

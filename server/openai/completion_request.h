@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/json.h"
-#include "engine/request.h"
-#include "server/openai/fault.h"
+#include "server/http/fault.h"
+#include "server/openai/answer_request.h"
 
 namespace runnel {
 
@@ -18,14 +17,9 @@ inline constexpr int kMaxPrompts = 64;  // of one request
 using CompletionPrompt = std::variant<std::string, std::vector<int32_t>>;
 
 struct CompletionRequest {
-  std::string model;                      // empty: the only one
-  std::vector<CompletionPrompt> prompts;  // at least one; each gets `call.samples` choices
-  GenerateRequest call;                   // all but the prompt and what depends on the model
+  AnswerRequest answer;                   // the prompts are apart
+  std::vector<CompletionPrompt> prompts;  // at least one; each gets `n` choices
   bool echo = false;                      // the text begins with the prompt's
-  std::optional<int> logprobs;            // so many of the most likely values beside each value's
-  bool stream = false;
-  bool include_usage = false;  // the last chunk of a stream has the usage
-  bool return_token_ids = false;
 };
 
 // Reads `body`, an object. INVALID_ARGUMENT names the field, also where it asks for something that

@@ -1,4 +1,4 @@
-// One picture while it is drawn: its bytes so far, and what has gone out of them.
+// One picture while it is drawn: its bytes so far, and how many have been sent.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "models/spec.h"
-#include "server/call_event.h"
+#include "server/calls/call_event.h"
 
 namespace runnel {
 

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "base/within_memory.h"
-#include "server/generate_call.h"
+#include "server/calls/generate_call.h"
+#include "server/http/event_stream.h"
+#include "server/http/live_answer.h"
+#include "server/http/origin.h"
+#include "server/http/request_fields.h"
 #include "server/openai/drawing.h"
-#include "server/openai/event_stream.h"
 #include "server/openai/image_json.h"
 #include "server/openai/image_request.h"
-#include "server/openai/live_answer.h"
-#include "server/openai/origin.h"
-#include "server/openai/request_fields.h"
 
 namespace runnel {
 namespace {
@@ -30,7 +30,8 @@ constexpr int64_t kAnswerFactor = 6;
 class ImageGeneration final : public GenerateSink,
                               public std::enable_shared_from_this<ImageGeneration> {
  public:
-  ImageGeneration(ServerState& state, HttpReply reply) : state_(state), reply_(std::move(reply)) {}
+  ImageGeneration(ServerContext& state, HttpReply reply)
+      : state_(state), reply_(std::move(reply)) {}
 
   void start(const HttpRequest& request);
 
@@ -55,7 +56,7 @@ class ImageGeneration final : public GenerateSink,
   void go_on_later();
   void answer(const Fault& fault);
 
-  ServerState& state_;
+  ServerContext& state_;
   HttpReply reply_;
   std::shared_ptr<GenerateCall> call_;
   ImageRequest request_;
@@ -77,19 +78,19 @@ void ImageGeneration::start(const HttpRequest& request) {
   state_.metrics.received.add(std::ssize(request.body));
   call_ = GenerateCall::make(state_, origin_of(kMethod, state_, request), *this);
   self_ = shared_from_this();
-  reply_.on_gone([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->call_->cancel();
-  });
   call_->enter();
   Fault fault;
   const Status status = within_memory([&] {
+    reply_.on_gone([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->call_->cancel();
+    });
     fault = submit(request);
     return fault.status;
   });
   if (status.ok()) return;
   {
     std::lock_guard lock(mutex_);
-    fault_ = fault.ok() ? fault_of(status) : std::move(fault);
+    fault_ = fault.ok() ? fault_of(status, image_word) : std::move(fault);
   }
   call_->refuse(status);
 }
@@ -108,6 +109,7 @@ Fault ImageGeneration::submit(const HttpRequest& request) {
   if (Fault fault = fit_to_model((*model)->name, spec, request_); !fault.ok()) return fault;
   if (Status s = prepare(*spec.image); !s.ok()) return {s};
   request_.call.delivery = state_.delivery;
+  request_.call.max_queue_time = request_.max_queue_time.value_or(state_.http_queue_time);
   call_->start(*model, std::move(request_.call));
   return {};
 }
@@ -199,10 +201,8 @@ void ImageGeneration::finish(const Status& status) {
   {
     std::lock_guard lock(mutex_);
     self = std::exchange(self_, nullptr);
-    fault = fault_.ok() ? fault_of(status) : fault_;
+    fault = fault_.ok() ? fault_of(status, image_word) : fault_;
   }
-  // The engine names its own bound: a client says nowhere how much is drawn.
-  if (fault.param == "max_tokens") fault = {status, "model"};
   // Without memory for the answer the reply ends with 500, or cuts the stream off.
   static_cast<void>(within_memory([&] {
     answer(fault);
@@ -238,7 +238,7 @@ void ImageGeneration::answer(const Fault& fault) {
 
 }  // namespace
 
-void start_image_generation(ServerState& state, const HttpRequest& request, HttpReply reply) {
+void start_image_generation(ServerContext& state, const HttpRequest& request, HttpReply reply) {
   std::make_shared<ImageGeneration>(state, std::move(reply))->start(request);
 }
 

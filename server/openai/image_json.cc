@@ -4,7 +4,7 @@
 
 #include "base/base64.h"
 #include "base/png.h"
-#include "server/openai/event_stream.h"
+#include "server/http/event_stream.h"
 #include "server/openai/image_request.h"
 
 namespace runnel {

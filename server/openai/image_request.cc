@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "server/openai/request_fields.h"
+#include "engine/fields.h"
+#include "server/http/request_fields.h"
 #include "server/openai/sampling_fields.h"
 
 namespace runnel {
@@ -72,7 +73,9 @@ Fault read_image_request(const Json& body, ImageRequest& request) {
   request.size = fields.text("size").value_or("");
   if (request.size == "auto") request.size.clear();
   read_prompt(fields, request);
+  read_samples(fields, request.call);
   read_sampling(fields, request.call);
+  request.max_queue_time = fields.seconds("max_queue_time", kMostQueueTime);
   read_answer_form(fields, request);
   refuse_undone(fields);
   return fields.end();
@@ -100,6 +103,11 @@ Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& requ
   request.call.max_values = bytes - given;
   request.call.ignore_eos = true;  // a picture is whole
   return {};
+}
+
+std::string_view image_word(std::string_view field) {
+  if (field == fields::kMaxValues) return "size";
+  return http_word(field);
 }
 
 std::string size_text(const ImageShape& shape) {

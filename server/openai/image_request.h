@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "engine/request.h"
 #include "models/spec.h"
-#include "server/openai/fault.h"
+#include "server/http/fault.h"
 
 namespace runnel {
 
@@ -16,9 +16,10 @@ struct ImageRequest {
   std::string model;     // empty: the only one
   std::string size;      // "WIDTHxHEIGHT"; empty: the model's
   GenerateRequest call;  // all but what depends on the model; the prompt: the first bytes
+  std::optional<Duration> max_queue_time;  // none: the server's default
   bool stream = false;
   bool rows = false;       // of a stream: an event for each row
-  int partial_images = 0;  // of a stream: so many of each picture before it is whole
+  int partial_images = 0;  // of a stream: previews of each picture before it is complete
 };
 
 // Reads `body`, an object. INVALID_ARGUMENT names the field, also where it asks for something that
@@ -28,6 +29,9 @@ Fault read_image_request(const Json& body, ImageRequest& request);
 // Makes `request` one for pictures of the model called `name`. INVALID_ARGUMENT where it draws
 // none, none of that size, or where nothing of them is left to draw.
 Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& request);
+
+// http_word() for a request for images, where the size stands for the number of values.
+std::string_view image_word(std::string_view field);
 
 // "WIDTHxHEIGHT".
 std::string size_text(const ImageShape& shape);

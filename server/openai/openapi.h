@@ -1,4 +1,4 @@
-// The description of what is served by HTTP, as OpenAPI has it: openapi.json.
+// The OpenAPI description of the HTTP routes: openapi.json.
 #pragma once
 
 #include <string_view>

@@ -2,11 +2,17 @@
 #pragma once
 
 #include "engine/request.h"
-#include "server/openai/request_fields.h"
+#include "server/http/request_fields.h"
 
 namespace runnel {
 
-// Reads n, seed, temperature (0: greedy), top_p, top_k and min_p. The engine checks their ranges.
+// Reads n.
+void read_samples(RequestFields& fields, GenerateRequest& call);
+// Reads repetition_penalty, presence_penalty, frequency_penalty and logit_bias, an object of
+// numbers by token. The engine checks their ranges.
+void read_penalties(RequestFields& fields, GenerateRequest& call);
+// Reads seed, temperature (0: greedy), top_p, top_k (0 or -1: all) and min_p. The engine checks
+// their ranges.
 void read_sampling(RequestFields& fields, GenerateRequest& call);
 
 }  // namespace runnel

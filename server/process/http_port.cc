@@ -2,14 +2,16 @@
 
 #include <utility>
 
-#include "server/openai/gate.h"
-#include "server/openai/routes.h"
+#include "server/http/gate.h"
+#include "server/process/http_routes.h"
+#include "server/web/page.h"
 
 namespace runnel {
 namespace {
 
-constexpr const char* kFlag = "--http-address";
+constexpr const char* kHttpFlag = "--http-address";
 constexpr int kThreads = 2;
+constexpr int kLingeringShare = 8;  // one of so many connections may linger
 
 HttpLimits http_limits(const ServerConfig& config) {
   HttpLimits limits;
@@ -17,6 +19,7 @@ HttpLimits http_limits(const ServerConfig& config) {
   limits.connections = {.in_all = static_cast<int>(config.limit(limits::kConnections)),
                         .per_peer = 0,
                         .name = "limits.connections"};
+  limits.lingering = limits.connections.in_all / kLingeringShare;
   limits.body_bytes = config.limit(limits::kMessageBytes);
   limits.bodies_bytes = config.limit(limits::kNetworkBytes);
   // By then the call has been ended, and its end has not been taken either.
@@ -26,9 +29,9 @@ HttpLimits http_limits(const ServerConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, ServerState& state,
+Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, ServerContext& state,
                                                    const EventLog& log) {
-  Result<ListenSockets> sockets = listen_on(config.http_address, kFlag);
+  Result<ListenSockets> sockets = listen_on(config.http_address, kHttpFlag);
   if (!sockets.ok()) return sockets.status();
   if (!sockets->on_loopback && !config.insecure_public) {
     return invalid_argument(
@@ -37,14 +40,24 @@ Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, S
         "put a proxy that ends TLS in front (docs/deploy.md) and listen on 127.0.0.1; or say "
         "--insecure-public if only those can reach it who may use it");
   }
+  if (!sockets->on_loopback && config.http_hosts.empty()) {
+    log.warn(
+        "http_hosts",
+        {{"message", "--http-address is " + sockets->address +
+                         ", but --http-hosts names no host: requests that ask for another one than "
+                         "localhost get 403"}});
+  }
   const auto on_refusal = [&state](const HttpRefusal& refusal) { report_refusal(state, refusal); };
   const Gate gate(config.http_hosts, config.http_origins, on_refusal);
-  auto server = std::make_unique<HttpServer>(http_limits(config), openai_routes(state, gate), log,
-                                             on_refusal);
-  server->start(std::move(*sockets));
+  auto server =
+      std::make_unique<HttpServer>(http_limits(config), http_routes(state, gate), log, on_refusal);
+  if (Status s = server->start(std::move(*sockets)); !s.ok()) return s;
   return server;
 }
 
-int64_t http_port_bytes(const ServerConfig& config) { return http_bytes(http_limits(config)); }
+int64_t http_port_bytes(const ServerConfig& config) {
+  const HttpLimits limits = http_limits(config);
+  return http_bytes(limits) + limits.connections.in_all * largest_page_answer();
+}
 
 }  // namespace runnel

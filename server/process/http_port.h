@@ -5,19 +5,19 @@
 
 #include "base/status.h"
 #include "config/server_config.h"
-#include "server/event_log.h"
+#include "server/host/event_log.h"
+#include "server/host/server_context.h"
 #include "server/http/http_server.h"
-#include "server/server_state.h"
 
 namespace runnel {
 
-// Serves openai_routes() at http_address. FAILED_PRECONDITION when the address cannot be had,
+// Serves http_routes() at http_address. FAILED_PRECONDITION when the address cannot be had,
 // INVALID_ARGUMENT when other machines reach it and insecure_public is not set: it has no TLS.
 // `state` and `log` outlive it; its calls end with it.
-Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, ServerState& state,
+Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, ServerContext& state,
                                                    const EventLog& log);
 
-// What its clients can make it hold at most, beside their calls.
+// The most memory that its clients can make it hold, apart from their calls.
 int64_t http_port_bytes(const ServerConfig& config);
 
 }  // namespace runnel

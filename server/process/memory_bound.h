@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "config/server_config.h"
+#include "server/net/memory_watch.h"
 
 namespace runnel {
 
@@ -24,5 +25,10 @@ struct MemoryBound {
 // Of this process, which has just loaded the models of `config`, with `sessions` states in all and
 // so many bytes of metrics.
 MemoryBound memory_bound(const ServerConfig& config, int64_t sessions, int64_t metrics_bytes);
+
+// The same where the connections and calls that are there are counted, and not the most that may
+// come; a reload may take `reload` bytes more.
+MemoryAllowance memory_allowance(const ServerConfig& config, const MemoryBound& bound,
+                                 int64_t reload);
 
 }  // namespace runnel

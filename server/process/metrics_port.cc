@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-constexpr const char* kFlag = "--metrics-address";
+constexpr const char* kMetricsFlag = "--metrics-address";
 
 // For the few who ask now and then.
 HttpLimits metrics_limits() {
@@ -23,7 +23,7 @@ Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config
                                                       std::function<bool()> is_ready,
                                                       std::function<std::string()> metrics,
                                                       const EventLog& log) {
-  Result<ListenSockets> sockets = listen_on(config.metrics_address, kFlag);
+  Result<ListenSockets> sockets = listen_on(config.metrics_address, kMetricsFlag);
   if (!sockets.ok()) return sockets.status();
   if (!sockets->on_loopback && !config.insecure_public) {
     return invalid_argument(
@@ -33,9 +33,11 @@ Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config
   }
   auto server = std::make_unique<HttpServer>(
       metrics_limits(), status_routes(std::move(is_ready), std::move(metrics)), log);
-  server->start(std::move(*sockets));
+  if (Status s = server->start(std::move(*sockets)); !s.ok()) return s;
   return server;
 }
+
+int metrics_port_connections() { return metrics_limits().connections.in_all; }
 
 int64_t metrics_port_bytes(int64_t text_bytes) {
   const HttpLimits limits = metrics_limits();

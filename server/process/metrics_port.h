@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "config/server_config.h"
-#include "server/event_log.h"
+#include "server/host/event_log.h"
 #include "server/http/http_server.h"
 
 namespace runnel {
@@ -19,6 +19,9 @@ Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config
                                                       std::function<bool()> is_ready,
                                                       std::function<std::string()> metrics,
                                                       const EventLog& log);
+
+// Connections that it has at once.
+int metrics_port_connections();
 
 // What its clients can make it hold at most, while the text of the metrics has so many bytes.
 int64_t metrics_port_bytes(int64_t text_bytes);

@@ -5,7 +5,8 @@
 #include <new>
 #include <utility>
 
-#include "server/process_figures.h"
+#include "server/host/process_figures.h"
+#include "server/process/update_models.h"
 
 namespace runnel {
 namespace {
@@ -24,7 +25,7 @@ Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading
     if (show) show(done, all);
   };
   log_.info("load", {{"path", from.path}});
-  auto files = directory_stamp(from.path);  // a change from here on is seen by the next reload
+  auto files = files_of(from);  // a change from here on is seen by the next reload
   const int64_t before = process_figures().resident_bytes;
   const TimePoint begun = clock_.now();
   Result<ServedModel> loaded = Status(Code::kCancelled, "the server is shutting down");

@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/file_stamp.h"
 #include "config/server_config.h"
-#include "server/event_log.h"
-#include "server/load_model.h"
-#include "server/served_models.h"
+#include "server/host/event_log.h"
+#include "server/host/load_model.h"
+#include "server/host/served_models.h"
 
 namespace runnel {
 

@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "base/status.h"
-#include "server/reload_report.h"
-#include "server/task_thread.h"
+#include "server/host/reload_report.h"
+#include "server/host/task_thread.h"
 
 namespace runnel {
 

@@ -2,17 +2,21 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
 
+#include "base/chat_limits.h"
+#include "base/stop_limits.h"
 #include "config/field.h"
 #include "server/grpc/library_log.h"
-#include "server/grpc/server.h"
 #include "server/process/http_port.h"
 #include "server/process/memory_bound.h"
 #include "server/process/metrics_port.h"
+#include "server/process/open_files.h"
 #include "server/process/reloader.h"
+#include "server/process/server.h"
 #include "server/process/stop_signal.h"
 #include "server/process/update_models.h"
 
@@ -24,26 +28,35 @@ constexpr int kExitUsage = 2;
 constexpr int kExitDevice = 3;
 constexpr auto kTendInterval = std::chrono::seconds(1);
 
-ServerOptions server_options(const ServerConfig& config, const std::string& version) {
-  return {.version = version,
-          .address = config.address,
-          .keys = config.keys,
+HostOptions host_options(const ServerConfig& config, const std::string& version) {
+  return {
+      .version = version,
+      .keys = config.keys,
+      .seal_keys = config.seal_keys,
+      .call_bytes = config.limit(limits::kCallBytes),
+      .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
+                   .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
+      .text_bytes = config.limit(limits::kTextBytes),
+      .chat_values = std::min(config.limit(limits::kChatValues), config.limit(limits::kMaxValues)),
+      .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
+      .queue_time = std::chrono::milliseconds(config.queue_time_ms),
+      .http_queue_time = std::chrono::milliseconds(config.http_queue_time_ms),
+      .token_bytes = config.limit(limits::kTokenBytes),
+      .token_ttl = milliseconds_of(config, limits::kTokenTtlMs),
+      .access_log = config.log_access};
+}
+
+GrpcOptions grpc_options(const ServerConfig& config) {
+  return {.address = config.address,
           .insecure_public = config.insecure_public,
           .tls = {.certificate = config.tls_cert,
                   .key = config.tls_key,
                   .client_authorities = config.tls_client_ca},
-          .seal_key = config.seal_key,
           .message_bytes = config.limit(limits::kMessageBytes),
           .streams_per_connection = config.limit(limits::kStreamsPerConnection),
           .connections = config.limit(limits::kConnections),
           .connection_age_ms = config.limit(limits::kConnectionAgeMs),
-          .network_bytes = config.limit(limits::kNetworkBytes),
-          .call_bytes = config.limit(limits::kCallBytes),
-          .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
-                       .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
-          .text_bytes = config.limit(limits::kTextBytes),
-          .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
-          .access_log = config.log_access};
+          .network_bytes = config.limit(limits::kNetworkBytes)};
 }
 
 void log_model(const ServedModel& model, const EventLog& log) {
@@ -58,10 +71,12 @@ void log_model(const ServedModel& model, const EventLog& log) {
                      {"rewind_bytes", engine.rewind_bytes()},
                      {"numerics", engine.numerics()},
                      {"instructions", model.instructions},
+                     {"chat", model.chat ? model.chat->name() : "none: " + model.no_chat},
                      {"weights", model.weight_digest}});
 }
 
-void log_memory(const ServerConfig& config, Server& server, const EventLog& log) {
+// Says what the process may come to use, and holds its clients to it.
+void bound_memory(const ServerConfig& config, Server& server, const EventLog& log) {
   int64_t sessions = 0;
   int64_t loaded = 0;
   const auto models = server.models().all();
@@ -70,6 +85,7 @@ void log_memory(const ServerConfig& config, Server& server, const EventLog& log)
     loaded += model->loaded_bytes;
   }
   const MemoryBound bound = memory_bound(config, sessions, std::ssize(server.metrics_text()));
+  server.allow_memory(memory_allowance(config, bound, loaded));
   log.info("memory", {{"most", bound.total()},
                       {"start", bound.start},
                       {"connections", bound.connections},
@@ -121,7 +137,7 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
   for (const auto* names : {&report.added, &report.replaced}) {
     for (const std::string& name : *names) log_model(*all->at(name), log);
   }
-  log_memory(config, server, log);
+  bound_memory(config, server, log);
   return report;
 }
 
@@ -135,20 +151,26 @@ int failed(const EventLog& log, int code, const Status& status) {
   return code;
 }
 
-// Loads and serves the models of the start. Gives 0, or the exit code where one cannot be served.
-int serve_first(const ServerConfig& config, const ModelLoader& loader, ServedModels& models,
-                const EventLog& log, StopSignal& stop, const ShowLoading& show_loading) {
+// Why the process ends before it serves.
+struct Failure {
+  int exit_code = 0;
+  Status status;
+};
+
+// Loads and serves the models of the start. OK where the process is to stop, too.
+Failure serve_first(const ServerConfig& config, const ModelLoader& loader, ServedModels& models,
+                    StopSignal& stop, const ShowLoading& show_loading) {
   std::vector<std::string> names;
   for (const ModelConfig& from : config.models) {
     Result<ServedModel> loaded = loader.load(from, show_loading);
-    if (stop.raised()) return 0;
-    if (!loaded.ok()) return failed(log, kExitFailed, loaded.status());
+    if (stop.raised()) return {};
+    if (!loaded.ok()) return {kExitFailed, loaded.status()};
     names.push_back(loaded->name);
-    if (Status s = models.add(std::move(*loaded)); !s.ok()) return failed(log, kExitUsage, s);
+    if (Status s = models.add(std::move(*loaded)); !s.ok()) return {kExitUsage, s};
   }
   const auto refused = use_aliases(models, config.models, names, false);
-  if (refused.empty()) return 0;
-  return failed(log, kExitUsage, invalid_argument(refused.front().reason));
+  if (refused.empty()) return {};
+  return {kExitUsage, invalid_argument(refused.front().reason)};
 }
 
 struct HttpPorts {
@@ -165,7 +187,7 @@ Status open_http_ports(const ServerConfig& config, Server& server, const EventLo
     log.info("metrics", {{"address", ports.metrics->address()}});
   }
   if (config.http_address.empty()) return {};
-  auto port = open_http_port(config, server.state(), log);
+  auto port = open_http_port(config, server.context(), log);
   if (!port.ok()) return port.status();
   ports.doors = std::move(*port);
   log.info("http", {{"address", ports.doors->address()}});
@@ -187,6 +209,25 @@ Status serve_until_the_end(Server& server, const EventLog& log, StopSignal& stop
   return failure;
 }
 
+// Serves for the lame-duck period of a server that is to stop, while readiness is off: proxies turn
+// away before a call is refused. A second signal ends the period, and so does a device that fails:
+// gives its failure.
+Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, StopSignal& stop) {
+  if (!server.serving() || period == Duration(0)) return {};
+  log.info("lame_duck", {{"ms", int64_t{period / std::chrono::milliseconds(1)}}});
+  server.unready();
+  const TimePoint end = std::chrono::steady_clock::now() + period;
+  Status failure;
+  for (bool over = false; !over && failure.ok();) {
+    const Duration left = end - std::chrono::steady_clock::now();
+    over = left <= Duration(0) || stop.wait_second(std::min(left, Duration(kTendInterval)));
+    server.tend();
+    failure = server.failure();
+  }
+  stop.spare_second(false);
+  return failure;
+}
+
 }  // namespace
 
 int serve(const ServerConfig& config, const Rereading& rereading, const ModelFactory& make_model,
@@ -194,30 +235,41 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
   if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
   StopSignal stop(rereading.on_hang_up);
   log.info("start", {{"version", version}, {"pid", int64_t{getpid()}}});
+  for (const std::string& old : config.old_names) {
+    log.warn("renamed", {{"message", old + "; the next release refuses the old name"}});
+  }
+  if (Status s = raise_open_files(config); !s.ok()) return failed(log, kExitFailed, s);
   const LibraryLog library_log(log);
   const Clock clock;
   std::atomic<bool> ending{false};
   const ModelLoader loader(config, make_model, clock, log,
                            [&] { return ending.load() || stop.raised(); });
-  Server server(server_options(config, version), log);
+  Server server({.host = host_options(config, version), .grpc = grpc_options(config)}, log);
   Reloader reloader([&] { return reload(config, rereading, loader, server, log); });
   server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
+  const auto give_up = [&](int code, const Status& cause) {
+    server.drain(Duration(0));  // first, so that the log ends with the cause
+    return failed(log, code, cause);
+  };
   // First the port: who asks while the models load hears that it is not ready.
-  if (Status s = server.start(); !s.ok()) return failed(log, exit_code_of(s), s);
+  if (Status s = server.start(); !s.ok()) return give_up(exit_code_of(s), s);
   HttpPorts ports;  // end after the drain, before the server
   if (Status s = open_http_ports(config, server, log, ports); !s.ok()) {
-    return failed(log, exit_code_of(s), s);
+    return give_up(exit_code_of(s), s);
   }
-  const int code = serve_first(config, loader, server.models(), log, stop, show_loading);
-  if (code != 0) return code;
+  const Failure first = serve_first(config, loader, server.models(), stop, show_loading);
+  if (!first.status.ok()) return give_up(first.exit_code, first.status);
+  const Duration lame_duck = milliseconds_of(config, limits::kLameDuckMs);
   if (!stop.raised()) {
+    stop.spare_second(lame_duck > Duration(0));
     server.ready();
     const auto models = server.models().all();
     for (const auto& [name, model] : *models) log_model(*model, log);
-    log_memory(config, server, log);
+    bound_memory(config, server, log);
     log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
   }
-  const Status failure = serve_until_the_end(server, log, stop, reloader);
+  Status failure = serve_until_the_end(server, log, stop, reloader);
+  if (failure.ok()) failure = serve_as_lame_duck(server, lame_duck, log, stop);
   if (!failure.ok()) failed(log, kExitDevice, failure);
   ending = true;
   reloader.stop();

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "config/server_config.h"
-#include "server/event_log.h"
-#include "server/load_model.h"
+#include "server/host/event_log.h"
+#include "server/host/load_model.h"
 #include "server/process/model_loader.h"
 
 namespace runnel {

@@ -47,10 +47,12 @@ void StopSignal::watch() {
       if (over_) return;
       if (signal == SIGHUP && hang_up_reloads_) {
         reload_ = true;
-      } else if (signal_ != 0) {
-        _exit(128 + signal);
-      } else {
+      } else if (signal_ == 0) {
         signal_ = signal;
+      } else if (second_spared_ && !second_came_) {
+        second_came_ = true;
+      } else {
+        _exit(128 + signal);
       }
     }
     came_.notify_all();
@@ -71,6 +73,16 @@ bool StopSignal::take_reload() {
 bool StopSignal::raised() {
   std::lock_guard lock(mutex_);
   return signal_ != 0;
+}
+
+void StopSignal::spare_second(bool spared) {
+  std::lock_guard lock(mutex_);
+  second_spared_ = spared;
+}
+
+bool StopSignal::wait_second(Duration at_most) {
+  std::unique_lock lock(mutex_);
+  return came_.wait_for(lock, at_most, [&] { return second_came_; });
 }
 
 }  // namespace runnel

@@ -12,9 +12,9 @@ namespace runnel {
 
 class StopSignal {
  public:
-  // Blocks the signals in this thread and those that it starts: make it before any of them. SIGHUP
-  // is left alone where it is ignored, as under nohup. A second signal that stops ends the process
-  // at once, with exit code 128 + its number.
+  // Blocks the signals in this thread and in threads that it starts: make it before any of them.
+  // SIGHUP is left alone where it is ignored, as under nohup. A second signal that stops ends the
+  // process at once, with exit code 128 + its number, unless it is spared.
   explicit StopSignal(bool hang_up_reloads = false);
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -28,6 +28,12 @@ class StopSignal {
   // True once the first has come.
   bool raised();
 
+  // Whether the second signal that stops is noted for wait_second(), and does not end the process.
+  void spare_second(bool spared);
+  // Waits for the second signal, no longer than `at_most`; true once it has come. Only while it is
+  // spared.
+  bool wait_second(Duration at_most);
+
  private:
   void watch();
 
@@ -35,6 +41,8 @@ class StopSignal {
   std::condition_variable came_;
   const bool hang_up_reloads_;
   int signal_ = 0;
+  bool second_spared_ = false;
+  bool second_came_ = false;
   bool reload_ = false;
   bool over_ = false;
   std::thread thread_;

@@ -37,7 +37,7 @@ Status two_named(const std::string& name) {
 // the model's, or that of the one which stays in its place; empty: there is none.
 Status serve_one(ServedModels& models, const ModelConfig& from, const LoadOne& load,
                  std::set<std::string>& taken, std::string& name, ReloadReport& report) {
-  const auto files = directory_stamp(from.path);
+  const auto files = files_of(from);
   const ModelPointer running = served_from(models, from, files);
   if (running != nullptr) name = running->name;
   if (running != nullptr && running->files == files) {
@@ -57,6 +57,14 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 }
 
 }  // namespace
+
+FileStamps files_of(const ModelConfig& from) {
+  FileStamps files = directory_stamp(from.path);
+  // No file of a directory has "/" in its name.
+  const std::string& chat = from.chat_template;
+  if (!chat.empty()) files["/" + chat] = file_stamp(chat);
+  return files;
+}
 
 std::vector<ReloadReport::Refused> use_aliases(ServedModels& models,
                                                const std::vector<ModelConfig>& wanted,

@@ -5,15 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "base/file_stamp.h"
 #include "base/status.h"
 #include "config/server_config.h"
-#include "server/reload_report.h"
-#include "server/served_models.h"
+#include "server/host/reload_report.h"
+#include "server/host/served_models.h"
 
 namespace runnel {
 
 // Loads one model, with its path and files.
 using LoadOne = std::function<Result<ServedModel>(const ModelConfig& from)>;
+
+// The stamps of the files that a model is made of: those of its directory, and the operator's chat
+// template.
+FileStamps files_of(const ModelConfig& from);
 
 // Each model of `wanted` is served as soon as it is loaded: beside the others, or in the place of
 // the one of its name. One whose name, path and files are as they were is kept. Then the aliases

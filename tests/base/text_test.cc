@@ -26,5 +26,11 @@ TEST(Text, CountsReadably) {
   EXPECT_EQ(fixed(1.05341, 3), "1.053");
 }
 
+TEST(Text, ChoicesAreQuoted) {
+  const std::vector<std::string_view> words = {"a", "b\n", "c"};
+  EXPECT_EQ(quoted_choices(words), "'a', 'b\\x0a' or 'c'");
+  EXPECT_EQ(quoted_choices(std::span(words).first(1)), "'a'");
+}
+
 }  // namespace
 }  // namespace runnel

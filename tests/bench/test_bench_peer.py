@@ -56,7 +56,7 @@ class BenchPeerTest(ToolTest):
                 self.assertLess(self.golden_difference(os.path.join(GOLDEN, name), name), 1e-3)
 
     def generated(self, shift=0.0, precision="fp32"):
-        """What runnel generate --json would say of the first bytes of two test images."""
+        """The output of runnel generate --json for the first bytes of two test images."""
         stored = bundle.read_safetensors(os.path.join(GOLDEN, "zoo_mnist", "golden.bin"))
         samples = []
         for values, log_prob in zip(stored["values"][:2, :50], stored["log_prob"][:2, :49]):

@@ -115,6 +115,17 @@ class BenchReportTest(ToolTest):
         self.assertEqual(limits.weight_bytes(), 2 * bf16.weight_bytes())
         self.assertAlmostEqual(limits.seconds("ffn1", 8)["arithmetic"], 2 * bf16.seconds("ffn1", 8)["arithmetic"])
 
+    def test_tiles_set_the_limit_of_the_batches_that_they_are_used_for(self):
+        figures = copy.deepcopy(FIGURES)
+        figures["limits"][1].update(bf16_gflops=100.0, tile_gflops=3200.0)
+        limits, before = bench_report.Limits(figures), bench_report.Limits(FIGURES)
+        self.assertAlmostEqual(limits.arithmetic("ffn1", 8) * 8, before.arithmetic("ffn1", 8))
+        self.assertAlmostEqual(limits.arithmetic("ffn1", 1), 2 * before.arithmetic("ffn1", 1))  # as fast as fp32
+        self.assertIn("| 3,200 |", bench_report.limits_table(figures))
+        self.assertIn("| - |", bench_report.limits_table(FIGURES))
+        self.assertIn("AMX's tiles", bench_report.section(figures))
+        self.assertNotIn("AMX's tiles", bench_report.section(FIGURES))
+
     def test_lists_every_measurement_in_one_form(self):
         listed = bench_report.entries(FIGURES)
         keys = ["what", "batch", "values_per_s", "strongest_peer_values_per_s", "ratio_to_strongest_peer"]

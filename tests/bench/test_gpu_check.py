@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""bench/gpu/gpu_check with programs that pretend: what it runs, what it takes for a failure, what it leaves behind."""
+"""bench/gpu/gpu_check with programs that pretend: what it runs, what it takes for a failure, what it leaves."""
 
 import json
 import os
 import pathlib
 import re
+import shutil
 import stat
 import subprocess
 import tarfile
@@ -47,6 +48,8 @@ class GpuCheck(unittest.TestCase):
         self.place = pathlib.Path(directory.name)
         self.programs = self.place / "programs"
         self.out = self.place / "out"
+        self.logs = self.place / "out.logs"
+        self.gpu_check = self.root() / "bench" / "gpu" / "gpu_check"
         self.programs.mkdir()
         for name, text in SAYS.items():
             self.program(name, f"cat <<'END'\n{text}\nEND")
@@ -62,6 +65,25 @@ class GpuCheck(unittest.TestCase):
             self.program(absent, "exit 1")
         os.remove(self.programs / "compute-sanitizer")
 
+    def root(self):
+        """What gpu_check reads, with a generator of models that makes them at once."""
+        root = self.place / "root"
+        for path in (
+            "bench/gpu/gpu_check",
+            "bench/gpu/report.py",
+            "bench/gpu/serving",
+            "scripts/start_server",
+            "scripts/demo",
+        ):
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, root / path)
+        (root / "zoo").symlink_to(ROOT / "zoo")
+        (root / "scripts" / "runnel-random-bundle").write_text(
+            "import pathlib, sys\nat = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n"
+            "at.mkdir(parents=True)\n(at / 'config.json').write_text('{}')\n"
+        )
+        return root
+
     def program(self, name, body):
         path = self.programs / name
         path.write_text("#!/bin/sh\n" + body + "\n")
@@ -75,12 +97,12 @@ class GpuCheck(unittest.TestCase):
     def check(self, *parts):
         environment = dict(os.environ, PATH=f"{self.programs}:/usr/bin:/bin")
         return subprocess.run(
-            [ROOT / "bench" / "gpu" / "gpu_check", self.programs, self.out, *parts],
+            [self.gpu_check, self.programs, self.out, *parts],
             env=environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=60,
+            timeout=240,
             check=False,
         )
 
@@ -107,8 +129,12 @@ class GpuCheck(unittest.TestCase):
             "steps_mnist_replay",
             "steps_mnist_operations",
             "steps_mnist_cublas",
-            "steps_mnist_chunks",
+            "steps_mnist_sweep",
             "steps_lm",
+            "steps_lm_cublas",
+            "steps_cifar10",
+            "steps_rwkv7",
+            "steps_mamba2",
             "compare",
             "serving",
             "sessions",
@@ -118,20 +144,32 @@ class GpuCheck(unittest.TestCase):
         self.assertNotIn("churn", parts)
         self.assertIn("Copies reach 4300 GB/s", result.stdout)
         self.assertRegex(
-            (self.out / "gpu.md").read_text(), r"(?m)^\| engine \| random-mnist \|.*\| 1024 \| 2,000.0 \| images"
+            (self.out / "gpu.md").read_text(),
+            r"(?m)^\| engine \| random-mnist \|.*\| 1024 \| 2,000.0 \| images",
         )
 
     def test_its_limits_are_under_ten_minutes(self):
         script = (ROOT / "bench" / "gpu" / "gpu_check").read_text()
         script = re.sub("(?m)^.*tests host.*$", "", script)  # in place of all others
-        loop = re.search(r"(?ms)^  for tool in.*?^  done", script)
-        assert loop is not None
-        script = script.replace(loop.group(), "")
-        each = [int(seconds) for seconds in re.findall(r"part \S+ (\d+) ", loop.group())]
-        limits = {name: int(seconds) for name, seconds in re.findall(r"(?:part|tests) (\w+) (\d+) ", script)}
+        found = re.findall(r"(?:part|tests|sanitize) \"?([\w$]+)\"? (\d+) ", script)
+        limits = {name: int(seconds) for name, seconds in found if name != "$name"}
         self.assertEqual(limits.pop("churn"), 900)
-        self.assertGreater(len(limits), 15)
-        self.assertLess(sum(limits.values()) + 3 * sum(each), 600)
+        self.assertGreater(len(limits), 26)
+        tries = len(re.findall(r"(?m)^smoke ", script))
+        before = re.findall(r"timeout (\d+) nvidia-smi", script) + re.findall(r"=\$\(bundle mnist (\d+)\)", script)
+        self.assertEqual(len(before), 2)
+        twice = limits.pop("steps_$preset")  # RWKV-7 and Mamba-2
+        self.assertLessEqual(sum(limits.values()) + 2 * twice + 5 * tries + sum(map(int, before)), 560)
+        self.assertIn("\nend=570 ", script)
+
+    def test_a_part_gets_no_more_time_than_is_left(self):
+        script = (ROOT / "bench" / "gpu" / "gpu_check").read_text()
+        self.gpu_check.write_text(script.replace("\nend=570 ", "\nend=15 "))
+        self.program("gpu_ceilings", "sleep 60")
+        result = self.check("ceilings", "sessions")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(self.parts()["ceilings"]["exit"], (124, 137))
+        self.assertEqual(self.parts()["sessions"]["skipped"], "no time left")
 
     def test_only_the_parts_named_run(self):
         result = self.check("ceilings", "steps_mnist")
@@ -142,7 +180,7 @@ class GpuCheck(unittest.TestCase):
         self.program(
             "gpu_steps",
             f"""case "$*" in
-            *cublas) echo "--kernels cublas needs NVIDIA's cuBLASLt, of which none is here (x)"; exit 1 ;; esac
+            *cublas*) echo "--kernels cublas needs NVIDIA's cuBLASLt, of which none is here (x)"; exit 1 ;; esac
             echo '{STEP}'""",
         )
         result = self.check("steps_mnist", "steps_mnist_cublas")
@@ -151,12 +189,17 @@ class GpuCheck(unittest.TestCase):
 
     def test_figures_stand_beside_paper_peer_and_limit(self):
         self.check("ceilings", "steps_mnist", "serving")
-        (self.out / "peers.log").write_text(PEERS)
+        (self.logs / "peers.log").write_text(PEERS)
         subprocess.run(
-            ["/usr/bin/python3", ROOT / "bench" / "gpu" / "report.py", self.out], stdout=subprocess.PIPE, check=True
+            ["/usr/bin/python3", ROOT / "bench" / "gpu" / "report.py", self.logs],
+            stdout=subprocess.PIPE,
+            check=True,
         )
-        engine, served, *_ = self.figures()
-        self.assertEqual((engine["what"], engine["unit"], engine["per_s"]), ("engine", "images", 2000.0))
+        engine, served, *_ = json.loads((self.logs / "gpu.json").read_text())
+        self.assertEqual(
+            (engine["what"], engine["unit"], engine["per_s"]),
+            ("engine", "images", 2000.0),
+        )
         self.assertEqual((engine["gpu"], engine["driver"]), ("A GPU", "580.1"))
         self.assertAlmostEqual(engine["ratio_to_paper"], 2000 / 142.8, 3)
         self.assertAlmostEqual(engine["ratio_to_peer"], 3.0)  # softmax is another network
@@ -167,12 +210,20 @@ class GpuCheck(unittest.TestCase):
         plot = self.out / "gpu.png"
         if (
             subprocess.run(
-                ["/usr/bin/python3", "-c", "import matplotlib"], stderr=subprocess.PIPE, check=False
+                ["/usr/bin/python3", "-c", "import matplotlib"],
+                stderr=subprocess.PIPE,
+                check=False,
             ).returncode
             == 0
         ):
             subprocess.run(
-                ["/usr/bin/python3", ROOT / "bench" / "gpu" / "plot.py", self.out / "gpu.json", plot], check=True
+                [
+                    "/usr/bin/python3",
+                    ROOT / "bench" / "gpu" / "plot.py",
+                    self.out / "gpu.json",
+                    plot,
+                ],
+                check=True,
             )
             self.assertEqual(plot.read_bytes()[:4], b"\x89PNG")
         cached = 2 * 6360000 + 2 * 64 * 270336  # all of it lies within 30 MB, where reads reach 6 TB/s
@@ -184,7 +235,10 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(len(self.figures()), 1)
 
     def test_a_skipped_test_is_a_failure(self):
-        self.suites("test_models", "echo '[  SKIPPED ] CudaModelTest.EqualsTheCpu/GpuImageBf16'; echo '" + TESTS + "'")
+        self.suites(
+            "test_models",
+            "echo '[  SKIPPED ] CudaModelTest.EqualsTheCpu/GpuImageBf16'; echo '" + TESTS + "'",
+        )
         result = self.check("models")
         self.assertEqual(result.returncode, 1)
         self.assertIn("GpuImageBf16", result.stdout)
@@ -196,23 +250,93 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("golden ran nothing", result.stdout)
 
     def test_every_suite_has_a_process_of_its_own(self):
-        self.suites("test_kernels", f'echo "ran $1"; echo "{TESTS}"; case $1 in *One*) kill -9 $$ ;; esac')
+        self.suites(
+            "test_kernels",
+            f'echo "ran $1"; echo "{TESTS}"; case $1 in *One*) kill -9 $$ ;; esac',
+        )
         self.assertEqual(self.check("kernels").returncode, 1)
-        ran = re.findall("ran (.*)", (self.out / "kernels.log").read_text())
+        ran = re.findall("ran (.*)", (self.logs / "kernels.log").read_text())
         self.assertEqual(ran, ["--gtest_filter=One.Test", "--gtest_filter=Two.Test/0"])
 
-    def test_what_it_leaves_ends_in_one_archive(self):
-        result = self.check("ceilings")
-        self.assertIn("out.tar.gz", result.stdout)
-        with tarfile.open(self.out.with_name("out.tar.gz")) as archive:
-            self.assertIn("out/ceilings.log", archive.getnames())
-            self.assertIn("out/gpu.json", archive.getnames())
+    def test_a_few_files_bring_all_of_it_home(self):
+        # A log that does not compress: fifty of its size must fit a file.
+        self.program("gpu_sessions", "head -c 3000000 /dev/urandom")
+        result = self.check("ceilings", "sessions")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        names = {path.name for path in self.out.iterdir()}
+        self.assertEqual(names, {"device.txt", "parts.jsonl", "gpu.json", "gpu.md", "logs.tar.gz"})
+        with tarfile.open(self.out / "logs.tar.gz") as archive:
+            self.assertIn("./ceilings.log", archive.getnames())
+            self.assertLess(50 * archive.getmember("./sessions.log").size, 16 << 20)
+
+    def test_a_lean_bundle_lacks_a_program_and_says_so(self):
+        os.remove(self.programs / "test_golden")
+        result = self.check("golden", "ceilings")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(self.parts()["golden"]["skipped"], "no such program in this bundle")
+
+    def test_a_part_that_hangs_or_crashes_leaves_the_others_their_turn(self):
+        script = self.gpu_check.read_text()
+        self.assertIn('part compare 12 "', script)
+        self.gpu_check.write_text(script.replace('part compare 12 "', 'part compare 1 "'))
+        self.program("gpu_compare", "trap '' TERM; while :; do sleep 1; done")
+        self.program("gpu_sessions", "kill -SEGV $$")
+        result = self.check("compare", "steps_mnist_replay", "sessions", "kernels")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.parts()["compare"]["exit"], 137)
+        self.assertEqual(self.parts()["sessions"]["exit"], 139)
+        for name in ("steps_mnist_replay", "kernels"):
+            self.assertEqual(self.parts()[name]["exit"], 0)
+        self.assertEqual(len(self.figures()), 1)
+
+    def test_the_profiler_may_be_forbidden_but_not_idle(self):
+        self.program("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM: no permission'; exit 1")
+        self.assertEqual(self.check("ncu").returncode, 0)
+        self.assertIn("PERM", self.parts()["ncu"]["skipped"])
+        self.program("ncu", "echo '==WARNING== No kernels were profiled.'")
+        result = self.check("ncu")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("ncu profiled nothing", result.stdout)
+
+    def test_a_run_that_is_cut_leaves_what_was_done(self):
+        self.program("gpu_sessions", f"kill -9 $(ps -o ppid= -p $PPID); ls {self.out}")
+        self.assertNotEqual(self.check("ceilings", "sessions").returncode, 0)
+        with tarfile.open(self.out / "logs.tar.gz") as archive:
+            self.assertIn("./ceilings.log", archive.getnames())
 
     def test_sanitizers_look_at_the_whole_kernel_too(self):
-        self.program("compute-sanitizer", 'echo "$*"')
+        self.program("compute-sanitizer", f'echo "$*"; echo "{TESTS}"')
         self.assertEqual(self.check("racecheck", "synccheck_whole").returncode, 0)
         self.assertEqual(set(self.parts()), {"racecheck", "synccheck_whole"})
-        self.assertIn("OnTheGpu/Image1By16", (self.out / "synccheck_whole.log").read_text())
+        self.assertIn("OnTheGpu/Image1By16Times1", (self.logs / "synccheck_whole.log").read_text())
+
+    def test_a_sanitizer_that_ran_no_test_is_a_failure(self):
+        self.program("compute-sanitizer", "echo '[  PASSED  ] 0 tests.'")
+        result = self.check("memcheck")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("memcheck ran nothing", result.stdout)
+
+    def test_after_a_try_that_crashes_or_hangs_the_rest_goes_by_operations(self):
+        for body in ("kill -SEGV $$", "sleep 60"):
+            self.program(
+                "gpu_steps",
+                f"""case "$*" in *"--cluster 16"*) {body} ;; esac
+                echo '{STEP}'; echo "flags $*" """,
+            )
+            result = self.check("smoke_operations", "smoke_sixteen", "steps_mnist", "serving", "models")
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual(self.parts()["smoke_operations"]["exit"], 0)
+            self.assertNotEqual(self.parts()["smoke_sixteen"]["exit"], 0)
+            self.assertEqual(self.parts()["steps_mnist"]["exit"], 0)
+            self.assertIn("--whole off", (self.logs / "steps_mnist.log").read_text())
+            self.assertIn("with a kernel for each operation", result.stdout)
+            self.assertGreater(len(self.figures()), 0)
+
+    def test_figures_of_a_part_whose_bits_differ_are_reported(self):
+        self.program("gpu_steps", f"echo '{STEP}'; exit 1")
+        result = self.check("steps_mnist")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(len(self.figures()), 1)
 
     def test_a_part_that_fails_leaves_the_others_their_turn(self):
         self.suites("test_kernels", "echo '[  FAILED  ] Matmul'; exit 1")
@@ -226,16 +350,22 @@ class GpuCheck(unittest.TestCase):
         result = self.check()
         self.assertEqual(result.returncode, 1)
         self.assertIn("no NVIDIA driver", result.stdout)
-        self.assertRegex(result.stdout, "Not run: kernels models golden .*steps_mnist .*sessions")
+        self.assertRegex(
+            result.stdout,
+            "Not run: ceilings smoke_operations .*steps_mnist .*sessions .*kernels",
+        )
         ran = {name for name, part in self.parts().items() if part.get("exit") == 0}
         self.assertEqual(ran, {"host", "demo"})
-        self.assertTrue(self.out.with_name("out.tar.gz").exists())
+        self.assertTrue((self.out / "logs.tar.gz").exists())
 
     def test_a_driver_without_a_gpu_is_no_gpu(self):
         self.program("nvidia-smi", "echo 'No devices were found'; exit 6")
         result = self.check("ceilings")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("nvidia-smi finds no GPU: No devices were found. Not run: ceilings", result.stdout)
+        self.assertIn(
+            "nvidia-smi finds no GPU: No devices were found. Not run: ceilings",
+            result.stdout,
+        )
 
     def test_a_missing_program_is_named(self):
         os.remove(self.programs / "gpu_steps")

@@ -3,16 +3,19 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "bench/measure.h"
 #include "bench/server_calls.h"
+#include "client/stubs.h"
 #include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "models/make_model.h"
 #include "tests/cli/fake_server.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
 
@@ -88,8 +91,7 @@ TEST_F(BenchTest, LeavesOutOnAGpuWhatOnlyTheCpuShows) {
   use_bundle(small_image_spec());
   const ModelFactory on_gpu = [](const Bundle& bundle, const ServerConfig&,
                                  const ModelLimits& limits) -> Result<LoadedModel> {
-    auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
-        CudaOptions{}, cuda::ThreadOrder::kForward);
+    auto backend = cuda::make_host_backend();
     auto model = make_model(bundle, *backend, limits);
     return LoadedModel{std::move(backend), std::move(*model)};
   };
@@ -258,6 +260,26 @@ TEST_F(BenchTest, RefusesWhatCannotBeMeasured) {
   EXPECT_THAT(captured_.err(), HasSubstr("-of-another-name"));
 }
 
+TEST(MeasureThroughput, ARunThatTakesTooLongIsCut) {
+  std::vector<int64_t> values;
+  const RunWork run = [&](const Work& work, const OnValues&) -> Result<double> {
+    values.push_back(work.values);
+    return static_cast<double>(work.values) * 0.5;
+  };
+  const Pace pace = {.values = 784, .sampled = 783, .seconds = 10};
+  const Result<OrderedJson> cut = measure_throughput(run, 1, 1, pace, {});
+  ASSERT_TRUE(cut.ok());
+  EXPECT_THAT(values, ElementsAre(16, 40)) << "20 s at half a second each";
+  EXPECT_EQ((*cut)["values"], 39);
+  EXPECT_EQ((*cut)["cut_from"], 783);
+  values.clear();
+  const Result<OrderedJson> whole =
+      measure_throughput(run, 1, 1, {.values = 784, .sampled = 783, .seconds = 200}, {});
+  ASSERT_TRUE(whole.ok());
+  EXPECT_THAT(values, ElementsAre(16, 784));
+  EXPECT_FALSE(whole->contains("cut_from"));
+}
+
 TEST(BenchCommandTest, ReadsItsFlags) {
   for (const auto& [words, error] :
        std::vector<std::pair<std::string, std::string>>{{"bench --batch 0", "--batch"},
@@ -266,15 +288,13 @@ TEST(BenchCommandTest, ReadsItsFlags) {
                                                         {"bench --values 1", "--values"},
                                                         {"bench --positions 0", "--positions"},
                                                         {"bench a b", "b"}}) {
-    CLI::App app;
-    int exit_code = 0;
-    add_bench(app, exit_code, make_model);
-    try {
-      app.parse(words);
-      ADD_FAILURE() << words;
-    } catch (const CLI::ParseError& refused) {
-      EXPECT_THAT(refused.what(), HasSubstr(error)) << words;
-    }
+    Program program("test", "1.2.3");
+    add_bench(program.root(), make_model);
+    CapturedConsole captured;
+    std::istringstream line(words);
+    EXPECT_EQ(program.run({std::istream_iterator<std::string>(line), {}}, captured.console()),
+              kExitUsage);
+    EXPECT_THAT(captured.err(), HasSubstr(error)) << words;
   }
 }
 
@@ -297,9 +317,9 @@ TEST(ServerCalls, HoldNoChannelBehindTheirEnd) {
     const auto channel =
         grpc::CreateChannel(test.server.address(), grpc::InsecureChannelCredentials());
     Stubs stubs;
-    stubs.push_back(v1::Inference::NewStub(channel));
+    stubs.inference.push_back(v1::Inference::NewStub(channel));
     const Result<double> seconds = run_on_server(stubs, model, work, [](int64_t) {});
-    stubs.clear();
+    stubs.inference.clear();
     ASSERT_EQ(channel.use_count(), 1) << "round " << round;
     ASSERT_TRUE(seconds.ok()) << seconds.status().message();
   }

@@ -32,21 +32,13 @@ class CommandsTest : public testing::Test {
     options.server.address = server_.address();
     return options;
   }
-  // Runs a command line as the program does; what it prints goes to the test's own output.
+  // Runs a command line as the program does.
   int parse(const std::vector<std::string>& words) {
-    CLI::App app("Talks to a server", "runnel");
-    app.require_subcommand(1);
-    int exit_code = -1;
-    add_client_commands(app, exit_code);
-    try {
-      app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-    } catch (const CLI::ParseError& error) {
-      std::ostringstream out;
-      std::ostringstream err;
-      app.exit(error, out, err);
-      parse_error_ = err.str();
-      return error.get_exit_code() == 0 ? 0 : kExitUsage;
-    }
+    Program program("Talks to a server", "1.2.3");
+    add_client_commands(program.root());
+    CapturedConsole captured;
+    const int exit_code = program.run(words, captured.console());
+    parse_error_ = captured.err();
     return exit_code;
   }
 
@@ -235,7 +227,7 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
       {"generate", "--top-log-probs", "21"},
       {"generate", "--timeout", "0"},
       {"generate", "--timeout", "nan"},
-      {"generate", "--temperature", "0"},
+      {"generate", "--temperature", "0.0005"},
       {"generate", "--top-p", "1.5"},
       {"draw", "--rows", "3"},
       {"draw", "--seconds", "-1"},
@@ -320,12 +312,44 @@ TEST_F(CommandsTest, ListsSessionsAsJson) {
   SessionOptions options;
   options.server.address = server_.address();
   options.json = true;
+  options.ids = {"one"};
   EXPECT_EQ(run_session(options, captured_.console()), kExitUsage) << "two models, none named";
+  options.ids.clear();
   options.model = "text";
   ASSERT_EQ(run_session(options, captured_.console()), kExitOk) << captured_.err();
   const auto json = nlohmann::json::parse(captured_.out());
   EXPECT_EQ(json["sessions"][0]["id"], "one");
   EXPECT_EQ(json["sessions"][0]["idle_seconds"], 7);
+}
+
+TEST_F(CommandsTest, WithoutAModelTheSessionsOfAllAreListed) {
+  server_.sessions = {"one"};
+  SessionOptions options;
+  options.server.address = server_.address();
+  ASSERT_EQ(run_session(options, captured_.console()), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.out(), AllOf(StartsWith("small:\none  position"), HasSubstr("text:\none")));
+}
+
+TEST_F(CommandsTest, ServerAndModelComeFromTheEnvironment) {
+  setenv("RUNNEL_SERVER", server_.address().c_str(), 1);
+  setenv("RUNNEL_MODEL", "text", 1);
+  EXPECT_EQ(parse({"generate", "--max-values", "1"}), kExitOk) << parse_error_;
+  EXPECT_EQ(server_.last_request().model(), "text");
+  EXPECT_EQ(parse({"health", "--server", "127.0.0.1:1"}), kExitFailed) << "a flag goes before it";
+  const Spec spec = small_symbol_spec();
+  write_bundle(folder_.path(""), spec, random_tensors(spec, 1));
+  EXPECT_EQ(parse({"info", folder_.path("")}), kExitOk) << parse_error_;
+  unsetenv("RUNNEL_SERVER");
+  unsetenv("RUNNEL_MODEL");
+}
+
+TEST_F(CommandsTest, TemperatureZeroIsGreedy) {
+  ASSERT_EQ(parse({"generate", "--server", server_.address(), "--model", "text", "--max-values",
+                   "1", "--temperature", "0"}),
+            kExitOk)
+      << parse_error_;
+  EXPECT_TRUE(server_.last_request().sampling().greedy());
+  EXPECT_FALSE(server_.last_request().sampling().has_temperature());
 }
 
 TEST_F(CommandsTest, OutputThatIsLostIsAFailure) {
@@ -343,16 +367,6 @@ TEST(HealthContract, IsCompiledInBesideTheServersOwn) {
   ASSERT_NE(service, nullptr);
   EXPECT_NE(service->FindMethodByName("Check"), nullptr);
   EXPECT_NE(service->FindMethodByName("Watch"), nullptr);
-}
-
-TEST(CodeNames, AreThoseOfGrpc) {
-  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::OK), "OK");
-  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::UNKNOWN), "UNKNOWN");
-  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::DEADLINE_EXCEEDED), "DEADLINE_EXCEEDED");
-  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::RESOURCE_EXHAUSTED), "RESOURCE_EXHAUSTED");
-  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::UNAVAILABLE), "UNAVAILABLE");
-  EXPECT_STREQ(grpc_code_name(grpc::StatusCode::UNAUTHENTICATED), "UNAUTHENTICATED");
-  EXPECT_STREQ(grpc_code_name(static_cast<grpc::StatusCode>(99)), "UNKNOWN");
 }
 
 }  // namespace

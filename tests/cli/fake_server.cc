@@ -64,7 +64,6 @@ int32_t fake_value(int sample, int64_t position, int64_t vocabulary) {
 
 FakeServer::FakeServer(std::vector<v1::ModelInfo> models) : models_(std::move(models)) {
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(static_cast<v1::Inference::Service*>(this));
@@ -88,6 +87,11 @@ v1::GenerateRequest FakeServer::last_request() const {
 std::vector<v1::GenerateRequest> FakeServer::requests() const {
   const std::lock_guard lock(mutex_);
   return requests_;
+}
+
+size_t FakeServer::longest_text() const {
+  const std::lock_guard lock(mutex_);
+  return longest_text_;
 }
 
 std::string FakeServer::last_scored_text() const {
@@ -115,6 +119,10 @@ grpc::Status FakeServer::Generate(grpc::ServerContext* context, const v1::Genera
     requests_.push_back(*request);
   }
   if (generate_instead) return generate_instead(context, writer);
+  const std::string& from = request->origin().session();
+  if (knows_sessions && std::ranges::find(sessions, from) == sessions.end()) {
+    return {grpc::StatusCode::NOT_FOUND, "no session '" + from + "'"};
+  }
   const v1::ModelInfo& info = model(request->model());
   v1::GenerateResponse event;
   event.mutable_started()->set_seed(request->sampling().has_seed() ? request->sampling().seed()
@@ -146,8 +154,13 @@ grpc::Status FakeServer::Generate(grpc::ServerContext* context, const v1::Genera
   for (int sample = 0; sample < request->samples(); ++sample) {
     event.Clear();
     event.mutable_finished()->set_sample(sample);
-    event.mutable_finished()->set_reason(v1::Finished::END);
-    event.mutable_finished()->mutable_usage()->set_position(end);
+    event.mutable_finished()->set_reason(
+        reason.value_or(request->has_max_values() ? v1::Finished::LENGTH : v1::Finished::END));
+    v1::Usage& usage = *event.mutable_finished()->mutable_usage();
+    usage.set_position(end);
+    usage.set_prompt_values(request->values().values_size());
+    usage.mutable_elapsed()->set_seconds(2);
+    if (end > first) usage.mutable_first_value()->set_nanos(500'000'000);
     writer->Write(event);
   }
   return grpc::Status::OK;
@@ -169,8 +182,10 @@ grpc::Status FakeServer::Score(
     std::vector<int32_t> values(request.values().values().begin(), request.values().values().end());
     if (request.has_text()) {
       const std::lock_guard lock(mutex_);
-      scored_text_ = request.text();
-      for (const char byte : scored_text_) values.push_back(static_cast<unsigned char>(byte));
+      if (position == 0) scored_text_.clear();
+      scored_text_ += request.text();
+      longest_text_ = std::max(longest_text_, request.text().size());
+      for (const char byte : request.text()) values.push_back(static_cast<unsigned char>(byte));
     }
     for (const int32_t value : values) {
       if (position++ == 0) continue;
@@ -204,6 +219,14 @@ grpc::Status FakeServer::ListSessions(grpc::ServerContext* /*context*/,
     session.mutable_idle()->set_seconds(7);
   }
   if (index < sessions.size()) response->set_next_page_token(std::to_string(index));
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeServer::CreateSession(grpc::ServerContext* /*context*/,
+                                       const v1::CreateSessionRequest* request,
+                                       v1::Session* session) {
+  sessions.push_back(request->id());
+  session->set_id(request->id());
   return grpc::Status::OK;
 }
 

@@ -1,7 +1,6 @@
 // A server in the test's own process that answers as it is told to.
 #pragma once
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -9,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -50,13 +50,16 @@ class FakeServer final : public v1::Inference::Service,
   std::function<grpc::Status(grpc::ServerContext*, grpc::ServerWriter<v1::GenerateResponse>*)>
       generate_instead;
   std::function<grpc::Status(grpc::ServerContext*)> score_instead;
+  std::optional<v1::Finished::Reason> reason;  // of Generate; none: LENGTH or END, as it is
   grpc::Status list_status = grpc::Status::OK;
   std::vector<std::string> sessions;  // their names; set before the call
+  bool knows_sessions = false;        // Generate from another one is NOT_FOUND
   v1::ReloadResponse reload_report;   // likewise
 
   v1::GenerateRequest last_request() const;
   std::vector<v1::GenerateRequest> requests() const;  // all, in the order in which they came
-  std::string last_scored_text() const;
+  std::string last_scored_text() const;               // all its pieces
+  size_t longest_text() const;                        // of a piece that was scored, in bytes
   int most_scores_at_once() const { return most_scores_.load(); }
 
   grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
@@ -69,6 +72,8 @@ class FakeServer final : public v1::Inference::Service,
   // In pages of two.
   grpc::Status ListSessions(grpc::ServerContext* context, const v1::ListSessionsRequest* request,
                             v1::ListSessionsResponse* response) override;
+  grpc::Status CreateSession(grpc::ServerContext* context, const v1::CreateSessionRequest* request,
+                             v1::Session* session) override;
   grpc::Status DeleteSession(grpc::ServerContext* context, const v1::DeleteSessionRequest* request,
                              v1::DeleteSessionResponse* response) override;
   grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
@@ -81,6 +86,7 @@ class FakeServer final : public v1::Inference::Service,
   mutable std::mutex mutex_;
   std::vector<v1::GenerateRequest> requests_;
   std::string scored_text_;
+  size_t longest_text_ = 0;
   std::atomic<int> scores_{0}, most_scores_{0};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

@@ -11,6 +11,8 @@
 #include "cli/field_flags.h"
 #include "cli/image_sheet.h"
 #include "cli/png_file.h"
+#include "engine/fields.h"
+#include "server/grpc/wire.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
 
@@ -65,7 +67,8 @@ TEST_F(GenerateTest, DrawsASheetInOneCall) {
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   expect_sheet({drawn(0), drawn(1), drawn(2), drawn(3), drawn(4)});
   EXPECT_THAT(captured_.out(), AllOf(StartsWith(options_.out + ": 5 images of 4 x 3, seed 7, in "),
-                                     HasSubstr("values/s"), HasSubstr("images/s"),
+                                     HasSubstr("in 2.00 s, first value after 500.0 ms, "
+                                               "33 sampled values/s, 2.5 images/s"),
                                      HasSubstr("1.000 bits per dimension")));
   EXPECT_EQ(captured_.err(), "");
   EXPECT_EQ(server_.last_request().samples(), 5);
@@ -91,6 +94,46 @@ TEST_F(GenerateTest, CompletesAPicture) {
   for (auto& image : images) std::copy_n(given.begin(), 6, image.begin());
   expect_sheet(images);
   EXPECT_EQ(server_.last_request().values().values_size(), 6);
+  EXPECT_THAT(captured_.out(), HasSubstr("12 prompt values/s, 7 sampled values/s"));
+}
+
+TEST_F(GenerateTest, ATextSaysWhyItEndedUnlessItIsTheLength) {
+  use_symbols();
+  options_.max_values = 3;
+  for (const auto& [reason, text] : std::vector<std::pair<v1::Finished::Reason, std::string>>{
+           {v1::Finished::STOP, ", ended by --stop\n"},
+           {v1::Finished::EOS, ", ended by the model\n"},
+           {v1::Finished::END, ", ended at the model's last position\n"},
+           {v1::Finished::LENGTH, "bits per value\n"}}) {
+    server_.reason = reason;
+    ASSERT_EQ(run(), kExitOk) << captured_.err();
+    EXPECT_THAT(captured_.err(), testing::EndsWith(text));
+  }
+}
+
+TEST_F(GenerateTest, ATerminalShowsThatAPromptIsRead) {
+  use_symbols();
+  options_.values = "1,2,3";
+  captured_.console().err_terminal = true;
+  captured_.console().columns = [] { return 80; };
+  server_.generate_instead = [&](auto*, auto* writer) {
+    v1::GenerateResponse event;
+    event.mutable_started()->set_seed(1);
+    writer->Write(event);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    event.mutable_finished()->set_reason(v1::Finished::LENGTH);
+    writer->Write(event);
+    return grpc::Status::OK;
+  };
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.err(), HasSubstr("reading a prompt of 3 values, "));
+}
+
+TEST_F(GenerateTest, OneValueHasNoRate) {
+  use_symbols();
+  options_.max_values = 1;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.err(), testing::Not(HasSubstr("values/s")));
 }
 
 TEST_F(GenerateTest, ShowsWhatIsNotDrawnAsGrey) {
@@ -110,6 +153,19 @@ TEST_F(GenerateTest, GoesOnFromASession) {
   EXPECT_EQ(server_.last_request().origin().session(), "mine");
 }
 
+TEST_F(GenerateTest, KeepMakesTheSessionThatItNames) {
+  use_symbols();
+  server_.knows_sessions = true;
+  options_.session = "mine";
+  options_.max_values = 1;
+  EXPECT_EQ(run(), kExitFailed) << "a name that is mistyped";
+  EXPECT_TRUE(server_.sessions.empty());
+  options_.keep = true;
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_THAT(server_.sessions, ElementsAre("mine"));
+}
+
 TEST_F(GenerateTest, PrintsSymbolsAsTheyCome) {
   use_symbols();
   options_.values = "1, 2";
@@ -120,6 +176,10 @@ TEST_F(GenerateTest, PrintsSymbolsAsTheyCome) {
   options_.sampling.top_p = 0.9F;
   options_.sampling.min_p = 0.1F;
   options_.sampling.greedy = true;
+  options_.sampling.repetition_penalty = 1.25F;
+  options_.sampling.presence_penalty = -0.5F;
+  options_.sampling.frequency_penalty = 0.5F;
+  options_.sampling.logit_bias = {"3=-100", "5=1.5"};
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   EXPECT_EQ(captured_.out(), "chchch\n");
   EXPECT_THAT(captured_.err(),
@@ -132,6 +192,11 @@ TEST_F(GenerateTest, PrintsSymbolsAsTheyCome) {
   EXPECT_EQ(request.sampling().top_k(), 3);
   EXPECT_EQ(request.sampling().top_p(), 0.9F);
   EXPECT_EQ(request.sampling().min_p(), 0.1F);
+  EXPECT_EQ(request.sampling().repetition_penalty(), 1.25F);
+  EXPECT_EQ(request.sampling().presence_penalty(), -0.5F);
+  EXPECT_EQ(request.sampling().frequency_penalty(), 0.5F);
+  EXPECT_EQ(request.sampling().logit_bias().at(3), -100.0F);
+  EXPECT_EQ(request.sampling().logit_bias().at(5), 1.5F);
 }
 
 TEST_F(GenerateTest, PrintsSeveralTextsOneAfterTheOther) {
@@ -184,7 +249,7 @@ TEST_F(GenerateTest, PrintsJson) {
   EXPECT_NEAR(json["bits_per_dim"].get<double>(), 1, 1e-6);
   EXPECT_EQ(json["samples"][1]["text"], "did");
   EXPECT_EQ(json["samples"][1]["values"], (std::vector{3, 8, 3}));
-  EXPECT_EQ(json["samples"][0]["reason"], "END");
+  EXPECT_EQ(json["samples"][0]["reason"], "LENGTH");
   EXPECT_EQ(json["samples"][0]["top_log_probs"].size(), 3);
   EXPECT_EQ(json["samples"][0]["top_log_probs"][0].size(), 2);
 }
@@ -237,7 +302,7 @@ TEST_F(GenerateTest, FlagsThatCannotBeUsedEndWith2) {
 
 TEST_F(GenerateTest, AFailedCallEndsWith1AndItsStatus) {
   server_.generate_instead = [](auto*, auto*) {
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "samples is 99\nat most 64\x1b[2J");
+    return to_grpc(invalid_argument(place_of(fields::kSamples) + " is 99\nat most 64\x1b[2J"));
   };
   EXPECT_EQ(run(), kExitFailed);
   EXPECT_EQ(captured_.err(), "runnel: INVALID_ARGUMENT: --count is 99 at most 64\\x1b[2J\n");
@@ -265,7 +330,7 @@ TEST_F(GenerateTest, SaysWhereACallThatWaitsStands) {
     event.mutable_queued()->mutable_expected_wait()->set_seconds(1);
     event.mutable_queued()->mutable_expected_wait()->set_nanos(600'000'000);
     writer->Write(event);
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "max_queue_time is over");
+    return to_grpc({Code::kResourceExhausted, place_of(fields::kMaxQueueTime) + " is over"});
   };
   options_.max_queue_time = 2.5;
   EXPECT_EQ(run(), kExitFailed);
@@ -356,18 +421,21 @@ TEST_F(GenerateTest, RefusesToNameAPngOtherwise) {
 }
 
 TEST_F(GenerateTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
-  server_.generate_instead = [](auto*, auto*) {
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                        "samples is 65; it must be between 1 and 64");
-  };
+  const Status refused =
+      invalid_argument(place_of(fields::kSamples) + " is 65; it must be between 1 and 64");
+  server_.generate_instead = [&](auto*, auto*) { return to_grpc(refused); };
   EXPECT_EQ(run(), kExitFailed);
   EXPECT_EQ(captured_.err(),
             "runnel: INVALID_ARGUMENT: --count is 65; it must be between 1 and 64\n");
-  EXPECT_EQ(in_flags("sampling.top_k, top_p and min_p need a head; use sampling.temperature"),
-            "--top-k, --top-p and --min-p need a head; use --temperature");
-  EXPECT_EQ(in_flags("INVALID_ARGUMENT: delivery.max_values is 0"),
-            "INVALID_ARGUMENT: delivery.max_values is 0");
-  EXPECT_EQ(in_flags("NOT_FOUND: no model 'samples'"), "NOT_FOUND: no model 'samples'");
+}
+
+TEST(FieldFlags, StandInThePlacesOfFields) {
+  for (const std::string_view field : fields::kAll) {
+    const std::string_view flag = flag_of(field);
+    const Status status = in_flags(invalid_argument(place_of(field) + " is wrong"));
+    EXPECT_EQ(status.message(), std::string(flag.empty() ? field : flag) + " is wrong");
+  }
+  EXPECT_EQ(in_flags(not_found("no model 'samples'")).message(), "no model 'samples'");
 }
 
 TEST_F(GenerateTest, ReadsThePromptFromStandardInput) {

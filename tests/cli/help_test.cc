@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <sstream>
+
 #include "cli/completion.h"
-#include "cli/console.h"
-#include "cli/flags.h"
 #include "cli/manual.h"
 
 namespace runnel {
@@ -17,29 +17,29 @@ using testing::HasSubstr;
 class HelpTest : public testing::Test {
  protected:
   HelpTest() {
-    app_.require_subcommand(1);
-    CLI::App* draw = app_.add_subcommand("draw", "Draws a picture's \\ lines: [all]");
-    draw->add_option("--size,-s", size_, "Its size")->capture_default_str();
-    draw->add_flag("--grey", grey_, "Without colour; that's all");
-    draw->footer(".dots\n'quotes");
-    CLI::App* shelf = app_.add_subcommand("shelf", "What is kept");
-    shelf->require_subcommand(1);
-    shelf->add_subcommand("list", "All of it")->add_option("what", what_, "Which ones");
-    add_help_commands(app_, exit_code_, "1.2.3");
+    const Command draw = program_.root().command("draw", "Draws a picture's \\ lines: [all]");
+    draw.flag("--size,-s", size_, "Its size").shows_default();
+    draw.flag("--colour", colour_, "Which").offers({"red", "blue"});
+    draw.flag("--grey", grey_, "Without colour; that's all");
+    draw.footer(".dots\n'quotes");
+    const Command shelf = program_.root().command("shelf", "What is kept");
+    shelf.needs_command();
+    shelf.command("list", "All of it").flag("what", what_, "Which ones");
+    add_help_commands(program_.root(), "1.2.3");
   }
   // What is printed on standard output.
   std::string parse(std::vector<std::string> words) {
-    std::reverse(words.begin(), words.end());
-    testing::internal::CaptureStdout();
-    app_.parse(words);
-    std::cout.flush();
-    return testing::internal::GetCapturedStdout();
+    std::ostringstream out, err;
+    Console console{.out = out, .err = err};
+    exit_code_ = program_.run(std::move(words), console);
+    return out.str();
   }
+  CommandShape shape() const { return program_.root().shape(); }
 
-  CLI::App app_{"Draws", "runnel"};
+  Program program_{"Draws", "1.2.3"};
   int size_ = 7, exit_code_ = -1;
   bool grey_ = false;
-  std::string what_;
+  std::string what_, colour_;
 };
 
 TEST_F(HelpTest, HelpIsThatOfTheCommand) {
@@ -52,7 +52,7 @@ TEST_F(HelpTest, HelpIsThatOfTheCommand) {
 }
 
 TEST_F(HelpTest, TheManualPageHasEverythingAsPlainText) {
-  const std::string page = man_page(app_, "1.2.3");
+  const std::string page = man_page(shape(), "1.2.3");
   EXPECT_EQ(parse({"man"}), page);
   EXPECT_THAT(page, AllOf(HasSubstr(".SS runnel draw\nDraws a picture's \\e lines"),
                           HasSubstr("\\fB\\-s, \\-\\-size\\fR \\fIINT\\fR\nIts size (default: 7)"),
@@ -61,18 +61,23 @@ TEST_F(HelpTest, TheManualPageHasEverythingAsPlainText) {
 }
 
 TEST_F(HelpTest, CompletionHasEveryCommandAndFlag) {
-  EXPECT_EQ(parse({"completion", "bash"}), bash_completion(app_));
-  EXPECT_EQ(parse({"completion", "zsh"}), zsh_completion(app_));
-  EXPECT_THROW(parse({"completion", "fish"}), CLI::ValidationError);
-  EXPECT_THAT(bash_completion(app_),
-              AllOf(HasSubstr("'runnel draw') words='--help -h --size -s --grey ' ;;"),
+  EXPECT_EQ(parse({"completion", "bash"}), bash_completion(shape()));
+  EXPECT_EQ(parse({"completion", "zsh"}), zsh_completion(shape()));
+  EXPECT_EQ(parse({"completion", "fish"}), "");
+  EXPECT_EQ(exit_code_, kExitUsage);
+  EXPECT_THAT(bash_completion(shape()),
+              AllOf(HasSubstr("'runnel draw') words='-h --help -s --size --colour --grey' ;;"),
                     HasSubstr("'runnel shelf list') path=$next"),
+                    HasSubstr("'runnel draw --colour') words='red blue' ;;"),
+                    HasSubstr("'runnel draw -s'|'runnel draw --size') words='' ;;"),
                     HasSubstr("complete -o default -F _runnel runnel\n")));
-  EXPECT_THAT(zsh_completion(app_),
-              AllOf(HasSubstr("'draw:Draws a picture'\\''s \\\\ lines\\: \\[all\\]'"),
-                    HasSubstr("'*--size[Its size]:value:_files'"),
-                    HasSubstr("'*--grey[Without colour; that'\\''s all]'"),
-                    HasSubstr("_runnel_shelf_list()")));
+  EXPECT_THAT(
+      zsh_completion(shape()),
+      AllOf(HasSubstr("'draw:Draws a picture'\\''s \\\\ lines\\: \\[all\\]'"),
+            HasSubstr("'*--size[Its size]:value:_files'"),
+            HasSubstr("'*--colour[Which]:value:(red blue)'"), HasSubstr("'*:word:(bash zsh)'"),
+            HasSubstr("'*--grey[Without colour; that'\\''s all]'"),
+            HasSubstr("_runnel_shelf_list()")));
 }
 
 }  // namespace

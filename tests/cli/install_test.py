@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `make install` puts where, and that the manual page and the completions work.
+"""Where `make install` puts files, and that the manual page and the completions work.
 
 RUNNEL names the program; its folder is the build.
 """
@@ -52,6 +52,7 @@ class Install(unittest.TestCase):
             [
                 "bin/runnel",
                 "share/bash-completion/completions/runnel",
+                "share/doc/runnel/LICENSE",
                 "share/man/man1/runnel.1",
                 "share/zsh/site-functions/_runnel",
             ],
@@ -84,6 +85,13 @@ class Install(unittest.TestCase):
         self.assertEqual(self.complete_in_bash("session", "de"), ["delete"])
         self.assertEqual(self.complete_in_bash("session", "list", "--js"), ["--json"])
         self.assertEqual(self.complete_in_bash("serve", "zoo/mn"), [], "a file: the shell's own completion")
+
+    def test_bash_completes_the_words_of_a_setting(self):
+        self.assertEqual(self.complete_in_bash("serve", "--precision", "b"), ["bf16", "blocks"])
+        self.assertEqual(self.complete_in_bash("serve", "--precision", "=", "f"), ["fp32"])
+        self.assertEqual(self.complete_in_bash("serve", "zoo", "--isa", "avx5"), ["avx512", "avx512bf16"])
+        self.assertEqual(self.complete_in_bash("completion", "z"), ["zsh"])
+        self.assertEqual(self.complete_in_bash("serve", "--config", ""), [], "a file")
 
     def test_zsh_reads_its_completion(self):
         script = self.share / "zsh/site-functions/_runnel"

@@ -108,26 +108,20 @@ TEST_F(KeyTest, RemoveTakesAwayAllKeysOfANameOrTheOldOnes) {
 
 TEST_F(KeyTest, FlagsAreChecked) {
   int exit_code = 0;
-  CLI::App app("test", "runnel");
-  add_key(app, exit_code);
+  Program program("test", "1.2.3");
+  add_key(program.root());
   const auto parse = [&](std::vector<std::string> words) {
-    std::reverse(words.begin(), words.end());
-    try {
-      app.parse(words);
-    } catch (const CLI::ParseError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    std::ostringstream out, err;
+    Console console{.out = out, .err = err};
+    exit_code = program.run(std::move(words), console);
+    return err.str();
   };
   EXPECT_THAT(parse({"key"}), HasSubstr("subcommand"));
   EXPECT_THAT(parse({"key", "new", "a b", "--file", path_}), HasSubstr("not 'a b'"));
   EXPECT_THAT(parse({"key", "new", "ada", "--calls", "0", "--file", path_}), HasSubstr("--calls"));
   EXPECT_TRUE(folder_.empty());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(parse({"key", "new", "ada", "--models", "a,b", "--admin", "--file", path_}), "");
-  testing::internal::GetCapturedStdout();
-  testing::internal::GetCapturedStderr();
+  EXPECT_THAT(parse({"key", "new", "ada", "--models", "a,b", "--admin", "--file", path_}),
+              HasSubstr("A key of ada"));
   EXPECT_EQ(exit_code, kExitOk);
   ASSERT_THAT(entries(), SizeIs(1));
   EXPECT_EQ(entries()[0].models, (std::set<std::string>{"a", "b"}));

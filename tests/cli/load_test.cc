@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -250,8 +251,17 @@ TEST_F(LoadTest, SaysThatThereIsNoCapacity) {
 
 TEST_F(LoadTest, AnInterruptEndsIt) {
   options_.duration = 600;
-  std::thread later([] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  // Before the first call the command might not catch the signal yet.
+  std::atomic<bool> called{false};
+  server_.generate_instead = [&](auto*, auto* writer) {
+    called = true;
+    write_values(writer, 4);
+    return grpc::Status::OK;
+  };
+  std::thread later([&] {
+    for (int i = 0; i < 12000 && !called; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     kill(getpid(), SIGINT);
   });
   EXPECT_EQ(run(), kExitInterrupted);

@@ -125,6 +125,17 @@ TEST_F(ScoreTest, ScoresTextAsItIs) {
   EXPECT_THAT(captured_.out(), HasSubstr("mean  1.0000 bits per value, 1 item"));
 }
 
+TEST_F(ScoreTest, ALongTextGoesInPieces) {
+  options_.model = "prose";
+  options_.text = true;
+  std::string text;
+  while (text.size() < 300'000) text += "Gr\u00fc\u00dfe, line after line\n";
+  options_.file = folder_.write("book.txt", text);
+  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_EQ(server_.last_scored_text(), text);
+  EXPECT_LE(server_.longest_text(), 64 << 10);
+}
+
 TEST_F(ScoreTest, TextThatCannotBeScoredEndsWith2) {
   options_.text = true;
   options_.file = folder_.write("prose.txt", "abc");

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "config/field.h"
 #include "tests/models/bundle/bundle_writer.h"
 
@@ -20,22 +22,17 @@ struct Parsed {
 
 Parsed parse(std::vector<std::string> words) {
   Parsed parsed;
-  CLI::App app("test", "runnel");
-  add_serve_command(app, parsed.exit_code,
-                    [&](const ServerConfig& config, const Rereading& rereading) {
-                      parsed.config = config;
-                      parsed.rereading = rereading;
-                      return 17;
-                    });
+  std::ostringstream out, err;
+  Console console{.out = out, .err = err};
+  Program program("test", "1.2.3");
+  add_serve_command(program.root(), [&](const ServerConfig& config, const Rereading& rereading) {
+    parsed.config = config;
+    parsed.rereading = rereading;
+    return 17;
+  });
   words.insert(words.begin(), "serve");
-  std::reverse(words.begin(), words.end());  // as CLI11 wants a vector
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& error) {
-    parsed.exit_code = app.exit(error, std::cout, std::cerr);
-  }
-  parsed.error = testing::internal::GetCapturedStderr();
+  parsed.exit_code = program.run(std::move(words), console);
+  parsed.error = err.str();
   return parsed;
 }
 
@@ -85,6 +82,14 @@ TEST(ServeCommand, FlagsOverrideTheFile) {
   EXPECT_EQ(parsed.config->limit(limits::kSamples), 6);
 }
 
+TEST(ServeCommand, AChatTemplateIsThatOfAModel) {
+  const Parsed parsed =
+      parse({"zoo/a", "--chat-template", "a=x.jinja", "m=zoo/b", "--chat-template", "m=y.jinja"});
+  ASSERT_TRUE(parsed.config) << parsed.error;
+  EXPECT_EQ(parsed.config->models[0].chat_template, "x.jinja");
+  EXPECT_EQ(parsed.config->models[1].chat_template, "y.jinja");
+}
+
 TEST(ServeCommand, ASwitchTakesNoDirectory) {
   const Parsed parsed = parse({"--log-json", "zoo/mnist"});
   ASSERT_TRUE(parsed.config) << parsed.error;
@@ -109,6 +114,7 @@ TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
   expect(
       {"x", "--config", "/no/such"},
       "/no/such: cannot be opened: No such file or directory; expected a config file (--config)");
+  expect({"x", "--chat-template", "y"}, "--chat-template is 'y'; expected NAME=FILE");
   expect({"=x"}, "a bundle is given as '=DIRECTORY'; expected DIRECTORY or NAME=DIRECTORY");
   expect({"x", "--address", "here"},
          "address is 'here'; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "

@@ -57,28 +57,27 @@ class Listener {
 
 TEST(Connecting, NamesAServerThatIsNotThere) {
   Client client({.address = "127.0.0.1:1"}, Seconds(60));
-  const grpc::Status status = client.connect(Seconds(60));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(status.error_message(),
-              HasSubstr("no server answers at 127.0.0.1:1; start one with"));
+  const Status status = client.connect(Seconds(60));
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("no server answers at 127.0.0.1:1; start one with"));
 }
 
 TEST(Connecting, NamesAServerThatDoesNotAnswer) {
   const Listener silent("");  // the kernel accepts for it, as for a process that is stopped
   Client client({.address = silent.address()}, Seconds(0.2));
-  const grpc::Status status = client.connect(Seconds(10));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_THAT(status.error_message(), HasSubstr("accepts connections, but has not answered within "
-                                                "0.2 s; see whether its process is stopped"));
+  const Status status = client.connect(Seconds(10));
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(status.message(), HasSubstr("accepts connections, but has not answered within "
+                                          "0.2 s; see whether its process is stopped"));
 }
 
 TEST(Connecting, NamesAServerOfAnotherProtocol) {
   const Listener other("SSH-2.0-OpenSSH_9.2\r\n");
   Client client({.address = other.address()}, Seconds(60));
-  const grpc::Status status = client.connect(Seconds(60));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(status.error_message(), HasSubstr("something listens at " + other.address() +
-                                                ", but it does not speak gRPC; is that"));
+  const Status status = client.connect(Seconds(60));
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("something listens at " + other.address() +
+                                          ", but it does not speak gRPC; is that"));
 }
 
 TEST(Connecting, NamesAHostThatIsNotKnown) {
@@ -88,18 +87,26 @@ TEST(Connecting, NamesAHostThatIsNotKnown) {
 }
 
 TEST(CallErrors, SayWhatToDo) {
-  EXPECT_EQ(call_error({grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}),
+  EXPECT_EQ(call_error({Code::kUnauthenticated, "the key is unknown"}),
+            "UNAUTHENTICATED: the key is unknown; give a key with --api-key-file FILE");
+  EXPECT_EQ(call_error({Code::kDeadlineExceeded, "Deadline Exceeded"}),
             "DEADLINE_EXCEEDED: Deadline Exceeded; give it more time with --timeout");
-  EXPECT_THAT(call_error({grpc::StatusCode::RESOURCE_EXHAUSTED,
-                          "Received message larger than max (9 vs. 4)"}),
+  EXPECT_THAT(call_error({Code::kResourceExhausted, "Received message larger than max (9 vs. 4)"}),
               HasSubstr("the second number is the server's limits.message_bytes"));
 }
 
 TEST(Connecting, RefusesAnAddressOfAWrongForm) {
   Client client({.address = "http://127.0.0.1:50051"}, Seconds(1));
-  const grpc::Status status = client.connect(Seconds(1));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("leave out 'http://'"));
+  const Status status = client.connect(Seconds(1));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("leave out 'http://'"));
+}
+
+TEST(PieceOf, EndsAfterALineOrBeforeASpaceOrACharacter) {
+  EXPECT_EQ(piece_of("one two", 7), "one two");
+  EXPECT_EQ(piece_of("one tw\nthree", 10), "one tw\n");
+  EXPECT_EQ(piece_of("three two", 8), "three");
+  EXPECT_EQ(piece_of("\u00fc\u00fc\u00fc", 5), "\u00fc\u00fc");
 }
 
 }  // namespace

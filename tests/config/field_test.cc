@@ -76,7 +76,7 @@ TEST(Fields, AChoiceIsOneOfThoseNamed) {
   EXPECT_EQ(set_from_flag(field_of("isa"), "sse2", config).message(),
             "--isa is 'sse2'; it must be auto, portable, avx2, avx512, avx512bf16 or amx");
   EXPECT_EQ(set_from_flag(field_of("precision"), "int4", config).message(),
-            "--precision is 'int4'; it must be auto, fp32, bf16 or int8");
+            "--precision is 'int4'; it must be auto, fp32, bf16, int8 or blocks");
   EXPECT_TRUE(set_from_flag(field_of("isa"), "avx2", config).ok());
   EXPECT_EQ(config.isa, "avx2");
 }

@@ -8,12 +8,30 @@
 namespace runnel {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 Status parse(const std::string& text) {
   ServerConfig config;
   return parse_config(text, "a.json", config);
+}
+
+TEST(ServerConfig, AnOldNameOfASettingIsStillTaken) {
+  ServerConfig config;
+  ASSERT_TRUE(parse_config(R"({"state": "replay", "stored_states": "/a"})", "f", config).ok());
+  EXPECT_EQ(config.gpu_state, "replay");
+  EXPECT_EQ(config.stored_states, "/a");
+  EXPECT_THAT(config.old_names, ElementsAre("f: state is called gpu_state now"));
+}
+
+TEST(ServerConfig, EachOfSeveralFilesIsTakenFromTheDirectoryOfTheFile) {
+  ServerConfig config;
+  ASSERT_TRUE(parse_config(R"({"seal_keys": "new.key, /b/old.key"})", "/etc/a.json", config).ok());
+  EXPECT_EQ(config.seal_keys, "/etc/new.key,/b/old.key");
+  ASSERT_TRUE(parse_config(R"({"seal_key": "one.key"})", "/etc/a.json", config).ok());
+  EXPECT_EQ(config.seal_keys, "/etc/one.key");
+  EXPECT_THAT(config.old_names, ElementsAre("/etc/a.json: seal_key is called seal_keys now"));
 }
 
 TEST(ServerConfig, DefaultsAreThoseOfTheLimits) {
@@ -144,12 +162,13 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),
             "a.json has an unknown key 'adress'; did you mean 'address'?");
-  EXPECT_EQ(parse(R"({"colour": 1})").message(),
-            "a.json has an unknown key 'colour'; known are models, address, metrics_address, "
-            "http_address, http_hosts, http_origins, keys, insecure_public, tls, states, seal_key, "
-            "rewind, backend, isa, threads, precision, kernels, state, "
-            "prompts, log, "
-            "limits");
+  EXPECT_EQ(
+      parse(R"({"colour": 1})").message(),
+      "a.json has an unknown key 'colour'; known are models, address, metrics_address, "
+      "http_address, http_hosts, http_origins, queue_time_ms, http_queue_time_ms, keys, "
+      "insecure_public, tls, stored_states, seal_keys, rewind, "
+      "backend, isa, threads, precision, context, cache, kernels, gpu_state, prompts, network, "
+      "log, limits");
   // A limit at the wrong level is not one.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
@@ -228,6 +247,26 @@ ServerConfig config_with(const std::string& address) {
   return config;
 }
 
+TEST(SetChatTemplate, FindsTheModelByItsNameOrDirectory) {
+  std::vector<ModelConfig> models = {{"m", "zoo/mnist"}, {"", "zoo/text/"}, {"", "zoo/code"}};
+  EXPECT_TRUE(set_chat_template("m=a.jinja", models).ok());
+  EXPECT_TRUE(set_chat_template("text=b=c.jinja", models).ok());
+  EXPECT_EQ(models[0].chat_template, "a.jinja");
+  EXPECT_EQ(models[1].chat_template, "b=c.jinja");
+  EXPECT_EQ(models[2].chat_template, "");
+  for (const char* bad : {"", "=a", "m", "m="}) {
+    EXPECT_THAT(set_chat_template(bad, models).message(), HasSubstr("expected NAME=FILE")) << bad;
+  }
+  EXPECT_THAT(set_chat_template("mnist=a", models).message(), HasSubstr("'mnist', which is not"));
+}
+
+TEST(ServerConfig, AModelMayHaveAChatTemplate) {
+  ServerConfig config;
+  const std::string text = R"({"models": [{"path": "m", "chat_template": "t.jinja"}]})";
+  ASSERT_TRUE(parse_config(text, "/etc/serve.json", config).ok());
+  EXPECT_EQ(config.models[0].chat_template, "/etc/t.jinja");
+}
+
 TEST(CheckConfig, NamesWhatIsWrongAndWhatToDo) {
   EXPECT_THAT(check_config(ServerConfig()).message(), HasSubstr("nothing to serve"));
   ServerConfig config = config_with("127.0.0.1:0");
@@ -285,11 +324,16 @@ TEST(CheckConfig, WhatOnlyAGpuDoesIsRefusedOnTheCpu) {
             "--kernels own");
   config.kernels = "own";
   EXPECT_TRUE(check_config(config).ok());
-  config.state = "replay";
-  EXPECT_THAT(check_config(config).message(), HasSubstr("or --state plain"));
-  config.state = "plain";
+  config.gpu_state = "replay";
+  EXPECT_THAT(check_config(config).message(), HasSubstr("or --gpu-state plain"));
+  config.gpu_state = "plain";
   config.prompts = "chunks";
   EXPECT_THAT(check_config(config).message(), HasSubstr("or --prompts steps"));
+  config.prompts = "steps";
+  config.network = "operations";
+  EXPECT_EQ(check_config(config).message(),
+            "--network is 'operations', which backend cpu does not have; use --backend cuda, or "
+            "--network whole");
 }
 
 TEST(CheckConfig, AnAddressIsAHostAndAPort) {

@@ -17,7 +17,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
-COMPOSE = (ROOT / "docker" / "compose.yaml").read_text()
+COMPOSE = [(ROOT / "docker" / name).read_text() for name in ("compose.yaml", "compose-tls.yaml")]
+HAPROXY = (ROOT / "docker" / "haproxy.cfg").read_text()
 IMAGE = (ROOT / "docker" / "image").read_text()
 DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
 RUNNEL = ""
@@ -57,6 +58,11 @@ def setting(words, flag, default):
 
 def flags_of_serve():
     return set(re.findall(r"--[a-z-]+", output(RUNNEL, "serve", "--help")))
+
+
+def server_in(compose):
+    """The words of `runnel serve` in a compose file."""
+    return arguments(re.search(r"command: (\[serve.*\])", compose).group(1))
 
 
 class Context(unittest.TestCase):
@@ -123,6 +129,9 @@ class RootFileSystem(unittest.TestCase):
         names = " ".join(path.name for path in self.root.rglob("*.copyright"))
         for package in ("libc6", "libgrpc++-dev", "libprotobuf-dev", "libssl-dev"):
             self.assertIn(package, names)
+        licence = (self.root / "usr/share/doc/runnel/LICENSE").read_text()
+        self.assertIn("Apache License", licence)
+        self.assertIn('org.opencontainers.image.licenses="Apache-2.0"', DOCKERFILE)
 
 
 class Promises(unittest.TestCase):
@@ -140,7 +149,10 @@ class Promises(unittest.TestCase):
 
     def test_every_flag_exists(self):
         known = flags_of_serve()
-        lines = [re.search(r"\nCMD (\[.*\])", DOCKERFILE).group(1), re.search(r"command: (\[.*\])", COMPOSE).group(1)]
+        lines = re.findall(
+            r"(?:\nCMD|command:|args:) (\[serve.*\]|\[\"serve.*\])", "\n".join([DOCKERFILE, *COMPOSE, DEPLOY])
+        )
+        self.assertEqual(len(lines), 4)
         for line in lines:
             flags = {word for word in arguments(line) if word.startswith("--")}
             self.assertLessEqual(flags, known)
@@ -149,7 +161,7 @@ class Promises(unittest.TestCase):
 
     def test_what_others_can_reach_asks_who_they_are(self):
         # Otherwise `runnel serve` refuses to start: what others reach is public by name, or has TLS and a credential.
-        text = (DEPLOY + COMPOSE + DOCKERFILE + IMAGE).replace("\\\n", "")
+        text = "".join([DEPLOY, *COMPOSE, DOCKERFILE, IMAGE]).replace("\\\n", "")
         recipes = re.findall(r"serve\b[^`\n]*0\.0\.0\.0:[^`\n]*", text)
         self.assertGreaterEqual(len(recipes), 5)
         for recipe in recipes:
@@ -158,27 +170,41 @@ class Promises(unittest.TestCase):
             self.assertTrue(proven or "--insecure-public" in flags, recipe)
 
     def test_compose_gives_the_drain_its_time(self):
-        words = arguments(re.search(r"command: (\[.*\])", COMPOSE).group(1))
-        grace_ms = setting(words, "--grace-ms", 10000)
-        self.assertGreater(int(re.search(r"stop_grace_period: (\d+)s", COMPOSE).group(1)) * 1000, grace_ms + 5000)
+        for compose in COMPOSE:
+            grace_ms = setting(server_in(compose), "--grace-ms", 10000)
+            seconds = int(re.search(r"stop_grace_period: (\d+)s", compose).group(1))
+            self.assertGreater(seconds * 1000, grace_ms + 5000)
 
-    def test_compose_gives_the_states_their_memory(self):
-        words = arguments(re.search(r"command: (\[.*\])", COMPOSE).group(1))
+    def test_compose_gives_the_server_its_memory(self):
         info = json.loads(output(RUNNEL, "info", ROOT / "zoo" / "mnist-small", "--json"))
-        # What docs/security.md sums up; the program itself takes 25 MB of the 40.
-        sessions = setting(words, "--sessions", 256)
-        start = (40 << 20) + 4 * int(info["parameters"]) + sessions * int(info["state_bytes"])
-        stream = setting(words, "--streams-per-connection", 128) * (13 << 10)
-        needed = (
-            start
-            + setting(words, "--connections", 256) * ((32 << 10) + stream)
-            + (64 << 20)
-            + 2 * setting(words, "--network-bytes", 64 << 20)
-            + setting(words, "--call-bytes", 256 << 20)
-            + sessions * (setting(words, "--record-bytes", 256 << 10) + 1024)
-        )
-        limit = int(re.search(r"mem_limit: (\d+)m", COMPOSE).group(1)) << 20
-        self.assertGreaterEqual(limit, needed)
+        for compose in COMPOSE:
+            words = server_in(compose)
+            # What docs/security.md sums up; the program itself takes 25 MB of the 40.
+            sessions = setting(words, "--sessions", 256)
+            start = (40 << 20) + 4 * int(info["parameters"]) + sessions * int(info["state_bytes"])
+            connections = setting(words, "--connections", 256)
+            stream = setting(words, "--streams-per-connection", 128) * (13 << 10)
+            network = setting(words, "--network-bytes", 64 << 20)
+            http = connections * ((24 << 10) + 24 * (8 << 10)) + 2 * network
+            needed = (
+                start
+                + connections * ((32 << 10) + stream)
+                + (64 << 20)
+                + 2 * network
+                + setting(words, "--call-bytes", 256 << 20)
+                + sessions * (setting(words, "--record-bytes", 256 << 10) + 1024)
+                + (http if "--http-address" in words else 0)
+            )
+            limit = int(re.search(r"memswap_limit: (\d+)m", compose).group(1)) << 20
+            self.assertGreaterEqual(limit, needed)
+
+    def test_recipes_with_a_proxy_set_what_it_reads(self):
+        read = {"RUNNEL_PROXY", "RUNNEL_SERVER", "RUNNEL_PEM", "RUNNEL_HTTP"}
+        self.assertEqual(set(re.findall(r"RUNNEL_\w+", HAPROXY)), read)
+        for recipe in (COMPOSE[1], DEPLOY[DEPLOY.index("### Kubernetes") :]):
+            given = set(re.findall(r"^ +(RUNNEL_\w+):|name: (RUNNEL_\w+)", recipe, re.MULTILINE))
+            self.assertEqual({"".join(pair) for pair in given}, read - {"RUNNEL_SERVER"})
+            self.assertIn("127.0.0.1:8000", recipe)
 
 
 if __name__ == "__main__":

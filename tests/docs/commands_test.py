@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What README.md and docs/ tell a newcomer to do works as written.
+"""The commands of README.md and docs/ work as written.
 
     RUNNEL=build/release/runnel tests/docs/commands_test.py
 
-Runs every ```sh block of README.md and docs/*.md in a clone of this tree, with one shell for each document, and its
-```python blocks after them. A block that needs more than a build says what in a comment before it:
+Runs every ```sh block of README.md, docs/*.md and docs/internals/*.md in a clone of this tree, with one shell for each
+document, and its ```python blocks after them. A block that needs more than a build says what in a comment before it:
 <!-- needs: docker -->. Those are listed, not run.
 """
 
@@ -47,7 +47,7 @@ class Block:
 
 
 def documents():
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/internals").glob("*.md"))]
 
 
 def blocks_of(path):
@@ -77,7 +77,7 @@ def enter_own_network():
 
 
 def clone(to):
-    """What a clone of this tree, as it is now, has; and the build."""
+    """Makes a clone of this tree, as it is now, with the build."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -148,7 +148,7 @@ def run_blocks(blocks):
 
 @functools.cache
 def help_of(words):
-    """What --help says of a command; None where there is none."""
+    """The --help text of a command; None if there is none."""
     result = subprocess.run([RUNNEL, *words, "--help"], capture_output=True, text=True, check=False)
     return result.stdout if result.returncode == 0 else None
 

@@ -114,6 +114,8 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(saved.returncode, 0, saved.stderr)
         self.assertEqual(file.stat().st_mode & 0o777, 0o600)
         found = run_json("session", "inspect", file)
+        self.assertEqual(found["model"], run_json("info", BUNDLE)["digest"])
+        self.assertEqual(found["model"], run_json("info", "--server", self.server.address)["models"][0]["digest"])
         self.assertEqual(found["position"], 103)
         self.assertEqual(found["numerics"], kept["numerics"])
         there = Server()
@@ -121,7 +123,7 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual((loaded.returncode, loaded.stdout), (0, "moved\n"), loaded.stderr)
         self.assertEqual(go_on("moved", "--server", there.address), go_on("two", "--server", self.server.address))
         self.assertEqual(there.stop(), 0)
-        stored = Server("--states", str(self.dir))
+        stored = Server("--stored-states", str(self.dir))
         drawn = run_json("generate", "--from", "a", "--seed", 7, "--out", picture, "--server", stored.address)
         self.assertEqual(drawn["samples"][0]["values"], go_on("one", "--server", self.server.address))
         self.assertEqual(stored.stop(), 0)
@@ -242,7 +244,7 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         events = [json.loads(line)["event"] for line in result.stderr.splitlines()]
         self.assertEqual(events, ["start", "failed"])
-        self.assertIn("another process has the port", result.stderr)
+        self.assertIn("the address is already in use", result.stderr)
         self.assertEqual(result.stdout, "")
 
     def test_more_samples_than_states_are_refused_for_good(self):

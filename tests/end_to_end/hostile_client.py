@@ -1,6 +1,7 @@
 """A server process, and clients that misbehave on plain sockets: no library sends what they send."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -11,48 +12,37 @@ import sys
 import tempfile
 import time
 
+from http2_frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW,
+    PING,
+    PREFACE,
+    RESET,
+    SETTINGS,
+    WINDOW,
+    frame,
+    headers,
+)
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
 MIB = 1 << 20
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
-END_STREAM, ACK, END_HEADERS = 1, 1, 4
-INITIAL_WINDOW = 4  # a setting
-FRAME = 16384  # bytes of a frame, at most
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def field(name: bytes, value: bytes) -> bytes:
-    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
-def headers(method: str) -> bytes:
-    """The headers of a call of "Service/Method"."""
-    pairs = {
-        b":method": b"POST",
-        b":scheme": b"http",
-        b":path": b"/runnel.v1." + method.encode(),
-        b":authority": b"x",
-        b"content-type": b"application/grpc",
-        b"te": b"trailers",
-    }
-    return b"".join(field(*pair) for pair in pairs.items())
-
-
-def message(body: bytes) -> bytes:
-    """A message as gRPC frames it."""
-    return struct.pack(">BI", 0, len(body)) + body
 
 
 class Server:
-    """`runnel serve` of a bundle with flags, on a free port."""
+    """`runnel serve` of a bundle with flags, on a free port; `files`: its soft and hard limit of open files."""
 
-    def __init__(self, *flags: str, bundle: str = "zoo/mnist-small") -> None:
+    def __init__(self, *flags: str, bundle: str = "zoo/mnist-small", files: tuple[int, int] | None = None) -> None:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by stop()
         command = [RUNNEL, "serve", str(ROOT / bundle), "--address", "127.0.0.1:0", *flags]
+        if files is not None:
+            command = ["prlimit", f"--nofile={files[0]}:{files[1]}", *command]
         self.process = subprocess.Popen(command, stderr=self.log)
         self.port = 0
         deadline = time.monotonic() + 60
@@ -76,6 +66,14 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def pin(self, cpu: int) -> None:
+        """Runs all of its threads on one CPU."""
+        for thread in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {cpu})
+
+    def open_files(self) -> int:
+        return len(list(pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
     def serves(self) -> bool:
         command = [RUNNEL, "health", "--server", f"127.0.0.1:{self.port}", "--timeout", "20"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -85,6 +83,24 @@ class Server:
         code = self.process.wait(60)
         self.log.close()
         return code
+
+
+class Flood:
+    """http2_attack.py at work."""
+
+    def __init__(self, kind: str, port: int, *words: str) -> None:
+        program = [sys.executable, "-B", str(ROOT / "tests/end_to_end/http2_attack.py")]
+        self.process = subprocess.Popen([*program, kind, str(port), *words], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()  # until what it sends is made
+
+    def stop(self) -> dict[str, int]:
+        """How much it has sent, and what became of its connections."""
+        self.process.terminate()
+        try:
+            return dict(json.loads(self.process.communicate(timeout=60)[0]))
+        finally:
+            self.process.kill()
 
 
 @dataclasses.dataclass

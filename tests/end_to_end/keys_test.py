@@ -204,7 +204,7 @@ class KeysTest(unittest.TestCase):
         server = self.serve()
         with open(self.file, "a", encoding="utf-8") as file:
             file.write("not a key\n")
-        self.assertTrue(eventually(lambda: "warning keys" in server.text()), server.text())
+        self.assertTrue(eventually(lambda: "warn keys" in server.text()), server.text())
         self.assertIn("line 2", server.text())
         self.assertEqual(len(self.tenant(key).values(4)), 4)
 

@@ -146,7 +146,7 @@ class OpenAiClient(unittest.TestCase):
             self.complete(model="other")
         self.assertEqual((missing.exception.code, missing.exception.param), ("model_not_found", "model"))
         with self.assertRaises(openai.BadRequestError) as bad:
-            self.complete(presence_penalty=1)
+            self.complete(presence_penalty=3)
         self.assertEqual(bad.exception.param, "presence_penalty")
         with self.assertRaises(openai.BadRequestError):
             self.complete(prompt="x" * 100000)
@@ -323,10 +323,15 @@ class Keys(unittest.TestCase):
                 with self.assertRaises(openai.AuthenticationError):
                     server.client(api_key="wrong").models.list()
                 client = server.client(api_key=key)
-                with self.assertRaises(openai.RateLimitError) as limited:
-                    client.completions.create(model=MODEL, prompt=["a", "b"])
-                self.assertEqual(limited.exception.code, "quota_calls")
-                self.assertEqual(len(client.completions.create(model=MODEL, prompt="a", max_tokens=3).choices), 1)
+                self.assertEqual(len(client.completions.create(model=MODEL, prompt=["a", "b"]).choices), 2)
+                endless = {"prompt": "a", "max_tokens": 1000000, "stream": True, "extra_body": {"ignore_eos": True}}
+                with client.completions.create(model=MODEL, **endless) as stream:
+                    next(iter(stream))
+                    with self.assertRaises(openai.RateLimitError) as limited:
+                        client.with_options(max_retries=0).completions.create(model=MODEL, prompt="a")
+                    self.assertEqual(limited.exception.code, "quota_calls")
+                patient = client.with_options(max_retries=10)  # the server may still be ending the stream
+                self.assertEqual(len(patient.completions.create(model=MODEL, prompt="a", max_tokens=3).choices), 1)
 
 
 class Recipes(unittest.TestCase):
@@ -334,12 +339,17 @@ class Recipes(unittest.TestCase):
         recipes = RECIPE.findall((ROOT / "docs/integrations.md").read_text())
         self.assertGreaterEqual(len(recipes), 4)
         runners = {"python": [sys.executable, "-B", "-c"], "sh": ["bash", "-euc"]}
-        with tempfile.TemporaryDirectory() as folder, serving(models=(MODEL, PICTURES)) as server:
+        template = f"--chat-template={MODEL}={ROOT / 'examples/plain_chat.jinja'}"
+        path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {**os.environ, "PATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        with tempfile.TemporaryDirectory() as folder, serving(template, models=(MODEL, PICTURES)) as server:
             for _, language, text in recipes:
                 self.assertIn(RECIPE_ADDRESS, text)
                 command = [*runners[language], text.replace(RECIPE_ADDRESS, server.http)]
                 with self.subTest(text.splitlines()[0]):
-                    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
+                    done = subprocess.run(
+                        command, capture_output=True, text=True, check=False, timeout=120, cwd=folder, env=environment
+                    )
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertGreater(len(done.stdout.strip()), 5)
 

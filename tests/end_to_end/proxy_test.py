@@ -1,28 +1,21 @@
-"""docker/haproxy.cfg in front of a server: calls pass, and a header value of 11 MiB does not reach the server."""
+"""docker/haproxy.cfg in front of a server: calls pass, with TLS gRPC and OpenAI's API by one port, and bounds hold."""
 
+import contextlib
+import http.client
+import json
 import os
+import pathlib
+import re
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
 import unittest
 
-from hostile_client import (
-    CONTINUATION,
-    END_HEADERS,
-    FRAME,
-    HEADERS,
-    MIB,
-    PREFACE,
-    ROOT,
-    RUNNEL,
-    SETTINGS,
-    Client,
-    Server,
-    frame,
-    headers,
-)
+from hostile_client import MIB, ROOT, RUNNEL, Client, Flood, Server
+from http2_frames import CONTINUATION, END_HEADERS, FRAME, HEADERS, PREFACE, SETTINGS, frame, headers
 
 
 def free_port() -> int:
@@ -32,14 +25,14 @@ def free_port() -> int:
 
 
 class Proxy:
-    """HAProxy with the configuration that docs/deploy.md shows, before a server."""
+    """HAProxy with the configuration that docs/deploy.md shows, in front of a server. `places` are its variables."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, **places: str) -> None:
         program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
         if program is None:
             raise AssertionError("haproxy is missing: scripts/setup test")
         self.port = free_port()
-        places = {"RUNNEL_PROXY": f"127.0.0.1:{self.port}", "RUNNEL_SERVER": f"127.0.0.1:{server.port}"}
+        places = {"RUNNEL_PROXY": f"127.0.0.1:{self.port}", "RUNNEL_SERVER": f"127.0.0.1:{server.port}", **places}
         command = [program, "-q", "-db", "-f", str(ROOT / "docker/haproxy.cfg")]
         self.process = subprocess.Popen(command, env={**os.environ, **places})
 
@@ -48,8 +41,27 @@ class Proxy:
         self.process.wait(60)
 
 
+def finds_in_time(holds) -> bool:
+    deadline = time.monotonic() + 30
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Whether the peer of a socket that does not wait, and has sent nothing, has left it open."""
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
 def header_value(port: int, size: int) -> bool:
-    """Sends a call with a header value of so many bytes. True when the peer has refused it before the end."""
+    """Sends a call with a header value of this many bytes. True when the peer has refused it before the end."""
     length, rest = b"\x7f", size - 127
     while rest > 127:
         length += bytes([rest & 127 | 128])
@@ -97,6 +109,15 @@ class ProxyTest(unittest.TestCase):
         self.assertLess(self.server.cpu_seconds() - before, 0.25)
         self.runnel("health")
 
+    def test_streams_that_are_reset_at_once_do_not_reach_the_server(self):
+        before = self.server.memory()
+        flood = Flood("reset", self.proxy.port)
+        time.sleep(3)
+        self.runnel("health")
+        self.assertGreater(flood.stop()["bytes"], MIB)
+        self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)
+        self.assertNotIn(" flood ", self.server.logged())
+
     def test_one_address_has_no_more_than_its_connections(self):
         clients = [Client(self.proxy.port) for _ in range(80)]
         for client in clients:
@@ -105,6 +126,91 @@ class ProxyTest(unittest.TestCase):
         for client in clients:
             client.close()
         self.runnel("health", "--wait", "10")
+
+
+class OnePortTest(unittest.TestCase):
+    """TLS for gRPC and for HTTP by one port, with keys."""
+
+    def setUp(self):
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        subprocess.run([ROOT / "scripts/certificates", self.folder], check=True, capture_output=True)
+        self.authority, certificate = self.folder / "ca.pem", self.folder / "tls.crt"
+        (self.folder / "server.pem").rename(certificate)  # the names of a secret of Kubernetes
+        (self.folder / "server.key").rename(self.folder / "tls.key")
+        keys = self.folder / "keys.jsonl"
+        new = [RUNNEL, "key", "new", "alice", "--file", str(keys)]
+        self.key = subprocess.run(new, capture_output=True, text=True, check=True).stdout.strip()
+        self.server = Server("--http-address", "127.0.0.1:0", "--keys", str(keys), bundle="zoo/text-endless-small")
+        stack.callback(self.server.stop)
+        [behind] = re.findall(r" http address=(\S+)", self.server.logged())
+        self.proxy = Proxy(self.server, RUNNEL_PEM=str(certificate), RUNNEL_HTTP=behind)
+        stack.callback(self.proxy.stop)
+        self.assertEqual(self.runnel("health", "--wait", "30").returncode, 0)
+
+    def runnel(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """A command that calls by TLS, with the key."""
+        own = ["--server", f"localhost:{self.proxy.port}", "--tls-ca", str(self.authority)]
+        environment = {**os.environ, "RUNNEL_API_KEY": self.key}
+        command = [RUNNEL, *words, *own]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
+        """The answer to a request by HTTP/1.1 and TLS, with the key."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        self.connection = http.client.HTTPSConnection("localhost", self.proxy.port, timeout=60, context=context)
+        self.addCleanup(self.connection.close)
+        own = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}", **headers}
+        self.connection.request(method, path, None if body is None else json.dumps(body), own)
+        return self.connection.getresponse()
+
+    def test_both_doors_answer(self):
+        self.assertIn("text-endless-small", self.runnel("info").stdout)
+        self.assertEqual(self.runnel("generate", "--prompt", "The river", "--max-values", "20").returncode, 0)
+        [model] = json.load(self.ask("GET", "/v1/models"))["data"]
+        self.assertEqual(model["id"], "text-endless-small")
+        request = {"prompt": "The river was ", "max_tokens": 20, "seed": 7}
+        answer = json.load(self.ask("POST", "/v1/completions", request))
+        self.assertEqual(answer["usage"]["completion_tokens"], 20)
+
+    def test_http_2_passes_to_the_door_of_http(self):
+        url = f"https://localhost:{self.proxy.port}/v1/models"
+        command = ["curl", "-s", "--http2", "--cacert", str(self.authority), "-w", "%{http_version} %{http_code}"]
+        command += ["-o", "/dev/null", "-H", f"Authorization: Bearer {self.key}", url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.stdout, "2 200", done.stderr)
+
+    def test_a_stream_comes_as_it_is_sampled_and_ends_with_its_reader(self):
+        request = {"prompt": "The river was ", "max_tokens": 60_000, "stream": True}
+        answer = self.ask("POST", "/v1/completions", request)
+        self.assertEqual(answer.headers["Content-Type"].split(";")[0], "text/event-stream")
+        events = [answer.readline() for _ in range(20)]
+        self.assertTrue(json.loads(events[0].removeprefix(b"data: "))["choices"])
+        self.assertNotIn(" info call ", self.server.logged(), "events come while the call runs")
+        self.connection.close()
+        answer.close()
+        self.assertTrue(finds_in_time(lambda: "code=CANCELLED" in self.server.logged()), self.server.logged())
+
+    def test_both_doors_ask_for_keys_and_names(self):
+        self.key = "rnl_wrong"
+        self.assertIn("UNAUTHENTICATED", self.runnel("info").stderr)
+        self.assertEqual(self.ask("GET", "/v1/models").status, 401)
+        self.assertEqual(self.ask("GET", "/v1/models", Host="evil.example").status, 403)
+
+    def test_long_headers_do_not_reach_the_door_of_http(self):
+        before = self.server.cpu_seconds()
+        self.assertEqual(self.ask("GET", "/v1/models", Long="a" * 20_000).status, 400)
+        self.assertLess(self.server.cpu_seconds() - before, 0.25)
+
+    def test_one_address_has_no_more_than_its_connections(self):
+        with contextlib.ExitStack() as stack:
+            connections = [socket.create_connection(("127.0.0.1", self.proxy.port)) for _ in range(80)]
+            for connection in connections:
+                stack.enter_context(connection).settimeout(0)
+            time.sleep(1)
+            self.assertEqual(sum(is_open(connection) for connection in connections), 64)
+        self.assertEqual(self.runnel("health", "--wait", "10").returncode, 0)
 
 
 if __name__ == "__main__":

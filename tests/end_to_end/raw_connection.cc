@@ -8,12 +8,26 @@
 
 namespace runnel {
 
-RawConnection::RawConnection(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+namespace {
+
+sockaddr_in address_of(uint32_t host, int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) close();
+  address.sin_addr.s_addr = htonl(host);
+  return address;
+}
+
+}  // namespace
+
+RawConnection::RawConnection(int port, uint32_t source)
+    : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const sockaddr_in from = address_of(source, 0);
+  const sockaddr_in to = address_of(INADDR_LOOPBACK, port);
+  if (bind(socket_, reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0 ||
+      connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+    close();
+  }
 }
 
 RawConnection::~RawConnection() { close(); }

@@ -11,7 +11,9 @@ namespace runnel {
 
 class RawConnection {
  public:
-  explicit RawConnection(int port);
+  // Connects to 127.0.0.1:`port`. `source` is the address to connect from, in 127.0.0.0/8: the
+  // server may keep out an address that has sent a flood, with everybody who uses it.
+  explicit RawConnection(int port, uint32_t source = 0x7f000001);
   ~RawConnection();
   RawConnection(RawConnection&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
   RawConnection& operator=(RawConnection&&) = delete;

@@ -84,7 +84,7 @@ class ReloadTest(unittest.TestCase):
         result = self.reload(self.admin)
         self.assertEqual(result.returncode, 1)
         self.assertIn("FAILED_PRECONDITION", result.stderr)
-        self.assertTrue(eventually(lambda: "warning reload" in self.server.text()), self.server.text())
+        self.assertTrue(eventually(lambda: "warn reload" in self.server.text()), self.server.text())
         self.assertEqual(len(Tenant(self.channel, self.user).values(8)), 8)
 
 

@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <random>
+#include <vector>
 
+#include "models/state/form.h"
 #include "tests/engine/harness.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -26,8 +29,18 @@ struct Around {
   int steps = 1;
   bool others = false;
   bool slow = false;  // its reader takes values now and then
+  bool penalized = false;
   uint64_t seed = 1;  // of all that is random around it
 };
+
+// The state of a slot, without what caches hold after the inputs that its sequence has consumed:
+// that may be another sequence's.
+std::vector<std::byte> own_state(Model& model, SlotId slot, int64_t consumed) {
+  std::vector<std::byte> state = state_bytes(model, slot);
+  clear_unused(model.layout(), consumed, state);
+  state.resize(static_cast<size_t>(model.layout().live_bytes(consumed)));
+  return state;
+}
 
 // A family of models, and a small one of it over 11 values.
 struct Family {
@@ -43,10 +56,14 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
   static Isa isa() { return std::get<0>(GetParam()); }
 
   Generated run(const Around& around) {
-    CpuModel made = make_cpu_model(
-        random_bundle(std::get<2>(GetParam()).spec(), 3), {isa(), around.threads},
-        {.slots = kSlots, .rows = kSlots, .values = around.batch_values, .steps = around.steps},
-        std::get<1>(GetParam()));
+    CpuModel made =
+        make_cpu_model(random_bundle(std::get<2>(GetParam()).spec(), 3), {isa(), around.threads},
+                       {.slots = kSlots,
+                        .rows = kSlots,
+                        .values = around.batch_values,
+                        .steps = around.steps,
+                        .recent = around.penalized ? 9 : 0},
+                       std::get<1>(GetParam()));
     Model& model = *made.model;
     Harness harness(std::move(made.model));
     random_.seed(around.seed);
@@ -54,7 +71,10 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
     for (int i = 0; i < around.slot; ++i) {
       EXPECT_TRUE(harness.create("s" + std::to_string(i)).ok());
     }
-    const auto mine = harness.generate(under_test(), around.slow ? 2 * around.steps : 0);
+    GenerateRequest request = under_test();
+    if (around.penalized) request.penalties = penalties_;
+    penalized_ = around.penalized;
+    const auto mine = harness.generate(request, around.slow ? 2 * around.steps : 0);
     harness.readers.clear();
     for (int turn = 0; turn < 5000 && !mine->end; ++turn) {
       if (around.others && random_() % 3 == 0) disturb(harness);
@@ -62,7 +82,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
       if (!around.slow || random_() % 4 == 0) mine->read();
     }
     EXPECT_TRUE(mine->end && mine->end->ok());
-    return {mine->values[0], mine->log_probs[0], state_bytes(model, around.slot)};
+    return {mine->values[0], mine->log_probs[0], own_state(model, around.slot, 16 + kValues)};
   }
 
   static GenerateRequest under_test() {
@@ -85,14 +105,39 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
     for (int32_t& value : prompt) value = static_cast<int32_t>(random_() % 11);
     GenerateRequest request = request_of(prompt, static_cast<int64_t>(random_() % 30), random_());
     request.samples = 1 + static_cast<int>(random_() % 2);
+    if (penalized_ && random_() % 2 == 0) {
+      const auto number = [&] { return static_cast<float>(random_() % 200) / 100.0F; };
+      request.penalties = std::make_shared<const Penalties>(
+          Penalties{0.5F + number(), number(), -number(), {{3, number()}}});
+    }
     const auto other = harness.generate(request);
     if (random_() % 5 == 0) harness.readers.clear();  // nobody reads it
     others_.push_back(other);
   }
 
+  const std::shared_ptr<const Penalties> penalties_ =
+      std::make_shared<const Penalties>(Penalties{1.3F, 0.7F, 0.3F, {{2, 0.9F}, {5, -1.1F}}});
   std::mt19937_64 random_;
+  bool penalized_ = false;  // the others may be, too
   std::vector<std::shared_ptr<Reader>> others_;
 };
+
+TEST_P(BitIdentityTest, WithPenalties) {
+  const Generated alone = run({.penalized = true});
+  EXPECT_NE(alone.values, run({}).values);
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const Around around = {.threads = static_cast<int>(1 << seed % 3),
+                           .slot = static_cast<int>(seed % kSlots),
+                           .batch_values = 2 + static_cast<int>(seed * 7 % 30),
+                           .steps = 1 + static_cast<int>(seed % 4),
+                           .others = true,
+                           .slow = seed % 2 == 0,
+                           .penalized = true,
+                           .seed = seed};
+    others_.clear();
+    EXPECT_EQ(run(around), alone) << seed;
+  }
+}
 
 TEST_P(BitIdentityTest, InEverySlot) {
   const Generated alone = run({});
@@ -143,10 +188,10 @@ TEST_P(BitIdentityTest, AmongRandomOthers) {
 // position 10 is given 200 values, within budgets that cannot take them at once, and among others.
 TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
   const auto run = [](int batch_values, int others, bool late = false) {
-    cuda::DeviceBackend<cuda::HostDevice> backend({.chunks = true}, cuda::ThreadOrder::kForward,
-                                                  late);
+    const auto backend =
+        cuda::make_host_backend({.chunks = true}, cuda::ThreadOrder::kForward, late);
     const ModelLimits limits = {.slots = 6, .rows = 6, .values = batch_values, .steps = 2};
-    auto made = make_model(random_bundle(small_symbol_spec(), 3), backend, limits);
+    auto made = make_model(random_bundle(small_symbol_spec(), 3), *backend, limits);
     Model& model = **made;
     Harness harness(std::move(*made));
     EXPECT_TRUE(harness.create("mine").ok());
@@ -182,11 +227,19 @@ std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Fa
 
 INSTANTIATE_TEST_SUITE_P(
     , BitIdentityTest,
-    testing::Combine(testing::ValuesIn(kIsas),
-                     testing::Values(Precision::kFp32, Precision::kBf16, Precision::kInt8),
-                     testing::Values(Family{"LinearTransformer", small_symbol_spec},
-                                     Family{"Rwkv7", small_rwkv7_spec},
-                                     Family{"Mamba2", small_mamba2_spec})),
+    testing::Combine(
+        testing::ValuesIn(kIsas),
+        testing::Values(Precision::kFp32, Precision::kBf16, Precision::kInt8),
+        testing::Values(
+            Family{"LinearTransformer", small_symbol_spec}, Family{"Rwkv7", small_rwkv7_spec},
+            Family{"Mamba2", small_mamba2_spec},
+            Family{"Rwkv6", [] { return small_rwkv6_spec(Rwkv6Version::kSix); }},
+            Family{"Mamba1", small_mamba1_spec},
+            Family{"Qwen35", [] { return small_hybrid_spec(HybridStyle::kQwen35); }},
+            Family{"FalconH1", [] { return small_hybrid_spec(HybridStyle::kFalconH1); }},
+            Family{"Gla", [] { return small_gated_linear_spec(GatedMixer::kGla); }},
+            Family{"GatedDeltaNet",
+                   [] { return small_gated_linear_spec(GatedMixer::kGatedDeltaNet); }})),
     case_name);
 
 }  // namespace

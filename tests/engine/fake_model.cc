@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 
@@ -15,6 +16,22 @@ uint64_t mix(uint64_t a, uint64_t b) {
   return x ^ (x >> 31);
 }
 
+// The hash with all that penalties depend on.
+uint64_t penalized_hash(uint64_t hash, const Penalties& penalties, RecentRing recent, int64_t from,
+                        int64_t position) {
+  for (const float term : {penalties.repetition, penalties.frequency, penalties.presence}) {
+    hash = mix(hash, bit_cast<uint32_t>(term));
+  }
+  for (const auto& [value, bias] : penalties.logit_bias) {
+    hash = mix(hash, mix(static_cast<uint64_t>(value), bit_cast<uint32_t>(bias)));
+  }
+  if (!penalties.looks_back()) return hash;
+  recent.before(position, [&](int64_t at, int32_t value) {
+    hash = mix(hash, static_cast<uint64_t>(value) * 2 + (at >= from ? 1 : 0));
+  });
+  return hash;
+}
+
 int32_t next_value(uint64_t hash, const Control& control, int vocabulary) {
   const uint64_t word = mix(mix(hash, control.seed), mix(control.stream, control.position));
   return static_cast<int32_t>(word % static_cast<uint64_t>(vocabulary));
@@ -22,6 +39,17 @@ int32_t next_value(uint64_t hash, const Control& control, int vocabulary) {
 
 float log_prob_of(uint64_t hash, int32_t value) {
   return -static_cast<float>(mix(hash, static_cast<uint64_t>(value)) % 1000) / 100.0F;
+}
+
+// The most likely values, most likely first.
+std::vector<TopLogProb> likely(uint64_t hash, int vocabulary, int count) {
+  std::vector<TopLogProb> all;
+  for (int32_t value = 0; value < vocabulary; ++value) {
+    all.push_back({value, log_prob_of(hash, value)});
+  }
+  std::ranges::stable_sort(all, std::ranges::greater(), &TopLogProb::log_prob);
+  all.resize(static_cast<size_t>(count));
+  return all;
 }
 
 // Of one step where nobody says how many, as on a CPU.
@@ -50,18 +78,49 @@ FakeModel::FakeModel(Spec spec, ModelLimits limits, int64_t state_bytes)
   layout_ = {.state_bytes = state_bytes,
              .parts = {{"hash", DType::kI32, {state_bytes / 4}, 0, 4}},
              .numerics = "fake"};
-  for (Slot& slot : slots_) slot.rest.resize(state_bytes - sizeof(slot.hash));
+  if (limits_.recent > 0) {
+    layout_.recent = limits_.recent;
+    layout_.recent_offset = state_bytes;
+    layout_.state_bytes += int64_t{limits_.recent} * 4;
+    layout_.parts.push_back({kRecentPart, DType::kI32, {limits_.recent}, state_bytes, 4});
+  }
+  for (Slot& slot : slots_) {
+    slot.rest.resize(layout_.state_bytes - sizeof(slot.hash));
+  }
+}
+
+RecentRing FakeModel::recent(Slot& slot) const {
+  if (layout_.recent == 0) return {};
+  const auto offset = layout_.recent_offset - static_cast<int64_t>(sizeof(slot.hash));
+  return {reinterpret_cast<int32_t*>(slot.rest.data() + offset), layout_.recent};
+}
+
+void FakeModel::penalize(SlotId slot, Penalized penalized) {
+  slots_.at(slot).penalized = std::move(penalized);
+}
+
+int32_t FakeModel::sample(Slot& slot) const {
+  const auto& [penalties, from] = slot.penalized;
+  uint64_t hash = slot.hash;
+  if (penalties) {
+    hash = penalized_hash(hash, *penalties, recent(slot), from, slot.control.position);
+  }
+  return next_value(hash, slot.control, spec_.vocabulary);
 }
 
 void FakeModel::set(SlotId slot, const Control& control, bool zero_state) {
   check(slot >= 0 && slot < limits_.slots, "the slot exists");
-  slots_[slot].control = control;
-  if (!zero_state) return;
-  slots_[slot].hash = 0;
-  std::ranges::fill(slots_[slot].rest, std::byte{0});
+  Slot& held = slots_[slot];
+  held.control = control;
+  held.penalized = {};
+  if (zero_state) {
+    held.hash = 0;
+    std::ranges::fill(held.rest, std::byte{0});
+  }
+  if (control.pending != kNoValue) recent(held).note(control.position, control.pending);
 }
 
-void FakeModel::copy(SlotId from, SlotId to) {
+void FakeModel::copy(SlotId from, SlotId to, int64_t /*inputs*/) {
   check(from != to, "a state is not copied to itself");
   slots_.at(to) = slots_.at(from);
 }
@@ -117,7 +176,7 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
   }
   check(inputs <= limits_.values, "values within limits");
   launches.push_back(std::move(launch));
-  if (fails && fails()) {
+  if (failed_ != 0 || (fails && fails())) {  // as does every launch after one that failed
     for (const Row& row : rows) slots_.at(row.slot) = {};
     if (failed_ == 0) failed_ = ticket_;
     return ticket_;
@@ -137,16 +196,19 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
             emitted.push_back({.row = static_cast<int32_t>(i),
                                .value = value,
                                .log_prob = log_prob_of(slot.hash, value),
-                               .top = {}});
+                               .top = likely_.emplace_back(
+                                   likely(slot.hash, spec_.vocabulary, rows[i].top_log_probs))});
           }
           control.pending = value;
+          recent(slot).note(control.position, value);
         }
         continue;
       }
       check(step > 0 || control.remaining > 0, "a row that samples has values left");
       if (control.remaining == 0) continue;  // frozen
       consume(slot, control.pending);
-      control.pending = next_value(slot.hash, control, spec_.vocabulary);
+      control.pending = sample(slot);
+      recent(slot).note(control.position, control.pending);
       --control.remaining;
       emitted.push_back({.row = static_cast<int32_t>(i),
                          .value = control.pending,
@@ -169,16 +231,25 @@ Result<bool> FakeModel::collect(Ticket ticket, std::vector<Emitted>& out) {
 }
 
 std::vector<int32_t> FakeModel::expected(const Spec& spec, const std::vector<int32_t>& known,
-                                         uint64_t seed, uint32_t stream, int count) {
+                                         uint64_t seed, uint32_t stream, int count,
+                                         const Penalties* penalties, int recent) {
   uint64_t hash = 0;
   for (const int32_t value : known) hash = mix(hash, static_cast<uint64_t>(value) + 1);
   Control control;
   control.seed = seed;
   control.stream = stream;
   control.position = static_cast<int64_t>(known.size());
+  std::vector<int32_t> entries(static_cast<size_t>(recent));
+  const RecentRing ring = {entries.data(), recent};
+  for (size_t i = 0; i < known.size(); ++i) ring.note(static_cast<int64_t>(i), known[i]);
   std::vector<int32_t> values;
   for (int i = 0; i < count; ++i) {
-    values.push_back(next_value(hash, control, spec.vocabulary));
+    const uint64_t from =
+        penalties == nullptr
+            ? hash
+            : penalized_hash(hash, *penalties, ring, std::ssize(known), control.position);
+    values.push_back(next_value(from, control, spec.vocabulary));
+    ring.note(control.position, values.back());
     hash = mix(hash, static_cast<uint64_t>(values.back()) + 1);
     ++control.position;
   }

@@ -13,14 +13,17 @@ namespace runnel {
 
 class FakeModel final : public Model {
  public:
-  // `state_bytes`: of a state, of which the first 8 are the hash that it stands for.
+  // `state_bytes`: of a state, of which the first 8 are the hash that it stands for. The ring of
+  // limits.recent values comes after them.
   FakeModel(Spec spec, ModelLimits limits, int64_t state_bytes = 8);
 
   const Spec& spec() const override { return spec_; }
   const StateLayout& layout() const override { return layout_; }
   ModelLimits limits() const override { return limits_; }
+  DeviceKind device() const override { return DeviceKind::kCpu; }
   void set(SlotId slot, const Control& control, bool zero_state) override;
-  void copy(SlotId from, SlotId to) override;
+  void penalize(SlotId slot, Penalized penalized) override;
+  void copy(SlotId from, SlotId to, int64_t inputs) override;
   void read(SlotId slot, int64_t offset, std::span<std::byte> bytes) override;
   void write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) override;
   void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) override;
@@ -40,9 +43,11 @@ class FakeModel final : public Model {
   };
   std::list<Launch> launches;  // no allocation grows with their number
 
-  // What a correct server must generate: `count` values after `known`, which is not empty.
+  // What a correct server must generate: `count` values after `known`, which is not empty. With
+  // penalties, each depends on the last `recent` values, and on which of them come after `known`.
   static std::vector<int32_t> expected(const Spec& spec, const std::vector<int32_t>& known,
-                                       uint64_t seed, uint32_t stream, int count);
+                                       uint64_t seed, uint32_t stream, int count,
+                                       const Penalties* penalties = nullptr, int recent = 0);
   // The log-probability that it gives to known[i], i >= 1.
   static float expected_log_prob(const std::vector<int32_t>& known, size_t i);
 
@@ -50,8 +55,11 @@ class FakeModel final : public Model {
   struct Slot {
     uint64_t hash = 0xdead;  // of the values consumed; never zero by accident
     Control control;
+    Penalized penalized;
     std::vector<std::byte> rest;  // of the state
   };
+  RecentRing recent(Slot& slot) const;
+  int32_t sample(Slot& slot) const;
   // Byte `at` of the state in a slot.
   std::byte& state_byte(SlotId slot, int64_t at);
   // Where a model takes prompts in chunks, a whole one has a hash of its own. `left`: inputs of the
@@ -64,6 +72,7 @@ class FakeModel final : public Model {
   StateLayout layout_;
   std::vector<Slot> slots_;
   std::vector<std::vector<Emitted>> emitted_;  // by the last launches
+  std::list<std::vector<TopLogProb>> likely_;  // that they name, and all before
   Ticket ticket_ = 0;                          // of the last submit
   Ticket collected_ = 0;                       // of the last one collected
   Ticket failed_ = 0;                          // of the first launch that failed

@@ -227,6 +227,15 @@ TEST(Launches, AFailureEndsEveryCallAndNothingIsSubmittedAfterIt) {
   EXPECT_EQ(running.model->launches.size(), launches);
 }
 
+TEST(Launches, ALaunchAfterOneThatFailedComesToNothingEither) {
+  Running running;
+  int launches = 0;
+  running.model->fails = [&] { return ++launches == 1; };
+  running.run();
+  EXPECT_EQ(launches, 1);
+  EXPECT_EQ(running.reader->end->code(), Code::kUnavailable);
+}
+
 TEST(Launches, AnEngineThatEndsCollectsWhatIsOnItsWay) {
   std::shared_ptr<Reader> reader;
   {

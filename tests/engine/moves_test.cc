@@ -240,8 +240,8 @@ TEST(Moves, CallsStartFromAStoredStateAndLeaveItAsItIs) {
 // On the CPU, among others, from one server to the next: the bits are those of a sequence that
 // nobody has moved.
 TEST(Moves, BitsAreThoseOfAnUndisturbedRun) {
-  for (const auto spec_of : {small_symbol_spec, small_rwkv7_spec, small_mamba2_spec}) {
-    const Bundle bundle = random_bundle(spec_of(), 3);
+  for (const Spec& spec : small_family_specs()) {
+    const Bundle bundle = random_bundle(spec, 3);
     const ModelLimits limits = {.slots = 4, .rows = 4, .values = 16, .steps = 1};
     const auto run = [&](bool moves) {
       CpuModel first = make_cpu_model(bundle, {Isa::kPortable, 1}, limits);

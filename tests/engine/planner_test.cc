@@ -12,22 +12,22 @@ constexpr Candidate kDecode{.want = Want::kNext, .inputs = 1, .room = 100};
 Candidate prompt(int64_t inputs) { return {.want = Want::kNothing, .inputs = inputs}; }
 Candidate score(int64_t inputs) { return {.want = Want::kScores, .inputs = inputs}; }
 
-// Candidates and their owners from plan to plan.
+// Candidates and their accounts from plan to plan.
 struct Round {
   explicit Round(std::vector<Candidate> all) : candidates(std::move(all)) {
     for (const Candidate& candidate : candidates) {
-      owners.resize(std::max<size_t>(owners.size(), candidate.owner + 1));
+      accounts.resize(std::max<size_t>(accounts.size(), candidate.account + 1));
     }
   }
 
   // Makes the next plan and notes who was served; no candidate runs out.
   const Plan& next(const ModelLimits& limits) {
-    plan_batch(candidates, owners, limits, plan);
+    plan_batch(candidates, accounts, limits, plan);
     for (const Share& share : plan.shares) {
       Candidate& candidate = candidates[share.candidate];
-      candidate.served = owners[candidate.owner].served = ++shares;
+      candidate.served = accounts[candidate.account].served = ++shares;
       if (candidate.want != Want::kNext) {
-        owners[candidate.owner].fed = shares;
+        accounts[candidate.account].fed = shares;
         candidate.position += share.inputs;
       }
       served[share.candidate] += share.inputs;
@@ -37,7 +37,7 @@ struct Round {
   }
 
   std::vector<Candidate> candidates;
-  std::vector<Owner> owners;
+  std::vector<Account> accounts;
   uint64_t shares = 0;
   Plan plan;
   std::map<int, int64_t> served;  // inputs
@@ -48,8 +48,8 @@ Plan plan(const std::vector<Candidate>& candidates, const ModelLimits& limits) {
   return Round(candidates).next(limits);
 }
 
-Candidate of(int owner, Candidate candidate) {
-  candidate.owner = owner;
+Candidate of(int account, Candidate candidate) {
+  candidate.account = account;
   return candidate;
 }
 
@@ -118,15 +118,15 @@ TEST(Planner, CallersTakeTurnsInDecoding) {
 // More callers than rows: each has the same part.
 TEST(Planner, CallersTakeTurnsWhereThereAreMoreThanRows) {
   std::vector<Candidate> candidates;
-  for (int owner = 0; owner < 6; ++owner) {
-    for (int i = 0; i <= owner; ++i) candidates.push_back(of(owner, kDecode));
-    if (owner % 2 == 0) candidates.push_back(of(owner, prompt(1000)));
+  for (int account = 0; account < 6; ++account) {
+    for (int i = 0; i <= account; ++i) candidates.push_back(of(account, kDecode));
+    if (account % 2 == 0) candidates.push_back(of(account, prompt(1000)));
   }
   Round round(candidates);
   for (int i = 0; i < 60; ++i) round.next({.rows = 2, .values = 8, .steps = 1});
   std::map<int, int> rows;
-  for (const auto& [candidate, count] : round.rows) rows[candidates[candidate].owner] += count;
-  for (int owner = 0; owner < 6; ++owner) EXPECT_EQ(rows[owner], 20) << owner;
+  for (const auto& [candidate, count] : round.rows) rows[candidates[candidate].account] += count;
+  for (int account = 0; account < 6; ++account) EXPECT_EQ(rows[account], 20) << account;
 }
 
 TEST(Planner, CallersShareWhatPromptsMayTake) {
@@ -200,7 +200,7 @@ TEST(Planner, RandomPlansOfChunksGetOn) {
     for (int i = 1 + below(8); i > 0; --i) {
       candidates.push_back(below(2) == 0 ? prompt(1 + below(300)) : score(1 + below(300)));
       candidates.back().position = below(200) - 1;
-      candidates.back().owner = below(3);
+      candidates.back().account = below(3);
     }
     const int chunk = 1 << below(7);
     const Plan result =
@@ -229,7 +229,7 @@ TEST(Planner, RandomPlansKeepTheLimitsAndWasteNothing) {
       candidates.push_back(kind == 0   ? kDecode
                            : kind == 1 ? prompt(1 + below(40))
                                        : score(1 + below(40)));
-      candidates.back().owner = below(3);
+      candidates.back().account = below(3);
       candidates.back().served = below(3);
     }
     const ModelLimits limits = {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/fields.h"
 #include "engine/rewinds.h"
 #include "tests/engine/harness.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -24,8 +25,9 @@ EngineOptions options_of(int64_t values, int64_t every) {
 
 // Room for `sessions` and their snapshots.
 ModelLimits limits_of(const EngineOptions& options, int sessions, int steps = 1) {
-  const auto slots = static_cast<int>(sessions * (1 + snapshots_of(options, steps)));
-  return {.slots = slots, .rows = 4, .values = 16, .steps = steps};
+  const auto each = static_cast<int>(1 + snapshots_of(options, steps));
+  return {
+      .slots = sessions * each, .slots_of_session = each, .rows = 4, .values = 16, .steps = steps};
 }
 
 Harness harness_of(int64_t values, int64_t every, int steps = 1) {
@@ -203,11 +205,13 @@ TEST(Rewind, SaysHowFarItCanGo) {
   EXPECT_EQ(refused("a", 29),
             Status(Code::kOutOfRange,
                    "session 'a' cannot go back to position 29: the oldest that it can go back to "
-                   "is 30"));
+                   "is 30")
+                .at_field(fields::kPosition));
   EXPECT_EQ(refused("a", 51),
             Status(Code::kOutOfRange,
                    "session 'a' stands at position 50, and goes back to earlier ones only, not to "
-                   "51"));
+                   "51")
+                .at_field(fields::kPosition));
   EXPECT_EQ(refused("a", -1).code(), Code::kInvalidArgument);
   EXPECT_EQ(refused("b", 1).code(), Code::kNotFound);
   EXPECT_EQ(refused("b/c", 1).code(), Code::kInvalidArgument);
@@ -406,8 +410,8 @@ TEST(Rewind, SnapshotsThatAreDueTogetherTakeTurns) {
 
 // On the CPU, among others: the bits are those of a session that stopped there.
 TEST(Rewind, BitsAreThoseOfASessionThatStoppedThere) {
-  for (const auto spec_of : {small_symbol_spec, small_rwkv7_spec, small_mamba2_spec}) {
-    const Bundle bundle = random_bundle(spec_of(), 3);
+  for (const Spec& spec : small_family_specs()) {
+    const Bundle bundle = random_bundle(spec, 3);
     const EngineOptions options = options_of(12, 4);
     const auto run = [&](bool rewinds, int64_t position, int rows, int values) {
       ModelLimits limits = limits_of(options, 4);

@@ -193,15 +193,21 @@ TEST(Scheduler, AValueThatEndsTextsEndsASample) {
   Spec spec = fake_spec();
   spec.eos = {all[20], 100};
   const size_t first = std::ranges::find(all, all[20]) - all.begin();
+  const size_t turn_end = std::ranges::find(all, all[2]) - all.begin();
   for (const int steps : {1, 4}) {
     Harness harness(spec, {.slots = 8, .rows = 8, .values = 16, .steps = steps});
     const auto reader = harness.generate(request_of({9}, 50));
     GenerateRequest ignoring = request_of({9}, 50);
     ignoring.ignore_eos = true;
     const auto whole = harness.generate(ignoring);
+    GenerateRequest turn = request_of({9}, 50);
+    turn.end_of_turn = all[2];
+    const auto answer = harness.generate(turn);
     harness.run();
     EXPECT_EQ(reader->finished[0].reason, FinishReason::kEos);
     EXPECT_EQ(reader->values[0], std::vector<int32_t>(all.begin(), all.begin() + first + 1));
+    EXPECT_EQ(answer->finished[0].reason, FinishReason::kEos);
+    EXPECT_EQ(answer->values[0].size(), std::min(first, turn_end) + 1);
     EXPECT_EQ(whole->finished[0].reason, FinishReason::kLength);
     EXPECT_EQ(whole->values[0], all);
   }
@@ -381,8 +387,7 @@ TEST(Scheduler, RefusalsSayWhatIsWrong) {
   reader = harness.generate(request);
   harness.run();
   EXPECT_EQ(reader->end->code(), Code::kAborted);
-  EXPECT_THAT(reader->end->message(),
-              HasSubstr("stands at position 0, not at expected_position 3"));
+  EXPECT_THAT(reader->end->message(), HasSubstr("is at position 0, not at expected_position 3"));
 
   request.expected_position.reset();
   const auto running = harness.generate(request);
@@ -766,6 +771,21 @@ TEST_F(ScoreTest, EveryValueButTheFirstIsScoredWhateverTheChunks) {
   }
 }
 
+TEST_F(ScoreTest, TheMostLikelyValuesComeWhereTheyAreAskedFor) {
+  const auto call = *harness_.engine->start_score({}, {}, false, false, Duration(0), 2);
+  const auto scored = score(call, {1, 2, 3});
+  ASSERT_TRUE(scored.ok()) << scored.status().to_string();
+  ASSERT_EQ(scored->log_probs.size(), 2U);
+  EXPECT_EQ(scored->top_log_probs, 2);
+  ASSERT_EQ(scored->top.size(), 4U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_GE(scored->top[2 * i].log_prob, scored->top[2 * i + 1].log_prob);
+    EXPECT_GE(scored->top[2 * i].log_prob, scored->log_probs[i]);
+  }
+  EXPECT_EQ(harness_.engine->start_score({}, {}, false, false, Duration(0), 21).status().code(),
+            Code::kInvalidArgument);
+}
+
 TEST_F(ScoreTest, ASessionThatKeepsTheValuesGoesOnBehindThem) {
   ASSERT_TRUE(harness_.create("a").ok());
   const auto call = *harness_.engine->start_score({}, {.session = "a", .state = {}}, false, true);
@@ -786,6 +806,23 @@ TEST_F(ScoreTest, ASessionThatKeepsTheValuesGoesOnBehindThem) {
   EXPECT_EQ(reader->values[0], FakeModel::expected(fake_spec(), {1, 2, 3, 4}, 1, 0, 10));
   EXPECT_EQ(harness_.engine->start_score({}, {}, false, true).status().code(),
             Code::kInvalidArgument);
+}
+
+TEST_F(ScoreTest, ValuesAreKeptOnlyWhereTheCallerExpectsTheSession) {
+  ASSERT_TRUE(harness_.create("a").ok());
+  const auto call_at = [&](int64_t position) {
+    const Origin origin = {.session = "a", .state = {}, .expected_position = position};
+    return *harness_.engine->start_score({}, origin, false, true);
+  };
+  const auto call = call_at(0);
+  ASSERT_TRUE(score(call, {1, 2}).ok());
+  harness_.engine->end_score(call);
+  harness_.run();
+  const Status refused = score(call_at(0), {1, 2}).status();
+  EXPECT_EQ(refused.code(), Code::kAborted);
+  EXPECT_THAT(refused.message(), HasSubstr("is at position 2, not at expected_position 0"));
+  EXPECT_EQ(harness_.get("a")->position, 2);
+  EXPECT_TRUE(score(call_at(2), {1, 2}).ok());
 }
 
 TEST_F(ScoreTest, ACallInASessionThatIsDeletedEnds) {

@@ -1,7 +1,8 @@
 // The real engine on a virtual clock, with a fake model, random clients and one seed: arrivals,
 // lengths, samples, sessions, forks, rewinds, exports, imports, cancels, stalls, deadlines,
-// retries, full pools and calls that wait for them. After every step the books must balance; at the
-// end every call has ended exactly once with the values that it would have got alone.
+// retries, full pools and calls that wait for them, prompts that begin as earlier ones. After every
+// step the books must balance; at the end every call has ended exactly once with the values that it
+// would have got alone.
 //
 // A failing seed reproduces alone: RUNNEL_SIMULATION_SEED=17 test_engine
 // --gtest_filter='Simulation.*'
@@ -52,7 +53,10 @@ struct Scoring {
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
-      : random_(seed), options_(options()), harness_(fake_spec(), limits(), options_) {
+      : random_(seed),
+        recent_(chance(50) ? 1 + below(6) : 0),
+        options_(options()),
+        harness_(fake_spec(), limits(), options_) {
     harness_.model->on_submit = [this] { harness_.clock.advance(below(5) * kMs); };
     const int faults = chance(10) ? 1 : 0;
     harness_.model->fails = [this, faults] { return chance(faults); };
@@ -77,6 +81,7 @@ class Simulation {
                           .rows = 1 + below(8),
                           .values = 1 + below(12),
                           .steps = 1 + below(4),
+                          .recent = recent_,
                           .launches = 1 + below(2)};
     limits.slots *= static_cast<int>(1 + snapshots_of(options_, limits.steps));
     return limits;
@@ -91,6 +96,8 @@ class Simulation {
     options.idle_timeout = chance(20) ? 400 * kMs : Duration(std::chrono::hours(1));
     options.rewind_values = chance(70) ? 1 + below(40) : 0;
     options.rewind_every = 1 + below(12);
+    options.prefix_cache_bytes = chance(70) ? (8 + 4 * recent_) * below(12) : 0;
+    options.prefix_least = 1 + below(6);
     return options;
   }
 
@@ -98,6 +105,21 @@ class Simulation {
     std::vector<int32_t> values(below(most + 1));
     for (int32_t& value : values) value = below(100);
     return values;
+  }
+  // Values of its own, or those of an earlier call, with its answer or a part of it, and some more.
+  std::vector<int32_t> random_prompt() {
+    std::vector<int32_t> values = random_values(chance(20) ? 60 : 6);
+    if (calls_.empty() || chance(50)) return values;
+    const Call& earlier = *calls_[below(static_cast<int>(calls_.size()))];
+    std::vector<int32_t> prompt = earlier.request.prompt;
+    const auto answer = earlier.reader->values.find(0);
+    if (answer != earlier.reader->values.end()) {
+      prompt.insert(prompt.end(), answer->second.begin(), answer->second.end());
+    }
+    if (chance(40)) prompt.resize(static_cast<size_t>(below(static_cast<int>(prompt.size()) + 1)));
+    prompt.insert(prompt.end(), values.begin(), values.end());
+    prompt.resize(std::min<size_t>(prompt.size(), 200));
+    return prompt;
   }
   // One of four, or one that a call has made.
   std::string random_session() {
@@ -236,7 +258,8 @@ class Simulation {
   void generate() {
     auto call = std::make_unique<Call>();
     GenerateRequest& request = call->request;
-    request = request_of(random_values(chance(20) ? 60 : 6), below(40), random_());
+    request = request_of(random_prompt(), below(40), random_());
+    if (chance(30)) request.shared = below(30);
     request.samples = chance(30) ? 1 + below(3) : 1;
     if (chance(50)) request.session = random_session();
     if (chance(30)) request.keep = chance(50);
@@ -249,6 +272,7 @@ class Simulation {
     // One that goes on from a session would find what later calls have left there.
     if (!request.session && chance(40)) request.max_queue_time = below(300) * kMs;
     request.delivery = {.max_values = 1 + below(20), .max_delay = below(30) * kMs};
+    if (recent_ > 0 && chance(30)) request.penalties = random_penalties();
     if (chance(15)) make_retryable(request);
     // Callers share the steps; the sessions are those of the caller without a name.
     const bool alone = !request.session && !request.keep && request.request_id.empty();
@@ -259,6 +283,13 @@ class Simulation {
     call->reader = harness_.generate(request);
     harness_.readers.clear();  // this simulation decides who reads
     calls_.push_back(std::move(call));
+  }
+
+  std::shared_ptr<const Penalties> random_penalties() {
+    const auto number = [this] { return static_cast<float>(below(400) - 200) / 100.0F; };
+    Penalties penalties = {2.5F + number(), number(), number(), {}};
+    if (chance(50)) penalties.logit_bias = {{below(50), number()}, {50 + below(50), number()}};
+    return std::make_shared<const Penalties>(penalties);
   }
 
   // A sequence of its own that is kept under the call's id: made for the first time, or again.
@@ -368,12 +399,14 @@ class Simulation {
     for (auto& [sample, values] : reader.values) {
       const auto count = static_cast<int>(values.size());
       const auto stream = static_cast<uint32_t>(sample);
-      EXPECT_EQ(values, FakeModel::expected(fake_spec(), given, *request.seed, stream, count));
+      EXPECT_EQ(values, FakeModel::expected(fake_spec(), given, *request.seed, stream, count,
+                                            request.penalties.get(), recent_));
       EXPECT_LE(static_cast<int64_t>(values.size()), *request.max_values);
     }
     if (reader.end->ok()) {
       EXPECT_EQ(reader.finished.size(), static_cast<size_t>(request.samples));
       for (const Finished& finished : reader.finished) {
+        EXPECT_LT(finished.cached_values, std::max<int64_t>(finished.prompt_values, 1));
         EXPECT_EQ(finished.sampled_values, std::ssize(reader.values[finished.sample]));
       }
     } else {
@@ -420,6 +453,9 @@ class Simulation {
     EXPECT_GE(stats.sessions_free, 0);
     EXPECT_LE(stats.sessions_free, stats.sessions);
     EXPECT_LE(stats.waiting, 7);
+    EXPECT_LE(stats.prefix_bytes, options_.prefix_cache_bytes);
+    EXPECT_LE(stats.prefix_bytes, harness_.engine->state_bytes() * stats.sessions_free)
+        << "they lie in free slots";
     EXPECT_TRUE(!drained_ || stats.waiting == 0);
     for (const auto& scoring : scorings_) {
       EXPECT_LE(scoring->answers, scoring->chunks);
@@ -469,6 +505,7 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
+  const int recent_;  // values that a state keeps for penalties
   const EngineOptions options_;
   Harness harness_;
   std::vector<std::unique_ptr<Call>> calls_;

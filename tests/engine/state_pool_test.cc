@@ -74,6 +74,22 @@ TEST(StatePool, ClaimsOfManyThreadsNeverMakeMoreThanThereIs) {
   EXPECT_EQ(pool.unclaimed(), kSlots);
 }
 
+TEST(StatePool, WhatIsSetAsideIsFreeAndNotLeased) {
+  StatePool pool(2);
+  const SlotId leased = *pool.lease();
+  pool.release(leased);
+  EXPECT_EQ(pool.set_aside(), leased) << "the one that was released last";
+  EXPECT_EQ(pool.free(), 2);
+  EXPECT_EQ(pool.unclaimed(), 2);
+  EXPECT_NE(pool.lease(), leased);
+  EXPECT_TRUE(pool.all_aside());
+  EXPECT_FALSE(pool.lease().has_value());
+  EXPECT_FALSE(pool.set_aside().has_value());
+  pool.put_back(leased);
+  EXPECT_EQ(pool.lease(), leased);
+  EXPECT_EQ(pool.free(), 0);
+}
+
 TEST(StatePoolDeathTest, ReleasingTwiceStopsTheProcess) {
   StatePool pool(2);
   const SlotId slot = *pool.lease();

@@ -228,6 +228,7 @@ TEST_F(WaitingTest, MaxTimeCountsFromTheStart) {
   ASSERT_TRUE(reader->end.has_value());
   EXPECT_EQ(reader->finished[0].reason, FinishReason::kTime);
   EXPECT_EQ(reader->finished[0].elapsed, 50 * kMs);
+  EXPECT_EQ(reader->finished[0].first_value, Duration(0)) << "the clock moved after it";
 }
 
 TEST_F(WaitingTest, ADrainRefusesWhatWaitsAtOnce) {

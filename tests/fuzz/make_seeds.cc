@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/fuzz/chat_properties.h"
 #include "tests/fuzz/properties.h"
 #include "tests/fuzz/published_properties.h"
 #include "tests/fuzz/request_properties.h"
+#include "tests/fuzz/template_properties.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -37,11 +39,15 @@ void write_corpus(const std::string& directory, const std::vector<std::string>& 
 }
 
 int run(const std::string& directory) {
+  write_corpus(directory + "/chat", chat_seeds(), chat_words());
   write_corpus(directory + "/completion", completion_seeds(), completion_words());
+  write_corpus(directory + "/gguf", gguf_seeds(), gguf_words());
   write_corpus(directory + "/json", json_seeds(), spec_words());
   write_corpus(directory + "/keys", key_seeds(), key_words());
+  write_corpus(directory + "/response", response_seeds(), chat_words());
   write_corpus(directory + "/spec", spec_seeds(), spec_words());
   write_corpus(directory + "/state", state_seeds(), state_words());
+  write_corpus(directory + "/template", template_seeds(), template_words());
   write_corpus(directory + "/tokenizer", tokenizer_seeds(), tokenizer_words());
   write_corpus(directory + "/vocabulary", vocabulary_seeds(), vocabulary_words());
   write_corpus(directory + "/published", published_seeds(), published_words());

@@ -17,6 +17,7 @@
 #include "models/bundle/bundle.h"
 #include "models/bundle/config.h"
 #include "models/bundle/safetensors.h"
+#include "models/bundle/weight_file.h"
 #include "models/text/nfc.h"
 #include "models/text/tokenizer.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -97,6 +98,60 @@ void check_sizes(const Mamba2Spec& sizes, const Spec& spec) {
   check(spec.positions == 0 && spec.head.kind == HeadKind::kCategorical, "endless, categorical");
 }
 
+void check_sizes(const GatedLinearSpec& sizes, const Spec& spec) {
+  check(within(sizes.layers, kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
+  check(within(int64_t{sizes.heads} * sizes.dk, kMaxWidth), "heads * key_size");
+  check(within(int64_t{sizes.heads} * sizes.dv, kMaxWidth), "heads * value_size");
+  check(sizes.heads % sizes.key_heads == 0, "key_heads divide the heads");
+  check(within(sizes.ffn, kMaxWidth), "ffn");
+  check(sizes.taps == 0 || within(sizes.taps - 1, 15), "taps");
+  check(is_eps(sizes.norm_eps) && sizes.decay_limit >= 0, "norm_eps, decay_limit");
+  check(spec.vocabulary <= sizes.table_rows && sizes.table_rows <= kMaxVocabulary, "table_rows");
+  check(spec.positions == 0 && spec.head.kind == HeadKind::kCategorical, "endless, categorical");
+}
+
+void check_sizes(const Rwkv6Spec& sizes, const Spec& spec) {
+  check(within(sizes.layers, kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
+  check(sizes.head_size() * sizes.heads == sizes.width, "heads divide the width");
+  check(within(sizes.ffn, kMaxWidth), "ffn");
+  check(
+      !sizes.is_six() || (within(sizes.mix_rank, kMaxWidth) && within(sizes.decay_rank, kMaxWidth)),
+      "ranks");
+  check(is_eps(sizes.norm_eps) && is_eps(sizes.head_norm_eps), "norm_eps, head_norm_eps");
+  check(spec.vocabulary <= sizes.table_rows && sizes.table_rows <= kMaxVocabulary, "table_rows");
+  check(spec.positions == 0 && spec.head.kind == HeadKind::kCategorical, "endless, categorical");
+}
+
+void check_sizes(const Mamba1Spec& sizes, const Spec& spec) {
+  check(within(sizes.layers, kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
+  check(within(sizes.inner, kMaxWidth) && within(sizes.state_size, kMaxWidth), "inner, state_size");
+  check(sizes.inner % sizes.head_size() == 0, "heads divide the channels");
+  check(within(sizes.rank, kMaxWidth) && within(sizes.taps - 1, 15), "rank, taps");
+  check(is_eps(sizes.norm_eps) && (sizes.mixer_eps == 0 || is_eps(sizes.mixer_eps)), "eps");
+  check(spec.vocabulary <= sizes.table_rows && sizes.table_rows <= kMaxVocabulary, "table_rows");
+  check(spec.positions == 0 && spec.head.kind == HeadKind::kCategorical, "endless, categorical");
+}
+
+void check_sizes(const HybridSpec& sizes, const Spec& spec) {
+  check(within(sizes.depth(), kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
+  check(sizes.layers.find_first_not_of("rabf") == std::string::npos, "kinds of layers");
+  if (sizes.has_attention()) {
+    check(within(int64_t{sizes.heads} * sizes.head_size, kMaxWidth), "heads * head_size");
+    check(sizes.heads % sizes.kv_heads == 0, "kv_heads divide the heads");
+    check(sizes.rotated % 2 == 0 && sizes.rotated <= sizes.head_size, "rotated");
+  }
+  if (sizes.has_recurrence()) check(within(sizes.taps - 1, 15), "taps");
+  if (sizes.has_recurrence() && sizes.style != HybridStyle::kLfm2) {
+    check(within(int64_t{sizes.recurrent_heads} * sizes.dv, kMaxWidth), "heads * value_size");
+    check(within(int64_t{sizes.key_heads} * sizes.dk, kMaxWidth), "key_heads * key_size");
+    check(sizes.recurrent_heads % sizes.key_heads == 0, "key_heads divide the heads");
+  }
+  check(is_eps(sizes.norm_eps), "norm_eps");
+  check(spec.vocabulary <= sizes.table_rows && sizes.table_rows <= kMaxVocabulary, "table_rows");
+  check(within(spec.positions, kUsualPositions) && within(spec.most_positions, kMaxContext),
+        "positions");
+}
+
 void check_sizes(const Spec& spec) {
   std::visit([&](const auto& sizes) { check_sizes(sizes, spec); }, spec.model);
   check(within(spec.vocabulary, kMaxVocabulary), "values");
@@ -148,6 +203,43 @@ __int128 state_floats(const Mamba2Spec& sizes) {
   return (inner * sizes.state_size + (sizes.taps - 1) * (inner + 2 * keys)) * sizes.layers;
 }
 
+__int128 state_floats(const GatedLinearSpec& sizes) {
+  const __int128 head = static_cast<__int128>(sizes.dk) * sizes.dv;
+  const int64_t inputs = int64_t{sizes.query_width()} + sizes.key_width() + sizes.value_width();
+  const int64_t held = sizes.taps > 0 ? sizes.taps - 1 : 0;
+  return (head * sizes.heads + held * inputs) * sizes.layers;
+}
+
+__int128 state_floats(const Rwkv6Spec& sizes) {
+  const __int128 head = static_cast<__int128>(sizes.head_size()) * sizes.head_size();
+  return (head * sizes.heads + 2 * sizes.width) * sizes.layers;
+}
+
+__int128 state_floats(const Mamba1Spec& sizes) {
+  const __int128 inner = sizes.inner;
+  return (inner * sizes.state_size + (sizes.taps - 1) * inner) * sizes.layers;
+}
+
+__int128 state_floats(const HybridSpec& sizes, const Spec& spec) {
+  __int128 floats = 0;
+  const __int128 cached = (spec.positions + kPagePositions - 1) / kPagePositions * kPagePositions;
+  for (int i = 0; i < sizes.depth(); ++i) {
+    if (sizes.is_recurrent(i)) {
+      floats += static_cast<__int128>(sizes.taps - 1) * sizes.channels();
+      if (sizes.style != HybridStyle::kLfm2) {
+        floats += static_cast<__int128>(sizes.recurrent_heads) * sizes.dk * sizes.dv;
+      }
+    }
+    if (sizes.attends(i)) floats += cached * 2 * sizes.kv_heads * sizes.head_size;
+  }
+  return floats;
+}
+
+template <typename Sizes>
+__int128 state_floats(const Sizes& sizes, const Spec& /*spec*/) {
+  return state_floats(sizes);
+}
+
 // Derived sizes, in wider arithmetic than the spec's own.
 void check_derived(const Spec& spec) {
   __int128 trained = 0;
@@ -162,7 +254,7 @@ void check_derived(const Spec& spec) {
   }
   check(trained == spec.parameters(), "parameters() counts the trained tensors");
   const __int128 floats =
-      std::visit([](const auto& sizes) { return state_floats(sizes); }, spec.model);
+      std::visit([&](const auto& sizes) { return state_floats(sizes, spec); }, spec.model);
   check(floats * 4 == spec.state_bytes(), "state_bytes() does not overflow");
 }
 
@@ -219,7 +311,7 @@ void check_header(const Tensors& tensors, int64_t data_bytes) {
   }
 }
 
-void check_reads(const SafetensorsFile& file) {
+void check_reads(const WeightFile& file) {
   for (const auto& [name, tensor] : file.tensors()) {
     const Result<Tensor> read = file.read(name, tensor.shape);
     if (!read.ok()) {
@@ -345,7 +437,7 @@ bool check_safetensors(std::string_view bytes) {
   check(memory >= 0, "memfd_create");
   check(::write(memory, bytes.data(), bytes.size()) == std::ssize(bytes), "write");
   const std::string path = "/proc/self/fd/" + std::to_string(memory);
-  const Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  const Result<WeightFile> file = WeightFile::open(path);
   ::close(memory);
   if (!file.ok()) {
     check_refusal(file.status(), path);
@@ -437,9 +529,10 @@ std::vector<std::string> spec_seeds() {
   sizes_of(endless).position = PositionKind::kSinusoidal;
   endless.positions = 0;
   std::vector<std::string> seeds;
-  for (const Spec& spec :
-       {small_image_spec(), small_symbol_spec(), small_text_spec(), small_gated_spec(),
-        small_rwkv7_spec(), small_mamba2_spec(), plain, endless}) {
+  std::vector<Spec> specs = small_family_specs();
+  specs.insert(specs.end(),
+               {small_image_spec(), small_text_spec(), small_gated_spec(), plain, endless});
+  for (const Spec& spec : specs) {
     seeds.push_back(Json::parse(spec_to_json(spec)).dump());  // without spaces
   }
   return seeds;
@@ -518,6 +611,14 @@ std::span<const std::string_view> spec_words() {
                                                 "\"family\"",
                                                 "\"rwkv7\"",
                                                 "\"mamba2\"",
+                                                "\"gated_linear\"",
+                                                "\"rwkv6\"",
+                                                "\"mamba1\"",
+                                                "\"hybrid\"",
+                                                "\"qwen3_5\"",
+                                                "\"lfm2\"",
+                                                "\"nemotron_h\"",
+                                                "\"rabf\"",
                                                 "null",
                                                 "true",
                                                 "0",

@@ -31,6 +31,11 @@ bool check_spec(std::string_view text);
 // reading a tensor gives finite numbers or an error. True when it was accepted.
 bool check_safetensors(std::string_view file);
 
+// Parses a GGUF file of these bytes. Refused: as above. Accepted: the tensors lie in the file one
+// after another, and reading one gives finite numbers or an error; the vocabulary is refused as
+// above, or there is none, or its values become bytes. True when it was accepted.
+bool check_gguf(std::string_view file);
+
 // Parses a tokenizer.json, in which the first "@" stands for a vocabulary of every byte and a few
 // words. Refused: as above. Accepted: texts of all kinds become values that there are, and these
 // the same text again, white space and the form of its characters aside. True when it was accepted.
@@ -54,6 +59,7 @@ bool check_vocabulary(std::string_view text);
 std::vector<std::string> json_seeds();
 std::vector<std::string> spec_seeds();
 std::vector<std::string> safetensors_seeds();
+std::vector<std::string> gguf_seeds();
 std::vector<std::string> tokenizer_seeds();
 std::vector<std::string> key_seeds();
 std::vector<std::string> state_seeds();
@@ -62,6 +68,7 @@ std::vector<std::string> vocabulary_seeds();
 // Words that are worth inserting.
 std::span<const std::string_view> spec_words();
 std::span<const std::string_view> safetensors_words();
+std::span<const std::string_view> gguf_words();
 std::span<const std::string_view> tokenizer_words();
 std::span<const std::string_view> key_words();
 std::span<const std::string_view> state_words();

@@ -4,24 +4,14 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "server/http/request_fields.h"
 #include "server/openai/completion_request.h"
-#include "server/openai/request_fields.h"
 
 namespace runnel {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 40;
 constexpr int kMostLogprobs = 20;
-
-void check_fault(const Fault& fault) {
-  const std::string& message = fault.status.message();
-  check(fault.status.code() == Code::kInvalidArgument, "a bad body is INVALID_ARGUMENT");
-  check(message.starts_with(fault.param.empty() ? "the body" : fault.param),
-        "a refusal starts with what is at fault");
-  check(message.size() < 2000, "a refusal is one short line");
-  check(std::ranges::all_of(message, [](char c) { return c >= 0x20 && c < 0x7f; }),
-        "a refusal is printable");
-}
 
 // Tokens and bytes of text.
 size_t size_of(const CompletionPrompt& prompt) {
@@ -38,8 +28,20 @@ void check_prompts(const CompletionRequest& request, size_t body) {
     check(std::ranges::all_of(*tokens, [](int32_t token) { return token >= 0; }), "tokens");
   }
   check(sizes <= body, "prompts are no longer than the body");
-  const bool is_session = request.call.session || request.call.keep.value_or(false);
+  const bool is_session = request.answer.call.session || request.answer.call.keep.value_or(false);
   check(request.prompts.size() == 1 || !is_session, "a session has one prompt");
+}
+
+}  // namespace
+
+void check_fault(const Fault& fault) {
+  const std::string& message = fault.status.message();
+  check(fault.status.code() == Code::kInvalidArgument, "a bad body is INVALID_ARGUMENT");
+  check(message.starts_with(fault.param.empty() ? "the body" : fault.param),
+        "a refusal starts with what is at fault");
+  check(message.size() < 2000, "a refusal is one short line");
+  check(std::ranges::all_of(message, [](char c) { return c >= 0x20 && c < 0x7f; }),
+        "a refusal is printable");
 }
 
 void check_call(const GenerateRequest& call, size_t body) {
@@ -52,8 +54,6 @@ void check_call(const GenerateRequest& call, size_t body) {
   for (const std::string& text : call.stop_text) stops += text.size();
   check(call.stop_text.size() <= body && stops <= body, "stop");
 }
-
-}  // namespace
 
 bool check_completion_request(std::string_view text) {
   const Result<Json> body = parse_body(text);
@@ -69,10 +69,10 @@ bool check_completion_request(std::string_view text) {
     return false;
   }
   check_prompts(request, text.size());
-  check_call(request.call, text.size());
-  check(!request.logprobs || *request.logprobs == request.call.top_log_probs, "logprobs twice");
-  check(!(request.echo && request.logprobs), "echo with logprobs");
-  check(request.stream || !request.include_usage, "stream_options are of a stream");
+  check_call(request.answer.call, text.size());
+  check(!request.answer.logprobs || *request.answer.logprobs == request.answer.call.top_log_probs,
+        "logprobs twice");
+  check(request.answer.stream || !request.answer.include_usage, "stream_options are of a stream");
   return true;
 }
 
@@ -83,7 +83,7 @@ std::vector<std::string> completion_seeds() {
       R"({"prompt":["a",[1,2]],"temperature":0,"top_p":0.5,"logprobs":3,"return_token_ids":true})",
       R"({"prompt":[[1],[2,3]],"stream":true,"stream_options":{"include_usage":true},"echo":true})",
       R"({"session":"s","keep":false,"position":3,"prompt":null,"top_k":4,"min_p":0.1,"stop":"."})",
-      R"({"state":"x","ignore_eos":true,"best_of":1,"logit_bias":{},"presence_penalty":0,"suffix":""})",
+      R"({"state":"x","ignore_eos":true,"best_of":1,"logit_bias":{"5":1.5},"presence_penalty":0.5,"suffix":""})",
   };
 }
 

@@ -99,10 +99,27 @@ std::vector<std::string> state_seeds() {
 }
 
 std::span<const std::string_view> state_words() {
-  static constexpr std::string_view kWords[] = {
-      "RNLSTATE",  "\"model\"", "\"numerics\"", "\"position\"", "\"pending\"", "\"seal_key\"",
-      "\"parts\"", "\"name\"",  "\"type\"",     "\"shape\"",    "\"f32\"",     "\"i32\"",
-      "[",         "]",         "null",         "-1",           "1e40",        "9007199254740993"};
+  static constexpr std::string_view kWords[] = {"RNLSTATE",
+                                                "\"model\"",
+                                                "\"numerics\"",
+                                                "\"position\"",
+                                                "\"pending\"",
+                                                "\"seal_key\"",
+                                                "\"owner\"",
+                                                "\"issued\"",
+                                                "\"expires\"",
+                                                "\"parts\"",
+                                                "\"name\"",
+                                                "\"type\"",
+                                                "\"shape\"",
+                                                "\"f32\"",
+                                                "\"i32\"",
+                                                "[",
+                                                "]",
+                                                "null",
+                                                "-1",
+                                                "1e40",
+                                                "9007199254740993"};
   return kWords;
 }
 

@@ -23,7 +23,7 @@ std::vector<float> share(const std::vector<float>& all, size_t index, size_t cou
 
 }  // namespace
 
-std::vector<float> read(const SafetensorsFile& file, const std::string& name) {
+std::vector<float> read(const WeightFile& file, const std::string& name) {
   const auto found = file.tensors().find(name);
   if (found == file.tensors().end()) ADD_FAILURE() << file.path() << " has no " << name;
   auto values = file.read(name, found->second.shape);
@@ -31,14 +31,14 @@ std::vector<float> read(const SafetensorsFile& file, const std::string& name) {
   return widened(*values);
 }
 
-SafetensorsFile open(const std::string& path) {
-  auto file = SafetensorsFile::open(path);
+WeightFile open(const std::string& path) {
+  auto file = WeightFile::open(path);
   if (!file.ok()) ADD_FAILURE() << file.status().message();
   return std::move(file).value();
 }
 
 std::vector<Golden> load_golden(const std::string& folder, size_t count) {
-  const SafetensorsFile file = open(kGoldenFolder + folder + "/golden.bin");
+  const WeightFile file = open(kGoldenFolder + folder + "/golden.bin");
   std::vector<Golden> all(count);
   for (size_t i = 0; i < count; ++i) {
     for (const float value : share(read(file, "values"), i, count)) {

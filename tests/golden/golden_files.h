@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "models/bundle/bundle.h"
 #include "models/bundle/safetensors.h"
+#include "models/bundle/weight_file.h"
 
 namespace runnel {
 
@@ -21,8 +22,8 @@ struct Golden {
 };
 
 // A file of tensors, and one of them. These and load() fail the test where there is none.
-SafetensorsFile open(const std::string& path);
-std::vector<float> read(const SafetensorsFile& file, const std::string& name);
+WeightFile open(const std::string& path);
+std::vector<float> read(const WeightFile& file, const std::string& name);
 
 // The sequences of tests/golden/FOLDER/golden.bin, which has `count` of them.
 std::vector<Golden> load_golden(const std::string& folder, size_t count);

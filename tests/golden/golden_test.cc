@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/golden/golden_files.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/models/model_harness.h"
 #include "tests/reference/reference_model.h"
 
@@ -99,12 +99,12 @@ TEST(Golden, TheReferenceAgreesOnADigit) {
 }
 
 TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) {
-  cuda::DeviceBackend<cuda::HostDevice> backend({}, cuda::ThreadOrder::kShuffled);
+  const auto backend = cuda::make_host_backend({}, cuda::ThreadOrder::kShuffled);
   for (const std::string name : kModels) {
     SCOPED_TRACE(name);
     const Bundle bundle = load(kGoldenFolder + name);
     const Golden golden = load_golden(name, 1)[0];
-    const Golden found = run_model(bundle, backend, golden.values);
+    const Golden found = run_model(bundle, *backend, golden.values);
     expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
     expect_scores_of_own_head(found, golden.values, bundle.spec.head);
   }
@@ -188,7 +188,7 @@ double bits_per_dim(Model& model, const std::vector<int32_t>& image) {
 
 // PyTorch's figures are of fp32.
 void expect_bits_per_dim(Model& model, size_t count, double tolerance) {
-  const SafetensorsFile file = open(std::string(kGoldenFolder) + "zoo_mnist/golden.bin");
+  const WeightFile file = open(std::string(kGoldenFolder) + "zoo_mnist/golden.bin");
   const std::vector<float> expected = read(file, "bits_per_dim");
   const auto images = read_images(std::string(kGoldenFolder) + "mnist_test_100.idx3-ubyte");
   ASSERT_EQ(images.size(), 100);
@@ -215,8 +215,7 @@ void expect_bits_per_dim(Backend& backend, Precision precision, size_t count, do
 }
 
 TEST(Golden, TheGpusKernelsKeepBitsPerDimensionInBf16) {
-  cuda::DeviceBackend<cuda::HostDevice> backend({}, cuda::ThreadOrder::kForward);
-  expect_bits_per_dim(backend, Precision::kBf16, 1, 2e-3);
+  expect_bits_per_dim(*cuda::make_host_backend(), Precision::kBf16, 1, 2e-3);
 }
 
 TEST(Golden, TheGpuKeepsBitsPerDimension) {

@@ -190,7 +190,7 @@ def run(model, values, keep):
 
 
 class Output:
-    """Writes the files, or compares them with those that are there."""
+    """Writes the files, or compares them with the existing ones."""
 
     def __init__(self, compare):
         self.compare = compare

@@ -58,6 +58,11 @@ SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# Those of Qwen3.5: marks belong to words, and digits are by themselves.
+MARKED_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 # Two patterns after one another: Chinese characters by themselves, then words by letter case.
 CJK = r"[一-鿿]+"
 CASES = (
@@ -243,6 +248,9 @@ def make_all():
     cases = trained(
         pre_tokenizers.Sequence([split(CJK), split(CASES), byte_level(False)]),
     )
+    qwen3_5 = trained(pre_tokenizers.Sequence([split(MARKED_WORDS), byte_level(False)]))
+    qwen3_5.normalizer = normalizers.NFC()
+    qwen3_5.add_tokens([AddedToken("<|endoftext|>", special=True, normalized=False)])
     whole = trained(byte_level(True))
     whole.pre_tokenizer = byte_level(False)  # no words: merges go across spaces
     return {
@@ -250,6 +258,7 @@ def make_all():
         "prefixed": prefixed,
         "words": words,
         "cases": cases,
+        "qwen3_5": qwen3_5,
         "whole": whole,
         "neox": neox(),
         "falcon": falcon(),

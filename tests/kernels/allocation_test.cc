@@ -25,6 +25,8 @@ struct Step {
   int32_t head_row[2] = {0, 1};
   int32_t pending[2] = {-1, -1};
   int32_t values[2] = {3, 4};
+  int32_t ring[16] = {};
+  std::vector<Penalized> penalized = std::vector<Penalized>(2);
 
   explicit Step(Backend& backend) {
     const std::vector<float> weights = random_floats(24 * 8, 1);
@@ -34,6 +36,8 @@ struct Step {
     for (Guarded* matrix : {&table, &scale, &state, &omega}) {
       matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
     }
+    penalized[0].penalties =
+        std::make_shared<const Penalties>(Penalties{1.2F, 0.5F, 0.5F, {{3, 1.0F}}});
     for (Control& at : control) {
       at.remaining = 1000;
       at.top_log_probs = 5;
@@ -59,8 +63,11 @@ struct Step {
     backend.norm(projected.view(), x.view(), norm, x.view());
     backend.matmul(x.view(), predictor, Activation::kNone, head.view());
     backend.score(kind, head.view(), inputs, log_probs.view());
-    backend.sample(rows, {head_row, pending}, kind, head.view(), control.data(),
-                   {sampled.data(), top.data()});
+    Outputs outputs = {head_row, pending};
+    if (backend.device() == DeviceKind::kCpu) {
+      outputs.recent = {{reinterpret_cast<std::byte*>(ring), 32, 0}, 8, values, penalized.data()};
+    }
+    backend.sample(rows, outputs, kind, head.view(), control.data(), {sampled.data(), top.data()});
   }
 };
 
@@ -93,11 +100,15 @@ struct OtherStep {
     RecurrenceInputs inputs = {.q = x.view(), .k = out.view(), .v = x.view()};
     inputs.decay = inputs.rate = inputs.first = inputs.mix = x.view();
     inputs.bonus = bonus.view();
-    Recurrence rwkv7 = {.rule = Rule::kRwkv7, .heads = 2, .dk = 4, .dv = 4};
-    rwkv7.k_k = rwkv7.k_a = rwkv7.r_k = row;
+    const Recurrence rwkv7 = {
+        .heads = 2, .dk = 4, .dv = 4, .terms = Rwkv7Terms{.k_k = row, .k_a = row, .r_k = row}};
     backend.recur(rows, control, rwkv7, inputs, part(32), out.view());
-    Recurrence mamba2 = {.rule = Rule::kMamba2, .heads = 2, .dk = 4, .dv = 4};
-    mamba2.dt_rate = mamba2.dt_bias = mamba2.skip = row.columns(0, 2);
+    const View of_heads = row.columns(0, 2);
+    const Recurrence mamba2 = {
+        .heads = 2,
+        .dk = 4,
+        .dv = 4,
+        .terms = Mamba2Terms{.dt_rate = of_heads, .dt_bias = of_heads, .skip = of_heads}};
     inputs.decay = x.view().columns(0, 2);
     backend.recur(rows, control, mamba2, inputs, part(64), out.view());
     backend.gated_norm(out.view(), norm, {bonus.view()}, out.view());

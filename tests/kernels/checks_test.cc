@@ -82,7 +82,7 @@ TEST(ChecksDeathTest, LayersTakeWhatTheyWereMadeFor) {
   const NormGate added = {shaped(2, 4), Activation::kSilu, false, shaped(2, 4)};
   check_gated_norm(shaped(2, 4), rms, added, shaped(2, 4));
   const NormGate before = {shaped(2, 4), Activation::kSilu, true, shaped(2, 4)};
-  EXPECT_DEATH(check_gated_norm(shaped(2, 4), rms, before, shaped(2, 4)), "behind the norm");
+  EXPECT_DEATH(check_gated_norm(shaped(2, 4), rms, before, shaped(2, 4)), "comes after the norm");
   EXPECT_DEATH(check_gated_norm(shaped(2, 4), rms, {}, shaped(2, 4)), "a gate of x's shape");
 }
 
@@ -118,11 +118,11 @@ TEST(ChecksDeathTest, ARecurrenceGetsItsHeads) {
   check_recur(recurrence, inputs, shaped(4, 10));
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 11)), "heads . dv");
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(3, 10)), "a row per input");
-  recurrence.gated = true;
+  recurrence.terms = LinearTerms{.gated = true};
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "a gate per input and head");
   inputs.gate = shaped(4, 2);
   check_recur(recurrence, inputs, shaped(4, 10));
-  recurrence.map = FeatureMap::kFavor;
+  recurrence.terms = LinearTerms{.map = FeatureMap::kFavor};
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "random features");
   recurrence.heads = 0;
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "sizes");
@@ -130,9 +130,9 @@ TEST(ChecksDeathTest, ARecurrenceGetsItsHeads) {
 
 TEST(ChecksDeathTest, ARuleGetsWhatItIsMadeOf) {
   RecurrenceInputs inputs = {.q = shaped(4, 6), .k = shaped(4, 6), .v = shaped(4, 10)};
-  Recurrence rwkv7 = {.rule = Rule::kRwkv7, .heads = 2, .dk = 3, .dv = 5};
+  Recurrence rwkv7 = {.heads = 2, .dk = 3, .dv = 5, .terms = Rwkv7Terms{}};
   EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "k_k, k_a and r_k");
-  rwkv7.k_k = rwkv7.k_a = rwkv7.r_k = shaped(1, 6);
+  rwkv7.terms = Rwkv7Terms{.k_k = shaped(1, 6), .k_a = shaped(1, 6), .r_k = shaped(1, 6)};
   EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "decay and rate");
   inputs.decay = inputs.rate = shaped(4, 6);
   EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "bonus");
@@ -141,10 +141,11 @@ TEST(ChecksDeathTest, ARuleGetsWhatItIsMadeOf) {
   inputs.mix = shaped(4, 10);
   EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "first and mix");
 
-  Recurrence mamba2 = {.rule = Rule::kMamba2, .heads = 4, .key_heads = 2, .dk = 3, .dv = 5};
+  Recurrence mamba2 = {.heads = 4, .key_heads = 2, .dk = 3, .dv = 5, .terms = Mamba2Terms{}};
   inputs.v = shaped(4, 20);
   EXPECT_DEATH(check_recur(mamba2, inputs, shaped(4, 20)), "dt_rate, dt_bias and skip");
-  mamba2.dt_rate = mamba2.dt_bias = mamba2.skip = shaped(1, 4);
+  mamba2.terms =
+      Mamba2Terms{.dt_rate = shaped(1, 4), .dt_bias = shaped(1, 4), .skip = shaped(1, 4)};
   EXPECT_DEATH(check_recur(mamba2, inputs, shaped(4, 20)), "decay .inputs, heads.");
   inputs.decay = shaped(4, 4);
   check_recur(mamba2, inputs, shaped(4, 20));

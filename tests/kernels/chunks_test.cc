@@ -112,17 +112,17 @@ TEST(CudaChunks, OnlyWholeChunksOfPositionsAreTaken) {
 // Not at the first prompt that has one.
 TEST(CudaChunks, WithoutRoomAreRefusedAtTheFirstStep) {
   constexpr int kSize = 400;
-  DeviceBackend<HostDevice> backend({.chunks = true}, ThreadOrder::kForward);
+  const auto backend = make_host_backend({.chunks = true});
   const Recurrence recurrence = {.heads = 1, .dk = kSize, .dv = 8};
-  const Buffer state = backend.allocate(backend.state_bytes(recurrence), Memory::kDevice);
+  const Buffer state = backend->allocate(backend->state_bytes(recurrence), Memory::kDevice);
   Guarded q(1, kSize), k(1, kSize), v(1, 8), out(1, 8);
   for (Guarded* at : {&q, &k, &v}) at->fill(random_floats(at->cols(), 5));
   int32_t slot = 0;
   const int32_t first[] = {0, 1};
   const Control control;
-  backend.recur({&slot, first, 1}, &control, recurrence, {q.view(), k.view(), v.view()},
-                {state.data(), state.bytes(), 0}, out.view());
-  EXPECT_EQ(backend.done(0).status(),
+  backend->recur({&slot, first, 1}, &control, recurrence, {q.view(), k.view(), v.view()},
+                 {state.data(), state.bytes(), 0}, out.view());
+  EXPECT_EQ(backend->done(0).status(),
             Status(Code::kFailedPrecondition,
                    "the model's sizes are too large for this GPU: a block of a kernel would need "
                    "278336 bytes of shared memory, and has 232448: use prompts steps"));

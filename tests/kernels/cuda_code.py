@@ -3,7 +3,7 @@
 
     cuda_code.py BUILD CUOBJDUMP NVDISASM            the test
     cuda_code.py BUILD CUOBJDUMP NVDISASM --write    makes what is built the budget, cuda_budget.json
-    cuda_code.py --table                             the budget as docs/cuda-internals.md has it
+    cuda_code.py --table                             the budget as docs/internals/cuda.md has it
 
 A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has
 local memory, a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in
@@ -118,7 +118,7 @@ def parse_code(text):
         elif match := INSTRUCTION.match(line):
             address, opcode, operands = match.groups()
             to = BRANCH_TARGET.search(operands)
-            # A label behind the branch is not known yet: only branches backwards have a target.
+            # A label after the branch is not known yet: only branches backwards have a target.
             target = labels.get(to.group(1)) if to and opcode.startswith("BRA") else None
             code.instructions.append(Instruction(int(address, 16), opcode, operands, target, tuple(lines)))
             line_is_first = True

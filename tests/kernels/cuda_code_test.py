@@ -139,7 +139,7 @@ class CudaCode(unittest.TestCase):
         )
 
     def test_the_documentation_has_the_budget(self):
-        page = (ROOT / "docs" / "cuda-internals.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "internals" / "cuda.md").read_text(encoding="utf-8")
         self.assertIn(cuda_code.table(json.loads(cuda_code.BUDGET.read_text(encoding="utf-8"))), page)
 
     def test_finds_the_phases_of_the_kernels(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Walks the machine code of the CUDA kernels by the stalls that the compiler wrote down, for docs/cuda-internals.md.
+"""Walks the machine code of the CUDA kernels by the stalls that the compiler wrote down, for docs/internals/cuda.md.
 
     cuda_cycles.py BUILD CUOBJDUMP NVDISASM            the test: cuda_cycles.json is about what is built
     cuda_cycles.py BUILD CUOBJDUMP NVDISASM --write    makes what is built cuda_cycles.json

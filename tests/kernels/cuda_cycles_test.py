@@ -86,7 +86,7 @@ class CudaCycles(unittest.TestCase):
         self.assertIn("WholeKernel has other parts", next(cuda_cycles.faults(other, walked)))
 
     def test_the_documentation_has_the_tables(self):
-        page = (ROOT / "docs" / "cuda-internals.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "internals" / "cuda.md").read_text(encoding="utf-8")
         self.assertIn(cuda_cycles.cycles_table(cuda_cycles.load()), page)
         self.assertIn(cuda_cycles.floors_table(), page)
 

@@ -38,26 +38,28 @@ TEST(Cuda, TheNumericsIdNamesEveryOption) {
   const auto id = [](const CudaOptions& options) {
     return DeviceBackend<HostDevice>(options, ThreadOrder::kForward).numerics(Precision::kBf16);
   };
+  EXPECT_EQ(DeviceBackend<HostDevice>({}, ThreadOrder::kForward).device(), DeviceKind::kCuda);
   EXPECT_EQ(id({}), "cuda/host/bf16/step");
   EXPECT_EQ(id({.library = true}), "cuda/host/bf16/step+cublas");
   EXPECT_EQ(id({.replay = true}), "cuda/host/bf16/step+replay8");
   EXPECT_EQ(id({.chunks = true}), "cuda/host/bf16/step+chunks64");
+  EXPECT_EQ(id({.whole = false}), id({})) << "the bits are the same";
 }
 
 TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
-  const auto takes = [](const CudaOptions& options, Rule rule) {
+  const auto takes = [](const CudaOptions& options, const RuleTerms& terms) {
     const DeviceBackend<HostDevice> backend(options, ThreadOrder::kForward);
-    return backend.takes(Recurrence{.rule = rule});
+    return backend.takes(Recurrence{.terms = terms});
   };
   for (const CudaOptions& options :
        {CudaOptions{.library = true}, CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
-    EXPECT_TRUE(takes(options, Rule::kLinear).ok());
-    const Status status = takes(options, Rule::kMamba2);
+    EXPECT_TRUE(takes(options, LinearTerms{}).ok());
+    const Status status = takes(options, Mamba2Terms{});
     EXPECT_EQ(status.code(), Code::kFailedPrecondition);
     EXPECT_THAT(status.message(),
-                testing::HasSubstr("use kernels own, state plain and prompts steps"));
+                testing::HasSubstr("use kernels own, gpu_state plain and prompts steps"));
   }
-  EXPECT_TRUE(takes({}, Rule::kRwkv7).ok());
+  EXPECT_TRUE(takes({}, Rwkv7Terms{}).ok());
 }
 
 // ---- index maps ---------------------------------------------------------------------------------
@@ -440,14 +442,15 @@ struct RelayKernel {
   static constexpr void run(Block& block, const Args& args) {
     int32_t* box = block.template shared<int32_t>();
     block.gather(block.ranks());
-    block.meet(0, [&](int t) { box[t] = 0; });
+    block.meet(0, [&] { block.each([&](int t) { box[t] = 0; }); });
     for (int round = 0; round < args.rounds; ++round) {
       typename Block::template Each<int32_t> held;
       block.each([&](int t) { held[t] = box[t]; });
-      block.meet(0, [](int) {});
+      block.meet(0, [] {});
       const int to = (block.rank() + 1) % block.ranks();
-      block.meet(block.ranks() > 1 ? kThreads * 4 : 0,
-                 [&](int t) { block.send(to, box + t, held[t] + block.rank()); });
+      block.meet(block.ranks() > 1 ? kThreads * 4 : 0, [&] {
+        block.each([&](int t) { block.send(to, box + t, held[t] + block.rank()); });
+      });
     }
     block.each([&](int t) { args.out[block.index() * kThreads + t] = box[t]; });
   }

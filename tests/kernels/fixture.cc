@@ -20,6 +20,7 @@ class SharingBackend final : public Backend {
  public:
   explicit SharingBackend(std::unique_ptr<Backend> to) : to_(std::move(to)) {}
 
+  DeviceKind device() const override { return to_->device(); }
   std::string numerics(Precision precision) const override { return to_->numerics(precision); }
   Precision precise(Precision of) const override { return to_->precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
@@ -27,8 +28,10 @@ class SharingBackend final : public Backend {
   }
   int64_t free_memory() const override { return to_->free_memory(); }
   Status takes(const Recurrence& recurrence) const override { return to_->takes(recurrence); }
+  Status takes(const Attention& attention) const override { return to_->takes(attention); }
   int chunk() const override { return to_->chunk(); }
   bool takes_bf16_tables() const override { return to_->takes_bf16_tables(); }
+  bool takes_blocks(StoredType type) const override { return to_->takes_blocks(type); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_->allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_->pack(weight, bias, precision);
@@ -63,6 +66,10 @@ class SharingBackend final : public Backend {
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override {
     share([&](Backend& lane) { lane.recur(rows, control, recurrence, inputs, states, out); });
+  }
+  void attend(Rows rows, const Control* control, const Attention& attention,
+              const AttentionInputs& inputs, const Cache& cache, View out) override {
+    share([&](Backend& lane) { lane.attend(rows, control, attention, inputs, cache, out); });
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override {
@@ -164,9 +171,7 @@ std::vector<Precision> precisions_of(const Backend& backend) {
 std::unique_ptr<Backend> make_backend(const Setup& setup) {
   const CudaOptions options = {.library = setup.library};
   if (setup.place == Place::kCudaOnHost) {
-    auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(options, setup.order);
-    if (setup.library) backend->use(cuda::ProductLibrary::open({cuda::kFakeLibrary}).value());
-    return backend;
+    return cuda::make_host_backend(options, setup.order);
   }
   auto backend = setup.place == Place::kCuda
                      ? make_cuda_backend(options)

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/reference/reference_model.h"
 
 namespace runnel {

@@ -23,14 +23,10 @@
 #include "base/check.h"
 #include "kernels/cuda/device_backend.h"
 #include "kernels/cuda/script.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/kernels/host_cluster.h"
 
 namespace runnel::cuda {
-
-// Stands in for cuBLASLt (fake_cublaslt.cc); the loader finds it by this name.
-inline constexpr const char* kFakeLibrary = "libfake_cublaslt.so";
-
-enum class ThreadOrder { kForward, kBackward, kShuffled };
 
 inline float from_bf16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
@@ -100,11 +96,11 @@ class HostBlock {
   void gather(int together) {
     if (cluster_ != nullptr) cluster_->gather(rank(), together);
   }
-  template <typename Body>
-  void meet(int bytes, const Body& body) {
+  template <typename Work>
+  void meet(int bytes, const Work& work) {
     share_phases();
     if (cluster_ != nullptr) cluster_->pause(rank());
-    each(body);
+    work();
     if (cluster_ != nullptr) cluster_->meet(rank(), bytes);
   }
   void prepare(Barrier* at, int count) { cluster_->prepare(rank(), offset(at), count); }

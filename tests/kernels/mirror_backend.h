@@ -18,6 +18,7 @@ class MirrorBackend final : public Backend {
  public:
   explicit MirrorBackend(std::unique_ptr<Backend> on) : on_(std::move(on)) {}
 
+  DeviceKind device() const override { return on_->device(); }
   std::string numerics(Precision precision) const override { return on_->numerics(precision); }
   Precision precise(Precision of) const override { return on_->precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
@@ -25,6 +26,7 @@ class MirrorBackend final : public Backend {
   }
   int64_t free_memory() const override { return on_->free_memory(); }
   Status takes(const Recurrence& recurrence) const override { return on_->takes(recurrence); }
+  Status takes(const Attention& attention) const override { return on_->takes(attention); }
   int chunk() const override { return on_->chunk(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return on_->allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
@@ -95,8 +97,10 @@ class MirrorBackend final : public Backend {
     const Rows at = mirror(rows);
     const States there = mirror(states, rows, on_->state_bytes(recurrence));
     Recurrence rule = recurrence;
-    for (View* view : {&rule.k_k, &rule.k_a, &rule.r_k, &rule.dt_rate, &rule.dt_bias, &rule.skip}) {
-      *view = mirror(*view);
+    if (auto* const rwkv7 = std::get_if<Rwkv7Terms>(&rule.terms)) {
+      for (View* view : {&rwkv7->k_k, &rwkv7->k_a, &rwkv7->r_k}) *view = mirror(*view);
+    } else if (auto* const mamba2 = std::get_if<Mamba2Terms>(&rule.terms)) {
+      for (View* view : {&mamba2->dt_rate, &mamba2->dt_bias, &mamba2->skip}) *view = mirror(*view);
     }
     RecurrenceInputs given = inputs;
     for (View* view : {&given.q, &given.k, &given.v, &given.gate, &given.decay, &given.rate,
@@ -106,6 +110,10 @@ class MirrorBackend final : public Backend {
     const Control* controls = mirror(control, slots(rows));
     on_->recur(at, controls, rule, given, there, mirror(out));
     bring_back();
+  }
+  void attend(Rows /*rows*/, const Control* /*control*/, const Attention& attention,
+              const AttentionInputs& /*inputs*/, const Cache& /*cache*/, View /*out*/) override {
+    check(takes(attention).ok(), "attend: no device takes it yet");
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -35,7 +36,10 @@ TEST(Places, OneEachIsHeldAtTheSameTime) {
   const auto meet = [&] {
     const Places::Hold hold(places, 1);
     ++holding;
-    while (holding < 2) std::this_thread::yield();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (holding < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_EQ(holding, 2)
+        << "the other thread got its place only once this one had given back its own";
   };
   std::thread other(meet);
   meet();
@@ -47,9 +51,10 @@ TEST(Places, AreGivenInTheOrderInWhichTheyAreAskedFor) {
   Places places(2);
   std::atomic<bool> stop{false};
   std::vector<std::thread> ones;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (int t = 0; t < 3; ++t) {
     ones.emplace_back([&] {
-      while (!stop) {
+      while (!stop && std::chrono::steady_clock::now() < deadline) {
         const Places::Hold hold(places, 1);
       }
     });
@@ -57,6 +62,8 @@ TEST(Places, AreGivenInTheOrderInWhichTheyAreAskedFor) {
   for (int i = 0; i < 200; ++i) {
     const Places::Hold hold(places, 2);
   }
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline)
+      << "it got both places only once the others had ended";
   stop = true;
   for (std::thread& one : ones) one.join();
 }

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/around_product.h"
 #include "tests/kernels/fixture.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 
 namespace runnel::cuda {
 namespace {
@@ -83,16 +83,15 @@ TEST_F(ProductLibraryTest, AnyNumberOfRowsIsDone) {
   const std::vector<float> weight = random_floats(kIn * kOut, 1);
   const std::vector<float> bias = random_floats(kOut, 2);
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
-    DeviceBackend<HostDevice> backend({.library = true}, ThreadOrder::kShuffled);
-    backend.use(ProductLibrary::open({kFakeLibrary}).value());
+    const auto backend = make_host_backend({.library = true}, ThreadOrder::kShuffled);
     const Weight packed =
-        backend.pack({weight.data(), kOut, kIn}, {bias.data(), 1, kOut}, precision);
+        backend->pack({weight.data(), kOut, kIn}, {bias.data(), 1, kOut}, precision);
     constexpr int kMost = 2 * ProductLibrary::kMostRows + 3;
     const std::vector<float> x = random_floats(int64_t{kMost} * kIn, 3);
     const auto run = [&](int rows) {
       Guarded y(rows, kOut, 2);
-      backend.matmul({const_cast<float*>(x.data()), DType::kF32, rows, kIn, kIn}, packed,
-                     Activation::kGelu, y.view());
+      backend->matmul({const_cast<float*>(x.data()), DType::kF32, rows, kIn, kIn}, packed,
+                      Activation::kGelu, y.view());
       y.expect_guards("library");
       return y.values();
     };
@@ -101,23 +100,22 @@ TEST_F(ProductLibraryTest, AnyNumberOfRowsIsDone) {
       const std::vector<float> found = run(rows);
       EXPECT_TRUE(same_bits(found, {all.begin(), all.begin() + int64_t{rows} * kOut})) << rows;
     }
-    EXPECT_TRUE(*backend.done(0));
+    EXPECT_TRUE(*backend->done(0));
   }
 }
 
 TEST_F(ProductLibraryTest, StandsInScriptsAsKernelsDo) {
-  DeviceBackend<HostDevice> backend({.library = true}, ThreadOrder::kShuffled);
-  backend.use(ProductLibrary::open({kFakeLibrary}).value());
+  const auto backend = make_host_backend({.library = true}, ThreadOrder::kShuffled);
   const std::vector<float> weight = random_floats(64, 1);
-  const Weight packed = backend.pack({weight.data(), 8, 8}, {}, Precision::kBf16);
+  const Weight packed = backend->pack({weight.data(), 8, 8}, {}, Precision::kBf16);
   std::vector<float> x = random_floats(24, 2);
   std::vector<float> direct(24, NAN);
   std::vector<float> in_a_script(24, NAN);
   const View from = {x.data(), DType::kF32, 3, 8, 8};
-  backend.matmul(from, packed, Activation::kRelu, {direct.data(), DType::kF32, 3, 8, 8});
+  backend->matmul(from, packed, Activation::kRelu, {direct.data(), DType::kF32, 3, 8, 8});
   int32_t slot[] = {0, 1, 2};
   const int32_t first[] = {0, 1, 2, 3};
-  backend.run({slot, first, 3}, 0, [&](Backend& lane, int, int) {
+  backend->run({slot, first, 3}, 0, [&](Backend& lane, int, int) {
     lane.matmul(from, packed, Activation::kRelu, {in_a_script.data(), DType::kF32, 3, 8, 8});
     EXPECT_TRUE(std::isnan(in_a_script[0])) << "a batch only writes down";
   });

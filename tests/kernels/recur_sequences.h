@@ -7,9 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/fixture.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/kernels/mirror_backend.h"
 
 namespace runnel::cuda {
@@ -22,7 +21,7 @@ struct HeadShape {
 // The kernels on the host, the threads of a phase in this order; none: on the GPU, which is there.
 using Where = std::optional<ThreadOrder>;
 inline std::unique_ptr<Backend> make_recur_backend(const CudaOptions& options, Where where) {
-  if (where) return std::make_unique<DeviceBackend<HostDevice>>(options, *where);
+  if (where) return make_host_backend(options, *where);
   return std::make_unique<MirrorBackend>(std::move(make_cuda_backend(options)).value());
 }
 
@@ -37,7 +36,7 @@ class Sequences {
         form_(options.replay ? StateForm::kReplay : StateForm::kPlain),
         backend_(make_recur_backend(options, where)),
         slot_bytes_(backend_->state_bytes(shape.recurrence())),
-        states_(HostDevice(ThreadOrder::kForward).allocate(kCount * slot_bytes_, Memory::kHost)),
+        states_(backend_->allocate(kCount * slot_bytes_, Memory::kHost)),
         q_(random_floats(int64_t{kCount} * length * shape.heads * shape.dk, 1)),
         k_(random_floats(int64_t{kCount} * length * shape.heads * shape.dk, 2)),
         v_(random_floats(int64_t{kCount} * length * shape.heads * shape.dv, 3)),

@@ -54,12 +54,10 @@ struct Kind {
 };
 
 Recurrence recurrence_of(const Shape& shape, Kind kind = {}) {
-  return {.map = kind.map,
-          .gated = kind.gated,
-          .heads = shape.heads,
+  return {.heads = shape.heads,
           .dk = shape.dk,
           .dv = shape.dv,
-          .eps = 1e-6F};
+          .terms = LinearTerms{.map = kind.map, .gated = kind.gated}};
 }
 
 reference::Vector slice(Guarded& from, int row, int begin, int count) {

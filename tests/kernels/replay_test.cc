@@ -99,31 +99,32 @@ TEST(GpuReplay, GivesTheBitsOfThePlainForm) {
 }
 
 TEST(CudaReplay, AStateHasRoomForItsLog) {
-  const DeviceBackend<HostDevice> plain({}, ThreadOrder::kForward);
-  const DeviceBackend<HostDevice> replay({.replay = true}, ThreadOrder::kForward);
+  const auto plain = make_host_backend();
+  const auto replay = make_host_backend({.replay = true});
   const Recurrence recurrence = {.heads = 8, .dk = 32, .dv = 32};
-  EXPECT_EQ(plain.state_bytes(recurrence), 8 * (32 * 32 + 32) * 4);
-  EXPECT_EQ(replay.state_bytes(recurrence), 8 * (32 * 32 + 32 + 7 * (32 + 32)) * 4);
+  EXPECT_EQ(plain->state_bytes(recurrence), 8 * (32 * 32 + 32) * 4);
+  EXPECT_EQ(replay->state_bytes(recurrence), 8 * (32 * 32 + 32 + 7 * (32 + 32)) * 4);
 }
 
 // At the first step, which is while loading; nor are chunks.
 TEST(CudaReplay, IsNotForAGate) {
   for (const CudaOptions& options : {CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
-    DeviceBackend<HostDevice> backend(options, ThreadOrder::kForward);
-    const Recurrence recurrence = {.gated = true, .heads = 1, .dk = 4, .dv = 4};
-    const Buffer state = backend.allocate(backend.state_bytes(recurrence), Memory::kDevice);
+    const auto backend = make_host_backend(options);
+    const Recurrence recurrence = {
+        .heads = 1, .dk = 4, .dv = 4, .terms = LinearTerms{.gated = true}};
+    const Buffer state = backend->allocate(backend->state_bytes(recurrence), Memory::kDevice);
     Guarded q(1, 4), k(1, 4), v(1, 4), gate(1, 1), out(1, 4);
     for (Guarded* at : {&q, &k, &v, &gate}) at->fill(random_floats(at->cols(), 5));
     int32_t slot = 0;
     const int32_t first[] = {0, 1};
     const Control control;
-    backend.recur({&slot, first, 1}, &control, recurrence,
-                  {q.view(), k.view(), v.view(), gate.view()}, {state.data(), state.bytes(), 0},
-                  out.view());
-    EXPECT_EQ(backend.done(0).status(),
+    backend->recur({&slot, first, 1}, &control, recurrence,
+                   {q.view(), k.view(), v.view(), gate.view()}, {state.data(), state.bytes(), 0},
+                   out.view());
+    EXPECT_EQ(backend->done(0).status(),
               Status(Code::kFailedPrecondition,
                      "a model with a gate keeps its state plain and takes prompts in steps: use "
-                     "state plain and prompts steps"));
+                     "gpu_state plain and prompts steps"));
   }
 }
 
@@ -135,7 +136,7 @@ TEST(CudaReplay, OnlyAFlushWritesTheState) {
   void* memory =
       mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  DeviceBackend<HostDevice> backend({.replay = true}, ThreadOrder::kShuffled);
+  const auto backend = make_host_backend({.replay = true}, ThreadOrder::kShuffled);
   Guarded q(1, kSize), k(1, kSize), v(1, kSize), out(1, kSize);
   for (Guarded* at : {&q, &k, &v}) at->fill(random_floats(kSize, 5));
   int32_t slot = 0;
@@ -144,9 +145,9 @@ TEST(CudaReplay, OnlyAFlushWritesTheState) {
   for (; control.position < 3 * kReplay; ++control.position) {
     const bool flushes = (control.position + 1) % kReplay == 0;
     ASSERT_EQ(mprotect(memory, page, flushes ? PROT_READ | PROT_WRITE : PROT_READ), 0);
-    backend.recur({&slot, first, 1}, &control, {.heads = 1, .dk = kSize, .dv = kSize},
-                  {q.view(), k.view(), v.view()}, {static_cast<std::byte*>(memory), 2 * page, 0},
-                  out.view());
+    backend->recur({&slot, first, 1}, &control, {.heads = 1, .dk = kSize, .dv = kSize},
+                   {q.view(), k.view(), v.view()}, {static_cast<std::byte*>(memory), 2 * page, 0},
+                   out.view());
   }
   const float* s = static_cast<float*>(memory);
   EXPECT_NEAR(s[0], 3 * kReplay * phi(k.at(0, 0)) * v.at(0, 0), 1e-4);

@@ -75,19 +75,17 @@ struct Inputs {
   }
 
   Recurrence recurrence() {
-    Recurrence recurrence = {.rule = rule, .heads = shape.heads, .dk = shape.dk, .dv = shape.dv};
-    recurrence.eps = eps;
+    Recurrence recurrence = {.heads = shape.heads, .dk = shape.dk, .dv = shape.dv};
     if (rule == Rule::kRwkv7) {
-      recurrence.k_k = k_k.view();
-      recurrence.k_a = k_a.view();
-      recurrence.r_k = r_k.view();
+      recurrence.terms =
+          Rwkv7Terms{.eps = eps, .k_k = k_k.view(), .k_a = k_a.view(), .r_k = r_k.view()};
     } else {
       recurrence.key_heads = shape.key_heads;
-      recurrence.dt_rate = dt_rate.view();
-      recurrence.dt_bias = dt_bias.view();
-      recurrence.skip = skip.view();
-      recurrence.dt_least = 0.25F;
-      recurrence.dt_most = 2.0F;
+      recurrence.terms = Mamba2Terms{.dt_rate = dt_rate.view(),
+                                     .dt_bias = dt_bias.view(),
+                                     .skip = skip.view(),
+                                     .dt_least = 0.25F,
+                                     .dt_most = 2.0F};
     }
     return recurrence;
   }
@@ -314,7 +312,7 @@ TEST_P(RuleLimits, StatesTooLargeAreRefused) {
   const Status status = backend().takes(recurrence);
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_NE(status.message().find("1024 x 1025"), std::string::npos);
-  recurrence.rule = Rule::kLinear;
+  recurrence.terms = LinearTerms{};
   EXPECT_TRUE(backend().takes(recurrence).ok());
 }
 

@@ -197,6 +197,7 @@ TEST_P(Sample, NoRowsIsNothing) {
                    {nullptr, nullptr});
   backend().score(kCategorical, head.view(), {nullptr, DType::kI32, 1, 0, 0},
                   {nullptr, DType::kF32, 1, 0, 0});
+  head.expect_guards("the head");  // and no null pointer was read
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Sample, testing::ValuesIn(all_backends()), setup_name);

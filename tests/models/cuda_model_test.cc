@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cuda/cuda_backend.h"
-#include "tests/kernels/host_device.h"
+#include "kernels/cuda/product_library.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -33,10 +33,7 @@ Spec spec_of(bool image) {
 }
 
 std::unique_ptr<Backend> make_on_host(const CudaOptions& options) {
-  auto backend = std::make_unique<cuda::DeviceBackend<cuda::HostDevice>>(
-      options, cuda::ThreadOrder::kShuffled);
-  if (options.library) backend->use(cuda::ProductLibrary::open({cuda::kFakeLibrary}).value());
-  return backend;
+  return cuda::make_host_backend(options, cuda::ThreadOrder::kShuffled);
 }
 
 class CudaModelTest : public testing::TestWithParam<Case> {
@@ -180,7 +177,7 @@ TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
     begin_sequence(*model, 2, values[0]);
     sample_from(*model, 2, values[0], 0, 7, 40);
     const int32_t pending = generate(*model, 2, count).values.back();
-    model->copy(2, 3);
+    model->copy(2, 3, 0);
     model->write(6, 0, state_bytes(*model, 2));
     sample_from(*model, 6, pending, count, 7, 40 - count);
     const Generated expected = generate(*model, 2, 9);

@@ -4,8 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/cuda/cuda_backend.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 #include "tests/models/recording_backend.h"
@@ -13,7 +12,6 @@
 namespace runnel {
 namespace {
 
-using cuda::HostDevice;
 using cuda::ThreadOrder;
 
 constexpr ModelLimits kLimits = {.slots = 6, .rows = 4, .values = 32, .steps = 3};
@@ -112,10 +110,10 @@ void expect_the_bits_of_one_after_the_other(Backend& one, Backend& two) {
 TEST(Launches, TwoOnTheirWayHaveTheBitsOfOneAfterTheOther) {
   for (const bool whole : {false, true}) {
     const CudaOptions options = {.whole = whole};
-    cuda::DeviceBackend<HostDevice> one(options, ThreadOrder::kForward);
-    cuda::DeviceBackend<HostDevice> two(options, ThreadOrder::kForward, true);
-    RecordingBackend recording(one);
-    expect_the_bits_of_one_after_the_other(recording, two);
+    const auto one = cuda::make_host_backend(options);
+    const auto two = cuda::make_host_backend(options, ThreadOrder::kForward, true);
+    RecordingBackend recording(*one);
+    expect_the_bits_of_one_after_the_other(recording, *two);
     EXPECT_EQ(recording.whole_batches > 0, whole);
   }
 }
@@ -136,8 +134,7 @@ TEST(Launches, HaveAsManyStepsAsServeTheBackendBestWhereNobodySays) {
   const auto steps = [&](Backend& backend) {
     return (*make_model(random_bundle(small_symbol_spec(), 5), backend, limits))->limits().steps;
   };
-  cuda::DeviceBackend<HostDevice> device({}, ThreadOrder::kForward);
-  EXPECT_EQ(steps(device), 16);
+  EXPECT_EQ(steps(*cuda::make_host_backend()), 16);
   EXPECT_EQ(steps(*make_cpu_backend({}).value()), 1);
 }
 

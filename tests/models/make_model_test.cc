@@ -24,8 +24,8 @@ TEST(MakeModel, HalfOfTheFreeMemoryIsForStatesWhereNobodySaysHowMany) {
   EXPECT_EQ(slots_that_fit(200'999, 1000, 1), 100);
   EXPECT_EQ(slots_that_fit(1999, 1000, 1), 1);
   EXPECT_EQ(slots_that_fit(0, 0, 1), 1);
-  EXPECT_EQ(slots_that_fit(200'999, 1000, 7), 14 * 7);
-  EXPECT_EQ(slots_that_fit(int64_t{1} << 40, 1000, 7), kMostUnasked * 7);
+  EXPECT_EQ(slots_that_fit(200'999, 7000, 7), 14 * 7);
+  EXPECT_EQ(slots_that_fit(int64_t{1} << 40, 7000, 7), kMostUnasked * 7);
   const auto backend = make_cpu_backend({});
   ASSERT_TRUE(backend.ok());
   EXPECT_GT((*backend)->free_memory(), 0);
@@ -33,6 +33,7 @@ TEST(MakeModel, HalfOfTheFreeMemoryIsForStatesWhereNobodySaysHowMany) {
                                 {.slots = 0, .rows = 1, .values = 1, .steps = 1});
   ASSERT_TRUE(model.ok());
   EXPECT_EQ((*model)->limits().slots, kMostUnasked);
+  EXPECT_EQ((*model)->device(), DeviceKind::kCpu);
 }
 
 TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreAnErrorThatSaysSo) {

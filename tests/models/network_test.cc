@@ -20,7 +20,32 @@ namespace {
 constexpr ModelLimits kLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
 
 // Long enough for sequences that run on at random.
-enum class Kind { kSymbols, kImage, kGated, kRwkv7, kMamba2 };
+enum class Kind {
+  kSymbols,
+  kImage,
+  kGated,
+  kRwkv7,
+  kMamba2,
+  kGla,
+  kRetNet,
+  kDeltaNet,
+  kGatedDeltaNet,
+  kKda,
+  kHgrn2,
+  kRwkv6,
+  kRwkv5,
+  kMamba1
+};
+constexpr const char* kKindNames[] = {"Symbols", "Image",  "Gated",    "Rwkv7",         "Mamba2",
+                                      "Gla",     "RetNet", "DeltaNet", "GatedDeltaNet", "Kda",
+                                      "Hgrn2",   "Rwkv6",  "Rwkv5",    "Mamba1"};
+constexpr Kind kKinds[] = {Kind::kSymbols, Kind::kImage,         Kind::kGated,  Kind::kRwkv7,
+                           Kind::kMamba2,  Kind::kGla,           Kind::kRetNet, Kind::kDeltaNet,
+                           Kind::kKda,     Kind::kGatedDeltaNet, Kind::kHgrn2,  Kind::kRwkv6,
+                           Kind::kRwkv5,   Kind::kMamba1};
+// Of large models: one of each kind of recurrence.
+constexpr Kind kLargeKinds[] = {Kind::kImage,         Kind::kRwkv7,  Kind::kMamba2, Kind::kGla,
+                                Kind::kGatedDeltaNet, Kind::kRetNet, Kind::kRwkv6,  Kind::kMamba1};
 
 Spec endless_image_spec() {
   Spec spec = small_image_spec();
@@ -41,14 +66,36 @@ Spec spec_of(Kind kind) {
       return small_rwkv7_spec();
     case Kind::kMamba2:
       return small_mamba2_spec();
+    case Kind::kGla:
+      return small_gated_linear_spec(GatedMixer::kGla);
+    case Kind::kRetNet:
+      return small_gated_linear_spec(GatedMixer::kRetNet);
+    case Kind::kDeltaNet:
+      return small_gated_linear_spec(GatedMixer::kDeltaNet);
+    case Kind::kGatedDeltaNet:
+      return small_gated_linear_spec(GatedMixer::kGatedDeltaNet);
+    case Kind::kKda:
+      return small_gated_linear_spec(GatedMixer::kKda);
+    case Kind::kHgrn2:
+      return small_gated_linear_spec(GatedMixer::kHgrn2);
+    case Kind::kRwkv6:
+      return small_rwkv6_spec(Rwkv6Version::kSix);
+    case Kind::kRwkv5:
+      return small_rwkv6_spec(Rwkv6Version::kFive);
+    case Kind::kMamba1:
+      return small_mamba1_spec();
   }
   return {};
 }
 
 // Of one layer, in the order of offsets.
 std::vector<std::string> part_names(Kind kind) {
-  if (kind == Kind::kRwkv7) return {"S", "time_input", "channel_input"};
-  if (kind == Kind::kMamba2) return {"S", "conv_inputs"};
+  if (kind == Kind::kRwkv7 || kind == Kind::kRwkv6 || kind == Kind::kRwkv5) {
+    return {"S", "time_input", "channel_input"};
+  }
+  if (kind == Kind::kMamba2 || kind == Kind::kMamba1) return {"S", "conv_inputs"};
+  if (kind == Kind::kRetNet || kind == Kind::kDeltaNet) return {"S"};
+  if (kind >= Kind::kGla) return {"S", "q_inputs", "k_inputs", "v_inputs"};
   return {"S", "z"};
 }
 
@@ -90,8 +137,8 @@ TEST_P(NetworkTest, StateBytesAreExact) {
 TEST_P(NetworkTest, PartsNameEveryByteOfAState) {
   const CpuModel made = make();
   const StateLayout& layout = made.model->layout();
-  const Recurrence recurrence =
-      std::visit([](const auto& sizes) { return recurrence_of(sizes); }, made.model->spec().model);
+  const Spec& spec = made.model->spec();
+  const auto recurrence = std::get<Recurrence>(family_of(spec).layers(spec)[1][0]);
   const std::vector<std::string> names = part_names(kind());
   ASSERT_GE(layout.parts.size(), 2 * names.size());
   for (size_t i = 0; i < names.size(); ++i) {
@@ -213,7 +260,7 @@ TEST_P(NetworkTest, ACopyGoesOnAsTheOriginalDoes) {
   feed(model, 1, {values.begin() + 1, values.end()}, 64, Want::kNothing);
   sample_from(model, 1, values.back(), 8, 4, 20);
   generate(model, 1, 5);
-  model.copy(1, 7);
+  model.copy(1, 7, 0);
   EXPECT_EQ(generate(model, 7, 10), generate(model, 1, 10));
 }
 
@@ -267,18 +314,16 @@ std::string precision_name(Precision precision) {
 }
 
 std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Kind>>& info) {
-  constexpr const char* kKinds[] = {"Symbols", "Image", "Gated", "Rwkv7", "Mamba2"};
   return std::string(isa_name(std::get<0>(info.param))) + precision_name(std::get<1>(info.param)) +
-         kKinds[static_cast<int>(std::get<2>(info.param))];
+         kKindNames[static_cast<int>(std::get<2>(info.param))];
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , NetworkTest,
-    testing::Combine(testing::ValuesIn(kIsas),
-                     testing::Values(Precision::kFp32, Precision::kBf16, Precision::kInt8),
-                     testing::Values(Kind::kSymbols, Kind::kImage, Kind::kGated, Kind::kRwkv7,
-                                     Kind::kMamba2)),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(, NetworkTest,
+                         testing::Combine(testing::ValuesIn(kIsas),
+                                          testing::Values(Precision::kFp32, Precision::kBf16,
+                                                          Precision::kInt8),
+                                          testing::ValuesIn(kKinds)),
+                         case_name);
 
 // Models so large that threads share their operations where rows are few.
 Spec large_spec(Kind kind) {
@@ -294,6 +339,19 @@ Spec large_spec(Kind kind) {
     mamba2->heads = 16;
     mamba2->head_size = mamba2->state_size = 32;
     mamba2->table_rows = 256;
+  } else if (auto* const gated = std::get_if<GatedLinearSpec>(&spec.model)) {
+    gated->width = gated->table_rows = 256;
+    gated->heads = 8;
+    gated->key_heads = gated->rotates() ? 8 : 4;
+    gated->dk = gated->dv = 32;
+    gated->ffn = 512;
+  } else if (auto* const rwkv6 = std::get_if<Rwkv6Spec>(&spec.model)) {
+    rwkv6->width = rwkv6->table_rows = 256;
+    rwkv6->heads = 8;
+    rwkv6->ffn = 512;
+  } else if (auto* const mamba1 = std::get_if<Mamba1Spec>(&spec.model)) {
+    mamba1->width = mamba1->table_rows = 256;
+    mamba1->inner = 512;
   } else {
     LinearTransformerSpec& sizes = sizes_of(spec);
     sizes.width = 256;
@@ -380,12 +438,12 @@ TEST_P(LargeModelTest, ModelsThatShareThreadsAtTheSameTimeGiveTheSameBits) {
   EXPECT_EQ(threads->use_count(), 1) << "models that are gone leave the threads alone";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , LargeModelTest,
-    testing::Combine(testing::ValuesIn(kIsas),
-                     testing::Values(Precision::kFp32, Precision::kBf16, Precision::kInt8),
-                     testing::Values(Kind::kImage, Kind::kRwkv7, Kind::kMamba2)),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(, LargeModelTest,
+                         testing::Combine(testing::ValuesIn(kIsas),
+                                          testing::Values(Precision::kFp32, Precision::kBf16,
+                                                          Precision::kInt8),
+                                          testing::ValuesIn(kLargeKinds)),
+                         case_name);
 
 }  // namespace
 }  // namespace runnel

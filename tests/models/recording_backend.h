@@ -14,6 +14,7 @@ class RecordingBackend final : public Backend, public FusedSteps {
  public:
   explicit RecordingBackend(Backend& to) : to_(to) {}
 
+  DeviceKind device() const override { return to_.device(); }
   std::string numerics(Precision precision) const override { return to_.numerics(precision); }
   Precision precise(Precision of) const override { return to_.precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
@@ -24,8 +25,10 @@ class RecordingBackend final : public Backend, public FusedSteps {
   }
   int64_t free_memory() const override { return to_.free_memory(); }
   Status takes(const Recurrence& recurrence) const override { return to_.takes(recurrence); }
+  Status takes(const Attention& attention) const override { return to_.takes(attention); }
   int chunk() const override { return to_.chunk(); }
   bool takes_bf16_tables() const override { return to_.takes_bf16_tables(); }
+  bool takes_blocks(StoredType type) const override { return to_.takes_blocks(type); }
   Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
     return to_.pack(weight, bias, precision);
@@ -57,6 +60,10 @@ class RecordingBackend final : public Backend, public FusedSteps {
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override {
     to_.recur(rows, control, recurrence, inputs, states, out);
+  }
+  void attend(Rows rows, const Control* control, const Attention& attention,
+              const AttentionInputs& inputs, const Cache& cache, View out) override {
+    to_.attend(rows, control, attention, inputs, cache, out);
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override {

@@ -26,10 +26,6 @@ class SumNetwork final : public Network {
  public:
   SumNetwork(bool fused, Calls& calls) : fused_(fused), calls_(calls) {}
 
-  int64_t state_bytes() const override { return sizeof(int32_t); }
-  std::vector<StatePart> state_parts() const override {
-    return {{"sum", DType::kI32, {1}, 0, sizeof(int32_t)}};
-  }
   void forward(const Run& run) const override {
     ++calls_.forward;
     for (int row = 0; row < run.rows.count; ++row) {
@@ -71,7 +67,10 @@ class RecurrentModelTest : public testing::Test {
     spec.vocabulary = kVocabulary;
     spec.positions = kPositions;
     spec.head = {HeadKind::kCategorical, kVocabulary, 0};
-    model_ = make_recurrent_model(spec, *backend_, kLimits, "sums",
+    const StateLayout layout = {.state_bytes = sizeof(int32_t),
+                                .parts = {{"sum", DType::kI32, {1}, 0, sizeof(int32_t)}},
+                                .numerics = "sums"};
+    model_ = make_recurrent_model(spec, *backend_, kLimits, layout,
                                   std::make_unique<SumNetwork>(fused, calls_));
   }
 
@@ -142,10 +141,36 @@ TEST_F(RecurrentModelTest, RowsOfABatchWantDifferentThings) {
   EXPECT_EQ(sum(2), 3 + 6);
 }
 
+TEST_F(RecurrentModelTest, AScoreMayComeWithTheMostLikelyValues) {
+  for (SlotId slot = 0; slot < 3; ++slot) begin(slot, slot + 1);
+  const std::vector<int32_t> scored = {2, 4, 0};  // after 2: 2 is certain, then 4, then 1
+  const std::vector<int32_t> likely = {2, 4, 1};
+  for (int again = 0; again < 2; ++again) {
+    begin(1, 2);
+    begin(2, 2);
+    const auto emitted = submit(
+        {{0, {}, Want::kNext}, {1, scored, Want::kScores, 0}, {2, scored, Want::kScores, 3}});
+    ASSERT_EQ(emitted.size(), 7U);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(emitted[1 + i].top.empty());
+      const Emitted& at = emitted[4 + i];
+      ASSERT_EQ(at.top.size(), 3U);
+      EXPECT_EQ(at.top[0].value, likely[i]);
+      EXPECT_NEAR(at.top[0].log_prob, 0, 1e-2);
+      EXPECT_NEAR(at.top[1].log_prob, -1e4, 1e-2);
+      if (i < 2) {
+        EXPECT_EQ(at.top[0].log_prob, at.log_prob) << "the same bits";
+      }
+      EXPECT_EQ(at.log_prob, emitted[1 + i].log_prob);
+    }
+    EXPECT_EQ(sum(2), 2 + 2 + 4) << "the state goes on as without them";
+  }
+}
+
 TEST_F(RecurrentModelTest, AStateIsCopiedReadAndWrittenWithoutItsPlaceInTheSequence) {
   begin(0, 3);
   submit({{0, {}, Want::kNext}}, 2);
-  model_->copy(0, 1);
+  model_->copy(0, 1, 0);
   const std::vector<std::byte> state = state_bytes(*model_, 0);
   begin(2, 0);
   EXPECT_EQ(sum(2), 0);

@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/cuda_backend.h"
-#include "tests/kernels/host_device.h"
+#include "kernels/cuda/whole_launch.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 #include "tests/models/recording_backend.h"
@@ -19,7 +19,6 @@
 namespace runnel {
 namespace {
 
-using cuda::HostDevice;
 using cuda::ThreadOrder;
 
 constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps = 5};
@@ -173,10 +172,10 @@ class WholeModelTest : public testing::TestWithParam<Case> {
 
 TEST_P(WholeModelTest, HasTheBitsOfSteps) {
   const CudaOptions options = GetParam().options();
-  cuda::DeviceBackend<HostDevice> by_steps({.replay = options.replay, .whole = false},
-                                           ThreadOrder::kShuffled);
-  cuda::DeviceBackend<HostDevice> whole(options, ThreadOrder::kShuffled);
-  expect_the_bits_of_steps(by_steps, whole);
+  const auto by_steps =
+      cuda::make_host_backend({.replay = options.replay, .whole = false}, ThreadOrder::kShuffled);
+  const auto whole = cuda::make_host_backend(options, ThreadOrder::kShuffled);
+  expect_the_bits_of_steps(*by_steps, *whole);
 }
 
 TEST_P(WholeModelTest, HasTheBitsOfStepsOnTheGpu) {
@@ -212,8 +211,8 @@ INSTANTIATE_TEST_SUITE_P(
     case_name);
 
 int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions& options) {
-  cuda::DeviceBackend<HostDevice> device(options, ThreadOrder::kForward);
-  RecordingBackend backend(device);
+  const auto device = cuda::make_host_backend(options);
+  RecordingBackend backend(*device);
   auto model = make_model(random_bundle(spec, 5), backend, kLimits, precision);
   run(**model, {3}, 1, 1);
   return backend.whole_batches;

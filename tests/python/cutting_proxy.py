@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections after so many bytes of a server's answers."""
+"""A TCP proxy that cuts connections after a number of bytes of a server's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the Python tools share.
+"""Helpers that the tests of the Python tools share.
 
 A test that lacks a package ends with 77, which ctest shows as skipped, and says what is missing.
 """

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -27,9 +28,9 @@ import numpy as np
 import PIL.Image
 
 from cutting_proxy import CuttingProxy
-from runnel_client import Client, Retry, Session, aio, errors, messages, pictures, serving
+from runnel_client import Access, Client, Retry, Session, aio, errors, messages, pictures, serving
+from runnel_client.options import Options
 from runnel_client.results import SessionInfo
-from runnel_client.wire import Options
 
 ROOT = pathlib.Path(support.ROOT)
 MODELS = [ROOT / "zoo" / name for name in ("mnist-small", "cifar10-small", "text-small", "text-endless-small")]
@@ -105,6 +106,23 @@ class CallsTest(ServedTest):
         with self.assertRaisesRegex(ValueError, "the call has 3 samples"):
             self.client.generate("A", model="text-small", samples=3).text()
 
+    def test_penalties_change_the_choice_and_no_log_probability(self):
+        plain = self.most_likely()
+        banned = self.most_likely(logit_bias={plain.values[0]: -100})
+        self.assertNotIn(plain.values[0], banned.values)
+        for name, penalty in (("repetition_penalty", 5), ("presence_penalty", 2), ("frequency_penalty", 2)):
+            penalized = self.most_likely(**{name: penalty})
+            self.assertNotEqual(penalized.values, plain.values, name)
+            same = [a == b for a, b in zip(plain.values, penalized.values, strict=True)].index(False)
+            self.assertEqual(penalized.log_probs[:same], plain.log_probs[:same])
+        with self.assertRaisesRegex(errors.InvalidArgument, "^INVALID_ARGUMENT: presence_penalty is 3"):
+            self.most_likely(presence_penalty=3)
+
+    def most_likely(self, **options):
+        options = {"model": "text-small", "max_values": 60, "greedy": True, **options}
+        [sample] = self.client.generate("The river ", **options).samples()
+        return sample
+
     def test_a_picture_is_drawn_and_completed(self):
         digit = self.client.image(model="mnist-small", seed=5)
         self.assertEqual((digit.shape, digit.dtype), ((28, 28), np.uint8))
@@ -118,6 +136,10 @@ class CallsTest(ServedTest):
         colours = self.client.image(np.zeros((31, 32, 3), np.uint8), model="cifar10-small")
         self.assertEqual(colours.shape, (32, 32, 3))
         self.assertEqual(pictures.to_pil(colours, 2).size, (64, 64))
+
+    def test_a_text_alone_is_one_stop(self):
+        [sample] = self.client.generate("The ", model="text-small", max_values=200, stop="the", seed=1).samples()
+        self.assertTrue(sample.text.endswith("the"), sample.text)
 
     def test_a_score_is_that_of_what_was_sampled(self):
         stream = self.client.generate("The ", model="text-small", max_values=50, seed=2)
@@ -141,7 +163,13 @@ class CallsTest(ServedTest):
             (errors.InvalidArgument, lambda: list(self.client.generate([1])), "name"),
             (errors.InvalidArgument, lambda: self.client.score([256], model="mnist-small"), "values of model "),
             (errors.OutOfRange, lambda: self.client.score(np.zeros(785, int), model="mnist-small"), "is 783"),
-            (errors.DeadlineExceeded, lambda: self.client.images(8, model="cifar10-small", timeout=0.01), ""),
+            (errors.InvalidArgument, lambda: self.client.image(model="mnist-small", temperature=1e-4), " temperature"),
+            (errors.InvalidArgument, lambda: self.client.image(model="mnist-small", message_delay=-1), "message_delay"),
+            (
+                errors.DeadlineExceeded,
+                lambda: self.client.images(8, model="cifar10-small", timeout=0.01),
+                "give it more time with timeout=",
+            ),
         ):
             with self.assertRaisesRegex(kind, message) as raised:
                 call()
@@ -153,7 +181,7 @@ class CallsTest(ServedTest):
             (
                 TypeError,
                 lambda: self.client.generate("a", max_value=1),  # type: ignore[call-arg]
-                "no option 'max_value'; it has model, samples",
+                "no option 'max_value'; it has model, state",
             ),
             (TypeError, lambda: self.client.generate([0.5]), "expected text or integers, found float64"),
             (ValueError, lambda: self.client.score(model="mnist-small"), "at least one value"),
@@ -222,13 +250,14 @@ class SessionTest(ServedTest):
     def test_a_session_forks_and_goes_back(self):
         with self.client.session(model="text-small") as session:
             session.feed("The river was ")
-            text = "".join(session.generate(max_values=30, seed=1).text())
+            text = "".join(session.generate(max_values=30, seed=1, repetition_penalty=1.5).text())
             self.assertEqual(session.rewind(15).position, 15)
             forks = session.fork(2)
             self.assertEqual([fork.info().position for fork in forks], [15, 15])
             for one in (session, *forks):
                 with one:
-                    self.assertEqual("".join(one.generate(max_values=30, seed=1).text()), text)
+                    again = one.generate(max_values=30, seed=1, repetition_penalty=1.5)
+                    self.assertEqual("".join(again.text()), text)
         self.assertEqual(list(self.client.sessions("text-small")), [])
         with self.client.session(model="text-small") as session:
             session.feed("x" * 100)
@@ -252,6 +281,122 @@ class SessionTest(ServedTest):
         stream.samples()
         with self.client.open_session(stream.started.session, "text-small", keep=False) as session:
             self.assertEqual(session.info().position, 6)
+
+
+class StateTest(ServedTest):
+    """States as files, and as beginnings that the server has stored."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+
+    def test_a_session_is_saved_and_loaded(self):
+        with self.client.session(model="text-small") as session:
+            session.feed("The river was ")
+            session.save(self.folder / "story.state")
+            self.assertEqual(session.export(), (self.folder / "story.state").read_bytes())
+            text = "".join(session.generate(max_values=20, seed=1, repetition_penalty=1.5).text())
+        for file in (self.folder / "story.state", (self.folder / "story.state").read_bytes()):
+            with self.client.load_session(file, "again", "text-small") as loaded:
+                self.assertEqual((loaded.id, loaded.info().position), ("again", 15))
+                again = loaded.generate(max_values=20, seed=1, repetition_penalty=1.5)
+                self.assertEqual("".join(again.text()), text)
+        self.assertEqual(list(self.client.sessions("text-small")), [])
+        with self.assertRaisesRegex(errors.InvalidArgument, "state file"):
+            self.client.load_session(b"nonsense", model="text-small")
+        with self.client.session("taken", "text-small") as taken, self.assertRaises(errors.AlreadyExists):
+            self.client.load_session(taken.export(), "taken", "text-small")
+
+    def test_asyncio_saves_and_loads_too(self):
+        async def body():
+            async with aio.Client(self.address, timeout=60) as client:
+                async with client.session(model="text-small") as session:
+                    await session.feed("abc")
+                    await session.save(self.folder / "a.state")
+                async with client.load_session(self.folder / "a.state", model="text-small") as loaded:
+                    return await client.states("text-small"), await loaded.export()
+
+        self.assertEqual(asyncio.run(body()), ([], (self.folder / "a.state").read_bytes()))
+
+    def test_a_stored_state_is_a_beginning(self):
+        with self.client.session(model="text-small") as session:
+            session.feed("The river was ")
+            (self.folder / "stored").mkdir()
+            session.save(self.folder / "stored" / "river.state")
+            text = "".join(session.generate(max_values=20, seed=1).text())
+        flags = ("--threads", "1", "--stored-states", str(self.folder / "stored"))
+        _, address = self.stack.enter_context(serving.running(RUNNEL, MODELS[2], self.folder / "log", flags))
+        with Client(address, timeout=60) as client:
+            [stored] = client.states()
+            self.assertEqual((stored.name, stored.position), ("river", 15))
+            self.assertEqual("".join(client.generate(state="river", max_values=20, seed=1).text()), text)
+            self.assertEqual(client.score("wide", state="river").position, 15)
+            with self.assertRaises(errors.NotFound):
+                client.generate(state="lake").samples()
+
+    def test_a_session_takes_in_what_is_scored(self):
+        with self.client.session(model="text-small") as session:
+            session.feed("The river was ")
+            before = session.score("wide").log_probs
+            self.assertEqual(session.info().position, 15)
+            np.testing.assert_array_equal(session.score("wide", keep=True).log_probs, before)
+            self.assertEqual(session.info().position, 19)
+
+    def test_what_a_session_takes_in_is_not_sent_twice(self):
+        with self.client.session(model="text-endless-small") as session:
+            proxy = self.stack.enter_context(CuttingProxy(self.address, (700,)))
+            client = self.stack.enter_context(Client(proxy.address, retry=Retry(first_delay=0.01), timeout=60))
+            again = Session(client, session.info(), keep=True)
+            with self.assertRaises(errors.Unavailable):
+                again.score(np.arange(1000) % 256, keep=True)
+            self.assertEqual(proxy.connections, 1)
+
+
+class TokensTest(unittest.TestCase):
+    """Text to values and back, by the HTTP port."""
+
+    def setUp(self):
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        new = [RUNNEL, "key", "new", "alice", "--file", str(folder / "keys")]
+        self.key = subprocess.run(new, capture_output=True, text=True, check=True).stdout.strip()
+        flags = [str(MODELS[0]), "--threads", "1", "--http-address", "127.0.0.1:0", "--keys", str(folder / "keys")]
+        _, self.address = self.stack.enter_context(serving.running(RUNNEL, MODELS[2], folder / "log", flags))
+        [port] = re.findall(r" http address=(\S+)", (folder / "log").read_text())
+        self.http = f"http://{port}"
+
+    def test_a_text_and_its_values(self):
+        async def both():
+            async with aio.Client(self.address, access=Access(api_key=self.key), http=self.http) as client:
+                values = await client.tokenize("The river", "text-small")
+                return values, await client.detokenize(values, "text-small")
+
+        self.assertEqual(asyncio.run(both()), (list(b"The river"), "The river"))
+        with Client(self.address, access=Access(api_key=self.key), http=self.http) as client:
+            self.assertEqual(client.tokenize("The river", "text-small"), list(b"The river"))
+            self.assertEqual(client.detokenize(np.array(list(b"The river")), "text-small"), "The river")
+            for kind, call, message in (
+                (errors.NotFound, lambda: client.tokenize("a", "none"), "no model 'none'"),
+                (errors.InvalidArgument, lambda: client.tokenize("a", "mnist-small"), "has no tokenizer"),
+            ):
+                with self.assertRaisesRegex(kind, message):
+                    call()
+        wrong = self.stack.enter_context(Client(self.address, access=Access(api_key="wrong"), http=self.http))
+        with self.assertRaises(errors.Unauthenticated):
+            wrong.tokenize("a", "text-small")
+
+    def test_a_port_that_cannot_be_used_is_told(self):
+        with Client(self.address) as client, self.assertRaisesRegex(errors.AccessError, r"--http-address HOST:PORT"):
+            client.tokenize("a")
+        for wrong in ("127.0.0.1:8000", "ftp://a", "http://a/v1", "http://"):
+            with self.assertRaisesRegex(errors.AccessError, "expected http://HOST:PORT or https://HOST"):
+                Client(self.address, http=wrong)
+        with self.assertRaisesRegex(errors.AccessError, "the key would go to example.org:8000 in the clear"):
+            Client(self.address, access=Access(api_key="k"), http="http://example.org:8000")
+        for wrong in ("http://127.0.0.1:1", f"http://{self.address}"):
+            with Client(self.address, http=wrong) as client, self.assertRaisesRegex(errors.Unavailable, "no answer fr"):
+                client.tokenize("a")
 
 
 class BrokenConnectionTest(ServedTest):
@@ -455,14 +600,18 @@ class FullServerTest(unittest.TestCase):
                 session.delete,
                 session.fork,
                 lambda: session.rewind(0),
+                session.export,
+                lambda: client.load_session(b"x", "mine"),
                 lambda: session.score([1]),
                 lambda: list(session.generate(expected_position=0)),
                 client.models,
             ):
                 with self.assertRaises(errors.Unimplemented):
                     call()
-        names = ["CreateSession", "GetSession", "DeleteSession", "ForkSession", "RewindSession", "Score", "Generate"]
-        self.assertEqual(recorder.calls, [*((name, "mine") for name in names), ("ListModels", None)])
+        names = [f"{verb}Session" for verb in ("Create", "Get", "Delete", "Fork", "Rewind", "Export", "Import")]
+        self.assertEqual(
+            recorder.calls, [*((name, "mine") for name in (*names, "Score", "Generate")), ("ListModels", None)]
+        )
 
     def test_a_full_server_is_asked_again_when_it_says(self):
         handler = Refusing(8, "50")  # more than a lost connection may fail
@@ -529,7 +678,7 @@ class AsyncioTest(ServedTest):
 
     def test_a_session(self):
         async def body(client):
-            async with await client.session(model="text-endless-small") as session:
+            async with client.session(model="text-endless-small") as session:
                 await session.feed("The river was ")
                 text = "".join([text async for text in session.generate(max_values=20, seed=1).text()])
                 async with session.generate(max_values=60_000) as stream:

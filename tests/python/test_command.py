@@ -7,7 +7,7 @@ import sys
 import unittest
 import unittest.mock
 
-from runnel_client import command
+from runnel_client import command, convert
 from runnel_client.errors import BundleError
 
 
@@ -52,6 +52,15 @@ class RemedyTest(unittest.TestCase):
         self.assertEqual(
             found, "/opt/bin/python3 -m venv .venv && .venv/bin/python -m pip install 'runnel-client[convert]'"
         )
+
+
+class ConvertTest(unittest.TestCase):
+    def test_a_missing_checkpoint_is_named_before_torch_is_asked_for(self):
+        with (
+            unittest.mock.patch.dict(sys.modules, {"torch": None}),
+            self.assertRaisesRegex(BundleError, "/no/such.pth: no such file"),
+        ):
+            convert.convert(["/no/such.pth", "--out", "out"])
 
 
 class RunTest(unittest.TestCase):

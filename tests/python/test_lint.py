@@ -11,7 +11,7 @@ SETTINGS = "python/pyproject.toml"
 
 def python_files():
     """Every file of the tree that is Python, by its name or by its first line."""
-    listed = ["git", "ls-files", "-co", "--exclude-standard", "*.py", "scripts"]
+    listed = ["git", "ls-files", "-co", "--exclude-standard", "*.py", "scripts", "packaging"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return [name for name in names if (ROOT / name).is_file() and is_python(name)]
 

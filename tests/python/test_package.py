@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from tools import ROOT, tool
 
 PYTHON = str(pathlib.Path(tool("pyproject-build")).parent / "python3")
 RUNNEL = os.environ.get("RUNNEL", "")
-STUBS = [f"runnel_client/_proto/runnel/v1/{name}_pb2.py" for name in ("inference", "models", "sessions")]
+CONTENT = [
+    f"runnel_client/{name}" for name in ("_proto/runnel.binpb", "py.typed", "aio.py", "convert.py", "options.py")
+]
+IGNORED = shutil.ignore_patterns("_proto", "__pycache__", "build", "dist", "*.egg-info", "LICENSE")
 TYPED = """
 import asyncio
 from runnel_client import Client, aio
@@ -41,6 +45,13 @@ def run(*command, **variables):
     )
 
 
+def check_out(folder):
+    """What the package is built from, as a clone has it."""
+    for name in ("python", "proto"):
+        shutil.copytree(ROOT / name, folder / name, ignore=IGNORED)
+    shutil.copy(ROOT / "LICENSE", folder)
+
+
 class PackageTest(unittest.TestCase):
     folder: pathlib.Path
 
@@ -49,9 +60,7 @@ class PackageTest(unittest.TestCase):
         holder = tempfile.TemporaryDirectory(prefix="runnel_package_")
         cls.addClassCleanup(holder.cleanup)
         cls.folder = pathlib.Path(holder.name)
-        ignored = shutil.ignore_patterns("_proto", "__pycache__", "build", "dist", "*.egg-info")
-        for name in ("python", "proto"):
-            shutil.copytree(ROOT / name, cls.folder / name, ignore=ignored)
+        check_out(cls.folder)
         done = run(tool("pyproject-build"), "--no-isolation", "--outdir", cls.folder / "dist", cls.folder / "python")
         assert done.returncode == 0, done.stdout + done.stderr
         cls.install("env")
@@ -65,14 +74,55 @@ class PackageTest(unittest.TestCase):
         done = run(cls.folder / name / "bin/pip", "install", "--no-index", "--no-deps", wheel)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def test_sdist_and_wheel_hold_the_messages_and_say_that_they_are_typed(self):
-        [sdist] = (self.folder / "dist").glob("*.tar.gz")
-        with tarfile.open(sdist) as archive:
-            names = [name.split("/", 1)[-1] for name in archive.getnames()]
-        [wheel] = (self.folder / "dist").glob("*.whl")
-        for found in (names, zipfile.ZipFile(wheel).namelist()):
-            for name in (*STUBS, "runnel_client/py.typed", "runnel_client/aio.py", "runnel_client/convert.py"):
-                self.assertIn(name, found)
+    def files_of(self, pattern):
+        """The files of the sdist or the wheel: their content by name."""
+        [path] = (self.folder / "dist").glob(pattern)
+        if path.suffix == ".whl":
+            with zipfile.ZipFile(path) as archive:
+                return {name: archive.read(name) for name in archive.namelist()}
+        with tarfile.open(path) as archive:
+            files = [member for member in archive.getmembers() if member.isfile()]
+            return {member.name.split("/", 1)[-1]: archive.extractfile(member).read() for member in files}
+
+    def test_sdist_and_wheel_hold_the_contract_and_say_that_they_are_typed(self):
+        for pattern in ("*.tar.gz", "*.whl"):
+            for name in CONTENT:
+                self.assertIn(name, self.files_of(pattern))
+
+    def test_sdist_and_wheel_carry_the_licence(self):
+        licence = (ROOT / "LICENSE").read_bytes()
+        for pattern, place in (("*.tar.gz", r"LICENSE"), ("*.whl", r"runnel_client-[\w.]+\.dist-info/(\w+/)*LICENSE")):
+            files = self.files_of(pattern)
+            self.assertEqual([files[name] for name in files if re.fullmatch(place, name)], [licence])
+            [metadata] = [files[name] for name in files if re.fullmatch(r"PKG-INFO|.*dist-info/METADATA", name)]
+            self.assertIn(b"\nLicense: Apache-2.0\n", metadata)
+
+    def test_the_version_is_that_of_the_server(self):
+        done = run(self.folder / "env/bin/python", "-c", "import runnel_client; print(runnel_client.__version__)")
+        [version] = re.findall(r"project\(runnel VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
+        self.assertEqual(done.stdout.strip(), version, done.stderr)
+        self.assertIn(f"runnel_client-{version}.dist-info/METADATA", self.files_of("*.whl"))
+
+    def test_where_protoc_is_missing_pip_brings_it(self):
+        copy = self.folder / "without_protoc"
+        check_out(copy)
+        code = "import os, sys; os.chdir(sys.argv[1]); from setuptools import build_meta as build; "
+        code += "print(build.get_requires_for_build_wheel())"
+        done = run(PYTHON, "-c", code, copy / "python", PATH="")
+        self.assertTrue(done.stdout.endswith("['grpcio-tools']\n"), done.stdout + done.stderr)
+
+    def test_an_import_without_grpc_says_what_to_install(self):
+        for line in (
+            "from runnel_client import Client",
+            "from runnel_client import aio",
+            "import runnel_client; runnel_client.Client",
+            "import runnel_client.client",
+        ):
+            done = run(self.folder / "env/bin/python", "-c", line)
+            told = done.stderr.splitlines()[-1]
+            self.assertRegex(told, r"^ModuleNotFoundError: \S+/env/bin/python\S* has no module '(google|grpc|numpy)")
+            self.assertRegex(told, r"install it with: \S*/env/bin/python\S* -m pip install runnel-client$")
+        self.assertEqual(run(self.folder / "env/bin/python", "-c", "import runnel_client").returncode, 0)
 
     def test_an_installed_tool_shows_its_help(self):
         numpy = run(PYTHON, "-c", "import numpy, pathlib; print(pathlib.Path(numpy.__file__).parents[1])").stdout

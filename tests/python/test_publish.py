@@ -149,6 +149,9 @@ class PublishTest(ToolTest):
 
     def test_what_cannot_be_served_is_refused(self):
         self.refuse([self.save({"blocks.0.att.time_decay": torch.ones(4)})], "'blocks.0.att.r_k'", "earlier versions")
+        for name, family in (("time_maa_x", "rwkv6"), ("gate.weight", "rwkv5")):
+            published = publish.Published([self.save({f"blocks.0.att.{name}": torch.ones(4)})])
+            self.assertEqual(json.loads(publish.config_of(published, None))["model_type"], family)
         self.refuse([self.save(mamba())], "config.json", "--config")
         self.refuse([self.save(official()), "--heads", "4"], "--heads is for linear transformers")
         self.write("config.json", "{}")

@@ -1,5 +1,7 @@
 """What the Python client makes of arguments, without a server."""
 
+import inspect
+import pydoc
 import unittest
 from typing import Any
 
@@ -9,10 +11,14 @@ support.require("grpc", "google.protobuf")
 
 import numpy as np
 
-from runnel_client import messages, results, wire
+from runnel_client import Client, Generation, Session, aio, messages, results, wire
+from runnel_client.options import Options
 
-OPTIONS: wire.Options = {
+OPTIONS: Options = {
     "model": "m",
+    "state": "s",
+    "token": b"t",
+    "include_state": True,
     "samples": 2,
     "max_values": 0,
     "max_time": 1.5,
@@ -23,6 +29,10 @@ OPTIONS: wire.Options = {
     "top_p": 0.25,
     "min_p": 0.125,
     "greedy": False,
+    "repetition_penalty": 1.25,
+    "presence_penalty": -0.5,
+    "frequency_penalty": 0.5,
+    "logit_bias": {3: -100, 5: 1.5},
     "stop": [".", [1, 2]],
     "ignore_eos": True,
     "top_log_probs": 4,
@@ -39,19 +49,21 @@ OPTIONS: wire.Options = {
 
 class WireTest(unittest.TestCase):
     def test_every_option_sets_its_field(self):
-        self.assertEqual(set(OPTIONS), set(wire.Options.__annotations__))
+        self.assertEqual(set(OPTIONS), set(Options.__annotations__))
         request = wire.generate_request("text", "mine", OPTIONS)
         expected = messages.inference().GenerateRequest(
             model="m", text="text", samples=2, max_values=0, stop_text=["."], ignore_eos=True, top_log_probs=4,
-            keep=False, begin=True, expected_position=0, request_id="r",
+            keep=False, begin=True, expected_position=0, request_id="r", include_state=True,
         )  # fmt: skip
         expected.origin.session = "mine"
         expected.max_time.FromMilliseconds(1500)
         expected.max_queue_time.FromMilliseconds(2500)
         expected.stop.add().values.extend([1, 2])
         sampling = {"seed": 2**64 - 1, "temperature": 0.5, "top_k": 3, "top_p": 0.25, "min_p": 0.125, "greedy": False}
+        sampling |= {"repetition_penalty": 1.25, "presence_penalty": -0.5, "frequency_penalty": 0.5}
         for name, value in sampling.items():
             setattr(expected.sampling, name, value)
+        expected.sampling.logit_bias.update({3: -100, 5: 1.5})
         expected.delivery.max_values = 5
         expected.delivery.max_delay.FromMilliseconds(20)
         self.assertEqual(request, expected)
@@ -60,6 +72,43 @@ class WireTest(unittest.TestCase):
         first, second = (wire.generate_request([1, 2], "", {}) for _ in range(2))
         self.assertEqual([field.name for field, _ in first.ListFields()], ["values", "request_id"])
         self.assertNotEqual(first.request_id, second.request_id)
+
+    def test_a_stored_state_is_where_a_sequence_without_a_session_starts(self):
+        self.assertEqual(wire.generate_request("a", "", {"state": "s"}).origin.state, "s")
+        self.assertEqual(wire.score_requests(["a"], "m", state="s")[0].origin.state, "s")
+        self.assertEqual(wire.generate_request("a", "", {"token": b"t"}).origin.token, b"t")
+
+    def test_a_text_alone_is_one_stop(self):
+        stops: list[tuple[Any, list[str], list[list[int]]]] = [
+            ("abc", ["abc"], []),
+            (["abc", "d"], ["abc", "d"], []),
+            ([[1, 2], "a"], ["a"], [[1, 2]]),
+            ([], [], []),
+        ]
+        for given, texts, values in stops:
+            request = wire.generate_request("x", "", {"stop": given})
+            self.assertEqual((list(request.stop_text), [list(one.values) for one in request.stop]), (texts, values))
+
+    def test_help_shows_every_option_and_what_it_means(self):
+        for module in (Client, aio.Client):
+            shown = pydoc.plain(pydoc.render_doc(module.generate))
+            for name in Options.__annotations__:
+                self.assertRegex(shown, rf"\b{name}: [^=]+ = \.\.\.")
+                self.assertRegex(shown, rf"\n +{name}: [a-z]")
+        self.assertNotIn("samples", inspect.signature(Client.image).parameters)
+        self.assertIn("seed", inspect.signature(Client.image).parameters)
+        self.assertIn("prompt", inspect.signature(Session.generate).parameters)
+        self.assertNotIn("model", inspect.signature(Session.generate).parameters)
+
+    def test_asyncio_has_the_same_calls_with_the_same_arguments(self):
+        pairs: list[tuple[type, type]] = [(Client, aio.Client), (Session, aio.Session), (Generation, aio.Generation)]
+        for one, other in pairs:
+            names, others = ({name for name in vars(kind) if not name.startswith("_")} for kind in (one, other))
+            self.assertEqual(names, others)
+            for name in ("__init__", *names):
+                given, awaited = (inspect.signature(getattr(kind, name)).parameters for kind in (one, other))
+                self.assertEqual(list(given), list(awaited), name)
+                self.assertEqual([str(each) for each in given.values()], [str(each) for each in awaited.values()], name)
 
     def test_values_are_read_in_order_whatever_their_form(self):
         for given in ([1, 2, 3, 4], (1, 2, 3, 4), np.array([[1, 2], [3, 4]], np.uint8), [[1, 2], [3, 4]]):
@@ -71,11 +120,16 @@ class WireTest(unittest.TestCase):
                 wire.values_of(wrong)
 
     def test_a_score_names_model_and_session_once_and_cuts_values(self):
-        requests = wire.score_requests(["ab", range(wire.CHUNK + 1)], "m", "mine", False)
+        requests = wire.score_requests(["ab", range(wire.CHUNK + 1)], "m", "mine", begin=False)
         self.assertEqual([(one.model, one.origin.session) for one in requests], [("m", "mine"), ("", ""), ("", "")])
         self.assertEqual([one.WhichOneof("chunk") for one in requests], ["text", "values", "values"])
         self.assertEqual([len(one.values.values) for one in requests], [0, wire.CHUNK, 1])
         self.assertEqual([one.HasField("begin") for one in requests], [True, False, False])
+
+    def test_an_export_says_who_may_use_it_and_until_when(self):
+        plain, bound = (wire.export_request("a", "m", *terms) for terms in ((False, None), (True, 1.5)))
+        self.assertEqual([field.name for field, _ in plain.ListFields()], ["model", "id"])
+        self.assertEqual((bound.any_owner, bound.expires_in.ToMilliseconds()), (True, 1500))
 
     def test_a_newer_server_may_know_more_states_and_reasons(self):
         session = messages.load("sessions").Session(id="a", state=99)

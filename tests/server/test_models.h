@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "server/served_models.h"
+#include "server/host/served_models.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {

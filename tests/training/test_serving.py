@@ -128,12 +128,13 @@ class ServingTest(ToolTest):
         folder = os.path.join(support.ROOT, "zoo", "copy")
         code, out, err = self.run_tool(precisions, ["--runnel", RUNNEL, "--first", "20", folder])
         self.assertEqual((code, err), (0, ""))
-        self.assertIn("| model | held out | fp32 | bf16 | int8 |", out)
-        name, _, plain, *more = out.splitlines()[-1].strip("| ").split(" | ")
+        self.assertIn("| model | held out | fp32 | bf16 | int8 | q8_0 | q4_0 |", out)
+        name, _, plain, *more, nibbles = out.splitlines()[-1].strip("| ").split(" | ")
         self.assertEqual(name, "copy")
         self.assertGreater(float(plain), 0)
         for bits in more:
             self.assertLess(abs(float(bits)), 0.005)
+        self.assertTrue(0.005 < float(nibbles) < 1, nibbles)
         self.assert_refused(precisions, ["--runnel", RUNNEL, "--first", "0"], "--first", "found 0")
         self.assert_refused(precisions, ["--runnel", RUNNEL, self.path("data")], "No such file")
 

@@ -99,17 +99,7 @@ uint16_t narrow(float value, StoredType type) {
   return type == StoredType::kBF16 ? to_bf16(value) : to_f16(value);
 }
 
-const char* dtype_name(StoredType type) {
-  switch (type) {
-    case StoredType::kF32:
-      return "F32";
-    case StoredType::kF16:
-      return "F16";
-    case StoredType::kBF16:
-      return "BF16";
-  }
-  return "";
-}
+const char* dtype_name(StoredType type) { return format_of(type).name; }
 
 }  // namespace
 
@@ -223,6 +213,150 @@ Spec small_mamba2_spec() {
   sizes.dt_most = 0.75F;
   sizes.table_rows = 14;
   return spec;
+}
+
+namespace {
+
+// What the mixers do not share.
+void choose_options(GatedLinearSpec& sizes) {
+  switch (sizes.mixer) {
+    case GatedMixer::kGla:
+      sizes.key_heads = 2;
+      sizes.decay_rank = 3;
+      sizes.map = Activation::kSquaredRelu;
+      sizes.decay_limit = 0.02F;
+      sizes.joined_ffn = sizes.tied = true;
+      break;
+    case GatedMixer::kRetNet:
+      sizes.taps = 0;
+      sizes.gate_in_norm_name = true;
+      break;
+    case GatedMixer::kDeltaNet:
+      sizes.taps = 0;
+      sizes.map = Activation::kElu;
+      sizes.key_norm = KeyNorm::kSum;
+      sizes.gate = sizes.beta = false;
+      break;
+    case GatedMixer::kGatedDeltaNet:
+      sizes.key_heads = 2;
+      sizes.key_norm = KeyNorm::kL2;
+      sizes.convolution_bias = sizes.negative = true;
+      break;
+    case GatedMixer::kKda:
+      sizes.decay_rank = 3;
+      sizes.gate_rank = 5;
+      sizes.key_norm = KeyNorm::kL2;
+      break;
+    case GatedMixer::kHgrn2:
+      sizes.dk = 5;
+      sizes.map = Activation::kSilu;
+      sizes.gate = false;
+      break;
+  }
+}
+
+}  // namespace
+
+Spec small_gated_linear_spec(GatedMixer mixer) {
+  Spec spec;
+  spec.name = "small-gated-linear";
+  spec.vocabulary = 11;
+  spec.head = {HeadKind::kCategorical, 11, 0};
+  auto& sizes = spec.model.emplace<GatedLinearSpec>();
+  sizes.mixer = mixer;
+  sizes.layers = 2;
+  sizes.width = 20;
+  sizes.heads = sizes.key_heads = 4;
+  sizes.dk = 6;
+  sizes.dv = 7;
+  sizes.ffn = 23;
+  sizes.taps = 3;
+  sizes.table_rows = 13;
+  choose_options(sizes);
+  return spec;
+}
+
+Spec small_rwkv6_spec(Rwkv6Version version) {
+  Spec spec;
+  spec.name = "small-rwkv6";
+  spec.vocabulary = 11;
+  spec.head = {HeadKind::kCategorical, 11, 0};
+  auto& sizes = spec.model.emplace<Rwkv6Spec>();
+  sizes.version = version;
+  sizes.layers = 2;
+  sizes.width = 24;
+  sizes.heads = 2;
+  sizes.ffn = 33;
+  if (sizes.is_six()) {
+    sizes.mix_rank = 3;
+    sizes.decay_rank = 5;
+  }
+  sizes.table_rows = 13;
+  return spec;
+}
+
+Spec small_mamba1_spec() {
+  Spec spec;
+  spec.name = "small-mamba1";
+  spec.vocabulary = 11;
+  spec.head = {HeadKind::kCategorical, 11, 0};
+  auto& sizes = spec.model.emplace<Mamba1Spec>();
+  sizes.layers = 2;
+  sizes.width = 20;
+  sizes.inner = 78;  // two heads of 39
+  sizes.state_size = 7;
+  sizes.rank = 3;
+  sizes.bias = true;
+  sizes.mixer_eps = 1e-5F;
+  sizes.table_rows = 14;
+  return spec;
+}
+
+Spec small_hybrid_spec(HybridStyle style) {
+  Spec spec;
+  spec.name = "small-hybrid";
+  spec.vocabulary = 11;
+  spec.head = {HeadKind::kCategorical, 11, 0};
+  spec.positions = spec.most_positions = 300;
+  auto& sizes = spec.model.emplace<HybridSpec>();
+  sizes.style = style;
+  const bool one_each = style == HybridStyle::kNemotronH;
+  sizes.layers = one_each ? "rfaf" : style == HybridStyle::kFalconH1 ? "bb" : "rar";
+  sizes.width = 20;
+  sizes.ffn = 26;
+  sizes.heads = 4;
+  sizes.kv_heads = 2;
+  sizes.head_size = 10;
+  sizes.rotated = one_each ? 0 : 6;
+  sizes.attention_scale = 0.3F;
+  sizes.recurrent_heads = 4;
+  sizes.key_heads = 2;
+  sizes.dk = 5;
+  sizes.dv = 7;
+  sizes.taps = 3;
+  sizes.factors.recurrent_out = 0.8F;
+  sizes.factors.key = style == HybridStyle::kFalconH1 ? 1.3F : 1.0F;
+  sizes.factors.ffn_gate = style == HybridStyle::kFalconH1 ? 0.9F : 1.0F;
+  sizes.convolution_bias = sizes.in_bias = style != HybridStyle::kQwen35;
+  sizes.ffn_bias = one_each;
+  if (style == HybridStyle::kFalconH1) sizes.gated_norm = GatedNormKind::kNone;
+  sizes.table_rows = 14;
+  return spec;
+}
+
+std::vector<Spec> small_family_specs() {
+  std::vector<Spec> specs = {small_symbol_spec(),
+                             small_rwkv7_spec(),
+                             small_mamba2_spec(),
+                             small_rwkv6_spec(Rwkv6Version::kSix),
+                             small_rwkv6_spec(Rwkv6Version::kFive),
+                             small_mamba1_spec()};
+  for (const GatedMixer mixer : kSmallMixers) specs.push_back(small_gated_linear_spec(mixer));
+  for (const HybridStyle style : {HybridStyle::kQwen35, HybridStyle::kLfm2, HybridStyle::kGranite,
+                                  HybridStyle::kFalconH1, HybridStyle::kNemotronH}) {
+    specs.push_back(small_hybrid_spec(style));
+  }
+  return specs;
 }
 
 TensorMap random_tensors(const Spec& spec, uint64_t seed) {

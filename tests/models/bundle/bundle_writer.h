@@ -63,6 +63,25 @@ Spec small_rwkv7_spec();
 // biases, limits for dt, 3 rows of padding.
 Spec small_mamba2_spec();
 
+// The gated linear family over 11 values: 2 layers of width 20, 4 heads. Between them the mixers
+// have every option.
+inline constexpr GatedMixer kSmallMixers[] = {GatedMixer::kGla,           GatedMixer::kRetNet,
+                                              GatedMixer::kDeltaNet,      GatedMixer::kKda,
+                                              GatedMixer::kGatedDeltaNet, GatedMixer::kHgrn2};
+Spec small_gated_linear_spec(GatedMixer mixer);
+
+// RWKV-6 or 5.2 over 11 values: 2 layers of width 24, 2 heads, and 2 rows of padding.
+Spec small_rwkv6_spec(Rwkv6Version version);
+
+// Falcon-Mamba over 11 values: 2 layers of width 20, 78 channels, and 3 rows of padding.
+Spec small_mamba1_spec();
+// Hybrids of each style over 11 values: 2 to 4 layers of width 20, 4 heads of attention and 300
+// positions.
+Spec small_hybrid_spec(HybridStyle style);
+
+// A small spec of every family, and of every mixer.
+std::vector<Spec> small_family_specs();
+
 // Every tensor of the spec, the same for the same seed on every machine of one kind. Activations
 // stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1, embeddings ~ N(0,
 // 1), a position table of sinusoids.

@@ -875,8 +875,9 @@ TEST(Spec, EveryKeyIsDocumented) {
   collect_keys(json::parse(spec_to_json(small_image_spec())), "", keys);
   collect_keys(json::parse(spec_to_json(small_symbol_spec())), "", keys);
   collect_keys(json::parse(spec_to_json(small_gated_spec())), "", keys);
-  collect_keys(json::parse(spec_to_json(small_rwkv7_spec())), "", keys);
-  collect_keys(json::parse(spec_to_json(small_mamba2_spec())), "", keys);
+  for (const Spec& spec : small_family_specs()) {
+    collect_keys(json::parse(spec_to_json(spec)), "", keys);
+  }
   keys.insert("model.attention.kernel");
   keys.insert("model.key_eps");
   keys.insert("eos");

@@ -3,6 +3,7 @@
 
 #include "tests/fuzz/properties.h"
 #include "tests/fuzz/published_properties.h"
+#include "tests/fuzz/template_properties.h"
 #include "tests/fuzz/walk.h"
 
 namespace runnel {
@@ -53,12 +54,26 @@ TEST(ParsersFuzz, TokenizerProperties) {
   EXPECT_LT(accepted, kFiles);
 }
 
+TEST(ParsersFuzz, TemplateProperties) {
+  constexpr int kTemplates = 10000;
+  const int accepted =
+      walk(template_seeds(), Mutator(9, template_words()), check_template, kTemplates);
+  EXPECT_GT(accepted, kTemplates / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kTemplates);
+}
+
 TEST(ParsersFuzz, VocabularyProperties) {
   constexpr int kFiles = 3000;
   const int accepted =
       walk(vocabulary_seeds(), Mutator(6, vocabulary_words()), check_vocabulary, kFiles);
   EXPECT_GT(accepted, kFiles / 50) << "too few inputs get past the parser to say much";
   EXPECT_LT(accepted, kFiles);
+}
+
+TEST(ParsersFuzz, GgufProperties) {
+  const int accepted = walk(gguf_seeds(), Mutator(9, gguf_words()), check_gguf);
+  EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kInputs);
 }
 
 TEST(ParsersFuzz, SafetensorsProperties) {

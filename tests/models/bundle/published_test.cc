@@ -99,8 +99,9 @@ Result<Spec> read(const std::string& json, const StoredTensors& tensors) {
 }
 
 void expect_spec(const std::string& json, const Spec& expected) {
-  const Result<Spec> spec = read(json, stored_tensors(expected));
+  Result<Spec> spec = read(json, stored_tensors(expected));
   ASSERT_TRUE(spec.ok()) << spec.status().message();
+  spec->name = expected.name;  // which no published file gives
   EXPECT_EQ(spec_to_json(*spec), spec_to_json(expected));
 }
 
@@ -199,8 +200,7 @@ TEST(Published, WhatIsNotDoneOfRwkv7IsRefusedByName) {
   const StoredTensors mamba2 = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   for (const Refusal& one : {
            Refusal{kRwkv7, rwkv7, R"("model_type": "llama")",
-                   "model_type: expected 'mamba2' or 'rwkv7', the families that are implemented, "
-                   "found 'llama'"},
+                   "or 'nemotron_h', the families that are implemented, found 'llama'"},
            Refusal{kRwkv7, rwkv7, R"("model_type": null)", "implemented, found no such key"},
            Refusal{kRwkv7, rwkv7, R"("attn": {"layers": [1]})",
                    "attn: expected null, as attention in some of the layers is not implemented"},
@@ -277,6 +277,23 @@ TEST(Published, WhatIsNotDoneOfMamba2IsRefusedByName) {
        }) {
     expect_refused(one);
   }
+}
+
+// Sizes that only tensors give are faults of tensors, not of keys that the file does not have.
+TEST(Published, WhatTensorsDoNotAgreeAboutIsNamedByTheirNames) {
+  const auto refused = [](const char* tensor, size_t dimension, int64_t size) {
+    StoredTensors tensors = stored_tensors(spec_of(rwkv7_sizes(Rwkv7Names::kOfficial)));
+    tensors[tensor].shape[dimension] = size;
+    return read(R"({"model_type": "rwkv7"})", tensors).status().message();
+  };
+  EXPECT_EQ(
+      refused("blocks.0.att.r_k", 0, 5),
+      "config.json: the file: expected tensor 'emb.weight' in model.safetensors, whose size 1 is a "
+      "multiple of 5, the rows of 'blocks.0.att.r_k', found 24");
+  EXPECT_EQ(refused("blocks.0.att.value.weight", 0, 25),
+            "config.json: the file: expected tensor 'blocks.0.att.value.weight' in "
+            "model.safetensors, whose "
+            "size 0 is a multiple of 3, the rows of 'blocks.0.att.r_k', found 25");
 }
 
 TEST(Published, ALimitOfDtMayBeNone) {

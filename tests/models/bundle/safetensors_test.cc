@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/limits.h"
+#include "models/bundle/weight_file.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -238,9 +239,9 @@ TEST(SafetensorsHeader, ReadsWhatIsWellFormed) {
 class SafetensorsFileTest : public testing::Test {
  protected:
   // Opens a file with these bytes.
-  Result<SafetensorsFile> open(std::string_view bytes) {
+  Result<WeightFile> open(std::string_view bytes) {
     write_file(path(), bytes);
-    return SafetensorsFile::open(path());
+    return WeightFile::open(path());
   }
   std::string path() const { return directory_.path() + "/model.safetensors"; }
 
@@ -269,7 +270,7 @@ TEST_F(SafetensorsFileTest, WidensEveryTypeAtAnyAddress) {
   const size_t header_bytes = whole.find("}}") + 2 - 8;
   for (size_t padding = 0; padding < 5; ++padding) {  // the data begins at any byte
     const std::string header = whole.substr(8, header_bytes) + std::string(padding, ' ');
-    const Result<SafetensorsFile> file =
+    const Result<WeightFile> file =
         open(safetensors_file(header, std::string_view(whole).substr(8 + header_bytes)));
     ASSERT_TRUE(file.ok()) << file.status().message();
     EXPECT_EQ(file->path(), path());
@@ -310,7 +311,7 @@ TEST_F(SafetensorsFileTest, WidensEveryFiniteF16Exactly) {
     expected.push_back(f16_value(half));
   }
   const int64_t count = std::ssize(expected);
-  const Result<SafetensorsFile> file = open(safetensors_file({{"w", {"F16", {count}, data}}}));
+  const Result<WeightFile> file = open(safetensors_file({{"w", {"F16", {count}, data}}}));
   ASSERT_TRUE(file.ok()) << file.status().message();
   const auto read = file->read("w", std::array<int64_t, 1>{count});
   ASSERT_TRUE(read.ok()) << read.status().message();
@@ -329,7 +330,7 @@ TEST_F(SafetensorsFileTest, NamesTheFirstElementThatIsNotFinite) {
     std::vector<float> values(12000, 1.0F);
     values[7000] = -infinity;
     values[7001] = infinity;
-    const Result<SafetensorsFile> file =
+    const Result<WeightFile> file =
         open(safetensors_file({{"w", {name, {3, 4000}, raw_values(values, type)}}}));
     ASSERT_TRUE(file.ok()) << file.status().message();
     const auto read = file->read("w", std::array<int64_t, 2>{3, 4000});
@@ -337,7 +338,7 @@ TEST_F(SafetensorsFileTest, NamesTheFirstElementThatIsNotFinite) {
     EXPECT_EQ(read.status().message(),
               path() + ": tensor 'w': element [1, 3000] is -infinity; expected a finite number");
   }
-  const Result<SafetensorsFile> file =
+  const Result<WeightFile> file =
       open(safetensors_file({{"w", {"F32", {1}, raw_values({nan}, StoredType::kF32)}}}));
   ASSERT_TRUE(file.ok());
   EXPECT_THAT(file->read("w", std::array<int64_t, 1>{1}).status().message(),
@@ -345,7 +346,7 @@ TEST_F(SafetensorsFileTest, NamesTheFirstElementThatIsNotFinite) {
 }
 
 TEST_F(SafetensorsFileTest, ReadNamesShapesExpectedAndFound) {
-  const Result<SafetensorsFile> file =
+  const Result<WeightFile> file =
       open(safetensors_file({{"w", {"F32", {2, 1}, std::string(8, '\0')}}}));
   ASSERT_TRUE(file.ok());
   EXPECT_EQ(file->read("w", std::array<int64_t, 2>{1, 2}).status().message(),
@@ -373,7 +374,7 @@ TEST_F(SafetensorsFileTest, RefusesFilesThatAreNone) {
       {safetensors_file("{}", "x"), "1 bytes of data follow the header; expected 0"},
   };
   for (const Case& bad : cases) {
-    const Result<SafetensorsFile> file = open(bad.bytes);
+    const Result<WeightFile> file = open(bad.bytes);
     ASSERT_FALSE(file.ok()) << bad.wants;
     EXPECT_EQ(file.status().code(), Code::kInvalidArgument);
     EXPECT_THAT(file.status().message(), testing::StartsWith(path() + ": "));
@@ -385,7 +386,7 @@ TEST_F(SafetensorsFileTest, RefusesAHeaderAboveTheLimit) {
   const uint64_t length = kMaxSafetensorsHeaderBytes + 1;
   write_file(path(), std::string_view(reinterpret_cast<const char*>(&length), 8));
   std::filesystem::resize_file(path(), length + 100);  // sparse
-  const Result<SafetensorsFile> file = SafetensorsFile::open(path());
+  const Result<WeightFile> file = WeightFile::open(path());
   ASSERT_FALSE(file.ok());
   EXPECT_THAT(file.status().message(),
               HasSubstr("the header's length is 104857601 bytes; expected at most 104857600"));
@@ -402,32 +403,32 @@ TEST_F(SafetensorsFileTest, EveryCutOfAFileIsRefused) {
 }
 
 TEST_F(SafetensorsFileTest, RefusesWhatIsNoRegularFile) {
-  EXPECT_EQ(SafetensorsFile::open(path()).status().code(), Code::kNotFound);
-  EXPECT_THAT(SafetensorsFile::open(path()).status().message(),
+  EXPECT_EQ(WeightFile::open(path()).status().code(), Code::kNotFound);
+  EXPECT_THAT(WeightFile::open(path()).status().message(),
               HasSubstr("model.safetensors: cannot be opened: No such file"));
-  const Status directory = SafetensorsFile::open(directory_.path()).status();
+  const Status directory = WeightFile::open(directory_.path()).status();
   EXPECT_EQ(directory.code(), Code::kInvalidArgument);
   EXPECT_THAT(directory.message(), HasSubstr("expected a file, found a directory"));
   ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);  // must not wait for a writer
-  EXPECT_THAT(SafetensorsFile::open(path()).status().message(),
+  EXPECT_THAT(WeightFile::open(path()).status().message(),
               HasSubstr("expected a file, found a pipe"));
 }
 
 TEST_F(SafetensorsFileTest, DigestIsSha256OfTheFile) {
-  const Result<SafetensorsFile> file = open(safetensors_file("{}", ""));
+  const Result<WeightFile> file = open(safetensors_file("{}", ""));
   ASSERT_TRUE(file.ok());
   // printf '\2\0\0\0\0\0\0\0{}' | sha256sum
   EXPECT_EQ(file->digest(), "411a485216e432ece6b9af94fa32154cf79a2a56d4f81266baa50063f45092bd");
 }
 
 TEST_F(SafetensorsFileTest, MovesKeepTheMapping) {
-  Result<SafetensorsFile> first =
+  Result<WeightFile> first =
       open(safetensors_file({{"w", {"F32", {1}, raw_values({2.5F}, StoredType::kF32)}}}));
   ASSERT_TRUE(first.ok());
   const std::string digest = first->digest();
-  SafetensorsFile moved = std::move(*first);
+  WeightFile moved = std::move(*first);
   std::filesystem::remove(path());  // a file of its own, not the same one rewritten
-  Result<SafetensorsFile> second = open(safetensors_file("{}", ""));
+  Result<WeightFile> second = open(safetensors_file("{}", ""));
   ASSERT_TRUE(second.ok());
   *second = std::move(moved);
   EXPECT_EQ(second->digest(), digest);

@@ -65,8 +65,8 @@ TEST_F(WeightFilesTest, SeveralFilesAreOne) {
   EXPECT_FALSE(files.read("x", std::vector<int64_t>{3}).ok());
   EXPECT_FALSE(files.read("none", std::vector<int64_t>{3}).ok());
   // As `sha256sum a.safetensors b.safetensors | sha256sum` has it.
-  const std::string a = SafetensorsFile::open(path("/a.safetensors"))->digest();
-  const std::string b = SafetensorsFile::open(path("/b.safetensors"))->digest();
+  const std::string a = WeightFile::open(path("/a.safetensors"))->digest();
+  const std::string b = WeightFile::open(path("/b.safetensors"))->digest();
   const std::string lines = a + "  a.safetensors\n" + b + "  b.safetensors\n";
   EXPECT_EQ(files.digest(), hex(as_text(sha256_of(std::as_bytes(std::span(lines))))));
   EXPECT_EQ(done, all) << "checked, hashed and packed";
@@ -77,7 +77,7 @@ TEST_F(WeightFilesTest, OneFileIsTakenBeforeAnIndex) {
   const auto files = WeightFiles::open(directory_.path());
   ASSERT_TRUE(files.ok());
   EXPECT_EQ((*files)->tensors().size(), 1U);
-  EXPECT_EQ((*files)->digest(), SafetensorsFile::open(path("/model.safetensors"))->digest());
+  EXPECT_EQ((*files)->digest(), WeightFile::open(path("/model.safetensors"))->digest());
 }
 
 // Hugging Face's cache keeps links to ../../blobs.

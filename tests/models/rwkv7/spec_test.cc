@@ -117,15 +117,15 @@ TEST(Rwkv7, RefusesByName) {
     const char* change;  // merged into "model"
     const char* want;
   } kFaults[] = {
-      {R"({"names": "x"})", "model.names: expected 'official' or 'fla' or 'fla_x', found 'x'"},
+      {R"({"names": "x"})",
+       "model.names: expected 'official' or 'fla' or 'fla_x' or 'gguf', found 'x'"},
       {R"({"heads": 5})", "model.width: expected a multiple of 5 (model.heads), found 24"},
       {R"({"value_width": 9})", "model.value_width: expected a multiple of 2 (model.heads), found"},
       {R"({"table_rows": 10})", "model.table_rows: expected an integer from 11 to 1048576"},
       {R"({"ranks": {"decay": 1}})", "model.ranks.rate: expected an integer from 1"},
       {R"({"key_eps": 0})", "model.key_eps: expected a number above 0"},
       {R"({"attn": null})", "model: expected one of the keys family, names, layers"},
-      {R"({"family": "rwkv9"})",
-       "model.family: expected 'linear_transformer', 'rwkv7' or 'mamba2', found 'rwkv9'"},
+      {R"({"family": "rwkv9"})", "'gated_linear', 'rwkv6', 'mamba1' or 'hybrid', found 'rwkv9'"},
       {R"({"family": 7})", "model.family: expected"},
   };
   for (const auto& [change, want] : kFaults) {

@@ -47,8 +47,9 @@ class StateFileTest : public testing::Test {
 
   void put(int at, float number) { std::memcpy(image_.bytes.data() + at * 4, &number, 4); }
 
-  std::string file(const SealKey* key = nullptr, size_t most = 1000) const {
-    StateWriter writer(model_, layout_, image_, key);
+  std::string file(const SealKey* key = nullptr, size_t most = 1000,
+                   const SealTerms& terms = {}) const {
+    StateWriter writer(model_, layout_, image_, key, terms);
     std::string bytes;
     for (std::string piece = writer.next(most); !piece.empty(); piece = writer.next(most)) {
       EXPECT_LE(piece.size(), most);
@@ -67,7 +68,7 @@ class StateFileTest : public testing::Test {
           if (Status s = check_state(header, target); !s.ok()) return s;
           return target.layout;
         },
-        target.key);
+        target.keys);
     for (size_t at = 0; at < bytes.size(); at += most) {
       const std::string piece = bytes.substr(at, most);
       if (Status s = reader.add(std::as_bytes(std::span(piece))); !s.ok()) return s;
@@ -130,6 +131,49 @@ TEST_F(StateFileTest, TheBytesAreAsDocumented) {
   EXPECT_EQ(bytes.size(), 16 + size + 4 * 32 + 4 * 4 + 32);
 }
 
+// A layout with room for the last four values.
+StateLayout with_recent(StateLayout layout) {
+  layout.recent = 4;
+  layout.recent_offset = layout.state_bytes;
+  layout.parts.push_back({kRecentPart, DType::kI32, {4}, layout.state_bytes, 4});
+  layout.state_bytes += 16;
+  return layout;
+}
+
+TEST_F(StateFileTest, RecentValuesTravelInTheHeader) {
+  const std::string without = file();  // of version 1
+  layout_ = with_recent(layout_);
+  image_.bytes.resize(static_cast<size_t>(layout_.state_bytes));
+  EXPECT_EQ(file(), without) << "a ring without values";
+  set_recent_values(layout_, 7, std::vector<int32_t>{9, 8, 7, 5, 3}, image_.bytes);
+  const std::string whole = file();
+  EXPECT_EQ(whole[8], 3);
+  EXPECT_NE(whole.find(R"("pending":3,"recent":[8,7,5,3],"parts")"), std::string::npos);
+  const auto image = read(whole, target());
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  EXPECT_EQ(image->bytes, image_.bytes);
+
+  const auto old = read(without, target());
+  ASSERT_TRUE(old.ok()) << old.status().to_string();
+  EXPECT_TRUE(recent_values(layout_, 7, old->bytes).empty());
+
+  const StateLayout none = small_layout();  // of a server that keeps none
+  EXPECT_TRUE(read(whole, {.spec = spec_, .layout = none, .model = model_}).ok());
+}
+
+TEST_F(StateFileTest, RecentValuesThatCannotBeAreRefused) {
+  layout_ = with_recent(layout_);
+  image_.bytes.resize(static_cast<size_t>(layout_.state_bytes));
+  set_recent_values(layout_, 7, std::vector<int32_t>{8, 7, 5, 3}, image_.bytes);
+  EXPECT_THAT(refusal(changed("[8,7,5,3]", "[8,7,5,4]")), HasSubstr("the pending one last"));
+  EXPECT_THAT(refusal(changed("[8,7,5,3]", "[8,11,,3]")), HasSubstr("state file"));
+  EXPECT_THAT(refusal(changed("[8,7,5,3]", "[ 99,5,3]")),
+              HasSubstr("recent value 99; values of this model are below 11"));
+  EXPECT_THAT(refusal(changed("[8,7,5,3]", "[-8,5, 3]")), HasSubstr("recent"));
+  EXPECT_THAT(refusal(changed("\"position\":7", "\"position\":3")),
+              HasSubstr("before position 3 at most"));
+}
+
 TEST_F(StateFileTest, EveryByteThatIsChangedIsFound) {
   const std::string whole = file();
   for (size_t at = 0; at < whole.size(); ++at) {
@@ -164,8 +208,8 @@ TEST_F(StateFileTest, WhatIsWrongIsSaid) {
       refusal("PK\3\4" + bytes),
       "the state file does not begin as one does: it begins with 'PK\\x03\\x04RNLS', expected "
       "'RNLSTATE'");
-  bytes[8] = 2;
-  EXPECT_EQ(refusal(bytes), "the state file is of version 2; expected 1");
+  bytes[8] = 4;
+  EXPECT_EQ(refusal(bytes), "the state file is of version 4; expected 1 to 3");
   bytes = file();
   bytes[15] = 1;
   EXPECT_THAT(refusal(bytes), HasSubstr("bytes; expected 1 to 1048576"));
@@ -222,17 +266,19 @@ TEST_F(StateFileTest, TheDigestIsOfTheModelAndNotOfItsName) {
 }
 
 TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
-  const SealKey key = make_seal_key(std::string(32, 'k'));
+  const SealKeys keys = {make_seal_key(std::string(32, 'k'))};
+  const SealKey& key = keys[0];
   const SealKey other = make_seal_key(std::string(32, 'o'));
   StateTarget sealed = target();
-  sealed.key = &key;
+  sealed.keys = &keys;
   sealed.needs_seal = true;
   EXPECT_TRUE(read(file(&key), sealed).ok());
   EXPECT_THAT(read(file(), sealed).status().message(), HasSubstr("is not sealed"));
   EXPECT_THAT(
       read(file(&other), sealed).status().message(),
       HasSubstr("is sealed with key '" + other.id + "', and this server has key '" + key.id));
-  EXPECT_THAT(refusal(file(&key)), HasSubstr("and this server has none: start it with --seal-key"));
+  EXPECT_THAT(refusal(file(&key)),
+              HasSubstr("and this server has none: start it with --seal-keys"));
 
   // One who knows the form, and not the key.
   std::string bytes = file(&key);
@@ -241,6 +287,61 @@ TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
   EXPECT_EQ(read(bytes, sealed).status().message(),
             "the state file was changed after it was sealed with key '" + key.id + "'");
   EXPECT_EQ(read(bytes, sealed).status().code(), Code::kInvalidArgument);
+}
+
+// As at the change of a key: the new one opens what the old one has sealed.
+TEST_F(StateFileTest, EveryKeyOfAServerOpensWhatItHasSealed) {
+  const SealKeys keys = {make_seal_key(std::string(32, 'n')), make_seal_key(std::string(32, 'o'))};
+  StateTarget sealed = target();
+  sealed.keys = &keys;
+  sealed.needs_seal = true;
+  EXPECT_TRUE(read(file(&keys[0]), sealed).ok());
+  EXPECT_TRUE(read(file(&keys[1]), sealed).ok());
+  const SealKey lost = make_seal_key(std::string(32, 'l'));
+  EXPECT_THAT(read(file(&lost), sealed).status().message(),
+              HasSubstr("has keys '" + keys[0].id + "', '" + keys[1].id + "': add that key"));
+  std::string bytes = file(&keys[1]);
+  bytes[bytes.find("\"position\":7") + 11] = '8';
+  EXPECT_THAT(read(bytes, sealed).status().message(), HasSubstr("changed after it was sealed"));
+}
+
+TEST_F(StateFileTest, ASealHoldsItsOwnerAndItsTime) {
+  const SealKeys keys = {make_seal_key(std::string(32, 'k'))};
+  const SealTerms terms = {.owner = owner_mark(keys[0], "alice"), .issued = 1000, .expires = 2000};
+  const std::string bytes = file(&keys[0], 1000, terms);
+  EXPECT_EQ(bytes.find("alice"), std::string::npos);
+  StateTarget sealed = target();
+  sealed.keys = &keys;
+  sealed.caller = "alice";
+  sealed.now = 1999;
+  EXPECT_TRUE(read(bytes, sealed).ok());
+  sealed.now = 2000;
+  EXPECT_EQ(read(bytes, sealed).status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(read(bytes, sealed).status().message(), HasSubstr("expired 0 seconds ago"));
+  sealed.now = 1999;
+  for (const char* const other : {"bob", ""}) {
+    sealed.caller = other;
+    EXPECT_EQ(read(bytes, sealed).status().code(), Code::kPermissionDenied);
+  }
+  std::string forged = bytes;
+  const std::string bob = owner_mark(keys[0], "bob");
+  forged.replace(forged.find(terms.owner), bob.size(), bob);
+  sealed.caller = "bob";
+  EXPECT_THAT(read(forged, sealed).status().message(), HasSubstr("changed after it was sealed"));
+  sealed.any_seal = true;  // an operator's
+  sealed.now = 3000;
+  EXPECT_TRUE(read(bytes, sealed).ok());
+}
+
+TEST_F(StateFileTest, OwnerAndTimeWithoutASealAreRefused) {
+  const SealKey key = make_seal_key(std::string(32, 'k'));
+  std::string bytes = file(&key, 1000, {.owner = owner_mark(key, "alice")});
+  bytes.resize(bytes.size() - kSealBytes);
+  const std::string member = "\"seal_key\":\"" + key.id + "\",";
+  bytes.replace(bytes.find(member), member.size(), std::string(member.size(), ' '));
+  Seal digest(nullptr);
+  digest.add(std::as_bytes(std::span(bytes)));
+  EXPECT_THAT(refusal(bytes + std::string(as_text(digest.finish()))), HasSubstr("seal_key"));
 }
 
 TEST_F(StateFileTest, NumbersThatAreNotFiniteAreRefused) {
@@ -281,10 +382,27 @@ TEST(SealKey, AFileOfItIsReadWhereOthersCannot) {
   EXPECT_THAT(read_seal_key(path).status().message(), HasSubstr("expected 32 to 4096 bytes"));
 }
 
+TEST(SealKey, SeveralAreReadInTheirOrder) {
+  const std::string a = testing::TempDir() + "/seal_a";
+  const std::string b = testing::TempDir() + "/seal_b";
+  for (const std::string& path : {a, b}) {
+    write_file(path, std::string(32, path.back()));
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  }
+  const Result<SealKeys> keys = read_seal_keys(a + "," + b);
+  ASSERT_TRUE(keys.ok()) << keys.status().message();
+  ASSERT_EQ(keys->size(), 2U);
+  EXPECT_EQ((*keys)[0].id, make_seal_key(std::string(32, 'a')).id);
+  EXPECT_EQ(find_key(*keys, make_seal_key(std::string(32, 'b')).id), &(*keys)[1]);
+  EXPECT_EQ(find_key(*keys, "none"), nullptr);
+  EXPECT_THAT(read_seal_keys(a + "," + a).status().message(), HasSubstr("twice"));
+  EXPECT_THAT(read_seal_keys(",").status().message(), HasSubstr("expected 1 to 16"));
+  EXPECT_FALSE(read_seal_keys(a + "," + b + "none").ok());
+}
+
 // Every family, on the CPU: a state that has travelled goes on with the same bits.
 TEST(StateFile, AStateThatHasTravelledGoesOnWithTheSameBits) {
-  for (const auto spec_of : {small_symbol_spec, small_rwkv7_spec, small_mamba2_spec}) {
-    const Spec spec = spec_of();
+  for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);
     const ModelLimits limits = {.slots = 2, .rows = 2, .values = 64, .steps = 1};
     CpuModel here = make_cpu_model(bundle, {Isa::kPortable, 1}, limits);

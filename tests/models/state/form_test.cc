@@ -7,24 +7,22 @@
 #include <limits>
 
 #include "models/state/file.h"
-#include "tests/kernels/host_device.h"
+#include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
 namespace runnel {
 namespace {
 
-using HostBackend = cuda::DeviceBackend<cuda::HostDevice>;
-
 constexpr ModelLimits kLimits = {.slots = 3, .rows = 2, .values = 64, .steps = 1};
 
 // A model on the GPU's kernels, run on the host.
 struct GpuModel {
   explicit GpuModel(bool replay)
-      : backend(CudaOptions{.replay = replay}, cuda::ThreadOrder::kForward),
-        model(make_model(random_bundle(small_symbol_spec(), 3), backend, kLimits).value()) {}
+      : backend(cuda::make_host_backend({.replay = replay})),
+        model(make_model(random_bundle(small_symbol_spec(), 3), *backend, kLimits).value()) {}
 
-  HostBackend backend;
+  std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
 };
 
@@ -41,7 +39,7 @@ std::vector<std::byte> travelling_state(Model& model, SlotId slot, int count) {
   std::vector<std::byte> state = state_bytes(model, slot);
   fold_logs(model.layout(), count, state);
   std::vector<std::byte> travels;
-  for (const StatePart& part : travelling_parts(model.layout())) {
+  for (const StatePart& part : travelling_parts(model.layout(), 0)) {
     PartWalk walk(part, state);
     for (auto piece = walk.next(1 << 20); !piece.empty(); piece = walk.next(1 << 20)) {
       travels.insert(travels.end(), piece.begin(), piece.end());
@@ -53,7 +51,8 @@ std::vector<std::byte> travelling_state(Model& model, SlotId slot, int count) {
 TEST(StateForm, ALogIsFoldedToTheBitsOfThePlainForm) {
   GpuModel plain(false);
   GpuModel replay(true);
-  EXPECT_GT(replay.model->layout().parts.size(), travelling_parts(replay.model->layout()).size());
+  EXPECT_GT(replay.model->layout().parts.size(),
+            travelling_parts(replay.model->layout(), 0).size());
   for (int count = 1; count < 20; ++count) {
     EXPECT_EQ(travelling_state(*replay.model, 0, count), travelling_state(*plain.model, 0, count))
         << count;

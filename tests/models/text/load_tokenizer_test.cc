@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/bundle/gguf_writer.h"
 
 namespace runnel {
 namespace {
@@ -29,6 +30,16 @@ TEST(LoadTokenizer, ReadsWhichOfTheFilesThereIs) {
   const auto llama = load_tokenizer(path);
   ASSERT_TRUE(llama.ok()) << llama.status().message();
   EXPECT_EQ((*llama)->end(), std::vector<int32_t>{2});
+}
+
+TEST(LoadTokenizer, ReadsTheKeysOfAGgufFile) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/m.gguf";
+  write_file(path, GgufWriter().file());
+  EXPECT_EQ(load_tokenizer(path).status().code(), Code::kNotFound);
+  write_file(path, GgufWriter().text("tokenizer.ggml.model", "llama").file());
+  EXPECT_THAT(load_tokenizer(path).status().message(),
+              StartsWith(path + ": tokenizer.ggml.model: expected 'rwkv' or 'gpt2'"));
 }
 
 TEST(LoadTokenizer, NamesTheFileThatIsWrong) {

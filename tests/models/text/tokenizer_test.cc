@@ -73,9 +73,9 @@ TEST_P(GoldenTokenizer, GivesTheValuesOfTheLibrary) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
-                         ::testing::Values("gpt2", "prefixed", "words", "cases", "whole", "neox",
-                                           "falcon", "llama", "mistral", "marks", "unmarked",
-                                           "rwkv"));
+                         ::testing::Values("gpt2", "prefixed", "words", "cases", "qwen3_5", "whole",
+                                           "neox", "falcon", "llama", "mistral", "marks",
+                                           "unmarked", "rwkv"));
 
 TEST(Tokenizer, BytesAreTheirOwnValues) {
   const auto tokenizer = Tokenizer::of_bytes();

@@ -43,7 +43,7 @@ class AdminTest : public ::testing::Test {
     });
     ASSERT_TRUE(status.ok()) << status.message();
     ServerOptions options;
-    options.keys = path_;
+    options.host.keys = path_;
     test_ = std::make_unique<TestServer>(std::move(options));
     test_->server.set_reload(std::move(ask));
   }

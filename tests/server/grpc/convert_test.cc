@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "server/group_events.h"
+#include "server/calls/group_events.h"
 #include "server/grpc/wire.h"
 #include "tests/server/grpc/test_server.h"
 
@@ -23,6 +23,15 @@ google::protobuf::Duration wire(int64_t seconds, int32_t nanos) {
   duration.set_seconds(seconds);
   duration.set_nanos(nanos);
   return duration;
+}
+
+TEST(RequestOf, TemperatureZeroIsGreedy) {
+  v1::GenerateRequest message;
+  message.mutable_sampling()->set_temperature(0);
+  const auto request = request_of(message, {"m"}, {});
+  ASSERT_TRUE(request.ok());
+  EXPECT_TRUE(request->sampling.greedy);
+  EXPECT_EQ(request->sampling.temperature, 1.0F);
 }
 
 TEST(DurationOf, CountsNanoseconds) {
@@ -79,6 +88,11 @@ TEST(RequestOf, EveryFieldArrives) {
   message.mutable_sampling()->set_top_p(0.25F);
   message.mutable_sampling()->set_min_p(0.125F);
   message.mutable_sampling()->set_greedy(true);
+  message.mutable_sampling()->set_repetition_penalty(1.25F);
+  message.mutable_sampling()->set_frequency_penalty(0.5F);
+  message.mutable_sampling()->set_presence_penalty(-0.5F);
+  (*message.mutable_sampling()->mutable_logit_bias())[7] = 2.0F;
+  (*message.mutable_sampling()->mutable_logit_bias())[3] = -100.0F;
   message.add_stop()->add_values(9);
   message.set_top_log_probs(2);
   message.set_keep(false);
@@ -100,6 +114,8 @@ TEST(RequestOf, EveryFieldArrives) {
   EXPECT_EQ(request->sampling.top_p, 0.25F);
   EXPECT_EQ(request->sampling.min_p, 0.125F);
   EXPECT_TRUE(request->sampling.greedy);
+  ASSERT_NE(request->penalties, nullptr);
+  EXPECT_EQ(*request->penalties, (Penalties{1.25F, 0.5F, -0.5F, {{3, -100.0F}, {7, 2.0F}}}));
   EXPECT_EQ(request->stop, std::vector<std::vector<int32_t>>{{9}});
   EXPECT_EQ(request->top_log_probs, 2);
   EXPECT_EQ(request->keep, false);
@@ -148,7 +164,8 @@ TEST(Encode, QueuedStartedAndFinishedSayAllTheyHold) {
                   .prompt_values = 4,
                   .sampled_values = 5,
                   .position = 9,
-                  .elapsed = std::chrono::milliseconds(1500)},
+                  .elapsed = std::chrono::milliseconds(1500),
+                  .first_value = std::chrono::milliseconds(250)},
          message);
   EXPECT_FALSE(message.has_started());
   EXPECT_EQ(message.finished().sample(), 2);
@@ -157,6 +174,7 @@ TEST(Encode, QueuedStartedAndFinishedSayAllTheyHold) {
   EXPECT_EQ(message.finished().usage().sampled_values(), 5);
   EXPECT_EQ(message.finished().usage().position(), 9);
   EXPECT_EQ(message.finished().usage().elapsed().nanos(), 500'000'000);
+  EXPECT_EQ(message.finished().usage().first_value().nanos(), 250'000'000);
 }
 
 TEST(Encode, ValuesForgetTheMessageBefore) {

@@ -363,7 +363,7 @@ TEST(Generate, TheLogHasTheTraceOfACall) {
 
 TEST(Generate, TheLogOfCallsCanBeTurnedOff) {
   ServerOptions options;
-  options.access_log = false;
+  options.host.access_log = false;
   TestServer test(served_fake("fake"), options);
   EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok());
   ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));

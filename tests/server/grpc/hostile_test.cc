@@ -151,7 +151,7 @@ TEST(Hostile, ACallThatMemoryCannotRememberIsNotSentAgain) {
 // A first chunk that is answered leaves the room that it took to others.
 TEST(Hostile, AScoreCallHoldsTheMemoryOfAChunkUntilItIsAnswered) {
   ServerOptions options;
-  options.call_bytes = 2 << 20;
+  options.host.call_bytes = 2 << 20;
   TestServer test(served_fake("fake"), options);
   const v1::ScoreRequest chunk = score_request(std::vector<int32_t>(100'000, 1));
   struct Scoring {
@@ -180,15 +180,15 @@ TEST(Hostile, AScoreCallHoldsTheMemoryOfAChunkUntilItIsAnswered) {
 
 TEST(Hostile, CallsHoldNoMoreMemoryThanTheyMay) {
   ServerOptions options;
-  options.call_bytes = 16 << 20;
+  options.host.call_bytes = 16 << 20;
   TestServer test(served_fake("fake"), options);
   // A stream for 64 samples with all their top log-probabilities would take 24 MB twice.
   v1::GenerateRequest large = generate_request({1}, 3);
   large.set_samples(64);
   large.set_top_log_probs(20);
   const Generated refused = test.generate(large);
-  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.status.error_message(), HasSubstr("of the 16777216 that limits.call_bytes"));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "it never can";
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("limits.call_bytes allows 16777216"));
   expect_serving(test);
 }
 
@@ -196,7 +196,8 @@ TEST(Hostile, DescriptionsOfAModelHoldTheirSizeOfTheMemory) {
   Spec spec = fake_spec();
   spec.symbols.assign(20'000, std::string(40, 'x'));
   ServerOptions options;
-  options.call_bytes = 2 << 20;  // less than its JSON and its symbols, as a message and encoded
+  options.host.call_bytes =
+      2 << 20;  // less than its JSON and its symbols, as a message and encoded
   TestServer test(served_fake("fake", {}, {}, kTestLimits, spec), options);
   const ServedModel& model = *test.server.models().all()->at("fake");
   const v1::ModelInfo info = model_message(model, {});
@@ -205,7 +206,7 @@ TEST(Hostile, DescriptionsOfAModelHoldTheirSizeOfTheMemory) {
             static_cast<int64_t>(info.SpaceUsedLong() + info.ByteSizeLong()));
   for (const char* method : {"GetModel", "ListModels"}) {
     const grpc::Status status = call(test, std::string("/runnel.v1.Models/") + method, "");
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << method;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
     EXPECT_THAT(status.error_message(), HasSubstr("limits.call_bytes")) << method;
   }
   expect_serving(test);

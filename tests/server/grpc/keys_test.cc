@@ -7,6 +7,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +38,7 @@ class KeysTest : public ::testing::Test {
   void serve(const std::vector<KeyEntry>& entries, std::function<void()> on_submit = {}) {
     write(entries);
     ServerOptions options;
-    options.keys = path_;
+    options.host.keys = path_;
     test_ = std::make_unique<TestServer>(served_fake("fake", std::move(on_submit)), options);
   }
   void write(const std::vector<KeyEntry>& entries) {
@@ -212,6 +213,36 @@ TEST_F(KeysTest, ACallEndsWithTheKeyThatMadeIt) {
   EXPECT_EQ(of_bob->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(KeysTest, ACallEndsWithTheRightsThatItNeeds) {
+  KeyEntry ada = entry_of("ada", "one");
+  // Of a call that runs while the keys change; the client cancels one that goes on.
+  const auto end_of = [&](const std::vector<KeyEntry>& entries, bool goes_on = false) {
+    const auto context = this->context("one");
+    const auto reader = test_->inference->Generate(context.get(), generate_request({1}, 1 << 20));
+    v1::GenerateResponse response;
+    EXPECT_TRUE(reader->Read(&response));
+    write(entries);
+    test_->server.tend();
+    if (goes_on) context->TryCancel();
+    while (reader->Read(&response)) {
+    }
+    write({ada});
+    test_->server.tend();
+    return reader->Finish();
+  };
+  serve({ada});
+  KeyEntry narrowed = ada;
+  narrowed.models = std::set<std::string>{"another"};
+  const grpc::Status models = end_of({narrowed});
+  EXPECT_EQ(models.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(models.error_message(), "the key of this call may no longer use model 'fake'");
+  const grpc::Status name = end_of({entry_of("bob", "one")});
+  EXPECT_EQ(name.error_code(), kUnauthenticated);
+  EXPECT_EQ(name.error_message(), "the key of this call now belongs to another name");
+  narrowed.models->insert("fake");
+  EXPECT_EQ(end_of({narrowed}, true).error_code(), grpc::StatusCode::CANCELLED);
+}
+
 TEST_F(KeysTest, AScoreCallEndsWithItsKeyInTheMiddleOfAChunk) {
   std::promise<void> begun;
   std::promise<void> done;
@@ -279,10 +310,10 @@ class Reach : public testing::Test {
   Status start(const std::string& address, const std::string& keys, const TlsFiles& tls,
                bool insecure_public = false) const {
     ServerOptions options;
-    options.address = address;
-    options.keys = keys;
-    options.tls = tls;
-    options.insecure_public = insecure_public;
+    options.grpc.address = address;
+    options.host.keys = keys;
+    options.grpc.tls = tls;
+    options.grpc.insecure_public = insecure_public;
     return Server(options, log_).start();
   }
 

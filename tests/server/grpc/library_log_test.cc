@@ -22,8 +22,7 @@ TEST(LibraryLog, TakesErrorsAndKeepsTheirNumberBounded) {
     for (int i = 0; i < 1000; ++i) gpr_log(GPR_ERROR, "and again");
   }
   gpr_log(GPR_ERROR, "nobody listens");
-  EXPECT_THAT(out.str(),
-              HasSubstr("warning grpc message=\"a bad\\\\x0ahandshake of 7\" dropped=0"));
+  EXPECT_THAT(out.str(), HasSubstr("warn grpc message=\"a bad\\\\x0ahandshake of 7\" dropped=0"));
   EXPECT_THAT(out.str(), Not(HasSubstr("and again")));
   EXPECT_THAT(out.str(), Not(HasSubstr("chatter")));
   EXPECT_THAT(out.str(), Not(HasSubstr("nobody listens")));

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/json.h"
-#include "server/call_metrics.h"
+#include "server/host/call_metrics.h"
 #include "tests/server/grpc/test_server.h"
 
 namespace runnel {

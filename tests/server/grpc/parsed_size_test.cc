@@ -40,7 +40,10 @@ TEST(ParsedSize, CoversWhatFieldsBecome) {
   request.add_stop_text("");
   request.add_stop_text(std::string(100, 's'));
   request.mutable_origin()->set_session("a");
+  for (int i = 0; i < 5000; ++i) (*request.mutable_sampling()->mutable_logit_bias())[i] = 1.0F;
   expect_covers(request.SerializeAsString());
+  expect_covers(
+      std::string(1, static_cast<char>(v1::GenerateRequest::kSamplingFieldNumber << 3 | 2)));
   expect_covers(repeated(std::string("\x7a\x00", 2), 5000));          // stop_text, empty
   expect_covers(repeated(std::string("\x1a\x02\x08\x01", 4), 5000));  // values, one by one
   expect_covers(repeated(std::string("\xf8\x7f\x01", 3), 5000));      // a number nobody knows

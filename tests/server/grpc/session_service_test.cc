@@ -66,7 +66,7 @@ struct Gate {
 TEST(Sessions, AnswersWaitForTheWriterAndTheSchedulerForNeither) {
   std::ostringstream text;
   const EventLog log("error", false, text);
-  ServerState state(log);
+  ServerContext state(log);
   state.stall_timeout = std::chrono::seconds(30);
   ASSERT_TRUE(state.models.add(served_fake("fake")).ok());
   state.models.open();

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runnel/v1/fault.pb.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
 
@@ -88,7 +89,6 @@ TEST(InvalidArgument, NamesTheFieldAndItsLimit) {
        {[](R& r) { r.mutable_max_time(); }, "max_time must be above 0"},
        {[](R& r) { r.mutable_max_time()->set_seconds(-1); }, "max_time must be above 0"},
        {[](R& r) { r.mutable_max_time()->set_nanos(1 << 30); }, "max_time has seconds = 0"},
-       {[](R& r) { r.mutable_sampling()->set_temperature(0); }, "sampling.temperature is 0"},
        {[](R& r) { r.mutable_sampling()->set_temperature(101); }, "sampling.temperature is 101"},
        {[](R& r) { r.mutable_sampling()->set_temperature(kNan); }, "sampling.temperature is"},
        {[](R& r) { r.mutable_sampling()->set_temperature(kInf); }, "sampling.temperature is inf"},
@@ -98,6 +98,14 @@ TEST(InvalidArgument, NamesTheFieldAndItsLimit) {
        {[](R& r) { r.mutable_sampling()->set_top_p(1.5F); }, "sampling.top_p is 1.5"},
        {[](R& r) { r.mutable_sampling()->set_top_p(kNan); }, "sampling.top_p is"},
        {[](R& r) { r.mutable_sampling()->set_min_p(-0.5F); }, "sampling.min_p is -0.5"},
+       {[](R& r) { r.mutable_sampling()->set_repetition_penalty(0); },
+        "sampling.repetition_penalty is 0"},
+       {[](R& r) { r.mutable_sampling()->set_frequency_penalty(3); },
+        "sampling.frequency_penalty is 3"},
+       {[](R& r) { r.mutable_sampling()->set_presence_penalty(kNan); },
+        "sampling.presence_penalty is"},
+       {[](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[11] = 1; },
+        "sampling.logit_bias[11] is for no value"},
        {[](R& r) { r.add_stop(); }, "stop has an empty sequence"},
        {[](R& r) { r.add_stop()->add_values(11); }, "stop[0] is 11"},
        {[](R& r) {
@@ -133,11 +141,29 @@ TEST(InvalidArgument, NamesTheFieldAndItsLimit) {
 TEST(InvalidArgument, AMixtureOfLogisticsHasNoFilters) {
   TestServer test(served_bundle(small_image_spec(), 1));
   using R = v1::GenerateRequest;
-  expect_refused(
-      test, generate_request({}, 2),
-      {{[](R& r) { r.mutable_sampling()->set_top_k(5); }, "need a categorical head"},
-       {[](R& r) { r.mutable_sampling()->set_top_p(0.5F); }, "need a categorical head"},
-       {[](R& r) { r.mutable_sampling()->set_min_p(0.5F); }, "need a categorical head"}});
+  expect_refused(test, generate_request({}, 2),
+                 {{[](R& r) { r.mutable_sampling()->set_top_k(5); }, "need a categorical head"},
+                  {[](R& r) { r.mutable_sampling()->set_top_p(0.5F); }, "need a categorical head"},
+                  {[](R& r) { r.mutable_sampling()->set_min_p(0.5F); }, "need a categorical head"},
+                  {[](R& r) { r.mutable_sampling()->set_presence_penalty(1); },
+                   "sampling.presence_penalty needs a categorical head"}});
+}
+
+TEST(InvalidArgument, ComesWithTheFieldAsData) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  v1::GenerateRequest request = generate_request({1}, 2);
+  request.mutable_sampling()->set_temperature(1e-4F);
+  const grpc::Status status = test.generate(request).status;
+  v1::StatusDetails details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.code(), status.error_code());
+  EXPECT_EQ(details.message(), status.error_message());
+  v1::Fault fault;
+  ASSERT_EQ(details.details_size(), 1);
+  ASSERT_TRUE(details.details(0).UnpackTo(&fault));
+  EXPECT_EQ(fault.field(), "sampling.temperature");
+  EXPECT_EQ(rendered(fault.message()), status.error_message());
+  EXPECT_EQ(test.generate(generate_request({1}, 2)).status.error_details(), "");
 }
 
 TEST(NotFound, NamesWhatIsNotThere) {
@@ -210,7 +236,7 @@ TEST(Aborted, AnotherPositionThanExpected) {
   ASSERT_TRUE(test.generate(request).status.ok());
   const Generated out = test.generate(request);
   EXPECT_EQ(out.status.error_code(), grpc::StatusCode::ABORTED);
-  EXPECT_THAT(out.status.error_message(), HasSubstr("stands at position 5, not at"));
+  EXPECT_THAT(out.status.error_message(), HasSubstr("is at position 5, not at"));
 }
 
 TEST(Aborted, AReaderWhoDoesNotReadAndTheSessionStays) {
@@ -245,7 +271,7 @@ TEST(Aborted, AReaderWhoNeverReadsAgainIsCutOff) {
   options.stream_room = 64;
   options.stall_timeout = std::chrono::milliseconds(100);
   ServerOptions server_options;
-  server_options.stall_timeout = options.stall_timeout;
+  server_options.host.stall_timeout = options.stall_timeout;
   TestServer test(served_fake("fake", {}, options), server_options);
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
@@ -308,7 +334,7 @@ TEST(ResourceExhausted, AFullMailboxRefusesAtOnce) {
 
 TEST(ResourceExhausted, AMessageThatIsTooLongIsNotRead) {
   ServerOptions options;
-  options.message_bytes = 1024;
+  options.grpc.message_bytes = 1024;
   TestServer test(served_bundle(small_symbol_spec(), 1), options);
   const Generated out = test.generate(generate_request(std::vector<int32_t>(5000, 1), 1));
   EXPECT_EQ(out.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(30);
+constexpr auto kTimeout = std::chrono::seconds(120);
 
 }  // namespace
 

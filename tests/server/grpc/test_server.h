@@ -13,7 +13,7 @@
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
 #include "runnel/v1/sessions.grpc.pb.h"
-#include "server/grpc/server.h"
+#include "server/process/server.h"
 #include "tests/engine/fake_model.h"
 #include "tests/server/test_models.h"
 

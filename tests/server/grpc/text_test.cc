@@ -185,7 +185,7 @@ TEST(Text, ValuesAreWrittenByTheTokenizer) {
 
 TEST(Text, IsRefusedWhereThereIsTooMuchOfItOrNoTokenizer) {
   ServerOptions options;
-  options.text_bytes = 10;
+  options.host.text_bytes = 10;
   TestServer test(served_bundle(small_text_spec(), 1), options);
   EXPECT_TRUE(test.generate(text_request("0123456789", 1)).status.ok());
   const Generated long_text = test.generate(text_request("0123456789a", 1));

@@ -22,7 +22,7 @@ TEST(StatusRoutes, SayWhetherTheProcessLivesAndServes) {
                     status_routes([&] { return ready.load(); },
                                   [&] { return "asked " + std::to_string(++asked) + "\n"; }),
                     log);
-  server.start(listen_on("127.0.0.1:0").value());
+  EXPECT_TRUE(server.start(listen_on("127.0.0.1:0").value()).ok());
   HttpClient client(server.address());
   const auto get = [&](const std::string& path) {
     client.send("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
 
 #include "config/key_file.h"
@@ -74,6 +75,7 @@ TEST(Completions, AStreamIsTheWholeAnswerInPieces) {
   const OpenAiServer test;
   Json body = request(100);
   body["n"] = 2;
+  body["echo"] = true;
   body["prompt"] = {{3, 1}, {4}, {1, 5}};
   body["logprobs"] = 2;
   const Json whole = test.complete(body).body;
@@ -157,6 +159,47 @@ TEST(Completions, EchoBeginsWithThePrompt) {
   EXPECT_EQ(none["usage"]["completion_tokens"], 0);
 }
 
+// As evaluations score texts: each token of the prompt, whether it is the most likely one, and one
+// token more or none.
+TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
+  const OpenAiServer test;
+  Json body = request(0);
+  body["echo"] = true;
+  body["logprobs"] = 2;
+  body["n"] = 2;
+  const std::vector<std::vector<int32_t>> prompts = {{3, 1, 4, 1, 5}, {9}};
+  body["prompt"] = prompts;
+  for (const size_t more : {0, 1, 3}) {
+    body["max_tokens"] = more;
+    const ApiAnswer answer = test.complete(body);
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    for (size_t i = 0; i < 4; ++i) {
+      const Json& choice = answer.body["choices"][i];
+      std::vector<int32_t> known = prompts[i / 2];
+      const size_t given = known.size();
+      for (const int32_t value : expected(known, static_cast<int>(more), i % 2)) {
+        known.push_back(value);
+      }
+      EXPECT_EQ(choice["text"], text_of(known));
+      const Json& logprobs = choice["logprobs"];
+      ASSERT_EQ(logprobs["tokens"].size(), known.size());
+      EXPECT_EQ(logprobs["token_logprobs"][0], Json()) << "nothing predicts it";
+      EXPECT_EQ(logprobs["top_logprobs"][0], Json());
+      for (size_t j = 0; j < known.size(); ++j) {
+        EXPECT_EQ(logprobs["text_offset"][j], j);
+        if (j == 0) continue;
+        EXPECT_FLOAT_EQ(logprobs["token_logprobs"][j], FakeModel::expected_log_prob(known, j));
+        if (j >= given) continue;
+        ASSERT_EQ(logprobs["top_logprobs"][j].size(), 2U);
+        for (const Json& likely : logprobs["top_logprobs"][j]) {
+          EXPECT_LE(-20, likely.get<float>());
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+}
+
 TEST(Completions, ASessionGoesOnWhereItStands) {
   const OpenAiServer test;
   Json body = request(5);
@@ -194,7 +237,7 @@ TEST_P(CompletionsRefuse, WithTheFieldsName) {
     EXPECT_EQ(answer.error("param"), GetParam().param) << answer.body;
     EXPECT_EQ(answer.error("type"), "invalid_request_error");
   }
-  EXPECT_EQ(test.sessions_free(), 8);
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -209,16 +252,26 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"max_tokens":1.5})", 400, "max_tokens"}, Refusal{R"({"n":0})", 400, "n"},
         Refusal{R"({"n":65})", 400, "n"}, Refusal{R"({"temperature":-1})", 400, "temperature"},
         Refusal{R"({"temperature":"hot"})", 400, "temperature"},
-        Refusal{R"({"top_p":0})", 400, "top_p"}, Refusal{R"({"top_k":-1})", 400, "top_k"},
+        Refusal{R"({"top_p":0})", 400, "top_p"}, Refusal{R"({"top_k":-2})", 400, "top_k"},
+        Refusal{R"({"repetition_penalty":0})", 400, "repetition_penalty"},
+        Refusal{R"({"repetition_penalty":"much"})", 400, "repetition_penalty"},
+        Refusal{R"({"stop_token_ids":[5]})", 400, "stop_token_ids"},
         Refusal{R"({"min_p":2})", 400, "min_p"}, Refusal{R"({"seed":0.5})", 400, "seed"},
         Refusal{R"({"stop":[1]})", 400, "stop"}, Refusal{R"({"stop":""})", 400, "stop"},
         Refusal{R"({"stop":"\ufffd"})", 400, "stop"},
         Refusal{R"({"logprobs":21})", 400, "logprobs"},
-        Refusal{R"({"logprobs":1,"echo":true})", 400, "echo"},
-        Refusal{R"({"presence_penalty":0.5})", 400, "presence_penalty"},
-        Refusal{R"({"frequency_penalty":-1})", 400, "frequency_penalty"},
-        Refusal{R"({"logit_bias":{"5":1}})", 400, "logit_bias"},
+        Refusal{R"({"presence_penalty":2.5})", 400, "presence_penalty"},
+        Refusal{R"({"frequency_penalty":-3})", 400, "frequency_penalty"},
+        Refusal{R"({"logit_bias":{"5":101}})", 400, "logit_bias"},
+        Refusal{R"({"logit_bias":{"100":1}})", 400, "logit_bias"},
+        Refusal{R"({"logit_bias":{"a":1}})", 400, "logit_bias"},
+        Refusal{R"({"logit_bias":{"5":"1"}})", 400, "logit_bias"},
+        Refusal{R"({"logit_bias":{"5":1,"05":1}})", 400, "logit_bias"},
+        Refusal{R"({"logit_bias":[5]})", 400, "logit_bias"},
         Refusal{R"({"best_of":2})", 400, "best_of"}, Refusal{R"({"suffix":"x"})", 400, "suffix"},
+        Refusal{R"({"max_queue_time":-1})", 400, "max_queue_time"},
+        Refusal{R"({"max_queue_time":3601})", 400, "max_queue_time"},
+        Refusal{R"({"max_queue_time":"1s"})", 400, "max_queue_time"},
         Refusal{R"({"tools":[]})", 400, "tools"}, Refusal{R"({"keep":1})", 400, "keep"},
         Refusal{R"({"prompt":["a","b"],"session":"s"})", 400, "session"}));
 
@@ -226,8 +279,22 @@ TEST(Completions, WhatChangesNothingIsAccepted) {
   const OpenAiServer test;
   Json body = request(5);
   body.update(Json::parse(R"({"user":"u","presence_penalty":0,"frequency_penalty":0.0,"best_of":1,
-      "logit_bias":{},"suffix":"","metadata":{},"stop":null,"logprobs":null,"stream_options":null})"));
+      "logit_bias":{},"suffix":"","metadata":{},"stop":null,"repetition_penalty":1.0,"repeat_penalty":1,"length_penalty":1.0,
+      "top_k":-1,"typical_p":1.0,"mirostat":0,"min_tokens":0,"use_beam_search":false,"bad_words":[],
+      "stop_token_ids":[],"skip_special_tokens":true,"no_repeat_ngram_size":0,"logprobs":null,"stream_options":null})"));
   EXPECT_EQ(test.complete(body).body["choices"], test.complete(request(5)).body["choices"]);
+}
+
+TEST(Completions, APromptThatIsTooLongIsToldAsClientsLookForIt) {
+  Spec spec = byte_spec();
+  spec.positions = 8;
+  const OpenAiServer test({}, {}, spec);
+  Json body = request(5);
+  body["prompt"] = std::string(20, 'a');
+  const ApiAnswer refused = test.complete(body);
+  EXPECT_EQ(refused.status, 400) << refused.body;
+  EXPECT_EQ(refused.error("code"), "context_length_exceeded");
+  EXPECT_EQ(refused.error("param"), "prompt");
 }
 
 TEST(Completions, BodiesThatAreNoRequestAreRefused) {
@@ -264,13 +331,87 @@ TEST(Completions, AFullPoolIsToldBeforeAStreamBegins) {
 TEST(Completions, WhenOnePromptIsRefusedNoneGoesOn) {
   const OpenAiServer test;
   Json body = request(100000);
-  body["n"] = 5;
-  body["prompt"] = {{1}, {2}};
+  body["prompt"] = {{1}, {100}};
   for (const bool stream : {false, true}) {
     body["stream"] = stream;
-    EXPECT_EQ(test.complete(body).status, 429);
+    EXPECT_EQ(test.complete(body).status, 400);
     EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
   }
+}
+
+TEST(Completions, MorePromptsThanThereAreStatesAreTakenInTurns) {
+  const OpenAiServer test;
+  Json body = request(5);
+  body["n"] = 3;
+  body["prompt"] = Json::array();
+  for (int i = 0; i < 20; ++i) body["prompt"].push_back({1, i});
+  const ApiAnswer whole = test.complete(body);
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  ASSERT_EQ(whole.body["choices"].size(), 60U);
+  for (int i = 0; i < 60; ++i) {
+    const Json& choice = whole.body["choices"][i];
+    EXPECT_EQ(choice["index"], i);
+    EXPECT_EQ(choice["text"], text_of(expected({1, i / 3}, 5, i % 3))) << i;
+  }
+  EXPECT_EQ(whole.body["usage"]["completion_tokens"], 300);
+  std::vector<std::string> streamed(60);
+  for (const std::string& event : test.stream(body)) {
+    if (event == "[DONE]") break;
+    const Json choice = Json::parse(event)["choices"][0];
+    streamed.at(choice["index"]) += choice["text"];
+  }
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(streamed[i], whole.body["choices"][i]["text"]) << i;
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+}
+
+TEST(Completions, APromptThatIsRefusedInItsTurnEndsTheAnswer) {
+  const OpenAiServer test;
+  Json body = request(5);
+  body["n"] = 8;
+  body["prompt"] = {{1}, {100}, {2}};
+  EXPECT_EQ(test.complete(body).error("param"), "prompt");
+  const std::vector<std::string> events = test.stream(body);
+  ASSERT_FALSE(events.empty());
+  EXPECT_THAT(events.back(), StartsWith(R"({"error":)"));
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+}
+
+TEST(Completions, ACallWaitsForAStateAsLongAsItOrTheServerSays) {
+  OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  Json all = request(1 << 19);
+  all["n"] = 8;
+  all["stream"] = true;
+  const auto hold_all = [&] {
+    auto holder = std::make_unique<HttpClient>(test.client());
+    holder->send(OpenAiServer::request("POST", "/v1/completions", all.dump()));
+    EXPECT_THAT(holder->read(15), StartsWith("HTTP/1.1 200 OK"));
+    return holder;
+  };
+  const auto waiting = [&] {
+    return test.state.models.all()->begin()->second->engine->stats().waiting;
+  };
+  auto holder = hold_all();
+  Json body = request(5);
+  body["max_queue_time"] = 0.05;
+  EXPECT_EQ(test.complete(body).status, 429) << "its time is up";
+  for (const bool says : {true, false}) {
+    if (says) {
+      body["max_queue_time"] = 60;
+    } else {
+      body.erase("max_queue_time");
+      test.state.http_queue_time = std::chrono::seconds(60);
+    }
+    HttpClient one = test.client();
+    one.send(OpenAiServer::request("POST", "/v1/completions", body.dump()));
+    EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
+    holder->reset();
+    EXPECT_EQ(one.response().status, 200);
+    EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+    holder = hold_all();
+  }
+  body["max_queue_time"] = 0;
+  EXPECT_EQ(test.complete(body).status, 429) << "it does not want to wait";
+  EXPECT_THAT(test.log_text.str(), HasSubstr(" queue_seconds="));
 }
 
 TEST(Completions, AClientThatGoesEndsItsCallsAtOnce) {
@@ -291,11 +432,11 @@ TEST(Completions, AClientThatGoesEndsItsCallsAtOnce) {
 }
 
 TEST(Completions, CallsHoldNoMoreMemoryThanTheyMay) {
-  const OpenAiServer test(OpenAiServer::Options{.call_bytes = 2 << 20});
+  const OpenAiServer test(OpenAiServer::Options{.call_bytes = 1 << 20});
   Json body = request(1 << 19);
   body["n"] = 8;
   const ApiAnswer answer = test.complete(body);
-  EXPECT_EQ(answer.status, 429) << answer.body;
+  EXPECT_EQ(answer.status, 400) << "it would never succeed: " << answer.body;
   EXPECT_EQ(answer.error("code"), "call_bytes");
   EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
 }
@@ -313,6 +454,27 @@ TEST(Completions, AnAnswerIsCountedUntilItsClientHasTakenIt) {
   EXPECT_GT(answer.body.size(), 6U << 20);
   EXPECT_TRUE(eventually([&] { return test.state.calls.count() == 0; }));
   EXPECT_EQ(test.state.memory.held(), 0);
+}
+
+TEST(Completions, ARefusalSpeaksOfFieldsThatTheClientKnows) {
+  const OpenAiServer test;
+  const auto refusal = [&](const char* fields) {
+    Json body = request(5);
+    body.update(Json::parse(fields));
+    return test.complete(body);
+  };
+  const ApiAnswer cold = refusal(R"({"temperature":0.0001})");
+  EXPECT_THAT(cold.error("message"), HasSubstr("for the most likely value set temperature to 0"));
+  EXPECT_EQ(cold.error("param"), "temperature");
+  const ApiAnswer kept = refusal(R"({"n":3,"keep":true})");
+  EXPECT_THAT(kept.error("message"), HasSubstr("keep is set with n = 3"));
+  const ApiAnswer gone = refusal(R"({"session":"nope"})");
+  EXPECT_EQ(gone.error("message"), "no session 'nope': create it first, or leave session out");
+  EXPECT_EQ(gone.error("param"), "session");
+  const ApiAnswer option = refusal(R"({"stream":true,"stream_options":{"foo":1}})");
+  EXPECT_EQ(option.error("message"),
+            "stream_options.foo is not a field that this server knows; leave it out");
+  EXPECT_EQ(option.error("param"), "stream_options.foo");
 }
 
 // The engine would refuse so many choices, but only once each had its echo.
@@ -345,16 +507,41 @@ TEST(Completions, ADrainEndsAStreamWithAnError) {
   EXPECT_EQ(text.find("[DONE]"), std::string::npos);
 }
 
+// Writes a file with one key, "secret", of alice.
+void write_key(const std::string& path, const std::function<void(KeyEntry&)>& change) {
+  ASSERT_TRUE(change_key_file(path, true, [&](std::vector<KeyEntry>& all) {
+                KeyEntry entry;
+                entry.name = "alice";
+                entry.digest = digest_of_key("secret");
+                change(entry);
+                all = {entry};
+                return Status();
+              }).ok());
+}
+
+TEST(Completions, AStreamEndsWithTheRightsThatItNeeds) {
+  const TestFolder folder;
+  const std::string path = folder.path("keys.json");
+  write_key(path, [](KeyEntry&) {});
+  OpenAiServer test(OpenAiServer::Options{.keys = path},
+                    [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  Json body = request(1 << 19);
+  body["stream"] = true;
+  HttpClient one = test.client();
+  one.send(OpenAiServer::request("POST", "/v1/completions", body.dump(),
+                                 "Authorization: Bearer secret\r\n"));
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 7; }));
+  write_key(path, [](KeyEntry& entry) { entry.models = {"another"}; });
+  test.state.callers.refresh(test.log);
+  test.state.calls.tend_all(std::chrono::steady_clock::now());
+  EXPECT_THAT(one.response().body,
+              HasSubstr("the key of this call may no longer use model 'fake'"));
+}
+
 TEST(Completions, KeysAndQuotasHoldHereAsWell) {
   const TestFolder folder;
   const std::string path = folder.path("keys.json");
-  ASSERT_TRUE(change_key_file(path, true, [](std::vector<KeyEntry>& all) {
-                KeyEntry& entry = all.emplace_back();
-                entry.name = "alice";
-                entry.digest = digest_of_key("secret");
-                entry.calls = 2;
-                return Status();
-              }).ok());
+  write_key(path, [](KeyEntry& entry) { entry.calls = 2; });
   const OpenAiServer test(OpenAiServer::Options{.keys = path});
   const auto ask = [&](const char* headers, const Json& body) {
     return test.post("/v1/completions", body, headers);
@@ -371,10 +558,22 @@ TEST(Completions, KeysAndQuotasHoldHereAsWell) {
   EXPECT_EQ(ask(key, request(5)).status, 200);
   Json three = request(5);
   three["prompt"] = {"a", "b", "c"};
-  const ApiAnswer over = ask(key, three);
+  EXPECT_EQ(ask(key, three).status, 200) << "two at a time";
+  Json endless = request(1 << 19);
+  endless["prompt"] = {"a", "b"};
+  endless["stream"] = true;
+  HttpClient holder = test.client();
+  holder.send(OpenAiServer::request("POST", "/v1/completions", endless.dump(), key));
+  EXPECT_EQ(holder.read(15), "HTTP/1.1 200 OK");
+  const ApiAnswer over = ask(key, request(5));
   EXPECT_EQ(over.status, 429) << over.body;
   EXPECT_EQ(over.error("code"), "quota_calls");
-  EXPECT_EQ(ask(key, request(5)).status, 200) << "what was counted is given back";
+  for (const char* const path : {"/tokenize", "/detokenize", "/v1/sessions"}) {
+    EXPECT_EQ(test.post(path, Json::object(), key).error("code"), "quota_calls") << path;
+  }
+  holder.reset();
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
+  EXPECT_TRUE(eventually([&] { return ask(key, request(5)).status == 200; }));
   EXPECT_THAT(test.log_text.str(),
               HasSubstr("rpc=openai.completions model=fake caller=alice peer=127.0.0.1 code=OK"));
 }

@@ -27,7 +27,9 @@ OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
   if (!options.keys.empty()) {
     EXPECT_TRUE(state.callers.ask_for_keys(options.keys).ok());
   }
-  if (!model.engine->spec().image) model.tokenizer = Tokenizer::of_bytes();
+  if (!model.engine->spec().image && model.tokenizer == nullptr) {
+    model.tokenizer = Tokenizer::of_bytes();
+  }
   EXPECT_TRUE(state.models.add(std::move(model)).ok());
   state.models.open();
   HttpLimits limits;
@@ -36,9 +38,9 @@ OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
   limits.body_bytes = 64 << 10;
   const auto on_refusal = [this](const HttpRefusal& refusal) { report_refusal(state, refusal); };
   server = std::make_unique<HttpServer>(
-      limits, openai_routes(state, Gate(options.hosts, options.origins, on_refusal)), log,
+      limits, http_routes(state, Gate(options.hosts, options.origins, on_refusal)), log,
       on_refusal);
-  server->start(listen_on("127.0.0.1:0").value());
+  EXPECT_TRUE(server->start(listen_on("127.0.0.1:0").value()).ok());
 }
 
 OpenAiServer::~OpenAiServer() {
@@ -71,15 +73,18 @@ ApiAnswer OpenAiServer::post(const std::string& path, const Json& body,
   return ask(request("POST", path, body.dump(), headers));
 }
 
-std::vector<std::string> OpenAiServer::stream(Json body) const {
+std::vector<std::string> OpenAiServer::stream(Json body, const std::string& path) const {
   body["stream"] = true;
   HttpClient one = client();
-  one.send(request("POST", "/v1/completions", body.dump()));
+  one.send(request("POST", path, body.dump()));
   std::string text = one.response().body;
   std::vector<std::string> events;
   for (size_t end = 0; (end = text.find("\n\n")) != std::string::npos; text.erase(0, end + 2)) {
-    EXPECT_EQ(text.substr(0, 6), "data: ");
-    events.push_back(text.substr(6, end - 6));
+    std::string event = text.substr(0, end);
+    const std::string data =
+        event.starts_with("event: ") ? event.substr(event.find('\n') + 1) : event;
+    EXPECT_EQ(data.substr(0, 6), "data: ");
+    events.push_back(data.substr(6));
   }
   EXPECT_EQ(text, "");
   return events;

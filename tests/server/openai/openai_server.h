@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/json.h"
+#include "server/host/server_context.h"
 #include "server/http/http_server.h"
-#include "server/openai/routes.h"
-#include "server/server_state.h"
+#include "server/process/http_routes.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_models.h"
 
@@ -50,13 +50,13 @@ class OpenAiServer {
   ApiAnswer post(const std::string& path, const Json& body, const std::string& headers = "") const;
   ApiAnswer complete(const Json& body) const { return post("/v1/completions", body); }
   // The events of a stream; the last is "[DONE]" where it came to its end.
-  std::vector<std::string> stream(Json body) const;
+  std::vector<std::string> stream(Json body, const std::string& path = "/v1/completions") const;
 
   int64_t sessions_free() const;
 
   std::ostringstream log_text;
   EventLog log{"debug", false, log_text};
-  ServerState state;
+  ServerContext state;
   std::unique_ptr<HttpServer> server;  // first to go
 };
 

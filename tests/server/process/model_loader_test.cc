@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "server/process/update_models.h"
 #include "tests/engine/fake_model.h"
 #include "tests/models/bundle/bundle_writer.h"
 
@@ -23,7 +24,7 @@ class ModelLoaderTest : public ::testing::Test {
   }
 
   const TempDir directory_;
-  const ModelConfig from_{.name = "named", .path = directory_.path() + "/bundle"};
+  ModelConfig from_{.name = "named", .path = directory_.path() + "/bundle"};
   const ServerConfig config_;
   const Clock clock_;
   std::ostringstream log_text_;
@@ -45,6 +46,28 @@ TEST_F(ModelLoaderTest, KnowsWhatAModelWasLoadedFrom) {
   EXPECT_EQ(loaded->path, from_.path);
   EXPECT_EQ(loaded->files, directory_stamp(from_.path));
   EXPECT_THAT(log_text_.str(), HasSubstr("loaded model=named"));
+}
+
+// A bundle whose values are bytes, and a template of the operator's.
+TEST_F(ModelLoaderTest, AnOperatorsTemplateTakesThePlaceOfTheModelsOwn) {
+  write_bundle(from_.path, small_text_spec(), random_tensors(small_text_spec(), 1));
+  EXPECT_EQ(load([] { return false; })->chat, nullptr);
+  EXPECT_THAT(load([] { return false; })->no_chat, HasSubstr("has no chat template"));
+  const std::string own = from_.path + "/chat_template.jinja", given = directory_.path() + "/t";
+  write_file(own, "{{ messages[0].content }}");
+  EXPECT_EQ(load([] { return false; })->chat->name(), "chat_template.jinja");
+  write_file(own, "{{ raise_exception('no') }}");
+  EXPECT_THAT(load([] { return false; })->no_chat, HasSubstr("refuses a plain conversation: no"));
+  write_file(given, "{{ messages[0].content }}");
+  from_.chat_template = given;
+  const Result<ServedModel> loaded = load([] { return false; });
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->chat->name(), given);
+  EXPECT_EQ(loaded->files, files_of(from_));
+  write_file(given, "{% if %} and more");
+  EXPECT_NE(loaded->files, files_of(from_)) << "a reload loads it again";
+  EXPECT_THAT(load([] { return false; }).status().message(),
+              HasSubstr("chat_template: " + given + ", line 1: "));
 }
 
 TEST_F(ModelLoaderTest, EndsInTheMiddleOfAFileOnceItIsStopped) {

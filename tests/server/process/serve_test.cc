@@ -15,6 +15,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/limits.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -24,6 +25,7 @@ namespace runnel {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // `runnel` with some words; its stderr goes to a file.
 class Process {
@@ -230,7 +232,7 @@ TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 0);
   const std::string log = process.log();
-  const int64_t bytes = small_symbol_spec().state_bytes();
+  const int64_t bytes = small_symbol_spec().state_bytes() + limits::kRecentValues.default_value * 4;
   EXPECT_THAT(log, HasSubstr("info start version="));
   EXPECT_THAT(log, HasSubstr("state_bytes=" + std::to_string(bytes) +
                              " sessions=5 states=0 states_bytes=" + std::to_string(5 * bytes) +
@@ -248,7 +250,7 @@ TEST(Serve, CountsTheMemoryOfWhatSessionsCanGoBackTo) {
   Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0", "--sessions",
                                     "5", "--rewind", "8,2"});
   ASSERT_FALSE(process.wait_ready().empty());
-  const int64_t bytes = small_symbol_spec().state_bytes();
+  const int64_t bytes = small_symbol_spec().state_bytes() + limits::kRecentValues.default_value * 4;
   EXPECT_THAT(process.log(),
               HasSubstr(" sessions=5 states=0 states_bytes=" + std::to_string(5 * bytes) +
                         " rewind_bytes=" + std::to_string(5 * (5 * (bytes + 8) + (11 + 3) * 4))));
@@ -280,6 +282,70 @@ TEST(Serve, ASecondSignalEndsItAtOnce) {
   const Workplace place;
   Process process(place.directory,
                   {"serve", place.bundle, "--address", "127.0.0.1:0", "--grace-ms", "3600000"});
+  const std::string address = process.wait_ready();
+  ASSERT_FALSE(address.empty());
+  // A call that does not end by itself within the grace.
+  const auto stub =
+      v1::Inference::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto stream = stub->Score(&context);
+  ASSERT_TRUE(stream->Write(score_request({1, 2})));
+  v1::ScoreResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  process.signal(SIGTERM);
+  ASSERT_TRUE(
+      eventually([&] { return process.log().find("drain streams=1") != std::string::npos; }));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 143);
+  (void)stream->Finish();
+}
+
+// Whether health at `address` says SERVING.
+bool is_healthy(const std::string& address) {
+  const auto health = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckResponse response;
+  EXPECT_TRUE(health->Check(&context, {}, &response).ok());
+  return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+}
+
+// The outcome of a short call at `address`.
+grpc::Status generate_at(const std::string& address) {
+  const auto stub =
+      v1::Inference::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, generate_request({1}, 3));
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  return reader->Finish();
+}
+
+TEST(Serve, ALameDuckIsNotReadyAndServesUntilASecondSignal) {
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.bundle, "--address", "127.0.0.1:0", "--metrics-address",
+                   "127.0.0.1:0", "--lame-duck-ms", "3600000"});
+  const std::string address = process.wait_ready();
+  ASSERT_FALSE(address.empty());
+  EXPECT_TRUE(is_healthy(address));
+  process.signal(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return status_of(process.log(), "/readyz") == 503; }));
+  EXPECT_EQ(status_of(process.log(), "/healthz"), 200);
+  EXPECT_FALSE(is_healthy(address));
+  EXPECT_TRUE(generate_at(address).ok());
+  EXPECT_THAT(process.log(), HasSubstr("info lame_duck ms=3600000"));
+  EXPECT_THAT(process.log(), Not(HasSubstr("info drain ")));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.log();
+  EXPECT_THAT(process.log(), HasSubstr("info drain "));
+}
+
+TEST(Serve, ALameDuckDrainsWhenItsTimeIsOverAndThenASignalEndsIt) {
+  const Workplace place;
+  Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0",
+                                    "--lame-duck-ms", "20", "--grace-ms", "3600000"});
   const std::string address = process.wait_ready();
   ASSERT_FALSE(address.empty());
   // A call that does not end by itself within the grace.
@@ -374,13 +440,13 @@ TEST(ServeReload, WhatCannotBeUsedLeavesWhatIsServed) {
   served.config("[{]");
   served.reload("what is served stays as it was");
   served.config(R"([{"name": "new", "path": "nowhere"}])");
-  served.reload("warning refused model=new");
+  served.reload("warn refused model=new");
   EXPECT_TRUE(served.call("old").ok());
   EXPECT_EQ(served.call("new").error_code(), grpc::StatusCode::NOT_FOUND);
   served.config(R"([{"name": "old", "path": "bundle"}])",
                 R"(, "limits": {"batch_rows": 7}, "threads": 1)");
   served.reload("kept=old refused=0");
-  EXPECT_THAT(served.log(), HasSubstr("warning restart settings=\"threads,limits.batch_rows\""));
+  EXPECT_THAT(served.log(), HasSubstr("warn restart settings=\"threads,limits.batch_rows\""));
   // Other weights under the same name.
   write_bundle(served.bundle(), small_symbol_spec(), random_tensors(small_symbol_spec(), 2));
   served.reload("replaced=old");
@@ -413,6 +479,7 @@ TEST(Serve, WhatOnlyAGpuDoesIsNotDoneByTheCpu) {
                   {"serve", place.bundle, "--address", "127.0.0.1:0", "--state", "replay"});
   EXPECT_EQ(process.wait(), 1);
   EXPECT_THAT(process.log(), HasSubstr("state plain"));
+  EXPECT_THAT(process.log(), HasSubstr("--state is called --gpu-state now"));
 }
 
 TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
@@ -443,6 +510,16 @@ TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
          "choose another one with --metrics-address");
   const TestServer taken;
   expect({"serve", place.bundle, "--address", taken.server.address()}, 1, "cannot listen on");
+}
+
+TEST(Serve, TheLogEndsWithTheCause) {
+  const Workplace place;
+  Process process(place.directory,
+                  {"serve", place.directory.path() + "/none", "--address", "127.0.0.1:0"});
+  EXPECT_EQ(process.wait(), 1);
+  const std::string log = process.log();
+  const std::string last = log.substr(log.rfind('\n', log.size() - 2) + 1);
+  EXPECT_THAT(last, HasSubstr("error failed code=NOT_FOUND"));
 }
 
 }  // namespace

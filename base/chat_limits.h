@@ -1,0 +1,12 @@
+// The limits of chat, apart from base/limits.h because only the server's doors need them.
+#pragma once
+
+#include "base/limits.h"
+
+namespace runnel::limits {
+
+inline constexpr Limit kChatValues{"chat_values", 4096, 1, int64_t{1} << 40,
+                                   "values generated for a chat answer unless the call asks "
+                                   "otherwise; max_values if that is less"};
+
+}  // namespace runnel::limits

@@ -1,0 +1,56 @@
+#include "base/field.h"
+
+namespace runnel {
+namespace {
+
+// Control characters, which no other part of a message has: fields stand between two kPlace, hints
+// between two kHint.
+constexpr char kPlace = '\x1f';
+constexpr char kHint = '\x1e';
+
+// Appends `text`, with words in its places, to `to`. False where the door lacks one of the fields;
+// the canonical name is put there.
+bool append(std::string_view text, const FieldWord& word_of, std::string& to) {
+  bool complete = true;
+  for (;;) {
+    const size_t begin = text.find(kPlace);
+    const size_t end = begin == text.npos ? text.npos : text.find(kPlace, begin + 1);
+    to += text.substr(0, begin);
+    if (end == text.npos) return complete;
+    const std::string_view field = text.substr(begin + 1, end - begin - 1);
+    const std::string_view word = word_of(field);
+    complete = complete && !word.empty();
+    to += word.empty() ? field : word;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+std::string place_of(std::string_view field) { return kPlace + std::string(field) + kPlace; }
+
+std::string hint(std::string_view hint) { return kHint + std::string(hint) + kHint; }
+
+std::string rendered(std::string_view message, const FieldWord& word_of) {
+  std::string text;
+  for (bool in_hint = false;; in_hint = !in_hint) {
+    const size_t end = message.find(kHint);
+    std::string part;
+    const bool complete = append(message.substr(0, end), word_of, part);
+    if (complete || !in_hint) text += part;
+    if (end == message.npos) return text;
+    message.remove_prefix(end + 1);
+  }
+}
+
+std::string rendered(std::string_view message) {
+  return rendered(message, [](std::string_view field) { return field; });
+}
+
+std::string_view first_field(std::string_view message) {
+  const size_t begin = message.find(kPlace);
+  const size_t end = begin == message.npos ? message.npos : message.find(kPlace, begin + 1);
+  return end == message.npos ? std::string_view() : message.substr(begin + 1, end - begin - 1);
+}
+
+}  // namespace runnel

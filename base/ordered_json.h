@@ -1,0 +1,15 @@
+// JSON from outside whose members keep their order: base/json.h has the rules and the limits.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace runnel {
+
+// Reads as parse_json() does, and keeps the order of the members of every object.
+Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& source,
+                                       const JsonLimits& limits);
+
+}  // namespace runnel

@@ -1,0 +1,13 @@
+// The limits of state tokens, apart from base/limits.h because only the server's doors need them.
+#pragma once
+
+#include "base/limits.h"
+
+namespace runnel::limits {
+
+inline constexpr Limit kTokenBytes{"token_bytes", 1 << 20, 0, 64 << 20,
+                                   "bytes of a state that may leave as a token; 0: none may"};
+inline constexpr Limit kTokenTtlMs{"token_ttl_ms", 3600000, 1000, int64_t{1} << 40,
+                                   "milliseconds after which a token is refused"};
+
+}  // namespace runnel::limits

@@ -1,0 +1,98 @@
+#include "cli/common_flags.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "base/text.h"
+#include "client/address.h"
+
+namespace runnel {
+namespace {
+
+constexpr double kLongestSeconds = 1e7;
+constexpr const char* kReaching = "Reaching the server";
+
+}  // namespace
+
+Flag add_server(const Command& command, Target& server) {
+  const Flag address =
+      command.flag("--server", server.address,
+                   "Address of the server, host:port; RUNNEL_SERVER in the environment");
+  address.check(check_server).shows_default();
+  // After shows_default(): the manual page is the same on every machine. Not from_environment():
+  // a flag that is given excludes others.
+  const char* said = std::getenv("RUNNEL_SERVER");
+  if (said != nullptr && *said != 0 && !server.address.empty()) server.address = said;
+  const auto word = [&](const char* flag, std::string& to, const char* variable, const char* what) {
+    command.flag(flag, to, what).from_environment(variable).in_group(kReaching);
+  };
+  command
+      .flag("--tls", server.tls,
+            "Call by TLS; the server's certificate must be one that "
+            "this system trusts, or --tls-ca")
+      .from_environment("RUNNEL_TLS")
+      .in_group(kReaching);
+  word("--tls-ca", server.tls_ca, "RUNNEL_TLS_CA",
+       "PEM file of the authorities whose server to trust; turns TLS on, as those below");
+  word("--tls-cert", server.tls_cert, "RUNNEL_TLS_CERT",
+       "PEM file of this client's certificate, where the server asks for one");
+  word("--tls-key", server.tls_key, "RUNNEL_TLS_KEY", "PEM file of its private key");
+  word("--tls-name", server.tls_name, "RUNNEL_TLS_NAME",
+       "Name in the server's certificate, where it is not the host of --server");
+  word("--api-key-file", server.api_key_file, "RUNNEL_API_KEY_FILE",
+       "File of the key to call with");
+  word(
+      "--api-key", server.api_key, "RUNNEL_API_KEY",
+      "The key itself: all users of this machine can read it in ps; --api-key-file goes before it");
+  command
+      .flag("--plaintext-key", server.plaintext_key,
+            "Send the key without TLS, to another machine, too")
+      .in_group(kReaching);
+  return address;
+}
+
+void add_model(const Command& command, std::string& model) {
+  command.flag("--model", model, "Which model, where the server has several")
+      .from_environment("RUNNEL_MODEL");
+}
+
+void add_json(const Command& command, bool& json) {
+  command.flag("--json", json, "Print one JSON object instead of text");
+}
+
+void add_timeout(const Command& command, double& timeout, const std::string& what) {
+  command.flag("--timeout", timeout, "Seconds " + what).check(seconds_from(0.001)).shows_default();
+}
+
+void add_max_queue_time(const Command& command, double& seconds) {
+  command
+      .flag("--max-queue-time", seconds,
+            "Seconds that a call may wait where no state is free; 0: it is refused")
+      .between(0.0, 3600.0)
+      .shows_default();
+}
+
+std::string check_server(const std::string& text) { return check_server_address(text).message(); }
+
+std::string check_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return "a seed is a whole number from 0 to " + std::to_string(UINT64_MAX) + ", not " +
+         quote(text, 40);
+}
+
+CheckWord seconds_from(double least) {
+  return [least](const std::string& text) -> std::string {
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (error == std::errc() && end == text.data() + text.size() && seconds >= least &&
+        seconds <= kLongestSeconds) {
+      return "";
+    }
+    return "expected seconds from " + fixed(least, least > 0 ? 3 : 0) + " to " +
+           with_commas(static_cast<int64_t>(kLongestSeconds)) + ", not " + quote(text, 40);
+  };
+}
+
+}  // namespace runnel

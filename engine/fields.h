@@ -1,0 +1,79 @@
+// The fields of requests, by the canonical names with which faults of the engine name them. They
+// are those of the wire contract (proto/runnel/v1); doors have words of their own (base/field.h).
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace runnel::fields {
+
+inline constexpr std::string_view kModel = "model";
+inline constexpr std::string_view kSession = "origin.session";
+inline constexpr std::string_view kState = "origin.state";
+inline constexpr std::string_view kPrompt = "prompt";
+inline constexpr std::string_view kText = "text";
+inline constexpr std::string_view kValues = "values";
+inline constexpr std::string_view kSamples = "samples";
+inline constexpr std::string_view kMaxValues = "max_values";
+inline constexpr std::string_view kMaxTime = "max_time";
+inline constexpr std::string_view kMaxQueueTime = "max_queue_time";
+inline constexpr std::string_view kTemperature = "sampling.temperature";
+inline constexpr std::string_view kTopK = "sampling.top_k";
+inline constexpr std::string_view kTopP = "sampling.top_p";
+inline constexpr std::string_view kMinP = "sampling.min_p";
+inline constexpr std::string_view kGreedy = "sampling.greedy";
+inline constexpr std::string_view kRepetitionPenalty = "sampling.repetition_penalty";
+inline constexpr std::string_view kFrequencyPenalty = "sampling.frequency_penalty";
+inline constexpr std::string_view kPresencePenalty = "sampling.presence_penalty";
+inline constexpr std::string_view kLogitBias = "sampling.logit_bias";
+inline constexpr std::string_view kStop = "stop";
+inline constexpr std::string_view kStopText = "stop_text";
+inline constexpr std::string_view kTopLogProbs = "top_log_probs";
+inline constexpr std::string_view kKeep = "keep";
+inline constexpr std::string_view kExpectedPosition = "expected_position";
+inline constexpr std::string_view kRequestId = "request_id";
+inline constexpr std::string_view kDeliveryMaxValues = "delivery.max_values";
+inline constexpr std::string_view kDeliveryMaxDelay = "delivery.max_delay";
+inline constexpr std::string_view kId = "id";
+inline constexpr std::string_view kPosition = "position";
+inline constexpr std::string_view kChildren = "children";
+inline constexpr std::string_view kCount = "count";
+inline constexpr std::string_view kPageSize = "page_size";
+inline constexpr std::string_view kPageToken = "page_token";
+
+// All of them.
+inline constexpr std::array kAll = {kModel,
+                                    kSession,
+                                    kState,
+                                    kPrompt,
+                                    kText,
+                                    kValues,
+                                    kSamples,
+                                    kMaxValues,
+                                    kMaxTime,
+                                    kMaxQueueTime,
+                                    kTemperature,
+                                    kTopK,
+                                    kTopP,
+                                    kMinP,
+                                    kGreedy,
+                                    kRepetitionPenalty,
+                                    kFrequencyPenalty,
+                                    kPresencePenalty,
+                                    kLogitBias,
+                                    kStop,
+                                    kStopText,
+                                    kTopLogProbs,
+                                    kKeep,
+                                    kExpectedPosition,
+                                    kRequestId,
+                                    kDeliveryMaxValues,
+                                    kDeliveryMaxDelay,
+                                    kId,
+                                    kPosition,
+                                    kChildren,
+                                    kCount,
+                                    kPageSize,
+                                    kPageToken};
+
+}  // namespace runnel::fields

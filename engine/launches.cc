@@ -1,0 +1,79 @@
+#include "engine/launches.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/check.h"
+
+namespace runnel {
+namespace {
+
+constexpr Duration kTimeout = std::chrono::seconds(60);
+
+}  // namespace
+
+Launches::Launches(Model& model, TurnClock& time, EngineMetrics& metrics)
+    : model_(model), time_(time), metrics_(metrics), launches_(model.limits().launches) {
+  const ModelLimits limits = model.limits();
+  const auto rows = static_cast<size_t>(limits.rows);
+  for (Launch& launch : launches_) launch.parts.reserve(rows);
+  rows_.reserve(rows);
+  emitted_.reserve(rows * limits.steps + limits.values);
+}
+
+void Launches::add(const Subject& subject, Want want, int inputs) {
+  std::span<const int32_t> values;
+  if (want != Want::kNext) values = subject.unfed().first(inputs);
+  if (rows_.empty()) launches_[on_their_way_].parts.clear();
+  launches_[on_their_way_].parts.push_back({subject, want, inputs});
+  const int top = want == Want::kScores ? subject.score->top_log_probs : 0;
+  rows_.push_back({subject.session().slot, values, want, top});
+}
+
+void Launches::submit(int steps) {
+  Launch& launch = launches_[on_their_way_];
+  launch.steps = steps;
+  launch.submitted = time_.read();
+  launch.ticket = model_.submit(rows_, steps);
+  rows_.clear();
+  ++on_their_way_;
+}
+
+Status Launches::collect() {
+  const Status status = wait_for(launches_.front().ticket);
+  time_.read();
+  if (!status.ok()) {
+    on_their_way_ = 0;
+    return status;
+  }
+  std::rotate(launches_.begin(), launches_.begin() + 1, launches_.end());
+  --on_their_way_;
+  note_steps(collected());
+  return {};
+}
+
+Status Launches::wait_for(Ticket ticket) {
+  const TimePoint started = std::chrono::steady_clock::now();
+  emitted_.clear();
+  while (true) {
+    const Result<bool> done = model_.collect(ticket, emitted_);
+    if (!done.ok()) return done.status();
+    if (*done) return {};
+    check(std::chrono::steady_clock::now() - started < kTimeout, "the device answers in time");
+    std::this_thread::yield();
+  }
+}
+
+// A launch begins when the one before has ended.
+void Launches::note_steps(const Launch& launch) {
+  const TimePoint now = time_.now();
+  const Duration elapsed = now - std::max(launch.submitted, collected_at_);
+  collected_at_ = now;
+  int64_t values = 0;
+  for (const Launch::Part& part : launch.parts) values += part.inputs;
+  metrics_.step_time.observe(elapsed / launch.steps, launch.steps);
+  metrics_.step_rows.observe(std::ssize(launch.parts), launch.steps);
+  metrics_.step_values.observe(values, launch.steps);
+}
+
+}  // namespace runnel

@@ -1,0 +1,130 @@
+// The calls that run, and the steps that advance them. Each turn it gathers the rows that could be
+// advanced, plans a batch of them, submits that as a launch, and hands out what has come of the
+// launches. It allocates nothing between the plan and the hand-out.
+//
+// Where the model takes several launches at once, one stays on its way while the next is planned
+// and submitted, so that the device need not wait for the host. A row that only samples may be
+// given more steps before its values have come, because how many it still has to sample is known
+// without them. Whatever ends a call before then waits for the values that are on their way.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/launches.h"
+#include "engine/metrics.h"
+#include "engine/options.h"
+#include "engine/planner.h"
+#include "engine/sessions.h"
+#include "engine/subject.h"
+#include "engine/turn_clock.h"
+#include "engine/turns.h"
+#include "engine/value_gaps.h"
+
+namespace runnel {
+
+class Steps {
+ public:
+  // All of them outlive it. `on_failure` is called when the device fails, with the status that
+  // every call ends with from then on: it must end_all().
+  Steps(Model& model, const EngineOptions& options, Sessions& sessions, TurnClock& time,
+        EngineMetrics& metrics, std::function<void(const Status&)> on_failure);
+
+  // From any thread. OK until the device has failed; it never recovers.
+  Status failure() const;
+
+  // --- Calls that begin ---
+
+  // Runs a generation that has its sessions, or that is resending.
+  void start(std::unique_ptr<Generation> generation);
+  // Runs a Score call on a session; score() begins the values of each message.
+  void start(const std::shared_ptr<ScoreCall>& call, Session& session);
+  void score(ScoreCall& call);
+  // Has a resting session consume `values`, at least one. `done` is told once.
+  void feed_again(Session& session, std::vector<int32_t> values, const Caller& caller,
+                  std::function<void(const Status&)> done);
+
+  // --- Calls that end ---
+
+  // Ends the call that fills `record`, which it lets go of.
+  void end_try(const std::shared_ptr<CallRecord>& record, const Status& status);
+  // Ends the call that runs on the session.
+  void end_on(const Session& session, const Status& status);
+  // Ends the calls that are cancelled, stalled or out of time.
+  void end_due();
+  void end_all(const Status& status);
+
+  // --- Once a turn ---
+
+  // Takes a step where there is a row for it. True when one was on its way.
+  bool step();
+  // Sends groups of values that have waited long enough, and forgets the calls that have ended.
+  void finish_turn();
+
+  // Calls that have not ended.
+  int active_calls() const;
+  // Whether an account had to wait in the last plan for its quota.
+  bool paces() const { return turns_.paces(); }
+
+ private:
+  // From prompt to samples.
+  void begin_feeding(Generation& generation);
+  void start_sampling(Generation& generation);
+  void start_sample(Generation& generation, int index);
+  void begin(Feed& feed);
+  void keep_prefix(Generation& generation);
+
+  // Candidates.
+  void gather();
+  void gather_samples(Generation& generation);
+  void gather_fed(const Subject& subject, Want want, TimePoint since);
+  void resend_recorded(Generation& generation);
+  void note_stall(Generation& generation);
+  void note_served();
+
+  // The step.
+  void submit();
+  bool may_stay_on_its_way() const;
+  void settle(int but);
+  void fail(const Status& reason);
+  void hand_out(const Launch& launch);
+  void hand_out(const Subject& subject, const Emitted& emitted);
+  void advance(const Subject& subject, int inputs);
+
+  // Endings.
+  void end_if_due(Generation& generation);
+  void end_if_due(ScoreCall& call);
+  void finish_sample(Generation& generation, int index, FinishReason reason);
+  void end(Generation& generation, const Status& status);
+  void end(ScoreCall& call, const Status& status);
+  void end(Refeed& refeed, const Status& status);
+  void give_back(Session*& session);
+  void forget_ended();
+
+  Model& model_;
+  const EngineOptions& options_;
+  Sessions& sessions_;
+  TurnClock& time_;
+  EngineMetrics& metrics_;
+  const ModelLimits limits_;
+  const std::function<void(const Status&)> on_failure_;
+
+  std::vector<std::unique_ptr<Generation>> generations_;
+  std::vector<std::shared_ptr<ScoreCall>> scores_;  // those that hold a slot
+  std::vector<std::unique_ptr<Refeed>> refeeds_;
+  Turns turns_;
+
+  // Reused every turn.
+  std::vector<Candidate> candidates_;
+  std::vector<Subject> subjects_;  // of candidates_
+  Plan plan_;
+  Launches launches_;
+  ValueGaps gaps_;
+
+  Status failure_;  // set once, before failed_
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace runnel

@@ -1,0 +1,37 @@
+// Weights in blocks, as GGUF files have them: each run of 32 weights as integers and their scales.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/stored_type.h"
+
+namespace runnel {
+
+inline constexpr int kRun = 32;  // weights of a run
+
+// Weight i is q[i] * scale(i / 16) - least(), in fp32: a multiplication and a subtraction, each
+// rounded.
+struct BlockRun {
+  std::array<int8_t, kRun> q;
+  float d = 0.0F, d_least = 0.0F;          // of the block; of half precision but for MXFP4
+  std::array<int8_t, 2> factors = {1, 1};  // of the first and the latter 16
+  int8_t least_factor = 0;
+
+  float scale(int half) const { return d * static_cast<float>(factors[half]); }
+  float least() const { return d_least * static_cast<float>(least_factor); }
+};
+
+// Run `index` of a tensor of blocks that begins at `data`, at any address.
+BlockRun block_run(StoredType type, const std::byte* data, int64_t index);
+
+// Weights [first, first + out.size()) of a tensor of blocks that begins at `data`, as fp32.
+void widen_blocks(StoredType type, const std::byte* data, int64_t first, std::span<float> out);
+
+// The first weight of the first block whose scales make infinities or NaNs; `elements`, the number
+// of weights, where there is none.
+int64_t first_bad_block(StoredType type, const std::byte* data, int64_t elements);
+
+}  // namespace runnel

@@ -1,0 +1,229 @@
+// Products of weights in blocks (docs/decisions/blocks.md): the inputs become integers, the sum of
+// a run of 32 products is exact, and the sums of runs are added in ascending order.
+// Included inside an anonymous namespace by isa_*.cc, after step32_inl.h, with a vector Ints of
+// kLanes integers and kPlanes. No include guard and no includes: see isa.h.
+//
+// For each row and each run of 32 inputs:
+// - m is the largest |x|. Where it is below 2^-100 all v are 0, and so is the power. Where an x is
+//   not finite all v are 0, and the power is a NaN.
+// - Else, with 2^e <= m < 2^(e + 1), v is the integer nearest to x * 2^(13 - e), ties to even, and
+//   the power is 2^(e - 13).
+// - t = (float(sum of q v) * power) * scale; where there is a minimum, t = t - (float(sum of v) *
+//   power) * minimum. Then c = c + t. Each operation rounds, and denormals count as zero.
+// An output is c, which starts from +0, plus its bias.
+
+// The bytes that a panel is asked for ahead of their use.
+constexpr int64_t kBlocksAhead = 2048;
+constexpr int kBlockRows = 4;  // that share the weights of a panel while they are in registers
+
+inline int32_t bits_of(float x) {
+  int32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+inline float number_of(int32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// The inputs of one run; `count` of them are there, and the others are zeros.
+void round_run(const float* x, int count, int32_t* run) {
+  constexpr float kWhole = 0x1.8p23F;    // what is added to it becomes whole
+  constexpr int32_t kLeast = 27 << 23;   // 2^-100
+  constexpr int32_t kNone = 0x7f800000;  // infinity; a NaN is above it
+  alignas(64) float in[kStepInputs] = {};
+  alignas(64) int32_t v[kStepInputs];
+  for (int i = 0; i < count; ++i) in[i] = x[i];
+  int32_t most = 0;
+  for (int i = 0; i < kStepInputs; ++i) {
+    const int32_t size = bits_of(in[i]) & 0x7fffffff;
+    most = size > most ? size : most;
+  }
+  const bool is_none = most >= kNone || most < kLeast;
+  const int32_t exponent = most >> 23;  // e + 127
+  const float factor = is_none ? 0.0F : number_of((127 + 13 + 127 - exponent) << 23);
+  const float power = most >= kNone   ? number_of(0x7fc00000)
+                      : most < kLeast ? 0.0F
+                                      : number_of((exponent - 13) << 23);
+  if (is_none) {
+    for (int i = 0; i < kStepInputs; ++i) v[i] = 0;
+  } else {
+    for (int i = 0; i < kStepInputs; ++i) {
+      v[i] = static_cast<int32_t>(in[i] * factor + kWhole - kWhole);
+    }
+  }
+  int32_t first = 0, latter = 0;
+  for (int i = 0; i < kStepInputs / 2; ++i) first += v[i];
+  for (int i = kStepInputs / 2; i < kStepInputs; ++i) latter += v[i];
+  run[0] = bits_of(power);
+  run[1] = bits_of(static_cast<float>(first + latter) * power);
+  run[2] = first;
+  run[3] = latter;
+  if (kPlanes) {
+    // Bytes: v = 256 * upper + lower.
+    auto* bytes = reinterpret_cast<int8_t*>(run + 4);
+    for (int i = 0; i < kStepInputs; ++i) {
+      const int32_t upper = (v[i] + 128) >> 8;
+      int8_t* const group = bytes + i / 4 * 8 + i % 4;
+      group[0] = static_cast<int8_t>(v[i] - 256 * upper);
+      group[4] = static_cast<int8_t>(upper);
+    }
+  } else {
+    // 16-bit numbers: of four inputs the first and the third, then the second and the fourth.
+    auto* numbers = reinterpret_cast<int16_t*>(run + 4);
+    for (int i = 0; i < kStepInputs; ++i) {
+      numbers[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = static_cast<int16_t>(v[i]);
+    }
+  }
+}
+
+// x [rows, in] as integers, [rows][runs][kRunWords].
+void round_blocks(const float* x, int64_t x_stride, int rows, int in, float* to) {
+  const FlushDenormals flush;
+  auto* run = reinterpret_cast<int32_t*>(to);
+  for (int row = 0; row < rows; ++row, x += x_stride) {
+    for (int k = 0; k < in; k += kStepInputs, run += kRunWords) {
+      round_run(x + k, in - k < kStepInputs ? in - k : kStepInputs, run);
+    }
+  }
+}
+
+// The scales of a run for one half of a panel.
+struct RunScales {
+  Reg scale[2], least;
+};
+
+template <BlockLayout kLayout>
+RUNNEL_INLINE RunScales run_scales(const std::byte* head, const std::byte* words, int run, int j) {
+  RunScales scales{{set1(0.0F), set1(0.0F)}, set1(0.0F)};
+  if constexpr (kLayout.runs == 1) {
+    scales.scale[0] = load_half(words + kLayout.words_bytes(kPanel) + j * kLanes * 2);
+  } else {
+    constexpr int kScales = kPanel * (kLayout.minimum ? 4 : 2);
+    const std::byte* const factors = head + kScales + run * kPanel * kLayout.factors() + j * kLanes;
+    const Reg d = load_half(head + j * kLanes * 2);
+    scales.scale[0] = mul(d, load_int8(factors));
+    if constexpr (kLayout.halves) scales.scale[1] = mul(d, load_int8(factors + kPanel));
+    if constexpr (kLayout.minimum) {
+      scales.least = mul(load_half(head + (kPanel + j * kLanes) * 2), load_int8(factors + kPanel));
+    }
+  }
+  return scales;
+}
+
+// What kN rows add to the sums of one half of a panel for one run.
+template <BlockLayout kLayout, int kN>
+RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* words,
+                           const RunScales& scales, Reg (&sum)[kN][2], int j) {
+  constexpr int kParts = kLayout.halves ? 2 : 1;
+  constexpr int kVectors = kLayout.vectors() / kParts;  // of a part
+  Reg t[kN];
+#pragma GCC unroll 2
+  for (int part = 0; part < kParts; ++part) {
+    Ints products[kN][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < kN; ++i) products[i][0] = products[i][1] = no_ints();
+#pragma GCC unroll 8
+    for (int vector = 0; vector < kVectors; ++vector) {
+      const int v = part * kVectors + vector;
+      const Ints w = load_ints(words + v * kLanes * 4);
+#pragma GCC unroll 8
+      for (int i = 0; i < kN; ++i) {
+        const int32_t* const run = x + i * x_stride + 4;
+        if constexpr (kLayout.nibbles) {
+          add_products(lower_nibbles(w), run + 4 * v, products[i]);
+          add_products(upper_nibbles(w), run + 4 * v + 2, products[i]);
+        } else {
+          add_products(w, run + 2 * v, products[i]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kN; ++i) {
+      const int32_t* const run = x + i * x_stride;
+      const int32_t inputs = kLayout.halves ? run[2 + part] : run[2] + run[3];
+      const Reg exact = to_numbers(sum_of(products[i]), kLayout.offset * inputs);
+      t[i] = flushed(mul(flushed(mul(exact, set1(number_of(run[0])))), scales.scale[part]));
+      if constexpr (kLayout.minimum) {
+        t[i] = flushed(sub(t[i], flushed(mul(set1(number_of(run[1])), scales.least))));
+      }
+      sum[i][j] = flushed(add(sum[i][j], t[i]));
+    }
+  }
+}
+
+// kN rows by one panel; more is asked for up to `end`, where this thread's panels do.
+template <BlockLayout kLayout, int kN>
+void block_tile(const MatmulArgs& args, int row, int panel, const std::byte* end) {
+  const int runs = steps_of(args.in);
+  const int64_t stride = int64_t{runs} * kRunWords;
+  const auto* x = reinterpret_cast<const int32_t*>(args.x) + row * stride;
+  const auto* unit = reinterpret_cast<const std::byte*>(args.panels) +
+                     int64_t{panel} * (runs / kLayout.runs) * kLayout.unit_bytes(kPanel);
+  Reg sum[kN][2];
+#pragma GCC unroll 8
+  for (int i = 0; i < kN; ++i) sum[i][0] = sum[i][1] = set1(0.0F);
+  for (int run = 0; run < runs; run += kLayout.runs, unit += kLayout.unit_bytes(kPanel)) {
+    for (int part = 0; part < kLayout.runs; ++part, x += kRunWords) {
+      const std::byte* const words =
+          unit + kLayout.head_bytes(kPanel) + part * kLayout.run_bytes(kPanel);
+      const int64_t ahead =
+          end - words > kBlocksAhead + kLayout.run_bytes(kPanel) ? kBlocksAhead : 0;
+      for (int64_t line = 0; line < kLayout.run_bytes(kPanel); line += 64) {
+        __builtin_prefetch(words + line + ahead, 0, 2);
+      }
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) {
+        add_run<kLayout, kN>(x, stride, words + j * kLayout.words_bytes(kPanel) / 2,
+                             run_scales<kLayout>(unit, words, part, j), sum, j);
+      }
+    }
+  }
+#pragma GCC unroll 2
+  for (int j = 0; j < 2; ++j) {
+    const Reg bias = flushed(load(args.bias + int64_t{panel} * kPanel + j * kLanes));
+#pragma GCC unroll 8
+    for (int i = 0; i < kN; ++i) sum[i][j] = flushed(add(sum[i][j], bias));
+  }
+  end_sums<kN, 1>(args, sum, row, panel);
+}
+
+template <BlockLayout kLayout, int kN>
+void block_rows(const MatmulArgs& args, int rows, int row, int panel, const std::byte* end) {
+  if (rows == kN) {
+    block_tile<kLayout, kN>(args, row, panel, end);
+  } else if constexpr (kN > 1) {
+    block_rows<kLayout, kN - 1>(args, rows, row, panel, end);
+  }
+}
+
+// A function of its own, so that no sum moves out of where denormals are flushed.
+template <BlockLayout kLayout>
+[[gnu::noinline]] void block_products(const MatmulArgs& args, int rows, int panel_begin,
+                                      int panel_end) {
+  const int64_t bytes = int64_t{steps_of(args.in) / kLayout.runs} * kLayout.unit_bytes(kPanel);
+  const auto* end = reinterpret_cast<const std::byte*>(args.panels) + panel_end * bytes;
+  for (int panel = panel_begin; panel < panel_end; ++panel) {
+    for (int row = 0; row < rows; row += kBlockRows) {
+      const int count = rows - row < kBlockRows ? rows - row : kBlockRows;
+      block_rows<kLayout, kBlockRows>(args, count, row, panel, end);
+    }
+  }
+}
+
+void matmul_blocks(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
+  const FlushDenormals flush;
+  switch (args.blocks) {
+    case StoredType::kQ4_0:
+      return block_products<kQ4_0Layout>(args, rows, panel_begin, panel_end);
+    case StoredType::kQ4K:
+      return block_products<kQ4KLayout>(args, rows, panel_begin, panel_end);
+    case StoredType::kQ5K:
+      return block_products<kQ5KLayout>(args, rows, panel_begin, panel_end);
+    case StoredType::kQ6K:
+      return block_products<kQ6KLayout>(args, rows, panel_begin, panel_end);
+    default:
+      return block_products<kBytesLayout>(args, rows, panel_begin, panel_end);
+  }
+}

@@ -1,0 +1,65 @@
+// Penalties: what makes values that a sequence has had lately less likely, and the caller's own
+// terms for single values.
+//
+// The order, in fp32, is that of Hugging Face's processors and of vLLM: repetition, frequency and
+// presence, the biases; then temperature and the filters of Sampling. Log-probabilities stay those
+// of the model's own logits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace runnel {
+
+// A term that is added to the logit of a value.
+struct LogitBias {
+  int32_t value = 0;
+  float bias = 0.0F;
+
+  friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
+
+struct Penalties {
+  // > 0, 1: none. Each value among the recent ones: logit / repetition where the logit is above 0,
+  // else logit * repetition.
+  float repetition = 1.0F;
+  // Each value that this call has sampled, as far back as recent values reach: logit - frequency *
+  // (how often), then logit - presence. 0: none.
+  float frequency = 0.0F;
+  float presence = 0.0F;
+  std::vector<LogitBias> logit_bias = {};  // ascending, each value once
+
+  // Needs the recent values.
+  bool looks_back() const { return repetition != 1.0F || frequency != 0.0F || presence != 0.0F; }
+  // Changes a logit.
+  bool any() const { return looks_back() || !logit_bias.empty(); }
+
+  friend bool operator==(const Penalties&, const Penalties&) = default;
+};
+
+// The penalties of a slot's calls.
+struct Penalized {
+  std::shared_ptr<const Penalties> penalties;  // null: none
+  int64_t from = 0;                            // the position where the call began to sample
+};
+
+// A slot's last values: the one at position p is in entry p % room, plus 1; 0 is none.
+struct RecentRing {
+  int32_t* entries = nullptr;
+  int room = 0;  // 0: no value is kept
+
+  void note(int64_t position, int32_t value) const {
+    if (room > 0) entries[position % room] = value + 1;
+  }
+  // Calls each(position, value) for the values before `end`, ascending by position.
+  template <typename Each>
+  void before(int64_t end, const Each& each) const {
+    for (int64_t at = end > room ? end - room : 0; at < end; ++at) {
+      const int32_t entry = entries[at % room];
+      if (entry > 0) each(at, entry - 1);
+    }
+  }
+};
+
+}  // namespace runnel

@@ -1,0 +1,113 @@
+#include "models/bundle/gguf_bundle.h"
+
+#include <set>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "models/bundle/gguf_file.h"
+#include "models/bundle/model_files.h"
+#include "models/bundle/name.h"
+#include "models/bundle/published.h"
+#include "models/text/gguf_vocabulary.h"
+
+namespace runnel {
+namespace {
+
+constexpr const char* kKeys = "its header";
+
+// Null, and a fault, where no family has this architecture.
+const Family* family_of_architecture(const PublishedConfig& config) {
+  const std::string found = config.text_or("general.architecture", "");
+  std::vector<std::string_view> known;
+  for (const Family& family : families()) {
+    if (family.architecture == nullptr) continue;
+    if (found == family.architecture) return &family;
+    known.emplace_back(family.architecture);
+  }
+  config.faults().add("general.architecture",
+                      quoted_choices(known) + ", the families that are read from GGUF files",
+                      found.empty() ? "no such key" : quote(found));
+  return nullptr;
+}
+
+Result<Spec> read_spec(const GgufFile& file) {
+  Faults faults(file.path());
+  const PublishedModel model{{faults, &file.metadata()}, file.tensors(), file.path()};
+  Spec spec;
+  if (const Family* const family = family_of_architecture(model.config))
+    family->read_gguf(model, spec);
+  if (!faults.ok()) return faults.status();
+  const std::string name = name_of_directory(file.path());
+  spec.name = name.substr(0, name.size() - kGgufEnding.size());
+  if (!is_model_name(spec.name)) spec.name = "model";
+  return spec;
+}
+
+// The text of a model with a vocabulary, and the values that end it. Rows of the tables beyond the
+// tokens that are in use are padding.
+Status describe_text(const GgufFile& file, Bundle& bundle) {
+  Result<GgufVocabulary> vocabulary = read_gguf_vocabulary(file.metadata(), file.path());
+  if (!vocabulary.ok()) return vocabulary.status();
+  if (vocabulary->tokenizer == nullptr) return {};
+  Spec& spec = bundle.spec;
+  const Tokenizer& tokenizer = *vocabulary->tokenizer;
+  if (vocabulary->tokens != spec.vocabulary) {
+    return invalid_argument(file.path() + ": tokenizer.ggml.tokens: expected " +
+                            std::to_string(spec.vocabulary) +
+                            " tokens, one for each row of 'token_embd.weight', found " +
+                            std::to_string(vocabulary->tokens));
+  }
+  spec.text = TextKind::kTokenizer;
+  spec.vocabulary = spec.head.values = static_cast<int>(tokenizer.size());
+  if (tokenizer.begin().size() == 1) {
+    spec.begin = Begin{.value = tokenizer.begin().front(), .histogram = {}};
+  }
+  std::set<int32_t> eos(vocabulary->eos.begin(), vocabulary->eos.end());
+  eos.insert(tokenizer.end().begin(), tokenizer.end().end());
+  std::erase_if(eos, [&](int32_t value) { return value >= spec.vocabulary; });
+  spec.eos.assign(eos.begin(), eos.end());
+  bundle.tokenizer = vocabulary->tokenizer;
+  return {};
+}
+
+std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
+// Sizes of 1 may be there or not: the format does not keep the last ones.
+Status read_tensors(const GgufFile& file, Bundle& bundle) {
+  const std::vector<ExpectedTensor> expected = expected_tensors(bundle.spec);
+  if (Status s = check_names(expected, {}, file.tensors(), file.path(), kKeys); !s.ok()) return s;
+  for (const ExpectedTensor& tensor : expected) {
+    if (!tensor.read) continue;
+    const std::vector<int64_t>& stored = file.tensors().find(tensor.name)->second.shape;
+    const bool fits = without_ones(stored) == without_ones(tensor.shape);
+    Result<Tensor> found = file.read(tensor.name, fits ? stored : tensor.shape);
+    if (!found.ok()) return found.status();
+    found->shape = tensor.shape;
+    bundle.tensors.emplace(tensor.name, std::move(*found));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Bundle> load_gguf(const std::string& path, LoadProgress progress) {
+  const auto file = GgufFile::open(path, std::move(progress));
+  if (!file.ok()) return file.status();
+  Result<Spec> spec = read_spec(**file);
+  if (!spec.ok()) return spec.status();
+  Bundle bundle;
+  bundle.directory = path;
+  bundle.spec = std::move(*spec);
+  Status status = describe_text(**file, bundle);
+  if (status.ok()) status = read_tensors(**file, bundle);
+  if (!status.ok()) return status;
+  bundle.weight_digest = (*file)->digest();
+  bundle.memory = *file;
+  return bundle;
+}
+
+}  // namespace runnel

@@ -1,0 +1,112 @@
+#include "models/bundle/mapped_file.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/hex.h"
+#include "base/sha256.h"
+#include "base/text.h"
+
+namespace runnel {
+namespace {
+
+// Bytes that are hashed at a time.
+constexpr size_t kPiece = 16 << 20;
+
+std::string not_finite(float value) {
+  if (std::isnan(value)) return "NaN";
+  return value > 0 ? "infinity" : "-infinity";
+}
+
+// The index of element number `flat` in a tensor of this shape.
+std::vector<int64_t> index_of(int64_t flat, std::span<const int64_t> shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    index[d] = flat % shape[d];
+    flat /= shape[d];
+  }
+  return index;
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::string& path, int64_t least, const char* what) {
+  Result<RegularFile> opened = RegularFile::open(path);
+  if (!opened.ok()) return opened.status();
+  const int64_t bytes = opened->bytes();
+  if (bytes < least) {
+    return invalid_argument(path + ": " + std::to_string(bytes) + " bytes; expected at least " +
+                            std::to_string(least) + ", " + what);
+  }
+  // Private: a mapping that nobody writes; its pages are shared with the file cache.
+  void* const map =
+      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_PRIVATE, opened->descriptor(), 0);
+  if (map == MAP_FAILED) {
+    return Status(Code::kResourceExhausted,
+                  path + ": cannot map " + std::to_string(bytes) +
+                      " bytes: " + std::generic_category().message(errno));
+  }
+  MappedFile file;
+  file.path_ = path;
+  file.bytes_ = {static_cast<const std::byte*>(map), static_cast<size_t>(bytes)};
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+// Pages that the bytes share with others go, too: whoever reads them has them mapped again.
+void MappedFile::release(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::byte* const begin = bytes.data() - reinterpret_cast<uintptr_t>(bytes.data()) % page;
+  ::madvise(const_cast<std::byte*>(begin), static_cast<size_t>(bytes.data() + bytes.size() - begin),
+            MADV_DONTNEED);
+}
+
+std::string MappedFile::digest(const std::function<void(int64_t bytes)>& on_piece) const {
+  Sha256 hash;
+  std::span<const std::byte> left = bytes_;
+  while (!left.empty()) {
+    const auto piece = left.first(std::min(left.size(), kPiece));
+    hash.add(piece);
+    release(piece);
+    if (on_piece) on_piece(std::ssize(piece));
+    left = left.subspan(piece.size());
+  }
+  return hex(as_text(hash.finish()));
+}
+
+Result<Tensor> finite_tensor(Tensor tensor, std::string_view name, const std::string& file) {
+  const int64_t place = first_not_finite(tensor);
+  if (place == tensor.elements()) return tensor;
+  float value = 0.0F;
+  widen(tensor, place, {&value, 1});
+  return tensor_fault(file, name,
+                      "element " + shape_text(index_of(place, tensor.shape)) + " is " +
+                          not_finite(value) + "; expected a finite number");
+}
+
+Status tensor_fault(const std::string& file, std::string_view tensor, const std::string& what) {
+  return invalid_argument(file + ": tensor " + quote(tensor) + ": " + what);
+}
+
+}  // namespace runnel

@@ -1,0 +1,198 @@
+#include "models/hybrid/layers.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <utility>
+
+#include "kernels/scalar_math.h"
+
+namespace runnel::hybrid {
+namespace {
+
+// What is beyond fp32 is its largest number, so that a dt of 0 keeps the state as it is.
+float exponential(float x) {
+  return static_cast<float>(std::min(std::exp(double{x}), double{FLT_MAX}));
+}
+
+}  // namespace
+
+std::vector<float> rotary_angles(int64_t positions, int dims, double theta) {
+  std::vector<float> angles(positions * dims);
+  for (int i = 0; i < dims / 2; ++i) {
+    const double frequency = exp_of(-2.0 * i / dims * log_of(theta));
+    for (int64_t t = 0; t < positions; ++t) {
+      const double angle = static_cast<double>(t) * frequency;
+      angles[t * dims + i] = static_cast<float>(std::cos(angle));
+      angles[t * dims + dims / 2 + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  return angles;
+}
+
+Weight Loader::pack(const std::string& name, bool bias) const {
+  return weights_.pack({.weight = name + ".weight", .bias = bias ? name + ".bias" : ""},
+                       parts_.precision);
+}
+
+Weight Loader::pack_rows(const std::string& name, bool bias, int64_t first, int64_t rows,
+                         int64_t every) const {
+  return weights_.pack({.weight = name + ".weight",
+                        .bias = bias ? name + ".bias" : "",
+                        .first = first,
+                        .rows = rows,
+                        .every = every},
+                       parts_.precision);
+}
+
+Scaled Loader::scaled(Weight weight, float factor) const {
+  Matrix factors;
+  if (factor != 1.0F) factors = row_of(std::vector<float>(weight.out, factor));
+  return {std::move(weight), std::move(factors)};
+}
+
+Matrix Loader::norm(const std::string& name, float factor, int heads) const {
+  const std::vector<float> stored = weights_.numbers(name + ".weight");
+  std::vector<float> scale;
+  for (int head = 0; head < heads; ++head) {
+    for (const float x : stored) scale.push_back((sizes_.zero_centred() ? 1.0F + x : x) * factor);
+  }
+  return row_of(scale);
+}
+
+Layer Loader::layer(int index) const {
+  Layer layer;
+  const std::string norm_name = names_.layer(index) + names_.norm;
+  if (sizes_.is_recurrent(index)) {
+    layer.recurrent_norm = norm(norm_name, sizes_.factors.recurrent_in);
+    layer.recurrent = recurrent(index);
+  }
+  if (sizes_.attends(index)) {
+    layer.attention_norm = norm(norm_name, sizes_.factors.attention_in);
+    layer.attention = attention(index);
+  }
+  if (sizes_.feeds(index)) layer.feed_forward = feed_forward(index);
+  return layer;
+}
+
+RecurrentMixer Loader::recurrent(int index) const {
+  const std::string name = names_.layer(index) + names_.recurrent;
+  RecurrentMixer mixer;
+  const std::string convolution = name + names_.convolution;
+  mixer.taps = weights_.taps(convolution + ".weight");
+  if (sizes_.convolution_bias) mixer.bias = weights_.matrix(convolution + ".bias");
+  mixer.convolution = {mixer.taps.view, mixer.bias.view};
+  mixer.out = scaled(pack(name + "out_proj", sizes_.out_bias), sizes_.factors.recurrent_out);
+  mixer.inputs = parts_.layout.offsets[index][0];
+  if (sizes_.style == HybridStyle::kLfm2) {
+    read_convolution(name, mixer);
+    return mixer;
+  }
+  mixer.state = parts_.layout.offsets[index][0];
+  mixer.inputs = parts_.layout.offsets[index][1];
+  mixer.recurrence = recurrence_of(sizes_);
+  sizes_.is_mamba2() ? read_mamba2(name, mixer) : read_delta(name, mixer);
+  return mixer;
+}
+
+void Loader::read_mamba2(const std::string& name, RecurrentMixer& mixer) const {
+  mixer.in.weight = pack(name + "in_proj", sizes_.in_bias);
+  const HybridFactors& factors = sizes_.factors;
+  const std::pair<float, int> blocks[] = {{factors.z, sizes_.inner()},
+                                          {factors.x, sizes_.inner()},
+                                          {factors.b, sizes_.keys()},
+                                          {factors.c, sizes_.keys()},
+                                          {factors.dt, sizes_.recurrent_heads}};
+  std::vector<float> all;
+  for (const auto& [factor, columns] : blocks) all.insert(all.end(), columns, factor);
+  if (std::ranges::any_of(all, [](float x) { return x != 1.0F; })) mixer.in.factors = row_of(all);
+  std::vector<float> rates = weights_.numbers(name + "A_log");
+  std::ranges::transform(rates, rates.begin(), exponential);
+  mixer.decay_rate = row_of(rates);
+  mixer.decay_bias = weights_.matrix(name + "dt_bias");
+  mixer.skip = weights_.matrix(name + "D");
+  auto& terms = std::get<Mamba2Terms>(mixer.recurrence.terms);
+  terms.dt_rate = mixer.decay_rate.view;
+  terms.dt_bias = mixer.decay_bias.view;
+  terms.skip = mixer.skip.view;
+  if (sizes_.gated_norm != GatedNormKind::kNone) mixer.norm = weights_.matrix(name + "norm.weight");
+}
+
+void Loader::read_delta(const std::string& name, RecurrentMixer& mixer) const {
+  mixer.in.weight = pack(name + "in_proj_qkv", false);
+  mixer.z = pack(name + "in_proj_z", false);
+  mixer.rate = pack(name + "in_proj_b", false);
+  mixer.dt = pack(name + "in_proj_a", false);
+  // A number of each head for all channels of its keys.
+  const auto of_heads = [&](const std::string& tensor, auto number) {
+    std::vector<float> all;
+    for (const float x : weights_.numbers(name + tensor)) {
+      all.insert(all.end(), sizes_.dk, number(x));
+    }
+    return row_of(all);
+  };
+  mixer.decay_rate = of_heads("A_log", exponential);
+  mixer.decay_bias = of_heads("dt_bias", [](float x) { return x; });
+  auto& terms = std::get<GatedTerms>(mixer.recurrence.terms);
+  terms.decay_rate = mixer.decay_rate.view;
+  terms.decay_bias = mixer.decay_bias.view;
+  const std::vector<float> of_head = weights_.numbers(name + "norm.weight");
+  std::vector<float> scale;
+  for (int head = 0; head < sizes_.recurrent_heads; ++head) {
+    scale.insert(scale.end(), of_head.begin(), of_head.end());
+  }
+  mixer.norm = row_of(scale);
+}
+
+// in_proj gives [B | C | x].
+void Loader::read_convolution(const std::string& name, RecurrentMixer& mixer) const {
+  const int width = sizes_.width;
+  mixer.before = pack_rows(name + "in_proj", sizes_.in_bias, 0, width);
+  mixer.after = pack_rows(name + "in_proj", sizes_.in_bias, width, width);
+  mixer.in.weight = pack_rows(name + "in_proj", sizes_.in_bias, int64_t{2} * width, width);
+  mixer.convolution.activation = Activation::kNone;
+}
+
+AttentionMixer Loader::attention(int index) const {
+  const std::string name = names_.layer(index) + names_.attention;
+  const bool bias = sizes_.attention_bias;
+  AttentionMixer mixer;
+  if (sizes_.gates_attention()) {  // query and gate alternate by heads
+    const int64_t size = sizes_.head_size;
+    mixer.q = pack_rows(name + "q_proj", bias, 0, size, 2 * size);
+    mixer.gate = pack_rows(name + "q_proj", bias, size, size, 2 * size);
+  } else {
+    mixer.q = pack(name + "q_proj", bias);
+  }
+  mixer.k = scaled(pack(name + "k_proj", bias), sizes_.factors.key);
+  mixer.v = pack(name + "v_proj", bias);
+  mixer.out = scaled(pack(name + names_.attention_out, bias), sizes_.factors.attention_out);
+  if (sizes_.norms_heads()) {
+    mixer.query_norm = norm(name + names_.query_norm, 1.0F, sizes_.heads);
+    mixer.key_norm = norm(name + names_.key_norm, 1.0F, sizes_.kv_heads);
+  }
+  mixer.attention = attention_of(sizes_);
+  mixer.attention.stored = parts_.cache;
+  mixer.attention.angles = angles_;
+  mixer.cache = parts_.layout.offsets[index].back();
+  return mixer;
+}
+
+FeedForward Loader::feed_forward(int index) const {
+  const std::string name = names_.layer(index);
+  const bool bias = sizes_.ffn_bias;
+  FeedForward made;
+  made.norm = norm(name + names_.ffn_norm);
+  const float factor = sizes_.factors.ffn_gate;
+  if (sizes_.joined_ffn()) {
+    made.gate = scaled(pack_rows(name + names_.ffn_gate, bias, 0, sizes_.ffn), factor);
+    made.up = pack_rows(name + names_.ffn_up, bias, sizes_.ffn, sizes_.ffn);
+  } else {
+    if (sizes_.gates_ffn()) made.gate = scaled(pack(name + names_.ffn_gate, bias), factor);
+    made.up = pack(name + names_.ffn_up, bias);
+  }
+  made.down = scaled(pack(name + names_.ffn_down, bias), sizes_.factors.ffn_out);
+  return made;
+}
+
+}  // namespace runnel::hybrid

@@ -1,0 +1,98 @@
+// The tensors of a hybrid model's layers, packed for a backend. Internal to models/hybrid.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/matrix.h"
+#include "models/network.h"
+#include "models/weights.h"
+
+namespace runnel::hybrid {
+
+// A product whose output is multiplied by a row of factors; an empty matrix: by 1.
+struct Scaled {
+  Weight weight;
+  Matrix factors;
+};
+
+struct RecurrentMixer {
+  Scaled in;             // Mamba-2: [z x B C dt]; Gated DeltaNet: [q k v]; a convolution: x
+  Weight z, rate, dt;    // of Gated DeltaNet
+  Weight before, after;  // of a convolution: the gates of its input and of its output
+  Matrix taps, bias;
+  Convolution convolution;
+  Matrix decay_rate, decay_bias, skip;
+  Recurrence recurrence;
+  Matrix norm;  // of the output
+  Scaled out;
+  int64_t state = 0, inputs = 0;  // bytes from the start of a slot
+};
+
+struct AttentionMixer {
+  Weight q, v, gate;
+  Scaled k;
+  Matrix query_norm, key_norm;
+  Attention attention;
+  Scaled out;
+  int64_t cache = 0;  // bytes from the start of a slot
+};
+
+struct FeedForward {
+  Matrix norm;
+  Scaled gate;
+  Weight up;
+  Scaled down;
+};
+
+struct Layer {
+  Matrix recurrent_norm, attention_norm;  // of what each of the mixers reads
+  std::optional<RecurrentMixer> recurrent;
+  std::optional<AttentionMixer> attention;
+  std::optional<FeedForward> feed_forward;
+};
+
+// Reads the layers of a bundle.
+class Loader {
+ public:
+  // All outlive the object. `angles` are those of the attention, of all positions.
+  Loader(const HybridSpec& sizes, const NetworkParts& parts, View angles)
+      : sizes_(sizes),
+        names_(names_of(sizes)),
+        weights_(parts.bundle, parts.backend),
+        parts_(parts),
+        angles_(angles) {}
+
+  const WeightReader& weights() const { return weights_; }
+  const HybridNames& names() const { return names_; }
+  Layer layer(int index) const;
+  // A norm's scale times `factor`, of several heads side by side; zero-centred where the style is.
+  Matrix norm(const std::string& name, float factor = 1.0F, int heads = 1) const;
+
+ private:
+  RecurrentMixer recurrent(int index) const;
+  void read_mamba2(const std::string& name, RecurrentMixer& mixer) const;
+  void read_delta(const std::string& name, RecurrentMixer& mixer) const;
+  void read_convolution(const std::string& name, RecurrentMixer& mixer) const;
+  AttentionMixer attention(int index) const;
+  FeedForward feed_forward(int index) const;
+
+  Weight pack(const std::string& name, bool bias) const;
+  Weight pack_rows(const std::string& name, bool bias, int64_t first, int64_t rows,
+                   int64_t every = 0) const;
+  Scaled scaled(Weight weight, float factor) const;
+  Matrix row_of(const std::vector<float>& numbers) const { return weights_.matrix_of(numbers, 1); }
+
+  const HybridSpec& sizes_;
+  const HybridNames names_;
+  const WeightReader weights_;
+  const NetworkParts& parts_;
+  const View angles_;
+};
+
+// fp32 [positions, dims] for Attention::angles.
+std::vector<float> rotary_angles(int64_t positions, int dims, double theta);
+
+}  // namespace runnel::hybrid

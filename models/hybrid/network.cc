@@ -1,0 +1,260 @@
+#include "models/hybrid/network.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/json_fields.h"
+#include "models/hybrid/layers.h"
+
+namespace runnel {
+namespace {
+
+using hybrid::AttentionMixer;
+using hybrid::FeedForward;
+using hybrid::Layer;
+using hybrid::RecurrentMixer;
+using hybrid::Scaled;
+
+constexpr Norm kNoNorm = {{}, {}, 0.0F, NormKind::kNone};
+
+// One row of factors for `rows` rows; data null where there are none.
+View spread(const Matrix& factors, int rows) {
+  View view = factors.view;
+  view.rows = rows;
+  view.stride = 0;
+  return view;
+}
+
+class Hybrid final : public Network {
+ public:
+  Hybrid(const HybridSpec& sizes, const NetworkParts& parts);
+
+  void forward(const Run& run) const override;
+
+ private:
+  Norm norm(const Matrix& scale, int groups = 1) const {
+    return {scale.view, {}, sizes_.norm_eps, NormKind::kRms, groups};
+  }
+  void allocate(const NetworkParts& parts);
+  // x += y through a product.
+  void add(const Run& run, View y, const Scaled& product) const;
+  void mix(const Run& run, const Layer& layer) const;
+  void mamba2(const Run& run, const RecurrentMixer& mixer) const;
+  void delta(const Run& run, const RecurrentMixer& mixer) const;
+  void convolution(const Run& run, const RecurrentMixer& mixer) const;
+  void attend(const Run& run, const AttentionMixer& mixer) const;
+  void feed_forward(const Run& run, const FeedForward& layer) const;
+
+  const HybridSpec sizes_;
+  const StateLayout layout_;
+
+  Matrix table_;
+  Embedding embedding_;
+  Matrix angles_;
+  std::vector<Layer> layers_;
+  Matrix final_norm_;
+  Weight head_;
+
+  // Activations at the largest batch: the residual stream, what the recurrent mixer and the
+  // feed-forward read, what attention reads, and what is between.
+  Matrix x_, u_, attended_, projected_, z_, rate_, dt_, y_, q_, k_, v_, hidden_, up_;
+};
+
+Hybrid::Hybrid(const HybridSpec& sizes, const NetworkParts& parts)
+    : sizes_(sizes), layout_(parts.layout) {
+  if (sizes.has_attention() && sizes.rotated > 0) {
+    const WeightReader weights(parts.bundle, parts.backend);
+    const int64_t positions = parts.layout.positions;
+    angles_ =
+        weights.matrix_of(hybrid::rotary_angles(positions, sizes.rotated, shortest(sizes.theta)),
+                          static_cast<int>(positions));
+  }
+  const hybrid::Loader loader(sizes, parts, angles_.view);
+  const std::string table = loader.names().table + ".weight";
+  table_ = loader.weights().table(table);
+  embedding_.values = table_.view;
+  embedding_.scale = sizes.factors.embedding;
+  for (int i = 0; i < sizes.depth(); ++i) layers_.push_back(loader.layer(i));
+  final_norm_ = loader.norm(loader.names().final_norm, sizes.factors.head);
+  head_ = loader.weights().pack(
+      {.weight = sizes.tied ? table : "lm_head.weight", .rows = parts.bundle.spec.vocabulary},
+      parts.precision);
+  allocate(parts);
+}
+
+void Hybrid::allocate(const NetworkParts& parts) {
+  const auto device = [&](int cols) {
+    return make_matrix(parts.backend, DType::kF32, parts.limits.values, cols, Memory::kDevice);
+  };
+  x_ = device(sizes_.width);
+  u_ = device(sizes_.width);
+  const bool has_states = sizes_.has_recurrence() && sizes_.style != HybridStyle::kLfm2;
+  y_ = device(
+      std::max(has_states ? sizes_.inner() : 1, sizes_.has_attention() ? sizes_.attended() : 1));
+  if (sizes_.ffn > 0) hidden_ = device(sizes_.ffn);
+  if (sizes_.ffn > 0 && sizes_.factors.ffn_gate != 1.0F) up_ = device(sizes_.ffn);
+  if (sizes_.has_recurrence()) {
+    projected_ = device(sizes_.is_mamba2() ? sizes_.projected() : sizes_.channels());
+  }
+  if (has_states && sizes_.style == HybridStyle::kQwen35) {
+    z_ = device(sizes_.inner());
+    rate_ = device(sizes_.recurrent_heads);
+    dt_ = device(sizes_.recurrent_heads);
+  }
+  if (sizes_.style == HybridStyle::kLfm2) z_ = device(sizes_.width);
+  if (!sizes_.has_attention()) return;
+  attended_ = device(sizes_.width);
+  q_ = device(sizes_.attended());
+  k_ = device(sizes_.kv_heads * sizes_.head_size);
+  v_ = device(sizes_.kv_heads * sizes_.head_size);
+}
+
+void Hybrid::add(const Run& run, View y, const Scaled& product) const {
+  const View x = run.of(x_.view);
+  run.lane.matmul(y, product.weight, {Activation::kNone, spread(product.factors, x.rows), x}, x);
+}
+
+// Both mixers of a layer read what was there before either of them.
+void Hybrid::mix(const Run& run, const Layer& layer) const {
+  const View x = run.of(x_.view);
+  if (layer.recurrent) run.lane.norm(x, View{}, norm(layer.recurrent_norm), run.of(u_.view));
+  if (layer.attention) {
+    run.lane.norm(x, View{}, norm(layer.attention_norm), run.of(attended_.view));
+  }
+  if (layer.recurrent && sizes_.is_mamba2()) {
+    mamba2(run, *layer.recurrent);
+  } else if (layer.recurrent && sizes_.style == HybridStyle::kQwen35) {
+    delta(run, *layer.recurrent);
+  } else if (layer.recurrent) {
+    convolution(run, *layer.recurrent);
+  }
+  if (layer.attention) attend(run, *layer.attention);
+}
+
+void Hybrid::mamba2(const Run& run, const RecurrentMixer& mixer) const {
+  Backend& lane = run.lane;
+  const View projected = run.of(projected_.view);
+  lane.matmul(run.of(u_.view), mixer.in.weight,
+              {Activation::kNone, spread(mixer.in.factors, projected.rows)}, projected);
+  const int inner = sizes_.inner();
+  const int keys = sizes_.keys();
+  const View z = projected.columns(0, inner);
+  const View xbc = projected.columns(inner, sizes_.channels());
+  lane.convolve(run.rows, xbc, mixer.convolution, run.states_at(mixer.inputs), xbc);
+  const RecurrenceInputs inputs = {
+      .q = xbc.columns(inner + keys, keys),
+      .k = xbc.columns(inner, keys),
+      .v = xbc.columns(0, inner),
+      .decay = projected.columns(inner + xbc.cols, sizes_.recurrent_heads)};
+  const View y = run.of(y_.view).columns(0, inner);
+  lane.recur(run.rows, run.control, mixer.recurrence, inputs, run.states_at(mixer.state), y);
+  const bool none = sizes_.gated_norm == GatedNormKind::kNone;
+  lane.gated_norm(y, none ? kNoNorm : norm(mixer.norm, sizes_.key_heads),
+                  {.by = z, .before = sizes_.gated_norm == GatedNormKind::kGateFirst}, y);
+  add(run, y, mixer.out);
+}
+
+void Hybrid::delta(const Run& run, const RecurrentMixer& mixer) const {
+  Backend& lane = run.lane;
+  const View u = run.of(u_.view);
+  const View qkv = run.of(projected_.view);
+  const View z = run.of(z_.view);
+  const View rate = run.of(rate_.view);
+  const View dt = run.of(dt_.view);
+  const Product products[] = {{u, &mixer.in.weight, Activation::kNone, qkv},
+                              {u, &mixer.z, Activation::kNone, z},
+                              {u, &mixer.rate, Activation::kNone, rate},
+                              {u, &mixer.dt, Activation::kNone, dt}};
+  lane.matmuls(products);
+  lane.convolve(run.rows, qkv, mixer.convolution, run.states_at(mixer.inputs), qkv);
+  const int keys = sizes_.keys();
+  const RecurrenceInputs inputs = {.q = qkv.columns(0, keys),
+                                   .k = qkv.columns(keys, keys),
+                                   .v = qkv.columns(2 * keys, sizes_.inner()),
+                                   .decay = dt,
+                                   .rate = rate};
+  const View y = run.of(y_.view).columns(0, sizes_.inner());
+  lane.recur(run.rows, run.control, mixer.recurrence, inputs, run.states_at(mixer.state), y);
+  lane.gated_norm(y, norm(mixer.norm, sizes_.recurrent_heads), {.by = z}, y);
+  add(run, y, mixer.out);
+}
+
+// C * conv(B * x).
+void Hybrid::convolution(const Run& run, const RecurrentMixer& mixer) const {
+  Backend& lane = run.lane;
+  const View u = run.of(u_.view);
+  const View gate = run.of(z_.view);
+  const View x = run.of(projected_.view);
+  lane.matmul(u, mixer.before, Activation::kNone, gate);
+  lane.matmul(u, mixer.in.weight, {Activation::kNone, gate}, x);
+  lane.convolve(run.rows, x, mixer.convolution, run.states_at(mixer.inputs), x);
+  lane.matmul(u, mixer.after, {Activation::kNone, x}, x);
+  add(run, x, mixer.out);
+}
+
+void Hybrid::attend(const Run& run, const AttentionMixer& mixer) const {
+  Backend& lane = run.lane;
+  const View u = run.of(attended_.view);
+  const View q = run.of(q_.view);
+  const View k = run.of(k_.view);
+  const View v = run.of(v_.view);
+  const Product products[] = {
+      {u, &mixer.q, Activation::kNone, q},
+      {u, &mixer.k.weight, {Activation::kNone, spread(mixer.k.factors, k.rows)}, k},
+      {u, &mixer.v, Activation::kNone, v}};
+  lane.matmuls(products);
+  if (sizes_.norms_heads()) {
+    lane.norm(q, View{}, norm(mixer.query_norm, sizes_.heads), q);
+    lane.norm(k, View{}, norm(mixer.key_norm, sizes_.kv_heads), k);
+  }
+  const View y = run.of(y_.view).columns(0, sizes_.attended());
+  lane.attend(run.rows, run.control, mixer.attention, {q, k, v}, run.cache_at(mixer.cache, layout_),
+              y);
+  if (sizes_.gates_attention()) lane.matmul(u, mixer.gate, {Activation::kSigmoid, y}, y);
+  add(run, y, mixer.out);
+}
+
+// down(silu(gate(u)) * up(u)), or down(relu(up(u))^2). A factor of the gate comes before its silu,
+// which is then the gate of a norm that does nothing else.
+void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
+  Backend& lane = run.lane;
+  const View u = run.of(u_.view);
+  View hidden = run.of(hidden_.view);
+  lane.norm(run.of(x_.view), View{}, norm(layer.norm), u);
+  if (!sizes_.gates_ffn()) {
+    lane.matmul(u, layer.up, Activation::kSquaredRelu, hidden);
+  } else if (layer.gate.factors.view.data == nullptr) {
+    lane.matmul(u, layer.gate.weight, Activation::kSilu, hidden);
+    lane.matmul(u, layer.up, {Activation::kNone, hidden}, hidden);
+  } else {
+    const View gate = hidden;
+    hidden = run.of(up_.view);
+    lane.matmul(u, layer.gate.weight, {Activation::kNone, spread(layer.gate.factors, u.rows)},
+                gate);
+    lane.matmul(u, layer.up, Activation::kNone, hidden);
+    lane.gated_norm(hidden, kNoNorm, {.by = gate}, hidden);
+  }
+  add(run, hidden, layer.down);
+}
+
+// One step over a run of rows: the network, and the head where somebody looks at it.
+void Hybrid::forward(const Run& run) const {
+  const View x = run.of(x_.view);
+  run.lane.embed(run.rows, run.values, run.control, embedding_, x);
+  for (const Layer& layer : layers_) {
+    mix(run, layer);
+    if (layer.feed_forward) feed_forward(run, *layer.feed_forward);
+  }
+  if (run.read == 0) return;
+  const View read = x.top(run.read);
+  run.lane.norm(read, View{}, norm(final_norm_), read);
+  run.lane.matmul(read, head_, Activation::kNone, run.head);
+}
+
+}  // namespace
+
+std::unique_ptr<Network> make_network(const HybridSpec& sizes, const NetworkParts& parts) {
+  return std::make_unique<Hybrid>(sizes, parts);
+}
+
+}  // namespace runnel

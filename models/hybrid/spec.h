@@ -1,0 +1,141 @@
+// Models that mix recurrent layers with softmax attention, as their makers publish them: Qwen3.5
+// (text), LFM2, Granite-4.0-H, Falcon-H1 and Nemotron-H. Every field is documented in
+// docs/bundle.md.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/expected_tensor.h"
+#include "models/state/layout.h"
+
+namespace runnel {
+
+struct Spec;
+
+// Whose layers these are. It decides the recurrent mixer, the feed-forward and the names of
+// tensors.
+enum class HybridStyle : uint8_t { kQwen35, kLfm2, kGranite, kFalconH1, kNemotronH };
+
+// Where the gate of Mamba-2's output stands; kNone: a gate without a norm.
+enum class GatedNormKind : uint8_t { kNone, kGateFirst, kNormFirst };
+
+// Factors of a network's activations, each of the output of a layer or of its input.
+struct HybridFactors {
+  float embedding = 1.0F;
+  float recurrent_in = 1.0F, recurrent_out = 1.0F;
+  float attention_in = 1.0F, attention_out = 1.0F;
+  float key = 1.0F;
+  float ffn_gate = 1.0F, ffn_out = 1.0F;
+  float z = 1.0F, x = 1.0F, b = 1.0F, c = 1.0F, dt = 1.0F;  // of Mamba-2's projection
+  float head = 1.0F;
+};
+
+struct HybridSpec {
+  HybridStyle style = HybridStyle::kQwen35;
+  // A letter for each layer: r recurrent, a attention, b both side by side, f feed-forward alone.
+  // But for Nemotron-H's, every layer has a feed-forward, too.
+  std::string layers;
+  int width = 0;  // of the residual stream
+  int ffn = 0;
+
+  int heads = 0, kv_heads = 0, head_size = 0;  // of attention
+  int rotated = 0;                             // numbers of a head that are rotated; 0: none
+  float theta = 10000.0F;
+  float attention_scale = 1.0F;
+  bool attention_bias = false;
+
+  // Of the recurrent mixer: Gated DeltaNet (Qwen3.5), a convolution (LFM2) or Mamba-2 (others).
+  int recurrent_heads = 0;
+  int key_heads = 0;  // of keys and queries; Mamba-2's groups
+  int dk = 0, dv = 0;
+  int taps = 0;
+  bool in_bias = false, out_bias = false, convolution_bias = false;
+  GatedNormKind gated_norm = GatedNormKind::kGateFirst;
+  float dt_least = 0.0F;
+  float dt_most = std::numeric_limits<float>::infinity();
+
+  bool ffn_bias = false;
+  float norm_eps = 1e-6F;
+  HybridFactors factors;
+  bool nested = false;  // Qwen3.5: tensors lie under model.language_model
+  bool tied = false;    // the head is the embedding
+  int table_rows = 0;   // of embedding and head: Spec::vocabulary and padding
+
+  int depth() const { return static_cast<int>(layers.size()); }
+  bool is_recurrent(int layer) const { return layers[layer] == 'r' || layers[layer] == 'b'; }
+  bool attends(int layer) const { return layers[layer] == 'a' || layers[layer] == 'b'; }
+  bool feeds(int layer) const { return style != HybridStyle::kNemotronH || layers[layer] == 'f'; }
+  bool has(char letter) const { return layers.find(letter) != std::string::npos; }
+  // In any of its layers.
+  bool has_recurrence() const { return has('r') || has('b'); }
+  bool has_attention() const { return has('a') || has('b'); }
+
+  bool is_mamba2() const { return style >= HybridStyle::kGranite; }
+  bool gates_attention() const { return style == HybridStyle::kQwen35; }
+  bool norms_heads() const { return style <= HybridStyle::kLfm2; }  // of queries and keys
+  bool zero_centred() const { return style == HybridStyle::kQwen35; }
+  bool joined_ffn() const { return style == HybridStyle::kGranite; }
+  bool gates_ffn() const { return style != HybridStyle::kNemotronH; }
+
+  // Columns of what layers compute.
+  int attended() const { return heads * head_size; }
+  int keys() const { return key_heads * dk; }
+  int inner() const { return recurrent_heads * dv; }
+  // Of the recurrent mixer's convolution.
+  int channels() const { return style == HybridStyle::kLfm2 ? width : 2 * keys() + inner(); }
+  // Of Mamba-2's projection, [z x B C dt].
+  int projected() const { return inner() + channels() + recurrent_heads; }
+};
+
+// Calls visit(key, factor) for every factor.
+template <typename Factors, typename Visit>
+void each_factor(Factors& factors, const Visit& visit) {
+  visit("embedding", factors.embedding);
+  visit("recurrent_in", factors.recurrent_in);
+  visit("recurrent_out", factors.recurrent_out);
+  visit("attention_in", factors.attention_in);
+  visit("attention_out", factors.attention_out);
+  visit("key", factors.key);
+  visit("ffn_gate", factors.ffn_gate);
+  visit("ffn_out", factors.ffn_out);
+  visit("z", factors.z);
+  visit("x", factors.x);
+  visit("b", factors.b);
+  visit("c", factors.c);
+  visit("dt", factors.dt);
+  visit("head", factors.head);
+}
+
+// Names of tensors, without ".weight". Those of a layer follow its prefix.
+struct HybridNames {
+  std::string table, layers, final_norm;
+  const char *norm, *ffn_norm;
+  const char *attention, *attention_out, *query_norm, *key_norm;
+  const char *recurrent, *convolution;
+  const char *ffn_gate, *ffn_up, *ffn_down;  // a joined gate has the rows of up, too
+
+  // "model.layers.3."
+  std::string layer(int index) const { return layers + std::to_string(index) + "."; }
+};
+HybridNames names_of(const HybridSpec& sizes);
+
+// The operations of a layer, without their tensors.
+Recurrence recurrence_of(const HybridSpec& sizes);
+Attention attention_of(const HybridSpec& sizes);
+
+// What each layer keeps of the past: S and the convolution's inputs, then the attention's cache.
+std::vector<LayerStates> layers_of(const HybridSpec& sizes);
+
+// Every tensor of the model.
+std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& spec);
+
+// The model's shape in words, as rows of (what, text).
+std::vector<std::pair<std::string, std::string>> description_of(const HybridSpec& sizes,
+                                                                const Spec& spec);
+
+}  // namespace runnel

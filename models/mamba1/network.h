@@ -1,0 +1,14 @@
+// Mamba-1 and Falcon-Mamba (Gu and Dao 2023) as recurrent networks: the one forward pass, written
+// in backend operations.
+#pragma once
+
+#include <memory>
+
+#include "models/network.h"
+
+namespace runnel {
+
+// `sizes` are those of the bundle's spec. Throws std::bad_alloc when the memory is not there.
+std::unique_ptr<Network> make_network(const Mamba1Spec& sizes, const NetworkParts& parts);
+
+}  // namespace runnel

@@ -1,0 +1,91 @@
+// What one rendering may still spend: evaluations, time, and memory of its values.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "models/template/fault.h"
+#include "models/template/limits.h"
+#include "models/text/marked_text.h"
+
+namespace runnel::jinja {
+
+class Budget {
+ public:
+  Budget(int64_t bytes, TimePoint until) : bytes_(bytes), most_bytes_(bytes), until_(until) {}
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
+  // Counts evaluations. Throws a Fault when there are too many, or when the time is up.
+  void spend(int64_t evaluations) {
+    spent_ += evaluations;
+    if (spent_ >= next_look_) look();
+  }
+  // Counts work on this many bytes: 64 of them cost as much as an evaluation.
+  void spend_on_bytes(size_t bytes) { spend(static_cast<int64_t>(bytes / 64)); }
+
+  // Memory that a value takes, and gives back at its end. take() throws a Fault when too little is
+  // left.
+  void take(int64_t bytes) {
+    if (bytes > bytes_) {
+      throw Fault{FaultKind::kLimit, "the values of the template take more than " +
+                                         std::to_string(most_bytes_) + " bytes"};
+    }
+    bytes_ -= bytes;
+  }
+  void give(int64_t bytes) { bytes_ += bytes; }
+  // Throws where text that is being made could not be taken with `more` bytes.
+  void expect_room(const MarkedText& text, size_t more) {
+    const auto bytes = static_cast<int64_t>(memory_of(text) + more);
+    take(bytes);
+    give(bytes);
+  }
+
+ private:
+  static constexpr int64_t kLookEvery = 1024;
+
+  void look() {
+    if (spent_ > kMaxEvaluations) {
+      throw Fault{FaultKind::kLimit, "the template takes more than " +
+                                         std::to_string(kMaxEvaluations) + " evaluations"};
+    }
+    if (std::chrono::steady_clock::now() > until_) {
+      throw Fault{FaultKind::kLimit, "the template takes longer than it may (at most " +
+                                         std::to_string(kMaxTime.count()) + " s)"};
+    }
+    next_look_ = spent_ + kLookEvery;
+  }
+
+  int64_t bytes_, most_bytes_;
+  TimePoint until_;
+  int64_t spent_ = 0, next_look_ = 0;
+};
+
+// The memory of one value. Without a budget it is not counted: constants of a template.
+class Memory {
+ public:
+  explicit Memory(Budget* budget) : budget_(budget) {}
+  Memory(Memory&& other) noexcept : budget_(other.budget_), bytes_(other.bytes_) {
+    other.bytes_ = 0;
+  }
+  Memory& operator=(Memory&&) = delete;
+  ~Memory() {
+    if (budget_ != nullptr) budget_->give(bytes_);
+  }
+  void grow(size_t bytes) {
+    if (budget_ == nullptr) return;
+    budget_->take(static_cast<int64_t>(bytes));
+    bytes_ += static_cast<int64_t>(bytes);
+  }
+  void spend_on_bytes(size_t bytes) {
+    if (budget_ != nullptr) budget_->spend_on_bytes(bytes);
+  }
+
+ private:
+  Budget* budget_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace runnel::jinja

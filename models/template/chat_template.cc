@@ -1,0 +1,47 @@
+#include "models/template/chat_template.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/template/conversation.h"
+#include "models/template/interpreter.h"
+#include "models/template/parser.h"
+
+namespace runnel {
+namespace {
+
+Status status_of(const jinja::Fault& fault, const std::string& name) {
+  if (fault.kind == jinja::FaultKind::kRaised) return invalid_argument(fault.message);
+  const std::string line = fault.line > 0 ? ", line " + std::to_string(fault.line) : "";
+  return {
+      fault.kind == jinja::FaultKind::kLimit ? Code::kResourceExhausted : Code::kInvalidArgument,
+      name + line + ": " + fault.message};
+}
+
+}  // namespace
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source, const std::string& name) {
+  try {
+    ChatTemplate made;
+    made.name_ = name;
+    made.nodes_ = std::make_shared<const std::vector<jinja::Node>>(jinja::parse(source));
+    return made;
+  } catch (const jinja::Fault& fault) {
+    return status_of(fault, name);
+  }
+}
+
+Result<MarkedText> ChatTemplate::render(const Conversation& conversation, TimePoint until) const {
+  const TimePoint limit = std::chrono::steady_clock::now() + jinja::kMaxTime;
+  jinja::Budget budget(jinja::kMaxValueBytes + jinja::kValueBytesPerInput * bytes_of(conversation),
+                       std::min(until, limit));
+  try {
+    jinja::Runtime run(budget, conversation.now);
+    jinja::Interpreter interpreter(run, variables_of(run, conversation));
+    return interpreter.run(*nodes_);
+  } catch (const jinja::Fault& fault) {
+    return status_of(fault, name_);
+  }
+}
+
+}  // namespace runnel

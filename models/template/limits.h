@@ -1,0 +1,25 @@
+// The bounds of chat templates. A template comes from the operator, its input from callers.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace runnel::jinja {
+
+// Of a template, checked when it is parsed.
+inline constexpr int64_t kMaxSourceBytes = 256 << 10;
+inline constexpr int64_t kMaxNodes = 50'000;
+inline constexpr int kMaxNesting = 64;  // of blocks, and of expressions within a block
+
+// Of one rendering.
+inline constexpr int64_t kMaxEvaluations = 5'000'000;
+inline constexpr std::chrono::seconds kMaxTime{2};
+inline constexpr int kMaxMacroDepth = 32;
+inline constexpr int kMaxEvaluationDepth = 512;  // of nodes within nodes, through macros
+inline constexpr int kMaxValueDepth = 64;        // of lists and dicts
+inline constexpr int64_t kMaxRange = 100'000;
+inline constexpr int64_t kMaxOutputBytes = 16 << 20;
+inline constexpr int64_t kMaxValueBytes = 16 << 20;  // of all values at once, and
+inline constexpr int64_t kValueBytesPerInput = 16;   // this for each byte of the input
+
+}  // namespace runnel::jinja

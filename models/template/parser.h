@@ -1,0 +1,15 @@
+// From a template's source to its tree.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "models/template/node.h"
+
+namespace runnel::jinja {
+
+// Parses a source. Throws a Fault with its line: kSyntax for what is no template, or uses what is
+// not supported; kLimit beyond kMaxSourceBytes, kMaxNodes or kMaxNesting.
+std::vector<Node> parse(std::string_view source);
+
+}  // namespace runnel::jinja

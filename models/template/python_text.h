@@ -1,0 +1,47 @@
+// Text as Python counts and changes it: by code points, with Python's white space and numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "models/text/marked_text.h"
+
+namespace runnel::jinja {
+
+// The code point at `offset` of valid UTF-8, and its length in bytes.
+struct CodePoint {
+  int32_t value;
+  size_t bytes;
+};
+CodePoint code_point_at(std::string_view text, size_t offset);
+// Appends a code point as UTF-8.
+void append_code_point(std::string& text, int32_t value);
+
+// How many code points `text` has.
+int64_t length(std::string_view text);
+// The byte at which code point `index` begins; the text's end where there are fewer.
+size_t byte_offset(std::string_view text, int64_t index);
+
+// Whether str.isspace() is true of it: also of U+001C to U+001F and U+0085, not of U+200B.
+bool is_space(int32_t code_point);
+// Where `text` begins and ends without the white space, or the code points of `chars`, around it.
+size_t stripped_begin(std::string_view text);
+size_t stripped_end(std::string_view text, size_t begin);
+size_t stripped_begin(std::string_view text, std::string_view chars);
+size_t stripped_end(std::string_view text, size_t begin, std::string_view chars);
+
+// repr() of a float: "1000.0", "1e-07", "1e+22", "nan".
+std::string float_text(double number);
+
+enum class Case { kLower, kUpper, kTitle, kCapital };
+// `text` with its letters changed, as str.lower(), .upper(), .title() and .capitalize() do. A
+// letter becomes one letter: U+00DF stays as it is in upper case.
+MarkedText change_case(const MarkedText& text, Case to);
+
+// Appends repr() of a string.
+void append_repr(MarkedText& to, const MarkedText& text);
+// Appends a string as json.dumps() writes it.
+void append_json(MarkedText& to, const MarkedText& text, bool ascii);
+
+}  // namespace runnel::jinja

@@ -1,0 +1,47 @@
+// The templates of one model: for conversations, and for those with tools.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "models/template/chat_template.h"
+
+namespace runnel {
+
+// What a set is made of (load_template.h).
+struct TemplateFiles {
+  std::string source;                              // of the template
+  std::string name;                                // of its file, or "rwkv7-g1"
+  std::string tool_source = {}, tool_name = {};    // of the one for requests with tools; "": none
+  std::map<std::string, std::string> tokens = {};  // bos_token and so on
+  std::vector<int32_t> begin = {};                 // values before the first turn
+};
+
+// Never changes once made: any thread may use it.
+class TemplateSet {
+ public:
+  // Errors as of ChatTemplate::parse().
+  static Result<TemplateSet> parse(const TemplateFiles& files);
+
+  // The text of a conversation, as transformers renders it: with the template for tools where
+  // there are tools and such a template, and with the model's tokens in place of
+  // `conversation.tokens`. Errors as of ChatTemplate::render().
+  Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
+
+  // Of the template's file, or "rwkv7-g1".
+  const std::string& name() const { return main_.name(); }
+
+ private:
+  explicit TemplateSet(ChatTemplate main) : main_(std::move(main)) {}
+
+  ChatTemplate main_;
+  std::optional<ChatTemplate> tool_;
+  std::map<std::string, std::string> tokens_;
+};
+
+}  // namespace runnel

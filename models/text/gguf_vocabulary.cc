@@ -1,0 +1,204 @@
+#include "models/text/gguf_vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/json.h"
+#include "base/json_fields.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "base/utf8.h"
+
+namespace runnel {
+namespace {
+
+constexpr const char* kTokens = "tokenizer.ggml.tokens";
+constexpr const char* kTypes = "tokenizer.ggml.token_type";
+
+// As JSON reads them from text.
+std::vector<uint32_t> unsigned_of(const std::vector<int32_t>& values) {
+  return {values.begin(), values.end()};
+}
+
+// Of tokenizer.ggml.token_type.
+enum TokenType : int64_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
+
+class Reader {
+ public:
+  Reader(const Json& metadata, const std::string& file)
+      : metadata_(metadata), file_(file), faults_(file) {}
+
+  Result<GgufVocabulary> read() {
+    const Json* const model = find("tokenizer.ggml.model");
+    if (model == nullptr || *model == "no_vocab") return GgufVocabulary{};
+    const bool is_rwkv = *model == "rwkv";
+    if (!is_rwkv && *model != "gpt2") {
+      faults_.add("tokenizer.ggml.model", "'rwkv' or 'gpt2', the models that are implemented",
+                  describe(*model));
+    }
+    if (faults_.ok()) read_tokens();
+    if (faults_.ok()) read_begin_and_end();
+    if (!faults_.ok()) return faults_.status();
+    auto tokenizer = is_rwkv ? make_rwkv() : make_gpt2();
+    if (!tokenizer.ok()) return tokenizer.status();
+    return GgufVocabulary{std::move(*tokenizer), std::ssize(*tokens_), std::move(eos_)};
+  }
+
+ private:
+  const Json* find(const char* key) const {
+    const auto member = metadata_.find(key);
+    return member == metadata_.end() ? nullptr : &*member;
+  }
+
+  // An array of strings; null, and a fault, where there is none.
+  const Json* strings(const char* key) {
+    const Json* const list = find(key);
+    const bool fits = list != nullptr && list->is_array() && !list->empty() &&
+                      std::ranges::all_of(*list, [](const Json& item) { return item.is_string(); });
+    if (fits) return list;
+    faults_.add(key, "an array of strings", list == nullptr ? "no such key" : describe(*list));
+    return nullptr;
+  }
+
+  void read_tokens() {
+    tokens_ = strings(kTokens);
+    if (tokens_ == nullptr) return;
+    if (std::ssize(*tokens_) > kMaxVocabulary) {
+      return faults_.add(kTokens, "at most " + std::to_string(kMaxVocabulary) + " tokens",
+                         std::to_string(tokens_->size()));
+    }
+    types_ = find(kTypes);
+    const bool fits =
+        types_ == nullptr ||
+        (types_->is_array() && types_->size() == tokens_->size() &&
+         std::ranges::all_of(*types_, [](const Json& item) { return item.is_number_integer(); }));
+    if (!fits) {
+      faults_.add(kTypes,
+                  "an integer for each of the " + std::to_string(tokens_->size()) + " tokens",
+                  describe(*types_));
+    }
+  }
+
+  int64_t type_of(size_t value) const {
+    return types_ == nullptr ? int64_t{kNormal} : (*types_)[value].get<int64_t>();
+  }
+
+  const std::string& token(size_t value) const {
+    return (*tokens_)[value].get_ref<const std::string&>();
+  }
+
+  // The value of a key; -1 where it is absent.
+  int32_t value_of(const char* key) {
+    const Json* const found = find(key);
+    if (found == nullptr) return -1;
+    if (found->is_number_integer() && *found >= 0 && *found < tokens_->size()) {
+      return found->get<int32_t>();
+    }
+    faults_.add(key, "a value below " + std::to_string(tokens_->size()), describe(*found));
+    return -1;
+  }
+
+  bool is_set(const char* key) const {
+    const Json* const found = find(key);
+    return found != nullptr && *found == true;
+  }
+
+  // Where the file asks for a value before or after each text, it names the value.
+  void read_begin_and_end() {
+    const int32_t bos = value_of("tokenizer.ggml.bos_token_id");
+    const int32_t eos = value_of("tokenizer.ggml.eos_token_id");
+    for (const int32_t value : {eos, value_of("tokenizer.ggml.eot_token_id")}) {
+      if (value >= 0) eos_.push_back(value);
+    }
+    require_value("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id", bos, begin_);
+    require_value("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", eos, end_);
+  }
+
+  void require_value(const char* key, const char* value_key, int32_t value,
+                     std::vector<int32_t>& values) {
+    if (!is_set(key)) return;
+    if (value < 0) faults_.add(value_key, std::string("a value, as ") + key + " is true", "none");
+    values.push_back(value);
+  }
+
+  // Tokens are bytes as Python's repr() writes them.
+  Result<std::shared_ptr<const Tokenizer>> make_rwkv() {
+    std::vector<std::pair<int32_t, std::string_view>> words;
+    for (size_t value = 0; value < tokens_->size(); ++value) {
+      if (type_of(value) != kNormal) continue;
+      words.emplace_back(static_cast<int32_t>(value), token(value));
+    }
+    return Tokenizer::from_rwkv_tokens(words, begin_, file_ + ": " + kTokens);
+  }
+
+  Result<std::shared_ptr<const Tokenizer>> make_gpt2() {
+    constexpr std::array<std::string_view, 3> kSplits = {"gpt-2", "mpt", "olmo"};
+    const Json* const split = find("tokenizer.ggml.pre");
+    const bool is_known =
+        split != nullptr && split->is_string() &&
+        std::ranges::find(kSplits, split->get_ref<const std::string&>()) != kSplits.end();
+    if (!is_known) {
+      faults_.add("tokenizer.ggml.pre",
+                  quoted_choices(kSplits) + ", the splits that are implemented",
+                  split == nullptr ? "no such key" : describe(*split));
+    }
+    Json tree = {{"pre_tokenizer",
+                  {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+                 {"decoder", {{"type", "ByteLevel"}}},
+                 {"post_processor", post_processor()},
+                 {"added_tokens", Json::array()},
+                 {"model", {{"type", "BPE"}}}};
+    Json vocabulary = Json::object();
+    for (size_t value = 0; faults_.ok() && value < tokens_->size(); ++value) {
+      add_gpt2(value, vocabulary, tree["added_tokens"]);
+    }
+    const Json* const merges = faults_.ok() ? strings("tokenizer.ggml.merges") : nullptr;
+    if (merges == nullptr) return faults_.status();
+    tree["model"]["vocab"] = std::move(vocabulary);
+    tree["model"]["merges"] = *merges;
+    return Tokenizer::from_tree(tree, file_ + ": tokenizer.ggml, as a tokenizer.json");
+  }
+
+  void add_gpt2(size_t value, Json& vocabulary, Json& added) {
+    const int64_t type = type_of(value);
+    if (type == kUnused) return;
+    const std::string& text = token(value);
+    const std::string path = std::string(kTokens) + "[" + std::to_string(value) + "]";
+    if (valid_utf8_prefix(text) != text.size()) return faults_.add(path, "UTF-8", quote(text));
+    if (type == kControl || type == kUserDefined) {
+      added.push_back({{"id", value}, {"content", text}, {"special", type == kControl}});
+    } else if (!vocabulary.emplace(text, value).second) {
+      faults_.add(path, "a token of its own", quote(text) + " a second time");
+    }
+  }
+
+  // As tokenizer.json has it.
+  Json post_processor() const {
+    if (begin_.empty() && end_.empty()) return nullptr;
+    Json single = Json::array();
+    if (!begin_.empty()) single.push_back({{"SpecialToken", {{"id", "begin"}}}});
+    single.push_back({{"Sequence", {{"id", "A"}}}});
+    if (!end_.empty()) single.push_back({{"SpecialToken", {{"id", "end"}}}});
+    return {{"type", "TemplateProcessing"},
+            {"single", std::move(single)},
+            {"special_tokens",
+             {{"begin", {{"ids", unsigned_of(begin_)}}}, {"end", {{"ids", unsigned_of(end_)}}}}}};
+  }
+
+  const Json& metadata_;
+  const std::string& file_;
+  Faults faults_;
+  const Json* tokens_ = nullptr;
+  const Json* types_ = nullptr;  // null: all are normal
+  std::vector<int32_t> begin_, end_, eos_;
+};
+
+}  // namespace
+
+Result<GgufVocabulary> read_gguf_vocabulary(const Json& metadata, const std::string& file) {
+  return Reader(metadata, file).read();
+}
+
+}  // namespace runnel

@@ -1,0 +1,82 @@
+"""Requests to the server's HTTP port, for what gRPC does not offer: text to tokens, and back."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import ssl
+from typing import Any
+from urllib.parse import urlsplit
+
+from runnel_client.access import Access
+from runnel_client.errors import AccessError, CallError, call_error
+
+# What the server's statuses of HTTP are in gRPC's words (docs/http.md).
+STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    413: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+
+
+class Door:
+    """A server's HTTP port. Each request has a connection of its own, so threads may share it."""
+
+    def __init__(self, url: str, access: Access):
+        """`url` as in http://127.0.0.1:8000, or "": then every request is an AccessError that says what is missing."""
+        self._url, self._access, parts = url, access, urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/")):
+            raise AccessError(f"http is {url[:200]!r}; expected http://HOST:PORT or https://HOST")
+        self._secure, self._host = parts.scheme == "https", parts.netloc
+        self._headers = {"Content-Type": "application/json"}
+        if url:
+            self._headers.update({name.title(): value for name, value in access.metadata(self._host, self._secure)})
+
+    def post(self, path: str, body: dict[str, Any], timeout: float) -> Any:
+        """The answer to a POST, from JSON to JSON. CallError if it is an error."""
+        if not self._url:
+            raise AccessError(
+                f"{path} is a call by HTTP: start the server with --http-address HOST:PORT, and give that to "
+                "Client(http='http://HOST:PORT')"
+            )
+        connection = self._connection(timeout)
+        try:
+            connection.request("POST", path, json.dumps(body), self._headers)
+            response = connection.getresponse()
+            answer = response.read()
+            if response.status == 200:
+                return json.loads(answer)
+            raise _error_of(response, answer)
+        except TimeoutError:
+            raise call_error("DEADLINE_EXCEEDED", f"no answer from {self._url} within {timeout:g} s", ()) from None
+        except ssl.SSLError as error:
+            raise call_error("UNAVAILABLE", f"the TLS handshake with {self._url} failed: {error}", ()) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            said = f"no answer from {self._url} ({error}); is that the server's --http-address?"
+            raise call_error("UNAVAILABLE", said, ()) from None
+        finally:
+            connection.close()
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if not self._secure:
+            return http.client.HTTPConnection(self._host, timeout=timeout)
+        return http.client.HTTPSConnection(self._host, timeout=timeout, context=self._access.context())
+
+
+def _error_of(response: http.client.HTTPResponse, answer: bytes) -> CallError:
+    try:
+        message = str(json.loads(answer)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        message = f"HTTP status {response.status}"
+    status = STATUSES.get(response.status, "UNKNOWN")
+    wait = response.headers.get("Retry-After", "")
+    error = call_error(status, message, ())
+    if response.status in (429, 503):
+        error.retry_after = float(wait) if wait.isdecimal() else math.inf
+    return error

@@ -1,0 +1,104 @@
+"""The options of `generate`: their types, what they mean, and how help() shows them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar, get_type_hints
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Options(TypedDict, total=False):
+    """What a call that samples may be given. An option that is left out has the server's default.
+
+    model: the model's name, or one of its aliases; it may be left out if the server has one model
+    state: starts from a stored state of this name (`Client.states` lists them)
+    token: starts from a state token, `finished[0].token` of an earlier call with include_state
+    include_state: end with a state token, from which any server with the same seal keys continues; for one sample
+    samples: number of independent continuations of the prompt
+    max_values: values to sample, at most; 0 only feeds the prompt; default: up to the model's last position
+    max_time: seconds after which every sample ends, with reason TIME
+    max_queue_time: seconds that the call may wait in the server for a free state
+    seed: the same seed gives the same values; default: drawn by the server
+    temperature: below 1 makes likely values likelier, above 1 less likely; 0 is greedy; default: 1
+    top_k: sample from the `top_k` most likely values alone
+    top_p: sample from the most likely values that together have this probability
+    min_p: leave out values that are less likely than `min_p` times the most likely one
+    greedy: take the most likely value each time
+    repetition_penalty: above 1 makes the sequence's last values less likely, given and sampled ones alike
+    presence_penalty: taken from the logit of each value that this call has sampled, -2 to 2
+    frequency_penalty: the same, as often as the value has been sampled
+    logit_bias: a term for the logit of each of these values, -100 to 100
+    stop: a text, or a list of texts and of lists of values; a sample ends when it has sampled one of them
+    ignore_eos: continue after a value that ends the model's texts
+    top_log_probs: number of most likely values to report at each position
+    keep: keep the sequence: in the session, or as a new session that `started.session` names
+    begin: feed the model's first value before the prompt; default: True for text, False for values
+    expected_position: raise Aborted unless the session is there; default: where its last call ended; None: no check
+    request_id: names the call, so that it can be made again; default: a random id
+    values_per_message: values that the server sends together, at most
+    message_delay: seconds that a value may wait for others, to be sent together
+    timeout: seconds that the call may take, all attempts together; default: the client's
+    progress: a function that is called with the number of values that have come since its last call
+    """
+
+    model: str
+    state: str
+    token: bytes
+    include_state: bool
+    samples: int
+    max_values: int
+    max_time: float
+    max_queue_time: float
+    seed: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    greedy: bool
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    stop: str | Sequence[str | Sequence[int]]
+    ignore_eos: bool
+    top_log_probs: int
+    keep: bool
+    begin: bool
+    expected_position: int | None
+    request_id: str
+    values_per_message: int
+    message_delay: float
+    timeout: float
+    progress: Callable[[int], object]
+
+
+class _LeftOut:
+    """The default of an option, as help() shows it."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def takes_options(*fixed: str) -> Callable[[Function], Function]:
+    """Has help() show the options of a function that takes **options, except those that the function sets itself."""
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        given = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        names = [name for name in Options.__annotations__ if name not in fixed]
+        shown: Any = function
+        shown.__signature__ = signature.replace(
+            parameters=[*given, *(_parameter(name) for name in names)],
+        )
+        lines = [line for line in (inspect.getdoc(Options) or "").splitlines() if line.partition(":")[0] in names]
+        shown.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n" + "\n".join(f"  {line}" for line in lines)
+        return function
+
+    return decorate
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=_LeftOut(), annotation=get_type_hints(Options)[name])

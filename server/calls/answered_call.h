@@ -1,0 +1,53 @@
+// A call with one answer, whichever door it came through.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/calls/call_report.h"
+#include "server/host/live_calls.h"
+#include "server/host/memory_budget.h"
+#include "server/host/server_context.h"
+
+namespace runnel {
+
+class AnsweredCall : public LiveCall, public std::enable_shared_from_this<AnsweredCall> {
+ public:
+  // Once the door knows who calls.
+  const Caller& caller() const { return *origin_.caller; }
+  // ServedModels::find() for the caller. The call is counted with the model.
+  Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name);
+  // Makes room for this many more bytes of memory. RESOURCE_EXHAUSTED.
+  Status reserve(int64_t bytes) { return state_.memory.grow(room_, room_.bytes() + bytes); }
+
+  // Has the writer's thread run `answer`, once: the scheduler's thread must not be held up. It
+  // answers the call; a status that is not OK is the refusal instead, and so is RESOURCE_EXHAUSTED
+  // if there is no memory for the answer.
+  void answer_later(std::function<Status()> answer);
+
+  // --- LiveCall ---
+
+  // The call has its answer soon in any case.
+  void end(const Status& /*status*/) override {}
+
+ protected:
+  // `state` outlives the call.
+  AnsweredCall(ServerContext& state, CallOrigin origin)
+      : state_(state), origin_(std::move(origin)) {}
+  // Answers with a refusal.
+  virtual void refuse(const Status& status) = 0;
+
+  ServerContext& state_;
+  const CallOrigin origin_;
+  std::shared_ptr<const ServedModel> model_;  // null before find_model()
+  MemoryBudget::Hold room_;
+
+ private:
+  void run_later();
+
+  std::function<Status()> later_;
+};
+
+}  // namespace runnel

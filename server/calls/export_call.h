@@ -1,0 +1,56 @@
+// An ExportSession call: the state of a session out, as a state file in pieces.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "models/state/file.h"
+#include "server/calls/call.h"
+
+namespace runnel {
+
+class ExportSink : public CallSink {
+ public:
+  // Sends a piece of the file; Call::written() follows, unless it throws std::bad_alloc.
+  virtual void write(std::string piece) = 0;
+};
+
+// Who may use an exported state, and until when. Only a seal can hold anybody to it.
+struct ExportTerms {
+  bool any_owner = false;  // not only the caller who exports it
+  std::optional<Duration> expires_in = {};
+};
+
+// First the engine copies the state between its steps; then the file is made piece by piece, as the
+// client takes it.
+class ExportCall final : public Call {
+ public:
+  // A live call; `sink` is the door's. `state` outlives the call.
+  static std::shared_ptr<ExportCall> make(ServerContext& state, CallOrigin origin,
+                                          ExportSink& sink);
+
+  // Asks for the state of a session of the caller's; refuses the call as MemoryBudget::take() and
+  // Engine::export_session() do, and terms that are out of range or need a seal.
+  void start(std::shared_ptr<const ServedModel> model, const std::string& session,
+             const ExportTerms& terms);
+
+ private:
+  ExportCall(ServerContext& state, CallOrigin origin, ExportSink& sink);
+  Step next() override;
+  Status set_terms(const ExportTerms& terms);
+  void note(Status outcome);
+
+  ExportSink& sink_;
+  std::shared_ptr<StateImage> image_;               // the engine's until outcome_
+  std::shared_ptr<const MemoryBudget::Hold> room_;  // of image_ and a piece
+
+  std::optional<Status> outcome_;  // with mutex_ held: the engine is done
+
+  SealTerms terms_;
+
+  // With the turn.
+  std::optional<StateWriter> writer_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,271 @@
+#include "server/calls/generate_call.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace runnel {
+namespace {
+
+constexpr int64_t kCallBytes = 16 << 10;  // what a call takes whatever it asks for
+constexpr Duration kForOwnState = std::chrono::seconds(1);
+
+// The most that a call may hold for its reader: its stream, the group that is taken from it, and an
+// event.
+int64_t bytes_of_answers(int room, int top_log_probs) {
+  return kCallBytes + 2 * TokenStream::bytes(room, top_log_probs) +
+         GroupEvents::bytes(room, top_log_probs);
+}
+
+// The values that end a sample: they are no part of its text.
+std::vector<int32_t> ends_of(const GenerateRequest& request, const Spec& spec) {
+  if (request.ignore_eos) return {};
+  std::vector<int32_t> ends = spec.eos;
+  if (request.end_of_turn) ends.push_back(*request.end_of_turn);
+  return ends;
+}
+
+}  // namespace
+
+GenerateCall::GenerateCall(ServerContext& state, CallOrigin origin, GenerateSink& sink)
+    : Call(state, std::move(origin), sink), sink_(sink) {}
+
+std::shared_ptr<GenerateCall> GenerateCall::make(ServerContext& state, CallOrigin origin,
+                                                 GenerateSink& sink) {
+  return std::shared_ptr<GenerateCall>(new GenerateCall(state, std::move(origin), sink));
+}
+
+void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
+  Engine& engine = *model->engine;
+  request.caller = caller();
+  // The stream's memory is allocated before the engine has looked at the request.
+  const int top = std::clamp(request.top_log_probs, 0, kMaxTopLogProbs);
+  const int room = engine.stream_room(request.samples);
+  request.held_bytes = bytes_of_answers(room, top);
+  auto hold = state_.memory.take(bytes_of(request) + request.held_bytes);
+  if (!hold.ok()) return refuse(hold.status());
+  // The stream is the last thing that is left of a call, and keeps the hold.
+  const auto kept = std::make_shared<const MemoryBudget::Hold>(std::move(*hold));
+  const auto stream = std::make_shared<TokenStream>(request.delivery, room, top,
+                                                    [kept, wake = waker()] { wake(); });
+  {
+    std::lock_guard lock(mutex_);
+    events_.emplace(model->tokenizer, request.top_log_probs > 0, ends_of(request, engine.spec()));
+    stream_ = stream;
+  }
+  set_model(std::move(model));
+  note_given(std::ssize(request.prompt));
+  on_end([stream, session = let_session_end()] { stream->cancel(); });
+  log_start(request);
+  if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);
+}
+
+void GenerateCall::start_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
+                                int top_log_probs) {
+  Engine& engine = *model->engine;
+  const auto scoring = engine.start_score(caller(), {request.session, request.state}, request.begin,
+                                          false, request.max_queue_time, top_log_probs);
+  if (!scoring.ok()) return refuse(scoring.status());
+  std::vector<int32_t> values = request.prompt;
+  {
+    std::lock_guard lock(mutex_);
+    held_ = std::move(request);
+  }
+  set_model(model);
+  on_end([model, scoring = *scoring] { model->engine->end_score(scoring); });
+  const std::weak_ptr<GenerateCall> weak =
+      std::static_pointer_cast<GenerateCall>(shared_from_this());
+  const Status status =
+      engine.score(*scoring, std::move(values), [weak](Result<ScoredChunk> scores) {
+        const auto call = weak.lock();
+        if (call == nullptr) return;
+        {
+          std::lock_guard lock(call->mutex_);
+          call->scores_ = std::move(scores);
+        }
+        call->wake();
+      });
+  if (!status.ok()) refuse(status);
+}
+
+Call::Step GenerateCall::take_scores(const Result<ScoredChunk>& scores) {
+  release();  // its state
+  if (!scores.ok()) return ending().value_or(scores.status());
+  sink_.take_scores(*scores);
+  GenerateRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    request = std::move(held_);
+  }
+  // The state that the prompt was scored in is free within a turn or two of the scheduler.
+  request.max_queue_time = std::max(request.max_queue_time, kForOwnState);
+  start(model(), std::move(request));
+  return Waiting();
+}
+
+void GenerateCall::start_with_token(std::shared_ptr<const ServedModel> model,
+                                    GenerateRequest request, const TokenUse& use) {
+  if (Status s = check_tokens(state_, *model, request, use); !s.ok()) return refuse(s);
+  auto hold = state_.memory.take(bytes_of_tokens(*model, use));
+  if (!hold.ok()) return refuse(hold.status());
+  const auto room = std::make_shared<const MemoryBudget::Hold>(std::move(*hold));
+  std::shared_ptr<StateImage> image;
+  if (use.given) {
+    Result<StateImage> opened = open_token(state_, *model, caller(), *use.given);
+    if (!opened.ok()) return refuse(opened.status());
+    image = std::make_shared<StateImage>(std::move(*opened));
+  }
+  request.keep = request.samples == 1;
+  {
+    std::lock_guard lock(mutex_);
+    held_ = std::move(request);
+    token_room_ = room;
+    wants_token_ = use.wanted;
+  }
+  set_model(model);
+  const auto call = std::static_pointer_cast<GenerateCall>(shared_from_this());
+  // The session ends also where the call has ended before it was there.
+  const auto made = [weak = std::weak_ptr(call), model, room](const Status& status,
+                                                              const SessionKey& key) {
+    auto session = status.ok() ? std::make_shared<PassingSession>(model, key) : nullptr;
+    if (const auto alive = weak.lock()) alive->take_session(status, std::move(session));
+  };
+  if (image == nullptr) {
+    return model->engine->create_session(caller(), "", [made](const Result<SessionInfo>& session) {
+      made(session.status(), session.ok() ? session->key : SessionKey());
+    });
+  }
+  model->engine->import_session(caller(), "", image, [made](const auto& sessions) {
+    made(sessions.status(), sessions.ok() ? (*sessions)[0].key : SessionKey());
+  });
+}
+
+void GenerateCall::take_session(const Status& status, std::shared_ptr<PassingSession> session) {
+  {
+    std::lock_guard lock(mutex_);
+    opened_ = status;
+    opened_session_ = std::move(session);
+  }
+  wake();
+}
+
+Call::Step GenerateCall::start_in_session(const Status& opened) {
+  if (!opened.ok()) return ending().value_or(opened);
+  GenerateRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    request = std::move(held_);
+    request.session = opened_session_->key().id;
+  }
+  start(model(), std::move(request));
+  return Waiting();
+}
+
+// The session of a call with tokens, null without them: it ends when the result is let go of.
+std::shared_ptr<PassingSession> GenerateCall::let_session_end() {
+  std::lock_guard lock(mutex_);
+  session_ = opened_session_;
+  return std::exchange(opened_session_, nullptr);
+}
+
+// After the last event but Finished: has the state exported, and once it is there writes both.
+Call::Step GenerateCall::write_token() {
+  if (const auto status = ending()) return *status;
+  std::optional<Status> exported;
+  std::shared_ptr<PassingSession> session;
+  {
+    std::lock_guard lock(mutex_);
+    exported = exported_;
+    session = session_.lock();
+  }
+  if (image_ == nullptr && session != nullptr) {
+    image_ = std::make_shared<StateImage>();
+    const auto call = std::static_pointer_cast<GenerateCall>(shared_from_this());
+    // The engine keeps the session and the image's room until it is done, however the call ends.
+    model()->engine->export_session(
+        session->key(), image_,
+        [weak = std::weak_ptr(call), session, room = token_room_](const auto& moved) {
+          const auto alive = weak.lock();
+          if (alive == nullptr) return;
+          {
+            std::lock_guard lock(alive->mutex_);
+            alive->exported_ = moved.status();
+          }
+          alive->wake();
+        });
+    return Waiting();
+  }
+  if (!exported) return Waiting();
+  if (!exported->ok()) return *exported;
+  sink_.take_token(make_token(state_, *model(), caller(), std::move(*image_)));
+  const GenerateEvent event = *std::exchange(finished_, std::nullopt);
+  begin_write();
+  sink_.write(event);
+  return Writing();
+}
+
+// Values sampled so far are still sent.
+void GenerateCall::end(const Status& status) {
+  Call::end(status);
+  release();
+}
+
+Call::Step GenerateCall::next() {
+  std::shared_ptr<TokenStream> stream;
+  std::optional<Result<ScoredChunk>> scores;
+  std::optional<Status> opened;
+  {
+    std::lock_guard lock(mutex_);
+    stream = stream_;
+    scores.swap(scores_);
+    opened.swap(opened_);
+  }
+  if (scores) return take_scores(*scores);
+  if (opened) return start_in_session(*opened);
+  if (stream == nullptr) return Waiting();
+  for (;;) {
+    if (auto event = events_->next()) {
+      if (keep_for_token(*event)) continue;
+      note(*event);
+      begin_write();
+      sink_.write(*event);
+      return Writing();
+    }
+    if (group_.end && !group_.end->ok()) return ending().value_or(*group_.end);
+    if (group_.end) return finished_ ? write_token() : *group_.end;
+    if (!stream->take(group_)) return Waiting();
+    events_->start(group_);
+  }
+}
+
+// Of a call with tokens: its session has no name for the client, and Finished waits for the token.
+bool GenerateCall::keep_for_token(GenerateEvent& event) {
+  if (token_room_ == nullptr) return false;
+  if (auto* const started = std::get_if<Started>(&event)) started->session.clear();
+  const auto* const finished = std::get_if<Finished>(&event);
+  if (finished == nullptr || !wants_token_) return false;
+  finished_ = *finished;
+  return true;
+}
+
+void GenerateCall::note(const GenerateEvent& event) {
+  if (const auto* started = std::get_if<Started>(&event)) return note_admitted(started->queued);
+  const auto* values = std::get_if<SampledValues>(&event);
+  if (values == nullptr) return;
+  int64_t sampled = 0;
+  for (const ValueRun& run : values->runs) sampled += std::ssize(run.values);
+  note_values(sampled);
+}
+
+void GenerateCall::log_start(const GenerateRequest& request) const {
+  if (!state_.log.wants_debug()) return;
+  state_.log.debug("begin", {{"rpc", origin_.rpc},
+                             {"peer", origin_.peer},
+                             {"caller", caller().name},
+                             {"model", model()->name},
+                             {"session", request.session.value_or("")},
+                             {"request_id", request.request_id},
+                             {"samples", int64_t{request.samples}}});
+}
+
+}  // namespace runnel

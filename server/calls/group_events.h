@@ -1,0 +1,64 @@
+// Cuts the groups of a token stream into events of a bounded size and assembles their text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/utf8.h"
+#include "engine/token_stream.h"
+#include "models/text/tokenizer.h"
+#include "server/calls/call_event.h"
+
+namespace runnel {
+
+class GroupEvents {
+ public:
+  // Values of one event take about this many bytes on a wire, at most.
+  static constexpr size_t kEventTarget = 256 << 10;
+  // Bytes of memory, at most, of one event with values of a stream that has such `room`: as runs,
+  // as a message, and encoded.
+  static int64_t bytes(int room, int top_log_probs);
+
+  // With a `tokenizer` values are written as text, too: each character with the value that
+  // completes it; the values of `eos`, with which a sample ends, have no text. `with_top`: the call
+  // asks for top log-probabilities.
+  explicit GroupEvents(std::shared_ptr<const Tokenizer> tokenizer = nullptr, bool with_top = false,
+                       std::vector<int32_t> eos = {})
+      : tokenizer_(std::move(tokenizer)), with_top_(with_top), eos_(std::move(eos)) {}
+
+  // Begins with the next group, which the caller keeps until next() has given nothing.
+  void start(const StreamGroup& group);
+
+  // The next event of the group, valid until the call after; none when there is no more.
+  std::optional<GenerateEvent> next();
+
+ private:
+  SampledValues cut_values();
+  size_t add_text(const StreamValue& value, ValueRun& run);
+  bool ends_within_character(const Finished& finished) const;
+  SampledValues rest_of_text(const Finished& finished);
+  ValueRun& run_of(const StreamValue& value);
+  ValueRun& add_run(int sample, int64_t position);
+  SampledValues runs() const { return {std::span(runs_).first(used_)}; }
+
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const bool with_top_;
+  const std::vector<int32_t> eos_;
+  std::vector<Utf8Stream> texts_;  // by sample, as far as they have begun
+  const StreamGroup* group_ = nullptr;
+  bool queued_ = false;   // Queued has been given
+  bool started_ = false;  // Started has been given
+  size_t value_ = 0;      // the next of group_->values
+  size_t top_ = 0;        // the next of group_->top
+  size_t finished_ = 0;   // the next of group_->finished
+
+  // The event that is being made; its memory is used again.
+  std::vector<ValueRun> runs_;
+  size_t used_ = 0;            // of runs_
+  std::vector<int> last_run_;  // by sample: its last run; -1: none
+};
+
+}  // namespace runnel

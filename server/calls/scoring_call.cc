@@ -1,0 +1,156 @@
+#include "server/calls/scoring_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/refusals.h"
+
+namespace runnel {
+namespace {
+
+// Log-probabilities in one event: a quarter of the default limit of gRPC's clients.
+constexpr size_t kEventValues = 1 << 18;
+
+}  // namespace
+
+ScoringCall::ScoringCall(ServerContext& state, CallOrigin origin, ScoreSink& sink)
+    : Call(state, std::move(origin), sink), sink_(sink) {}
+
+std::shared_ptr<ScoringCall> ScoringCall::make(ServerContext& state, CallOrigin origin,
+                                               ScoreSink& sink) {
+  return std::shared_ptr<ScoringCall>(new ScoringCall(state, std::move(origin), sink));
+}
+
+// --- The door's side ---
+
+void ScoringCall::start() {
+  if (Status s = admit(); !s.ok()) return refuse(s);
+  if (Status s = state_.models.ready(); !s.ok()) return refuse(s);
+  // No engine has been asked yet, so none refuses.
+  if (state_.draining.load(std::memory_order_acquire)) return refuse(draining_status());
+  resume();
+}
+
+Status ScoringCall::open(std::shared_ptr<const ServedModel> model, const Origin& origin, bool begin,
+                         bool keep, Duration max_queue_time) {
+  auto scoring = model->engine->start_score(caller(), origin, begin, keep, max_queue_time);
+  if (!scoring.ok()) return scoring.status();
+  scoring_ = *scoring;
+  state_.log.debug("begin", {{"rpc", origin_.rpc},
+                             {"peer", origin_.peer},
+                             {"caller", caller().name},
+                             {"model", model->name},
+                             {"session", origin.session.value_or("")}});
+  set_model(model);
+  on_end([model = std::move(model), scoring = scoring_] { model->engine->end_score(scoring); });
+  return {};
+}
+
+void ScoringCall::feed(std::vector<int32_t> values, std::shared_ptr<const void> room) {
+  set_phase(Phase::kScoring);
+  note_given(std::ssize(values));
+  const std::weak_ptr<ScoringCall> weak = std::static_pointer_cast<ScoringCall>(shared_from_this());
+  const Status status = model()->engine->score(
+      scoring_, std::move(values), [weak, room = std::move(room)](Result<ScoredChunk> chunk) {
+        const auto call = weak.lock();
+        if (call == nullptr) return;
+        call->answer(std::move(chunk));
+        call->wake();
+      });
+  if (!status.ok()) refuse(status);
+}
+
+void ScoringCall::close() {
+  if (model() == nullptr) {
+    return refuse(invalid_argument(
+        "the call has no message: the first names the model, and each brings values"));
+  }
+  set_phase(Phase::kClosed);
+  resume();
+}
+
+// --- Turns ---
+
+ScoringCall::Phase ScoringCall::phase() const {
+  std::lock_guard lock(mutex_);
+  return phase_;
+}
+
+void ScoringCall::set_phase(Phase phase) {
+  std::lock_guard lock(mutex_);
+  phase_ = phase;
+}
+
+void ScoringCall::answer(Result<ScoredChunk> chunk) {
+  std::lock_guard lock(mutex_);
+  answer_ = std::move(chunk);
+  phase_ = Phase::kAnswered;
+}
+
+Call::Step ScoringCall::next() {
+  if (answering_) return write_part();
+  switch (phase()) {
+    case Phase::kIdle:
+      return ask();
+    case Phase::kReading:
+      if (const auto status = ending()) return *status;
+      return Waiting();
+    case Phase::kScoring:
+      return Waiting();
+    case Phase::kAnswered:
+      return take_answer();
+    case Phase::kClosed:
+      return write_total();
+    case Phase::kTotalled:
+      break;
+  }
+  return Status();
+}
+
+Call::Step ScoringCall::ask() {
+  if (const auto status = ending()) return *status;
+  scored_ = {};  // has gone out
+  set_phase(Phase::kReading);
+  begin_read();
+  sink_.read();
+  return Waiting();
+}
+
+Call::Step ScoringCall::take_answer() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!answer_->ok()) return answer_->status();
+    scored_ = std::move(**answer_);
+    phase_ = Phase::kIdle;
+  }
+  for (const float log_prob : scored_.log_probs) total_.log_prob += log_prob;
+  total_.values += std::ssize(scored_.log_probs);
+  if (scored_.queued) note_admitted(*scored_.queued);
+  note_values(0);
+  written_ = 0;
+  return write_part();
+}
+
+// As much of the chunk's answer as fits an event. Every chunk is answered, also one without any
+// log-probability.
+Call::Step ScoringCall::write_part() {
+  const size_t count = std::min(kEventValues, scored_.log_probs.size() - written_);
+  const ScoredValues part = {.position = scored_.position + static_cast<int64_t>(written_),
+                             .log_probs = std::span(scored_.log_probs).subspan(written_, count)};
+  written_ += count;
+  answering_ = written_ < scored_.log_probs.size();
+  begin_write();
+  sink_.write(part);
+  return Writing();
+}
+
+Call::Step ScoringCall::write_total() {
+  set_phase(Phase::kTotalled);
+  release();
+  total_.numerics = model()->engine->numerics();
+  begin_write();
+  sink_.write(total_);
+  return Writing();
+}
+
+}  // namespace runnel

@@ -1,0 +1,57 @@
+// State tokens (docs/state.md#tokens): a sealed state that travels with a call, in place of a
+// session that stays on a server.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/request.h"
+#include "models/state/file.h"
+#include "server/host/server_context.h"
+
+namespace runnel {
+
+// How one call uses tokens.
+struct TokenUse {
+  std::optional<std::string> given = {};  // where its sequence starts
+  bool wanted = false;                    // the state after its last value
+
+  bool any() const { return given || wanted; }
+};
+
+// Whether the server and the model have tokens, and `request` is one that can use them so.
+// FAILED_PRECONDITION, INVALID_ARGUMENT.
+Status check_tokens(const ServerContext& state, const ServedModel& model,
+                    const GenerateRequest& request, const TokenUse& use);
+
+// Bytes of memory that a call takes for its tokens, until the client has them.
+int64_t bytes_of_tokens(const ServedModel& model, const TokenUse& use);
+
+// The state in a token; after check_tokens(). Fails as an import of that state file does.
+Result<StateImage> open_token(const ServerContext& state, const ServedModel& model,
+                              const Caller& caller, std::string_view token);
+
+// A token that only `caller` can use, for limits.token_ttl_ms.
+std::string make_token(const ServerContext& state, const ServedModel& model, const Caller& caller,
+                       StateImage image);
+
+// A session that a call with tokens runs in. It ends with this object; where the scheduler's
+// mailbox is full, once it has been idle for limits.idle_timeout_ms.
+class PassingSession {
+ public:
+  PassingSession(std::shared_ptr<const ServedModel> model, SessionKey key)
+      : model_(std::move(model)), key_(std::move(key)) {}
+  PassingSession(const PassingSession&) = delete;
+  PassingSession& operator=(const PassingSession&) = delete;
+  ~PassingSession();
+
+  const SessionKey& key() const { return key_; }
+
+ private:
+  const std::shared_ptr<const ServedModel> model_;
+  const SessionKey key_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,17 @@
+// Server reflection: which services and messages the server has.
+#pragma once
+
+#include <grpcpp/impl/service_type.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace runnel {
+
+// Answers grpc.reflection.v1alpha from the messages that are linked into the program. `services`
+// are the names that it lists. gRPC's own reflection service runs a thread for each call and
+// bypasses grpc::ContextAllocator, so a flood of its calls would not be counted.
+std::unique_ptr<grpc::Service> make_reflection_service(std::vector<std::string> services);
+
+}  // namespace runnel

@@ -1,0 +1,80 @@
+// The base of all streaming reactors: a gRPC reactor that is the sink of one Call.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <string>
+
+#include "base/within_memory.h"
+#include "server/calls/session_header.h"
+#include "server/grpc/wire.h"
+#include "server/host/server_context.h"
+
+namespace runnel {
+
+// `Reactor` is gRPC's class for the kind of stream, `CallType` the Call (with make(), which takes
+// `Sink`), and `Sink` what the call writes to. The reactor owns itself: it is made with new, and
+// deletes itself when gRPC is done with it.
+template <typename Reactor, typename CallType, typename Sink>
+class StreamReactor : public Reactor, protected Sink {
+ public:
+  // `rpc` is of static storage; `state` outlives the reactor, `context` is gRPC's.
+  StreamReactor(const char* rpc, ServerContext& state, grpc::CallbackServerContext& context)
+      : state_(state),
+        context_(context),
+        call_(CallType::make(state, origin_of(rpc, state, context), *this)) {}
+
+  void OnCancel() override { call_->cancel(); }
+  void OnDone() override {
+    call_->leave();
+    delete this;
+  }
+
+ protected:
+  // Takes the one request of a stream that the server alone writes: counts its bytes, admits the
+  // call, parses the request as a `Message`, and has `begin(message)` start the call. The call is
+  // refused with the first status that is not OK.
+  template <typename Message, typename Begin>
+  void start_with(const grpc::ByteBuffer& bytes, const Begin& begin) {
+    call_->enter();
+    count_received(bytes);
+    const Status status = within_memory([&]() -> Status {
+      if (Status s = call_->admit(); !s.ok()) return s;
+      const auto room = state_.memory.take(memory_for(bytes));  // until the call has its own
+      if (!room.ok()) return room.status();
+      const auto message = parse_message<Message>(bytes);
+      return message.ok() ? begin(*message) : message.status();
+    });
+    if (!status.ok()) call_->refuse(status);
+  }
+
+  // ServedModels::find() for the caller.
+  Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name) const {
+    return state_.models.find(call_->caller(), name);
+  }
+  // Names the call's session in the initial metadata; before the first message goes out.
+  void name_session(const std::string& id) {
+    if (!id.empty()) context_.AddInitialMetadata(kSessionHeader, id);
+  }
+  void count_received(const grpc::ByteBuffer& bytes) {
+    state_.metrics.received.add(length_of(bytes));
+  }
+  void count_sent(const grpc::ByteBuffer& bytes) { state_.metrics.sent.add(length_of(bytes)); }
+
+  // --- CallSink ---
+
+  void finish(const Status& status) override {
+    add_pushback(status, context_);
+    this->Finish(to_grpc(status));
+  }
+  void cut_off() override { context_.TryCancel(); }
+
+  ServerContext& state_;
+  grpc::CallbackServerContext& context_;
+  const std::shared_ptr<CallType> call_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,43 @@
+// A conversation in a call, as the values that an answer continues.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "models/template/chat_format.h"
+#include "server/host/served_models.h"
+
+namespace runnel {
+
+// Bytes of memory that a byte of JSON takes once it is parsed.
+inline constexpr int64_t kTreePerByte = 32;
+
+// Bytes of memory that reading and rendering a conversation takes for a moment. `body_bytes`: of
+// the message in which it came.
+int64_t rendering_bytes(int64_t body_bytes);
+
+// OK where the model has a chat template. NOT_FOUND says why there is none.
+Status check_chats(const ServedModel& model);
+
+// What an answer to a conversation continues, and what ends it.
+struct ChatPrompt {
+  std::vector<int32_t> values;
+  std::string end;                           // of its text, as far as the template wrote it
+  std::optional<int32_t> end_of_turn;        // the value that ends the answer, or
+  std::vector<std::string> stop_texts = {};  // at most one: the text that does
+  // How many of `values` the prompt of the next turn is likely to begin with; none: not known.
+  std::optional<int64_t> shared = {};
+};
+
+// Renders a conversation up to the answer. `continues`: the answer continues the last message, an
+// assistant's with a text or parts of type text as its content. `fresh`: the sequence is a new one,
+// so that the values begin with those that the format puts before a first turn. INVALID_ARGUMENT
+// and others as of ChatFormat::render() and encode().
+Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
+                                  bool continues, bool fresh, TimePoint until);
+
+}  // namespace runnel

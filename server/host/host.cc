@@ -1,0 +1,92 @@
+#include "server/host/host.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace runnel {
+namespace {
+
+constexpr auto kTend = std::chrono::seconds(1);
+constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
+constexpr auto kQuiet = std::chrono::milliseconds(30);
+constexpr auto kLastCalls = std::chrono::milliseconds(300);
+
+}  // namespace
+
+Host::Host(const HostOptions& options, const EventLog& log)
+    : keys_(options.keys),
+      seal_keys_(options.seal_keys),
+      log_(log),
+      context_(log, options.call_bytes) {
+  context_.version = options.version;
+  context_.delivery = options.delivery;
+  context_.text_bytes = options.text_bytes;
+  context_.chat_values = options.chat_values;
+  context_.stall_timeout = options.stall_timeout;
+  context_.queue_time = options.queue_time;
+  context_.http_queue_time = options.http_queue_time;
+  context_.access_log = options.access_log;
+  context_.token_bytes = options.token_bytes;
+  context_.token_ttl = options.token_ttl;
+}
+
+Status Host::open() {
+  if (!keys_.empty()) {
+    if (Status s = context_.callers.ask_for_keys(keys_); !s.ok()) return s;
+  }
+  if (seal_keys_.empty()) return {};
+  Result<SealKeys> keys = read_seal_keys(seal_keys_);
+  if (!keys.ok()) return keys.status();
+  context_.seal_keys = std::move(*keys);
+  return {};
+}
+
+void Host::ready() {
+  context_.models.open();
+  serving_.store(true, std::memory_order_release);
+}
+
+void Host::tend() {
+  context_.callers.refresh(log_);
+  context_.calls.tend_all(std::chrono::steady_clock::now());
+}
+
+Status Host::failure() const {
+  const auto models = context_.models.all();
+  for (const auto& [name, model] : *models) {
+    if (Status s = model->engine->failure(); !s.ok()) return s;
+  }
+  return {};
+}
+
+void Host::refuse() {
+  context_.draining.store(true, std::memory_order_release);
+  unready();
+  context_.models.drain();
+}
+
+void Host::end_calls(Duration grace, const std::function<void()>& tend) {
+  if (!wait_until_none(grace, tend)) {
+    Status status(Code::kUnavailable,
+                  "the server is shutting down and the call had not ended in time; go on with "
+                  "another server");
+    context_.calls.end_all(status.with_reason("draining"));
+    context_.calls.wait_until_none(kEndedStreams);
+  }
+  // A library may answer a call that comes during its shutdown with a status of its own, as gRPC
+  // does with CANCELLED. Calls that are on their way by now still get UNAVAILABLE.
+  context_.calls.wait_until_quiet(kQuiet, kLastCalls);
+}
+
+// `tend` is called here, too: a client that neither sends nor reads does not use up the grace.
+bool Host::wait_until_none(Duration at_most, const std::function<void()>& tend) {
+  const TimePoint end = std::chrono::steady_clock::now() + at_most;
+  for (;;) {
+    const Duration left = end - std::chrono::steady_clock::now();
+    if (context_.calls.wait_until_none(std::clamp(left, Duration(0), Duration(kTend)))) return true;
+    if (left <= Duration(kTend)) return false;
+    tend();
+  }
+}
+
+}  // namespace runnel

@@ -1,0 +1,79 @@
+// The host: what the doors of one server share, and its life from the first call to the last.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "base/token_limits.h"
+#include "server/host/event_log.h"
+#include "server/host/server_context.h"
+
+namespace runnel {
+
+struct HostOptions {
+  std::string version = {};    // of the program
+  std::string keys = {};       // path of the file of keys; empty: nobody is asked for one
+  std::string seal_keys = {};  // paths of keys for state files, with commas; empty: none
+  int64_t call_bytes = limits::kCallBytes.default_value;
+  Delivery delivery;
+  int64_t text_bytes = limits::kTextBytes.default_value;    // of one prompt or chunk to score
+  int64_t chat_values = limits::kChatValues.default_value;  // of an answer, unless the call says
+  Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
+  Duration queue_time{}, http_queue_time{};  // of calls that do not say how long they wait
+  int64_t token_bytes = limits::kTokenBytes.default_value;  // of a state, at most
+  Duration token_ttl = std::chrono::milliseconds(limits::kTokenTtlMs.default_value);
+  bool access_log = true;  // a line for each call
+};
+
+// One thread calls open(), then ready(), then tend() now and then, perhaps unready(), then refuse()
+// and end_calls().
+class Host {
+ public:
+  // `log` outlives the host.
+  Host(const HostOptions& options, const EventLog& log);
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+
+  // Reads the keys. Errors of read_key_file() and read_seal_keys().
+  Status open();
+
+  // The state that all doors' calls share. The calls must end before the host does.
+  ServerContext& context() { return context_; }
+  const ServerContext& context() const { return context_; }
+
+  // From here on the models take calls.
+  void ready();
+  // From here on serving() is false. Calls are taken as before.
+  void unready() { serving_.store(false, std::memory_order_release); }
+  // True from ready() until unready() or refuse(). Any thread may ask.
+  bool serving() const { return serving_.load(std::memory_order_acquire); }
+
+  // To be called about once a second: reads the keys again where their file has changed, and
+  // applies the time limits of calls (LiveCall::tend()).
+  void tend();
+
+  // The permanent failure of a model's device; OK while there is none.
+  Status failure() const;
+
+  // From here on new calls get UNAVAILABLE.
+  void refuse();
+  // After refuse(): waits until the calls have ended, for at most `grace`, and calls `tend` about
+  // once a second. Then ends those that are left with UNAVAILABLE. Returns a second after `grace`
+  // at the latest.
+  void end_calls(Duration grace, const std::function<void()>& tend);
+
+ private:
+  bool wait_until_none(Duration at_most, const std::function<void()>& tend);
+
+  const std::string keys_, seal_keys_;  // paths
+  const EventLog& log_;
+  std::atomic<bool> serving_{false};
+  ServerContext context_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,42 @@
+// A bundle from its directory to an engine that is ready for its first call.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "config/server_config.h"
+#include "models/bundle/bundle.h"
+#include "models/model.h"
+#include "server/host/served_models.h"
+
+namespace runnel {
+
+class Backend;
+
+// A model on its backend, which outlives it.
+struct LoadedModel {
+  std::shared_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  std::string instructions = {};  // of the CPU, and why those; empty on a GPU
+};
+
+// Puts a bundle on the device that the config asks for. Given by main: nothing here knows devices.
+using ModelFactory = std::function<Result<LoadedModel>(
+    const Bundle& bundle, const ServerConfig& config, const ModelLimits& limits)>;
+
+// A limit that counts milliseconds.
+Duration milliseconds_of(const ServerConfig& config, const Limit& limit);
+
+// The limits that the config sets for a model.
+ModelLimits model_limits(const ServerConfig& config);
+
+// Loads one bundle or published model, makes its engine and lets it sample, so that the first
+// client does not pay for what happens once. Blocks meanwhile. Not OK: what load_bundle(), the
+// factory or the first call say. `clock` outlives the engine.
+Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& config,
+                               const ModelFactory& make_model, const Clock& clock,
+                               LoadProgress progress = {});
+
+}  // namespace runnel

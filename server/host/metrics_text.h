@@ -1,0 +1,19 @@
+// Everything that a server counts, as Prometheus reads it (docs/metrics.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "server/host/server_context.h"
+
+namespace runnel {
+
+struct ConnectionFigures {
+  int64_t open = 0;
+  int64_t refused = 0;  // so far
+};
+
+// As of now, from any thread. Takes no lock that a call or a step waits for.
+std::string metrics_text(const ServerContext& state, const ConnectionFigures& connections);
+
+}  // namespace runnel

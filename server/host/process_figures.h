@@ -1,0 +1,20 @@
+// The system's figures of this process.
+#pragma once
+
+#include <cstdint>
+
+namespace runnel {
+
+struct ProcessFigures {
+  double cpu_seconds = 0;    // used by all threads
+  double start_seconds = 0;  // since 1970
+  int64_t resident_bytes = 0;
+  int64_t virtual_bytes = 0;
+  int64_t open_files = 0;
+  int64_t most_files = 0;  // that it may open
+};
+
+// As /proc has them; 0 where it does not.
+ProcessFigures process_figures();
+
+}  // namespace runnel

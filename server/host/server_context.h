@@ -1,0 +1,73 @@
+// The server context: what all calls of one server share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/chat_limits.h"
+#include "base/limits.h"
+#include "base/metrics.h"
+#include "base/token_limits.h"
+#include "engine/request.h"
+#include "models/state/seal.h"
+#include "server/host/call_metrics.h"
+#include "server/host/callers.h"
+#include "server/host/event_log.h"
+#include "server/host/fair_thread.h"
+#include "server/host/live_calls.h"
+#include "server/host/memory_budget.h"
+#include "server/host/reload_report.h"
+#include "server/host/served_models.h"
+#include "server/host/task_thread.h"
+#include "server/host/text_input.h"
+#include "server/host/unix_time.h"
+
+namespace runnel {
+
+// Counters that belong to no model.
+struct ServerMetrics {
+  CallMetrics calls;       // that came to no model
+  Counter received, sent;  // bytes of messages
+};
+
+struct ServerContext {
+  explicit ServerContext(const EventLog& event_log,
+                         int64_t call_bytes = limits::kCallBytes.default_value)
+      : log(event_log), memory(call_bytes) {}
+
+  // How text in a call becomes values of `model`.
+  TextInput text_input(const ServedModel& model) const {
+    return {.model = model.name, .tokenizer = model.tokenizer, .at_most = text_bytes};
+  }
+
+  const EventLog& log;
+  bool access_log = true;    // a line for each call that has ended
+  std::string version = {};  // of the program, for the metrics
+  ServerMetrics metrics;
+  MemoryBudget memory;  // of all calls
+  Delivery delivery;    // of calls that do not ask otherwise
+  // How long calls that do not say wait for a state, by gRPC and by HTTP.
+  Duration queue_time{}, http_queue_time{};
+  int64_t text_bytes = 0;  // of one prompt or chunk, at most
+  // For an answer to a conversation, where the call does not say.
+  int64_t chat_values = limits::kChatValues.default_value;
+  Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice
+                             // as long, is ended
+  std::optional<SealKeys> seal_keys;  // seal state files, and are asked of those that come
+  int64_t token_bytes = limits::kTokenBytes.default_value;  // of a state that leaves as a token
+  Duration token_ttl = std::chrono::milliseconds(limits::kTokenTtlMs.default_value);
+  // Seconds since 1970, by which seals are issued and expire.
+  std::function<int64_t()> unix_time = unix_seconds;
+  Callers callers;
+  ServedModels models;
+  LiveCalls calls;
+  AskReload reload;  // set before the first call; empty: this server's models stay as they are
+  std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet
+  TaskThread writer;  // writes what the schedulers have made; at most one task for each live call
+  FairThread reader;  // reads long bodies that come by HTTP; at most one for each connection
+};
+
+}  // namespace runnel

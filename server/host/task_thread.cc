@@ -1,0 +1,40 @@
+#include "server/host/task_thread.h"
+
+#include <utility>
+
+namespace runnel {
+
+TaskThread::TaskThread() : thread_([this] { run(); }) {}
+
+TaskThread::~TaskThread() {
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  posted_.notify_one();
+  thread_.join();
+}
+
+void TaskThread::add(Task task) {
+  std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  // Later ones find that the thread has been woken and has yet to look. With the lock held: once
+  // the task has run, whoever waited for it may destroy this object.
+  if (tasks_.size() == 1) posted_.notify_one();
+}
+
+void TaskThread::run() {
+  std::vector<Task> taken;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    posted_.wait(lock, [&] { return over_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    taken.swap(tasks_);
+    lock.unlock();
+    for (const Task& task : taken) task.run(task.object.get());
+    taken.clear();
+    lock.lock();
+  }
+}
+
+}  // namespace runnel

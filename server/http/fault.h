@@ -1,0 +1,37 @@
+// Refusals of HTTP requests, and their form in OpenAI's API.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+// A refusal; OK where there is none.
+struct [[nodiscard]] Fault {
+  Status status;
+  std::string param = {};  // the field of the request at fault; empty: none in particular
+
+  bool ok() const { return status.ok(); }
+};
+
+// The word of the HTTP doors for a field (engine/fields.h); empty: they have no such field.
+std::string_view http_word(std::string_view field);
+
+// The refusal in the words of a door: "max_values is 0; ..." becomes "max_tokens is 0; ...".
+Fault fault_of(const Status& status, const FieldWord& word_of = http_word);
+
+// 400 of INVALID_ARGUMENT, and so on.
+int http_status_of(Code code);
+// The other way, for requests that are refused before they are read.
+Code code_of_http(int status);
+
+// {"error":{"message":...,"type":...,"param":...,"code":...}}
+std::string error_json(const Fault& fault);
+
+// Sends it with its status, and with Retry-After where trying again can help.
+void send_fault(const Fault& fault, HttpReply& reply);
+
+}  // namespace runnel

@@ -1,0 +1,434 @@
+#include "server/http/http_connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/network.h"
+
+namespace runnel {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+constexpr size_t kBuffersPerWrite = 16;
+// How long a connection stays open after its last answer, reading: a close with unread bytes would
+// reset it, and the client would lose the answer.
+constexpr auto kLinger = std::chrono::seconds(2);
+constexpr Duration kForever = Duration::max();
+constexpr auto kWatch = std::chrono::seconds(1);  // from one look for a client's end to the next
+
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+beast::string_view beast_view(std::string_view text) { return {text.data(), text.size()}; }
+
+HttpRefusal body_too_long(const HttpLimits& limits) {
+  return {413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes; send less"};
+}
+
+// The answer to input that the parser refuses.
+HttpRefusal fault(const error_code& error, const HttpLimits& limits) {
+  if (error == http::error::body_limit) return body_too_long(limits);
+  if (error == http::error::bad_version) {
+    return {505, "the request line must end with HTTP/1.0 or HTTP/1.1"};
+  }
+  return {400, "the request is not HTTP/1.1: " + error.message()};
+}
+
+}  // namespace
+
+AcceptedSocket::~AcceptedSocket() {
+  if (socket.is_open()) shutdown(socket.get(), SHUT_RDWR);
+}
+
+HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
+                               const HttpLimits& limits, const std::vector<HttpRoute>& routes,
+                               std::atomic<int64_t>& bodies, const OnHttpRefusal& on_refusal)
+    : worker_(worker),
+      limits_(limits),
+      routes_(routes),
+      bodies_(bodies),
+      on_refusal_(on_refusal),
+      socket_(worker.context),
+      timer_(worker.context),
+      watch_(worker.context) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(peer);
+  getpeername(accepted.socket.get(), reinterpret_cast<sockaddr*>(&peer), &size);
+  peer_ = network_of(peer);
+  error_code error;
+  socket_.assign({peer.ss_family, 0}, accepted.socket.get(), error);
+  if (!error) accepted.socket.release();
+  if (!error) socket_.non_blocking(true, error);
+}
+
+void HttpConnection::start() {
+  worker_.connections.insert(shared_from_this());
+  next_request();
+  read();
+}
+
+void HttpConnection::close() {
+  if (phase_ == Phase::kClosed) return;
+  const auto self = shared_from_this();
+  phase_ = Phase::kClosed;
+  timer_.cancel();
+  watch_.cancel();
+  error_code ignored;
+  // Seen by the listener as well, which has a descriptor of its own.
+  socket_.shutdown(asio::socket_base::shutdown_both, ignored);
+  socket_.close(ignored);
+  worker_.connections.erase(self);
+  std::erase(worker_.lingering, this);
+  forget_body();
+  outgoing_.clear();
+  take_ = {};
+  tell_gone();
+}
+
+void HttpConnection::read() {
+  if (reading_ || client_ended_ || phase_ == Phase::kClosed) return;
+  if (is_full()) return watch();
+  reading_ = true;
+  socket_.async_wait(asio::socket_base::wait_read, bound(&HttpConnection::on_readable));
+}
+
+void HttpConnection::on_readable(error_code error, size_t) {
+  reading_ = false;
+  if (error) return close();
+  const size_t bytes = socket_.read_some(asio::buffer(worker_.incoming), error);
+  if (error == asio::error::would_block) return read();
+  if (error && error != asio::error::eof) return close();
+  client_ended_ = error == asio::error::eof;
+  if (phase_ == Phase::kHangingUp) return client_ended_ ? close() : read();
+  pending_.append(worker_.incoming.data(), bytes);
+  if (phase_ == Phase::kAnswering) {
+    pass_piece();
+    if (client_ended_) tell_gone();
+  } else {
+    parse();
+  }
+  read();
+}
+
+// Without reading: what the client has sent stands before its end.
+void HttpConnection::watch() {
+  if (watching_) return;
+  watching_ = true;
+  watch_.expires_after(kWatch);
+  watch_.async_wait(bound(&HttpConnection::on_watch));
+}
+
+void HttpConnection::on_watch(error_code error, size_t) {
+  watching_ = false;
+  if (error || !is_full()) return;
+  pollfd file = {socket_.native_handle(), POLLRDHUP, 0};
+  if (poll(&file, 1, 0) > 0) return tell_gone();
+  watch();
+}
+
+void HttpConnection::next_request() {
+  parser_.emplace();
+  forget_body();
+  parser_->header_limit(static_cast<uint32_t>(limits_.header_bytes));
+  parser_->body_limit(std::numeric_limits<uint64_t>::max());  // until bound_body()
+  head_bytes_ = 0;
+  route_ = nullptr;
+  form_ = {};
+  heartbeat_.clear();
+  complete_ = false;
+  done_by_ = TimePoint::max();
+  phase_ = Phase::kIdle;
+  set_deadline(limits_.idle_timeout);
+}
+
+// Parses `pending_` up to the end of one request.
+void HttpConnection::parse() {
+  if (phase_ == Phase::kIdle && !pending_.empty()) {
+    phase_ = Phase::kReading;
+    set_deadline(limits_.read_timeout);
+  }
+  while (!pending_.empty() && parse_some()) {
+    if (phase_ != Phase::kReading) return;
+  }
+  if (!client_ended_) return;
+  if (phase_ == Phase::kIdle) return close();
+  refuse({400, "the request ends too early"});
+}
+
+// False when more bytes are needed.
+bool HttpConnection::parse_some() {
+  const bool in_head = !parser_->is_header_done();
+  error_code error;
+  const size_t used = parser_->put(asio::buffer(pending_), error);
+  pending_.erase(0, used);
+  const bool needs_more = error == http::error::need_more;
+  // The parser's own limit is of what it is given at once.
+  if (in_head) head_bytes_ += used;
+  const size_t unparsed = needs_more ? pending_.size() : 0;
+  const bool too_long =
+      static_cast<int64_t>(in_head ? head_bytes_ + unparsed : unparsed) > limits_.header_bytes;
+  if (too_long || error == http::error::header_limit) {
+    refuse({431, "the headers have more than " + std::to_string(limits_.header_bytes) +
+                     " bytes; send fewer"});
+    return true;
+  }
+  if (!count_body()) {
+    refuse({503, "the server reads too many requests; try again later"}, {{"Retry-After", "1"}});
+    return true;
+  }
+  if (needs_more) return false;
+  if (error) {
+    refuse(fault(error, limits_));
+    return true;
+  }
+  if (in_head && parser_->is_header_done()) refuse_bad_head();
+  if (phase_ == Phase::kReading && (parser_->is_done() || route_->in_pieces)) handle();
+  return true;
+}
+
+// False where all bodies together have more bytes than they may.
+bool HttpConnection::count_body() {
+  // The parser takes memory for all that the head announces.
+  const auto bytes = static_cast<int64_t>(parser_->get().body().capacity());
+  const int64_t more = bytes - std::exchange(body_bytes_, bytes);
+  return more == 0 || bodies_.fetch_add(more) + more <= limits_.bodies_bytes;
+}
+
+void HttpConnection::forget_body() {
+  if (parser_) parser_->get().body() = std::string();
+  bodies_.fetch_sub(std::exchange(body_bytes_, 0));
+}
+
+RequestHead HttpConnection::head() const {
+  const auto& head = parser_->get();
+  return {.version = head.version(),
+          .method = view(head.method_string()),
+          .target = view(head.target()),
+          .count = [&](std::string_view name) { return head.count(beast_view(name)); },
+          .header = [&](std::string_view name) { return view(head[beast_view(name)]); }};
+}
+
+// Before the body is read.
+void HttpConnection::refuse_bad_head() {
+  const RequestHead head = this->head();
+  form_ = {.version = head.version,
+           .head_only = head.method == "HEAD",
+           .keep_alive = head.version == 11 && parser_->keep_alive()};
+  if (auto fault = check_headers(head)) {
+    if (fault->hides_end) form_.keep_alive = false;
+    return refuse(std::move(fault->refusal));
+  }
+  HeadFault fault;
+  route_ = find_route(routes_, head, fault);
+  if (route_ == nullptr) {
+    HttpHeaders headers;
+    if (!fault.allow.empty()) headers.emplace_back("Allow", fault.allow);
+    return refuse(std::move(fault.refusal), headers);
+  }
+  if (!bound_body()) return;
+  const std::string_view expected = head.header("expect");
+  if (head.version < 11 || expected.empty() || parser_->is_done()) return;
+  if (!same_word(expected, "100-continue")) return refuse({417, "expect must be 100-continue"});
+  waits_to_continue_ = true;
+  if (!route_->in_pieces) let_continue();  // a handler that takes pieces asks for the first
+}
+
+// The client may send the body, if it waits to be told.
+void HttpConnection::let_continue() {
+  if (!std::exchange(waits_to_continue_, false)) return;
+  enqueue("HTTP/1.1 100 Continue\r\n\r\n");
+  write();
+}
+
+// False where the request was refused, because its body is longer than it may be.
+bool HttpConnection::bound_body() {
+  if (route_->in_pieces) return true;
+  const auto most = static_cast<uint64_t>(limits_.body_bytes);
+  parser_->body_limit(most);  // of chunks
+  if (parser_->content_length().value_or(0) <= most) return true;
+  refuse(body_too_long(limits_));
+  return false;
+}
+
+void HttpConnection::handle() {
+  phase_ = Phase::kAnswering;
+  if (route_->in_pieces) form_.keep_alive = false;  // the rest of the body may never be taken
+  set_deadline(writing_ ? limits_.write_timeout : kForever);  // a "100 Continue" may be stuck
+  const RequestHead head = this->head();
+  const HttpRequest request = {.method = head.method,
+                               .target = head.target,
+                               .part = match_path(route_->path, path_of(head.target)).value(),
+                               .body = parser_->get().body(),
+                               .peer = peer_,
+                               .header = head.header};
+  route_->handle(request, make_reply(worker_.weak_from_this(), weak_from_this(), form_, waiting_));
+  forget_body();
+  if (route_->in_pieces) {
+    pieces_ = std::make_unique<PieceParser>(std::move(*parser_));
+    pieces_->eager(true);
+  }
+  parser_.reset();
+  if (client_ended_) tell_gone();
+}
+
+void HttpConnection::read_body(BodyTaker take) {
+  if (phase_ != Phase::kAnswering || complete_) return;
+  take_ = std::move(take);
+  let_continue();
+  pass_piece();
+}
+
+// Gives what there is of the body to whoever waits for it.
+void HttpConnection::pass_piece() {
+  if (!take_ || pieces_ == nullptr) return;
+  auto& body = pieces_->get().body();
+  body.data = worker_.piece.data();
+  body.size = worker_.piece.size();
+  error_code error;
+  if (!pieces_->is_done() && !pending_.empty()) {
+    pending_.erase(0, pieces_->put(asio::buffer(pending_), error));
+  }
+  const size_t bytes = worker_.piece.size() - body.size;
+  const bool waits = !error || error == http::error::need_more;
+  if (bytes > 0 || pieces_->is_done()) {
+    take_.tell(std::string_view(worker_.piece.data(), bytes));
+  } else if (waits && client_ended_) {
+    take_.tell(invalid_argument("the body ends too early"));
+  } else if (!waits || pending_.size() >= kHttpReadBytes) {
+    take_.tell(invalid_argument("the body is not HTTP/1.1: " + error.message()));
+  }
+  read();
+}
+
+void HttpConnection::refuse(HttpRefusal refusal, const HttpHeaders& headers) {
+  refusal.peer = peer_;
+  if (on_refusal_) on_refusal_(refusal);
+  HttpAnswer answer = http_error(refusal.status, refusal.message);
+  // What follows a request that was not read to its end is not the next one.
+  form_.keep_alive = form_.keep_alive && parser_->is_done();
+  forget_body();
+  phase_ = Phase::kAnswering;
+  if (writing_) set_deadline(limits_.write_timeout);
+  enqueue(answer_head(form_, answer.status, answer.content_type, answer.body.size(), headers));
+  if (!form_.head_only) enqueue(std::move(answer.body));
+  complete();
+  write();
+}
+
+void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
+  if (phase_ != Phase::kAnswering) return;
+  waits_to_continue_ = false;
+  for (Piece& piece : pieces) {
+    if (!piece.bytes.empty()) {
+      outgoing_.push_back(std::move(piece));
+    } else {
+      piece.taken.tell(true);
+    }
+  }
+  if (last) {
+    complete();
+    on_gone_.forget();
+    take_ = {};
+  }
+  if (outgoing_.empty()) {
+    if (complete_) answered();
+  } else {
+    write();
+  }
+}
+
+void HttpConnection::enqueue(std::string bytes) {
+  waiting_->fetch_add(std::ssize(bytes));
+  outgoing_.push_back({std::move(bytes)});
+}
+
+void HttpConnection::complete() {
+  complete_ = true;
+  const std::chrono::seconds more(waiting_->load() / limits_.slowest_bytes);
+  done_by_ = std::chrono::steady_clock::now() + limits_.write_timeout + more;
+}
+
+void HttpConnection::write() {
+  if (writing_) return;
+  writing_ = true;
+  const Duration left = done_by_ - std::chrono::steady_clock::now();
+  if (phase_ == Phase::kAnswering) set_deadline(std::min(limits_.write_timeout, left));
+  std::array<asio::const_buffer, kBuffersPerWrite> buffers;
+  const size_t count = std::min(buffers.size(), outgoing_.size());
+  for (size_t i = 0; i < count; ++i) buffers[i] = asio::buffer(outgoing_[i].bytes);
+  buffers[0] += written_;
+  socket_.async_write_some(buffers, bound(&HttpConnection::on_write));
+}
+
+void HttpConnection::on_write(error_code error, size_t bytes) {
+  writing_ = false;
+  if (error) return close();
+  waiting_->fetch_sub(static_cast<int64_t>(bytes));
+  written_ += bytes;
+  while (!outgoing_.empty() && written_ >= outgoing_.front().bytes.size()) {
+    written_ -= outgoing_.front().bytes.size();
+    Taken taken = std::move(outgoing_.front().taken);
+    outgoing_.pop_front();
+    taken.tell(true);
+  }
+  if (!outgoing_.empty()) return write();
+  if (phase_ != Phase::kAnswering) return;
+  set_deadline(heartbeat_.empty() || complete_ ? kForever : limits_.heartbeat);
+  if (complete_) answered();
+}
+
+void HttpConnection::answered() {
+  if (form_.keep_alive) {
+    next_request();
+    parse();
+    return read();
+  }
+  phase_ = Phase::kHangingUp;
+  error_code ignored;
+  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
+  if (client_ended_) return close();
+  linger();
+}
+
+// Reads on for a while. Beyond the worker's share of such connections the oldest one is closed: its
+// client has had the most time to take the answer.
+void HttpConnection::linger() {
+  worker_.lingering.push_back(this);
+  const int share = std::max(1, limits_.lingering / limits_.threads);
+  if (std::ssize(worker_.lingering) > share) worker_.lingering.front()->close();
+  const bool in_pieces = route_ != nullptr && route_->in_pieces;  // much may still be on its way
+  set_deadline(in_pieces ? limits_.write_timeout : kLinger);
+  read();
+}
+
+void HttpConnection::set_deadline(Duration from_now) {
+  // on_deadline() tells an expired wait, already queued, from the new one by the expiry.
+  if (from_now == kForever) {
+    timer_.expires_at(asio::steady_timer::time_point::max());
+    return;
+  }
+  timer_.expires_after(std::chrono::duration_cast<asio::steady_timer::duration>(from_now));
+  timer_.async_wait(bound(&HttpConnection::on_deadline));
+}
+
+void HttpConnection::on_deadline(error_code error, size_t) {
+  if (error || timer_.expiry() > asio::steady_timer::clock_type::now()) return;
+  if (phase_ == Phase::kAnswering && !writing_) {
+    enqueue(heartbeat_);
+    return write();
+  }
+  if (phase_ != Phase::kReading) return close();
+  refuse({408, "the request took too long to come"});
+}
+
+void HttpConnection::tell_gone() {
+  if (on_gone_) on_gone_.tell(false);
+}
+
+}  // namespace runnel

@@ -1,0 +1,180 @@
+// One connection of the HTTP server, and the thread that it lives on.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/answer_head.h"
+#include "server/http/head_rules.h"
+#include "server/http/http_server.h"
+#include "server/http/told.h"
+
+namespace runnel {
+
+// The most that is read from a connection at once.
+inline constexpr size_t kHttpReadBytes = 4096;
+
+// A socket that the listener has accepted. Its end shuts the connection down, unless an
+// HttpConnection has taken it over. Closing is not enough: the listener has a descriptor of its
+// own.
+struct AcceptedSocket {
+  explicit AcceptedSocket(int fd) : socket(fd) {}
+  AcceptedSocket(AcceptedSocket&&) = default;
+  AcceptedSocket& operator=(AcceptedSocket&&) = delete;
+  ~AcceptedSocket();
+
+  Descriptor socket;
+};
+
+// A connection stays on one thread. It reads even while it answers, so that it notices when the
+// client goes; requests that come meanwhile wait in `pending_`.
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
+                 const std::vector<HttpRoute>& routes, std::atomic<int64_t>& bodies,
+                 const OnHttpRefusal& on_refusal);
+
+  void start();
+  void close();
+
+  // Sends `pieces` of the current answer, which waiting() counts already.
+  void deliver(std::vector<Piece> pieces, bool last);
+  // What the current answer sends where nothing else goes out.
+  void set_heartbeat(std::string bytes) { heartbeat_ = std::move(bytes); }
+  // Tells as well where the client has gone by now.
+  void on_gone(Taken gone) {
+    on_gone_ = std::move(gone);
+    if (client_ended_) tell_gone();
+  }
+  // Gives the next piece of the current request's body, as soon as there is one.
+  void read_body(BodyTaker take);
+
+  // Runs a task of this connection. Memory or a descriptor that it cannot have closes it: Asio
+  // throws system_error.
+  template <typename Task>
+  void run(Task task) {
+    if (phase_ == Phase::kClosed) return;
+    try {
+      task();
+    } catch (const std::exception&) {
+      close();
+    }
+  }
+
+ private:
+  enum class Phase {
+    kIdle,       // nothing of the next request is there
+    kReading,    // some of it is
+    kAnswering,  // until the answer's last byte is on its way
+    kHangingUp,  // all is sent: reads until the client closes
+    kClosed,
+  };
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using PieceParser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
+
+  // A completion handler, which keeps the connection.
+  template <typename Method>
+  auto bound(Method method) {
+    return [self = shared_from_this(), method](boost::system::error_code error, size_t bytes = 0) {
+      self->run([&] { ((*self).*method)(error, bytes); });
+    };
+  }
+
+  void read();
+  void on_readable(boost::system::error_code error, size_t);
+  void watch();
+  void on_watch(boost::system::error_code error, size_t);
+  void parse();
+  bool parse_some();
+  void next_request();
+  bool count_body();
+  void forget_body();
+  void refuse_bad_head();
+  RequestHead head() const;
+  bool bound_body();
+  void let_continue();
+  void handle();
+  void pass_piece();
+  void refuse(HttpRefusal refusal, const HttpHeaders& headers = {});
+  void enqueue(std::string bytes);
+  void complete();
+  void write();
+  void on_write(boost::system::error_code error, size_t bytes);
+  void answered();
+  void linger();
+  // More of the client's next requests has come than is read meanwhile.
+  bool is_full() const { return phase_ == Phase::kAnswering && pending_.size() >= kHttpReadBytes; }
+  void set_deadline(Duration from_now);
+  void on_deadline(boost::system::error_code error, size_t);
+  void tell_gone();
+
+  HttpWorker& worker_;
+  const HttpLimits& limits_;
+  const std::vector<HttpRoute>& routes_;
+  std::atomic<int64_t>& bodies_;  // bytes of bodies that are being read, on all connections
+  const OnHttpRefusal& on_refusal_;
+  boost::asio::generic::stream_protocol::socket socket_;
+  boost::asio::steady_timer timer_;  // the deadline of the phase
+  boost::asio::steady_timer watch_;  // looks for the client's end where nothing is read
+  Phase phase_ = Phase::kIdle;
+  std::string peer_;
+
+  bool reading_ = false;
+  bool watching_ = false;
+  bool client_ended_ = false;  // sends no more
+  std::string pending_;        // what was read and not parsed
+
+  std::optional<Parser> parser_;  // of the request that is being read
+  size_t head_bytes_ = 0;         // of it, parsed
+  int64_t body_bytes_ = 0;        // of it, counted in bodies_
+  const HttpRoute* route_ = nullptr;
+  AnswerForm form_;
+  Taken on_gone_;                        // told if the client goes before the answer is complete
+  std::unique_ptr<PieceParser> pieces_;  // of a body that is taken in pieces
+  BodyTaker take_;                       // where the next piece goes
+
+  std::string heartbeat_;
+  std::deque<Piece> outgoing_;
+  size_t written_ = 0;  // of the first
+  bool writing_ = false;
+  bool waits_to_continue_ = false;        // the client, with the body
+  bool complete_ = false;                 // `outgoing_` has the end of the answer
+  TimePoint done_by_ = TimePoint::max();  // where it is complete
+  const std::shared_ptr<std::atomic<int64_t>> waiting_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+// One thread's event loop and connections.
+class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
+ public:
+  boost::asio::io_context context{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays{
+      context.get_executor()};
+  // Asio opens a worker's epoll, event and timer with its first timer: here, where start() says
+  // that there is no descriptor, and not with the first connection.
+  boost::asio::steady_timer opens_descriptors{context};
+  std::set<std::shared_ptr<HttpConnection>> connections;
+  std::vector<HttpConnection*> lingering;  // the ones that are closing, oldest first
+  // What is being read, and a piece of a body; a connection keeps none of it.
+  std::array<char, kHttpReadBytes> incoming{}, piece{};
+};
+
+// A reply on its way to a connection of the worker; either may be gone.
+HttpReply make_reply(std::weak_ptr<HttpWorker> worker, std::weak_ptr<HttpConnection> connection,
+                     const AnswerForm& form, std::shared_ptr<std::atomic<int64_t>> waiting);
+
+}  // namespace runnel

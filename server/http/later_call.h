@@ -1,0 +1,46 @@
+// A request by HTTP that the engine answers some steps later.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/json.h"
+#include "server/calls/answered_call.h"
+#include "server/calls/session_header.h"
+#include "server/host/call_quota.h"
+#include "server/http/fault.h"
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+class LaterCall final : public AnsweredCall {
+ public:
+  // Has the engine answer, once, or gives a fault.
+  using Begin = std::function<Fault(LaterCall&, const HttpRequest&)>;
+
+  // A handler that asks who calls, and begins a call of method `rpc`, which is of static storage.
+  // `state` outlives its calls.
+  static HttpHandler handler(ServerContext& state, const char* rpc, Begin begin);
+
+  // Names the session that the answer is about in its head; before answer().
+  void name_session(const std::string& id) { reply_.set_header(kSessionHeader, id); }
+
+  // Answers, once.
+  void answer(const OrderedJson& json);
+
+  // --- LiveCall ---
+
+  void tend(TimePoint /*now*/) override {}
+
+ private:
+  LaterCall(ServerContext& state, CallOrigin origin, HttpReply reply)
+      : AnsweredCall(state, std::move(origin)), reply_(std::move(reply)) {}
+  void refuse(const Status& status) override { finish(fault_of(status)); }
+  void finish(const Fault& fault, const OrderedJson& json = {});
+
+  HttpReply reply_;
+  CallQuota quota_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,16 @@
+// The origin of a call over HTTP, known before its body is read.
+#pragma once
+
+#include "server/calls/call_report.h"
+#include "server/host/server_context.h"
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+// Who calls, by the key in "Authorization: Bearer KEY" or the address.
+Result<Caller> caller_of(const ServerContext& state, const HttpRequest& request);
+
+// caller_of() and the trace of the call. `rpc` is of static storage.
+CallOrigin origin_of(const char* rpc, const ServerContext& state, const HttpRequest& request);
+
+}  // namespace runnel

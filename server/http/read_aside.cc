@@ -1,0 +1,75 @@
+#include "server/http/read_aside.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/within_memory.h"
+#include "server/http/live_answer.h"
+#include "server/http/origin.h"
+
+namespace runnel {
+namespace {
+
+// Takes a thread of the server less than a millisecond.
+constexpr int64_t kReadAtOnce = 4 << 10;
+constexpr int64_t kHeadBytes = 40 << 10;  // all of a head, at most
+
+// A request that outlives its handler, and its reply.
+class HeldRequest {
+ public:
+  HeldRequest(const HttpRequest& request, HttpReply reply, std::shared_ptr<const void> kept)
+      : kept_(std::move(kept)),
+        method_(request.method),
+        target_(request.target),
+        part_(request.part),
+        body_(request.body),
+        peer_(request.peer),
+        authorization_(request.header("authorization")),
+        trace_(request.header("traceparent")),
+        reply_(std::move(reply)) {}
+
+  // Once.
+  void give(const HttpHandler& handle) {
+    const HttpRequest request = {.method = method_,
+                                 .target = target_,
+                                 .part = part_,
+                                 .body = body_,
+                                 .peer = peer_,
+                                 .header = [this](std::string_view name) -> std::string_view {
+                                   if (name == "authorization") return authorization_;
+                                   return name == "traceparent" ? trace_ : std::string_view();
+                                 }};
+    handle(request, std::move(reply_));
+  }
+
+ private:
+  const std::shared_ptr<const void> kept_;
+  const std::string method_, target_, part_, body_, peer_, authorization_, trace_;
+  HttpReply reply_;
+};
+
+}  // namespace
+
+HttpHandler read_aside(ServerContext& state, HttpHandler handle) {
+  return [&state, handle = std::make_shared<const HttpHandler>(std::move(handle))](
+             const HttpRequest& request, HttpReply reply) {
+    const int64_t bytes = std::ssize(request.body);
+    const Result<Caller> caller = caller_of(state, request);
+    // Those whom nobody knows are refused before their body is read.
+    if (bytes <= kReadAtOnce || !caller.ok()) return (*handle)(request, std::move(reply));
+    auto room = state.memory.take(bytes + kHeadBytes);
+    if (!room.ok()) return (*handle)(request, std::move(reply));  // it needs more, and is refused
+    auto kept = live_answer(state, std::make_shared<MemoryBudget::Hold>(std::move(*room)));
+    const auto held = std::make_shared<HeldRequest>(request, std::move(reply), std::move(kept));
+    state.reader.post(caller->account, [handle, held] {
+      // Without memory the reply ends with 500.
+      static_cast<void>(within_memory([&] {
+        held->give(*handle);
+        return Status();
+      }));
+    });
+  };
+}
+
+}  // namespace runnel

@@ -1,0 +1,120 @@
+#include "server/http/request_fields.h"
+
+#include <limits>
+
+#include "base/text.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kDepth = 8;  // of objects and arrays in a body
+// A number of two bytes in JSON is 16 bytes in an array that doubles, and 4 in a prompt.
+constexpr int64_t kParsedPerByte = 32;
+constexpr int64_t kParsedAnyway = 64 << 10;
+
+}  // namespace
+
+std::optional<std::vector<int32_t>> tokens_of(const Json& list) {
+  std::vector<int32_t> tokens;
+  tokens.reserve(list.size());
+  for (const Json& value : list) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > INT32_MAX) return std::nullopt;
+    tokens.push_back(value.get<int32_t>());
+  }
+  return tokens;
+}
+
+int64_t parsed_bytes(std::string_view body) {
+  return kParsedAnyway + kParsedPerByte * std::ssize(body);
+}
+
+Result<Json> parse_body(std::string_view body) {
+  const int64_t bytes = std::ssize(body);
+  Result<Json> json = parse_json(body, "the body", {bytes, bytes, kDepth});
+  if (!json.ok() || json->is_object()) return json;
+  return invalid_argument("the body is " + describe(*json) + "; expected a JSON object");
+}
+
+const Json* RequestFields::find(const char* key) {
+  known_.insert(key);
+  const auto at = root_.find(key);
+  return at == root_.end() || at->is_null() ? nullptr : &*at;
+}
+
+std::optional<int64_t> RequestFields::integer(const char* key, int64_t min, int64_t max) {
+  const Json* const member = find(key);
+  if (member == nullptr) return std::nullopt;
+  const bool is_huge = member->is_number_unsigned() &&
+                       member->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+  if (!member->is_number_integer() || is_huge || member->get<int64_t>() < min ||
+      member->get<int64_t>() > max) {
+    refuse(key, "is " + describe(*member) + "; it must be a whole number between " +
+                    std::to_string(min) + " and " + std::to_string(max));
+    return std::nullopt;
+  }
+  return member->get<int64_t>();
+}
+
+std::optional<float> RequestFields::number(const char* key) {
+  const Json* const member = find(key);
+  if (member == nullptr) return std::nullopt;
+  if (member->is_number()) return member->get<float>();
+  wrong_type(key, "a number", *member);
+  return std::nullopt;
+}
+
+std::optional<Duration> RequestFields::seconds(const char* key, std::chrono::seconds most) {
+  const Json* const member = find(key);
+  if (member == nullptr) return std::nullopt;
+  const double seconds = member->is_number() ? member->get<double>() : -1;
+  if (seconds >= 0 && seconds <= static_cast<double>(most.count())) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  }
+  refuse(key, "is " + describe(*member) + "; it must be a number of seconds from 0 to " +
+                  std::to_string(most.count()));
+  return std::nullopt;
+}
+
+std::optional<std::string> RequestFields::text(const char* key) {
+  const Json* const member = find(key);
+  if (member == nullptr) return std::nullopt;
+  if (member->is_string()) return member->get<std::string>();
+  wrong_type(key, "a string", *member);
+  return std::nullopt;
+}
+
+bool RequestFields::boolean(const char* key, bool fallback) {
+  const Json* const member = find(key);
+  if (member == nullptr) return fallback;
+  if (member->is_boolean()) return member->get<bool>();
+  wrong_type(key, "true or false", *member);
+  return fallback;
+}
+
+std::vector<int32_t> RequestFields::tokens(const char* key) {
+  const Json* const member = find(key);
+  auto tokens = member != nullptr && member->is_array() ? tokens_of(*member) : std::nullopt;
+  if (tokens) return std::move(*tokens);
+  refuse(key, "must be a list of tokens from 0 to 2147483647");
+  return {};
+}
+
+void RequestFields::refuse(const std::string& key, const std::string& what) {
+  if (!fault_.ok()) return;
+  fault_ = {invalid_argument(key + " " + what), key};
+}
+
+void RequestFields::wrong_type(const char* key, const char* expected, const Json& found) {
+  refuse(key, "is " + describe(found) + "; expected " + expected);
+}
+
+Fault RequestFields::end() {
+  for (const auto& [key, value] : root_.items()) {
+    if (known_.contains(key)) continue;
+    const std::string name = key.empty() ? "''" : printable(key);
+    refuse(name, "is not a field that this server knows; leave it out");
+  }
+  return fault_;
+}
+
+}  // namespace runnel

@@ -1,0 +1,54 @@
+// Outcomes that are told exactly once, and the bytes that wait for one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+// Tells an outcome once; at its end, kLost's.
+template <auto kLost>
+class Teller {
+ public:
+  using Outcome = decltype(kLost());
+
+  Teller() = default;
+  explicit Teller(std::function<void(Outcome)> tell) : tell_(std::move(tell)) {}
+  Teller(Teller&& other) noexcept : tell_(std::exchange(other.tell_, nullptr)) {}
+  Teller& operator=(Teller&& other) noexcept {
+    std::swap(tell_, other.tell_);
+    return *this;
+  }
+  ~Teller() {
+    if (tell_) tell(kLost());
+  }
+
+  explicit operator bool() const { return tell_ != nullptr; }
+  void forget() { tell_ = nullptr; }
+  void tell(Outcome outcome) {
+    if (const auto tell = std::exchange(tell_, nullptr)) tell(std::move(outcome));
+  }
+
+ private:
+  std::function<void(Outcome)> tell_;
+};
+
+inline bool not_taken() { return false; }
+inline HttpPiece no_piece() { return Status(Code::kCancelled, "it has gone"); }
+
+using Taken = Teller<not_taken>;     // whether the system has taken a piece of an answer
+using BodyTaker = Teller<no_piece>;  // the next piece of a body
+
+// Bytes on their way out.
+struct Piece {
+  std::string bytes;
+  Taken taken = {};
+  std::shared_ptr<const void> kept = nullptr;  // until they have gone
+};
+
+}  // namespace runnel

@@ -1,0 +1,105 @@
+// Accepts connections up to a limit and closes connections that flood the process. gRPC, which
+// serves them, does neither.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "base/status.h"
+#include "server/host/event_log.h"
+#include "server/net/connection_traffic.h"
+#include "server/net/kept_out.h"
+#include "server/net/listen_socket.h"
+
+namespace runnel {
+
+// Connections that may be open at once.
+struct ConnectionLimits {
+  int in_all = 0;
+  int per_peer = 0;                         // from one network_of(); 0: as many as in all
+  std::string name = "limits.connections";  // as the log has it
+};
+
+struct Flood {
+  int64_t excess = 0;   // in bytes; 0 or less: there is none
+  std::string of = {};  // what there is too much of, for the log
+};
+
+class Listener {
+ public:
+  // Takes over a connected, non-blocking socket; called on the listener's thread.
+  using Take = std::function<void(int socket)>;
+  // What the process holds beyond what `connections` open ones explain; called on the listener's
+  // thread each 10 ms while any is open.
+  using MeasureFlood = std::function<Flood(int connections)>;
+
+  // A connection beyond `limits` is closed at once, and a warning logged at most once a second; so
+  // is one that comes from another machine where all sockets are on loopback, as
+  // the system may be set to pass on. `log` outlives the listener.
+  Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  // stop().
+  ~Listener();
+
+  // Accepts from here on. While an excess grows, the addresses that send most are kept out for a
+  // while (KeptOut), and their connections cut off.
+  void start(Take take, MeasureFlood measure_flood = nullptr);
+  // Accepts no more, and closes the listening sockets; connections that are open stay. Calls after
+  // the first do nothing.
+  void stop();
+
+  const std::string& address() const { return address_; }
+  // Connections that are open, and have been taken over.
+  int connections() const { return connections_.load(); }
+  // Connections that have been closed as they came.
+  int64_t refusals() const { return refusals_.value(); }
+  // Connections that have been cut off for a flood.
+  int64_t floods() const { return floods_.value(); }
+
+ private:
+  void run();
+  bool watch(int fd, uint32_t events);
+  void accept_from(int listening);
+  void admit(Descriptor socket, const std::string& peer);
+  void forget(int fd);
+  void refuse(Descriptor socket, const std::string& why);
+  void warn(const std::string& why);
+  void look_for_flood();
+  Received received() const;
+  void cut_off_busiest();
+
+  const std::string address_;
+  const ConnectionLimits limits_;
+  const bool loopback_;  // from this machine alone
+  const EventLog& log_;
+  Take take_;
+  MeasureFlood measure_flood_;
+  std::map<int, Descriptor> listening_;
+  struct Open {
+    Descriptor descriptor;
+    std::string peer;
+  };
+  // A second descriptor of each open connection: the system says when the first's owner has shut
+  // it down.
+  std::map<int, Open> open_;
+  std::map<std::string, int> peers_;  // how many of `open_` each has
+  Descriptor epoll_, stop_;
+  std::atomic<int> connections_{0};
+  Counter refusals_, floods_;
+  KeptOut kept_out_;
+  TimePoint looked_{}, counted_{};  // the last look for a flood, the last count of bytes
+  Flood flood_;                     // at the last look
+  Received received_;               // at the last count
+  int64_t refused_ = 0;             // since the last warning
+  TimePoint warned_{};
+  std::thread thread_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,176 @@
+#include "server/openai/chat.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/openai/answer.h"
+#include "server/openai/chat_conversation.h"
+#include "server/openai/chat_json.h"
+#include "server/openai/chat_request.h"
+#include "server/openai/chat_sample.h"
+
+namespace runnel {
+namespace {
+
+class Choice final : public AnswerChoice {
+ public:
+  Choice(const ChatJson& json, ChatSample sample, int index, bool stream, bool one_call)
+      : json_(json),
+        index_(index),
+        stream_(stream),
+        one_call_(one_call),
+        sample_(std::move(sample)) {}
+
+  void add(const ValueRun& run) override {
+    sample_.add(run);
+    take_events();
+  }
+
+  void finish(const ChoiceEnd& end) override {
+    sample_.finish();
+    take_events();
+    end_ = end;
+  }
+
+  std::string events() override {
+    std::string events;
+    if (!std::exchange(begun_, true)) {
+      events = json_.chunk(index_, {{"role", "assistant"}, {"content", ""}}, {});
+    }
+    auto tokens = sample_.take_tokens();
+    for (const OrderedJson& delta : std::exchange(deltas_, {})) {
+      events += json_.chunk(index_, delta, std::exchange(tokens, {}));
+    }
+    if (!tokens.empty()) events += json_.chunk(index_, OrderedJson::object(), tokens);
+    if (end_) events += json_.chunk(index_, OrderedJson::object(), {}, &*end_, reason());
+    return events;
+  }
+
+  std::string whole() override {
+    return json_.choice(index_, message_, sample_.take_tokens(), *end_, reason());
+  }
+
+  int64_t bytes() const override {
+    auto bytes = static_cast<int64_t>(message_.content.capacity() + message_.thinking.capacity());
+    for (const AnsweredCall& call : message_.calls) {
+      bytes += static_cast<int64_t>(sizeof(call) + call.call.arguments.capacity());
+    }
+    return sample_.bytes() + bytes;
+  }
+
+  int64_t reasoning_tokens() const override { return sample_.reasoning_tokens(); }
+
+ private:
+  const char* reason() const {
+    if (calls_ > 0 && (end_->stopped() || one_call_)) return "tool_calls";
+    return end_->stopped() ? "stop" : "length";
+  }
+
+  void take_events() {
+    for (ChatEvent& event : sample_.take_events()) {
+      if (event.kind == ChatEvent::Kind::kCall) {
+        take_call(AnsweredCall(std::move(event.call)));
+        continue;
+      }
+      const bool thinks = event.kind == ChatEvent::Kind::kThinking;
+      if (stream_) {
+        deltas_.push_back({{thinks ? "reasoning_content" : "content", std::move(event.text)}});
+      } else {
+        (thinks ? message_.thinking : message_.content) += event.text;
+      }
+    }
+  }
+
+  void take_call(AnsweredCall call) {
+    if (stream_) {
+      deltas_.push_back(call_name_delta(calls_, call));
+      deltas_.push_back(call_arguments_delta(calls_, call));
+    } else {
+      message_.calls.push_back(std::move(call));
+    }
+    ++calls_;
+  }
+
+  const ChatJson& json_;
+  const int index_;
+  const bool stream_, one_call_;
+  ChatSample sample_;
+  std::vector<OrderedJson> deltas_;  // of a stream, that have not gone out
+  ChatMessage message_;              // of a whole answer
+  int calls_ = 0;
+  bool begun_ = false;
+  std::optional<ChoiceEnd> end_;
+};
+
+class Chat final : public AnswerKind {
+ public:
+  explicit Chat(int64_t max_tokens) : max_tokens_(max_tokens) {}
+
+  int64_t bytes_to_read(std::string_view body) const override {
+    return ChatConversation::bytes_to_read(body);
+  }
+
+  Fault read(const Caller& /*caller*/, std::string_view body, AnswerRequest& request) override {
+    Result<OrderedJson> json = parse_chat_body(body);
+    if (!json.ok()) return {json.status()};
+    Fault fault = read_chat(std::move(*json), max_tokens_, request_);
+    request = request_.answer;
+    return fault;
+  }
+
+  Fault open(const ServedModel& model, const AnswerRequest& request) override {
+    if (Fault fault = conversation_.open(model, request_); !fault.ok()) return fault;
+    json_.emplace(ChatJson::Options{.model = model.name,
+                                    .numerics = model.engine->numerics(),
+                                    .tokenizer = model.tokenizer,
+                                    .stream = request.stream,
+                                    .logprobs = request.logprobs,
+                                    .token_ids = request.return_token_ids,
+                                    .usage_last = request.include_usage});
+    return {};
+  }
+
+  size_t prompts() const override { return 1; }
+  int64_t bytes_of_choices(size_t /*prompt*/) const override {
+    return ChatConversation::bytes_kept(request_);
+  }
+  Fault prepare(size_t /*prompt*/, const TextInput& input, AnswerPrompt& made) override {
+    return conversation_.prepare(request_, input, made);
+  }
+
+  std::unique_ptr<AnswerChoice> choice(size_t /*prompt*/, int index,
+                                       const std::vector<std::string>& stops) const override {
+    ChatSample sample(conversation_.options(request_), conversation_.prompt_end(), stops,
+                      json_->wants_tokens());
+    return std::make_unique<Choice>(*json_, std::move(sample), index, request_.answer.stream,
+                                    request_.one_call);
+  }
+
+  std::string whole(const std::string& choices, const AnswerUsage& usage) const override {
+    return json_->whole(choices, usage);
+  }
+  std::string last_events(const AnswerUsage& usage) const override {
+    return json_->last_events(usage);
+  }
+  Fault fault(const Status& status) const override {
+    return conversation_.fault(status, "max_completion_tokens");
+  }
+
+ private:
+  const int64_t max_tokens_;
+  ChatRequest request_;
+  ChatConversation conversation_{"messages"};
+  std::optional<ChatJson> json_;
+};
+
+}  // namespace
+
+void start_chat(ServerContext& state, const HttpRequest& request, HttpReply reply) {
+  start_answer(state, "openai.chat", std::make_unique<Chat>(state.chat_values), request,
+               std::move(reply));
+}
+
+}  // namespace runnel

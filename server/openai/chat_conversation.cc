@@ -1,0 +1,79 @@
+#include "server/openai/chat_conversation.h"
+
+#include <utility>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "engine/fields.h"
+
+namespace runnel {
+namespace {
+
+// The form of the calls that the template writes.
+std::optional<ToolCallForm> form_of_calls(const ChatTraits& traits) {
+  for (const auto& rendered : {traits.call_without_content, traits.call_with_empty_content}) {
+    if (const auto form = form_of(rendered.value_or(""))) return form;
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t ChatConversation::bytes_to_read(std::string_view body) {
+  return rendering_bytes(std::ssize(body));
+}
+
+int64_t ChatConversation::bytes_kept(const ChatRequest& request) {
+  return request.tools.is_null() ? 0 : kTreePerByte * std::ssize(json_text(request.tools));
+}
+
+Fault ChatConversation::open(const ServedModel& model, const ChatRequest& request) {
+  if (Status s = check_chats(model); !s.ok()) return {s};
+  format_ = model.chat;
+  if (request.tools.is_null()) return {};
+  form_ = form_of_calls(format_->traits());
+  if (form_) return {};
+  return {invalid_argument("tools is set, but the chat template of model " + quote(model.name) +
+                           " writes no calls in a form that this server reads; leave tools out, "
+                           "or send tool_choice 'none'"),
+          "tools"};
+}
+
+Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, AnswerPrompt& made) {
+  Conversation conversation;
+  conversation.messages = std::exchange(request.messages, nullptr);
+  conversation.tools = request.tools;
+  conversation.variables = std::exchange(request.variables, nullptr);
+  const GenerateRequest& call = request.answer.call;
+  auto prompt = prompt_of_chat(*format_, std::move(conversation), request.continues,
+                               !call.state.has_value(), input.until);
+  if (!prompt.ok()) return in_messages(prompt.status());
+  prompt_end_ = std::move(prompt->end);
+  made.values = std::move(prompt->values);
+  made.shared = prompt->shared;
+  if (call.ignore_eos) return {};
+  made.end_of_turn = prompt->end_of_turn;
+  made.stop = std::move(prompt->stop_texts);
+  return {};
+}
+
+ChatAnswer::Options ChatConversation::options(const ChatRequest& request) const {
+  return {.form = form_, .tools = &request.tools, .one_call = request.one_call};
+}
+
+Fault ChatConversation::in_messages(const Status& status) const {
+  return {invalid_argument(field_ + ": " + status.message()), field_};
+}
+
+Fault ChatConversation::fault(const Status& status, std::string_view max_tokens) const {
+  return fault_of(status, [&](std::string_view field) -> std::string_view {
+    if (field == fields::kPrompt || field == fields::kText || field == fields::kValues) {
+      return field_;
+    }
+    if (field == fields::kMaxValues) return max_tokens;
+    if (field == fields::kTopLogProbs) return "top_logprobs";
+    return http_word(field);
+  });
+}
+
+}  // namespace runnel

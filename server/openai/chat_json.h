@@ -1,0 +1,65 @@
+// The answers of /v1/chat/completions, as text.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "models/text/tokenizer.h"
+#include "server/openai/answer_kind.h"
+#include "server/openai/chat_sample.h"
+#include "server/openai/choice.h"
+
+namespace runnel {
+
+// A whole choice.
+struct ChatMessage {
+  std::string content, thinking;
+  std::vector<AnsweredCall> calls;
+};
+
+class ChatJson {
+ public:
+  struct Options {
+    std::string model;
+    std::string numerics;  // id
+    std::shared_ptr<const Tokenizer> tokenizer;
+    bool stream = false;
+    std::optional<int> logprobs;
+    bool token_ids = false;   // beside the text
+    bool usage_last = false;  // of a stream
+  };
+  // Draws an id.
+  explicit ChatJson(Options options);
+
+  bool wants_tokens() const { return options_.logprobs || options_.token_ids; }
+
+  // A member of "choices". `finish_reason` is OpenAI's.
+  std::string choice(int index, const ChatMessage& message, const std::vector<ChoiceToken>& tokens,
+                     const ChoiceEnd& end, const char* finish_reason) const;
+  // The whole answer, of choices joined by commas.
+  std::string whole(const std::string& choices, const AnswerUsage& usage) const;
+
+  // The event of one choice in a stream; `end` null: more follows.
+  std::string chunk(int index, const OrderedJson& delta, const std::vector<ChoiceToken>& tokens,
+                    const ChoiceEnd* end = nullptr, const char* finish_reason = nullptr) const;
+  // The last events of a stream, with the usage where that was asked for.
+  std::string last_events(const AnswerUsage& usage) const;
+
+ private:
+  void add_tokens(const std::vector<ChoiceToken>& tokens, OrderedJson& choice) const;
+
+  const Options options_;
+  std::string head_;  // up to the choices
+};
+
+// An entry of a list of log-probabilities.
+OrderedJson logprob_json(const ChoiceToken& token, const Tokenizer* tokenizer);
+
+// What streams say of a call: first its name, then its arguments.
+OrderedJson call_name_delta(int index, const AnsweredCall& call);
+OrderedJson call_arguments_delta(int index, const AnsweredCall& call);
+
+}  // namespace runnel

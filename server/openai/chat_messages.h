@@ -1,0 +1,34 @@
+// The messages and tools of a chat request.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "server/http/fault.h"
+
+namespace runnel {
+
+inline constexpr int kSchemaDepth = 32;  // of objects and arrays in a tool's schema or a call
+
+// Checks messages, and makes of them what ChatFormat takes: arguments of calls become objects, and
+// members that templates do not know are dropped. INVALID_ARGUMENT names the member.
+Fault read_messages(OrderedJson& messages);
+
+// Checks a list of tools. INVALID_ARGUMENT names the member.
+Fault read_tools(const OrderedJson& tools);
+
+// --- Their parts, for endpoints that have them in another place. `at`: the path of the value. ---
+
+// The parts of a message, each of one of `types`, become parts of type text and nothing else.
+Fault read_parts(OrderedJson& content, const std::string& at,
+                 std::span<const std::string_view> types);
+// The arguments of a call, JSON as text, become the object.
+Fault read_arguments(OrderedJson& function, const std::string& at);
+// A list of tools that is not too long; one that is a function; the function.
+Fault check_tool_list(const OrderedJson& tools);
+Fault check_tool_type(OrderedJson& tool, const std::string& at);
+Fault check_function(OrderedJson& function, const std::string& at);
+
+}  // namespace runnel

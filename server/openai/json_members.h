@@ -1,0 +1,32 @@
+// Members of the objects in a body, and faults that name them by their path: "messages[1].role".
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "server/http/fault.h"
+
+namespace runnel {
+
+// INVALID_ARGUMENT of the member at `at`: "AT WHAT".
+Fault refusal(const std::string& at, const std::string& what);
+
+// A value as messages show it.
+std::string shown(const OrderedJson& value);
+
+// A member of the object at `at` that nobody knows.
+Fault unknown_member(const std::string& at, const std::string& key);
+
+// Refuses the first member that is not null and not one of `known`.
+Fault check_members(const OrderedJson& object, const std::string& at,
+                    std::span<const std::string_view> known);
+
+// Null: there is no such member, or it is null.
+OrderedJson* member(OrderedJson& object, const char* key);
+
+// `value`, a member at `at` that may be null, is a text.
+Fault check_text(const OrderedJson* value, const std::string& at, bool required);
+
+}  // namespace runnel

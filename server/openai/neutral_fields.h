@@ -1,0 +1,11 @@
+// Fields that change the result on other servers and are not done here.
+#pragma once
+
+#include "server/http/request_fields.h"
+
+namespace runnel {
+
+// Accepts each of them with the value that changes nothing, and refuses any other value.
+void read_neutral(RequestFields& fields);
+
+}  // namespace runnel

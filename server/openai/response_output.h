@@ -1,0 +1,91 @@
+// The answers of /v1/responses, as text: a list of items, and the events that tell how it grows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "models/text/tokenizer.h"
+#include "server/http/fault.h"
+#include "server/openai/answer_kind.h"
+#include "server/openai/chat_sample.h"
+
+namespace runnel {
+
+class ResponseOutput {
+ public:
+  struct Options {
+    std::string model;
+    std::shared_ptr<const Tokenizer> tokenizer;
+    bool stream = false;
+    bool logprobs = false;
+    OrderedJson echo = OrderedJson::object();  // members that repeat the request
+  };
+  // Draws an id. A stream has its first two events.
+  explicit ResponseOutput(Options options);
+
+  // --- What the sample comes to, in its order ---
+
+  // Values whose text comes with the next say(), where log-probabilities are asked for.
+  void add_tokens(std::vector<ChoiceToken> tokens);
+  // More thinking or content. It opens an item, unless the last one is of this kind.
+  void say(ChatEvent::Kind kind, std::string_view text);
+  void call(const AnsweredCall& call);
+  // The sample has ended. `complete`: not cut off by a limit.
+  void finish(bool complete);
+
+  // --- The answer ---
+
+  const std::string& id() const { return id_; }
+  // The events of a stream that have not gone out.
+  std::string take_events();
+  // After finish().
+  std::string whole(const AnswerUsage& usage) const;
+  std::string last_events(const AnswerUsage& usage);
+  std::string failure_events(const Fault& fault);
+
+  // About how many bytes this holds, and the last event takes.
+  int64_t bytes() const;
+
+ private:
+  struct Item {
+    ChatEvent::Kind kind = ChatEvent::Kind::kContent;
+    std::string id;
+    std::string text;
+    std::vector<ChoiceToken> tokens;
+    size_t told = 0;  // tokens that have gone out with a delta
+  };
+
+  void open(ChatEvent::Kind kind);
+  void close(const char* status);
+  OrderedJson item_json(const Item& item, const char* status, bool with_content) const;
+  OrderedJson part_json(const Item& item) const;
+  OrderedJson logprobs_json(const std::vector<ChoiceToken>& tokens, size_t from) const;
+  // Queues an event of the stream.
+  void event(const char* type, const OrderedJson& members);
+  // The same of an item.
+  void item_event(const char* type, OrderedJson item);
+  void text_event(const char* type, const char* key, OrderedJson value);
+  void response_event(const char* type, const OrderedJson& members);
+  void add_item(const OrderedJson& item);
+  // The response as it is.
+  std::string response_json(const OrderedJson& members) const;
+  OrderedJson end_json(const AnswerUsage& usage) const;
+
+  const Options options_;
+  const std::string id_;
+  const int64_t created_;
+  std::string items_;       // that are complete, joined by commas
+  int count_ = 0;           // of them
+  std::vector<Item> open_;  // at most one
+  std::vector<ChoiceToken> pending_;
+  int64_t token_bytes_ = 0;  // of all tokens
+  bool complete_ = false;
+  int64_t sequence_ = 0;  // of the next event
+  std::string events_;
+};
+
+}  // namespace runnel

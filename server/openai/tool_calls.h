@@ -1,0 +1,66 @@
+// Calls of tools as models write them: where they begin and end in a text, and what they say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace runnel {
+
+// How models write calls.
+enum class ToolCallForm {
+  kTagged,     // <tool_call>{"name": "f", "arguments": {"a": "b"}}</tool_call>
+  kXml,        // <tool_call><function=f><parameter=a>b</parameter></function></tool_call>
+  kPython,     // <|tool_call_start|>[f(a='b')]<|tool_call_end|>
+  kUpperList,  // <TOOLCALL>[{"name": "f", "arguments": {"a": "b"}}]</TOOLCALL>
+  kLowerList,  // <tool_calls>[{"name": "f", "arguments": {"a": "b"}}]</tool_calls>
+  kFenced,     // ```json, {"name": "f", "arguments": {"a": "b"}} and ```, each on its own lines
+};
+
+// The form of a call that a template has written; none: of no form that is known here.
+std::optional<ToolCallForm> form_of(std::string_view rendered);
+
+// A text with more bytes than this is no call.
+inline constexpr int64_t kMaxCallBytes = 64 << 10;
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // a JSON object, as text
+
+  friend bool operator==(const ToolCall&, const ToolCall&) = default;
+};
+
+// The pairs of tags around calls; a form may have several.
+struct CallTags {
+  std::string_view open, close;
+};
+std::span<const CallTags> tags_of(ToolCallForm form);
+
+// Looks for the end of a call: a closing tag that is not in a quoted string of JSON or Python.
+class CallEnd {
+ public:
+  CallEnd(ToolCallForm form, std::string_view close);
+
+  // The offset of `close` in `text`, which begins after the opening tag and grows from one call of
+  // this to the next; npos while it is not there.
+  size_t find(std::string_view text);
+
+ private:
+  const std::string_view close_;
+  const bool python_, quotes_;
+  size_t at_ = 0;   // bytes that have been looked at
+  char quote_ = 0;  // the one that `at_` is within; 0: none
+};
+
+// The calls in `body`, which is the text between the tags of `form`; none where it is not well
+// formed. `tools` is the list of tools of the request, or null: the types of XML parameters follow
+// from it, and in fenced JSON a call names one of them.
+std::optional<std::vector<ToolCall>> read_calls(std::string_view body, ToolCallForm form,
+                                                const OrderedJson& tools);
+
+}  // namespace runnel

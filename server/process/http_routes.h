@@ -1,0 +1,19 @@
+// The routes of all doors that speak HTTP. A new door adds its own here.
+#pragma once
+
+#include <vector>
+
+#include "server/host/server_context.h"
+#include "server/http/gate.h"
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+// The routes of the doors, OPTIONS for each of their paths, and the page, all behind `gate`.
+// `state` outlives the server of the routes and every call that it begins.
+std::vector<HttpRoute> http_routes(ServerContext& state, const Gate& gate);
+
+// Reports a request that matches no route, or that the gate refuses.
+void report_refusal(ServerContext& state, const HttpRefusal& refusal);
+
+}  // namespace runnel

@@ -1,0 +1,79 @@
+// A server: the host and its gRPC door, which start and drain together. Doors that speak HTTP are
+// opened beside it (http_port.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/grpc/grpc_door.h"
+#include "server/host/host.h"
+
+namespace runnel {
+
+struct ServerOptions {
+  HostOptions host;
+  GrpcOptions grpc;
+};
+
+// One thread calls start(), then models().add() for each model, then ready(), then tend() now and
+// then, perhaps unready(), then drain().
+class Server {
+ public:
+  // `log` outlives the server.
+  Server(const ServerOptions& options, const EventLog& log)
+      : host_(options.host, log), grpc_(options.grpc, host_.context()) {}
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  // Drains without grace.
+  ~Server() { drain(Duration(0)); }
+
+  // Listens, and answers UNAVAILABLE until ready(). Errors of Host::open() and GrpcDoor::start().
+  Status start();
+  // As GrpcDoor::address().
+  const std::string& address() const { return grpc_.address(); }
+
+  // As Host::context(), for other doors. Their calls must end before this server does.
+  ServerContext& context() { return host_.context(); }
+
+  // Models may be added, replaced and retired at any time.
+  ServedModels& models() { return host_.context().models; }
+  // The handler of Admin.Reload. Call before ready().
+  void set_reload(AskReload ask) { host_.context().reload = std::move(ask); }
+  // From here on it serves, and health says so.
+  void ready();
+  // From here on health and readiness say that it does not serve, so that proxies turn away. Calls
+  // are taken as before.
+  void unready();
+  // As Host::serving().
+  bool serving() const { return host_.serving(); }
+
+  // Refuses new calls with UNAVAILABLE and turns health to NOT_SERVING at once. Streams get `grace`
+  // to end; then they are ended with UNAVAILABLE. Returns when all is over, at most a few seconds
+  // after `grace`. Calls after the first do nothing.
+  void drain(Duration grace);
+
+  // To be called about once a second: Host::tend() and GrpcDoor::tend().
+  void tend();
+
+  // As GrpcDoor::allow_memory().
+  void allow_memory(const MemoryAllowance& allowance) { grpc_.allow_memory(allowance); }
+
+  // As Host::failure().
+  Status failure() const { return host_.failure(); }
+
+  // The metrics in Prometheus' text format; from any thread, once start() has returned.
+  std::string metrics_text() const;
+
+  // Calls that run.
+  int active_streams() const { return host_.context().calls.count(); }
+
+  // As GrpcDoor::in_process_channel().
+  std::shared_ptr<grpc::Channel> in_process_channel() { return grpc_.in_process_channel(); }
+
+ private:
+  Host host_;
+  GrpcDoor grpc_;  // its calls use the host
+};
+
+}  // namespace runnel

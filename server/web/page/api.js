@@ -1,0 +1,124 @@
+// Requests to the server that this page came from.
+
+// HTTP/1.1 gives a page six connections: four for streams and files, one for what is answered at
+// once, one for the status.
+const kStreams = 4;
+const kStatusTimeout = 5000;
+
+let key = '';
+export function setKey(text) {
+  key = text.trim();
+}
+
+class Lane {
+  constructor(width) {
+    this.free = width;
+    this.waiting = [];
+  }
+  async run(task) {
+    if (this.free > 0) this.free -= 1;
+    else await new Promise((go) => this.waiting.push(go));
+    try {
+      return await task();
+    } finally {
+      const next = this.waiting.shift();
+      if (next) next();
+      else this.free += 1;
+    }
+  }
+}
+const streams = new Lane(kStreams);
+const shorts = new Lane(1);
+
+const kRemedies = {
+  401: 'Type a key of this server into the field at the top and press Use.',
+  403: 'Whoever runs the server can allow this with --http-hosts or --http-origins.',
+  404: 'Choose a model from the list, or begin anew: a session ends when it has been idle too long.',
+  409: 'The session is in use or stands elsewhere. Wait for it, or fork it.',
+  413: 'Send less.',
+  429: 'The server has no room now. Wait a moment, or delete a session.',
+  503: 'The server loads its models, or stops. This page tries again by itself.',
+};
+
+export class ServerError extends Error {
+  constructor(status, error) {
+    super(error?.message ?? `The server answered with status ${status}.`);
+    this.name = 'ServerError';
+    this.status = status;
+    this.code = error?.code ?? null;
+    this.remedy = kRemedies[status] ?? '';
+  }
+}
+
+class LostServer extends Error {
+  constructor() {
+    super('The server does not answer.');
+    this.name = 'LostServer';
+    this.remedy = 'Start it again: this page notices, and goes on.';
+  }
+}
+
+async function ask(method, path, { body, type = 'application/json', signal } = {}) {
+  const headers = {};
+  if (key) headers.Authorization = `Bearer ${key}`;
+  if (body !== undefined) headers['Content-Type'] = type;
+  let answer;
+  try {
+    answer = await fetch(path, { method, headers, body, signal, cache: 'no-store' });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new LostServer();
+  }
+  if (answer.ok) return answer;
+  const told = await answer.json().catch(() => null);
+  throw new ServerError(answer.status, told?.error);
+}
+
+const json = async (answer) => (await answer).json();
+const text = (value) => JSON.stringify(value);
+
+export const status = () => json(ask('GET', '/v1/status', { signal: AbortSignal.timeout(kStatusTimeout) }));
+export const get = (path) => shorts.run(() => json(ask('GET', path)));
+export const post = (path, body) => shorts.run(() => json(ask('POST', path, { body: text(body) })));
+export const remove = (path) => shorts.run(() => json(ask('DELETE', path)));
+// Goes out even while the page is closed.
+export function removeAtEnd(path) {
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  fetch(path, { method: 'DELETE', headers, keepalive: true }).catch(() => {});
+}
+export const readFile = (path) => streams.run(async () => (await ask('GET', path)).arrayBuffer());
+export const writeFile = (path, body) =>
+  streams.run(() => json(ask('PUT', path, { body, type: 'application/octet-stream' })));
+
+// Calls `take` with each event of the answer, as an object. Rejects with the server's error where the
+// stream has one.
+export function stream(path, body, signal, take) {
+  return streams.run(async () => {
+    const answer = await ask('POST', path, { body: text({ ...body, stream: true }), signal });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return;
+        const events = (rest + value).split('\n\n');
+        rest = events.pop();
+        for (const event of events) takeEvent(event, take);
+      }
+    } catch (error) {
+      if (error instanceof ServerError || error.name === 'AbortError') throw error;
+      throw new LostServer();
+    } finally {
+      reader.cancel().catch(() => {});
+    }
+  });
+}
+
+function takeEvent(event, take) {
+  for (const line of event.split('\n')) {
+    if (!line.startsWith('data: ') || line === 'data: [DONE]') continue;
+    const data = JSON.parse(line.slice(6));
+    if (data.error) throw new ServerError(Number(data.error.status ?? 500), data.error);
+    take(data);
+  }
+}

@@ -1,0 +1,58 @@
+#include "cli/render.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "base/file.h"
+#include "cli/console.h"
+
+namespace runnel {
+namespace {
+
+class Render : public testing::Test {
+ protected:
+  std::string file(const std::string& name, const std::string& text) {
+    const std::string path = testing::TempDir() + "render_test_" + name;
+    EXPECT_TRUE(replace_file(path, text).ok());
+    return path;
+  }
+  int run() {
+    Console console{.out = out_, .err = err_};
+    return run_render(options_, console);
+  }
+
+  RenderOptions options_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(Render, PrintsTheTextAndItsSpans) {
+  options_.template_file = file("a.jinja", "{{ eos_token }}{{ messages[0].content }}\n");
+  options_.tokens_file = file("tokens.json", R"({"eos_token": {"content": "<e>"}})");
+  options_.request = file("request.json", R"({"messages": [{"role": "user", "content": "Hi"}]})");
+  EXPECT_EQ(run(), kExitOk);
+  EXPECT_EQ(out_.str(), "<e>Hi");
+  out_.str("");
+  options_.json = true;
+  EXPECT_EQ(run(), kExitOk);
+  EXPECT_EQ(out_.str(),
+            "{\"text\":\"<e>Hi\",\"spans\":[{\"begin\":0,\"end\":3,\"writer\":\"template\"},"
+            "{\"begin\":3,\"end\":5,\"writer\":\"input\"}]}\n");
+}
+
+TEST_F(Render, AnErrorOfTheTemplateIsItsMessage) {
+  options_.template_file = file("b.jinja", "{{ raise_exception('no system role') }}");
+  options_.request = file("request.json", R"({"messages": []})");
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_EQ(err_.str(), "runnel: no system role\n");
+}
+
+TEST_F(Render, RefusesARequestThatItDoesNotKnow) {
+  options_.template_file = file("c.jinja", "x");
+  options_.request = file("request.json", R"({"messages": [], "stream": true})");
+  EXPECT_EQ(run(), kExitUsage);
+  EXPECT_NE(err_.str().find("'stream' is not a field of a request"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace runnel

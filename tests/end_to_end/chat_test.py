@@ -1,0 +1,253 @@
+"""OpenAI's own client against /v1/chat/completions and /v1/responses, its answers checked strictly.
+
+    RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/chat_test.py
+
+The model is zoo/text-small, which was never trained on conversations, with a template added: what it
+says is nonsense, and all that is around it is real. Run by ctest (end_to_end.chat) for
+`make test-clients`, which installs the clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+import urllib.request
+from typing import Any
+
+import jsonschema
+import openai
+from openai_test import MODEL, PROMPT, ROOT, Server
+
+TEMPLATE = """\
+{%- for tool in tools or [] %}{{ 'Tool: ' + tool | tojson + '\\n\\n' }}{% endfor -%}
+{%- for m in messages -%}
+{{- {'system': 'System', 'user': 'User', 'assistant': 'Assistant', 'tool': 'Result'}[m.role] + ': ' -}}
+{{- m.content or '' -}}
+{%- for call in m.tool_calls or [] -%}
+{{- '<tool_call>' + {'name': call.function.name, 'arguments': call.function.arguments} | tojson + '</tool_call>' -}}
+{%- endfor -%}
+{{- '\\n\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}
+"""
+MESSAGES: Any = [{"role": "user", "content": PROMPT}]
+TOOL: Any = {
+    "type": "function",
+    "function": {"name": "depth", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}},
+}
+
+
+class Chat(unittest.TestCase):
+    server: Server
+    client: openai.OpenAI
+    chat: Any  # chat.completions.create() with messages
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        bundle = pathlib.Path(folder.name) / MODEL
+        shutil.copytree(ROOT / "zoo" / MODEL, bundle)
+        (bundle / "chat_template.jinja").write_text(TEMPLATE)
+        cls.server = Server("--sessions", "64", "--prefix-cache-bytes", "0", models=(str(bundle),))
+        cls.addClassCleanup(cls.server.stop)
+        cls.client = cls.server.client(_strict_response_validation=True)
+        cls.chat = functools.partial(
+            cls.client.chat.completions.create, model=MODEL, messages=MESSAGES, seed=7, max_completion_tokens=40
+        )
+
+    def test_an_answer_is_the_completion_of_the_rendering(self) -> None:
+        answer = self.chat()
+        prompt = f"User: {PROMPT}\n\nAssistant:"
+        plain = self.client.completions.create(
+            model=MODEL, prompt=list(prompt.encode()), seed=7, max_tokens=40, stop="\n\nUser:"
+        )
+        self.assertEqual(answer.choices[0].message.content, plain.choices[0].text.lstrip())
+        self.assertEqual(answer.choices[0].finish_reason, plain.choices[0].finish_reason)
+        self.assertEqual(answer.usage.prompt_tokens, len(prompt))
+        self.assertEqual(answer.usage.completion_tokens_details.reasoning_tokens, 0)
+        self.assertEqual(answer.usage.prompt_tokens_details.cached_tokens, 0)
+
+    def test_a_stream_is_the_answer(self) -> None:
+        options = {"n": 2, "logprobs": True, "top_logprobs": 2}
+        whole = self.chat(**options)
+        tokens: list[list[Any]] = [[], []]
+        texts, reasons, usage = ["", ""], [None, None], None
+        for chunk in self.chat(stream=True, stream_options={"include_usage": True}, **options):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+                tokens[choice.index] += choice.logprobs.content
+                reasons[choice.index] = choice.finish_reason or reasons[choice.index]
+        self.assertEqual(texts, [choice.message.content for choice in whole.choices])
+        self.assertEqual(tokens, [choice.logprobs.content for choice in whole.choices])
+        self.assertEqual(reasons, [choice.finish_reason for choice in whole.choices])
+        self.assertEqual(usage, whole.usage)
+        self.assertEqual(len(tokens[0]), 40)
+
+    def test_the_streaming_helper_takes_the_stream(self) -> None:
+        options: dict[str, Any] = {"seed": 7, "stop": ["t"]}  # the helper raises at finish_reason "length"
+        with self.client.chat.completions.stream(model=MODEL, messages=MESSAGES, **options) as stream:
+            for _ in stream:
+                pass
+            final = stream.get_final_completion()
+        answer = self.chat(**options, max_completion_tokens=openai.NOT_GIVEN)
+        self.assertEqual(final.choices[0].message.content, answer.choices[0].message.content)
+
+    def test_conversations_with_tools_are_taken(self) -> None:
+        call = {"id": "call_1", "type": "function", "function": {"name": "depth", "arguments": '{"at": "the ford"}'}}
+        messages = [
+            {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+            *MESSAGES,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "2 m"},
+        ]
+        answer = self.chat(messages=messages, tools=[TOOL], tool_choice="auto", parallel_tool_calls=False)
+        self.assertEqual(answer.choices[0].message.role, "assistant")
+        again = [*messages, answer.choices[0].message, {"role": "user", "content": "And now?"}]
+        self.assertEqual(self.chat(messages=again).choices[0].message.role, "assistant")
+
+    def test_refusals_are_the_clients_errors(self) -> None:
+        for options, param in (
+            ({"messages": []}, "messages"),
+            ({"tool_choice": "required", "tools": [TOOL]}, "tool_choice"),
+            ({"response_format": {"type": "json_object"}}, "response_format"),
+            ({"presence_penalty": 3}, "presence_penalty"),
+            ({"extra_body": {"chat_template": "{{ messages }}"}}, "chat_template"),
+        ):
+            with self.assertRaises(openai.BadRequestError) as bad:
+                self.chat(**options)
+            self.assertEqual(bad.exception.param, param)
+        with self.assertRaises(openai.NotFoundError) as missing:
+            self.chat(model="other")
+        self.assertEqual(missing.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as long:
+            self.chat(messages=[{"role": "user", "content": "x" * 2000}])
+        self.assertEqual(long.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.APIStatusError) as large:
+            self.chat(messages=[{"role": "user", "content": "x" * (1 << 20)}])
+        self.assertEqual(large.exception.status_code, 413)
+
+    def test_a_response_is_the_answer_of_the_chat(self) -> None:
+        response = self.client.responses.create(model=MODEL, input=PROMPT, max_output_tokens=40, extra_body={"seed": 7})
+        answer = self.chat()
+        self.assertEqual(response.output_text, answer.choices[0].message.content)
+        self.assertEqual(
+            response.status, {"length": "incomplete", "stop": "completed"}[answer.choices[0].finish_reason]
+        )
+        self.assertEqual(response.usage.input_tokens, answer.usage.prompt_tokens)
+        self.assertEqual(response.usage.output_tokens, answer.usage.completion_tokens)
+
+    def test_a_response_streams(self) -> None:
+        options: Any = {
+            "model": MODEL,
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": PROMPT}]}],
+            "include": ["message.output_text.logprobs"],
+            "top_logprobs": 2,
+            "extra_body": {"seed": 7},
+        }
+        whole = self.client.responses.create(**options, max_output_tokens=40)
+        self.assertEqual(len(whole.output[0].content[0].logprobs), 40)
+        text, types = "", []
+        for event in self.client.responses.create(**options, max_output_tokens=40, stream=True):
+            types.append(event.type)
+            if event.type == "response.output_text.delta":
+                text += event.delta
+            self.assertEqual(event.sequence_number, len(types) - 1)
+        self.assertEqual(types[:2], ["response.created", "response.in_progress"])
+        self.assertEqual(types[-1], f"response.{whole.status}")
+        self.assertEqual(text, whole.output_text)
+
+    def test_the_helper_of_responses_takes_the_stream(self) -> None:
+        # The answer has to be complete: the helper raises where it is cut off.
+        with self.client.responses.stream(model=MODEL, input=PROMPT, extra_body={"seed": 7}) as stream:
+            kinds = {event.type for event in stream}
+            self.assertLessEqual({"response.output_text.delta", "response.output_text.done"}, kinds)
+            if "response.completed" in kinds:
+                self.assertEqual(stream.get_final_response().status, "completed")
+
+    def test_responses_go_back_with_results_of_tools(self) -> None:
+        items: Any = [
+            {"role": "user", "content": PROMPT},
+            {"type": "function_call", "call_id": "call_1", "name": "depth", "arguments": '{"at": "the ford"}'},
+            {"type": "function_call_output", "call_id": "call_1", "output": "2 m"},
+        ]
+        tool: Any = {"type": "function", "strict": False, **TOOL["function"]}
+        response = self.client.responses.create(
+            model=MODEL, input=items, tools=[tool], instructions="Be brief.", max_output_tokens=20, metadata={"a": "b"}
+        )
+        self.assertEqual(response.tools[0].name, "depth")
+        self.assertEqual(response.metadata, {"a": "b"})
+        again: Any = [*items, *response.output, {"role": "user", "content": "And now?"}]
+        self.assertEqual(self.client.responses.create(model=MODEL, input=again, max_output_tokens=9).object, "response")
+
+    def test_a_response_continues_another(self) -> None:
+        first = self.client.responses.create(model=MODEL, input=PROMPT, max_output_tokens=9)
+        self.assertEqual(self.client.responses.retrieve(first.id).output_text, first.output_text)
+        options: Any = {"model": MODEL, "input": "And now?", "max_output_tokens": 9, "extra_body": {"seed": 7}}
+        branches = [self.client.responses.create(previous_response_id=first.id, **options) for _ in range(2)]
+        self.assertEqual(branches[0].output_text, branches[1].output_text)
+        self.assertGreater(branches[0].usage.input_tokens, first.usage.total_tokens)
+        self.client.responses.delete(first.id)
+        with self.assertRaises(openai.NotFoundError) as gone:
+            self.client.responses.create(previous_response_id=first.id, **options)
+        self.assertEqual(gone.exception.code, "previous_response_not_found")
+
+    def test_responses_refuse_by_name(self) -> None:
+        for options, param in (
+            ({"input": []}, "input"),
+            ({"background": True}, "background"),
+            ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ):
+            with self.assertRaises(openai.BadRequestError) as bad:
+                self.client.responses.create(**{"model": MODEL, "input": PROMPT, **options})
+            self.assertEqual(bad.exception.param, param)
+
+    def test_answers_are_as_described(self) -> None:
+        document = self.ask("/openapi.json")
+
+        def check(schema: str, value: Any) -> None:
+            whole = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
+            jsonschema.Draft202012Validator(whole).validate(value)
+
+        more = {"n": 2, "logprobs": True, "top_logprobs": 1, "return_token_ids": True, "stop": ["."], "tools": [TOOL]}
+        for extra in ({}, more, {"keep": True}):
+            request = {"model": MODEL, "messages": MESSAGES, "max_tokens": 20, "seed": -7, **extra}
+            check("ChatRequest", request)
+            check("ChatCompletion", self.ask("/v1/chat/completions", request))
+            request |= {"stream": True, "stream_options": {"include_usage": True}}
+            check("ChatRequest", request)
+            chunks = self.ask("/v1/chat/completions", request)
+            self.assertGreaterEqual(len(chunks), 3)
+            for chunk in chunks:
+                check("ChatChunk", chunk)
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": PROMPT}]}
+        tool = {"type": "function", **TOOL["function"]}
+        more = {"include": ["message.output_text.logprobs"], "top_logprobs": 1, "tools": [tool], "input": [item]}
+        for extra in ({}, more):
+            request = {"model": MODEL, "input": PROMPT, "max_output_tokens": 20, "seed": -7, **extra}
+            check("ResponseRequest", request)
+            check("Response", self.ask("/v1/responses", request))
+            check("ResponseRequest", request | {"stream": True})
+            for event in self.ask("/v1/responses", request | {"stream": True}):
+                check("ResponseEvent", event)
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://{self.server.http}{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read().decode()
+        if text.startswith(("data: ", "event: ")):
+            return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        return json.loads(text)
+
+
+if __name__ == "__main__":
+    print(f"openai {openai.__version__}", file=sys.stderr)
+    unittest.main()

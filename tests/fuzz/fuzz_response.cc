@@ -1,0 +1,10 @@
+// libFuzzer on the reader of requests for responses.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/chat_properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  runnel::check_response_request({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

@@ -1,0 +1,88 @@
+// GGUF files written by llama.cpp's package gguf (make_gguf.py): its blocks, and whole models.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <span>
+
+#include "kernels/blocks.h"
+#include "kernels/quantize_blocks.h"
+#include "models/bundle/gguf_file.h"
+#include "tests/golden/golden_files.h"
+
+namespace runnel {
+namespace {
+
+const std::string kFolder = std::string(kGoldenFolder) + "gguf/";
+
+TEST(GoldenGguf, BlocksAreWhatGgufTakesThemFor) {
+  const auto file = GgufFile::open(kFolder + "blocks.gguf");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  int types = 0;
+  for (const auto& [name, stored] : (*file)->tensors()) {
+    if (!is_blocks(stored.type)) continue;
+    SCOPED_TRACE(name);
+    ++types;
+    EXPECT_EQ(name, format_of(stored.type).name);
+    const auto blocks = (*file)->read(name, stored.shape);
+    const auto expected = (*file)->read(name + ".f32", stored.shape);
+    ASSERT_TRUE(blocks.ok() && expected.ok());
+    const std::vector<float> numbers = widened(*expected);
+    EXPECT_EQ(widened(*blocks), numbers);
+    std::vector<float> part(45);  // from the midst of a run to the midst of another one
+    widen(*blocks, 50, part);
+    EXPECT_TRUE(std::ranges::equal(part, std::span(numbers).subspan(50, part.size())));
+  }
+  EXPECT_EQ(types, 8);
+}
+
+TEST(GoldenGguf, NumbersBecomeTheBlocksOfGguf) {
+  const auto file = GgufFile::open(kFolder + "blocks.gguf");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  for (const StoredType type : {StoredType::kQ4_0, StoredType::kQ8_0}) {
+    const std::string name = format_of(type).name;
+    const StoredTensor& stored = (*file)->tensors().find(name)->second;
+    const auto blocks = (*file)->read(name, stored.shape);
+    const auto from = (*file)->read(name + ".from", stored.shape);
+    ASSERT_TRUE(blocks.ok() && from.ok());
+    std::vector<std::byte> found(blocks->bytes.size());
+    quantize_blocks(type, widened(*from), found.data());
+    EXPECT_TRUE(std::ranges::equal(found, blocks->bytes)) << name;
+  }
+}
+
+TEST(GoldenGguf, ScalesMustBeFinite) {
+  const auto file = GgufFile::open(kFolder + "blocks.gguf");
+  ASSERT_TRUE(file.ok());
+  for (const auto& [name, stored] : (*file)->tensors()) {
+    if (!is_blocks(stored.type) || stored.type == StoredType::kMxfp4) continue;
+    SCOPED_TRACE(name);
+    const auto tensor = (*file)->read(name, stored.shape);
+    ASSERT_TRUE(tensor.ok());
+    const StoredFormat& format = format_of(stored.type);
+    const bool has_minimum = stored.type == StoredType::kQ4K || stored.type == StoredType::kQ5K;
+    const int64_t scale = stored.type == StoredType::kQ6K ? 208 : has_minimum ? 2 : 0;
+    std::vector<std::byte> bytes(tensor->bytes.begin(), tensor->bytes.end());
+    const Tensor copy = {stored.type, stored.shape, bytes};
+    EXPECT_EQ(first_not_finite(copy), copy.elements());
+    bytes[static_cast<size_t>(2 * format.bytes + scale + 1)] = std::byte{0x7C};
+    EXPECT_EQ(first_not_finite(copy), 2 * format.elements);
+  }
+}
+
+TEST(GoldenGguf, ModelsAgreeWithTheirOwnClasses) {
+  constexpr double kTolerance = 5e-5;
+  for (const auto& [name, folder] : {std::pair{"rwkv7.gguf", "rwkv7_official"},
+                                     std::pair{"mamba2.gguf", "mamba2_state_spaces"}}) {
+    SCOPED_TRACE(name);
+    const Bundle bundle = load(kFolder + name);
+    const Golden golden = load_golden(folder, 1)[0];
+    const Golden found = run_model(bundle, Isa::kPortable, golden.values);
+    ASSERT_EQ(found.head.size(), golden.head.size());
+    EXPECT_LT(worst_error(found.head, golden.head), kTolerance);
+    EXPECT_LT(worst_error(found.log_prob, golden.log_prob), kTolerance);
+  }
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,227 @@
+// Products of weights in blocks, bit by bit, on every instruction set.
+
+#include "kernels/blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tests/kernels/fixture.h"
+
+namespace runnel {
+namespace {
+
+constexpr StoredType kTypes[] = {StoredType::kQ4_0, StoredType::kQ5_0, StoredType::kQ8_0,
+                                 StoredType::kQ4K,  StoredType::kQ5K,  StoredType::kQ6K,
+                                 StoredType::kIq4Nl};
+
+float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+
+// Random blocks whose scales are finite. One in 16 is a denormal of half precision.
+std::vector<std::byte> random_blocks(StoredType type, int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto bytes = static_cast<size_t>(format_of(type).bytes);
+  std::vector<std::byte> blocks(bytes * static_cast<size_t>(count));
+  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+  for (size_t at = 0; at < blocks.size(); at += bytes) {
+    for (const size_t scale : {size_t{0}, size_t{2}, bytes - 2}) {
+      const uint32_t exponent = random() % 16 == 0 ? 0 : 5 + random() % 6;
+      const auto bits =
+          static_cast<uint16_t>((random() & 0x8000) | exponent << 10 | (random() & 0x3FF));
+      const bool has_two = type == StoredType::kQ4K || type == StoredType::kQ5K;
+      const bool is_last = type == StoredType::kQ6K;
+      if ((scale == 2 && !has_two) || is_last != (scale == bytes - 2)) continue;
+      std::memcpy(blocks.data() + at + scale, &bits, sizeof(bits));
+    }
+  }
+  return blocks;
+}
+
+// A layer in blocks and rows for it.
+struct Layer {
+  StoredType type;
+  int rows, in, out;
+  std::vector<std::byte> weight;
+  std::vector<float> bias, x;
+
+  Layer(StoredType type, int rows, int in, int out)
+      : type(type),
+        rows(rows),
+        in(in),
+        out(out),
+        weight(random_blocks(type, int64_t{in} * out / format_of(type).elements, 1)),
+        bias(random_floats(out, 2)),
+        x(random_floats(int64_t{rows} * in, 3)) {}
+
+  std::vector<float> run(Backend& backend, Activation activation = Activation::kNone) const {
+    const Weight packed = backend.pack({weight.data(), out, in, DType::kF32, type},
+                                       {bias.data(), 1, out}, Precision::kBlocks);
+    Guarded from(rows, in, 3), to(rows, out, 1);
+    from.fill(x);
+    backend.matmul(from.view(), packed, activation, to.view());
+    to.expect_guards("matmul");
+    return to.values();
+  }
+  BlockRun block(int col, int k) const {
+    return block_run(type, weight.data(), (int64_t{col} * in + k) / kRun);
+  }
+};
+
+// The integers of a run of inputs, by the rule of the decision record.
+struct Integers {
+  int64_t v[kRun] = {};
+  float power = 0.0F;
+
+  explicit Integers(const float* x) {
+    float most = 0.0F;
+    bool finite = true;
+    for (int i = 0; i < kRun; ++i) {
+      finite = finite && std::isfinite(x[i]);
+      most = std::max(most, std::abs(x[i]));
+    }
+    if (!finite) power = std::numeric_limits<float>::quiet_NaN();
+    if (!finite || most < 0x1p-100F) return;
+    const int e = std::ilogb(most);
+    power = std::ldexp(1.0F, e - 13);
+    for (int i = 0; i < kRun; ++i) {
+      v[i] = std::llrint(std::ldexp(double{x[i]}, 13 - e));  // to nearest, ties to even
+    }
+  }
+};
+
+// The definition, by plain loops.
+std::vector<float> by_the_rule(const Layer& layer) {
+  std::vector<float> all;
+  for (int row = 0; row < layer.rows; ++row) {
+    for (int col = 0; col < layer.out; ++col) {
+      float c = 0.0F;
+      for (int k = 0; k < layer.in; k += kRun) {
+        const Integers x(layer.x.data() + int64_t{row} * layer.in + k);
+        const BlockRun run = layer.block(col, k);
+        const bool halves = layer.type == StoredType::kQ6K;
+        const bool minimum = layer.type == StoredType::kQ4K || layer.type == StoredType::kQ5K;
+        for (int half = 0; half < (halves ? 2 : 1); ++half) {
+          int64_t sum = 0, inputs = 0;
+          for (int i = 0; i < kRun; ++i) {
+            if (!halves || i / 16 == half) sum += run.q[i] * x.v[i];
+            inputs += x.v[i];
+          }
+          float t = flushed(flushed(static_cast<float>(sum) * x.power) * run.scale(half));
+          if (minimum) {
+            t = flushed(t - flushed(flushed(static_cast<float>(inputs) * x.power) * run.least()));
+          }
+          c = flushed(c + t);
+        }
+      }
+      all.push_back(flushed(c + flushed(layer.bias[static_cast<size_t>(col)])));
+    }
+  }
+  return all;
+}
+
+// The same bits; what is no number may be any of those.
+void expect_same(const std::vector<float>& found, const std::vector<float>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (std::isnan(found[i]) && std::isnan(wanted[i])) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(found[i]), std::bit_cast<uint32_t>(wanted[i]))
+        << i << ": " << found[i] << " for " << wanted[i];
+  }
+}
+
+class Blocks : public KernelTest {};
+
+TEST_P(Blocks, SumsAreThoseOfTheRule) {
+  for (const StoredType type : kTypes) {
+    SCOPED_TRACE(format_of(type).name);
+    const auto least = static_cast<int>(format_of(type).elements);
+    for (const auto& [rows, in, out] : {std::array{1, 512, 70}, std::array{5, 256, 33},
+                                        std::array{70, 256, 8}, std::array{3, least, 1}}) {
+      const Layer layer(type, rows, in, out);
+      expect_same(layer.run(backend()), by_the_rule(layer));
+    }
+  }
+}
+
+// Inputs of all sizes, and some that are no numbers: they spoil their own row alone.
+TEST_P(Blocks, InputsOfAllSizes) {
+  for (const StoredType type : kTypes) {
+    SCOPED_TRACE(format_of(type).name);
+    Layer layer(type, 6, 256, 40);
+    const float sizes[] = {1e-45F, 0x1p-101F, 0x1p-99F, 0x1p20F, 0x1p126F, 1.0F};
+    for (size_t i = 0; i < layer.x.size(); ++i) layer.x[i] *= sizes[i / 256];
+    layer.x[5 * 256 + 40] = std::numeric_limits<float>::infinity();
+    layer.x[5 * 256 + 90] = std::numeric_limits<float>::quiet_NaN();
+    layer.x[2 * 256] = 3.5F;                   // beside denormals of the integers
+    std::fill_n(layer.x.begin() + 32, 32, 0);  // of the first row
+    layer.x[3 * 256 + 7] = -0x1.ffffp22F;      // rounds up to 2^14
+    const std::vector<float> found = layer.run(backend());
+    expect_same(found, by_the_rule(layer));
+    EXPECT_TRUE(std::all_of(found.end() - 40, found.end(), [](float y) { return std::isnan(y); }));
+    EXPECT_TRUE(
+        std::none_of(found.begin(), found.end() - 80, [](float y) { return std::isnan(y); }));
+  }
+}
+
+// A row has the same bits whatever rows come with it.
+TEST_P(Blocks, BitsDoNotDependOnTheBatch) {
+  for (const StoredType type : kTypes) {
+    SCOPED_TRACE(format_of(type).name);
+    const Layer all(type, 41, 256, 50);
+    const std::vector<float> together = all.run(backend(), Activation::kSigmoid);
+    for (const int row : {0, 7, 40}) {
+      Layer one(type, 1, 256, 50);
+      one.x.assign(all.x.begin() + row * 256, all.x.begin() + (row + 1) * 256);
+      expect_same(one.run(backend(), Activation::kSigmoid),
+                  {together.begin() + row * 50, together.begin() + (row + 1) * 50});
+    }
+  }
+}
+
+// Compared with the numbers that the blocks stand for and inputs as they are, in double.
+TEST_P(Blocks, AreNearExactProducts) {
+  for (const StoredType type : kTypes) {
+    SCOPED_TRACE(format_of(type).name);
+    const Layer layer(type, 2, 1024, 32);
+    const std::vector<float> found = layer.run(backend());
+    std::vector<float> weights(size_t{1024} * 32);
+    widen_blocks(type, layer.weight.data(), 0, weights);
+    double error = 0.0, norm = 0.0;
+    for (int row = 0; row < 2; ++row) {
+      for (int col = 0; col < 32; ++col) {
+        double sum = layer.bias[static_cast<size_t>(col)];
+        for (int k = 0; k < 1024; ++k) {
+          sum += double{layer.x[static_cast<size_t>(row * 1024 + k)]} *
+                 weights[static_cast<size_t>(col * 1024 + k)];
+        }
+        error += std::pow(double{found[static_cast<size_t>(row * 32 + col)]} - sum, 2);
+        norm += sum * sum;
+      }
+    }
+    EXPECT_LT(std::sqrt(error / norm), 2e-4);
+  }
+}
+
+// Weights in no blocks are fp32, in the same precision.
+TEST_P(Blocks, OtherWeightsAreFp32) {
+  const std::vector<float> weight = random_floats(int64_t{40} * 30, 1);
+  const std::vector<float> x = random_floats(40, 2);
+  std::vector<float> found[2];
+  for (const Precision precision : {Precision::kFp32, Precision::kBlocks}) {
+    const Weight packed = backend().pack({weight.data(), 30, 40}, {nullptr, 1, 30}, precision);
+    Guarded from(1, 40), to(1, 30);
+    from.fill(x);
+    backend().matmul(from.view(), packed, Activation::kNone, to.view());
+    found[precision == Precision::kBlocks] = to.values();
+  }
+  EXPECT_TRUE(same_bits(found[0], found[1]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, Blocks, testing::ValuesIn(all_setups()), setup_name);
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,178 @@
+// The header of GGUF files; whole models are in tests/golden/gguf_test.cc.
+#include "models/bundle/gguf.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/bundle/bundle.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/bundle/gguf_writer.h"
+
+namespace runnel {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint32_t kF32 = 0, kQ4_0 = 2, kQ8_0 = 8;
+
+Result<GgufHeader> parse(const std::string& file) {
+  return parse_gguf_header(std::as_bytes(std::span(file)), "m.gguf");
+}
+
+std::string fault_of(const std::string& file) {
+  const Result<GgufHeader> header = parse(file);
+  EXPECT_FALSE(header.ok());
+  return header.ok() ? "" : header.status().message();
+}
+
+std::string with_tensor(GgufTensor tensor) { return GgufWriter().tensor(std::move(tensor)).file(); }
+
+std::string zeros(size_t bytes) { return std::string(bytes, '\0'); }
+
+TEST(Gguf, ReadsKeysAndTensors) {
+  const std::string file = GgufWriter()
+                               .text("general.architecture", "rwkv7")
+                               .number("a.count", 24U)
+                               .number("a.eps", 0.5F)
+                               .boolean("a.flag", true)
+                               .pair("a.long", 11, gguf_bytes(int64_t{-3}))
+                               .pair("a.double", 12, gguf_bytes(0.25))
+                               .texts("tokens", {"a", "\xff", ""})
+                               .numbers("types", {1, -1})
+                               .tensor({"w", kF32, {3, 2}, zeros(24)})
+                               .tensor({"q", kQ8_0, {64, 1, 2}, zeros(136)})
+                               .file();
+  for (const uint32_t version : {2U, 3U}) {
+    std::string one = file;
+    one[4] = static_cast<char>(version);
+    const Result<GgufHeader> header = parse(one);
+    ASSERT_TRUE(header.ok()) << header.status().message();
+    EXPECT_EQ(header->metadata["general.architecture"], "rwkv7");
+    EXPECT_EQ(header->metadata["a.count"], 24);
+    EXPECT_EQ(header->metadata["a.eps"], 0.5);
+    EXPECT_EQ(header->metadata["a.flag"], true);
+    EXPECT_EQ(header->metadata["a.long"], -3);
+    EXPECT_EQ(header->metadata["a.double"], 0.25);
+    EXPECT_EQ(header->metadata["tokens"][1].get<std::string>(), "\xff");
+    EXPECT_EQ(header->metadata["types"][1], -1);
+    const StoredTensor& q = header->tensors.at("q");
+    EXPECT_EQ(q.type, StoredType::kQ8_0);
+    EXPECT_EQ(q.shape, (std::vector<int64_t>{2, 1, 64}));
+    EXPECT_EQ(q.begin, 32);
+    EXPECT_EQ(q.end, 32 + 136);
+    EXPECT_EQ(header->data_begin % 32, 0);
+  }
+}
+
+TEST(Gguf, RefusesOtherFiles) {
+  EXPECT_THAT(fault_of("GGML" + zeros(20)), HasSubstr("m.gguf: expected a GGUF file"));
+  EXPECT_THAT(fault_of(GgufWriter().file(1)), HasSubstr("expected version 2 or 3, found 1"));
+  EXPECT_THAT(fault_of(GgufWriter().file(4)), HasSubstr("expected version 2 or 3, found 4"));
+  EXPECT_THAT(fault_of(GgufWriter().file(0x03000000)), HasSubstr("found a big-endian one"));
+  EXPECT_THAT(fault_of(GgufWriter().pair("split.count", 2, gguf_bytes(uint16_t{3})).file()),
+              HasSubstr("'split.count': expected a model in one file, found 3 files; join them"));
+  EXPECT_TRUE(parse(GgufWriter().pair("split.count", 2, gguf_bytes(uint16_t{1})).file()).ok());
+}
+
+TEST(Gguf, BoundsCountsBeforeItAsksForMemory) {
+  const std::string start = "GGUF" + gguf_bytes(uint32_t{3});
+  EXPECT_THAT(fault_of(start + gguf_bytes(uint64_t{65537}) + gguf_bytes(uint64_t{0})),
+              HasSubstr("a number of tensors of at most 65536, found 65537"));
+  EXPECT_THAT(fault_of(start + gguf_bytes(uint64_t{0}) + gguf_bytes(~uint64_t{0})),
+              HasSubstr("a number of keys of at most 65536, found 18446744073709551615"));
+  EXPECT_THAT(fault_of(GgufWriter().pair("k", 8, gguf_bytes(~uint64_t{0})).file()),
+              HasSubstr("the length of a string of at most 1048576"));
+  EXPECT_THAT(fault_of(GgufWriter().pair("k", 8, gguf_bytes(uint64_t{1000})).file()),
+              HasSubstr("found the end of the file; is it complete?"));
+  const auto array = [](uint32_t type, uint64_t count) {
+    return GgufWriter().pair("k", 9, gguf_bytes(type) + gguf_bytes(count)).file();
+  };
+  EXPECT_THAT(fault_of(array(4, uint64_t{1} << 40)), HasSubstr("a number of elements of at most"));
+  EXPECT_THAT(fault_of(array(4, 4 << 20)), HasSubstr("the end of the file"));
+  EXPECT_THAT(fault_of(array(9, 1)), HasSubstr("key 'k': expected an array of numbers"));
+  EXPECT_THAT(fault_of(array(13, 1)), HasSubstr("found type 13"));
+}
+
+TEST(Gguf, RefusesBadKeysAndValues) {
+  EXPECT_THAT(fault_of(GgufWriter().number("k", 1U).number("k", 1U).file()),
+              HasSubstr("key 'k': expected once, found twice"));
+  EXPECT_THAT(fault_of(GgufWriter().number("", 1U).file()), HasSubstr("that is not empty"));
+  EXPECT_THAT(fault_of(GgufWriter().number("\xff", 1U).file()), HasSubstr("a key of UTF-8"));
+  EXPECT_THAT(fault_of(GgufWriter().text("k", "\xff").file()), HasSubstr("expected UTF-8"));
+  EXPECT_THAT(fault_of(GgufWriter().pair("k", 7, "\2").file()), HasSubstr("a bool of 0 or 1"));
+  EXPECT_THAT(fault_of(GgufWriter().pair("k", 13, "").file()), HasSubstr("a type from 0 to 12"));
+  for (const uint32_t alignment : {0U, 4U, 24U, 131072U}) {
+    EXPECT_THAT(fault_of(GgufWriter().number("general.alignment", alignment).file()),
+                HasSubstr("'general.alignment': expected a power of two from 8 to 65536"));
+  }
+}
+
+TEST(Gguf, RefusesBadTensors) {
+  EXPECT_THAT(fault_of(with_tensor({"w", 3, {32}, zeros(20)})),
+              HasSubstr("tensor 'w': expected a type of F32, F16"));
+  EXPECT_THAT(fault_of(with_tensor({"w", 3, {32}, zeros(20)})), HasSubstr("found Q4_1; quantize"));
+  EXPECT_THAT(fault_of(with_tensor({"w", 99, {32}, zeros(20)})), HasSubstr("type number 99"));
+  EXPECT_THAT(fault_of(with_tensor({"w", kQ4_0, {48}, zeros(64)})),
+              HasSubstr("rows of a multiple of 32 elements, a block of Q4_0, found 48"));
+  EXPECT_THAT(fault_of(with_tensor({"w", kF32, {}, ""})), HasSubstr("1 to 4 dimensions, found 0"));
+  EXPECT_THAT(fault_of(with_tensor({"w", kF32, {1, 1, 1, 1, 1}, zeros(4)})), HasSubstr("found 5"));
+  EXPECT_THAT(fault_of(with_tensor({"w", kF32, {4, 0}, ""})), HasSubstr("dimensions from 1"));
+  const uint64_t large = uint64_t{1} << 32;
+  EXPECT_THAT(fault_of(with_tensor({"w", kF32, {large, large}, ""})), HasSubstr("takes more than"));
+  EXPECT_THAT(fault_of(with_tensor({std::string(64, 'w'), kF32, {1}, zeros(4)})),
+              HasSubstr("a tensor's name of at most 63, found 64"));
+  EXPECT_THAT(fault_of(with_tensor({"", kF32, {1}, zeros(4)})), HasSubstr("not empty"));
+  EXPECT_THAT(fault_of(GgufWriter()
+                           .tensor({"w", kF32, {1}, zeros(4)})
+                           .tensor({"w", kF32, {1}, zeros(4)})
+                           .file()),
+              HasSubstr("tensor 'w': expected once, found twice"));
+}
+
+TEST(Gguf, TensorsFollowOneAnother) {
+  // The first tensor's data are shorter than its shape, so that the second one overlaps it.
+  EXPECT_THAT(fault_of(GgufWriter()
+                           .tensor({"a", kF32, {16}, zeros(32)})
+                           .tensor({"b", kF32, {1}, zeros(4)})
+                           .file()),
+              HasSubstr("tensor 'b': expected the offset 64, where the tensors before it end, "
+                        "found 32"));
+  EXPECT_THAT(fault_of(GgufWriter()
+                           .tensor({"a", kF32, {1}, zeros(64)})
+                           .tensor({"b", kF32, {1}, zeros(4)})
+                           .file()),
+              HasSubstr("expected the offset 32"));
+  EXPECT_THAT(fault_of(with_tensor({"a", kF32, {16}, zeros(32)})),
+              HasSubstr("tensor 'a': expected to end within the file"));
+}
+
+TEST(Gguf, NoPrefixOfAFileIsOne) {
+  const std::string file = GgufWriter()
+                               .text("general.architecture", "rwkv7")
+                               .texts("tokens", {"a", "b"})
+                               .tensor({"w", kF32, {16}, zeros(64)})
+                               .file();
+  ASSERT_TRUE(parse(file).ok());
+  for (size_t size = 0; size < file.size(); ++size) {
+    EXPECT_FALSE(parse(file.substr(0, size)).ok()) << size;
+  }
+}
+
+TEST(Gguf, TheFamilyMustBeKnown) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/m.gguf";
+  const auto fault = [&](const GgufWriter& writer) {
+    write_file(path, writer.file());
+    return load_bundle(path).status().message();
+  };
+  EXPECT_THAT(fault(GgufWriter().text("general.architecture", "llama")),
+              HasSubstr("m.gguf: general.architecture: expected 'rwkv7' or 'mamba2', the families "
+                        "that are read from GGUF files, found 'llama'"));
+  EXPECT_THAT(fault(GgufWriter()), HasSubstr("found no such key"));
+  EXPECT_THAT(fault(GgufWriter().text("general.architecture", "rwkv7")),
+              HasSubstr("rwkv7.block_count: expected an integer from 1 to 256, found no such key"));
+  EXPECT_EQ(load_bundle(dir.path() + "/none.gguf").status().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace runnel

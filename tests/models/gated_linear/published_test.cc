@@ -1,0 +1,134 @@
+// What published files of the gated linear family, RWKV-5.2, RWKV-6 and Mamba-1 may not say: each
+// is refused with the file, the key and what was found.
+#include "models/bundle/published.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "models/bundle/safetensors.h"
+#include "models/bundle/weight_file.h"
+#include "models/spec.h"
+
+namespace runnel {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A golden model, changed.
+struct Case {
+  const char* folder;
+  const char* key;
+  const char* value;  // JSON
+  const char* message;
+};
+
+constexpr Case kCases[] = {
+    {"gla_plain", "attn", R"({"layers":[1]})", "null, as attention in some of the layers"},
+    {"gla_plain", "attnres_block_size", "8", "found 8"},
+    {"gla_plain", "hidden_act", "\"gelu\"",
+     "'swish' or 'silu', all that is implemented, found 'gelu'"},
+    {"gla_plain", "elementwise_affine", "false", "true, all that is implemented, found false"},
+    {"gla_plain", "use_gk", "false", "true, all that is implemented, found false"},
+    {"gla_plain", "use_gv", "true", "false, all that is implemented, found true"},
+    {"gla_plain", "clamp_min", "0", "a number below 0, found 0"},
+    {"gla_plain", "clamp_min", "1.5", "found 1.5"},
+    {"gla_plain", "feature_map", "\"taylor\"", "found 'taylor'"},
+    {"gla_plain", "num_heads", "5", "expand_k"},
+    {"gla_plain", "num_kv_heads", "3", "found 4 and 3"},
+    {"gla_plain", "vocab_size", "1000", "found 1000"},
+    {"gla_plain", "norm_eps", "0", "found 0"},
+    {"retnet", "expand_k", "0.5", "an even number of key channels"},
+    {"delta_net", "qk_norm", "\"max\"", "'l2' or 'sum', all that is implemented, found 'max'"},
+    {"delta_net", "qk_activation", "\"gelu\"", "found 'gelu'"},
+    {"delta_net", "use_output_norm", "false", "found false"},
+    {"delta_net", "conv_size", "1", "found 1"},
+    {"delta_net", "conv_size", "17", "found 17"},
+    {"gated_deltanet", "num_v_heads", "3", "found 3 and 2"},
+    {"gated_deltanet", "expand_v", "0.01", "expand_v"},
+    {"kda", "safe_gate", "true", "false, all that is implemented, found true"},
+    {"kda", "lower_bound", "-5.0",
+     "null, as a lower bound of the decay is not implemented, found -5.0"},
+    {"hgrn2", "use_lower_bound", "false", "found false"},
+    {"hgrn2", "expand_ratio", "5", "heads whose keys are together as wide as the model"},
+    {"mamba1", "hidden_act", "\"relu\"", "found 'relu'"},
+    {"mamba1", "conv_kernel", "17", "found 17"},
+    {"falcon_mamba", "mixer_rms_eps", "0", "found 0"},
+};
+
+struct Published {
+  Json config;
+  StoredTensors tensors;
+};
+
+Published read(const std::string& folder) {
+  const std::string path = "tests/golden/" + folder;
+  std::ifstream file(path + "/config.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto weights = WeightFile::open(path + "/model.safetensors");
+  EXPECT_TRUE(weights.ok()) << folder;
+  return {*parse_published(text, path), weights->tensors()};
+}
+
+std::string fault_of(const Published& published) {
+  const auto spec =
+      published_spec(published.config, published.tensors, "model.safetensors", "config.json");
+  return spec.ok() ? "" : spec.status().message();
+}
+
+TEST(GatedLinearPublished, WhatIsNotImplementedIsRefusedByItsKey) {
+  for (const Case& one : kCases) {
+    Published published = read(one.folder);
+    EXPECT_EQ(fault_of(published), "") << one.folder;
+    published.config[one.key] = Json::parse(one.value);
+    const std::string fault = fault_of(published);
+    EXPECT_THAT(fault, AllOf(HasSubstr("config.json: "), HasSubstr(one.message)))
+        << one.folder << " " << one.key;
+  }
+}
+
+TEST(GatedLinearPublished, Rwkv51IsRefusedByTheTensorThatItLacks) {
+  Published published = read("rwkv5");
+  EXPECT_EQ(fault_of(published), "");
+  published.tensors.erase("blocks.0.att.gate.weight");
+  EXPECT_THAT(fault_of(published), HasSubstr("'blocks.0.att.gate.weight' in model.safetensors"));
+  published = read("rwkv6");
+  published.tensors.erase("emb.weight");
+  EXPECT_THAT(fault_of(published), HasSubstr("'emb.weight' in model.safetensors"));
+}
+
+TEST(GatedLinearPublished, TheWidthOfTheFeedForwardPartFollowsFromItsRatio) {
+  Published published = read("gla_plain");
+  published.config["intermediate_size"] = nullptr;
+  published.config["hidden_size"] = 1024;
+  published.config["expand_k"] = 0.5;
+  const auto spec =
+      published_spec(published.config, published.tensors, "model.safetensors", "config.json");
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_EQ(std::get<GatedLinearSpec>(spec->model).ffn, 2816);
+}
+
+TEST(GatedLinearPublished, StatesOfPublishedSizes) {
+  GatedLinearSpec gla;
+  gla.layers = 24;
+  gla.width = 1024;
+  gla.heads = gla.key_heads = 4;
+  gla.dk = 128;
+  gla.dv = 256;
+  Spec spec;
+  spec.model = gla;
+  EXPECT_EQ(spec.state_bytes(), 12582912);
+  Mamba1Spec mamba;
+  mamba.layers = 64;
+  mamba.inner = 5120;
+  mamba.state_size = 16;
+  spec.model = mamba;
+  EXPECT_EQ(spec.state_bytes(), 24903680);
+}
+
+}  // namespace
+}  // namespace runnel

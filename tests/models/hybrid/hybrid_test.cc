@@ -1,0 +1,254 @@
+// Models with attention: what their files may not say, how many positions they have, and that
+// nothing but their own past reaches their outputs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "models/bundle/published.h"
+#include "models/state/file.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/model_harness.h"
+
+namespace runnel {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A golden model, changed.
+struct Case {
+  const char* folder;
+  const char* key;
+  const char* value;  // JSON
+  const char* message;
+};
+
+constexpr Case kCases[] = {
+    {"hybrid_qwen3_5", "rope_parameters", R"({"rope_type":"yarn"})",
+     "rope_parameters.rope_type: expected 'default', all that is implemented, found 'yarn'"},
+    {"hybrid_qwen3_5", "rope_scaling", R"({"type":"linear"})", "found 'linear'"},
+    {"hybrid_qwen3_5", "hidden_act", "\"gelu\"", "found 'gelu'"},
+    {"hybrid_qwen3_5", "attn_output_gate", "false", "true, all that is implemented, found false"},
+    {"hybrid_qwen3_5", "layer_types", R"(["linear_attention","sliding_attention"])",
+     "the kinds of layers that are implemented, found 'sliding_attention'"},
+    {"hybrid_qwen3_5", "layer_types", R"(["linear_attention"])", "found 1 kinds for 4"},
+    {"hybrid_qwen3_5", "num_key_value_heads", "3", "a divisor of the number of heads, found 3"},
+    {"hybrid_qwen3_5", "linear_num_key_heads", "3", "a divisor of the number of recurrent heads"},
+    {"hybrid_qwen3_5", "max_position_embeddings", "0", "found 0"},
+    {"hybrid_granite", "num_local_experts", "6", "0, as experts are not implemented, found 6"},
+    {"hybrid_granite", "position_embedding_type", "\"alibi\"", "found 'alibi'"},
+    {"hybrid_granite", "mamba_d_head", "24", "8 heads that are together 128 wide, found 24"},
+    {"hybrid_granite", "logits_scaling", "0", "logits_scaling: expected a number from"},
+    {"hybrid_falcon_h1", "ssm_multipliers", "[1.0]", "ssm_multipliers: expected 5 numbers"},
+    {"hybrid_lfm2", "conv_L_cache", "1", "found 1"},
+    {"hybrid_nemotron_h", "hybrid_override_pattern", "\"ME*\"", "'M', '*' and '-'"},
+    {"hybrid_nemotron_h", "sliding_window", "512", "a window of attention is not implemented"},
+    {"hybrid_nemotron_h", "mlp_hidden_act", "\"silu\"", "found 'silu'"},
+};
+
+struct Published {
+  Json config;
+  StoredTensors tensors;
+};
+
+Published read(const std::string& folder) {
+  const std::string path = "tests/golden/" + folder;
+  std::ifstream file(path + "/config.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto weights = WeightFile::open(path + "/model.safetensors");
+  EXPECT_TRUE(weights.ok()) << folder;
+  return {*parse_published(text, path), weights->tensors()};
+}
+
+Result<Spec> spec_of(const Published& published) {
+  return published_spec(published.config, published.tensors, "model.safetensors", "config.json");
+}
+
+TEST(HybridPublished, WhatIsNotImplementedIsRefusedByItsKey) {
+  for (const Case& one : kCases) {
+    Published published = read(one.folder);
+    EXPECT_EQ(spec_of(published).status().message(), "") << one.folder;
+    published.config[one.key] = Json::parse(one.value);
+    EXPECT_THAT(spec_of(published).status().message(),
+                AllOf(HasSubstr("config.json: "), HasSubstr(one.message)))
+        << one.folder << " " << one.key;
+  }
+}
+
+TEST(HybridPublished, PositionsAreTheModelsAndAtMost4096UntilSomebodyAsks) {
+  Spec lfm2 = *spec_of(read("hybrid_lfm2"));
+  EXPECT_EQ(lfm2.positions, 4096);
+  EXPECT_EQ(lfm2.most_positions, 128000);
+  Spec granite = *spec_of(read("hybrid_granite"));
+  EXPECT_EQ(granite.positions, 2048);
+  granite.name = "granite";
+  EXPECT_TRUE(set_context(100, granite).ok());
+  EXPECT_EQ(granite.positions, 100);
+  const Status beyond = set_context(2049, granite);
+  EXPECT_EQ(beyond.code(), Code::kInvalidArgument);
+  EXPECT_EQ(beyond.message(),
+            "context is 2049, and model 'granite' has at most 2048 positions: lower --context");
+  Spec endless = small_mamba1_spec();
+  EXPECT_TRUE(set_context(100, endless).ok());
+  EXPECT_EQ(endless.positions, 0);
+}
+
+TEST(HybridPublished, StatesOfPublishedSizes) {
+  Spec spec;
+  spec.positions = 4096;
+  HybridSpec qwen;  // Qwen3.5-0.8B
+  for (int i = 0; i < 6; ++i) qwen.layers += "rrra";
+  qwen.width = 1024;
+  qwen.heads = 8;
+  qwen.kv_heads = 2;
+  qwen.head_size = 256;
+  qwen.recurrent_heads = qwen.key_heads = 16;
+  qwen.dk = qwen.dv = 128;
+  qwen.taps = 4;
+  spec.model = qwen;
+  EXPECT_EQ(spec.position_bytes(), 2 * 12288);  // fp32
+  EXPECT_EQ(spec.state_bytes(), 20201472 + 4096 * spec.position_bytes());
+}
+
+constexpr ModelLimits kLimits = {.slots = 3, .rows = 3, .values = 64, .steps = 1};
+
+std::vector<int32_t> some_values(int count) {
+  std::vector<int32_t> values(count);
+  for (int i = 0; i < count; ++i) values[i] = i * i % 11;
+  return values;
+}
+
+// What follows `count` values in slot 0; between them and what follows, change(model) is called.
+template <typename Change>
+Generated continued(const Bundle& bundle, Precision precision, int count, const Change& change) {
+  CpuModel made = make_cpu_model(bundle, {}, kLimits, precision);
+  Model& model = *made.model;
+  const std::vector<int32_t> values = some_values(count);
+  change(model, 0);
+  begin_sequence(model, 0, values[0]);
+  feed(model, 0, {values.begin() + 1, values.end()}, 50, Want::kNothing);
+  change(model, count - 1);
+  sample_from(model, 0, values.back(), count - 1, 5, 20);
+  Generated generated = generate(model, 0, 20);
+  generated.state.clear();  // with what lies after its last position
+  return generated;
+}
+
+// Fills what lies after the last position of a slot's caches, with NaN in either type.
+void poison(Model& model, int consumed) {
+  const StateLayout& layout = model.layout();
+  std::vector<std::byte> state(layout.state_bytes);
+  model.read(0, 0, state);
+  for (const StatePart& part : layout.parts) {
+    if (!part.paged) continue;
+    const bool keys = part.name.ends_with(".keys");
+    const int64_t size = element_bytes(part.type);
+    for (int64_t page = 0; page < part.shape[0]; ++page) {
+      for (int64_t i = 0; i < part.entry_bytes() / size; ++i) {
+        const int64_t in_page = keys ? i % kPagePositions : i / part.shape[3] % kPagePositions;
+        if (page * kPagePositions + in_page < consumed) continue;
+        std::memset(state.data() + part.offset + page * part.stride + i * size, 0xff, size);
+      }
+    }
+  }
+  model.write(0, 0, state);
+}
+
+TEST(HybridModel, WhatACacheHoldsAfterTheLastPositionReachesNoResult) {
+  for (const HybridStyle style : {HybridStyle::kQwen35, HybridStyle::kFalconH1}) {
+    const Bundle bundle = random_bundle(small_hybrid_spec(style), 3);
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      for (const int count : {1, 63, 64, 65, 130}) {
+        const auto plain = continued(bundle, precision, count, [](Model&, int) {});
+        EXPECT_EQ(continued(bundle, precision, count, poison), plain) << count;
+        EXPECT_TRUE(std::isfinite(plain.log_probs.back()));
+      }
+    }
+  }
+}
+
+// A thread that comes late to an operation finds the position advanced already, at the end beyond
+// the last one.
+TEST(HybridModel, ASequenceFillsItsPositionsOnAnyNumberOfThreads) {
+  const Bundle bundle = random_bundle(small_hybrid_spec(HybridStyle::kQwen35), 3);
+  const std::vector<int32_t> values = some_values(200);
+  const auto run = [&](int threads) {
+    CpuModel made = make_cpu_model(bundle, {{}, threads}, kLimits);
+    begin_sequence(*made.model, 0, values[0]);
+    feed(*made.model, 0, {values.begin() + 1, values.end()}, 64, Want::kNothing);
+    sample_from(*made.model, 0, values.back(), 199, 5, 101);
+    return generate(*made.model, 0, 101);
+  };
+  const Generated alone = run(1);
+  EXPECT_EQ(alone.values.size(), 101U);
+  for (const int threads : {2, 4}) EXPECT_EQ(run(threads), alone) << threads;
+}
+
+// A state file holds the pages in use, and nothing of whoever had the slot before.
+TEST(HybridModel, AStateFileHoldsOnlyItsOwnSequence) {
+  const Spec spec = small_hybrid_spec(HybridStyle::kQwen35);
+  const Bundle bundle = random_bundle(spec, 3);
+  const std::vector<int32_t> values = some_values(70);
+  const auto file_of = [&](bool used_before) {
+    CpuModel made = make_cpu_model(bundle, {}, kLimits);
+    Model& model = *made.model;
+    if (used_before) {
+      begin_sequence(model, 0, 3);
+      feed(model, 0, some_values(200), 64, Want::kNothing);
+    }
+    begin_sequence(model, 0, values[0]);
+    feed(model, 0, {values.begin() + 1, values.end()}, 64, Want::kNothing);
+    StateWriter writer("m", model.layout(),
+                       {.position = 70, .pending = values.back(), .bytes = state_bytes(model, 0)},
+                       nullptr);
+    return writer.next(1 << 22);
+  };
+  const std::string file = file_of(false);
+  EXPECT_EQ(file, file_of(true));
+  EXPECT_EQ(file[8], 2) << "the version of states with caches";
+  const int64_t pages = 2 * kPagePositions * spec.position_bytes();
+  EXPECT_GT(std::ssize(file), pages);
+  EXPECT_LT(std::ssize(file), 2 * pages);
+}
+
+TEST(HybridModel, AStateOfAnotherCacheOrALongerContextIsRefused) {
+  Spec spec = small_hybrid_spec(HybridStyle::kQwen35);
+  const Bundle bundle = random_bundle(spec, 3);
+  CpuModel fp32 = make_cpu_model(bundle, {}, kLimits);
+  const auto bf16 = make_model(bundle, *fp32.backend, kLimits, Precision::kFp32, DType::kBF16);
+  ASSERT_TRUE(bf16.ok());
+  const StateLayout& layout = (*bf16)->layout();
+  EXPECT_THAT(layout.numerics, HasSubstr("/state-fp32+cache-bf16"));
+  EXPECT_LT(layout.state_bytes, fp32.model->layout().state_bytes);
+
+  StateHeader header;
+  header.model = "m";
+  header.numerics = layout.numerics;
+  header.position = 70;
+  header.pending = 1;
+  header.parts = fp32.model->layout().parts;
+  for (StatePart& part : header.parts) {
+    if (part.paged) part.shape[0] = 2;
+  }
+  const std::string model = "m";
+  const auto refusal = [&](const StateLayout& of) {
+    return check_state(header, {.spec = spec, .layout = of, .model = model, .any_numerics = true})
+        .message();
+  };
+  EXPECT_EQ(refusal(fp32.model->layout()), "");
+  EXPECT_THAT(refusal(layout), AllOf(HasSubstr("f32"), HasSubstr("bf16")));
+  spec.positions = 60;
+  EXPECT_THAT(refusal(fp32.model->layout()),
+              HasSubstr("ends at 61: start the server with a larger --context"));
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,79 @@
+// The last values of a sequence, in its slot.
+#include <gtest/gtest.h>
+
+#include "models/state/form.h"
+#include "tests/kernels/host_backend.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/model_harness.h"
+
+namespace runnel {
+namespace {
+
+constexpr ModelLimits kWithRecent = {.slots = 3, .rows = 2, .values = 64, .steps = 4, .recent = 6};
+
+std::vector<int32_t> recent_of(Model& model, SlotId slot, int64_t position) {
+  return recent_values(model.layout(), position, state_bytes(model, slot));
+}
+
+TEST(RecentValues, AreThoseGivenAndThoseSampled) {
+  for (const int chunk : {1, 3, 64}) {
+    const CpuModel made =
+        make_cpu_model(random_bundle(small_symbol_spec(), 3), {Isa::kPortable, 1}, kWithRecent);
+    Model& model = *made.model;
+    EXPECT_EQ(model.limits().recent, 6);
+    expect_parts_tile_the_state(model.layout());
+    begin_sequence(model, 0, 4);
+    EXPECT_EQ(recent_of(model, 0, 1), (std::vector<int32_t>{4}));
+    feed(model, 0, {1, 2, 3, 5, 6, 7, 8}, chunk, Want::kNothing);
+    EXPECT_EQ(recent_of(model, 0, 8), (std::vector<int32_t>{2, 3, 5, 6, 7, 8}));
+    feed(model, 0, {9, 10}, chunk, Want::kScores);
+    std::vector<int32_t> known = {3, 5, 6, 7, 8, 9, 10};
+    sample_from(model, 0, 10, 9, 7, 4);
+    const Generated more = generate(model, 0, 4, 4);
+    known.insert(known.end(), more.values.begin(), more.values.end());
+    EXPECT_EQ(recent_of(model, 0, 14), std::vector<int32_t>(known.end() - 6, known.end()));
+    model.copy(0, 2, 13);
+    EXPECT_EQ(recent_of(model, 2, 14), recent_of(model, 0, 14));
+    begin_sequence(model, 0, 1);
+    EXPECT_EQ(recent_of(model, 0, 1), (std::vector<int32_t>{1})) << "a fresh sequence";
+  }
+}
+
+TEST(RecentValues, TakeFourBytesEachAndNoneWhereNothingLooksAtThem) {
+  const Bundle bundle = random_bundle(small_symbol_spec(), 3);
+  const CpuModel with = make_cpu_model(bundle, {Isa::kPortable, 1}, kWithRecent);
+  EXPECT_EQ(with.model->layout().state_bytes, bundle.spec.state_bytes() + 6 * 4);
+  ModelLimits none = kWithRecent;
+  none.recent = 0;
+  const CpuModel without = make_cpu_model(bundle, {Isa::kPortable, 1}, none);
+  EXPECT_EQ(without.model->layout().state_bytes, bundle.spec.state_bytes());
+  const CpuModel image =
+      make_cpu_model(random_bundle(small_image_spec(), 3), {Isa::kPortable, 1}, kWithRecent);
+  EXPECT_EQ(image.model->limits().recent, 0);
+  const auto gpu = cuda::make_host_backend({});
+  const auto on_gpu = make_model(bundle, *gpu, kWithRecent);
+  ASSERT_TRUE(on_gpu.ok());
+  EXPECT_EQ((*on_gpu)->limits().recent, 0);
+}
+
+TEST(RecentValues, PenaltiesOfASlotEndWithTheNextSet) {
+  const CpuModel made =
+      make_cpu_model(random_bundle(small_symbol_spec(), 3), {Isa::kPortable, 1}, kWithRecent);
+  Model& model = *made.model;
+  const auto run = [&](bool penalized) {
+    begin_sequence(model, 0, 4);
+    sample_from(model, 0, 4, 0, 7, 8);
+    if (penalized) {
+      Penalties banned;
+      for (int32_t value = 0; value < 10; ++value) banned.logit_bias.push_back({value, -100.0F});
+      model.penalize(0, {std::make_shared<const Penalties>(banned), 1});
+    }
+    return generate(model, 0, 8, 4);
+  };
+  const Generated plain = run(false);
+  EXPECT_EQ(run(true).values, std::vector<int32_t>(8, 10));
+  EXPECT_EQ(run(false), plain);
+}
+
+}  // namespace
+}  // namespace runnel

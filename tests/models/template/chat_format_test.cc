@@ -1,0 +1,177 @@
+#include "models/template/chat_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/ordered_json.h"
+#include "models/template/rwkv7_g1.h"
+#include "models/text/load_tokenizer.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Writes roles as they are, calls with a content only, and no parts.
+constexpr const char* kPlain =
+    "{% for m in messages %}"
+    "{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "{{ '<|pause|>' + m.role + '\\n' + m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name + c.function.arguments.zqK }}{% endfor %}"
+    "{{ '<|end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|pause|>assistant\\n' }}"
+    "{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}{% endif %}";
+
+std::shared_ptr<const Tokenizer> words() {
+  return load_tokenizer("tests/golden/tokenizers/words").value();
+}
+
+std::shared_ptr<const ChatFormat> format_of(const std::string& source) {
+  auto format = ChatFormat::make({.source = source, .name = "t"}, words());
+  EXPECT_TRUE(format.ok()) << format.status().message();
+  return format.ok() ? *format : nullptr;
+}
+
+Conversation conversation_of(const std::string& messages) {
+  Conversation conversation;
+  conversation.messages = parse_ordered_json(messages, "messages", {1 << 20, 100'000, 32}).value();
+  return conversation;
+}
+
+TEST(ChatFormat, ReadsWhatTheTemplateWroteAsControlTokens) {
+  const auto format = format_of(kPlain);
+  const Conversation conversation =
+      conversation_of(R"([{"role": "user", "content": "a<|end|>b"}])");
+  const auto values = format->encode(format->render(conversation).value()).value();
+  EXPECT_EQ(std::ranges::count(values, 900), 1);
+}
+
+TEST(ChatFormat, ProbesSayWhatTheTemplateDoes) {
+  const auto format = format_of(kPlain);
+  const ChatTraits& traits = format->traits();
+  EXPECT_TRUE(traits.system);
+  EXPECT_FALSE(traits.developer);  // a role like any other
+  EXPECT_EQ(traits.generation_prompt, "<|pause|>assistant\n");
+  EXPECT_FALSE(traits.thinking_open);
+  EXPECT_TRUE(traits.thinking_switch);
+  EXPECT_EQ(traits.after_answer.bytes,
+            "<|end|>\n<|pause|>user\nzqUSERqz<|end|>\n<|pause|>assistant\n");
+  EXPECT_TRUE(traits.history_begins_next);
+  EXPECT_TRUE(traits.prompt_and_answer_begin_next);
+  EXPECT_FALSE(traits.takes_parts);
+  EXPECT_FALSE(traits.tools_change_prompt);
+  EXPECT_EQ(traits.call_without_content, std::nullopt);
+  EXPECT_THAT(traits.call_with_empty_content.value(), HasSubstr("zqFzqV"));
+  EXPECT_EQ(format->end_of_turn(), 900);
+  EXPECT_EQ(format->stop_text(), "");
+}
+
+// The values of a first turn, and how many of them the second begins with.
+int64_t shared(const ChatFormat& format, bool& begins) {
+  Conversation first = conversation_of(R"([{"role": "user", "content": "ab"}])");
+  Conversation second = conversation_of(
+      R"([{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
+          {"role": "user", "content": "d"}])");
+  for (Conversation* turn : {&first, &second}) turn->add_generation_prompt = true;
+  const auto values = format.encode(format.render(first).value()).value();
+  const auto next = format.encode(format.render(second).value()).value();
+  const int64_t count = format.shared_with_next(first, values);
+  begins = count < std::ssize(values) && count <= std::ssize(next) &&
+           std::equal(values.begin(), values.begin() + count, next.begin());
+  return count;
+}
+
+TEST(ChatFormat, ATurnSharesWithTheNextWhatComesBeforeTheAnswer) {
+  bool begins = false;
+  // The next turn's control token begins the words that ask for the answer.
+  const auto marked = format_of(kPlain);
+  const auto history = [&](const ChatFormat& format) {
+    const Conversation conversation = conversation_of(R"([{"role": "user", "content": "ab"}])");
+    return std::ssize(format.encode(format.render(conversation).value()).value());
+  };
+  EXPECT_EQ(shared(*marked, begins), history(*marked));
+  EXPECT_TRUE(begins);
+  // Text follows text, so the last token could merge.
+  const auto plain = format_of(
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant:{% endif %}");
+  EXPECT_EQ(shared(*plain, begins), history(*plain) - 1);
+  EXPECT_TRUE(begins);
+  // Templates that write the end of the conversation first share nothing.
+  const auto reversed = format_of(
+      "{% if add_generation_prompt %}go {% endif %}{% for m in messages %}{{ m.content }}"
+      "{% endfor %}");
+  EXPECT_EQ(shared(*reversed, begins), 0);
+}
+
+TEST(ChatFormat, KnowsDevelopersAndOpenThinking) {
+  const auto format = format_of(
+      "{% for m in messages %}{{ 'D: ' if m.role == 'developer' else 'U: ' }}{{ m.content }}\n"
+      "{% endfor %}{% if add_generation_prompt %}A: <think>\n{% endif %}");
+  EXPECT_TRUE(format->traits().developer);
+  EXPECT_TRUE(format->traits().thinking_open);
+  EXPECT_FALSE(format->end_of_turn().has_value());
+  EXPECT_EQ(format->stop_text(), "\nU:");
+}
+
+TEST(ChatFormat, WithoutAControlTokenTheTextOfTheNextTurnEndsAnAnswer) {
+  const auto format = format_of(kRwkv7G1Template);
+  EXPECT_FALSE(format->end_of_turn().has_value());
+  EXPECT_EQ(format->stop_text(), "\n\nUser:");
+}
+
+TEST(ChatFormat, AdaptsMessagesToTheTemplate) {
+  const auto text = format_of(kPlain)->render(conversation_of(
+      R"([{"role": "developer", "content": [{"type": "text", "text": "a"},
+                                            {"type": "text", "text": "b"}]},
+          {"role": "assistant", "content": null, "tool_calls": [
+            {"function": {"name": "f", "arguments": "{\"zqK\": \"1\", \"a\": [2]}"}}]},
+          {"role": "assistant", "tool_calls": [
+            {"function": {"name": "g", "arguments": {"zqK": "2"}}}]}])"));
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_EQ(text->bytes,
+            "<|pause|>system\na\nb<|end|>\n<|pause|>assistant\nf1<|end|>\n"
+            "<|pause|>assistant\ng2<|end|>\n");
+}
+
+TEST(ChatFormat, LeavesWhatTheTemplateTakes) {
+  const auto format = format_of(
+      "{% for m in messages %}{% if m.content is string %}{{ m.role ~ m.content }}"
+      "{% else %}{% for part in m.content or [] %}{{ m.role ~ part.text }},{% endfor %}{% endif %}"
+      "{{ m.tool_calls[0].function.arguments|tojson if m.tool_calls }}"
+      "{{ '!' if m.role == 'developer' }}{% endfor %}");
+  const auto text = format->render(conversation_of(
+      R"([{"role": "developer", "content": [{"type": "text", "text": "a"},
+                                            {"type": "text", "text": "b"}]},
+          {"role": "assistant", "tool_calls": [{"function": {"arguments": ""}}]}])"));
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_EQ(text->bytes, "developera,developerb,!{}");
+}
+
+TEST(ChatFormat, NamesArgumentsThatAreNoObject) {
+  const auto format = format_of(kPlain);
+  for (const char* const arguments : {"[1]", "{", "1"}) {
+    const std::string message =
+        std::string(R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": ")") +
+        arguments + R"("}}]}])";
+    const auto text = format->render(conversation_of(message));
+    ASSERT_FALSE(text.ok()) << arguments;
+    EXPECT_THAT(text.status().message(), HasSubstr("messages[0].tool_calls[0].function.arguments"));
+  }
+}
+
+TEST(ChatFormat, ATemplateThatRefusesAPlainConversationIsRefused) {
+  for (const auto& [source, message] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ raise_exception('never') }}", "the template refuses a plain conversation: never"},
+           {"{{ messages[0].content.x.y }}",
+            "the template refuses a plain conversation: t, line 1"},
+           {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "the template refuses a plain conversation: t, line 1: the template takes"}}) {
+    const auto format = ChatFormat::make({.source = source, .name = "t"}, words());
+    ASSERT_FALSE(format.ok());
+    EXPECT_THAT(format.status().message(), HasSubstr(message));
+  }
+}
+
+}  // namespace
+}  // namespace runnel

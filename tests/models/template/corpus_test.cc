@@ -1,0 +1,213 @@
+// The shared templates, where they lie beside the source tree: renderings, errors, marks and traits
+// as transformers has them. Skipped where they do not.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/json.h"
+#include "base/ordered_json.h"
+#include "models/template/rwkv7_g1.h"
+#include "models/template/traits.h"
+#include "models/text/tokenizer.h"
+
+namespace runnel {
+namespace {
+
+const std::string kCorpus = "../shared/data/chat";
+
+std::string text_of(const std::string& name) {
+  std::ifstream in(kCorpus + "/" + name, std::ios::binary);
+  EXPECT_TRUE(in) << name;
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+OrderedJson json_of(const std::string& name) {
+  const JsonLimits limits{64 << 20, 4'000'000, 64};
+  return parse_ordered_json(text_of(name), name, limits).value();
+}
+
+std::string member(const OrderedJson& object, const char* name) {
+  return object.contains(name) ? object[name].get<std::string>() : "";
+}
+
+// Thursday, 5 March 2026, 07:08:09.
+Conversation conversation_of(const OrderedJson& from) {
+  Conversation conversation;
+  conversation.messages = from["messages"];
+  if (from.contains("tools")) conversation.tools = from["tools"];
+  conversation.now.tm_sec = 9;
+  conversation.now.tm_min = 8;
+  conversation.now.tm_hour = 7;
+  conversation.now.tm_mday = 5;
+  conversation.now.tm_mon = 2;
+  conversation.now.tm_year = 126;
+  conversation.now.tm_wday = 4;
+  return conversation;
+}
+
+class ChatCorpus : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kCorpus)) GTEST_SKIP() << kCorpus << " is not there";
+    models_ = json_of("models.json");
+    conversations_ = json_of("conversations.json");
+  }
+
+  TemplateSet templates(const std::string& name) const {
+    TemplateFiles files{.source = text_of("templates/" + name + ".jinja"), .name = name};
+    for (const auto& [key, token] : models_[name]["tokens"].items()) {
+      files.tokens[key] = token.get<std::string>();
+    }
+    return TemplateSet::parse(files).value();
+  }
+
+  OrderedJson models_, conversations_;
+};
+
+TEST_F(ChatCorpus, RendersAsTransformersDoes) {
+  int count = 0;
+  for (const auto& [name, model] : models_.items()) {
+    const TemplateSet set = templates(name);
+    const OrderedJson expected = json_of("expected/" + name + ".json");
+    for (const OrderedJson& one : expected["cases"]) {
+      const OrderedJson& result =
+          one.contains("same_as") ? expected["cases"][one["same_as"].get<size_t>()] : one;
+      Conversation conversation =
+          conversation_of(conversations_[one["conversation"].get<std::string>()]);
+      conversation.add_generation_prompt = one["add_generation_prompt"].get<bool>();
+      if (one.contains("variables")) conversation.variables = one["variables"];
+      const Result<MarkedText> text = set.render(conversation);
+      const std::string where = name + ", " + one["conversation"].get<std::string>();
+      ++count;
+      if (!result.contains("error")) {
+        ASSERT_TRUE(text.ok()) << where << ": " << text.status().message();
+        EXPECT_EQ(text->bytes, result["text"].get<std::string>()) << where;
+        continue;
+      }
+      EXPECT_FALSE(text.ok()) << where;
+      const OrderedJson& error = result["error"];
+      if (!text.ok() && error["kind"] == "raised") {
+        EXPECT_EQ(text.status().message(), member(error, "message")) << where;
+      }
+    }
+  }
+  EXPECT_GT(count, 1800);
+}
+
+// Control tokens that a user typed are the input's, others the template's.
+TEST_F(ChatCorpus, MarksWhoWroteControlTokens) {
+  const OrderedJson all = json_of("marks.json");
+  for (const auto& [name, marks] : all.items()) {
+    if (marks.is_null()) continue;
+    Conversation conversation = conversation_of(conversations_["markup"]);
+    conversation.add_generation_prompt = true;
+    const Result<MarkedText> text = templates(name).render(conversation);
+    ASSERT_TRUE(text.ok()) << name;
+    for (const OrderedJson& control : marks["control"]) {
+      size_t at = 0;  // of the byte
+      for (int64_t i = control[0].get<int64_t>(); i > 0; --i) {
+        do ++at;
+        while ((text->bytes[at] & 0xC0) == 0x80);
+      }
+      const bool is_input = least_trusted(text->runs, at, at + 1) != Writer::kTemplate;
+      EXPECT_EQ(is_input, control[2] == "input") << name << " " << control;
+    }
+  }
+}
+
+// A tokenizer that has every control token of the templates finds those that the templates wrote,
+// and none that a user typed.
+TEST_F(ChatCorpus, UsersWriteNoControlTokens) {
+  const OrderedJson all = json_of("marks.json");
+  std::ifstream file("tests/golden/tokenizers/whole/tokenizer.json");
+  Json tree = Json::parse(file);
+  int id = 1000;
+  std::map<std::string, int> ids;
+  for (const auto& [name, marks] : all.items()) {
+    if (marks.is_null()) continue;
+    for (const OrderedJson& control : marks["control"]) {
+      const bool is_new = ids.try_emplace(control[1].get<std::string>(), id).second;
+      if (is_new)
+        tree["added_tokens"].push_back({{"content", control[1]}, {"id", id++}, {"special", true}});
+    }
+  }
+  const auto tokenizer = Tokenizer::from_json(tree.dump(), "t").value();
+  for (const auto& [name, marks] : all.items()) {
+    if (marks.is_null()) continue;
+    Conversation conversation = conversation_of(conversations_["markup"]);
+    conversation.add_generation_prompt = true;
+    const MarkedText text = templates(name).render(conversation).value();
+    std::vector<int32_t> expected, found;
+    std::set<int32_t> own;  // tokens of other templates may be there, too
+    for (const OrderedJson& control : marks["control"]) {
+      own.insert(ids.at(control[1].get<std::string>()));
+      if (control[2] == "template") expected.push_back(ids.at(control[1].get<std::string>()));
+    }
+    const std::vector<int32_t> values = tokenizer->encode(text).value();
+    for (const int32_t value : values) {
+      if (own.contains(value)) found.push_back(value);
+    }
+    EXPECT_EQ(found, expected) << name;
+  }
+}
+
+TEST_F(ChatCorpus, ProbesFindTheTraits) {
+  const OrderedJson all = json_of("traits.json");
+  for (const auto& [name, expected] : all.items()) {
+    const Result<ChatTraits> traits = probe(templates(name));
+    if (expected.contains("skipped")) {
+      EXPECT_FALSE(traits.ok()) << name;
+      continue;
+    }
+    ASSERT_TRUE(traits.ok()) << name << ": " << traits.status().message();
+    const auto text = [](const std::optional<std::string>& value) {
+      return value ? OrderedJson(*value) : OrderedJson(nullptr);
+    };
+    EXPECT_EQ(traits->system, expected["system"]) << name;
+    EXPECT_EQ(text(traits->generation_prompt), expected["generation_prompt"]) << name;
+    EXPECT_EQ(traits->thinking_open, expected["thinking_open"]) << name;
+    EXPECT_EQ(traits->after_answer.bytes, expected["after_answer"]) << name;
+    EXPECT_EQ(traits->history_begins_next, expected["history_begins_next"]) << name;
+    EXPECT_EQ(traits->prompt_and_answer_begin_next, expected["prompt_and_answer_begin_next"])
+        << name;
+    EXPECT_EQ(traits->takes_parts, expected["takes_parts"]) << name;
+    EXPECT_EQ(traits->tools_change_prompt, expected["tools_change_prompt"]) << name;
+    EXPECT_EQ(traits->thinking_switch, expected["thinking_switch"]) << name;
+    // There 60 characters come before the call, here at most 60 bytes.
+    const auto expect_call = [&](const std::optional<std::string>& found, const char* key) {
+      const OrderedJson& call = expected[key];
+      ASSERT_EQ(found.has_value(), !call.is_null()) << name;
+      if (found) {
+        EXPECT_EQ(found->empty(), call == "") << name;
+        EXPECT_TRUE(call.get<std::string>().ends_with(*found)) << name << *found;
+      }
+    };
+    expect_call(traits->call_without_content, "tool_call_content_absent");
+    expect_call(traits->call_with_empty_content, "tool_call_content_empty");
+  }
+}
+
+TEST_F(ChatCorpus, TheBuiltInTemplateIsItsAuthors) {
+  const TemplateSet set = TemplateSet::parse({.source = kRwkv7G1Template, .name = "g"}).value();
+  const OrderedJson file = json_of("rwkv7-g1.json");
+  for (const OrderedJson& one : file.is_array() ? file : file["cases"]) {
+    Conversation conversation = conversation_of(one);
+    conversation.add_generation_prompt = one["add_generation_prompt"].get<bool>();
+    if (one.contains("enable_thinking") && !one["enable_thinking"].is_null()) {
+      conversation.variables["enable_thinking"] = one["enable_thinking"];
+    }
+    const Result<MarkedText> text = set.render(conversation);
+    ASSERT_TRUE(text.ok()) << text.status().message();
+    EXPECT_EQ(text->bytes, one["text"].get<std::string>());
+  }
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,145 @@
+// Every bound of limits.h: what fits is rendered, one more is refused and the limit is named.
+#include "models/template/limits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/template/chat_template.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Status rendered(const std::string& source, const Conversation& conversation = {},
+                TimePoint until = TimePoint::max()) {
+  const auto made = ChatTemplate::parse(source, "t");
+  return made.ok() ? made->render(conversation, until).status() : made.status();
+}
+
+std::string times(int64_t count, const std::string& text) {
+  std::string all;
+  for (int64_t i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+void expect_limit(const std::string& source, int64_t limit) {
+  const Status status = rendered(source);
+  EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.message();
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("t"), HasSubstr(std::to_string(limit))));
+}
+
+TEST(TemplateLimits, Source) {
+  const auto most = static_cast<size_t>(jinja::kMaxSourceBytes);
+  EXPECT_TRUE(rendered(std::string(most, 'x')).ok());
+  expect_limit(std::string(most + 1, 'x'), jinja::kMaxSourceBytes);
+}
+
+TEST(TemplateLimits, Nodes) {
+  EXPECT_TRUE(rendered("{{ [" + times(10'000, "1,") + "]|length }}").ok());
+  expect_limit("{{ [" + times(60'000, "1,") + "]|length }}", jinja::kMaxNodes);
+}
+
+TEST(TemplateLimits, Nesting) {
+  const auto blocks = [](int count) {
+    return times(count, "{% if 1 %}") + times(count, "{% endif %}");
+  };
+  EXPECT_TRUE(rendered(blocks(jinja::kMaxNesting / 2)).ok());
+  expect_limit(blocks(jinja::kMaxNesting + 1), jinja::kMaxNesting);
+  const auto lists = [](int count) {
+    return "{{ " + times(count, "[") + times(count, "]") + " }}";
+  };
+  EXPECT_TRUE(rendered(lists(jinja::kMaxNesting / 4)).ok());
+  expect_limit(lists(jinja::kMaxNesting + 1), jinja::kMaxNesting);
+}
+
+TEST(TemplateLimits, Evaluations) {
+  const std::string loop = "{% for i in range(1000) %}{% for j in range(";
+  EXPECT_TRUE(rendered(loop + "100) %}{% endfor %}{% endfor %}").ok());
+  expect_limit(loop + "100000) %}{{ j }}{% endfor %}{% endfor %}", jinja::kMaxEvaluations);
+}
+
+TEST(TemplateLimits, Time) {
+  const Status late =
+      rendered("{% for i in range(9999) %}{{ i }}{% endfor %}", {}, TimePoint::min());
+  EXPECT_EQ(late.code(), Code::kResourceExhausted);
+  EXPECT_THAT(late.message(), HasSubstr("takes longer than it may"));
+}
+
+TEST(TemplateLimits, MacroDepth) {
+  const auto macro = [](int depth) {
+    return "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(" +
+           std::to_string(depth) + ") }}";
+  };
+  EXPECT_TRUE(rendered(macro(jinja::kMaxMacroDepth - 1)).ok());
+  expect_limit(macro(jinja::kMaxMacroDepth + 1), jinja::kMaxMacroDepth);
+}
+
+TEST(TemplateLimits, DepthOfValues) {
+  const auto nested = [](int depth) {
+    return "{% set n = namespace(x=[]) %}{% for i in range(" + std::to_string(depth) +
+           ") %}{% set n.x = [n.x] %}{% endfor %}";
+  };
+  EXPECT_TRUE(rendered(nested(jinja::kMaxValueDepth - 2)).ok());
+  expect_limit(nested(jinja::kMaxValueDepth + 1), jinja::kMaxValueDepth);
+}
+
+TEST(TemplateLimits, Range) {
+  EXPECT_TRUE(rendered("{{ range(100000)|length }}").ok());
+  expect_limit("{{ range(100001)|length }}", jinja::kMaxRange);
+}
+
+TEST(TemplateLimits, Output) {
+  const auto blocks = [](int64_t count) {  // of 64 KiB
+    return "{% set x = 'x' * 65536 %}{% for i in range(" + std::to_string(count) +
+           ") %}{{ x }}{% endfor %}";
+  };
+  const Status small = rendered(blocks(100)), large = rendered(blocks(257));
+  EXPECT_TRUE(small.ok()) << small.message();
+  EXPECT_EQ(large.code(), Code::kResourceExhausted) << large.message();
+}
+
+TEST(TemplateLimits, BytesOfValues) {
+  const auto text = [](const char* megabytes) {
+    return std::string("{% set x = 'x' * 100000 * 10 %}{% set y = x * ") + megabytes + " %}";
+  };
+  EXPECT_EQ(rendered(text("4")).message(), "");
+  const Status large = rendered(text("17"));
+  EXPECT_EQ(large.code(), Code::kResourceExhausted);
+  EXPECT_THAT(large.message(), HasSubstr("the values of the template take more than"));
+  Conversation long_one;  // whose bytes count 16 times
+  long_one.messages = OrderedJson::array({{{"content", std::string(4 << 20, 'x')}}});
+  EXPECT_EQ(rendered(text("17"), long_one).message(), "");
+}
+
+// Each message costs as much as all before it.
+TEST(TemplateLimits, QuadraticTemplatesEnd) {
+  Conversation conversation;
+  for (int i = 0; i < 10'000; ++i) {
+    conversation.messages.push_back({{"role", "user"}, {"content", "x"}});
+  }
+  const TimePoint before = std::chrono::steady_clock::now();
+  const Status status = rendered(
+      "{% for m in messages %}{% for n in messages[:loop.index] %}{{ n.content }}{% endfor %}"
+      "{% endfor %}",
+      conversation);
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(20));
+  EXPECT_TRUE(rendered("{% for m in messages %}{{ m.content }}{% endfor %}", conversation).ok());
+}
+
+// A schema of a tool of 1 MiB.
+TEST(TemplateLimits, ALargeToolIsWritten) {
+  Conversation conversation;
+  OrderedJson properties = OrderedJson::object();
+  for (int i = 0; i < 10'000; ++i) {
+    properties["p" + std::to_string(i)] = {{"type", "string"},
+                                           {"description", std::string(60, 'd')}};
+  }
+  conversation.tools = OrderedJson::array({{{"parameters", properties}}});
+  EXPECT_EQ(rendered("{{ tools|tojson }}", conversation).message(), "");
+}
+
+}  // namespace
+}  // namespace runnel

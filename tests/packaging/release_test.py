@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Installs a release into clean roots and uses it: `make release` runs this on what it has written.
+
+tests/packaging/release_test.py build/release-VERSION      (as root: it changes the root directory of what it starts)
+"""
+
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+RELEASE = pathlib.Path()
+PNG = b"\x89PNG"
+
+
+def run(*command: object, **options: object) -> str:
+    """The output of a command that must succeed."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload]
+    if done.returncode != 0:
+        raise AssertionError(f"{words}: exit {done.returncode}:\n{done.stdout}{done.stderr}")
+    return str(done.stdout)
+
+
+def only(pattern: str) -> pathlib.Path:
+    """The one file of the release with such a name."""
+    (found,) = RELEASE.glob(pattern)
+    return found
+
+
+def make_root(root: pathlib.Path, program: pathlib.Path) -> None:
+    """A root with the C library and a database of packages that says nothing else."""
+    for library in re.findall(r"(/\S+) \(0x", run("ldd", program)):
+        target = root / library.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(pathlib.Path(library).resolve(), target)
+    for folder in ("var/lib/dpkg/updates", "var/lib/dpkg/info", "tmp", "dev"):
+        (root / folder).mkdir(parents=True)
+    (root / "var/lib/dpkg/status").touch()
+
+
+def dpkg(root: pathlib.Path, *words: object) -> str:
+    # The root has no package of the C library, and no shell for the package's scripts.
+    return run("dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless", "--log=/dev/null", *words)
+
+
+def files_of(root: pathlib.Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+
+
+def wait_for(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on port {port}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Release(unittest.TestCase):
+    def test_checksums_cover_every_file(self):
+        lines = (RELEASE / "SHA256SUMS").read_text().splitlines()
+        sums = {line[66:]: line[:64] for line in lines}
+        self.assertEqual(set(sums), {path.name for path in RELEASE.iterdir()} - {"SHA256SUMS"})
+        for name, digest in sums.items():
+            self.assertEqual(hashlib.sha256((RELEASE / name).read_bytes()).hexdigest(), digest, name)
+
+    def test_the_program_needs_only_the_c_library(self):
+        libraries = run("ldd", only("runnel-*-linux-*"))
+        names = set(re.findall(r"^\s*(\S+) =>", libraries, re.MULTILINE))
+        self.assertLessEqual(names, {"libc.so.6", "libm.so.6"})
+
+    def test_the_bill_of_materials_names_what_is_linked(self):
+        bill = json.loads(only("*.spdx.json").read_text())
+        names = {package["name"] for package in bill["packages"]}
+        self.assertLessEqual({"runnel", "libgrpc++-dev", "libssl-dev"}, names)
+        known = {package["SPDXID"] for package in bill["packages"]} | {"SPDXRef-DOCUMENT"}
+        for link in bill["relationships"]:
+            self.assertIn(link["relatedSpdxElement"], known)
+
+    def test_the_python_package_installs_into_a_clean_environment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # numpy and grpcio come from the system: the test needs no network.
+            run("/usr/bin/python3", "-m", "venv", "--system-site-packages", f"{folder}/venv")
+            run(f"{folder}/venv/bin/pip", "install", "-q", "--no-deps", "--no-index", only("*.whl"))
+            code = "import runnel_client; print(runnel_client.__version__)"
+            version = run(f"{folder}/venv/bin/python3", "-c", code, cwd=folder).strip()
+            self.assertEqual(version, RELEASE.name.removeprefix("release-"))
+
+
+class Package(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="runnel_root_")
+        self.addCleanup(holder.cleanup)
+        self.root = pathlib.Path(holder.name)
+        make_root(self.root, only("runnel-*-linux-*"))
+        self.before = files_of(self.root)
+        dpkg(self.root, "--install", only("*.deb"))
+
+    def test_purging_leaves_nothing(self):
+        self.assertIn("etc/runnel/serve.json", files_of(self.root))
+        dpkg(self.root, "--purge", "runnel")
+        left = {name for name in files_of(self.root) - self.before if not name.startswith("var/lib/dpkg/")}
+        self.assertEqual(left, set())
+        self.assertFalse((self.root / "etc/runnel").exists())
+
+    def test_removing_keeps_the_settings(self):
+        (self.root / "etc/runnel/serve.json").write_text("{}")
+        dpkg(self.root, "--remove", "runnel")
+        self.assertEqual((self.root / "etc/runnel/serve.json").read_text(), "{}")
+        self.assertFalse((self.root / "usr/bin/runnel").exists())
+
+    def test_the_unit_starts_what_is_installed(self):
+        unit = (self.root / "lib/systemd/system/runnel.service").read_text()
+        for command in re.findall(r"^Exec\w+=(\S+)", unit, re.MULTILINE):
+            if command.startswith("/usr/bin/"):
+                self.assertTrue((self.root / command.lstrip("/")).exists(), command)
+        if shutil.which("systemd-analyze"):
+            path = self.root / "lib/systemd/system/runnel.service"
+            # Its programs are looked for on this machine.
+            done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, check=False)
+            faults = [line for line in done.stderr.splitlines() if "runnel.service" in line and "/usr/bin/" not in line]
+            self.assertEqual(faults, [])
+
+    def test_the_units_command_serves_a_picture(self):
+        unit = (self.root / "lib/systemd/system/runnel.service").read_text()
+        match = re.search(r"^ExecStart=(.+)$", unit, re.MULTILINE)
+        assert match is not None
+        port, http = free_port(), free_port()
+        own = ["--address", f"127.0.0.1:{port}", "--http-address", f"127.0.0.1:{http}", "--sessions", "4"]
+        server = subprocess.Popen(["chroot", self.root, *match.group(1).split(), *own], stderr=subprocess.PIPE)
+        try:
+            wait_for(port)
+            client = ["chroot", self.root, "/usr/bin/runnel"]
+            address = ["--server", f"127.0.0.1:{port}"]
+            run(*client, "health", "--wait", "60", *address)
+            run(*client, "draw", "--model", "mnist-small", "--count", "2", "--out", "/srv/digits.png", *address)
+            self.assertEqual((self.root / "srv/digits.png").read_bytes()[:4], PNG)
+            run(*client, "generate", "--model", "text-small", "--max-values", "20", "The ", *address)
+        finally:
+            server.terminate()
+            errors = server.communicate(timeout=60)[1].decode()
+        self.assertEqual(server.returncode, 0, errors)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    RELEASE = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()

@@ -1,0 +1,193 @@
+"""A real Chromium and a real server, for the tests of the page.
+
+    RUNNEL=build/release/runnel build/page/bin/python -m unittest discover -s tests/page -p '*_test.py'
+
+Run by ctest (page.browser) for `make test-page`, which installs the browser.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
+PICTURES = "mnist-small"
+TEXT = "text-small"
+ENDLESS = "text-endless-small"  # has no longest text: what takes long is done with it
+SHEET = "section:has(h2:text-is('Draw')) .picture canvas"
+COMPLETED = "section:has(h2:text-is('Finish a drawing')) .picture canvas"
+SESSION = ".pad-and-sheet .drawing canvas"
+PAD = ".pad canvas"
+SIDE = 28
+MANY = 30000  # values, so that a test has the time to stop them
+# A tenth of it would do on a machine that does nothing else.
+PATIENCE = 60
+TEMPLATE = """\
+{%- for m in messages -%}
+{{- {'system': 'System', 'user': 'User', 'assistant': 'Assistant'}[m.role] + ': ' + m.content + '\\n\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}
+"""
+
+
+def eventually(holds: Callable[[], Any], what: str = "") -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still not so after {PATIENCE} s: {what}")
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Server:
+    """`runnel serve` of small models of the zoo, on a port that it keeps when it is started again."""
+
+    def __init__(
+        self, *flags: str, models: tuple[str, ...] = (PICTURES, TEXT), rewind: bool = True, sessions: int = 64
+    ) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.command = [RUNNEL, "serve", *(self.path_of(model) for model in models), "--address", "127.0.0.1:0"]
+        self.command += ["--http-address", f"127.0.0.1:{self.port}", "--sessions", str(sessions), *flags]
+        if rewind:
+            self.command += ["--rewind", "256,32"]
+        self.start()
+
+    def path_of(self, model: str) -> str:
+        if model != "talk":
+            return str(ROOT / "zoo" / model)
+        bundle = pathlib.Path(self.folder.name) / model
+        shutil.copytree(ROOT / "zoo" / ENDLESS, bundle, dirs_exist_ok=True)
+        (bundle / "chat_template.jinja").write_text(TEMPLATE)
+        return f"talk={bundle}"
+
+    def start(self) -> None:
+        log = pathlib.Path(self.folder.name) / "log"
+        with log.open("w") as out:
+            self.process = subprocess.Popen(self.command, stderr=out)
+        eventually(lambda: " ready " in log.read_text() or self.process.poll() is not None, "ready")
+        if self.process.poll() is not None:
+            raise AssertionError(log.read_text())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+        self.folder.cleanup()
+
+    def connections(self) -> int:
+        """HTTP connections that are open, by the kernel's table."""
+        remote = f"0100007F:{self.port:04X}"
+        lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
+        return sum(line.split()[2] == remote and line.split()[3] == "01" for line in lines)
+
+
+class BrowserTest(unittest.TestCase):
+    """One browser; each test has a window of its own, whose requests and errors are watched."""
+
+    browser: Browser
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        playwright = sync_playwright().start()
+        cls.addClassCleanup(playwright.stop)
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        cls.browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        cls.addClassCleanup(cls.browser.close)
+
+    @classmethod
+    def serve(cls, *flags: str, **options: Any) -> Server:
+        server = Server(*flags, **options)
+        cls.addClassCleanup(server.stop)
+        return server
+
+    @contextlib.contextmanager
+    def window(
+        self, server: Server, width: int = 1440, may_violate: bool = False, models: int = 1, **options: Any
+    ) -> Iterator[Page]:
+        context = self.browser.new_context(viewport={"width": width, "height": 900}, **options)
+        context.set_default_timeout(PATIENCE * 1000)
+        page = context.new_page()
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: faults.append(said.text) if "Content Security" in said.text else None)
+        page.on("request", lambda asked: None if self.is_ours(asked.url, server) else faults.append(asked.url))
+        try:
+            page.goto(server.url)
+            if models > 0:
+                page.locator(".model").first.wait_for()
+            yield page
+            if not may_violate:
+                self.assertEqual(faults, [])
+        finally:
+            context.close()
+
+    @staticmethod
+    def is_ours(url: str, server: Server) -> bool:
+        return url.startswith((server.url + "/", "blob:" + server.url))
+
+    def choose(self, page: Page, model: str) -> None:
+        page.get_by_role("radio", name=re.compile(f"^{model}")).check()
+
+    def settings(self, page: Page, **values: str) -> None:
+        for name, value in values.items():
+            page.locator("section", has=page.get_by_role("heading", name="Write")).get_by_label(
+                name.replace("_", "-").capitalize(), exact=True
+            ).fill(value)
+
+    def write(self, page: Page, prompt: str = "The river was ", values: int = 40) -> str:
+        """Has the model write, and gives the text that the page shows."""
+        page.get_by_label("Text to read first").fill(prompt)
+        self.settings(page, values=str(values), seed="7")
+        page.get_by_role("button", name="Write", exact=True).click()
+        self.wait_for_text(page, len(prompt) + values)
+        return self.text(page)
+
+    def wait_for_text(self, page: Page, size: int) -> None:
+        eventually(lambda: len(self.text(page)) == size and self.is_idle(page), f"{size} values")
+
+    def text(self, page: Page) -> str:
+        return str(page.locator(".write .tokens").evaluate("e => e.textContent"))
+
+    def is_idle(self, page: Page) -> bool:
+        return page.get_by_role("button", name="Write", exact=True).is_enabled()
+
+    def pixels(self, page: Page, selector: str) -> list[list[int]]:
+        """The grey values of each canvas; -1 where nothing is drawn."""
+        return page.locator(selector).evaluate_all(
+            """all => all.map(c => {
+              const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+              return Array.from({length: d.length / 4}, (_, i) => d[4 * i + 3] === 255 ? d[4 * i] : -1);
+            })"""
+        )
+
+    def wait_until_drawn(self, page: Page, selector: str, count: int) -> list[list[int]]:
+        def done() -> bool:
+            pictures = self.pixels(page, selector)
+            return len(pictures) == count and all(min(picture) >= 0 for picture in pictures)
+
+        eventually(done, f"{count} pictures of {selector}")
+        return self.pixels(page, selector)

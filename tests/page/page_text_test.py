@@ -1,0 +1,157 @@
+"""A text is continued, forks, goes back; its state is seen, saved and loaded. Markup stays text."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import unittest
+from typing import Any
+
+from browser import ENDLESS, MANY, RUNNEL, TEXT, BrowserTest, Server, eventually
+from playwright.sync_api import Page
+
+
+class Words(BrowserTest):
+    server: Server
+    plain: Server
+    endless: Server
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls.server = cls.serve()
+        cls.plain = cls.serve(models=(TEXT,), rewind=False)
+        cls.endless = cls.serve(models=(ENDLESS,), rewind=False)
+
+    def open(self, server: Server | None = None, **options: Any) -> Any:
+        return self.window(server or self.server, **options)
+
+    def test_a_text_is_continued_with_its_probabilities(self) -> None:
+        with self.open() as page:
+            self.choose(page, TEXT)
+            text = self.write(page)
+            self.assertTrue(text.startswith("The river was "))
+            page.locator(".token").nth(21).hover()
+            panel = page.locator(".inspector")
+            self.assertRegex(panel.inner_text(), r"\d%? · position 22")
+            self.assertEqual(page.locator(".alternatives li").count(), 5)
+            shades = page.locator(".token").evaluate_all("all => all.map(e => +e.style.getPropertyValue('--surprise'))")
+            self.assertGreater(len(set(shades)), 10)
+            page.get_by_role("button", name="Continue", exact=True).click()
+            self.wait_for_text(page, len(text) + 40)
+            self.assertTrue(self.text(page).startswith(text))
+
+    def test_the_seed_decides(self) -> None:
+        with self.open() as page:
+            self.choose(page, TEXT)
+            text = self.write(page)
+            self.assertEqual(self.write(page), text)
+            self.settings(page, temperature="0")
+            cold = self.write(page)
+            self.assertNotEqual(cold, text)
+            self.settings(page, temperature="4", top_p="0.01")
+            self.assertEqual(self.write(page), cold, "so small a top-p leaves the most likely token alone")
+
+    def test_a_stopped_text_goes_on(self) -> None:
+        with self.open(self.endless) as page:
+            self.write(page, values=5)
+            self.settings(page, values=str(MANY))
+            page.get_by_role("button", name="Write", exact=True).click()
+            eventually(lambda: len(self.text(page)) > 60, "a part")
+            page.get_by_role("button", name="Stop").first.click()
+            eventually(lambda: self.is_idle(page), "the stop")
+            text = self.text(page)
+            self.assertLess(len(text), MANY)
+            self.settings(page, values="10")
+            page.get_by_role("button", name="Continue", exact=True).click()
+            self.wait_for_text(page, len(text) + 10)
+            self.assertTrue(self.text(page).startswith(text))
+
+    def test_a_text_forks_goes_back_and_is_compared(self) -> None:
+        for server in (self.server, self.plain):
+            with self.subTest(rewind=server is self.server), self.open(server) as page:
+                self.choose(page, TEXT)
+                text = self.write(page)
+                page.locator(".token").nth(30).click()
+                page.get_by_role("button", name="Fork here").click()
+                self.wait_for_text(page, 30)
+                page.get_by_role("button", name="Continue", exact=True).click()
+                self.wait_for_text(page, 70)
+                self.assertEqual(self.text(page)[:54], text, "the same seed, from the same position")
+                page.get_by_role("button", name=re.compile("^A ")).click()
+                self.assertEqual(self.text(page), text)
+                page.locator(".token").nth(20).click()
+                page.get_by_role("button", name="Go back to here").click()
+                self.wait_for_text(page, 20)
+                page.locator(".token").nth(18).click()
+                page.locator(".alternatives button").nth(3).click()
+                self.wait_for_text(page, 18 + 40)
+                page.get_by_text("Compare two branches").click()
+                self.assertIn("alike", page.locator(".compare").inner_text())
+                before = self.compared(page)
+                page.get_by_role("button", name="Continue both").click()
+                self.wait_for_compared(page, [size + 60 for size in before])
+                self.assertEqual(page.locator("svg.tree circle").count(), 3)
+
+    def compared(self, page: Page) -> list[int]:
+        """The sizes of the two texts side by side."""
+        return list(page.locator(".compare .tokens").evaluate_all("all => all.map(e => e.textContent.length)"))
+
+    def wait_for_compared(self, page: Page, sizes: list[int]) -> None:
+        eventually(lambda: self.compared(page) == sizes, f"sizes {sizes}")
+
+    def test_a_state_is_seen_saved_and_loaded(self) -> None:
+        with self.open() as page:
+            self.choose(page, TEXT)
+            page.get_by_label("Watch while it runs").check()
+            text = self.write(page, values=40)
+            self.assertEqual(page.locator("canvas.matrix").count(), 4)
+            self.assertTrue(page.locator("canvas.norms").is_visible())
+            label = page.locator("canvas.matrix").first.get_attribute("aria-label")
+            self.assertRegex(label or "", r"layers\.0\.S: 4 heads of 32 by 32, norm \d")
+            page.get_by_label("Watch while it runs").uncheck()
+            with page.expect_download() as file:
+                page.get_by_role("button", name="Save state").click()
+            saved = pathlib.Path(file.value.path())
+            inspected = subprocess.run(
+                [RUNNEL, "session", "inspect", str(saved)], capture_output=True, text=True, check=True
+            )
+            self.assertIn(str(len(text) + 1), inspected.stdout, "with the value that every text begins with")
+            page.get_by_label("Load state").set_input_files(saved)
+            eventually(lambda: "B 55 values" in page.locator(".branches").inner_text(), "the loaded state")
+            self.settings(page, values="10")
+            page.get_by_role("button", name="Continue", exact=True).click()
+            self.wait_for_text(page, 10)
+            loaded = self.text(page)
+            page.get_by_role("button", name=re.compile("^A ")).click()
+            page.get_by_role("button", name="Continue", exact=True).click()
+            self.wait_for_text(page, 64)
+            self.assertEqual(self.text(page)[54:], loaded)
+
+    def test_markup_is_shown_as_text(self) -> None:
+        attack = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
+        with self.open() as page:
+            self.choose(page, TEXT)
+            self.assertTrue(self.write(page, attack, values=5).startswith(attack))
+            self.assertEqual(page.locator(".tokens img, .tokens script").count(), 0)
+            self.assertEqual(page.title(), "runnel")
+
+    def test_the_policy_is_in_force(self) -> None:
+        with self.open(may_violate=True) as page:
+            hit = page.evaluate(
+                """() => new Promise(done => {
+                  const found = [];
+                  document.addEventListener('securitypolicyviolation', e => found.push(e.effectiveDirective));
+                  const s = document.createElement('style'); s.append('body { color: red }'); document.head.append(s);
+                  try { document.body.innerHTML = '<b>x</b>'; } catch (e) { found.push(e.name); }
+                  fetch('http://127.0.0.1:1/').catch(() => setTimeout(() => done(found), 50));
+                })"""
+            )
+            self.assertEqual(
+                sorted(set(hit)), ["TypeError", "connect-src", "require-trusted-types-for", "style-src-elem"]
+            )
+
+
+if __name__ == "__main__":
+    unittest.main()

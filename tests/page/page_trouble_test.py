@@ -1,0 +1,85 @@
+"""Keys that are wrong, requests that are refused, and servers that stop and return."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+from browser import COMPLETED, ENDLESS, MANY, RUNNEL, SHEET, TEXT, BrowserTest, eventually
+from playwright.sync_api import Page
+
+
+class Trouble(BrowserTest):
+    """Keys that are wrong, and servers that stop."""
+
+    def test_a_key_is_asked_for_and_kept_nowhere(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            keys = pathlib.Path(folder) / "keys.json"
+            made = subprocess.run(
+                [RUNNEL, "key", "new", "alice", "--file", str(keys)], capture_output=True, text=True, check=True
+            )
+            key = re.search(r"rnl_\w+", made.stdout)
+            assert key, made.stdout
+            server = self.serve("--keys", str(keys))
+            with self.window(server, models=0) as page:
+                banner = page.locator("#lost")
+                eventually(lambda: "Type a key" in banner.inner_text(), "the question")
+                self.use(page, "wrong")
+                eventually(lambda: "key" in banner.inner_text(), "the refusal")
+                self.use(page, key[0])
+                self.wait_until_drawn(page, COMPLETED, 6)
+                self.assertFalse(banner.is_visible())
+                self.assertEqual(
+                    page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length"), 0
+                )
+                self.assertNotIn(key[0], page.url + page.content())
+
+    def use(self, page: Page, key: str) -> None:
+        page.get_by_label("Key").fill(key)
+        page.get_by_role("button", name="Use").click()
+
+    def test_an_error_is_shown_in_the_words_of_the_server(self) -> None:
+        with self.window(self.serve()) as page:
+            self.choose(page, TEXT)
+            self.settings(page, temperature="-1")
+            page.get_by_role("button", name="Write", exact=True).click()
+            eventually(lambda: "temperature" in page.get_by_role("alert").first.inner_text(), "the error")
+
+    def test_a_small_server_draws_what_it_can(self) -> None:
+        server = self.serve(models=("mnist-small",), sessions=4)
+        with self.window(server) as page:
+            self.wait_until_drawn(page, SHEET, 4)
+            self.wait_until_drawn(page, COMPLETED, 4)
+            panel = page.locator("section", has=page.get_by_role("heading", name="Draw", exact=True))
+            panel.get_by_label("Pictures").select_option("16")
+            panel.get_by_role("button", name="Draw", exact=True).click()
+            alert = panel.get_by_role("alert")
+            eventually(lambda: alert.is_visible() and re.search(r"n is 16|16", alert.inner_text()), "the refusal")
+
+    def test_a_server_that_returns_is_found_again(self) -> None:
+        server = self.serve(models=(ENDLESS,))
+        with self.window(server) as page:
+            text = self.write(page)
+            self.settings(page, values=str(MANY))
+            page.get_by_role("button", name="Continue", exact=True).click()
+            eventually(lambda: len(self.text(page)) > len(text), "more text")
+            server.kill()
+            banner = page.locator("#lost")
+            eventually(lambda: "does not answer" in banner.inner_text(), "the loss")
+            eventually(lambda: self.is_idle(page), "the end of the stream")
+            text = self.text(page)
+            server.start()
+            eventually(lambda: not banner.is_visible(), "the return")
+            eventually(lambda: "not on the server" in page.locator(".branches").inner_text(), "what is lost")
+            self.settings(page, values="5")
+            page.get_by_role("button", name="Continue", exact=True).click()
+            self.wait_for_text(page, len(text) + 5)
+            self.assertTrue(self.text(page).startswith(text))
+            self.assertNotIn("not on the server", page.locator(".branches").inner_text())
+
+
+if __name__ == "__main__":
+    unittest.main()

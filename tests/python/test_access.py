@@ -1,0 +1,168 @@
+"""What the Python client says of an address that is wrong, or where no server answers. Starts no server of runnel."""
+
+import asyncio
+import contextlib
+import pathlib
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import support
+
+support.require("grpc", "google.protobuf")
+
+from runnel_client import Access, Client, Retry, address, aio, errors, files
+
+ONCE = Retry(attempts=1)
+
+
+@contextlib.contextmanager
+def listener(answer):
+    """The address of a socket, whose connections `answer` gets one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.settimeout(10)
+                        answer(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def speak_http(connection):
+    connection.recv(100)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
+class AddressTest(unittest.TestCase):
+    def test_good_addresses_pass(self):
+        for good in ("a:1", "127.0.0.1:50051", "[::1]:65535", "unix:/run/r.sock", "dns:///a:1", "ipv4:127.0.0.1:1"):
+            address.check(good)
+
+    def test_wrong_addresses_are_told_before_a_call(self):
+        for wrong, message in (
+            ("http://a:1", "'http://a:1'; leave out 'http://' and give host:port$"),
+            ("https://a:1", r"leave out 'https://' and give host:port, with access=Access\(tls=True\) or"),
+            ("grpc://a:1", "leave out 'grpc://'"),
+            ("localhost", "'localhost', without a port; expected host:port, as in 127.0.0.1:50051"),
+            (":50051", "without a host; expected host:port"),
+            ("", "'', without a port"),
+            ("::1", r"write IPv6 as \[::1\]:50051"),
+            ("a:", "'a:'; expected host:port"),
+            ("a:0", "expected host:port"),
+            ("a:65536", "expected host:port"),
+            ("a:\u0661", "expected host:port"),
+            ("a/b:1", "expected host:port"),
+        ):
+            for kind in (Client, aio.Client):
+                with self.assertRaisesRegex(errors.AccessError, message):
+                    kind(wrong, access=Access(api_key="k"))
+
+    def test_a_key_goes_to_this_machine_alone(self):
+        for near in ("localhost:1", "127.1.2.3:1", "[::1]:1", "unix:/a"):
+            self.assertTrue(address.is_loopback(near), near)
+        for far in ("example.org:1", "10.0.0.1:1", "[2001:db8::1]:1", "dns:///localhost:1"):
+            self.assertFalse(address.is_loopback(far), far)
+
+
+class SilenceTest(unittest.TestCase):
+    def message_of(self, where, access=None):
+        """What both clients say when no server answers; both say the same."""
+
+        async def ask():
+            async with aio.Client(where, retry=ONCE, access=access) as client:
+                await client.models()
+
+        with Client(where, retry=ONCE, access=access) as client, self.assertRaises(errors.Unavailable) as raised:
+            client.models()
+        with self.assertRaises(errors.Unavailable) as other:
+            asyncio.run(ask())
+        self.assertEqual(str(raised.exception), str(other.exception))
+        return raised.exception.details
+
+    def test_nothing_listens(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            where = f"127.0.0.1:{free.getsockname()[1]}"
+        expected = f"no server answers at {where}; start one with 'runnel serve BUNDLE', or give Client the address of"
+        self.assertIn(expected, self.message_of(where))
+
+    def test_a_host_that_there_is_not(self):
+        self.assertRegex(self.message_of("no-such-host.invalid:1"), "the host 'no-such-host.invalid' cannot be found")
+
+    def test_a_machine_that_answers_nothing(self):
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(socket.socket())
+            server.bind(("127.0.0.1", 0))
+            server.listen(0)
+            for _ in range(3):  # once its queue is full, the system drops what comes
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(server.getsockname())
+            where = f"127.0.0.1:{server.getsockname()[1]}"
+            with Client(where, timeout=0.5) as client, self.assertRaises(errors.DeadlineExceeded) as raised:
+                client.models()
+        expected = f"no connection to {where}; is the address right, and does a firewall let it pass?"
+        self.assertEqual(raised.exception.details, expected)
+
+    def test_another_protocol(self):
+        with listener(speak_http) as where:
+            self.assertEqual(
+                self.message_of(where),
+                f"something listens at {where}, but it does not speak gRPC; is that the port of 'runnel serve'?",
+            )
+
+    def test_tls(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            script = pathlib.Path(support.ROOT) / "scripts/certificates"
+            subprocess.run([script, folder, "served.example"], check=True, capture_output=True)
+            # As strictly as Python looks at them from 3.13 on.
+            strictly = ["openssl", "verify", "-x509_strict", "-CAfile", str(folder / "ca.pem")]
+            subprocess.run(
+                [*strictly, str(folder / "server.pem"), str(folder / "client.pem")], check=True, capture_output=True
+            )
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(folder / "server.pem", folder / "server.key")
+            context.set_alpn_protocols(["h2"])
+
+            def shake_hands(connection):
+                with context.wrap_socket(connection, server_side=True) as secured:
+                    secured.recv(1)
+
+            with listener(shake_hands) as where:
+                self.assertIn(f"{where} speaks TLS: give Client access=Access(tls_ca=FILE)", self.message_of(where))
+                said = self.message_of(where, Access(tls_ca=str(folder / "ca.pem")))
+                self.assertIn(f"the TLS handshake with {where} failed: ", said)
+                self.assertIn("'127.0.0.1'", said)
+
+
+class FilesTest(unittest.TestCase):
+    def test_a_state_file_is_its_owners_alone_and_whole_or_not_there(self):
+        with tempfile.TemporaryDirectory() as name:
+            path = pathlib.Path(name, "a.state")
+            files.write_private(path, b"abc")
+            self.assertEqual((files.read(str(path)), path.stat().st_mode & 0o777), (b"abc", 0o600))
+            with self.assertRaises(OSError):
+                files.write_private(pathlib.Path(name, "none", "a.state"), b"abc")
+            path.unlink()
+            path.mkdir()
+            with self.assertRaises(OSError):
+                files.write_private(path, b"abc")
+            self.assertEqual([one.name for one in pathlib.Path(name).iterdir()], ["a.state"])
+
+
+if __name__ == "__main__":
+    if shutil.which("openssl") is None:
+        raise SystemExit("openssl is missing: scripts/setup test")
+    unittest.main()

@@ -1,0 +1,410 @@
+// Calls without a wire: a door that only notes what it is given.
+
+#include "server/calls/call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/account_usage.h"
+#include "server/calls/generate_call.h"
+#include "server/calls/scoring_call.h"
+#include "tests/engine/harness.h"
+#include "tests/server/test_models.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kTimeout = std::chrono::seconds(60);
+
+// What the doors of a test share.
+struct Service {
+  explicit Service(ServedModel served) {
+    state.stall_timeout = std::chrono::milliseconds(100);
+    EXPECT_TRUE(state.models.add(std::move(served)).ok());
+    state.models.open();
+  }
+  std::shared_ptr<const ServedModel> model() const { return *state.models.find({}, ""); }
+  int64_t sessions_free() const { return model()->engine->stats().sessions_free; }
+
+  std::ostringstream log_text;
+  EventLog log{"debug", false, log_text};
+  ServerContext state{log};
+};
+
+Caller caller_named(const std::string& name) {
+  Caller caller;
+  caller.name = name;
+  return caller;
+}
+
+CallOrigin origin_of(Result<Caller> caller) {
+  return {.rpc = "Test", .peer = "here", .caller = std::move(caller)};
+}
+
+// How a call ended, for whoever waits.
+class Ending {
+ public:
+  void set(const Status& status) {
+    std::lock_guard lock(mutex_);
+    EXPECT_FALSE(status_) << "a call ends once";
+    status_ = status;
+    came_.notify_all();
+  }
+  bool has_come() const {
+    std::lock_guard lock(mutex_);
+    return status_.has_value();
+  }
+  Status wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(came_.wait_for(lock, kTimeout, [&] { return status_.has_value(); }));
+    return status_.value_or(Status(Code::kInternal, "the call did not end"));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable came_;
+  std::optional<Status> status_;
+};
+
+// Takes events at once, from within write(), or when the test says so.
+class GenerateDoor final : public GenerateSink {
+ public:
+  explicit GenerateDoor(Service& service, Result<Caller> caller = Caller())
+      : call(GenerateCall::make(service.state, origin_of(std::move(caller)), *this)) {
+    call->enter();
+  }
+  ~GenerateDoor() override { call->leave(); }
+
+  void write(const GenerateEvent& event) override {
+    if (const auto* begin = std::get_if<Started>(&event)) started = *begin;
+    if (const auto* end = std::get_if<Finished>(&event)) finished.push_back(*end);
+    if (const auto* some = std::get_if<SampledValues>(&event)) {
+      for (const ValueRun& run : some->runs) {
+        values[run.sample].insert(values[run.sample].end(), run.values.begin(), run.values.end());
+        text[run.sample] += run.text;
+      }
+    }
+    if (takes) {
+      std::thread([call = call] { call->written(true); }).detach();
+    } else {
+      holds = true;
+    }
+  }
+  void finish(const Status& status) override { ending.set(status); }
+  void cut_off() override { ++cuts; }
+
+  std::atomic<bool> takes{true}, holds{false};
+  std::atomic<int> cuts{0};
+  std::optional<Started> started;
+  std::map<int, std::vector<int32_t>> values;
+  std::map<int, std::string> text;
+  std::vector<Finished> finished;
+  Ending ending;
+  const std::shared_ptr<GenerateCall> call;
+};
+
+GenerateRequest request_for(int64_t max_values) {
+  GenerateRequest request;
+  request.prompt = {1};
+  request.max_values = max_values;
+  request.seed = 3;
+  return request;
+}
+
+// Whoever ends calls would find a door that does not have its own yet.
+TEST(GenerateCall, IsLiveFromWhenItsDoorSaysSo) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service);
+  EXPECT_EQ(service.state.calls.count(), 1);
+  const auto made = GenerateCall::make(service.state, origin_of(Caller()), door);
+  EXPECT_EQ(service.state.calls.count(), 1);
+}
+
+TEST(GenerateCall, WritesEventsAndEnds) {
+  ServedModel served = served_fake("fake");
+  served.tokenizer = number_tokenizer();
+  Service service(std::move(served));
+  GenerateDoor door(service);
+  door.call->start(service.model(), request_for(50));
+  EXPECT_TRUE(door.ending.wait().ok());
+  ASSERT_TRUE(door.started);
+  EXPECT_EQ(door.started->seed, 3U);
+  EXPECT_EQ(door.values.at(0), FakeModel::expected(fake_spec(), {1}, 3, 0, 50));
+  std::string text;
+  for (const int32_t value : door.values.at(0)) text += "<" + std::to_string(value) + ">";
+  EXPECT_EQ(door.text.at(0), text);
+  EXPECT_EQ(door.finished.size(), 1U);
+  EXPECT_THAT(service.log_text.str(),
+              HasSubstr("debug begin rpc=Test peer=here caller=\"\" model=fake"));
+  EXPECT_THAT(service.log_text.str(),
+              HasSubstr("info call rpc=Test model=fake caller=\"\" peer=here "
+                        "code=OK given=1 sampled=50 queue_seconds="));
+}
+
+TEST(GenerateCall, SessionsAreTheCallers) {
+  Service service(served_fake("fake"));
+  GenerateRequest request = request_for(5);
+  request.keep = true;
+  GenerateDoor ada(service, caller_named("ada"));
+  ada.call->start(service.model(), request);
+  EXPECT_TRUE(ada.ending.wait().ok());
+  request = request_for(5);
+  request.session = ada.started->session;
+  GenerateDoor bob(service, caller_named("bob"));
+  bob.call->start(service.model(), request);
+  EXPECT_EQ(bob.ending.wait().code(), Code::kNotFound);
+  GenerateDoor again(service, caller_named("ada"));
+  again.call->start(service.model(), request);
+  EXPECT_TRUE(again.ending.wait().ok());
+}
+
+TEST(GenerateCall, CallsOfAnAccountAreCountedFromAdmissionToTheirEnd) {
+  Service service(served_fake("fake"));
+  Caller caller;
+  caller.account = "ada";
+  caller.limits.calls = 1;
+  caller.usage = std::make_shared<AccountUsage>();
+  GenerateDoor first(service, caller);
+  ASSERT_TRUE(first.call->admit().ok());
+  first.takes = false;
+  first.call->start(service.model(), request_for(1 << 20));
+  ASSERT_TRUE(eventually([&] { return first.holds.load(); }));
+  GenerateDoor second(service, caller);
+  const Status refused = second.call->admit();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            "ada has used up its quota: calls is 1; try again when one has ended");
+  EXPECT_TRUE(refused.retry_after());
+  second.call->refuse(refused);
+  EXPECT_EQ(second.ending.wait(), refused);
+  first.call->cancel();
+  first.call->written(false);
+  EXPECT_EQ(first.ending.wait().code(), Code::kCancelled);
+  GenerateDoor third(service, caller);
+  EXPECT_TRUE(third.call->admit().ok()) << "whoever hears of the end may call again";
+  third.call->cancel();
+}
+
+TEST(GenerateCall, ACallerWhoIsNotServedHasNoCall) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service, Result<Caller>(Status(Code::kUnauthenticated, "no key")));
+  const Status status = door.call->admit();
+  EXPECT_EQ(status.message(), "no key");
+  door.call->refuse(status);
+  EXPECT_EQ(door.ending.wait().code(), Code::kUnauthenticated);
+}
+
+TEST(GenerateCall, ARefusalComesThroughTheSink) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service);
+  GenerateRequest request = request_for(5);
+  request.prompt = {100};
+  door.call->start(service.model(), request);
+  EXPECT_EQ(door.ending.wait().code(), Code::kInvalidArgument);
+  GenerateDoor unread(service);
+  unread.call->refuse(invalid_argument("the request does not parse"));
+  EXPECT_EQ(unread.ending.wait().message(), "the request does not parse");
+  EXPECT_THAT(service.log_text.str(),
+              HasSubstr("info call rpc=Test model=\"\" caller=\"\" peer=here "
+                        "code=INVALID_ARGUMENT given=0 sampled=0 seconds="));
+}
+
+TEST(GenerateCall, CancellingFreesTheState) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service);
+  door.takes = false;
+  door.call->start(service.model(), request_for(1 << 20));
+  ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
+  ASSERT_TRUE(eventually([&] { return service.sessions_free() == 7; }));
+  door.call->cancel();
+  EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
+  EXPECT_FALSE(door.ending.has_come()) << "an event is still out";
+  door.call->written(false);
+  EXPECT_EQ(door.ending.wait().code(), Code::kCancelled);
+}
+
+TEST(GenerateCall, CancelledBeforeItStartsItAsksForNothing) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service);
+  door.call->cancel();
+  EXPECT_EQ(door.ending.wait().code(), Code::kCancelled);
+  door.call->start(service.model(), request_for(1 << 20));
+  EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
+}
+
+TEST(GenerateCall, AReaderWhoTakesNothingIsCutOff) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service);
+  door.takes = false;
+  door.call->start(service.model(), request_for(1 << 20));
+  ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
+  const TimePoint now = std::chrono::steady_clock::now();
+  service.state.calls.tend_all(now);
+  EXPECT_EQ(door.cuts, 0);
+  service.state.calls.tend_all(now + std::chrono::milliseconds(200));
+  EXPECT_EQ(door.cuts, 1);
+  door.call->written(false);
+  EXPECT_EQ(door.ending.wait().code(), Code::kCancelled);
+  service.state.calls.tend_all(now + std::chrono::hours(1));
+  EXPECT_EQ(door.cuts, 1);
+}
+
+TEST(GenerateCall, EndedFromOutsideItGivesWhatHasBeenSampled) {
+  Service service(served_fake("fake"));
+  GenerateDoor door(service);
+  door.takes = false;
+  door.call->start(service.model(), request_for(1 << 20));
+  ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
+  ASSERT_TRUE(eventually([&] { return service.model()->engine->stats().values_sampled > 100; }));
+  service.state.calls.end_all({Code::kUnavailable, "the server is shutting down"});
+  EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
+  door.takes = true;
+  door.call->written(true);
+  EXPECT_EQ(door.ending.wait().message(), "the server is shutting down");
+  const auto& values = door.values.at(0);
+  EXPECT_EQ(std::ssize(values), service.model()->engine->stats().values_sampled);
+  EXPECT_EQ(values, FakeModel::expected(fake_spec(), {1}, 3, 0, static_cast<int>(values.size())));
+  EXPECT_THAT(service.log_text.str(), HasSubstr(" code=UNAVAILABLE given=1 sampled="));
+}
+
+TEST(GenerateCall, CancelsFromAnyThreadAtAnyMomentEndItOnce) {
+  Service service(served_fake("fake"));
+  for (int i = 0; i < 200; ++i) {
+    GenerateDoor door(service);
+    std::thread canceller([&] {
+      for (int wait = 0; wait < i * 20; ++wait) std::this_thread::yield();
+      door.call->cancel();
+      service.state.calls.end_all({Code::kUnavailable, "over"});
+    });
+    door.call->start(service.model(), request_for(i));
+    static_cast<void>(door.ending.wait());  // either may come first
+    canceller.join();
+  }
+  EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
+  EXPECT_EQ(service.state.calls.count(), 0);
+}
+
+// Sends the chunks that it is made with, then closes.
+class ScoreDoor final : public ScoreSink {
+ public:
+  ScoreDoor(Service& service, std::vector<std::vector<int32_t>> chunks)
+      : service_(service),
+        chunks_(std::move(chunks)),
+        call(ScoringCall::make(service.state, origin_of(caller_named("ada")), *this)) {
+    call->enter();
+  }
+  ~ScoreDoor() override { call->leave(); }
+
+  void read() override {
+    ++reads;
+    if (silent) return;
+    std::thread([this, call = call] {
+      if (!call->arrived()) return;
+      if (sent_ == chunks_.size()) return call->close();
+      if (sent_ == 0) {
+        if (Status s = call->open(service_.model(), {}, false, false, Duration(0)); !s.ok())
+          return call->refuse(s);
+      }
+      call->feed(chunks_[sent_++]);
+    }).detach();
+  }
+  void write(const ScoreEvent& event) override {
+    if (const auto* some = std::get_if<ScoredValues>(&event)) {
+      positions.push_back(some->position);
+      log_probs.insert(log_probs.end(), some->log_probs.begin(), some->log_probs.end());
+    } else {
+      total = std::get<ScoreTotal>(event);
+    }
+    std::thread([call = call] { call->written(true); }).detach();
+  }
+  void finish(const Status& status) override { ending.set(status); }
+  void cut_off() override {}
+
+ private:
+  Service& service_;
+  const std::vector<std::vector<int32_t>> chunks_;
+  size_t sent_ = 0;
+
+ public:
+  std::atomic<bool> silent{false};
+  std::atomic<int> reads{0};
+  std::vector<int64_t> positions;
+  std::vector<float> log_probs;
+  std::optional<ScoreTotal> total;
+  Ending ending;
+  const std::shared_ptr<ScoringCall> call;
+};
+
+TEST(ScoringCall, AnswersEveryChunkAndTotals) {
+  Service service(served_fake("fake"));
+  ScoreDoor door(service, {{5}, {6, 7}, {8}});
+  door.call->start();
+  EXPECT_TRUE(door.ending.wait().ok());
+  EXPECT_THAT(door.positions, ElementsAre(1, 1, 3));
+  ASSERT_EQ(door.log_probs.size(), 3U);
+  double sum = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(door.log_probs[i], FakeModel::expected_log_prob({5, 6, 7, 8}, i + 1));
+    sum += door.log_probs[i];
+  }
+  ASSERT_TRUE(door.total);
+  EXPECT_EQ(door.total->values, 3);
+  EXPECT_DOUBLE_EQ(door.total->log_prob, sum);
+  EXPECT_EQ(door.total->numerics, "fake");
+  EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
+}
+
+TEST(ScoringCall, WithoutAChunkItIsRefused) {
+  Service service(served_fake("fake"));
+  ScoreDoor door(service, {});
+  door.call->start();
+  EXPECT_THAT(door.ending.wait().message(), HasSubstr("the call has no message"));
+}
+
+TEST(ScoringCall, ACallerWhoSendsNothingIsEnded) {
+  Service service(served_fake("fake"));
+  ScoreDoor door(service, {{1, 2}});
+  door.silent = true;
+  door.call->start();
+  EXPECT_EQ(door.reads, 1);
+  const TimePoint now = std::chrono::steady_clock::now();
+  service.state.calls.tend_all(now);
+  EXPECT_FALSE(door.ending.has_come());
+  service.state.calls.tend_all(now + std::chrono::milliseconds(100));
+  EXPECT_EQ(door.ending.wait().code(), Code::kAborted);
+  EXPECT_FALSE(door.call->arrived()) << "a chunk that comes too late is not taken";
+}
+
+TEST(ScoringCall, EndedWhileItReadsItEndsAtOnce) {
+  Service service(served_fake("fake"));
+  ScoreDoor door(service, {});
+  door.silent = true;
+  door.call->start();
+  service.state.calls.end_all({Code::kUnavailable, "over"});
+  EXPECT_EQ(door.ending.wait().message(), "over");
+}
+
+TEST(ScoringCall, IsRefusedWhileTheServerDrains) {
+  Service service(served_fake("fake"));
+  service.state.draining = true;
+  ScoreDoor door(service, {{1}});
+  door.call->start();
+  EXPECT_EQ(door.ending.wait().code(), Code::kUnavailable);
+  EXPECT_EQ(door.reads, 0);
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,77 @@
+#include "server/host/task_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace runnel {
+namespace {
+
+struct Once {
+  std::function<void()> body;
+  void run() { body(); }
+};
+
+void post(TaskThread& thread, std::function<void()> body) {
+  thread.post<&Once::run>(std::make_shared<Once>(std::move(body)));
+}
+
+TEST(TaskThread, DoesAllThatIsPostedInOrderBeforeItEnds) {
+  std::vector<int> done;
+  {
+    TaskThread thread;
+    for (int i = 0; i < 10000; ++i) post(thread, [&done, i] { done.push_back(i); });
+  }
+  ASSERT_EQ(done.size(), 10000U);
+  for (int i = 0; i < 10000; ++i) EXPECT_EQ(done[i], i);
+}
+
+TEST(TaskThread, TasksMayPostAndManyThreadsMay) {
+  std::atomic<int> done{0};
+  {
+    TaskThread thread;
+    std::vector<std::thread> posters;
+    for (int t = 0; t < 4; ++t) {
+      posters.emplace_back([&] {
+        for (int i = 0; i < 1000; ++i) {
+          post(thread, [&] {
+            ++done;
+            post(thread, [&] { ++done; });
+          });
+        }
+      });
+    }
+    for (std::thread& poster : posters) poster.join();
+  }
+  EXPECT_EQ(done, 8000);
+}
+
+// The thread that posts may still be inside post() when its task has run. Thread sanitizer sees it.
+TEST(TaskThread, CanBeDestroyedOnceItsTaskHasRun) {
+  int destroyed = 0;
+  for (int i = 0; i < 200; ++i) {
+    std::atomic<bool> done{false};
+    auto thread = std::make_unique<TaskThread>();
+    std::thread poster([&done, posted = thread.get()] { post(*posted, [&] { done = true; }); });
+    while (!done) std::this_thread::yield();
+    thread.reset();
+    poster.join();
+    ++destroyed;
+  }
+  EXPECT_EQ(destroyed, 200);
+}
+
+TEST(TaskThread, EndsWithoutATask) {
+  {
+    const TaskThread thread;
+  }
+  SUCCEED() << "the destructor returned: the thread does not wait for a first task";
+}
+
+}  // namespace
+}  // namespace runnel

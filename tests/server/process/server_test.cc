@@ -1,0 +1,151 @@
+// The server around the services: health, reflection, ports, more than one of them.
+
+#include "server/process/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using Health = grpc::health::v1::HealthCheckResponse;
+
+Health::ServingStatus check(TestServer& test, const std::string& service) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  Health response;
+  const grpc::Status status = test.health->Check(&context, request, &response);
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) return Health::SERVICE_UNKNOWN;
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.status();
+}
+
+TEST(Health, IsNotServingUntilReadyAndAgainWhenDraining) {
+  TestServer test;
+  for (const char* name : {"", "runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models"}) {
+    EXPECT_EQ(check(test, name), Health::NOT_SERVING) << name;
+  }
+  EXPECT_EQ(check(test, "other"), Health::SERVICE_UNKNOWN);
+  ASSERT_TRUE(test.server.models().add(served_bundle(small_symbol_spec(), 1)).ok());
+  EXPECT_EQ(check(test, ""), Health::NOT_SERVING);
+  test.server.ready();
+  for (const char* name : {"", "runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models"}) {
+    EXPECT_EQ(check(test, name), Health::SERVING) << name;
+  }
+}
+
+TEST(Health, AnswersWhileTheModelIsBusy) {
+  std::atomic<bool> go{false};
+  TestServer test(served_fake("fake", [&] {
+    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }));
+  std::thread client([&] { test.generate(generate_request({1, 2}, 2)); });
+  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 1; }));
+  EXPECT_EQ(check(test, ""), Health::SERVING);
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  EXPECT_TRUE(test.models->ListModels(&context, {}, &models).ok());
+  go = true;
+  client.join();
+}
+
+TEST(Reflection, NamesTheServicesAndTheirMethods) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  const std::string method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+  // list_services, field 7 of the request.
+  RawOutcome listed = test.call_raw(method, "\x3a\x01*");
+  ASSERT_TRUE(listed.status.ok()) << listed.status.error_message();
+  ASSERT_EQ(listed.responses.size(), 1U);
+  for (const char* name : {"runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models",
+                           "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}) {
+    EXPECT_THAT(listed.responses[0], HasSubstr(name));
+  }
+  // file_containing_symbol, field 4.
+  for (const std::string& name :
+       std::vector<std::string>{"runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models",
+                                "grpc.health.v1.Health"}) {
+    std::string request = "\x22";
+    request += static_cast<char>(name.size());
+    request += name;
+    const RawOutcome file = test.call_raw(method, request);
+    ASSERT_EQ(file.responses.size(), 1U);
+    EXPECT_THAT(file.responses[0], HasSubstr(".proto")) << name;
+  }
+}
+
+TEST(Server, APortThatIsTakenIsAnError) {
+  TestServer first;
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  ServerOptions options;
+  options.grpc.address = first.server.address();
+  Server second(options, log);
+  const Status status = second.start();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("cannot listen on " + first.server.address()));
+}
+
+TEST(Server, ListensOnAUnixSocket) {
+  const TempDir directory;
+  ServerOptions options;
+  options.grpc.address = "unix:" + directory.path() + "/socket";
+  TestServer test(served_bundle(small_symbol_spec(), 1), options);
+  EXPECT_EQ(test.server.address(), options.grpc.address);
+  EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok());
+}
+
+TEST(Server, AChannelInTheProcessNeedsNoSocket) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  const auto stub = v1::Models::NewStub(test.server.in_process_channel());
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  EXPECT_TRUE(stub->ListModels(&context, {}, &models).ok());
+  EXPECT_EQ(models.models_size(), 1);
+}
+
+TEST(Server, BoundsTheStreamsOfAConnection) {
+  ServerOptions options;
+  options.grpc.streams_per_connection = 2;
+  TestServer test(
+      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }),
+      options);
+  grpc::ClientContext contexts[3];
+  std::vector<std::thread> threads;
+  for (grpc::ClientContext& context : contexts) {
+    threads.emplace_back([&] {
+      const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
+      EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 2; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(test.server.active_streams(), 2);
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Server, MayBeMadeAndEndedWithoutACall) {
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  {
+    const Server never_started(ServerOptions(), log);
+  }
+  for (int i = 0; i < 5; ++i) {
+    Server server(ServerOptions(), log);
+    ASSERT_TRUE(server.start().ok());
+    ASSERT_TRUE(server.models().add(served_fake("fake")).ok());
+    server.ready();
+  }
+}
+
+}  // namespace
+}  // namespace runnel
