@@ -284,8 +284,10 @@ TEST(GenerateCall, CancelsFromAnyThreadAtAnyMomentEndItOnce) {
   Service service(served_fake("fake"));
   for (int i = 0; i < 200; ++i) {
     GenerateDoor door(service);
-    std::thread canceller([&] {
-      for (int wait = 0; wait < i * 20; ++wait) std::this_thread::yield();
+    // Spins: a thread that sleeps or yields on a busy machine comes back long after the call's end.
+    std::thread canceller([&, moment = std::chrono::steady_clock::now() + std::chrono::microseconds(2 * i)] {
+      while (std::chrono::steady_clock::now() < moment) {
+      }
       door.call->cancel();
       service.state.calls.end_all({Code::kUnavailable, "over"});
     });
