@@ -285,12 +285,13 @@ TEST(GenerateCall, CancelsFromAnyThreadAtAnyMomentEndItOnce) {
   for (int i = 0; i < 200; ++i) {
     GenerateDoor door(service);
     // Spins: a thread that sleeps or yields on a busy machine comes back long after the call's end.
-    std::thread canceller([&, moment = std::chrono::steady_clock::now() + std::chrono::microseconds(2 * i)] {
-      while (std::chrono::steady_clock::now() < moment) {
-      }
-      door.call->cancel();
-      service.state.calls.end_all({Code::kUnavailable, "over"});
-    });
+    std::thread canceller(
+        [&, moment = std::chrono::steady_clock::now() + std::chrono::microseconds(2 * i)] {
+          while (std::chrono::steady_clock::now() < moment) {
+          }
+          door.call->cancel();
+          service.state.calls.end_all({Code::kUnavailable, "over"});
+        });
     door.call->start(service.model(), request_for(i));
     static_cast<void>(door.ending.wait());  // either may come first
     canceller.join();
