@@ -17,7 +17,7 @@ double rounded(double number, double unit) { return std::round(number / unit) * 
 // In milliseconds, to the microsecond.
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
-OrderedJson durations_json(const Histogram& durations) {
+OrderedJson durations_json(const DurationHistogram& durations) {
   return {{"count", durations.count()},
           {"p50", milliseconds(durations.quantile(0.5))},
           {"p90", milliseconds(durations.quantile(0.9))},
@@ -26,7 +26,7 @@ OrderedJson durations_json(const Histogram& durations) {
 }
 
 // A duration in as many digits as a reader needs: "0.42", "7.3", "184".
-std::string ms_text(const Histogram& durations, double q) {
+std::string ms_text(const DurationHistogram& durations, double q) {
   if (durations.count() == 0) return "-";
   const double ms = durations.quantile(q) * 1e3;
   return fixed(ms, ms < 1 ? 2 : ms < 100 ? 1 : 0);
@@ -41,12 +41,12 @@ std::string load_text(const LoadFigures& run) {
 using Row = std::vector<std::string>;
 
 Row row_of(const LoadFigures& run) {
-  Histogram none;
+  DurationHistogram none;
   const Refusals* most = nullptr;
   for (const auto& [code, refusals] : run.refused) {
     if (most == nullptr || refusals.count > most->count) most = &refusals;
   }
-  const Histogram& refusal = most == nullptr ? none : most->latency;
+  const DurationHistogram& refusal = most == nullptr ? none : most->latency;
   return {load_text(run),
           run.rate == 0 ? "-" : fixed(run.rate, 1),
           with_commas(run.completed),

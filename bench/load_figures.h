@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "base/json.h"
-#include "bench/histogram.h"
+#include "bench/duration_histogram.h"
 
 namespace runnel {
 
 struct Refusals {
   int64_t count = 0;
-  Histogram latency;  // from when the call was due to its status
+  DurationHistogram latency;  // from when the call was due to its status
 };
 
 // Calls are counted where they were due within the measured time, whenever they ended; values,
@@ -39,10 +39,10 @@ struct LoadFigures {
   int64_t good_values = 0;           // of calls that completed in full
   double good_calls = 0;             // of those, the part of each whose values came in this time
 
-  Histogram first_value;  // from when the call was due to its first value
-  Histogram gap;          // between two messages with values of one call
-  Histogram call;         // from due to its end, of those that completed
-  Histogram late;         // from due to sent: what this program adds
+  DurationHistogram first_value;  // from when the call was due to its first value
+  DurationHistogram gap;          // between two messages with values of one call
+  DurationHistogram call;         // from due to its end, of those that completed
+  DurationHistogram late;         // from due to sent: what this program adds
 
   double goodput() const { return seconds > 0 ? static_cast<double>(good_values) / seconds : 0; }
   int64_t refusals() const;

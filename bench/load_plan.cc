@@ -78,7 +78,7 @@ int64_t Lengths::draw(std::mt19937_64& random) const {
   return std::clamp<int64_t>(std::llround(length), 1, kMostValues);
 }
 
-LoadPlan::LoadPlan(const Traffic& traffic, double rate)
+LoadPlan::LoadPlan(const CallMix& traffic, double rate)
     : traffic_(traffic), rate_(rate), random_(traffic.seed) {}
 
 PlannedCall LoadPlan::next() {

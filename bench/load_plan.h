@@ -43,7 +43,7 @@ struct PlannedCall {
   uint64_t seed = 0;
 };
 
-struct Traffic {
+struct CallMix {
   Lengths prompt, values;
   double cancel_share = 0, stall_share = 0;  // of all calls
   uint64_t seed = 1;
@@ -55,13 +55,13 @@ class LoadPlan {
  public:
   // Calls come at random, `rate` a second on average, none waiting for another (a Poisson process).
   // A rate of 0: all are due at 0.
-  LoadPlan(const Traffic& traffic, double rate);
+  LoadPlan(const CallMix& traffic, double rate);
 
   // The calls in the order in which they are due.
   PlannedCall next();
 
  private:
-  const Traffic traffic_;
+  const CallMix traffic_;
   const double rate_;
   std::mt19937_64 random_;
   double at_ = 0;

@@ -18,7 +18,7 @@ namespace runnel {
 struct LoadRunOptions {
   std::string model;
   int64_t vocabulary = 0;
-  Traffic traffic;
+  CallMix traffic;
   double rate = 0;                 // calls per second
   int concurrency = 0;             // where `rate` is 0: calls open at any time
   Duration warm_up{}, duration{};  // the figures are of `duration` alone

@@ -243,7 +243,7 @@ Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double secon
       {"values", values}, {"runs", rates}, {"values_per_s", rounded(median(rates), 1)}};
 }
 
-Result<OrderedJson> measure_memory(const Subject& subject) {
+Result<OrderedJson> measure_memory(const MeasuredModel& subject) {
   Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
   if (!bundle.ok()) return bundle.status();
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
@@ -260,8 +260,9 @@ Result<OrderedJson> measure_memory(const Subject& subject) {
                      {"resident_bytes_per_session", (resident[1] - resident[0]) / kMemorySessions}};
 }
 
-Result<OrderedJson> measure_positions(const Subject& subject, const std::vector<int64_t>& positions,
-                                      int64_t values, const OnValues& on_values) {
+Result<OrderedJson> measure_positions(const MeasuredModel& subject,
+                                      const std::vector<int64_t>& positions, int64_t values,
+                                      const OnValues& on_values) {
   const Clock clock;
   Result<ServedModel> model =
       load_model(subject.config.models[0], subject.config, subject.make_model, clock);
@@ -294,7 +295,7 @@ Result<OrderedJson> measure_positions(const Subject& subject, const std::vector<
                      {"resident_growth_bytes", resident_bytes() - resident}};
 }
 
-Result<OrderedJson> measure_operations(const Subject& subject, int batch, double seconds) {
+Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds) {
   Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
   if (!bundle.ok()) return bundle.status();
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};

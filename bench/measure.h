@@ -15,7 +15,7 @@
 namespace runnel {
 
 // A bundle and the settings under which it is measured.
-struct Subject {
+struct MeasuredModel {
   ServerConfig config;  // with one model
   const ModelFactory& make_model;
 };
@@ -45,17 +45,18 @@ Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double secon
 
 // Resident bytes per session: with many of them less with one. {state_bytes, sessions,
 // resident_bytes_per_session}.
-Result<OrderedJson> measure_memory(const Subject& subject);
+Result<OrderedJson> measure_memory(const MeasuredModel& subject);
 
 // The cost of a value at each position against that at the first of them, measured in turns:
 // {values, points: [{position, us_per_value, ratio}], prompt_values_per_s,
 // resident_growth_bytes}. Told how many values the session has consumed.
-Result<OrderedJson> measure_positions(const Subject& subject, const std::vector<int64_t>& positions,
-                                      int64_t values, const OnValues& on_values);
+Result<OrderedJson> measure_positions(const MeasuredModel& subject,
+                                      const std::vector<int64_t>& positions, int64_t values,
+                                      const OnValues& on_values);
 
 // Where the time of a step goes: {batch, steps, threads, step_us, operations: [{name, us}]}, in
 // microseconds of one step; where several threads took part, of each of them on average.
-Result<OrderedJson> measure_operations(const Subject& subject, int batch, double seconds);
+Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds);
 
 // The machine's limits, with one thread and with `threads`.
 Result<OrderedJson> measure_machine(int threads);

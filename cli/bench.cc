@@ -84,7 +84,7 @@ class Bench {
 
  private:
   // A config that has room for `rows` sequences.
-  Result<Subject> subject(int rows) const {
+  Result<MeasuredModel> subject(int rows) const {
     ServeFlags flags = {.config_file = {}, .models = {options_.bundle}, .words = options_.words};
     const std::string count = std::to_string(rows);
     for (const char* flag : {"--sessions", "--batch-rows", "--samples"}) flags.words[flag] = count;
@@ -92,11 +92,11 @@ class Bench {
         std::to_string(std::max<int64_t>(rows, limits::kBatchValues.default_value));
     Result<ServerConfig> config = config_of(flags);
     if (!config.ok()) return config.status();
-    return Subject{std::move(*config), make_model_};
+    return MeasuredModel{std::move(*config), make_model_};
   }
 
   Status run_bundle(const std::set<std::string>& what) {
-    const Result<Subject> few = subject(3);  // two sessions, and a copy of one
+    const Result<MeasuredModel> few = subject(3);  // two sessions, and a copy of one
     if (!few.ok()) return few.status();
     if (what.contains("engine") || what.contains("prompts")) {
       if (Status s = run_engine(what); !s.ok()) return s;
@@ -129,7 +129,7 @@ class Bench {
   Status run_engine(const std::set<std::string>& what) {
     const Clock clock;
     const int most = *std::max_element(options_.batches.begin(), options_.batches.end());
-    const Result<Subject> subject = this->subject(most);
+    const Result<MeasuredModel> subject = this->subject(most);
     if (!subject.ok()) return subject.status();
     const Result<ServedModel> model =
         load_model(subject->config.models[0], subject->config, make_model_, clock);

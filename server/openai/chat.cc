@@ -55,7 +55,7 @@ class Choice final : public AnswerChoice {
 
   int64_t bytes() const override {
     auto bytes = static_cast<int64_t>(message_.content.capacity() + message_.thinking.capacity());
-    for (const AnsweredCall& call : message_.calls) {
+    for (const AnsweredToolCall& call : message_.calls) {
       bytes += static_cast<int64_t>(sizeof(call) + call.call.arguments.capacity());
     }
     return sample_.bytes() + bytes;
@@ -72,7 +72,7 @@ class Choice final : public AnswerChoice {
   void take_events() {
     for (ChatEvent& event : sample_.take_events()) {
       if (event.kind == ChatEvent::Kind::kCall) {
-        take_call(AnsweredCall(std::move(event.call)));
+        take_call(AnsweredToolCall(std::move(event.call)));
         continue;
       }
       const bool thinks = event.kind == ChatEvent::Kind::kThinking;
@@ -84,7 +84,7 @@ class Choice final : public AnswerChoice {
     }
   }
 
-  void take_call(AnsweredCall call) {
+  void take_call(AnsweredToolCall call) {
     if (stream_) {
       deltas_.push_back(call_name_delta(calls_, call));
       deltas_.push_back(call_arguments_delta(calls_, call));

@@ -33,7 +33,7 @@ OrderedJson token_json(int32_t value, float log_prob, const Tokenizer* tokenizer
           {"bytes", std::move(bytes)}};
 }
 
-OrderedJson call_json(const AnsweredCall& call) {
+OrderedJson call_json(const AnsweredToolCall& call) {
   return {{"id", call.id},
           {"type", "function"},
           {"function", {{"name", call.call.name}, {"arguments", call.call.arguments}}}};
@@ -87,7 +87,7 @@ std::string ChatJson::choice(int index, const ChatMessage& message,
                       {"reasoning_content", text_or_null(message.thinking)}};
   if (!message.calls.empty()) {
     OrderedJson& calls = said["tool_calls"] = OrderedJson::array();
-    for (const AnsweredCall& call : message.calls) calls.push_back(call_json(call));
+    for (const AnsweredToolCall& call : message.calls) calls.push_back(call_json(call));
   }
   OrderedJson choice = {{"index", index}, {"message", std::move(said)}};
   add_tokens(tokens, choice);
@@ -125,14 +125,14 @@ OrderedJson logprob_json(const ChoiceToken& token, const Tokenizer* tokenizer) {
   return entry;
 }
 
-OrderedJson call_name_delta(int index, const AnsweredCall& call) {
+OrderedJson call_name_delta(int index, const AnsweredToolCall& call) {
   OrderedJson entry = {{"index", index}};
   entry.update(call_json(call));
   entry["function"]["arguments"] = "";
   return {{"tool_calls", OrderedJson::array({std::move(entry)})}};
 }
 
-OrderedJson call_arguments_delta(int index, const AnsweredCall& call) {
+OrderedJson call_arguments_delta(int index, const AnsweredToolCall& call) {
   const OrderedJson entry = {{"index", index}, {"function", {{"arguments", call.call.arguments}}}};
   return {{"tool_calls", OrderedJson::array({entry})}};
 }

@@ -17,7 +17,7 @@ namespace runnel {
 // A whole choice.
 struct ChatMessage {
   std::string content, thinking;
-  std::vector<AnsweredCall> calls;
+  std::vector<AnsweredToolCall> calls;
 };
 
 class ChatJson {
@@ -59,7 +59,7 @@ class ChatJson {
 OrderedJson logprob_json(const ChoiceToken& token, const Tokenizer* tokenizer);
 
 // What streams say of a call: first its name, then its arguments.
-OrderedJson call_name_delta(int index, const AnsweredCall& call);
-OrderedJson call_arguments_delta(int index, const AnsweredCall& call);
+OrderedJson call_name_delta(int index, const AnsweredToolCall& call);
+OrderedJson call_arguments_delta(int index, const AnsweredToolCall& call);
 
 }  // namespace runnel

@@ -51,6 +51,7 @@ int64_t ChatSample::bytes() const {
                               tokens_.capacity() * sizeof(ChoiceToken));
 }
 
-AnsweredCall::AnsweredCall(ToolCall made) : id("call_" + random_hex(24)), call(std::move(made)) {}
+AnsweredToolCall::AnsweredToolCall(ToolCall made)
+    : id("call_" + random_hex(24)), call(std::move(made)) {}
 
 }  // namespace runnel

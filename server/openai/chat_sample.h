@@ -49,8 +49,8 @@ class ChatSample {
 };
 
 // A call in an answer gets an id, by which the client returns its result.
-struct AnsweredCall {
-  explicit AnsweredCall(ToolCall made);
+struct AnsweredToolCall {
+  explicit AnsweredToolCall(ToolCall made);
 
   std::string id;
   ToolCall call;

@@ -30,7 +30,7 @@ OrderedJson usage_json(const AnswerUsage& usage) {
       {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
-OrderedJson call_json(const std::string& id, const AnsweredCall& call, const char* status,
+OrderedJson call_json(const std::string& id, const AnsweredToolCall& call, const char* status,
                       const std::string& arguments) {
   return {{"type", "function_call"}, {"id", id},
           {"call_id", call.id},      {"name", call.call.name},
@@ -93,7 +93,7 @@ void ResponseOutput::close(const char* status) {
   add_item(whole);
 }
 
-void ResponseOutput::call(const AnsweredCall& call) {
+void ResponseOutput::call(const AnsweredToolCall& call) {
   close(kCompleted);
   pending_.clear();
   const std::string id = "fc_" + random_hex(32);

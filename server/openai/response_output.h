@@ -33,7 +33,7 @@ class ResponseOutput {
   void add_tokens(std::vector<ChoiceToken> tokens);
   // More thinking or content. It opens an item, unless the last one is of this kind.
   void say(ChatEvent::Kind kind, std::string_view text);
-  void call(const AnsweredCall& call);
+  void call(const AnsweredToolCall& call);
   // The sample has ended. `complete`: not cut off by a limit.
   void finish(bool complete);
 

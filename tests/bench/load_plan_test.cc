@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 Lengths lengths(const std::string& text) { return *Lengths::parse(text, "--values"); }
 
-Traffic traffic(const std::string& prompt, const std::string& values) {
+CallMix traffic(const std::string& prompt, const std::string& values) {
   return {.prompt = lengths(prompt), .values = lengths(values)};
 }
 
@@ -72,7 +72,7 @@ TEST(LoadPlan, CallsComeAtRandomAtTheRate) {
 }
 
 TEST(LoadPlan, IsDecidedByItsSeed) {
-  Traffic some = traffic("1-100", "exp:30");
+  CallMix some = traffic("1-100", "exp:30");
   some.cancel_share = 0.3;
   LoadPlan a(some, 10);
   LoadPlan b(some, 10);
@@ -93,7 +93,7 @@ TEST(LoadPlan, IsDecidedByItsSeed) {
 }
 
 TEST(LoadPlan, CutsCallsToTheModel) {
-  Traffic some = traffic("0-200", "0-200");
+  CallMix some = traffic("0-200", "0-200");
   some.max_length = 100;
   some.least_prompt = 1;
   LoadPlan plan(some, 0);
@@ -108,7 +108,7 @@ TEST(LoadPlan, CutsCallsToTheModel) {
 }
 
 TEST(LoadPlan, SharesAreOfAllCalls) {
-  Traffic some = traffic("0", "10");
+  CallMix some = traffic("0", "10");
   some.cancel_share = 0.25;
   some.stall_share = 0.1;
   LoadPlan plan(some, 1);

@@ -55,7 +55,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
   }
   static Isa isa() { return std::get<0>(GetParam()); }
 
-  Generated run(const Around& around) {
+  HarnessRun run(const Around& around) {
     CpuModel made =
         make_cpu_model(random_bundle(std::get<2>(GetParam()).spec(), 3), {isa(), around.threads},
                        {.slots = kSlots,
@@ -123,7 +123,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
 };
 
 TEST_P(BitIdentityTest, WithPenalties) {
-  const Generated alone = run({.penalized = true});
+  const HarnessRun alone = run({.penalized = true});
   EXPECT_NE(alone.values, run({}).values);
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const Around around = {.threads = static_cast<int>(1 << seed % 3),
@@ -140,37 +140,37 @@ TEST_P(BitIdentityTest, WithPenalties) {
 }
 
 TEST_P(BitIdentityTest, InEverySlot) {
-  const Generated alone = run({});
+  const HarnessRun alone = run({});
   ASSERT_EQ(alone.values.size(), static_cast<size_t>(kValues));
   for (int slot = 1; slot < kSlots; ++slot) EXPECT_EQ(run({.slot = slot}), alone) << slot;
 }
 
 TEST_P(BitIdentityTest, WithEveryPromptChunking) {
-  const Generated alone = run({});
+  const HarnessRun alone = run({});
   for (int values = 1; values <= 18; ++values) {
     EXPECT_EQ(run({.batch_values = values}), alone) << values;
   }
 }
 
 TEST_P(BitIdentityTest, OnAnyNumberOfThreads) {
-  const Generated alone = run({});
+  const HarnessRun alone = run({});
   for (const int threads : {2, 4}) EXPECT_EQ(run({.threads = threads}), alone) << threads;
 }
 
 TEST_P(BitIdentityTest, WithAnyNumberOfStepsPerLaunch) {
-  const Generated alone = run({});
+  const HarnessRun alone = run({});
   for (const int steps : {2, 5, 16}) EXPECT_EQ(run({.steps = steps}), alone) << steps;
 }
 
 TEST_P(BitIdentityTest, WhilePausedAndGoingOn) {
-  const Generated alone = run({});
+  const HarnessRun alone = run({});
   for (uint64_t seed = 0; seed < 10; ++seed) {
     EXPECT_EQ(run({.slow = true, .seed = seed}), alone) << seed;
   }
 }
 
 TEST_P(BitIdentityTest, AmongRandomOthers) {
-  const Generated alone = run({});
+  const HarnessRun alone = run({});
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Around around = {.threads = static_cast<int>(1 << seed % 3),
                            .slot = static_cast<int>(seed % kSlots),
@@ -208,9 +208,9 @@ TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
     const auto reader = give(200, 5, true);
     harness.run();
     EXPECT_TRUE(reader->end && reader->end->ok());
-    return Generated{reader->values[0], reader->log_probs[0], state_bytes(model, 0)};
+    return HarnessRun{reader->values[0], reader->log_probs[0], state_bytes(model, 0)};
   };
-  const Generated alone = run(256, 0);
+  const HarnessRun alone = run(256, 0);
   ASSERT_EQ(alone.values.size(), 5U);
   for (const int batch_values : {70, 100, 140, 199}) EXPECT_EQ(run(batch_values, 0), alone);
   for (const int others : {1, 3}) {

@@ -244,7 +244,7 @@ constexpr int kVocabulary = 11;
 constexpr int kPrompt = 14;
 
 // A call whose session is kept, and what it came to. `cached`: values that it need not have read.
-Generated run_kept(Harness& harness, const Values& prompt, int64_t cached) {
+HarnessRun run_kept(Harness& harness, const Values& prompt, int64_t cached) {
   GenerateRequest request = request_of(prompt, 6, 77);
   request.sampling.temperature = 0.9F;
   request.keep = true;
@@ -278,7 +278,7 @@ class PrefixBitsTest : public testing::TestWithParam<std::tuple<Precision, Famil
     return make_cpu_model(random_bundle(family.spec(), 3), {kIsas[0], 2},
                           {.slots = 8, .rows = 8, .values = batch_values, .steps = 1}, precision);
   }
-  Generated cold(const Values& prompt) const {
+  HarnessRun cold(const Values& prompt) const {
     CpuModel made = make(64);
     Harness harness(std::move(made.model));
     return run_kept(harness, prompt, 0);
@@ -287,7 +287,7 @@ class PrefixBitsTest : public testing::TestWithParam<std::tuple<Precision, Famil
 
 TEST_P(PrefixBitsTest, WherePromptsPart) {
   const Values prompt = counted(kPrompt, kVocabulary);
-  const Generated alone = cold(prompt);
+  const HarnessRun alone = cold(prompt);
   for (const int batch_values : {64, 5, 1}) {
     for (int length = 1; length < kPrompt; ++length) {
       CpuModel made = make(batch_values);
@@ -342,7 +342,7 @@ TEST(PrefixBits, OfPromptsInChunks) {
   const Values prompt = counted(200, kVocabulary);
   const auto alone_on = backend();
   Harness alone(made(*alone_on));
-  const Generated cold = run_kept(alone, prompt, 0);
+  const HarnessRun cold = run_kept(alone, prompt, 0);
   for (const int64_t shared : {70, 128, 180, 199}) {
     const auto warm_on = backend();
     auto model = made(*warm_on);

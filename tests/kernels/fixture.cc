@@ -170,17 +170,18 @@ std::vector<Precision> precisions_of(const Backend& backend) {
 
 std::unique_ptr<Backend> make_backend(const Setup& setup) {
   const CudaOptions options = {.library = setup.library};
-  if (setup.place == Place::kCudaOnHost) {
+  if (setup.place == SetupDevice::kCudaOnHost) {
     return cuda::make_host_backend(options, setup.order);
   }
-  auto backend = setup.place == Place::kCuda
+  auto backend = setup.place == SetupDevice::kCuda
                      ? make_cuda_backend(options)
                      : make_cpu_backend({.isa = setup.isa, .threads = setup.threads});
   if (!backend.ok()) {
     ADD_FAILURE() << backend.status().to_string();
     return nullptr;
   }
-  if (setup.place == Place::kCuda) return std::make_unique<MirrorBackend>(std::move(*backend));
+  if (setup.place == SetupDevice::kCuda)
+    return std::make_unique<MirrorBackend>(std::move(*backend));
   return std::make_unique<SharingBackend>(std::move(backend).value());
 }
 
@@ -202,29 +203,30 @@ std::vector<Setup> all_backends() {
   std::vector<Setup> setups = all_setups();
   for (const auto order :
        {cuda::ThreadOrder::kForward, cuda::ThreadOrder::kBackward, cuda::ThreadOrder::kShuffled}) {
-    setups.push_back({.place = Place::kCudaOnHost, .order = order});
+    setups.push_back({.place = SetupDevice::kCudaOnHost, .order = order});
   }
-  setups.push_back({.place = Place::kCuda});
+  setups.push_back({.place = SetupDevice::kCuda});
   return setups;
 }
 
 std::vector<Setup> each_backend() {
   std::vector<Setup> setups = all_isas();
-  setups.push_back({.place = Place::kCudaOnHost});
-  setups.push_back({.place = Place::kCuda});
+  setups.push_back({.place = SetupDevice::kCudaOnHost});
+  setups.push_back({.place = SetupDevice::kCuda});
   return setups;
 }
 
 std::vector<Setup> library_backends() {
-  return {{.place = Place::kCudaOnHost, .library = true}, {.place = Place::kCuda, .library = true}};
+  return {{.place = SetupDevice::kCudaOnHost, .library = true},
+          {.place = SetupDevice::kCuda, .library = true}};
 }
 
 std::string setup_name(const testing::TestParamInfo<Setup>& info) {
   const Setup& setup = info.param;
   constexpr const char* kOrders[] = {"forward", "backward", "shuffled"};
-  if (setup.library) return setup.place == Place::kCuda ? "cuda_library" : "library_on_host";
-  if (setup.place == Place::kCuda) return "cuda";
-  if (setup.place == Place::kCudaOnHost) {
+  if (setup.library) return setup.place == SetupDevice::kCuda ? "cuda_library" : "library_on_host";
+  if (setup.place == SetupDevice::kCuda) return "cuda";
+  if (setup.place == SetupDevice::kCudaOnHost) {
     return std::string("cuda_on_host_") + kOrders[static_cast<int>(setup.order)];
   }
   return std::string(isa_name(setup.isa)) + "_" + std::to_string(setup.threads);
@@ -234,13 +236,13 @@ void PrintTo(const Setup& setup, std::ostream* out) { *out << setup_name({setup,
 
 void KernelTest::SetUp() {
   const runnel::Setup& setup = GetParam();
-  if (setup.place == Place::kCpu && !isa_available(setup.isa)) {
+  if (setup.place == SetupDevice::kCpu && !isa_available(setup.isa)) {
     GTEST_SKIP() << "this machine does not have " << isa_name(setup.isa);
   }
   const auto no_cuda = [](const Status& status) {
     return status.code() == Code::kFailedPrecondition;
   };
-  if (setup.place == Place::kCuda) {
+  if (setup.place == SetupDevice::kCuda) {
     const auto backend = make_cuda_backend({.library = setup.library});
     if (no_cuda(backend.status()) || backend.status().code() == Code::kNotFound) {
       GTEST_SKIP() << backend.status().message();

@@ -53,12 +53,12 @@ std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 
 // Where an operation runs: on the CPU, on the GPU, or as the GPU's kernels on the host.
-enum class Place : uint8_t { kCpu, kCudaOnHost, kCuda };
+enum class SetupDevice : uint8_t { kCpu, kCudaOnHost, kCuda };
 
 struct Setup {
   Isa isa = Isa::kPortable;
   int threads = 1;
-  Place place = Place::kCpu;
+  SetupDevice place = SetupDevice::kCpu;
   cuda::ThreadOrder order = cuda::ThreadOrder::kForward;  // of kCudaOnHost
   bool library = false;  // products by cuBLASLt, of kCudaOnHost by the one that stands in for it
 

@@ -244,7 +244,7 @@ TEST_P(Matmul, ReluPassesNoNumberOn) {
     problem.precision = precision;
     problem.x[1] = NAN;
     // cuBLASLt says nothing about it: its relu may take such a number for a negative one.
-    const bool may_end = GetParam().library && GetParam().place == Place::kCuda;
+    const bool may_end = GetParam().library && GetParam().place == SetupDevice::kCuda;
     for (const float y : run(backend(), problem, Activation::kRelu, {0})) {
       EXPECT_TRUE(std::isnan(y) || (may_end && y == 0.0F));
     }

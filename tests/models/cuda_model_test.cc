@@ -74,7 +74,7 @@ class CudaModelTest : public testing::TestWithParam<Case> {
     return values;
   }
   // A prompt of 9 values and 12 sampled ones.
-  static Generated run(Model& model, SlotId slot, int chunk, int steps) {
+  static HarnessRun run(Model& model, SlotId slot, int chunk, int steps) {
     const auto values = prompt();
     begin_sequence(model, slot, values[0]);
     feed(model, slot, {values.begin() + 1, values.end()}, chunk, Want::kNothing);
@@ -126,7 +126,7 @@ TEST_P(CudaLibraryModelTest, EqualsTheCpu) { expect_equals_the_cpu(); }
 
 TEST_P(CudaModelTest, BitsDependOnNeitherChunksNorStepsNorSlot) {
   const std::unique_ptr<Model> model = make();
-  const Generated alone = run(*model, 0, 64, 1);
+  const HarnessRun alone = run(*model, 0, 64, 1);
   EXPECT_EQ(alone.values.size(), size_t{kCount});
   for (const int chunk : {1, 3, 7}) EXPECT_EQ(run(*model, 1, chunk, 1), alone) << chunk;
   for (const int steps : {2, 5, 8}) EXPECT_EQ(run(*model, 7, 64, steps), alone) << steps;
@@ -135,7 +135,7 @@ TEST_P(CudaModelTest, BitsDependOnNeitherChunksNorStepsNorSlot) {
 // Eight sequences in one batch, one of them the one that was alone before.
 TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
   const std::unique_ptr<Model> model = make();
-  const Generated alone = run(*model, 5, 64, 1);
+  const HarnessRun alone = run(*model, 5, 64, 1);
   std::vector<Row> rows;
   for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
     auto values = prompt();
@@ -148,7 +148,7 @@ TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
     rows.push_back({slot, {}, Want::kNext});
   }
   std::vector<Emitted> emitted;
-  Generated together;
+  HarnessRun together;
   for (int step = 0; step < kCount; step += 4) {
     emitted.clear();
     finish(*model, model->submit(rows, 4), emitted);
@@ -180,7 +180,7 @@ TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
     model->copy(2, 3, 0);
     model->write(6, 0, state_bytes(*model, 2));
     sample_from(*model, 6, pending, count, 7, 40 - count);
-    const Generated expected = generate(*model, 2, 9);
+    const HarnessRun expected = generate(*model, 2, 9);
     EXPECT_EQ(generate(*model, 3, 9, 4), expected) << count;
     EXPECT_EQ(generate(*model, 6, 9, 8), expected) << count;
   }
@@ -247,7 +247,7 @@ TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
                       (options.replay ? "/step+replay8" : "/step") + "/state-fp32");
         begin_sequence(**model, 1, 1);
         sample_from(**model, 1, 1, 0, 99, 20);
-        Generated found = generate(**model, 1, 20, 3);
+        HarnessRun found = generate(**model, 1, 20, 3);
         found.state.clear();
         return found;
       };

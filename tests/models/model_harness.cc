@@ -57,8 +57,8 @@ void sample_from(Model& model, SlotId slot, int32_t pending, int64_t position, u
   model.set(slot, control, false);
 }
 
-Generated generate(Model& model, SlotId slot, int count, int steps) {
-  Generated generated;
+HarnessRun generate(Model& model, SlotId slot, int count, int steps) {
+  HarnessRun generated;
   std::vector<Emitted> emitted;
   const Row row{slot, {}, Want::kNext};
   while (static_cast<int>(generated.values.size()) < count) {

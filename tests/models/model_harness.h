@@ -19,11 +19,11 @@ CpuModel make_cpu_model(const Bundle& bundle, const CpuOptions& options, const M
                         Precision precision = Precision::kFp32);
 
 // What a generation came to: values, log-probabilities and the bytes of its final state.
-struct Generated {
+struct HarnessRun {
   std::vector<int32_t> values;
   std::vector<float> log_probs;
   std::vector<std::byte> state;
-  friend bool operator==(const Generated&, const Generated&) = default;
+  friend bool operator==(const HarnessRun&, const HarnessRun&) = default;
 };
 
 // Waits for what was submitted, and appends what it emitted.
@@ -37,7 +37,7 @@ std::vector<float> feed(Model& model, SlotId slot, const std::vector<int32_t>& v
                         Want want);
 
 // Steps one row until `count` values have come, `steps` at a time.
-Generated generate(Model& model, SlotId slot, int count, int steps = 1);
+HarnessRun generate(Model& model, SlotId slot, int count, int steps = 1);
 
 // The state of a slot, without what stands beside it.
 std::vector<std::byte> state_bytes(Model& model, SlotId slot);

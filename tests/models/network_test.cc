@@ -119,7 +119,7 @@ class NetworkTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kin
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 7 % 11);
     return values;
   }
-  Generated run(Model& model, SlotId slot, int chunk, int steps, uint64_t seed = 99) const {
+  HarnessRun run(Model& model, SlotId slot, int chunk, int steps, uint64_t seed = 99) const {
     const auto values = prompt();
     begin_sequence(model, slot, values[0]);
     feed(model, slot, {values.begin() + 1, values.end()}, chunk, Want::kNothing);
@@ -173,12 +173,12 @@ TEST_P(NetworkTest, TheNumericsIdSaysWhatDecidesTheBits) {
 
 TEST_P(NetworkTest, PromptChunksDoNotChangeBits) {
   const CpuModel made = make();
-  const Generated alone = run(*made.model, 0, 64, 1);
+  const HarnessRun alone = run(*made.model, 0, 64, 1);
   for (const int chunk : {1, 2, 3, 5, 7}) EXPECT_EQ(run(*made.model, 0, chunk, 1), alone) << chunk;
 }
 
 TEST_P(NetworkTest, SlotsStepsAndThreadsDoNotChangeBits) {
-  const Generated alone = run(*make().model, 0, 64, 1);
+  const HarnessRun alone = run(*make().model, 0, 64, 1);
   for (const int threads : {1, 2, 4}) {
     const CpuModel made = make(threads);
     for (SlotId slot = 0; slot < kLimits.slots; slot += 5) {
@@ -190,7 +190,7 @@ TEST_P(NetworkTest, SlotsStepsAndThreadsDoNotChangeBits) {
 
 // The sequence under test among others that prompt, score, sample, start and stop at random.
 TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
-  const Generated alone = run(*make().model, 0, 64, 1);
+  const HarnessRun alone = run(*make().model, 0, 64, 1);
   const CpuModel made = make(2);
   Model& model = *made.model;
   std::mt19937 random(7);
@@ -205,7 +205,7 @@ TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
       begin_sequence(model, slot, slot == mine ? values[0] : below(11), control);
     }
     size_t fed = 1;
-    Generated generated;
+    HarnessRun generated;
     std::vector<Emitted> emitted;
     std::vector<std::vector<int32_t>> others(kLimits.slots);
     while (static_cast<int>(generated.values.size()) < kCount) {
@@ -247,7 +247,7 @@ TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
 
 TEST_P(NetworkTest, AFreshLeaseForgetsWhatWasThere) {
   const CpuModel made = make();
-  const Generated first = run(*made.model, 3, 64, 1);
+  const HarnessRun first = run(*made.model, 3, 64, 1);
   run(*made.model, 3, 2, 4, 12345);
   EXPECT_EQ(run(*made.model, 3, 64, 1), first);
 }
@@ -298,7 +298,7 @@ TEST_P(NetworkTest, ARowFreezesWhenNothingRemains) {
 
 TEST_P(NetworkTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
   const CpuModel made = make();
-  const Generated generated = run(*made.model, 0, 64, 1);
+  const HarnessRun generated = run(*made.model, 0, 64, 1);
   const auto values = prompt();
   for (const int chunk : {1, 4, 64}) {
     begin_sequence(*made.model, 1, values[0]);
@@ -376,7 +376,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, 
   }
 
   // Row `index` of a batch: it alone has a prompt, and all sample 9 values.
-  static Generated run(Model& model, int index, int rows, int chunk, int steps) {
+  static HarnessRun run(Model& model, int index, int rows, int chunk, int steps) {
     const std::vector<int32_t> prompt = {5, 0, 9, 200, 17, 255, 3, 80, 41};
     std::vector<Row> all;
     for (SlotId slot = 0; slot < rows; ++slot) {
@@ -389,7 +389,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, 
       }
       all.push_back({slot, {}, Want::kNext});
     }
-    Generated generated;
+    HarnessRun generated;
     std::vector<Emitted> emitted;
     for (int done = 0; done < 9; done += steps) {
       check(model.collect(model.submit(all, std::min(steps, 9 - done)), emitted).value(), "done");
@@ -406,7 +406,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, 
 
 TEST_P(LargeModelTest, HowThreadsShareTheWorkDoesNotChangeBits) {
   const CpuModel single = make(1);
-  const Generated alone = run(*single.model, 0, 1, 64, 1);
+  const HarnessRun alone = run(*single.model, 0, 1, 64, 1);
   ASSERT_EQ(alone.values.size(), 9U);
   EXPECT_EQ(run(*single.model, 20, 40, 64, 8), alone);
   for (const int threads : {2, 3}) {
@@ -422,7 +422,7 @@ TEST_P(LargeModelTest, HowThreadsShareTheWorkDoesNotChangeBits) {
 // all.
 TEST_P(LargeModelTest, ModelsThatShareThreadsAtTheSameTimeGiveTheSameBits) {
   const CpuModel single = make(1);
-  const Generated alone = run(*single.model, 0, 1, 64, 1);
+  const HarnessRun alone = run(*single.model, 0, 1, 64, 1);
   const auto threads = make_cpu_threads(3);
   ASSERT_TRUE(threads.ok());
   std::vector<std::thread> users;

@@ -29,7 +29,7 @@ TEST(RecentValues, AreThoseGivenAndThoseSampled) {
     feed(model, 0, {9, 10}, chunk, Want::kScores);
     std::vector<int32_t> known = {3, 5, 6, 7, 8, 9, 10};
     sample_from(model, 0, 10, 9, 7, 4);
-    const Generated more = generate(model, 0, 4, 4);
+    const HarnessRun more = generate(model, 0, 4, 4);
     known.insert(known.end(), more.values.begin(), more.values.end());
     EXPECT_EQ(recent_of(model, 0, 14), std::vector<int32_t>(known.end() - 6, known.end()));
     model.copy(0, 2, 13);
@@ -70,7 +70,7 @@ TEST(RecentValues, PenaltiesOfASlotEndWithTheNextSet) {
     }
     return generate(model, 0, 8, 4);
   };
-  const Generated plain = run(false);
+  const HarnessRun plain = run(false);
   EXPECT_EQ(run(true).values, std::vector<int32_t>(8, 10));
   EXPECT_EQ(run(false), plain);
 }

@@ -51,6 +51,8 @@ SCHEDULER_ARROWS = {
     "admission": ["sessions", "steps", "waiting_room"],
     "moves": ["sessions", "steps", "waiting_room"],
 }
+# Built instead of a file that defines the same types.
+STAND_INS = ["kernels/cuda/absent.cc"]
 MAX_FILE_LINES = 600
 # Longer files, and why. Delete an entry once its file fits.
 LONG_FILES = {
@@ -144,6 +146,19 @@ def classes(text):
                 members += is_function(statement)
                 statement = ""
         yield match[1], members
+
+
+def types_of(text):
+    """Yields the qualified names of the types that a file defines in namespaces that have names."""
+    defined = re.compile(r"(?:template <.*> *)?(?:class|struct|enum class|union) (\w+)(?: final)?(?: :.*)? *\{")
+    namespaces = []
+    for line in text.split("\n"):
+        if opened := re.match(r"namespace *([\w:]*) *\{", line):
+            namespaces.append(opened[1])
+        elif re.match(r"\} *// namespace", line):
+            namespaces.pop()
+        elif all(namespaces) and (found := defined.match(line)):
+            yield "::".join([*namespaces, found[1]])
 
 
 def tests_of(text):
@@ -268,6 +283,15 @@ class Style(unittest.TestCase):
             if count > MAX_CLASS_FUNCTIONS
         }
         self.assertEqual(set(large), set(LARGE_CLASSES), large)
+
+    def test_a_type_is_defined_once(self):
+        # Two types of one name share the code of their inline functions: the linker keeps that of one of them.
+        places = collections.defaultdict(list)
+        for path in code_files():
+            if relative(path) not in STAND_INS:
+                for name in types_of(path.read_text()):
+                    places[name].append(relative(path))
+        self.assertEqual({name: files for name, files in places.items() if len(files) > 1}, {})
 
     def test_the_classes_of_the_scheduler_know_only_those_under_them(self):
         faults = []

@@ -128,7 +128,7 @@ std::vector<int32_t> some_values(int count) {
 
 // What follows `count` values in slot 0; between them and what follows, change(model) is called.
 template <typename Change>
-Generated continued(const Bundle& bundle, Precision precision, int count, const Change& change) {
+HarnessRun continued(const Bundle& bundle, Precision precision, int count, const Change& change) {
   CpuModel made = make_cpu_model(bundle, {}, kLimits, precision);
   Model& model = *made.model;
   const std::vector<int32_t> values = some_values(count);
@@ -137,7 +137,7 @@ Generated continued(const Bundle& bundle, Precision precision, int count, const 
   feed(model, 0, {values.begin() + 1, values.end()}, 50, Want::kNothing);
   change(model, count - 1);
   sample_from(model, 0, values.back(), count - 1, 5, 20);
-  Generated generated = generate(model, 0, 20);
+  HarnessRun generated = generate(model, 0, 20);
   generated.state.clear();  // with what lies after its last position
   return generated;
 }
@@ -187,7 +187,7 @@ TEST(HybridModel, ASequenceFillsItsPositionsOnAnyNumberOfThreads) {
     sample_from(*made.model, 0, values.back(), 199, 5, 101);
     return generate(*made.model, 0, 101);
   };
-  const Generated alone = run(1);
+  const HarnessRun alone = run(1);
   EXPECT_EQ(alone.values.size(), 101U);
   for (const int threads : {2, 4}) EXPECT_EQ(run(threads), alone) << threads;
 }

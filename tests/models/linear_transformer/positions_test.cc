@@ -8,7 +8,7 @@
 namespace runnel {
 namespace {
 
-Generated generated(const Spec& spec) {
+HarnessRun generated(const Spec& spec) {
   constexpr int kCount = 20;
   const CpuModel made = make_cpu_model(random_bundle(spec, 5), {Isa::kPortable, 1},
                                        {.slots = 1, .rows = 1, .values = 8, .steps = 1});

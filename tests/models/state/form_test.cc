@@ -78,8 +78,8 @@ TEST(StateForm, AFoldedStateGoesOnWithTheSameBits) {
     model.write(1, 0, image->bytes);
     sample_from(model, 0, pending, count, 42, 12);
     sample_from(model, 1, pending, count, 42, 12);
-    const Generated undisturbed = generate(model, 0, 12);
-    const Generated travelled = generate(model, 1, 12);
+    const HarnessRun undisturbed = generate(model, 0, 12);
+    const HarnessRun travelled = generate(model, 1, 12);
     EXPECT_EQ(travelled.values, undisturbed.values);
     EXPECT_EQ(travelled.log_probs, undisturbed.log_probs);
   }

@@ -1,4 +1,4 @@
-#include "bench/histogram.h"
+#include "bench/duration_histogram.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,14 +11,14 @@ constexpr double kGrowth = 1.01;
 
 }  // namespace
 
-void Histogram::add(double seconds) {
+void DurationHistogram::add(double seconds) {
   const double steps = std::log(std::max(seconds, kShortest) / kShortest) / std::log(kGrowth);
   ++buckets_[std::min(static_cast<int>(steps), kBuckets - 1)];
   ++count_;
   max_ = std::max(max_, seconds);
 }
 
-double Histogram::quantile(double q) const {
+double DurationHistogram::quantile(double q) const {
   const auto rank =
       std::max<int64_t>(1, static_cast<int64_t>(std::ceil(q * static_cast<double>(count_))));
   int64_t below = 0;

@@ -6,7 +6,7 @@
 
 namespace runnel {
 
-class Histogram {
+class DurationHistogram {
  public:
   // From one microsecond to a quarter of an hour; what lies outside is put into the buckets at the
   // ends.

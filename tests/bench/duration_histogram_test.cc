@@ -1,4 +1,4 @@
-#include "bench/histogram.h"
+#include "bench/duration_histogram.h"
 
 #include <gtest/gtest.h>
 
@@ -10,17 +10,17 @@
 namespace runnel {
 namespace {
 
-TEST(Histogram, OfNothingIsZero) {
-  const Histogram none;
+TEST(DurationHistogram, OfNothingIsZero) {
+  const DurationHistogram none;
   EXPECT_EQ(none.count(), 0);
   EXPECT_EQ(none.quantile(0.5), 0);
   EXPECT_EQ(none.max(), 0);
 }
 
-TEST(Histogram, QuantilesAreAtMostOnePercentTooLong) {
+TEST(DurationHistogram, QuantilesAreAtMostOnePercentTooLong) {
   std::mt19937 random(1);
   std::uniform_real_distribution<double> exponent(-5, 2);
-  Histogram histogram;
+  DurationHistogram histogram;
   std::vector<double> all;
   for (int i = 0; i < 5000; ++i) {
     all.push_back(std::pow(10, exponent(random)));
@@ -36,8 +36,8 @@ TEST(Histogram, QuantilesAreAtMostOnePercentTooLong) {
   }
 }
 
-TEST(Histogram, TakesWhatIsTooShortOrTooLong) {
-  Histogram histogram;
+TEST(DurationHistogram, TakesWhatIsTooShortOrTooLong) {
+  DurationHistogram histogram;
   histogram.add(0);
   histogram.add(-1);
   histogram.add(1e9);
