@@ -43,6 +43,7 @@ float log_prob_of(uint64_t hash, int32_t value) {
 
 // The most likely values, most likely first.
 std::vector<TopLogProb> likely(uint64_t hash, int vocabulary, int count) {
+  if (count == 0) return {};
   std::vector<TopLogProb> all;
   for (int32_t value = 0; value < vocabulary; ++value) {
     all.push_back({value, log_prob_of(hash, value)});
