@@ -116,7 +116,8 @@ class Bounds(unittest.TestCase):
                     held.append(socket.create_connection(("127.0.0.1", server.port)))
                     held[-1].sendall(endless_hello())
                 grown = growth(server, before)
-                self.assertGreater(grown, 120 * (16 << 10), "the handshakes have cost something")
+                # Each sends 16 KiB. Some of them fit into memory that the process had before.
+                self.assertGreater(grown, 120 * (8 << 10), "the handshakes have cost something")
                 self.assertLess(grown, most)
                 for each in held:
                     each.close()
