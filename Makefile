@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
+# One line of progress in a terminal; the tests that failed, and the time, at the end.
+export CTEST_PROGRESS_OUTPUT := 1
 # The CMake variable RUNNEL_CUDA. nvcc takes a tenth of a build, and a demo without a GPU runs none of its code.
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
@@ -30,13 +32,13 @@ demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
 test:  ## every test, in the release build
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
-	@ctest --preset release
+	@ctest --preset release $(CTEST_FLAGS)
 
 test-clients:  ## tests that need PyPI or clients of others: Prometheus, OpenAI's, LangChain's
 	@scripts/setup test
 	@scripts/setup test-clients
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
-	@ctest --preset clients
+	@ctest --preset clients $(CTEST_FLAGS)
 
 test-page:  ## the page at / in a real Chromium: mouse, keyboard, touch, accessibility, pictures for docs/page.md
 	@scripts/setup test
