@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -79,20 +80,22 @@ TEST(Mailbox, ManyThreadsPutAndNothingIsLost) {
   Mailbox<int> mailbox(64, kBytes);
   constexpr int kThreads = 4;
   constexpr int kEach = 1000;
+  std::atomic<int> taken{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&mailbox, t] {
+    threads.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i) {
-        while (!mailbox.put(t * kEach + i, 1)) std::this_thread::yield();
+        for (int seen = taken; !mailbox.put(t * kEach + i, 1); seen = taken) taken.wait(seen);
       }
     });
   }
   std::vector<int> count(kThreads * kEach);
-  for (int received = 0; received < kThreads * kEach;) {
+  while (taken < kThreads * kEach) {
     mailbox.wait(std::chrono::milliseconds(100));
     while (const std::optional<int> item = mailbox.take()) {
       ++count[*item];
-      ++received;
+      ++taken;
+      taken.notify_all();
     }
   }
   for (std::thread& thread : threads) thread.join();

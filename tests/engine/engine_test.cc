@@ -7,6 +7,7 @@
 #include <future>
 #include <random>
 
+#include "tests/base/eventually.h"
 #include "tests/engine/harness.h"
 
 namespace runnel {
@@ -81,7 +82,7 @@ TEST(EngineThreads, ManyCallersGetWhatTheyWouldGetAlone) {
     });
   }
   for (std::thread& caller : callers) caller.join();
-  while (engine->active_calls() > 0) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return engine->active_calls() == 0; }));
   EXPECT_EQ(engine->stats().sessions_free, 16);
 }
 
@@ -102,11 +103,7 @@ TEST(EngineThreads, CancelsAtAnyMomentLeakNothing) {
     });
   }
   for (std::thread& caller : callers) caller.join();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (engine->stats().sessions_free < 8 && std::chrono::steady_clock::now() < until) {
-    std::this_thread::yield();
-  }
-  EXPECT_EQ(engine->stats().sessions_free, 8);
+  EXPECT_TRUE(eventually([&] { return engine->stats().sessions_free == 8; }));
 }
 
 TEST(EngineThreads, DestructionEndsWhatRuns) {

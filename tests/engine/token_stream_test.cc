@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 namespace runnel {
@@ -159,10 +162,13 @@ TEST(TokenStreamThreads, NothingIsLostBetweenWakeAndTake) {
     wake.notify_one();
   });
   std::vector<int32_t> received;
+  std::atomic<int> taken{0};  // groups
   std::thread reader([&] {
     StreamGroup group;
     for (bool ended = false; !ended;) {
       while (stream.take(group)) {
+        ++taken;
+        taken.notify_one();
         for (const StreamValue& value : group.values) received.push_back(value.value);
         if (group.end) ended = true;
       }
@@ -173,7 +179,7 @@ TEST(TokenStreamThreads, NothingIsLostBetweenWakeAndTake) {
     }
   });
   for (int i = 0; i < kValues; ++i) {
-    while (stream.room() == 0) std::this_thread::yield();
+    for (int seen = taken; stream.room() == 0; seen = taken) taken.wait(seen);
     stream.push(0, value_of(i, i), std::chrono::steady_clock::now());
   }
   stream.end({});

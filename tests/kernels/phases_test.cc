@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -82,14 +83,13 @@ TEST(Phases, WaitsForATaskUnderWay) {
   Phases phases;
   for (int round = 0; round < 5; ++round) {
     phases.restart();
-    std::atomic<int> begun{0};
+    std::latch begun(2);
     int written = 0;
     const auto sequence = [&] {
       phases.run(0, 2, [&](int task) {
-        begun.fetch_add(1);
-        while (begun.load() < 2) std::this_thread::yield();
+        begun.arrive_and_wait();
         if (task == 0) return;
-        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));  // the other one goes to sleep
         written = 7;
       });
       EXPECT_EQ(written, 7);

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -45,15 +43,6 @@ ServedModel served_fake(const std::string& name, std::function<void()> on_submit
   served.name = name;
   served.engine = std::make_unique<Engine>(std::move(model), options, real_clock());
   return served;
-}
-
-bool eventually(const std::function<bool()>& holds) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
 }
 
 }  // namespace runnel

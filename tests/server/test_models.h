@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "server/host/served_models.h"
+#include "tests/base/eventually.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {
@@ -21,8 +22,5 @@ ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& 
 ServedModel served_fake(const std::string& name, std::function<void()> on_submit = {},
                         const EngineOptions& options = {}, const ModelLimits& limits = kTestLimits,
                         const Spec& spec = fake_spec());
-
-// Waits, at most a minute, until `holds`.
-bool eventually(const std::function<bool()>& holds);
 
 }  // namespace runnel

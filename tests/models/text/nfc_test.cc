@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
+#include <string>
 
 namespace runnel {
 namespace {
@@ -33,16 +34,17 @@ TEST(Nfc, ComposesAndOrders) {
   EXPECT_EQ(nfc(""), "");
 }
 
-// The square of this run would take minutes.
+// The square of this run would take minutes. Counted is processor time, which a busy machine does
+// not change.
 TEST(Nfc, LongRunsOfMarksAreNoWork) {
   std::string text = "x", sorted = "x";
   for (int i = 0; i < 400000; ++i) text += "\u0302";
   for (int i = 0; i < 400000; ++i) text += "\u0316";
   for (int i = 0; i < 400000; ++i) sorted += "\u0316";
   for (int i = 0; i < 400000; ++i) sorted += "\u0302";
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   EXPECT_EQ(nfc(text), sorted);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_LT(std::clock() - begin, 20 * CLOCKS_PER_SEC);
 }
 
 }  // namespace

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <latch>
 #include <thread>
+#include <utility>
 
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -17,24 +20,35 @@ using Clock_ = std::chrono::steady_clock;
 
 void slowly() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
+// A model that waits for `go` in its hundredth step.
+ServedModel waiting_for(std::latch& go) {
+  return served_fake("fake", [&go, steps = 0]() mutable {
+    if (++steps == 100) go.wait();
+  });
+}
+
 TEST(Drain, WhatRunsEndsWithinItsGraceAndNewCallsAreRefused) {
-  TestServer test(served_fake("fake", slowly));
+  std::latch go(1);
+  TestServer test(waiting_for(go));
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 400, 3));
   Generated out;
   v1::GenerateResponse response;
-  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_TRUE(reader->Read(&response));
   out.take(response);
   std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  EXPECT_TRUE(eventually([&] { return !test.server.serving(); }));
+  // The engine hears of the drain last: a call that comes earlier waits for the step, in vain.
   Generated refused;
   EXPECT_TRUE(eventually([&] {
-    refused = test.generate(generate_request({1}, 1));
+    refused = test.generate(generate_request({1}, 1), 1000);
     return refused.status.error_code() == grpc::StatusCode::UNAVAILABLE;
   }));
   EXPECT_THAT(refused.status.error_message(), HasSubstr("the server is draining"));
   EXPECT_EQ(test.score(std::vector<int32_t>{1, 2}).status.error_code(),
             grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(test.create("a").error_code(), grpc::StatusCode::UNAVAILABLE);
+  go.count_down();
   while (reader->Read(&response)) out.take(response);
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(out.values.at(0), FakeModel::expected(fake_spec(), {1}, 3, 0, 400));
@@ -66,7 +80,8 @@ TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
 }
 
 TEST(Drain, HealthSaysNotServingAtOnce) {
-  TestServer test(served_fake("fake", slowly));
+  std::latch go(1);
+  TestServer test(waiting_for(go));
   grpc::ClientContext watching;
   const auto watch = test.health->Watch(&watching, {});
   grpc::health::v1::HealthCheckResponse health;
@@ -75,10 +90,11 @@ TEST(Drain, HealthSaysNotServingAtOnce) {
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 300));
   v1::GenerateResponse response;
-  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_TRUE(reader->Read(&response));
   std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
-  ASSERT_TRUE(watch->Read(&health));
+  EXPECT_TRUE(watch->Read(&health));
   EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  go.count_down();
   while (reader->Read(&response)) {
   }
   EXPECT_TRUE(reader->Finish().ok());
@@ -173,8 +189,12 @@ TEST(Drain, AReaderWhoNeverReadsHoldsNothingUp) {
   TestServer test(served_fake("fake", {}, options));
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
-  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 1; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  // Until no more is sampled from one look to the next: the way to the reader is full.
+  int64_t last = 0;
+  ASSERT_TRUE(eventually([&] {
+    const int64_t now = (*test.server.models().find({}, ""))->engine->stats().values_sampled;
+    return std::exchange(last, now) == now && now > 64;
+  }));
   const auto began = Clock_::now();
   test.server.drain(std::chrono::milliseconds(50));
   EXPECT_LT(Clock_::now() - began, std::chrono::seconds(30));
@@ -187,6 +207,7 @@ TEST(Drain, AReaderWhoNeverReadsHoldsNothingUp) {
 TEST(Drain, InTheMiddleOfAStormEveryCallGetsAStatus) {
   for (int round = 0; round < 3; ++round) {
     TestServer test(served_bundle(small_symbol_spec(), 1));
+    std::atomic<int> ended{0};
     std::vector<std::thread> threads;
     for (int t = 0; t < 6; ++t) {
       threads.emplace_back([&, t] {
@@ -198,10 +219,11 @@ TEST(Drain, InTheMiddleOfAStormEveryCallGetsAStatus) {
           if (status.error_code() == grpc::StatusCode::CANCELLED) return;
           EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED)
               << status.error_code() << status.error_message();
+          ++ended;
         }
       });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20 * round));
+    EXPECT_TRUE(eventually([&] { return ended >= 50 * round; }));
     test.server.drain(std::chrono::milliseconds(30));
     for (std::thread& thread : threads) thread.join();
   }

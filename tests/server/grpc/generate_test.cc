@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <latch>
+#include <semaphore>
 #include <thread>
 
 #include "tests/models/bundle/bundle_writer.h"
@@ -46,13 +48,24 @@ TEST(Generate, AnImageComesAsStartedValuesFinished) {
 }
 
 TEST(Generate, TheFirstValueComesAtOnceAndTheRestInGroups) {
-  TestServer test(
-      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }));
+  // The model waits in its sixth step: the client gets the first message before there are ten
+  // values.
+  std::latch first_has_come(1);
+  TestServer test(served_fake("fake", [&, steps = 0]() mutable {
+    if (++steps == 6) first_has_come.wait();
+  }));
   v1::GenerateRequest request = generate_request({1}, 60);
   request.mutable_delivery()->set_max_values(10);
   request.mutable_delivery()->mutable_max_delay()->set_seconds(30);
-  const Generated out = test.generate(request);
-  ASSERT_TRUE(out.status.ok());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const auto reader = test.inference->Generate(&context, request);
+  Generated out;
+  v1::GenerateResponse response;
+  while (out.message_values.empty() && reader->Read(&response)) out.take(response);
+  first_has_come.count_down();
+  while (reader->Read(&response)) out.take(response);
+  ASSERT_TRUE(reader->Finish().ok());
   EXPECT_EQ(out.values.at(0).size(), 60U);
   ASSERT_GE(out.message_values.size(), 2U);
   EXPECT_LT(out.message_values[0], 10);
@@ -63,12 +76,25 @@ TEST(Generate, TheFirstValueComesAtOnceAndTheRestInGroups) {
 }
 
 TEST(Generate, AValueWaitsNoLongerThanAskedFor) {
-  TestServer test(
-      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }));
+  // The model is at most three steps before its reader, so no message has more than three values.
+  std::counting_semaphore<> steps(3);
+  TestServer test(served_fake("fake", [&] { steps.acquire(); }));
   v1::GenerateRequest request = generate_request({1}, 20);
   request.mutable_delivery()->set_max_values(4096);
   request.mutable_delivery()->mutable_max_delay()->set_nanos(1);
-  EXPECT_GE(test.generate(request).message_values.size(), 5U);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const auto reader = test.inference->Generate(&context, request);
+  Generated out;
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    out.take(response);
+    if (response.has_values()) steps.release(out.message_values.back());
+  }
+  steps.release(1000);  // of a call that did not end well
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(out.values.at(0).size(), 20U);
+  EXPECT_GE(out.message_values.size(), 5U);
 }
 
 TEST(Generate, TheSameSeedGivesTheSameAndEverySampleItsOwn) {
@@ -232,7 +258,8 @@ TEST(Generate, MaxTimeEndsWithTime) {
   const Generated out = test.generate(request);
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
   EXPECT_EQ(out.finished.at(0).reason(), v1::Finished::TIME);
-  EXPECT_GE(out.finished.at(0).usage().elapsed().nanos(), 100'000'000);
+  const auto& elapsed = out.finished.at(0).usage().elapsed();
+  EXPECT_GE(elapsed.seconds() * 1'000'000'000 + elapsed.nanos(), 100'000'000);
 }
 
 TEST(Generate, CancellingFreesTheSlot) {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <future>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,10 +30,11 @@ TEST(FairThread, AccountsTakeTurns) {
 TEST(FairThread, CanBeDestroyedOnceItsTaskHasRun) {
   int destroyed = 0;
   for (int i = 0; i < 200; ++i) {
-    std::atomic<bool> done{false};
+    std::latch done(1);
     auto thread = std::make_unique<FairThread>();
-    std::thread poster([&done, posted = thread.get()] { posted->post("a", [&] { done = true; }); });
-    while (!done) std::this_thread::yield();
+    std::thread poster(
+        [&done, posted = thread.get()] { posted->post("a", [&] { done.count_down(); }); });
+    done.wait();
     thread.reset();
     poster.join();
     ++destroyed;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -55,10 +56,11 @@ TEST(TaskThread, TasksMayPostAndManyThreadsMay) {
 TEST(TaskThread, CanBeDestroyedOnceItsTaskHasRun) {
   int destroyed = 0;
   for (int i = 0; i < 200; ++i) {
-    std::atomic<bool> done{false};
+    std::latch done(1);
     auto thread = std::make_unique<TaskThread>();
-    std::thread poster([&done, posted = thread.get()] { post(*posted, [&] { done = true; }); });
-    while (!done) std::this_thread::yield();
+    std::thread poster(
+        [&done, posted = thread.get()] { post(*posted, [&] { done.count_down(); }); });
+    done.wait();
     thread.reset();
     poster.join();
     ++destroyed;

@@ -447,7 +447,7 @@ TEST(Completions, AnAnswerIsCountedUntilItsClientHasTakenIt) {
   body["n"] = 8;
   HttpClient one = test.client();
   one.send(OpenAiServer::request("POST", "/v1/completions", body.dump()));
-  ASSERT_TRUE(one.has_answer(60000));
+  ASSERT_TRUE(one.has_answer(600'000)) << "minutes, where the machine is slow";
   EXPECT_GT(test.state.memory.held(), 8 << 20) << "no buffer holds all of it";
   EXPECT_GE(test.state.calls.count(), 1);
   const HttpResponse answer = one.response();

@@ -13,20 +13,26 @@ namespace {
 // Reloads that wait until they are let go.
 struct Held {
   std::atomic<int> begun{0};
-  std::atomic<int> let_go{0};
+  std::atomic<int> allowed{0};
   Reloader reloader{[this]() -> Result<ReloadReport> {
     const int number = ++begun;
-    while (let_go < number) std::this_thread::yield();
+    for (int now = allowed; now < number; now = allowed) allowed.wait(now);
     ReloadReport report;
     report.added = {std::to_string(number)};
     return report;
   }};
-  ~Held() { let_go = 1 << 20; }
+  ~Held() { let_go(1 << 20); }
+
+  // Lets reloads up to this number go.
+  void let_go(int number) {
+    allowed = number;
+    allowed.notify_all();
+  }
 };
 
 TEST(Reloader, TellsWhoAskedWhatItCameTo) {
   Held held;
-  held.let_go = 1;
+  held.let_go(1);
   std::promise<Result<ReloadReport>> promise;
   ASSERT_TRUE(held.reloader.ask([&](const auto& report) { promise.set_value(report); }).ok());
   const Result<ReloadReport> report = promise.get_future().get();
@@ -40,9 +46,9 @@ TEST(Reloader, OneAtATime) {
   const Status second = held.reloader.ask([](const auto&) { ADD_FAILURE(); });
   EXPECT_EQ(second.code(), Code::kAborted);
   EXPECT_TRUE(second.retry_after().has_value());
-  held.let_go = 1;
+  held.let_go(1);
   EXPECT_TRUE(eventually([&] { return held.reloader.ask([](const auto&) {}).ok(); }));
-  held.let_go = 2;
+  held.let_go(2);
 }
 
 TEST(Reloader, WhatHasChangedMeanwhileIsReadOnceMore) {
@@ -50,12 +56,12 @@ TEST(Reloader, WhatHasChangedMeanwhileIsReadOnceMore) {
   held.reloader.ask_again();
   EXPECT_TRUE(eventually([&] { return held.begun == 1; }));
   for (int i = 0; i < 5; ++i) held.reloader.ask_again();
-  held.let_go = 1;
+  held.let_go(1);
   EXPECT_TRUE(eventually([&] { return held.begun == 2; }));
-  held.let_go = 2;
+  held.let_go(2);
   EXPECT_TRUE(eventually([&] { return held.reloader.ask([](const auto&) {}).ok(); }));
   EXPECT_TRUE(eventually([&] { return held.begun == 3; })) << "five at once were one";
-  held.let_go = 3;
+  held.let_go(3);
 }
 
 TEST(Reloader, StoppingTellsWhoWaitsAtOnce) {
@@ -67,7 +73,7 @@ TEST(Reloader, StoppingTellsWhoWaitsAtOnce) {
   held.reloader.stop();
   EXPECT_EQ(promise.get_future().get().code(), Code::kUnavailable) << "while it still runs";
   EXPECT_EQ(held.reloader.ask([](const auto&) {}).code(), Code::kUnavailable);
-  held.let_go = 1;
+  held.let_go(1);
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <latch>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -44,17 +46,15 @@ TEST(Health, IsNotServingUntilReadyAndAgainWhenDraining) {
 }
 
 TEST(Health, AnswersWhileTheModelIsBusy) {
-  std::atomic<bool> go{false};
-  TestServer test(served_fake("fake", [&] {
-    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }));
+  std::latch go(1);
+  TestServer test(served_fake("fake", [&] { go.wait(); }));
   std::thread client([&] { test.generate(generate_request({1, 2}, 2)); });
-  ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 1; }));
+  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 1; }));
   EXPECT_EQ(check(test, ""), Health::SERVING);
   grpc::ClientContext context;
   v1::ListModelsResponse models;
   EXPECT_TRUE(test.models->ListModels(&context, {}, &models).ok());
-  go = true;
+  go.count_down();
   client.join();
 }
 
@@ -118,19 +118,32 @@ TEST(Server, BoundsTheStreamsOfAConnection) {
   TestServer test(
       served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }),
       options);
-  grpc::ClientContext contexts[3];
-  std::vector<std::thread> threads;
+  grpc::ClientContext contexts[2];
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> running;
+  v1::GenerateResponse response;
   for (grpc::ClientContext& context : contexts) {
-    threads.emplace_back([&] {
-      const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
-      EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-    });
+    running.push_back(test.inference->Generate(&context, generate_request({1}, 1 << 20)));
+    EXPECT_TRUE(running.back()->Read(&response));
   }
-  EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 2; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto list_models = [&](grpc::ClientContext& context) {
+    v1::ListModelsResponse models;
+    return test.models->ListModels(&context, {}, &models).error_code();
+  };
+  const auto cancel = [&](int i) {
+    contexts[i].TryCancel();
+    while (running[i]->Read(&response)) {
+    }
+    EXPECT_EQ(running[i]->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  };
+  // The library keeps a third call in the client until one of the two has ended.
+  grpc::ClientContext third;
+  third.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+  EXPECT_EQ(list_models(third), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(test.server.active_streams(), 2);
-  for (grpc::ClientContext& context : contexts) context.TryCancel();
-  for (std::thread& thread : threads) thread.join();
+  cancel(0);
+  grpc::ClientContext fourth;
+  EXPECT_EQ(list_models(fourth), grpc::StatusCode::OK);
+  cancel(1);
 }
 
 TEST(Server, MayBeMadeAndEndedWithoutACall) {

@@ -1,0 +1,20 @@
+// A wait until another thread or process has done its part.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+namespace runnel {
+
+// Asks again and again, for a minute at most, until `holds`.
+inline bool eventually(const std::function<bool()>& holds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace runnel
