@@ -178,7 +178,7 @@ LoadFigures LoadRun::run() {
     lock.unlock();
     stopped = tell();
   }
-  // What was due while this thread had to wait for the processor.
+  // Calls that fell due while this thread waited for the processor.
   if (!stopped && options_.rate > 0) start_due(end_);
   if (!stopped) drain();
   cancel_all();

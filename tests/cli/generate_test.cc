@@ -29,7 +29,7 @@ using testing::StartsWith;
 
 constexpr ImageShape kShape{.height = 4, .width = 3, .channels = 1};
 
-// What a command writes, for a test that watches it while the command runs.
+// Text that a test watches while a command writes it.
 class WatchedText final : public std::stringbuf {
  public:
   // Waits until what has been flushed holds `part`. False when that takes minutes.

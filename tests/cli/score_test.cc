@@ -42,7 +42,7 @@ TEST_F(ScoreTest, ScoresEveryItemInItsPlace) {
   options_.json = true;
   options_.jobs = 7;
   options_.timeout = 120;
-  // The first call goes on once another one runs beside it.
+  // The first call waits until another one runs beside it.
   server_.score_instead = [&](grpc::ServerContext* context) {
     while (server_.most_scores_at_once() < 2 && !context->IsCancelled()) {
       std::this_thread::sleep_for(milliseconds(1));

@@ -218,7 +218,7 @@ class Client:
 
 
 def push_all(clients: list[Client], seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
-    """Sends until no server takes anything for a while, or so many seconds have passed, and it is enough."""
+    """Sends until no server takes anything for a while, or `seconds` have passed, and it is enough."""
     begin = time.monotonic()
     quiet = 0
     while quiet < 20 and time.monotonic() < begin + seconds or not enough() and time.monotonic() < begin + PATIENCE:

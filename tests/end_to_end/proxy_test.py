@@ -100,7 +100,7 @@ class ProxyTest(unittest.TestCase):
         before = self.server.memory()
         flood = Flood("reset", self.proxy.port)
         flood.wait_until_busy()
-        time.sleep(3)  # it goes on meanwhile
+        time.sleep(3)  # while it sends more
         self.runnel("health", "--wait", str(PATIENCE))
         self.assertGreater(flood.stop()["bytes"], MIB)
         self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)

@@ -31,7 +31,7 @@ from runnel_client.errors import AccessError
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
-WHOLE = 5 * PATIENCE  # the same, of what computes
+WHOLE = 5 * PATIENCE  # the same, of a call that computes
 SECRET = "a-key-of-no-use-0123456789"
 pb = messages.inference()
 
