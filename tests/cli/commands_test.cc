@@ -203,7 +203,7 @@ TEST_F(CommandsTest, InfoOfWhatIsNoBundleEndsWith2) {
 }
 
 TEST_F(CommandsTest, TheCommandLineRunsCommands) {
-  EXPECT_EQ(parse({"health", "--server", server_.address()}), kExitOk);
+  EXPECT_EQ(parse({"health", "--server", server_.address(), "--timeout", "120"}), kExitOk);
   EXPECT_EQ(parse({"info", "--server", server_.address(), "--json"}), kExitOk);
   const std::string sheet = folder_.path("sheet.png");
   EXPECT_EQ(parse({"generate", "--server", server_.address(), "--model", "small", "--count", "3",

@@ -195,7 +195,7 @@ class EndToEnd(unittest.TestCase):
         self.assertTrue((self.dir / "completed.png").exists())
 
     def test_info_and_health(self):
-        self.assertEqual(run("health", "--server", self.server.address).returncode, 0)
+        self.assertEqual(run("health", "--server", self.server.address, "--timeout", PATIENCE).returncode, 0)
         info = self.call("info")
         self.assertEqual(info["models"][0]["name"], "mnist-small")
         self.assertEqual(info["models"][0]["state_bytes"], 4 * 4 * (32 * 32 + 32) * 4)
@@ -270,7 +270,7 @@ class EndToEnd(unittest.TestCase):
         finally:
             signal.signal(signal.SIGHUP, before)
         server.process.send_signal(signal.SIGHUP)
-        self.assertEqual(run("health", "--server", server.address).returncode, 0)
+        self.assertEqual(run("health", "--server", server.address, "--timeout", PATIENCE).returncode, 0)
         self.assertEqual(server.stop(), 0)
         self.assertIn("signal=15", server.text())
 

@@ -94,7 +94,7 @@ class ProxyTest(unittest.TestCase):
         before = self.server.cpu_seconds()
         self.assertTrue(header_value(self.proxy.port, 11 * MIB), "the proxy hangs up")
         self.assertLess(self.server.cpu_seconds() - before, 0.25)
-        self.runnel("health")
+        self.runnel("health", "--timeout", str(PATIENCE))
 
     def test_streams_that_are_reset_at_once_do_not_reach_the_server(self):
         before = self.server.memory()

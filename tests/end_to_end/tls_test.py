@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
 WHOLE = 5 * PATIENCE  # the same, of a call that computes
+HEALTH = ("health", "--timeout", str(PATIENCE))
 SECRET = "a-key-of-no-use-0123456789"
 pb = messages.inference()
 
@@ -124,7 +125,7 @@ class Tls(unittest.TestCase):
         return {"private_key": self.place.read("client.key"), "certificate_chain": self.place.read("client.pem")}
 
     def fails(self, words: str, *arguments: str, **variables: str) -> None:
-        result = runnel("health", "--timeout", str(PATIENCE), *arguments, **variables)
+        result = runnel(*HEALTH, *arguments, **variables)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn(words, result.stderr)
         self.assertEqual(result.stderr.count("\n"), 1, "one line")
@@ -134,7 +135,7 @@ class Tls(unittest.TestCase):
         with self.place.serving() as address:
             with grpc.secure_channel(address, self.credentials()) as channel:
                 self.assertEqual(drawn(draw(channel, 100)), 100)
-            self.assertEqual(runnel("health", "--server", address, "--tls-ca", ca).stdout, "SERVING\n")
+            self.assertEqual(runnel(*HEALTH, "--server", address, "--tls-ca", ca).stdout, "SERVING\n")
             by_environment = runnel("info", "--server", address, RUNNEL_TLS_CA=ca)
             self.assertIn("mnist-small", by_environment.stdout)
             load = (
@@ -192,7 +193,7 @@ class Tls(unittest.TestCase):
         with serving.running(RUNNEL, str(ROOT / "zoo/mnist-small"), str(self.place.log), files) as (_, address):
             known = ("--server", address, "--tls-ca", str(elsewhere / "ca.pem"))
             self.fails("not for '127.0.0.1', and has these names: DNS:models.example.org", *known)
-            named = runnel("health", *known, "--tls-name", "models.example.org")
+            named = runnel(*HEALTH, *known, "--tls-name", "models.example.org")
             self.assertEqual(named.stdout, "SERVING\n", named.stderr)
             access = Access(tls_ca=str(elsewhere / "ca.pem"), tls_name="models.example.org")
             with Client(address, access=access) as client:
@@ -212,7 +213,7 @@ class Tls(unittest.TestCase):
                 *("--server", address, "--tls-ca", ca, "--tls-cert", stranger[0], "--tls-key", stranger[1]),
             )
             own = {"RUNNEL_TLS_CA": ca, "RUNNEL_TLS_CERT": self.place.path("client.pem")}
-            served = runnel("health", "--server", address, **own, RUNNEL_TLS_KEY=self.place.path("client.key"))
+            served = runnel(*HEALTH, "--server", address, **own, RUNNEL_TLS_KEY=self.place.path("client.key"))
             self.assertEqual(served.stdout, "SERVING\n", served.stderr)
             with grpc.secure_channel(address, self.credentials(**self.own())) as channel:
                 self.assertEqual(drawn(draw(channel, 10)), 10)
@@ -313,7 +314,7 @@ class Keys(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "key"
             file.write_text(SECRET + "\n")
-            health = ("health", "--server", address)
+            health = (*HEALTH, "--server", address)
             for words, variables in (
                 (("--api-key", SECRET), {}),
                 (("--api-key-file", str(file)), {}),
