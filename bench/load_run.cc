@@ -178,6 +178,8 @@ LoadFigures LoadRun::run() {
     lock.unlock();
     stopped = tell();
   }
+  // Calls that fell due while this thread waited for the processor.
+  if (!stopped && options_.rate > 0) start_due(end_);
   if (!stopped) drain();
   cancel_all();
   std::lock_guard lock(mutex_);

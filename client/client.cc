@@ -33,7 +33,7 @@ using std::chrono::system_clock;
 
 constexpr Seconds kShortCall{10};
 constexpr Seconds kRetry{2};               // more than the longest backoff and a handshake
-constexpr milliseconds kProbe{500};        // to find out why no server answers
+constexpr milliseconds kProbe{5000};       // to find out why no server answers
 constexpr int64_t kScoreChunk = 4096;      // values of one message
 constexpr size_t kScoreText = 64 << 10;    // bytes of text in one
 constexpr size_t kImportPiece = 64 << 10;  // bytes of a state file in one message

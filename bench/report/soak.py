@@ -28,6 +28,8 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
+import grpc
+import grpc.aio
 
 from runnel_client import messages, serving
 from runnel_client.errors import BundleError
@@ -62,6 +64,7 @@ class Operator:
         self.serve(self.model("a"), self.model("b"))
         self.reloads: dict[str, int] = {}
         self.rotations = 0
+        self.log_read, self.log_reloads = 0, 0  # bytes of the log that were looked at, and reloads in them
 
     def new_key(self, name: str, *flags: str) -> str:
         command = [self.runnel, "key", "new", name, "--file", str(self.file), *flags]
@@ -99,7 +102,6 @@ class Operator:
 
     async def reload(self, clients: Clients, process: subprocess.Popen[bytes], pause: float) -> None:
         """Other models, again and again, by the RPC and by SIGHUP. The one that stays is never touched."""
-        admin = messages.load("admin")
         door = Door(clients.address, self.keys)
         plans = [
             ("added", [self.model("a", "turns", ("latest",))]),
@@ -112,15 +114,38 @@ class Operator:
             for expected, models in plans:
                 if await passed(clients.over, pause):
                     break
+                done = self.reloads_logged()
                 self.serve(*models)
-                report = await door.unary(
-                    "/runnel.v1.Admin/Reload", admin.ReloadRequest(), admin.ReloadResponse, self.keys.admin
-                )
+                report = await self.ask_to_reload(door)
                 self.reloads[expected] = self.reloads.get(expected, 0) + 1
                 if "stays" not in report.kept or not getattr(report, expected):
                     clients.account.fault(f"a reload for {expected} came to {report}")
                 process.send_signal(signal.SIGHUP)
+                # Both, before the files change again.
+                while self.reloads_logged() < done + 2 and process.poll() is None:
+                    await asyncio.sleep(0.05)
         await door.channel.close()
+
+    async def ask_to_reload(self, door: Door) -> Any:
+        admin = messages.load("admin")
+        while True:
+            try:
+                return await door.unary(
+                    "/runnel.v1.Admin/Reload", admin.ReloadRequest(), admin.ReloadResponse, self.keys.admin
+                )
+            except grpc.aio.AioRpcError as error:
+                if error.code() != grpc.StatusCode.ABORTED:  # another one is about to end
+                    raise
+                await asyncio.sleep(0.1)
+
+    def reloads_logged(self) -> int:
+        with self.log.open("rb") as file:
+            file.seek(self.log_read)
+            lines = file.read()
+        lines = lines[: lines.rfind(b"\n") + 1]
+        self.log_read += len(lines)
+        self.log_reloads += lines.count(b" info reload ")
+        return self.log_reloads
 
 
 async def passed(over: asyncio.Event, seconds: float) -> bool:
@@ -179,7 +204,7 @@ async def check_sessions(door: Door, clients: Clients, made: list[Session]) -> N
     if found != {session.name: session.position for session in made}:
         wrong = [session for session in made if found.get(session.name) != session.position]
         clients.account.fault(f"{len(found)} sessions of {len(made)}; of these stand elsewhere: {wrong[:5]}")
-    for _ in range(100):
+    for _ in range(1200):  # two minutes: the machine may be busy with other things
         request = models.GetModelRequest(name="stays")
         model = await door.unary("/runnel.v1.Models/GetModel", request, models.ModelInfo)
         if model.sessions_free == model.sessions - len(made):

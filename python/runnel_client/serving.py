@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 
+PATIENCE = 120.0  # seconds until a server counts as one that never starts, or never ends
+
 
 @contextlib.contextmanager
 def running(
@@ -44,14 +46,15 @@ def process_of(runnel: Path, words: Sequence[Path], log: Path) -> Iterator[tuple
     finally:
         process.terminate()
         try:
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
 
 
 def ready_address(process: subprocess.Popen[bytes], log: Path) -> str:
     """The address that a starting server logs once it is ready."""
-    for _ in range(600):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         with open(log, encoding="utf-8") as file:
             text = file.read()
         found = re.search(r"\bready\b.*address=(\S+)", text)

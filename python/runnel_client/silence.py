@@ -11,7 +11,7 @@ from runnel_client.access import Access
 from runnel_client.address import host_and_port
 from runnel_client.errors import CallError, DeadlineExceeded, Unavailable
 
-PROBE = 0.5  # seconds to find out
+PROBE = 5.0  # seconds to find out, on a busy machine too
 # The beginnings of what gRPC says by itself, in several versions. Everything else comes from a server.
 NEVER_CONNECTED = ("failed to connect", "dns resolution failed", "errors resolving", "name resolution failed")
 OUT_OF_TIME = "deadline exceeded"

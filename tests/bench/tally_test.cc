@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <thread>
 
 namespace runnel {
@@ -9,19 +10,36 @@ namespace {
 
 using testing::HasSubstr;
 
+double seconds_between(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 TEST(TallyTest, GivesTheTimeToTheEndOfTheLastCall) {
+  const Clock clock;
+  const TimePoint before = clock.now();
   Tally tally({.calls = 2, .samples = 3, .values = 5});
+  const TimePoint made = clock.now();
+  TimePoint last_call;
   std::vector<int64_t> told;
-  const std::jthread calls([&] {
+  std::atomic<bool> has_told = false;
+  std::thread calls([&] {
     tally.add(10);
     tally.end({});
-    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    has_told.wait(false);
+    last_call = clock.now();
     tally.add(20);
     tally.end({});
   });
-  const Result<double> seconds = tally.wait([&](int64_t values) { told.push_back(values); });
+  const Result<double> seconds = tally.wait([&](int64_t values) {
+    told.push_back(values);
+    has_told = true;
+    has_told.notify_one();
+  });
+  calls.join();
+  const TimePoint after = clock.now();
   ASSERT_TRUE(seconds.ok());
-  EXPECT_GE(*seconds, 0.25);
+  EXPECT_GE(*seconds, seconds_between(made, last_call));
+  EXPECT_LE(*seconds, seconds_between(before, after));
   EXPECT_FALSE(told.empty());
   for (const int64_t values : told) EXPECT_THAT(values, testing::AnyOf(0, 10, 30));
 }

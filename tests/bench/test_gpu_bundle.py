@@ -74,7 +74,7 @@ class GpuBundle(unittest.TestCase):
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=240,
+            timeout=900,  # until it counts as a hang
             check=False,
         )
 

@@ -63,9 +63,10 @@ int32_t fake_value(int sample, int64_t position, int64_t vocabulary) {
 }
 
 FakeServer::FakeServer(std::vector<v1::ModelInfo> models) : models_(std::move(models)) {
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterService(static_cast<grpc::health::v1::Health::Service*>(this));
   builder.RegisterService(static_cast<v1::Inference::Service*>(this));
   builder.RegisterService(static_cast<v1::Models::Service*>(this));
   builder.RegisterService(static_cast<v1::Sessions::Service*>(this));
@@ -74,10 +75,6 @@ FakeServer::FakeServer(std::vector<v1::ModelInfo> models) : models_(std::move(mo
 }
 
 FakeServer::~FakeServer() { server_->Shutdown(std::chrono::system_clock::now()); }
-
-void FakeServer::set_serving(bool serving) {
-  server_->GetHealthCheckService()->SetServingStatus(serving);
-}
 
 v1::GenerateRequest FakeServer::last_request() const {
   const std::vector<v1::GenerateRequest> all = requests();
@@ -103,6 +100,15 @@ const v1::ModelInfo& FakeServer::model(const std::string& name) const {
   const auto found = std::find_if(models_.begin(), models_.end(),
                                   [&](const auto& one) { return one.name() == name; });
   return found == models_.end() ? models_.front() : *found;
+}
+
+grpc::Status FakeServer::Check(grpc::ServerContext* /*context*/,
+                               const grpc::health::v1::HealthCheckRequest* /*request*/,
+                               grpc::health::v1::HealthCheckResponse* response) {
+  if (before_health) before_health();
+  response->set_status(serving_ ? grpc::health::v1::HealthCheckResponse::SERVING
+                                : grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  return grpc::Status::OK;
 }
 
 grpc::Status FakeServer::ListModels(grpc::ServerContext* /*context*/,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "runnel/v1/admin.grpc.pb.h"
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
@@ -35,7 +36,8 @@ std::string fake_text(int64_t position);
 // The value that the fake server draws.
 int32_t fake_value(int sample, int64_t position, int64_t vocabulary);
 
-class FakeServer final : public v1::Inference::Service,
+class FakeServer final : public grpc::health::v1::Health::Service,
+                         public v1::Inference::Service,
                          public v1::Models::Service,
                          public v1::Sessions::Service,
                          public v1::Admin::Service {
@@ -44,12 +46,13 @@ class FakeServer final : public v1::Inference::Service,
   ~FakeServer() override;
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  void set_serving(bool serving);
+  void set_serving(bool serving) { serving_ = serving; }
 
   // What Generate and Score do instead of answering well; set before the call.
   std::function<grpc::Status(grpc::ServerContext*, grpc::ServerWriter<v1::GenerateResponse>*)>
       generate_instead;
   std::function<grpc::Status(grpc::ServerContext*)> score_instead;
+  std::function<void()> before_health;  // runs before each answer of Check; set before the call
   std::optional<v1::Finished::Reason> reason;  // of Generate; none: LENGTH or END, as it is
   grpc::Status list_status = grpc::Status::OK;
   std::vector<std::string> sessions;  // their names; set before the call
@@ -62,6 +65,9 @@ class FakeServer final : public v1::Inference::Service,
   size_t longest_text() const;                        // of a piece that was scored, in bytes
   int most_scores_at_once() const { return most_scores_.load(); }
 
+  grpc::Status Check(grpc::ServerContext* context,
+                     const grpc::health::v1::HealthCheckRequest* request,
+                     grpc::health::v1::HealthCheckResponse* response) override;
   grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
                           v1::ListModelsResponse* response) override;
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
@@ -88,6 +94,7 @@ class FakeServer final : public v1::Inference::Service,
   std::string scored_text_;
   size_t longest_text_ = 0;
   std::atomic<int> scores_{0}, most_scores_{0};
+  std::atomic<bool> serving_{true};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

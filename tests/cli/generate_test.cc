@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <fstream>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -25,6 +28,30 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr ImageShape kShape{.height = 4, .width = 3, .channels = 1};
+
+// Text that a test watches while a command writes it.
+class WatchedText final : public std::stringbuf {
+ public:
+  // Waits until what has been flushed holds `part`. False when that takes minutes.
+  bool comes_to_have(const std::string& part) {
+    std::unique_lock lock(mutex_);
+    return flushed_.wait_for(lock, std::chrono::minutes(2),
+                             [&] { return text_.find(part) != std::string::npos; });
+  }
+
+ protected:
+  int sync() override {
+    const std::lock_guard lock(mutex_);
+    text_ = str();
+    flushed_.notify_all();
+    return 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable flushed_;
+  std::string text_;  // of the last flush
+};
 
 class GenerateTest : public testing::Test {
  protected:
@@ -114,19 +141,20 @@ TEST_F(GenerateTest, ATextSaysWhyItEndedUnlessItIsTheLength) {
 TEST_F(GenerateTest, ATerminalShowsThatAPromptIsRead) {
   use_symbols();
   options_.values = "1,2,3";
-  captured_.console().err_terminal = true;
-  captured_.console().columns = [] { return 80; };
+  WatchedText text;
+  std::ostream err(&text);
+  std::ostringstream out;
+  Console console{.out = out, .err = err, .err_terminal = true, .columns = [] { return 80; }};
   server_.generate_instead = [&](auto*, auto* writer) {
     v1::GenerateResponse event;
     event.mutable_started()->set_seed(1);
     writer->Write(event);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    EXPECT_TRUE(text.comes_to_have("reading a prompt of 3 values, "));
     event.mutable_finished()->set_reason(v1::Finished::LENGTH);
     writer->Write(event);
     return grpc::Status::OK;
   };
-  ASSERT_EQ(run(), kExitOk) << captured_.err();
-  EXPECT_THAT(captured_.err(), HasSubstr("reading a prompt of 3 values, "));
+  ASSERT_EQ(run_generate(options_, console), kExitOk) << text.str();
 }
 
 TEST_F(GenerateTest, OneValueHasNoRate) {
@@ -379,7 +407,7 @@ TEST_F(GenerateTest, AnInterruptCancelsTheCall) {
   };
   EXPECT_EQ(run(), kExitInterrupted);
   EXPECT_THAT(captured_.err(), HasSubstr("interrupted; no image was written"));
-  for (int i = 0; i < 1000 && !cancelled; ++i) {
+  for (int i = 0; i < 24'000 && !cancelled; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_TRUE(cancelled);
@@ -387,14 +415,23 @@ TEST_F(GenerateTest, AnInterruptCancelsTheCall) {
 }
 
 TEST_F(GenerateTest, DrawsAProgressBarOnATerminal) {
-  captured_.console().err_terminal = true;
-  captured_.console().columns = [] { return 70; };
-  server_.generate_instead = [](auto*, auto* writer) {
+  WatchedText text;
+  std::ostream err(&text);
+  std::ostringstream out;
+  Console console{.out = out,
+                  .err = err,
+                  .err_terminal = true,
+                  .columns = [] { return 70; },
+                  .clock = Clock(TimePoint())};
+  const auto make_drawing_due = [&] { console.clock.advance(std::chrono::milliseconds(100)); };
+  server_.generate_instead = [&](auto*, auto* writer) {
     v1::GenerateResponse event;
     event.mutable_started();
+    make_drawing_due();
     writer->Write(event);
+    EXPECT_TRUE(text.comes_to_have("  0%  "));
+    make_drawing_due();
     for (int position = 0; position < 12; ++position) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
       event.Clear();
       v1::ValueRun& run = *event.mutable_values()->add_runs();
       run.set_position(position);
@@ -406,9 +443,9 @@ TEST_F(GenerateTest, DrawsAProgressBarOnATerminal) {
     writer->Write(event);
     return grpc::Status::OK;
   };
-  ASSERT_EQ(run(), kExitOk);
-  EXPECT_THAT(captured_.err(), AllOf(HasSubstr("\r\x1b[K["), HasSubstr("% "), HasSubstr(" left"),
-                                     testing::EndsWith("\r\x1b[K")));
+  ASSERT_EQ(run_generate(options_, console), kExitOk) << text.str();
+  EXPECT_THAT(text.str(), AllOf(HasSubstr("\r\x1b[K["), HasSubstr("  8%  "), HasSubstr(" left"),
+                                testing::EndsWith("\r\x1b[K")));
 }
 
 TEST_F(GenerateTest, RefusesToNameAPngOtherwise) {

@@ -50,7 +50,7 @@ class LoadTest : public testing::Test {
     options_.rate = 150;
     options_.duration = 1;
     options_.warm_up = 0.1;
-    options_.grace = 10;
+    options_.grace = 120;  // until a hang
     options_.prompt = "0-5";
     options_.values = "3-8";
     options_.connections = 2;
@@ -89,8 +89,6 @@ TEST_F(LoadTest, CountsCallsThatCompleteInFull) {
   EXPECT_LE(run["first_value_ms"]["p50"], run["call_ms"]["p50"].get<double>() * 1.01);
 }
 
-// The clock decides how far into the plan a run comes: the longer one has made all calls of the
-// shorter one.
 TEST_F(LoadTest, TheSameSeedMakesTheSameCalls) {
   only_run();
   const std::set<std::string> first = as_bytes(server_.requests());
@@ -98,11 +96,8 @@ TEST_F(LoadTest, TheSameSeedMakesTheSameCalls) {
   ASSERT_EQ(run_load(options_, again.console()), kExitOk);
   std::vector<v1::GenerateRequest> rest = server_.requests();
   rest.erase(rest.begin(), rest.begin() + std::ssize(first));
-  const std::set<std::string> second = as_bytes(rest);
-  const auto& [shorter, longer] = std::minmax(
-      first, second, [](const auto& one, const auto& other) { return one.size() < other.size(); });
-  EXPECT_GT(shorter.size(), 50U);
-  EXPECT_TRUE(std::includes(longer.begin(), longer.end(), shorter.begin(), shorter.end()));
+  EXPECT_GT(first.size(), 50U);
+  EXPECT_EQ(as_bytes(rest), first);
 }
 
 TEST_F(LoadTest, AsksForWhatItWasToldTo) {
@@ -165,27 +160,33 @@ TEST_F(LoadTest, ACallWithTooFewValuesIsNotComplete) {
   EXPECT_EQ(run["failed"]["SHORT"], run["due"]);
 }
 
-TEST_F(LoadTest, CancelsAndStallsAsTold) {
+TEST_F(LoadTest, CancelsAsTold) {
   options_.values = "40";
-  options_.cancel_share = 0.5;
-  options_.stall_share = 0.5;
-  options_.stall_time = 0.3;
+  options_.cancel_share = 1;
+  options_.rate = 60;
   server_.generate_instead = [](auto* context, auto* writer) {
     write_values(writer, 40);
-    // One that cancels is heard, however fast the values were.
-    for (int i = 0; i < 50 && !context->IsCancelled(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    // A call that is cancelled is heard of, however fast the values were.
+    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return grpc::Status::OK;
   };
+  const json run = only_run();
+  EXPECT_GT(run["due"], 10);
+  EXPECT_EQ(run["cancelled"], run["due"]);
+  EXPECT_EQ(run["completed"], 0);
+}
+
+TEST_F(LoadTest, StallsAsTold) {
+  options_.values = "2";  // the pause is the one gap between them
+  options_.stall_share = 1;
+  options_.stall_time = 0.3;
   options_.rate = 60;
   const json run = only_run();
-  EXPECT_GT(run["cancelled"], 5);
-  EXPECT_GT(run["stalled"], 5);
-  EXPECT_EQ(run["completed"], run["stalled"]);
-  EXPECT_EQ(run["completed"].get<int>() + run["cancelled"].get<int>(), run["due"]);
+  EXPECT_GT(run["due"], 10);
+  EXPECT_EQ(run["stalled"], run["due"]);
+  EXPECT_EQ(run["completed"], run["due"]);
   EXPECT_GE(run["call_ms"]["p50"], 300);
-  EXPECT_LT(run["gap_ms"]["p99"], 300) << "its own pause is not the server's";
+  EXPECT_EQ(run["gap_ms"]["count"], 0) << "its own pause is not the server's";
 }
 
 TEST_F(LoadTest, EndsByItselfWhenTheServerDoesNot) {
@@ -195,11 +196,9 @@ TEST_F(LoadTest, EndsByItselfWhenTheServerDoesNot) {
   };
   options_.rate = 30;
   options_.grace = 0.3;
-  const Clock clock;
-  const TimePoint start = clock.now();
   const json run = only_run();
-  EXPECT_LT(clock.now() - start, std::chrono::seconds(10));
-  EXPECT_EQ(run["unfinished"], run["due"]);
+  EXPECT_GT(run["due"], 5);
+  EXPECT_EQ(run["unfinished"], run["due"]) << "a call that its deadline ends counts as refused";
 }
 
 TEST_F(LoadTest, DropsWhatIsDueBeyondItsBound) {
@@ -223,7 +222,10 @@ TEST_F(LoadTest, ASweepFindsTheCapacityAndRepeats) {
   options_.duration = 0.4;
   options_.out = folder_.path("load.json");
   options_.json = false;
-  ASSERT_EQ(run(), kExitOk) << captured_.err();
+  int code = run();
+  // A slow machine completes no call in so short a time.
+  for (; code == kExitFailed && options_.duration < 60; code = run()) options_.duration *= 2;
+  ASSERT_EQ(code, kExitOk) << captured_.err();
   std::ifstream file(options_.out);
   const json all = json::parse(file);
   EXPECT_GT(all["capacity"], 0);
@@ -250,22 +252,17 @@ TEST_F(LoadTest, SaysThatThereIsNoCapacity) {
 }
 
 TEST_F(LoadTest, AnInterruptEndsIt) {
-  options_.duration = 600;
-  // Before the first call the command might not catch the signal yet.
-  std::atomic<bool> called{false};
-  server_.generate_instead = [&](auto*, auto* writer) {
-    called = true;
-    write_values(writer, 4);
-    return grpc::Status::OK;
+  options_.duration = 1200;
+  std::atomic<bool> interrupted{false};
+  server_.generate_instead = [&](auto* context, auto*) {
+    if (!interrupted.exchange(true)) kill(getpid(), SIGINT);
+    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return grpc::Status::CANCELLED;
   };
-  std::thread later([&] {
-    for (int i = 0; i < 12000 && !called; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    kill(getpid(), SIGINT);
-  });
+  const Clock clock;
+  const TimePoint start = clock.now();
   EXPECT_EQ(run(), kExitInterrupted);
-  later.join();
+  EXPECT_LT(clock.now() - start, std::chrono::seconds(600)) << "calls end with it, open or not";
 }
 
 TEST_F(LoadTest, FlagsThatCannotBeUsedAreToldBeforeAnyCall) {

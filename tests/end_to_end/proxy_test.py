@@ -14,14 +14,8 @@ import tempfile
 import time
 import unittest
 
-from hostile_client import MIB, ROOT, RUNNEL, Client, Flood, Server
+from hostile_client import MIB, PATIENCE, ROOT, RUNNEL, Client, Flood, Server, eventually
 from http2_frames import CONTINUATION, END_HEADERS, FRAME, HEADERS, PREFACE, SETTINGS, frame, headers
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Proxy:
@@ -31,23 +25,16 @@ class Proxy:
         program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
         if program is None:
             raise AssertionError("haproxy is missing: scripts/setup test")
-        self.port = free_port()
-        places = {"RUNNEL_PROXY": f"127.0.0.1:{self.port}", "RUNNEL_SERVER": f"127.0.0.1:{server.port}", **places}
         command = [program, "-q", "-db", "-f", str(ROOT / "docker/haproxy.cfg")]
-        self.process = subprocess.Popen(command, env={**os.environ, **places})
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.port = int(listening.getsockname()[1])
+            own = {"RUNNEL_PROXY": f"fd@{listening.fileno()}", "RUNNEL_SERVER": f"127.0.0.1:{server.port}"}
+            environment = {**os.environ, **own, **places}
+            self.process = subprocess.Popen(command, env=environment, pass_fds=[listening.fileno()])
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.wait(60)
-
-
-def finds_in_time(holds) -> bool:
-    deadline = time.monotonic() + 30
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+        self.process.wait(PATIENCE)
 
 
 def is_open(connection: socket.socket) -> bool:
@@ -69,7 +56,7 @@ def header_value(port: int, size: int) -> bool:
     block = headers("Inference/Generate") + b"\x00\x01x" + length + bytes([rest]) + b"a" * size
     parts = [block[at : at + FRAME] for at in range(0, len(block), FRAME)]
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.settimeout(60)
+        connection.settimeout(PATIENCE)
         try:
             connection.sendall(PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, 0, 1, parts[0]))
             for part in parts[1:-1]:
@@ -77,6 +64,8 @@ def header_value(port: int, size: int) -> bool:
             connection.sendall(frame(CONTINUATION, END_HEADERS, 1, parts[-1]))
             while connection.recv(65536):
                 pass
+        except TimeoutError:
+            return False
         except OSError:
             return True
     return False
@@ -88,11 +77,11 @@ class ProxyTest(unittest.TestCase):
         self.proxy = Proxy(self.server)
         self.addCleanup(self.server.stop)
         self.addCleanup(self.proxy.stop)
-        self.runnel("health", "--wait", "30")
+        self.runnel("health", "--wait", str(PATIENCE))
 
     def runnel(self, *words: str) -> None:
         command = [RUNNEL, *words, "--server", f"127.0.0.1:{self.proxy.port}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_calls_pass(self):
@@ -103,29 +92,32 @@ class ProxyTest(unittest.TestCase):
 
     def test_a_long_header_value_does_not_reach_the_server(self):
         before = self.server.cpu_seconds()
-        began = time.monotonic()
         self.assertTrue(header_value(self.proxy.port, 11 * MIB), "the proxy hangs up")
-        self.assertLess(time.monotonic() - began, 30)
         self.assertLess(self.server.cpu_seconds() - before, 0.25)
-        self.runnel("health")
+        self.runnel("health", "--timeout", str(PATIENCE))
 
     def test_streams_that_are_reset_at_once_do_not_reach_the_server(self):
         before = self.server.memory()
         flood = Flood("reset", self.proxy.port)
-        time.sleep(3)
-        self.runnel("health")
+        flood.wait_until_busy()
+        time.sleep(3)  # while it sends more
+        self.runnel("health", "--wait", str(PATIENCE))
         self.assertGreater(flood.stop()["bytes"], MIB)
         self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)
         self.assertNotIn(" flood ", self.server.logged())
 
     def test_one_address_has_no_more_than_its_connections(self):
         clients = [Client(self.proxy.port) for _ in range(80)]
-        for client in clients:
-            client.listen(0.5)
-        self.assertEqual(sum(client.is_open for client in clients), 64)
+
+        def open_ones() -> int:
+            for client in clients:
+                client.listen()
+            return sum(client.is_open for client in clients)
+
+        self.assertTrue(eventually(lambda: open_ones() == 64))
         for client in clients:
             client.close()
-        self.runnel("health", "--wait", "10")
+        self.runnel("health", "--wait", str(PATIENCE))
 
 
 class OnePortTest(unittest.TestCase):
@@ -147,19 +139,21 @@ class OnePortTest(unittest.TestCase):
         [behind] = re.findall(r" http address=(\S+)", self.server.logged())
         self.proxy = Proxy(self.server, RUNNEL_PEM=str(certificate), RUNNEL_HTTP=behind)
         stack.callback(self.proxy.stop)
-        self.assertEqual(self.runnel("health", "--wait", "30").returncode, 0)
+        self.assertEqual(self.runnel("health", "--wait", str(PATIENCE)).returncode, 0)
 
     def runnel(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """A command that calls by TLS, with the key."""
         own = ["--server", f"localhost:{self.proxy.port}", "--tls-ca", str(self.authority)]
         environment = {**os.environ, "RUNNEL_API_KEY": self.key}
         command = [RUNNEL, *words, *own]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False, env=environment
+        )
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
         """The answer to a request by HTTP/1.1 and TLS, with the key."""
         context = ssl.create_default_context(cafile=str(self.authority))
-        self.connection = http.client.HTTPSConnection("localhost", self.proxy.port, timeout=60, context=context)
+        self.connection = http.client.HTTPSConnection("localhost", self.proxy.port, timeout=PATIENCE, context=context)
         self.addCleanup(self.connection.close)
         own = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}", **headers}
         self.connection.request(method, path, None if body is None else json.dumps(body), own)
@@ -178,11 +172,11 @@ class OnePortTest(unittest.TestCase):
         url = f"https://localhost:{self.proxy.port}/v1/models"
         command = ["curl", "-s", "--http2", "--cacert", str(self.authority), "-w", "%{http_version} %{http_code}"]
         command += ["-o", "/dev/null", "-H", f"Authorization: Bearer {self.key}", url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.stdout, "2 200", done.stderr)
 
     def test_a_stream_comes_as_it_is_sampled_and_ends_with_its_reader(self):
-        request = {"prompt": "The river was ", "max_tokens": 60_000, "stream": True}
+        request = {"prompt": "The river was ", "max_tokens": 1_000_000, "stream": True}
         answer = self.ask("POST", "/v1/completions", request)
         self.assertEqual(answer.headers["Content-Type"].split(";")[0], "text/event-stream")
         events = [answer.readline() for _ in range(20)]
@@ -190,7 +184,7 @@ class OnePortTest(unittest.TestCase):
         self.assertNotIn(" info call ", self.server.logged(), "events come while the call runs")
         self.connection.close()
         answer.close()
-        self.assertTrue(finds_in_time(lambda: "code=CANCELLED" in self.server.logged()), self.server.logged())
+        self.assertTrue(eventually(lambda: "code=CANCELLED" in self.server.logged()), self.server.logged())
 
     def test_both_doors_ask_for_keys_and_names(self):
         self.key = "rnl_wrong"
@@ -208,9 +202,8 @@ class OnePortTest(unittest.TestCase):
             connections = [socket.create_connection(("127.0.0.1", self.proxy.port)) for _ in range(80)]
             for connection in connections:
                 stack.enter_context(connection).settimeout(0)
-            time.sleep(1)
-            self.assertEqual(sum(is_open(connection) for connection in connections), 64)
-        self.assertEqual(self.runnel("health", "--wait", "10").returncode, 0)
+            self.assertTrue(eventually(lambda: sum(map(is_open, connections)) == 64))
+        self.assertEqual(self.runnel("health", "--wait", str(PATIENCE)).returncode, 0)
 
 
 if __name__ == "__main__":

@@ -44,13 +44,18 @@ bool RawConnection::send(std::string_view bytes) {
   return true;
 }
 
-std::string RawConnection::receive(size_t bytes, int at_most_ms) {
+std::string RawConnection::receive(size_t bytes, std::chrono::milliseconds at_most) {
   pollfd file = {socket_, POLLIN, 0};
-  if (poll(&file, 1, at_most_ms) <= 0) return "";
+  if (poll(&file, 1, static_cast<int>(at_most.count())) <= 0) return "";
   std::string text(bytes, '\0');
   const ssize_t got = recv(socket_, text.data(), text.size(), MSG_DONTWAIT);
   text.resize(got < 0 ? 0 : static_cast<size_t>(got));
   return text;
+}
+
+bool RawConnection::is_hung_up_on() const {
+  pollfd file = {socket_, POLLRDHUP, 0};
+  return poll(&file, 1, 0) > 0;
 }
 
 void RawConnection::reset() {

@@ -1,6 +1,7 @@
 // A socket to the server's port, for bytes that no well-made client would send.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,8 +22,10 @@ class RawConnection {
   bool is_open() const { return socket_ >= 0; }
   // Sends what the other side takes, and gives up after a second; false when it has hung up.
   bool send(std::string_view bytes);
-  // What comes within `at_most_ms`, up to so many bytes; "" when nothing does, or after the end.
-  std::string receive(size_t bytes, int at_most_ms);
+  // What comes within `at_most`, up to so many bytes; "" when nothing does, or after the end.
+  std::string receive(size_t bytes, std::chrono::milliseconds at_most);
+  // Whether the other side has ended the connection.
+  bool is_hung_up_on() const;
   // Closes with a reset instead of an orderly end.
   void reset();
   void close();

@@ -18,9 +18,6 @@
 namespace runnel {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -32,11 +29,11 @@ std::string text_of(const std::string& path) {
 
 std::string runnel_program() { return RUNNEL_PROGRAM; }
 
-bool holds_within(milliseconds at_most, const std::function<bool()>& holds) {
-  const auto until = std::chrono::steady_clock::now() + at_most;
+bool comes_to_hold(const std::function<bool()>& holds) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
   while (!holds()) {
     if (std::chrono::steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return true;
 }
@@ -60,7 +57,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& words, const std::str
 ChildProcess::~ChildProcess() {
   if (!runs()) return;
   send(SIGKILL);
-  wait(seconds(10));
+  wait();
 }
 
 bool ChildProcess::runs() {
@@ -70,8 +67,8 @@ bool ChildProcess::runs() {
 
 void ChildProcess::send(int signal) const { kill(pid_, signal); }
 
-int ChildProcess::wait(seconds at_most) {
-  if (!holds_within(at_most, [this] { return !runs(); })) return -1;
+int ChildProcess::wait() {
+  if (!comes_to_hold([this] { return !runs(); })) return -1;
   return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
 }
 
@@ -82,7 +79,7 @@ ServeProcess::ServeProcess(const std::vector<std::string>& flags) {
                                     "127.0.0.1:0"};
   words.insert(words.end(), flags.begin(), flags.end());
   process_ = std::make_unique<ChildProcess>(words, file("log"));
-  const bool is_ready = holds_within(seconds(30), [&] {
+  const bool is_ready = comes_to_hold([&] {
     const std::string log = text_of(file("log"));
     std::smatch found;
     if (!std::regex_search(log, found, std::regex(R"(\bready\b.*address=(\S+))"))) return false;
@@ -97,7 +94,7 @@ int ServeProcess::port() const { return std::stoi(address_.substr(address_.rfind
 
 int ServeProcess::stop() {
   process_->send(SIGTERM);
-  return process_->wait(seconds(30));
+  return process_->wait();
 }
 
 int64_t ServeProcess::resident_bytes() const {
@@ -121,7 +118,7 @@ int ServeProcess::open_files() const {
 
 v1::ModelInfo ServeProcess::info() const {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   v1::ListModelsResponse models;
   const auto status = v1::Models::NewStub(channel_)->ListModels(&context, {}, &models);
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -130,6 +127,13 @@ v1::ModelInfo ServeProcess::info() const {
 
 int64_t ServeProcess::sessions() const { return info().sessions(); }
 int64_t ServeProcess::sessions_free() const { return info().sessions_free(); }
+
+int64_t ServeProcess::times_logged(const std::string& words) const {
+  const std::string log = text_of(file("log"));
+  int64_t count = 0;
+  for (size_t at = log.find(words); at != std::string::npos; at = log.find(words, at + 1)) ++count;
+  return count;
+}
 
 std::shared_ptr<grpc::Channel> ServeProcess::connect(int window) const {
   grpc::ChannelArguments arguments;

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -32,9 +31,9 @@ COMPLETED = "section:has(h2:text-is('Finish a drawing')) .picture canvas"
 SESSION = ".pad-and-sheet .drawing canvas"
 PAD = ".pad canvas"
 SIDE = 28
-MANY = 30000  # values, so that a test has the time to stop them
-# A tenth of it would do on a machine that does nothing else.
-PATIENCE = 60
+MANY = 1_000_000  # values, so that a test has the time to stop them
+# Seconds until what must come counts as never coming. A few would do on a machine that does nothing else.
+PATIENCE = 300
 TEMPLATE = """\
 {%- for m in messages -%}
 {{- {'system': 'System', 'user': 'User', 'assistant': 'Assistant'}[m.role] + ': ' + m.content + '\\n\\n' -}}
@@ -51,12 +50,6 @@ def eventually(holds: Callable[[], Any], what: str = "") -> None:
         time.sleep(0.05)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 class Server:
     """`runnel serve` of small models of the zoo, on a port that it keeps when it is started again."""
 
@@ -64,10 +57,9 @@ class Server:
         self, *flags: str, models: tuple[str, ...] = (PICTURES, TEXT), rewind: bool = True, sessions: int = 64
     ) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.port = 0  # any that is free
         self.command = [RUNNEL, "serve", *(self.path_of(model) for model in models), "--address", "127.0.0.1:0"]
-        self.command += ["--http-address", f"127.0.0.1:{self.port}", "--sessions", str(sessions), *flags]
+        self.command += ["--sessions", str(sessions), *flags]
         if rewind:
             self.command += ["--rewind", "256,32"]
         self.start()
@@ -83,19 +75,22 @@ class Server:
     def start(self) -> None:
         log = pathlib.Path(self.folder.name) / "log"
         with log.open("w") as out:
-            self.process = subprocess.Popen(self.command, stderr=out)
+            command = [*self.command, "--http-address", f"127.0.0.1:{self.port}"]
+            self.process = subprocess.Popen(command, stderr=out)
         eventually(lambda: " ready " in log.read_text() or self.process.poll() is not None, "ready")
         if self.process.poll() is not None:
             raise AssertionError(log.read_text())
+        [port] = re.findall(r" http address=127\.0\.0\.1:(\d+)", log.read_text())
+        self.port, self.url = int(port), f"http://127.0.0.1:{port}"
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(PATIENCE)
         self.folder.cleanup()
 
     def connections(self) -> int:

@@ -10,12 +10,13 @@ import subprocess
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Access, Client, Retry, address, aio, errors, files
+from runnel_client import Access, Client, Retry, address, aio, errors, files, silence
 
 ONCE = Retry(attempts=1)
 
@@ -30,7 +31,7 @@ def listener(answer):
                 while True:
                     connection, _ = server.accept()
                     with connection, contextlib.suppress(OSError):
-                        connection.settimeout(10)
+                        connection.settimeout(120)
                         answer(connection)
 
         thread = threading.Thread(target=accept, daemon=True)
@@ -110,6 +111,7 @@ class SilenceTest(unittest.TestCase):
                 waiting.setblocking(False)
                 waiting.connect_ex(server.getsockname())
             where = f"127.0.0.1:{server.getsockname()[1]}"
+            stack.enter_context(unittest.mock.patch.object(silence, "PROBE", 0.5))
             with Client(where, timeout=0.5) as client, self.assertRaises(errors.DeadlineExceeded) as raised:
                 client.models()
         expected = f"no connection to {where}; is the address right, and does a firewall let it pass?"

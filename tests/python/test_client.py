@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 from concurrent import futures
 
 import support
@@ -28,13 +29,36 @@ import numpy as np
 import PIL.Image
 
 from cutting_proxy import CuttingProxy
-from runnel_client import Access, Client, Retry, Session, aio, errors, messages, pictures, serving
+from runnel_client import Access, Client, Retry, Session, aio, errors, messages, pictures, serving, wire
 from runnel_client.options import Options
 from runnel_client.results import SessionInfo
 
 ROOT = pathlib.Path(support.ROOT)
 MODELS = [ROOT / "zoo" / name for name in ("mnist-small", "cifar10-small", "text-small", "text-endless-small")]
+# Seconds until what must come counts as never coming. The longest call takes a few on a machine that does nothing else.
+PATIENCE = 600.0
+SETTLING = (*wire.SETTLING, *[0.1] * 6000)  # likewise, for the end of a call that was cancelled
 pb = messages.inference()
+
+
+@contextlib.contextmanager
+def at_first_pause(client, act):
+    """Has another thread act as soon as the client waits before it tries again."""
+    paused, wait = threading.Event(), client._closed.wait
+
+    def announced_wait(pause):
+        paused.set()
+        return wait(pause)
+
+    def act_once():
+        if paused.wait(PATIENCE):
+            act()
+
+    thread = threading.Thread(target=act_once)
+    thread.start()
+    with unittest.mock.patch.object(client._closed, "wait", announced_wait):
+        yield
+    thread.join()
 
 
 class ServedTest(unittest.TestCase):
@@ -54,14 +78,15 @@ class ServedTest(unittest.TestCase):
     def setUp(self):
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)
-        self.client = self.stack.enter_context(Client(self.address, timeout=60))
+        self.client = self.stack.enter_context(Client(self.address, timeout=PATIENCE))
+        self.stack.enter_context(unittest.mock.patch.object(wire, "SETTLING", SETTLING))
 
     def wait_until_idle(self, session):
-        for _ in range(1000):
-            if session.info().state == "IDLE":
-                return session.info().position
+        deadline = time.monotonic() + PATIENCE
+        while session.info().state != "IDLE":
+            self.assertLess(time.monotonic(), deadline, "the session is still busy")
             time.sleep(0.01)
-        return self.fail("the session is still busy")
+        return session.info().position
 
 
 class CallsTest(ServedTest):
@@ -204,7 +229,7 @@ class CallsTest(ServedTest):
             self.assertEqual(len(list(session.generate(max_values=3).values())), 3)
 
     def test_a_closed_client_does_not_try_again(self):
-        client = Client(self.address, timeout=60)
+        client = Client(self.address, timeout=PATIENCE)
         stream = iter(client.generate("A", model="text-endless-small", max_values=60_000))
         next(stream)
         client.close()
@@ -213,8 +238,10 @@ class CallsTest(ServedTest):
 
     def test_a_client_that_is_closed_while_it_waits_to_try_again_is_cancelled(self):
         client = Client("127.0.0.1:1", retry=Retry(attempts=9, first_delay=60))
-        threading.Timer(0.3, client.close).start()
-        with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+        with (
+            at_first_pause(client, client.close),
+            self.assertRaisesRegex(errors.Cancelled, "the client was closed"),
+        ):
             client.models()
 
 
@@ -309,7 +336,7 @@ class StateTest(ServedTest):
 
     def test_asyncio_saves_and_loads_too(self):
         async def body():
-            async with aio.Client(self.address, timeout=60) as client:
+            async with aio.Client(self.address, timeout=PATIENCE) as client:
                 async with client.session(model="text-small") as session:
                     await session.feed("abc")
                     await session.save(self.folder / "a.state")
@@ -326,7 +353,7 @@ class StateTest(ServedTest):
             text = "".join(session.generate(max_values=20, seed=1).text())
         flags = ("--threads", "1", "--stored-states", str(self.folder / "stored"))
         _, address = self.stack.enter_context(serving.running(RUNNEL, MODELS[2], self.folder / "log", flags))
-        with Client(address, timeout=60) as client:
+        with Client(address, timeout=PATIENCE) as client:
             [stored] = client.states()
             self.assertEqual((stored.name, stored.position), ("river", 15))
             self.assertEqual("".join(client.generate(state="river", max_values=20, seed=1).text()), text)
@@ -345,7 +372,7 @@ class StateTest(ServedTest):
     def test_what_a_session_takes_in_is_not_sent_twice(self):
         with self.client.session(model="text-endless-small") as session:
             proxy = self.stack.enter_context(CuttingProxy(self.address, (700,)))
-            client = self.stack.enter_context(Client(proxy.address, retry=Retry(first_delay=0.01), timeout=60))
+            client = self.stack.enter_context(Client(proxy.address, retry=Retry(first_delay=0.01), timeout=PATIENCE))
             again = Session(client, session.info(), keep=True)
             with self.assertRaises(errors.Unavailable):
                 again.score(np.arange(1000) % 256, keep=True)
@@ -407,7 +434,7 @@ class BrokenConnectionTest(ServedTest):
     def through_proxy(self, **policy):
         proxy = self.stack.enter_context(CuttingProxy(self.address, self.CUTS))
         return proxy, self.stack.enter_context(
-            Client(proxy.address, retry=Retry(first_delay=0.01, **policy), timeout=60)
+            Client(proxy.address, retry=Retry(first_delay=0.01, **policy), timeout=PATIENCE)
         )
 
     def test_a_stream_goes_on(self):
@@ -502,7 +529,7 @@ class Losing(grpc.GenericRpcHandler):
     def service(self, details):
         def answer(request, context):
             try:
-                response = self.channel.unary_unary(details.method)(request, timeout=10)
+                response = self.channel.unary_unary(details.method)(request, timeout=PATIENCE)
             except grpc.RpcError as error:
                 context.abort(error.code(), error.details())
             if self.left > 0:
@@ -528,7 +555,7 @@ class LostAnswerTest(ServedTest):
     def losing(self, lost=1):
         handler = Losing(self.address, lost)
         self.stack.callback(handler.channel.close)
-        return {"address": serve(self, handler), "retry": Retry(first_delay=0.01), "timeout": 60}
+        return {"address": serve(self, handler), "retry": Retry(first_delay=0.01), "timeout": PATIENCE}
 
     def test_a_session_is_made_and_deleted(self):
         for id in ("", "named"):
@@ -550,7 +577,7 @@ class LostAnswerTest(ServedTest):
 
     def test_asyncio_forks_and_rewinds_too(self):
         async def positions():
-            client = aio.Client(self.address, timeout=60)
+            client = aio.Client(self.address, timeout=PATIENCE)
             async with client, await client.session(model="text-small") as session:
                 await session.feed("The river was ")
                 [child] = await session.fork()
@@ -624,9 +651,9 @@ class FullServerTest(unittest.TestCase):
             self.assertGreaterEqual(after - before, 0.05)
 
     def test_it_is_not_waited_for_in_vain(self):
-        for pushback, seconds in (("60000", 60), ("-1", float("inf"))):
+        for pushback, seconds in (("900000", 900), ("-1", float("inf"))):
             handler = Refusing(9, pushback)
-            with Client(serve(self, handler), timeout=30) as client:
+            with Client(serve(self, handler), timeout=PATIENCE) as client:
                 with self.assertRaisesRegex(errors.ResourceExhausted, "no state is free") as raised:
                     list(client.generate([1]))
                 self.assertEqual((raised.exception.retry_after, len(handler.asked)), (seconds, 1))
@@ -650,14 +677,14 @@ class FullServerTest(unittest.TestCase):
             held = client.session(keep=True)
             with Client(address, retry=Retry(attempts=1)) as impatient, self.assertRaises(errors.ResourceExhausted):
                 list(impatient.generate("A", max_values=1))
-            threading.Timer(0.2, held.delete).start()
-            self.assertEqual(len(list(client.generate("A", max_values=3).values())), 3)
+            with at_first_pause(client, held.delete):
+                self.assertEqual(len(list(client.generate("A", max_values=3).values())), 3)
 
 
 class AsyncioTest(ServedTest):
     def run_with_client(self, body, address=None, **options):
         async def whole():
-            async with aio.Client(address or self.address, timeout=60, **options) as client:
+            async with aio.Client(address or self.address, timeout=PATIENCE, **options) as client:
                 return await body(client)
 
         return asyncio.run(whole())
@@ -728,7 +755,7 @@ class ExamplesTest(ServedTest):
                     capture_output=True,
                     text=True,
                     check=False,
-                    timeout=120,
+                    timeout=PATIENCE,
                 )
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertNotEqual(done.stdout, "")

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from concurrent import futures
 
 import support
@@ -21,9 +22,11 @@ for name, path in (("protoc", "protoc"), ("the program runnel, named by $RUNNEL"
 
 import grpc
 
-from runnel_client import Client, Retry, aio, errors, messages, serving
+from runnel_client import Client, Retry, aio, errors, messages, serving, wire
 
 BUNDLE = pathlib.Path(support.ROOT) / "zoo" / "text-endless-small"
+PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
+SETTLING = (*wire.SETTLING, *[0.1] * 1200)  # likewise, for the end of a call that was cancelled
 UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
 
 
@@ -45,7 +48,7 @@ class Proxy(grpc.GenericRpcHandler):
 
     def answer(self, details, request, context):
         try:
-            return self.channel.unary_unary(details.method)(request, timeout=10)
+            return self.channel.unary_unary(details.method)(request, timeout=PATIENCE)
         except grpc.RpcError as error:
             return context.abort(error.code(), error.details())
 
@@ -53,7 +56,7 @@ class Proxy(grpc.GenericRpcHandler):
         given = messages.inference().GenerateRequest.FromString(request)
         self.positions.append(given.expected_position if given.HasField("expected_position") else None)
         cut = self.cuts.pop(0) if self.cuts else None
-        call = self.channel.unary_stream(details.method)(request, timeout=60)
+        call = self.channel.unary_stream(details.method)(request, timeout=PATIENCE)
         context.add_callback(call.cancel)
         try:
             if cut is None:
@@ -85,12 +88,13 @@ class LostAnswersTest(unittest.TestCase):
         server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[self.proxy])
         self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
-        self.stack.callback(lambda: server.stop(None).wait(30))
-        self.client = self.stack.enter_context(Client(self.server, timeout=60))
+        self.stack.callback(lambda: server.stop(None).wait(PATIENCE))
+        self.client = self.stack.enter_context(Client(self.server, timeout=PATIENCE))
+        self.stack.enter_context(unittest.mock.patch.object(wire, "SETTLING", SETTLING))
 
     def through_proxy(self, attempts=6):
         retry = Retry(attempts=attempts, first_delay=0.01)
-        return self.stack.enter_context(Client(self.address, retry=retry, timeout=60))
+        return self.stack.enter_context(Client(self.address, retry=retry, timeout=PATIENCE))
 
     def test_a_stream_that_a_proxy_resets_goes_on(self):
         whole = "".join(self.client.generate("The ", max_values=100, seed=1).text())
@@ -103,7 +107,7 @@ class LostAnswersTest(unittest.TestCase):
 
     def test_asyncio_goes_on_too(self):
         async def text():
-            client = aio.Client(self.address, retry=Retry(first_delay=0.01), timeout=60)
+            client = aio.Client(self.address, retry=Retry(first_delay=0.01), timeout=PATIENCE)
             async with client, client.session() as session:
                 await session.feed("The ")
                 return "".join([text async for text in session.generate(max_values=100, seed=1).text()])
