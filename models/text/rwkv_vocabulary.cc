@@ -1,4 +1,5 @@
 // Tokenizer::from_rwkv(): a vocabulary of RWKV, such as rwkv_vocab_v20230424.txt.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
@@ -96,6 +97,15 @@ class Literal {
   std::string out_;
 };
 
+// Takes a line off the text. It ends with \n, \r\n or \r, as in a file that Python has opened.
+std::string_view take_line(std::string_view& text) {
+  const size_t end = std::min(text.find_first_of("\r\n"), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end);
+  text.remove_prefix(text.starts_with("\r\n") ? 2 : std::min<size_t>(text.size(), 1));
+  return line;
+}
+
 class RwkvVocabulary {
  public:
   // `unit`: what a number in an error counts.
@@ -107,9 +117,7 @@ class RwkvVocabulary {
                               " bytes, found " + std::to_string(text.size()));
     }
     for (int64_t line = 1; !text.empty(); ++line) {
-      const size_t end = text.find('\n');
-      if (Status s = read_line(text.substr(0, end), line); !s.ok()) return s;
-      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+      if (Status s = read_line(take_line(text), line); !s.ok()) return s;
     }
     return tokenizer({});
   }

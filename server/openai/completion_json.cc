@@ -26,9 +26,10 @@ OrderedJson logprobs_json(const ChoicePart& part, const Tokenizer* tokenizer, bo
   for (const ChoiceToken& token : part.tokens) {
     tokens.push_back(token_name(token.value, tokenizer));
     log_probs.push_back(token.log_prob ? OrderedJson(shortest(*token.log_prob)) : OrderedJson());
+    // The most likely first: of tokens with one text, the format has room for the first.
     OrderedJson top = OrderedJson::object();
     for (const TopLogProb& likely : token.top) {
-      top[token_name(likely.value, tokenizer)] = shortest(likely.log_prob);
+      top.emplace(token_name(likely.value, tokenizer), shortest(likely.log_prob));
     }
     tops.push_back(token.log_prob ? std::move(top) : OrderedJson());
     const auto from = static_cast<size_t>(at - part.bytes);
