@@ -349,6 +349,16 @@ class Style(unittest.TestCase):
         text = "TEST(A, One) { run(); }\n\nTEST_F(A, Two) {\n  EXPECT_TRUE(run());\n}\n\nvoid helper() {\n}\n"
         self.assertEqual(tests_of(text), [("A, One", "{ run(); }"), ("A, Two", "{\n  EXPECT_TRUE(run());\n}")])
 
+    def test_tests_that_docs_name_exist(self):
+        names = set()
+        for path in files("*_test.cc"):
+            for suite, name in re.findall(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE):
+                names.update((f"{suite}.{name}", f"{suite}."))
+        for path in files("docs/*.md"):
+            for named in re.findall(r"`([A-Z]\w*[a-z]\w*\.(?:[A-Z]\w*)?)\*?`", path.read_text()):
+                with self.subTest(relative(path)):
+                    self.assertTrue(any(name.startswith(named) for name in names), f"{named} is no test")
+
     def test_headers_begin_with_what_they_are_for(self):
         # *_inl.h is included several times on purpose.
         faults = [

@@ -3,15 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <thread>
-#include <utility>
 
 #include "config/key_file.h"
 #include "tests/base/test_files.h"
 #include "tests/engine/fake_model.h"
-#include "tests/server/openai/chat_models.h"
 #include "tests/server/openai/openai_server.h"
 
 namespace runnel {
@@ -147,33 +144,6 @@ TEST(Completions, LogProbsAreOfEachTokenWithItsOffset) {
   }
   body["logprobs"] = 0;
   EXPECT_EQ(test.complete(body).body["choices"][0]["logprobs"]["top_logprobs"], Json());
-}
-
-// Vocabularies have tokens with one text. A client that takes the map for the distribution must not
-// read the probability of a worse one.
-TEST(Completions, OfTokensWithOneTextTheMostLikelyIsTold) {
-  ServedModel model = served_fake("fake", {}, {}, kTestLimits, byte_spec());
-  model.tokenizer = tokenizer_of("x");
-  const OpenAiServer same({}, std::move(model));
-  const OpenAiServer different;
-  Json body = request(4);
-  body["logprobs"] = 3;
-  const Json tops = different.complete(body).body["choices"][0]["logprobs"]["top_logprobs"];
-  const Json found = same.complete(body).body["choices"][0]["logprobs"]["top_logprobs"];
-  const std::vector<std::string> events = same.stream(body);
-  for (size_t i = 0; i < 4; ++i) {
-    double most = -1000;
-    for (const Json& log_prob : tops[i]) most = std::max(most, log_prob.get<double>());
-    EXPECT_EQ(found[i], Json({{"x", most}}));
-  }
-  Json streamed = Json::array();
-  for (const std::string& event : events) {
-    if (event == "[DONE]") continue;
-    const Json logprobs = Json::parse(event)["choices"][0]["logprobs"];
-    if (logprobs.is_null()) continue;
-    for (const Json& top : logprobs["top_logprobs"]) streamed.push_back(top);
-  }
-  EXPECT_EQ(streamed, found);
 }
 
 TEST(Completions, EchoBeginsWithThePrompt) {
