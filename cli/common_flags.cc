@@ -15,14 +15,16 @@ constexpr const char* kReaching = "Reaching the server";
 }  // namespace
 
 Flag add_server(const Command& command, Target& server) {
-  const Flag address =
-      command.flag("--server", server.address,
-                   "Address of the server, host:port; RUNNEL_SERVER in the environment");
+  // A command that can do without a server takes only the flag.
+  const bool has_default = !server.address.empty();
+  const std::string text = "Address of the server, host:port";
+  const Flag address = command.flag(
+      "--server", server.address, has_default ? text + "; RUNNEL_SERVER in the environment" : text);
   address.check(check_server).shows_default();
   // After shows_default(): the manual page is the same on every machine. Not from_environment():
   // a flag that is given excludes others.
   const char* said = std::getenv("RUNNEL_SERVER");
-  if (said != nullptr && *said != 0 && !server.address.empty()) server.address = said;
+  if (said != nullptr && *said != 0 && has_default) server.address = said;
   const auto word = [&](const char* flag, std::string& to, const char* variable, const char* what) {
     command.flag(flag, to, what).from_environment(variable).in_group(kReaching);
   };

@@ -126,7 +126,8 @@ void silence_libraries() {
 
 int run(int argc, char** argv) {
   Program program(
-      "Serves recurrent models (linear transformers, RWKV-7, Mamba-2) over gRPC and HTTP",
+      "Serves recurrent models (linear transformers, RWKV, Mamba, gated linear attention) "
+      "and hybrids over gRPC and HTTP",
       RUNNEL_VERSION);
   const Command root = program.root();
   ModelMaker maker;

@@ -222,10 +222,10 @@ Status validate_length(int64_t position, int64_t values, const Spec& spec) {
                                    "new session with less"
                              : spec.most_positions > 0 ? "; begin a new session with less"
                                                        : "";
-  Status status(Code::kOutOfRange, std::to_string(values) + " more values from position " +
-                                       std::to_string(position) +
-                                       " do not fit: the last position of model '" + spec.name +
-                                       "' is " + std::to_string(spec.max_length() - 1) + remedy);
+  Status status(Code::kOutOfRange,
+                std::to_string(values) + " more values from position " + std::to_string(position) +
+                    " do not fit: a sequence of model '" + spec.name + "' holds at most " +
+                    std::to_string(spec.max_length()) + " values" + remedy);
   return status.at_field(fields::kPrompt);
 }
 

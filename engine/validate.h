@@ -22,7 +22,7 @@ Status validate_penalties(const Penalties& penalties, const Spec& spec, DeviceKi
 Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
                        const Spec& spec);
 
-// OK, or OUT_OF_RANGE naming the last position, when `values` more do not fit a sequence at
+// OK, or OUT_OF_RANGE naming the length of a sequence, when `values` more do not fit a sequence at
 // `position`.
 Status validate_length(int64_t position, int64_t values, const Spec& spec);
 

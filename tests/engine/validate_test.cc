@@ -108,7 +108,7 @@ TEST(Validate, APromptBeyondTheLastPositionIsOutOfRange) {
   EXPECT_TRUE(validate(request_of({1, 2, 3, 4, 5}, 1), spec, kLimits).ok());
   const Status status = validate(request_of({1, 2, 3, 4, 5, 6}, 1), spec, kLimits);
   EXPECT_EQ(status.code(), Code::kOutOfRange);
-  EXPECT_THAT(status.message(), HasSubstr("the last position of model 'fake' is 4"));
+  EXPECT_THAT(status.message(), HasSubstr("a sequence of model 'fake' holds at most 5 values"));
 }
 
 }  // namespace

@@ -359,6 +359,12 @@ class Style(unittest.TestCase):
                 with self.subTest(relative(path)):
                     self.assertTrue(any(name.startswith(named) for name in names), f"{named} is no test")
 
+    def test_the_program_is_described_alike(self):
+        said = re.search(r"Program program\((.*?),\s*RUNNEL_VERSION", (ROOT / "cli/main.cc").read_text(), re.DOTALL)
+        words = "".join(re.findall(r'"([^"]*)"', said[1]))
+        for name in ("docker/Dockerfile", "packaging/CMakeLists.txt"):
+            self.assertIn(words, (ROOT / name).read_text(), name)
+
     def test_headers_begin_with_what_they_are_for(self):
         # *_inl.h is included several times on purpose.
         faults = [

@@ -192,12 +192,16 @@ TEST(AlreadyExists, ASessionOfThatName) {
   EXPECT_THAT(status.error_message(), HasSubstr("session 'a' exists already"));
 }
 
-TEST(OutOfRange, NamesTheLastPosition) {
+TEST(OutOfRange, NamesTheLengthOfASequence) {
   TestServer test(served_bundle(small_image_spec(), 1));
   const Generated out = test.generate(generate_request(std::vector<int32_t>(21, 1), 1));
   EXPECT_EQ(out.status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
   EXPECT_THAT(out.status.error_message(),
-              HasSubstr("the last position of model 'small-image' is 19"));
+              HasSubstr("a sequence of model 'small-image' holds at most 20 values"));
+  grpc::ClientContext context;
+  v1::ModelInfo info;
+  ASSERT_TRUE(test.models->GetModel(&context, {}, &info).ok());
+  EXPECT_EQ(info.max_length(), 20) << "one number everywhere";
   // So does a session that is fed too much.
   ASSERT_TRUE(test.create("s").ok());
   v1::GenerateRequest request = generate_request(std::vector<int32_t>(15, 1), 0);

@@ -58,5 +58,17 @@ TEST(EventLog, WritesWhatIsGraveEnough) {
   EXPECT_TRUE(EventLog("debug", false, out).wants_debug());
 }
 
+// Of the docs: 2026-01-31T12:00:00.000+00:00.
+TEST(EventLog, TimesAreThoseOfTheDocs) {
+  const char* const time =
+      "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}[+-][0-9]{2}:[0-9]{2}";
+  std::ostringstream text, json;
+  EventLog("info", false, text).info("ready", {});
+  EventLog("info", true, json).info("ready", {});
+  EXPECT_THAT(text.str(), ::testing::MatchesRegex(std::string(time) + " info ready\n"));
+  EXPECT_THAT(nlohmann::json::parse(json.str())["time"].get<std::string>(),
+              ::testing::MatchesRegex(time));
+}
+
 }  // namespace
 }  // namespace runnel
