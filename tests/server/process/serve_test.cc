@@ -508,8 +508,20 @@ TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
          "which other machines reach, and anybody could read");
   expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--metrics-address", "192.0.2.1:0"}, 1,
          "choose another one with --metrics-address");
+  expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--http-address", "0.0.0.0:0"}, 2,
+         "prompts and keys would cross the network in the clear");
   const TestServer taken;
   expect({"serve", place.bundle, "--address", taken.server.address()}, 1, "cannot listen on");
+}
+
+TEST(Serve, WarnsThatItKnowsNoHostByWhichOtherMachinesAskForIt) {
+  const Workplace place;
+  const std::vector<std::string> words = {
+      "serve",          place.bundle, "--address",        "127.0.0.1:0",
+      "--http-address", "0.0.0.0:0",  "--insecure-public"};
+  const Process silent(place.directory, words);
+  silent.wait_ready();
+  EXPECT_THAT(silent.log(), HasSubstr(" warn http_hosts message="));
 }
 
 TEST(Serve, TheLogEndsWithTheCause) {
