@@ -1,15 +1,17 @@
-// Runs a piece of work and turns a failed allocation into a status, so that only the call fails.
+// Runs a piece of work and turns an exception into a status, so that only the call fails.
 #pragma once
 
+#include <exception>
 #include <new>
+#include <string>
 
 #include "base/status.h"
 
 namespace runnel {
 
-// Returns what `work` returns, or RESOURCE_EXHAUSTED when memory runs out in it. An exception that
-// reached the library would leave the call without an end; one that left a thread would end the
-// process.
+// Returns what `work` returns, RESOURCE_EXHAUSTED when memory runs out in it, or INTERNAL for any
+// other exception, which only a fault of this program throws. An exception that reached the library
+// would leave the call without an end; one that left a thread would end the process.
 template <typename Work>
 auto within_memory(const Work& work) -> decltype(work()) {
   try {
@@ -18,6 +20,9 @@ auto within_memory(const Work& work) -> decltype(work()) {
     Status status(Code::kResourceExhausted,
                   "the server has no memory for this call; try again later");
     return status.with_reason("memory");
+  } catch (const std::exception& error) {
+    return Status(Code::kInternal,
+                  "the server failed at this call, please report it: " + std::string(error.what()));
   }
 }
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/hex.h"
+#include "base/text.h"
 #include "engine/fields.h"
 #include "engine/refusals.h"
 #include "engine/validate.h"
@@ -135,8 +136,9 @@ Result<Session*> Admission::open_samples(Generation& generation, Session* source
   const GenerateRequest& request = generation.request;
   if (!request.session && sessions_.find(key_of(request)) != nullptr) {
     return Status(Code::kAlreadyExists,
-                  "session '" + key_of(request).id + "' of request_id '" + request.request_id +
-                      "' exists already and stands elsewhere than after this call: go on from the "
+                  "session '" + key_of(request).id + "' of request_id " +
+                      quote(request.request_id) +
+                      " exists already and stands elsewhere than after this call: go on from the "
                       "session, or choose a new request_id");
   }
   const bool in_place = source != nullptr && request.in_place();

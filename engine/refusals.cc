@@ -61,8 +61,8 @@ Status values_used_up(const std::string& account, int64_t per_second, Duration b
 }
 
 Status used_otherwise(const std::string& request_id) {
-  return invalid_argument(place_of(fields::kRequestId) + " '" + request_id +
-                          "' was used for another request on this session: choose a new one");
+  return invalid_argument(place_of(fields::kRequestId) + " " + quote(request_id) +
+                          " was used for another request on this session: choose a new one");
 }
 
 Status made_again() {

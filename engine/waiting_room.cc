@@ -99,12 +99,14 @@ bool WaitingRoom::take_over(std::unique_ptr<Generation>& generation) {
 
 // --- Out of it ---
 
-bool WaitingRoom::serve(const Status& refusal, const std::function<void(QueuedCall)>& go_on) {
+bool WaitingRoom::serve(const std::function<Status()>& refusal,
+                        const std::function<void(QueuedCall)>& go_on) {
   bool served = false;
   if (!queue_.empty()) {
-    served = end_if([&refusal](const QueuedCall& call) -> std::optional<Status> {
+    const Status refused = refusal();
+    served = end_if([&refused](const QueuedCall& call) -> std::optional<Status> {
       if (is_cancelled(call)) return Status(Code::kCancelled, "the call was cancelled");
-      if (!refusal.ok()) return refusal;
+      if (!refused.ok()) return refused;
       return std::nullopt;
     });
     const auto may = [this](const QueuedCall& call) { return may_go_on(call); };

@@ -45,7 +45,7 @@ class WaitingRoom {
   // Once a turn: hands the calls that have their turn to `go_on`, ends those that wait no longer,
   // and tells the others their places. Where `refusal` is not OK, it ends all of them. True when a
   // call has left the queue.
-  bool serve(const Status& refusal, const std::function<void(QueuedCall)>& go_on);
+  bool serve(const std::function<Status()>& refusal, const std::function<void(QueuedCall)>& go_on);
   void end_all(const Status& status);
 
  private:

@@ -25,7 +25,7 @@ enum class Activation : uint8_t {
 
 enum class FeatureMap : uint8_t {
   kNone,  // x: what is given has been through a map
-  kElu,   // elu(x) + 1; only of GatedTerms::map
+  kElu,   // elu(x) + 1
   kRelu,  // max(x, 0)
   // By random projections, see RandomFeatures.
   kFavor,

@@ -262,14 +262,15 @@ Value to_int(Runtime& run, const Value& value, Arguments& arguments) {
     const size_t begin = stripped_begin(text->bytes);
     const std::string digits = text->bytes.substr(begin, stripped_end(text->bytes, begin) - begin);
     run.budget().spend_on_bytes(digits.size());
+    if (digits.empty()) return Value::of(otherwise);
     char* end = nullptr;
-    errno = 0;
-    const int64_t whole = std::strtoll(digits.c_str(), &end, static_cast<int>(base));
-    if (!digits.empty() && *end == '\0' && errno == 0 && base >= 2 && base <= 36) {
-      return Value::of(whole);
+    if (base >= 2 && base <= 36) {  // for others strtoll() sets no end
+      errno = 0;
+      const int64_t whole = std::strtoll(digits.c_str(), &end, static_cast<int>(base));
+      if (*end == '\0' && errno == 0) return Value::of(whole);
     }
     number = std::strtod(digits.c_str(), &end);
-    if (digits.empty() || *end != '\0') return Value::of(otherwise);
+    if (*end != '\0') return Value::of(otherwise);
   } else {
     return Value::of(otherwise);
   }

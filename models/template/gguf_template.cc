@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "models/template/rwkv7_g1.h"
 
 namespace runnel {
@@ -38,8 +39,9 @@ std::map<std::string, std::string> tokens_of(const Json& metadata) {
     const bool is_there =
         value != metadata.end() && value->is_number_unsigned() && *value < list->size();
     if (!is_there) continue;
-    const Json& token = (*list)[value->get<size_t>()];
-    if (token.is_string()) tokens[name] = token.get<std::string>();
+    // Texts of arrays may hold any bytes. Templates work on characters.
+    const auto* token = (*list)[value->get<size_t>()].get_ptr<const std::string*>();
+    if (token != nullptr && valid_utf8_prefix(*token) == token->size()) tokens[name] = *token;
   }
   return tokens;
 }

@@ -106,7 +106,7 @@ class JsonWriter {
     append_plain(to_, open);
     ++level_;
     for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) append_plain(to_, form_.between_items);
+      if (i > 0) separator(form_.between_items);
       line();
       write_item(items[i]);
     }
@@ -126,7 +126,7 @@ class JsonWriter {
     }
     structure("{", "}", members, [&](const std::pair<Value, Value>* member) {
       key(member->first);
-      append_plain(to_, form_.after_key);
+      separator(form_.after_key);
       write(member->second);
     });
   }
@@ -142,11 +142,14 @@ class JsonWriter {
   void line() {
     if (!form_.lines) return;
     append_plain(to_, "\n");
-    for (int i = 0; i < level_; ++i) {
-      budget_.spend_on_bytes(form_.indent.size());
-      budget_.expect_room(to_, form_.indent.size());
-      append_plain(to_, form_.indent);
-    }
+    for (int i = 0; i < level_; ++i) separator(form_.indent);
+  }
+
+  // The template chooses its text and so its length.
+  void separator(std::string_view text) {
+    budget_.spend_on_bytes(text.size());
+    budget_.expect_room(to_, text.size());
+    append_plain(to_, text);
   }
 
   Budget& budget_;

@@ -51,13 +51,14 @@ class HeldRequest {
 
 }  // namespace
 
-HttpHandler read_aside(ServerContext& state, HttpHandler handle) {
-  return [&state, handle = std::make_shared<const HttpHandler>(std::move(handle))](
+HttpHandler read_aside(ServerContext& state, HttpHandler handle, Aside which) {
+  return [&state, handle = std::make_shared<const HttpHandler>(std::move(handle)), which](
              const HttpRequest& request, HttpReply reply) {
     const int64_t bytes = std::ssize(request.body);
     const Result<Caller> caller = caller_of(state, request);
     // Those whom nobody knows are refused before their body is read.
-    if (bytes <= kReadAtOnce || !caller.ok()) return (*handle)(request, std::move(reply));
+    const bool is_short = which == Aside::kLongBodies && bytes <= kReadAtOnce;
+    if (is_short || !caller.ok()) return (*handle)(request, std::move(reply));
     auto room = state.memory.take(bytes + kHeadBytes);
     if (!room.ok()) return (*handle)(request, std::move(reply));  // it needs more, and is refused
     auto kept = live_answer(state, std::make_shared<MemoryBudget::Hold>(std::move(*room)));

@@ -1,4 +1,5 @@
-// Long bodies are read on a thread of their own, so that the streams of others do not wait.
+// Requests that take long to read are read on a thread of their own, so that the streams of others
+// do not wait.
 #pragma once
 
 #include "server/host/server_context.h"
@@ -6,9 +7,14 @@
 
 namespace runnel {
 
-// `handle`, which for a request with more than a few KiB runs on the state's reader, where accounts
-// take turns. Then it sees the headers "authorization" and "traceparent" alone. `state` outlives
-// every call that it begins.
-HttpHandler read_aside(ServerContext& state, HttpHandler handle);
+enum class Aside {
+  kLongBodies,  // requests with more than a few KiB
+  kAlways,      // all: a short one may stand for much that the server keeps
+};
+
+// `handle`, which for these requests runs on the state's reader, where accounts take turns. Then it
+// sees the headers "authorization" and "traceparent" alone. `state` outlives every call that it
+// begins.
+HttpHandler read_aside(ServerContext& state, HttpHandler handle, Aside which = Aside::kLongBodies);
 
 }  // namespace runnel

@@ -73,9 +73,10 @@ void read_continuation(RequestFields& fields, ChatRequest& request) {
                   "continue_final_message");
   }
   if (!request.continues || request.messages.empty() || !request.messages.is_array()) return;
+  // They need not be valid: read_messages() has refused them by now if they are not.
   const OrderedJson& last = request.messages.back();
-  if (!last.is_object() || last.value("role", "") != "assistant" || !last.contains("content") ||
-      last.contains("tool_calls")) {
+  const bool is_answer = last.is_object() && last.contains("role") && last["role"] == "assistant";
+  if (!is_answer || !last.contains("content") || last.contains("tool_calls")) {
     fields.refuse("continue_final_message",
                   "is for a last message of the assistant that has a text and no calls");
   }

@@ -50,15 +50,16 @@ Fault get_model(ShortCall& call, int64_t created) {
 std::vector<HttpRoute> openai_routes(ServerContext& state, const Gate& gate) {
   const int64_t created = std::time(nullptr);
   const auto store = std::make_shared<ResponseStore>(state.memory);
-  const auto short_call = [&](const char* rpc, std::function<Fault(ShortCall&)> handle) {
-    return gate.guard(read_aside(state, answer_at_once(state, rpc, std::move(handle))));
+  const auto short_call = [&](const char* rpc, std::function<Fault(ShortCall&)> handle,
+                              Aside which = Aside::kLongBodies) {
+    return gate.guard(read_aside(state, answer_at_once(state, rpc, std::move(handle)), which));
   };
   using Start = std::function<void(ServerContext&, const HttpRequest&, HttpReply)>;
-  const auto long_call = [&](const Start& start) {
-    return gate.guard(
-        read_aside(state, [&state, start](const HttpRequest& request, HttpReply reply) {
-          start(state, request, std::move(reply));
-        }));
+  const auto long_call = [&](const Start& start, Aside which = Aside::kLongBodies) {
+    const auto handle = [&state, start](const HttpRequest& request, HttpReply reply) {
+      start(state, request, std::move(reply));
+    };
+    return gate.guard(read_aside(state, handle, which));
   };
   return {
       {"GET", "/v1/models",
@@ -70,13 +71,17 @@ std::vector<HttpRoute> openai_routes(ServerContext& state, const Gate& gate) {
       {"POST", "/v1/completions", long_call(start_completion)},
       {"POST", "/v1/images/generations", long_call(start_image_generation)},
       {"POST", "/v1/chat/completions", long_call(start_chat)},
+      // A short request may name a long response.
       {"POST", "/v1/responses",
-       long_call([store](ServerContext& context, const HttpRequest& request, HttpReply reply) {
-         start_response(context, store, request, std::move(reply));
-       })},
+       long_call(
+           [store](ServerContext& context, const HttpRequest& request, HttpReply reply) {
+             start_response(context, store, request, std::move(reply));
+           },
+           Aside::kAlways)},
       {"GET", "/v1/responses/*",
-       short_call("openai.responses",
-                  [store](ShortCall& call) { return get_response(call, *store); })},
+       short_call(
+           "openai.responses", [store](ShortCall& call) { return get_response(call, *store); },
+           Aside::kAlways)},
       {"DELETE", "/v1/responses/*",
        short_call("openai.responses",
                   [store](ShortCall& call) { return delete_response(call, *store); })},

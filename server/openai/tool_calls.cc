@@ -79,18 +79,17 @@ Calls read_json(std::string_view body) {
   return calls.empty() ? Calls() : calls;
 }
 
+// Null where `object` is null or no object, or lacks it.
+const OrderedJson* member_of(const OrderedJson* object, const std::string& key) {
+  if (object == nullptr || !object->is_object()) return nullptr;
+  const auto found = object->find(key);
+  return found == object->end() ? nullptr : &*found;
+}
+
 // A value of an XML parameter is a text where the schema says so, or does not say; else it is JSON.
 OrderedJson value_of(std::string_view text, const std::string& key, const OrderedJson* function) {
-  const OrderedJson schema =
-      function == nullptr ? OrderedJson() : function->value("parameters", OrderedJson());
-  const OrderedJson* type = nullptr;
-  if (schema.is_object() && schema.contains("properties") && schema["properties"].is_object()) {
-    const auto property = schema["properties"].find(key);
-    if (property != schema["properties"].end() && property->is_object()) {
-      const auto found = property->find("type");
-      if (found != property->end()) type = &*found;
-    }
-  }
+  const OrderedJson* const properties = member_of(member_of(function, "parameters"), "properties");
+  const OrderedJson* const type = member_of(member_of(properties, key), "type");
   const bool is_text = type == nullptr || *type == "string" ||
                        (type->is_array() && std::ranges::count(*type, "string") > 0);
   if (is_text) return text;

@@ -75,6 +75,9 @@ TEST(ChatTemplate, CountsAndPrintsAsPythonDoes) {
            {"{{ 'a b  c'.split() }} {{ 'a,b,c'.split(',', 1) }}", "['a', 'b', 'c'] ['a', 'b,c']"},
            {"{{ -1|abs }} {{ 'x' ~ 1 ~ none }} {{ 2 * 'ab' }}", "1 x1None abab"},
            {"{{ '3.7'|int }} {{ 'x'|int(5) }} {{ 'they\\'re'|title }}", "3 5 They'Re"},
+           {"{{ '7'|int(0, 1) }} {{ '7'|int(0, -1) }} {{ '7'|int(base=99) }} {{ ''|int(4, 1) }}",
+            "7 7 7 4"},
+           {"{{ 'ff'|int(base=16) }} {{ '7'|int(base=0) }} {{ 'z'|int(base=36) }}", "255 7 35"},
            {"{{ 'a\\nb\\n\\nc'|indent(2) }}", "a\n  b\n\n  c"},
            {"{{ strftime_now('%d %B %Y') }}", "05 March 2026"},
        }) {

@@ -120,6 +120,17 @@ TEST(TemplateLimits, BytesOfValues) {
   EXPECT_EQ(rendered(text("17"), long_one).message(), "");
 }
 
+// A template chooses what is written between the items of a list.
+TEST(TemplateLimits, SeparatorsOfJson) {
+  const auto written = [](int items) {
+    return "{% set x = 'x' * 100000 * 10 %}{{ (range(" + std::to_string(items) +
+           ")|list)|tojson(separators=(x, ':')) }}";
+  };
+  EXPECT_EQ(rendered(written(3)).message(), "");
+  const Status large = rendered(written(100'000));
+  EXPECT_EQ(large.code(), Code::kResourceExhausted) << large.message();
+}
+
 // Each message costs as much as all before it.
 TEST(TemplateLimits, QuadraticTemplatesEnd) {
   Conversation conversation;

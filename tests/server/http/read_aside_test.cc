@@ -11,6 +11,36 @@
 namespace runnel {
 namespace {
 
+// One that names much that the server keeps.
+TEST(ReadAside, AShortBodyThatTakesLongHoldsUpNobodyElse) {
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  ServerContext state(log);
+  std::promise<void> read;
+  const auto slow = [&](const HttpRequest& request, HttpReply reply) {
+    read.get_future().wait();
+    reply.send({200, "text/plain", std::string(request.body)});
+  };
+  const auto quick = [](const HttpRequest&, HttpReply reply) {
+    reply.send({200, "text/plain", "quick"});
+  };
+  HttpLimits limits;  // with one thread
+  limits.connections.in_all = 4;
+  limits.body_bytes = 100;
+  HttpServer server(
+      limits,
+      {{"POST", "/slow", read_aside(state, slow, Aside::kAlways)}, {"GET", "/quick", quick}}, log);
+  EXPECT_TRUE(server.start(listen_on("127.0.0.1:0").value()).ok());
+  HttpClient first(server.address()), second(server.address());
+  first.send(OpenAiServer::request("POST", "/slow", "a"));
+  EXPECT_TRUE(eventually([&] { return state.calls.count() == 1; }));
+  second.send(OpenAiServer::request("GET", "/quick"));
+  EXPECT_EQ(second.response().body, "quick");
+  read.set_value();
+  EXPECT_EQ(first.response().body, "a");
+  server.stop();
+}
+
 TEST(ReadAside, ALongBodyHoldsUpNobodyElse) {
   std::ostringstream text;
   const EventLog log("info", false, text);

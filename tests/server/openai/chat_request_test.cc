@@ -225,6 +225,18 @@ TEST(ChatRequest, RefusalsNameTheField) {
   });
 }
 
+// All faults of a request are found, so fields that depend on others see them unchecked.
+TEST(ChatRequest, AContinuedMessageNeedNotBeOne) {
+  for (const char* const message :
+       {"1", "null", "[]", "{}", R"({"role":1,"content":"x"})", R"({"role":null,"content":"x"})",
+        R"({"role":["assistant"],"content":"x"})", R"({"content":"x"})"}) {
+    ChatRequest request;
+    const std::string body =
+        R"({"continue_final_message":true,"messages":[)" + std::string(message) + "]}";
+    EXPECT_EQ(read(body, request).status.code(), Code::kInvalidArgument) << message;
+  }
+}
+
 // The properties of tests/fuzz.
 TEST(RequestsFuzz, ChatProperties) {
   const int accepted = walk(chat_seeds(), Mutator(9, chat_words()), check_chat_request);
