@@ -16,6 +16,7 @@
 #include "cli/serve.h"
 #include "kernels/cpu/choose_isa.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/machine.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "models/make_model.h"
 #include "server/process/serve.h"
@@ -97,12 +98,23 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
   return loaded;
 }
 
+// What this process may use, and what limits it: the affinity mask, or a file of a control group.
+void log_machine(const EventLog& log) {
+  const cpu::UsableCores cores = cpu::find_usable_cores();
+  const cpu::FreeMemory memory = cpu::find_free_memory();
+  log.info("machine", {{"cores", int64_t{cores.count}},
+                       {"cores_from", cores.from},
+                       {"free_memory", memory.bytes},
+                       {"free_memory_from", memory.from}});
+}
+
 int run_serve(const ServerConfig& config, const Rereading& rereading,
               const ModelFactory& load_on_device) {
   // Writing to a closed connection fails that call, and writing to a closed log is ignored; neither
   // may kill the process.
   std::signal(SIGPIPE, SIG_IGN);
   const EventLog log(config.log_level, config.log_json);
+  log_machine(log);
   Console console = standard_console();
   if (!console.err_terminal) return serve(config, rereading, load_on_device, log, RUNNEL_VERSION);
   std::optional<ProgressLine> line;

@@ -110,14 +110,14 @@ Status wrong_protocol(int socket, const Access& access) {
 Status explain_silence(const Access& access, bool refused, std::chrono::duration<double> after,
                        milliseconds at_most) {
   const std::string& address = access.address;
-  const std::string host = host_of(address);
-  if (host.empty()) return refused ? no_server(address) : not_answering(address, after.count());
-  const std::string port = address.substr(address.rfind(':') + 1);
+  const std::optional<Place> place = place_of(address);
+  if (!place) return refused ? no_server(address) : not_answering(address, after.count());
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return {Code::kUnavailable, "the host " + quote(host, 200) + " cannot be found (" +
+  if (const int error = getaddrinfo(place->host.c_str(), place->port.c_str(), &hints, &found);
+      error != 0) {
+    return {Code::kUnavailable, "the host " + quote(place->host, 200) + " cannot be found (" +
                                     gai_strerror(error) + "): check the name given to --server"};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> targets(found, freeaddrinfo);

@@ -9,47 +9,30 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "kernels/cpu/control_groups.h"
+#include "kernels/cpu/system_file.h"
+
 namespace runnel::cpu {
 namespace {
 
+constexpr int kMostProcessors = 1 << 16;  // more than any kernel numbers
+
+// The mask is as long as the kernel's, which may number more processors than a cpu_set_t.
 int affine_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
-
-// A container's share (control groups, version 2): "200000 100000" is two cores, "max 100000" no
-// limit.
-int quota_cores(int otherwise) {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  double quota = 0;
-  double period = 0;
-  if (!(file >> quota >> period) || quota <= 0 || period <= 0) return otherwise;
-  return static_cast<int>(std::clamp((quota + period - 1) / period, 1.0, 4096.0));
-}
-
-// The number after a word in a file of lines such as "MemAvailable: 1234 kB"; none where it is not
-// there.
-std::optional<int64_t> number_after(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  for (std::string word; file >> word;) {
-    int64_t number = 0;
-    if (word == name && file >> number) return number;
+  for (int most = CPU_SETSIZE; most <= kMostProcessors; most *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
+        CPU_ALLOC(most), [](cpu_set_t* set) { CPU_FREE(set); });
+    const size_t bytes = CPU_ALLOC_SIZE(most);
+    if (mask != nullptr && sched_getaffinity(0, bytes, mask.get()) == 0) {
+      return std::max(CPU_COUNT_S(bytes, mask.get()), 1);
+    }
   }
-  return std::nullopt;
-}
-
-// The only number of a file; none where it says "max", or is not there.
-std::optional<int64_t> number_in(const std::string& path) {
-  int64_t number = 0;
-  if (std::ifstream(path) >> number) return number;
-  return std::nullopt;
+  return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
 }
 
 }  // namespace
@@ -88,24 +71,22 @@ bool may_use_tiles() {
 #endif
 }
 
-int64_t free_memory(const std::string& root) {
+FreeMemory find_free_memory(const std::string& root) {
   constexpr int64_t kUnknown = int64_t{1} << 62;
   const auto available = number_after(root + "/proc/meminfo", "MemAvailable:");
-  int64_t bytes = available ? *available * 1024 : kUnknown;
-  // Control groups, version 2. Cached files that nobody reads make room.
-  const std::string group = root + "/sys/fs/cgroup/memory.";
-  const auto most = number_in(group + "max");
-  const auto used = number_in(group + "current");
-  if (most && used) {
-    const int64_t cached = number_after(group + "stat", "inactive_file").value_or(0);
-    bytes = std::min(bytes, *most - *used + cached);
-  }
-  return std::max<int64_t>(bytes, 0);
+  const FreeMemory system = {available ? *available * 1024 : kUnknown, "available"};
+  const std::optional<MemoryQuota> quota = ControlGroups(root).memory();
+  return quota && quota->free < system.bytes ? FreeMemory{quota->free, quota->file} : system;
 }
 
-int usable_cores() {
-  const int cores = std::max(affine_cores(), 1);
-  return std::min(cores, quota_cores(cores));
+int64_t free_memory() { return find_free_memory().bytes; }
+
+UsableCores find_usable_cores(const std::string& root) {
+  const UsableCores affine = {affine_cores(), "affinity"};
+  const std::optional<CoreQuota> quota = ControlGroups(root).cores();
+  return quota && quota->cores < affine.count ? UsableCores{quota->cores, quota->file} : affine;
 }
+
+int usable_cores() { return find_usable_cores().count; }
 
 }  // namespace runnel::cpu

@@ -59,15 +59,23 @@ class Access:
         import grpc.aio
 
         kind = grpc.aio if aio else grpc
-        if not self.uses_tls():
+        credentials = self.credentials()
+        if credentials is None:
             return kind.insecure_channel(address, options=options)
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise AccessError("tls_cert and tls_key go together: give both, or none")
-        credentials = grpc.ssl_channel_credentials(
-            _read(self.tls_ca), private_key=_read(self.tls_key), certificate_chain=_read(self.tls_cert)
-        )
         name = [("grpc.ssl_target_name_override", self.tls_name)] if self.tls_name else []
         return kind.secure_channel(address, credentials, options=[*options, *name])
+
+    def credentials(self) -> Any:
+        """What a channel needs for TLS; None without TLS. AccessError if the options or files are wrong."""
+        import grpc
+
+        if not self.uses_tls():
+            return None
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise AccessError("tls_cert and tls_key go together: give both, or none")
+        return grpc.ssl_channel_credentials(
+            _read(self.tls_ca), private_key=_read(self.tls_key), certificate_chain=_read(self.tls_cert)
+        )
 
     def context(self) -> ssl.SSLContext:
         """The same for Python's own TLS."""

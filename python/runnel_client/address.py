@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+import urllib.parse
 
 from runnel_client.errors import AccessError
 
 OTHERS = ("http://", "https://", "grpc://", "grpcs://")
-OWN_SCHEMES = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")  # gRPC takes these as they are
+SOCKET_FILES = ("unix:", "unix-abstract:")
+OWN_SCHEMES = (*SOCKET_FILES, "dns:", "ipv4:", "ipv6:")  # gRPC takes these as they are
 EXPECTED = "; expected host:port, as in 127.0.0.1:50051"
 
 
@@ -30,21 +33,54 @@ def check(address: str) -> None:
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """Of "host:port", without brackets; None if the address has a scheme of gRPC's."""
-    if address.startswith(OWN_SCHEMES):
-        return None
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    """Of "host:port", "dns:///host:port", "ipv4:host:port" or "ipv6:[host]:port", without brackets.
+
+    Without a port it is gRPC's own, 443. None for a socket file and for several addresses.
+    """
+    places = _places(address)
+    return places[0] if len(places) == 1 else None
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine has the address."""
-    if address.startswith(("unix:", "unix-abstract:")):
+    """Whether only this machine has the address; of several addresses, whether it has all.
+
+    Not "localhost" as a name server knows it ("dns://10.0.0.1/localhost:50051").
+    """
+    if address.startswith(SOCKET_FILES):
         return True
-    place = host_and_port(address)
-    if place is None:
-        return False
+    hosts = [host for host, _ in _places(address)]
+    asks_name_server = address.startswith("dns://") and not address.startswith("dns:///")
+    return bool(hosts) and all(
+        _is_loopback_number(host) or (not asks_name_server and host.lower() in ("localhost", "localhost."))
+        for host in hosts
+    )
+
+
+def _places(address: str) -> list[tuple[str, int]]:
+    if address.startswith(SOCKET_FILES):
+        return []
+    places = address
+    if address.startswith(OWN_SCHEMES):
+        places = urllib.parse.unquote(address.partition(":")[2])
+        if places.startswith("//"):
+            places = places[2:].partition("/")[2]
+    return [_place(text) for text in places.split(",") if text]
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") == host.endswith("]") and (":" not in host or host.startswith("[")) and port.isdecimal():
+        return host.removeprefix("[").removesuffix("]"), int(port)
+    return text.removeprefix("[").removesuffix("]"), 443
+
+
+def _is_loopback_number(host: str) -> bool:
     try:
-        return place[0] == "localhost" or ipaddress.ip_address(place[0]).is_loopback
+        return socket.inet_aton(host)[0] == 127
+    except OSError:
+        pass
+    try:
+        number = ipaddress.IPv6Address(host)
     except ValueError:
         return False
+    return number.is_loopback or (number.ipv4_mapped is not None and number.ipv4_mapped.is_loopback)

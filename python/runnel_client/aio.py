@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,7 +41,10 @@ __all__ = ["Client", "Generation", "Opening", "Session"]
 
 
 class Client:
-    """Calls to a server, from one event loop. `async with Client(...) as client` closes it at the end of the block."""
+    """Calls to a server, from one event loop. `async with Client(...) as client` closes it at the end of the block.
+
+    It can be made before the loop runs: it belongs to the loop of its first call.
+    """
 
     def __init__(
         self,
@@ -55,10 +59,30 @@ class Client:
         addresses.check(address)
         self._address, self._access = address, access or Access.from_environment()
         self._metadata = self._access.metadata(address)
-        self._channel = self._access.channel(address, wire.CHANNEL_OPTIONS, aio=True)
-        self._methods = wire.Methods(self._channel)
+        self._access.credentials()  # wrong options show now, not at the first call
+        self._channel: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._door = Door(http, self._access)
         self._retry, self._timeout, self._closed = retry or Retry(), timeout, False
+
+    @functools.cached_property
+    def _methods_of_channel(self) -> wire.Methods:
+        if self._closed:
+            raise call_error("CANCELLED", "the client was closed", ())
+        self._loop = asyncio.get_running_loop()
+        self._channel = self._access.channel(self._address, wire.CHANNEL_OPTIONS, aio=True)
+        return wire.Methods(self._channel)
+
+    @property
+    def _methods(self) -> wire.Methods:
+        """The RPCs. The connection belongs to the event loop of the first call, so a client can be made before one."""
+        methods = self._methods_of_channel
+        if self._loop is not asyncio.get_running_loop():
+            raise RuntimeError(
+                "this aio.Client has made calls in another event loop, and works in that one alone; make a Client in "
+                "each loop, as asyncio.run() begins one"
+            )
+        return methods
 
     async def __aenter__(self) -> Client:
         return self
@@ -69,7 +93,8 @@ class Client:
     async def close(self) -> None:
         """Closes the connection. Calls that run are cancelled."""
         self._closed = True
-        await self._channel.close()
+        if self._channel is not None:
+            await self._channel.close()
 
     async def models(self) -> list[Model]:
         """The models of the server that this caller may use."""

@@ -13,11 +13,10 @@ from typing import Any, BinaryIO
 
 import torch
 
+from runnel_client import state_dict
 from runnel_client.errors import BundleError, check
 
 Tensors = dict[str, torch.Tensor]
-
-WRAPPERS = ("model_state", "model_state_dict", "state_dict", "model")
 
 
 class Checkpoint:
@@ -28,7 +27,8 @@ class Checkpoint:
         data = load(path)
         iteration = data.get("iteration")
         self.iteration = iteration if type(iteration) is int else None
-        self.tensors = strip_wrappers(find_state(path, data))
+        found = state_dict.without_prefixes(state_dict.find_weights(path, data, torch.Tensor))
+        self.tensors = {name: tensor.detach() for name, tensor in found.items()}
         with open(path, "rb") as file:
             self.digest = hashlib.sha256(file.read()).hexdigest()
 
@@ -93,31 +93,6 @@ class PlainUnpickler(pickle._Unpickler):
 
 def load_plain(file: BinaryIO, **options: Any) -> Any:
     return PlainUnpickler(file, **options).load()
-
-
-def find_state(path: str, data: dict[str, Any]) -> Tensors:
-    for key in WRAPPERS:
-        if isinstance(data.get(key), dict):
-            return find_state(f"{path}: {key}", data[key])
-    tensors: Tensors = {}
-    for name, value in data.items():
-        if isinstance(value, torch.Tensor):
-            check(isinstance(name, str), f"{path}: expected tensor names, found {name!r}")
-            tensors[name] = value.detach()
-    found = ", ".join(repr(key) for key in list(data)[:5]) or "nothing"
-    check(
-        tensors,
-        f"{path}: expected tensors, or a dict of them as {', '.join(WRAPPERS[:-1])} or {WRAPPERS[-1]}, found {found}",
-    )
-    return tensors
-
-
-def strip_wrappers(tensors: Tensors) -> Tensors:
-    """Without what DataParallel and torch.compile put before every name."""
-    for prefix in ("_orig_mod.", "module.", "_orig_mod."):
-        if all(name.startswith(prefix) for name in tensors):
-            tensors = {name[len(prefix) :]: tensor for name, tensor in tensors.items()}
-    return tensors
 
 
 def merge(checkpoints: Sequence[Checkpoint]) -> Tensors:

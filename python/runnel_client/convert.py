@@ -276,13 +276,15 @@ def record_authors(config: Config, tensors: Mapping[str, Any]) -> verify.Recordi
     return verify.record("fast-transformers", lambda: authors.Sequence(network), config)
 
 
-def open_published(paths: Sequence[str]) -> tuple[publish.Published | None, BundleError | None]:
-    """The checkpoint, where it is one of a published family; and why files that are there could not be read."""
+def open_published(paths: Sequence[str]) -> tuple[publish.Published | None, str]:
+    """The checkpoint, if it is of a published family; else why it is not, if the files are there."""
     try:
         found = publish.Published(paths)
     except BundleError as error:
-        return None, error if all(map(os.path.isfile, paths)) else None
-    return (found if publish.is_published(list(found.place)) else None), None
+        return None, str(error) if all(map(os.path.isfile, paths)) else ""
+    if publish.family_of(list(found.place)):
+        return found, ""
+    return None, publish.nearest(list(found.place)) or ""
 
 
 def convert_published(published: publish.Published, args: argparse.Namespace) -> None:
@@ -302,7 +304,7 @@ def convert_published(published: publish.Published, args: argparse.Namespace) ->
             f"--{flag.replace('_', '-')} is for linear transformers; found a model of another family",
         )
     notes = publish.publish(published, args.out, args.config, args.vocab, args.tokenizer)
-    print(f"{args.out}: {len(published.place)} tensors as they were; 'runnel info {args.out}' checks them")
+    print(f"{args.out}: {len(published.place)} tensors; 'runnel info {args.out}' checks them")
     for note in notes:
         print(f"note: {note}")
 
@@ -316,15 +318,15 @@ def convert(argv: Sequence[str] | None) -> None:
     if published is not None:
         return convert_published(published, args)
     flags = [flag for flag in ("vocab", "config") if getattr(args, flag) is not None]
-    if fault is not None and (flags or importlib.util.find_spec("torch") is None):
-        raise fault
-    check(not flags, f"--{' and --'.join(flags)}: for RWKV-7 and Mamba-2, found neither")
+    if fault and (flags or importlib.util.find_spec("torch") is None):
+        raise BundleError(fault)
+    check(not flags, f"--{' and --'.join(flags)}: for RWKV and Mamba, found neither")
     try:
         return convert_linear(args)
     except BundleError as error:
-        if fault is None:
+        if not fault:
             raise
-        raise BundleError(f"{error}; read as RWKV-7 or Mamba-2: {fault}") from None
+        raise BundleError(f"{error}; read as RWKV or Mamba: {fault}") from None
 
 
 def convert_linear(args: argparse.Namespace) -> None:

@@ -7,18 +7,30 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from runnel_client import bundle
 from runnel_client.errors import BundleError, check
-from runnel_client.torch_file import RAW_TYPES, TorchFile
+from runnel_client.torch_file import RAW_TYPES, Raw, StoredTensor, TorchFile
 
 VOCABULARY = "rwkv_vocab_v20230424.txt"
 BESIDE = ("tokenizer.json", "generation_config.json", VOCABULARY)  # files that a snapshot has beside its weights
-FAMILIES = ("blocks.0.att.", "model.layers.0.attn.", "backbone.layers.0.mixer.")
+# How the first layer's tensors begin, and which of the names before it are whose.
+FAMILIES = {
+    "blocks.0.att.": "RWKV",
+    "model.layers.0.attn.": "RWKV-7 of flash-linear-attention",
+    "backbone.layers.0.mixer.": "Mamba",
+}
+PREFIX = re.compile("(.*?)(?:" + "|".join(map(re.escape, FAMILIES)) + ")")
 PIECE = 1 << 20
+
+# The types of safetensors that the server reads, by the type that torch has.
+WRITTEN = {"F64": "F32", "F32": "F32", "F16": "F16", "BF16": "BF16"}
 
 Files = dict[str, Callable[[BinaryIO], object]]
 
@@ -38,24 +50,67 @@ def files_of(paths: Sequence[str]) -> list[str]:
     return files
 
 
-def is_published(names: Sequence[str]) -> bool:
-    return any(name.startswith(FAMILIES) for name in names)
+def family_of(names: Sequence[str]) -> str | None:
+    return next((FAMILIES[begin] for begin in FAMILIES for name in names if name.startswith(begin)), None)
+
+
+def common_prefix(names: Sequence[str]) -> str:
+    """What stands before every name of a model of a published family: the names of the modules around it."""
+    found = {match.group(1) for match in map(PREFIX.match, names) if match}
+    check(
+        len(found) <= 1,
+        f"expected one model, found several: their tensors begin with {', '.join(map(repr, sorted(found)))}",
+    )
+    prefix = found.pop() if found else ""
+    return prefix if all(name.startswith(prefix) for name in names) else ""
+
+
+def nearest(names: Sequence[str]) -> str | None:
+    """Which published family the names resemble, and what does not fit; None if they resemble none."""
+    for begin, family in FAMILIES.items():
+        layer = re.escape(begin.removeprefix("model.").removeprefix("backbone.")).replace("0", r"\d+")
+        for name in names:
+            if re.search(rf"(?:^|\.){layer}", name):
+                return f"it resembles {family}, whose tensors begin with '{begin}' and not as '{name[:200]}' does"
+    return None
 
 
 class Published:
-    """The tensors of all files, by name."""
+    """The floating-point tensors of all files, by name; of other types, such as counters, no family has weights."""
 
     def __init__(self, paths: Sequence[str]):
         self.files = [TorchFile(path) for path in paths]
-        self.place: dict[str, TorchFile] = {}
+        self.left_out: list[str] = []
+        prefix = common_prefix([name for file in self.files for name in file.tensors])
+        self.place: dict[str, tuple[TorchFile, str]] = {}
         for file in self.files:
-            for name in file.tensors:
+            for full, tensor in file.tensors.items():
+                name = full.removeprefix(prefix)
                 if name in self.place:
-                    raise BundleError(f"tensor '{name}' is in {self.place[name].path} and in {file.path}")
-                self.place[name] = file
+                    raise BundleError(f"tensor '{name}' is in {self.place[name][0].path} and in {file.path}")
+                if tensor.storage.kind not in WRITTEN:
+                    self.left_out.append(name)
+                    continue
+                self.place[name] = file, full
+
+    def tensor(self, name: str) -> StoredTensor:
+        file, full = self.place[name]
+        return file.tensors[full]
 
     def kind(self, name: str) -> str:
-        return self.place[name].tensors[name].storage.kind
+        """As it is written."""
+        return WRITTEN[self.tensor(name).storage.kind]
+
+    def read(self, name: str) -> Raw:
+        file, full = self.place[name]
+        numbers = file.read(full)
+        if self.tensor(name).storage.kind != "F64":
+            return numbers
+        with np.errstate(over="ignore"):  # runnel refuses what is not finite
+            return numbers.astype(np.float32).view(RAW_TYPES["F32"])
+
+    def rounded(self) -> list[str]:
+        return [name for name in self.place if self.tensor(name).storage.kind == "F64"]
 
     def write(self, out: BinaryIO) -> None:
         """All tensors as a safetensors file, one at a time, the widest first: each is aligned to its own size."""
@@ -63,7 +118,7 @@ class Published:
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
         end = 0
         for name in names:
-            tensor = self.place[name].tensors[name]
+            tensor = self.tensor(name)
             begin, end = end, end + tensor.elements * RAW_TYPES[self.kind(name)].itemsize
             header[name] = {"dtype": self.kind(name), "shape": list(tensor.shape), "data_offsets": [begin, end]}
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -71,7 +126,7 @@ class Published:
         out.write(len(text).to_bytes(8, "little"))
         out.write(text)
         for name in names:
-            out.write(self.place[name].read(name).data)
+            out.write(self.read(name).data)
 
 
 def config_of(published: Published, given: str | None) -> bytes:
@@ -141,7 +196,7 @@ def card_of(directory: str, paths: Sequence[str]) -> str:
     rows = [f"| `{os.path.basename(path)}` | `{digest_of(path)}` |" for path in paths]
     table = "\n".join(["| checkpoint | SHA-256 |", "| --- | --- |", *rows])
     name = os.path.basename(os.path.abspath(directory))
-    return f"# {name}\n\nConverted, with the tensors as they were, from:\n\n{table}\n"
+    return f"# {name}\n\nConverted from:\n\n{table}\n"
 
 
 def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]]) -> None:
@@ -178,6 +233,11 @@ def publish(
             "model.safetensors": published.write,
         },
     )
+    notes = []
+    if rounded := published.rounded():
+        notes.append(f"{len(rounded)} tensors are rounded from F64 to F32")
+    if left_out := published.left_out:
+        notes.append(f"{len(left_out)} tensors of integers are left out: {', '.join(left_out[:3])}")
     if not {"tokenizer.json", VOCABULARY} & files.keys():
-        return ["there is no tokenizer, so values are numbers; give one with --vocab or --tokenizer"]
-    return []
+        notes.append("there is no tokenizer, so values are numbers; give one with --vocab or --tokenizer")
+    return notes

@@ -1,39 +1,72 @@
 """Tensors of a file that torch.save wrote, read without torch and without running anything that it says.
 
-Such a file is a zip archive of a pickle, which may name only what tensors are made of, and of the numbers. They are
-mapped, never all in memory.
+Such a file is a zip archive of a pickle, which may name only what tensors are made of, and of the numbers. Before
+torch 1.6 it was a sequence of pickles, and the numbers after them. The numbers are mapped, never all in memory.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
 import zipfile
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from runnel_client import state_dict
 from runnel_client.errors import BundleError, check
 
-Raw = npt.NDArray[Any]  # numbers as they are stored: of 2 or 4 bytes
+Raw = npt.NDArray[Any]  # numbers as they are stored; of the 16-bit types their bits
 
 MAX_PICKLE_BYTES = 64 << 20
 MAX_BYTEORDER_BYTES = 16
 LOCAL_HEADER_BYTES = 30
-STORAGES = {"FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
-RAW_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<u4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
+LENGTH_BYTES = 8  # before each storage of the older form
+LEGACY_BEGIN = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2)  # a magic number and a version
+STORAGES = {
+    "DoubleStorage": "F64",
+    "FloatStorage": "F32",
+    "HalfStorage": "F16",
+    "BFloat16Storage": "BF16",
+    "LongStorage": "I64",
+    "IntStorage": "I32",
+    "ShortStorage": "I16",
+    "CharStorage": "I8",
+    "ByteStorage": "U8",
+    "BoolStorage": "BOOL",
+}
+RAW_TYPES = {
+    kind: np.dtype(numbers)
+    for kind, numbers in (
+        ("F64", "<f8"),
+        ("F32", "<u4"),
+        ("F16", "<u2"),
+        ("BF16", "<u2"),
+        ("I64", "<i8"),
+        ("I32", "<i4"),
+        ("I16", "<i2"),
+        ("I8", "i1"),
+        ("U8", "u1"),
+        ("BOOL", "u1"),
+    )
+}
 
 
 @dataclass(frozen=True)
 class Storage:
-    """An entry of the archive that holds numbers of one type."""
+    """Numbers of one type, which several tensors may share."""
 
     kind: str
-    entry: str
+    key: str
     elements: int
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * RAW_TYPES[self.kind].itemsize
 
 
 @dataclass(frozen=True)
@@ -55,7 +88,7 @@ def is_size(value: object) -> bool:
 
 
 def rebuild_tensor(storage: object, offset: object, shape: object, strides: object, *_: object) -> StoredTensor:
-    """What torch._utils._rebuild_tensor_v2 is called with; nothing of it is trusted."""
+    """What torch._utils._rebuild_tensor and _rebuild_tensor_v2 are called with; nothing of it is trusted."""
     sizes = isinstance(shape, tuple) and isinstance(strides, tuple) and len(shape) == len(strides) <= 8
     if not (sizes and isinstance(storage, Storage) and all(map(is_size, (offset, *shape, *strides)))):  # type: ignore[misc]
         raise pickle.UnpicklingError("a tensor without a storage, or with sizes that are none")
@@ -73,6 +106,8 @@ def rebuild_parameter(tensor: object, *_: object) -> object:
 
 GLOBALS: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
+    ("torch", "Size"): tuple,
+    ("torch._utils", "_rebuild_tensor"): rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): rebuild_tensor,
     ("torch._utils", "_rebuild_parameter"): rebuild_parameter,
     **{("torch", name): kind for name, kind in STORAGES.items()},
@@ -82,29 +117,128 @@ GLOBALS: dict[tuple[str, str], Any] = {
 class TensorUnpickler(pickle.Unpickler):
     """Knows the names of GLOBALS, and no others."""
 
-    root = ""  # of the archive's entries
-
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in GLOBALS:
             raise pickle.UnpicklingError(f"'{module}.{name}', which is nothing that tensors are made of")
         return GLOBALS[module, name]
 
+    def __init__(self, file: IO[bytes]):
+        super().__init__(file)
+        self.storages: dict[str, Storage] = {}
+
     def persistent_load(self, pid: Any) -> Storage:
-        words = isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage" and isinstance(pid[2], str)
+        words = isinstance(pid, tuple) and len(pid) in (5, 6) and pid[0] == "storage" and isinstance(pid[2], str)
         if not (words and pid[1] in STORAGES.values() and is_size(pid[4])):
-            raise pickle.UnpicklingError("a storage of numbers that are not F32, F16 or BF16")
-        return Storage(pid[1], f"{self.root}/data/{pid[2]}", pid[4])
+            raise pickle.UnpicklingError(f"a storage of numbers that are not {', '.join(STORAGES.values())}")
+        if len(pid) == 6 and pid[5] is not None:
+            raise pickle.UnpicklingError("a storage that is a part of another; save the checkpoint again")
+        return self.storages.setdefault(pid[2], Storage(pid[1], pid[2], pid[4]))
+
+
+class Archive:
+    """The zip archive that torch.save writes."""
+
+    def __init__(self, path: str):
+        self.path = path
+        with zipfile.ZipFile(path) as archive:
+            self.entries = {entry.filename: entry for entry in archive.infolist()}
+            pickles = [name for name in self.entries if name.endswith("/data.pkl")]
+            check(len(pickles) == 1, f"{path}: expected one data.pkl, as torch.save writes it, found {len(pickles)}")
+            self.root = pickles[0].removesuffix("/data.pkl")
+            self.check_byteorder(archive)
+            check(
+                self.entries[pickles[0]].file_size <= MAX_PICKLE_BYTES,
+                f"{path}: expected a data.pkl of at most {MAX_PICKLE_BYTES} bytes",
+            )
+            with archive.open(pickles[0]) as file:
+                self.content = TensorUnpickler(file).load()
+
+    def check_byteorder(self, archive: zipfile.ZipFile) -> None:
+        order = self.entries.get(f"{self.root}/byteorder")
+        if order is None:
+            return
+        check(
+            order.compress_type == zipfile.ZIP_STORED and order.file_size <= MAX_BYTEORDER_BYTES,
+            f"{self.path}: expected a byteorder of at most {MAX_BYTEORDER_BYTES} bytes, not compressed, "
+            f"found {order.file_size}",
+        )
+        check(archive.read(order).strip() == b"little", f"{self.path}: expected little-endian numbers")
+
+    def check_storage(self, storage: Storage) -> None:
+        name = f"{self.root}/data/{storage.key}"
+        entry = self.entries.get(name)
+        if entry is None:
+            raise BundleError(f"{self.path}: {name}: expected in the archive, found no such entry")
+        check(
+            entry.compress_type == zipfile.ZIP_STORED and entry.file_size == storage.bytes,
+            f"{self.path}: {name}: expected {storage.bytes} bytes, not compressed, found {entry.file_size}",
+        )
+
+    def offset(self, storage: Storage) -> int:
+        """Where a storage's bytes begin, which only its entry's local header tells."""
+        name = f"{self.root}/data/{storage.key}"
+        begin = self.entries[name].header_offset
+        with open(self.path, "rb") as file:
+            file.seek(begin)
+            header = file.read(LOCAL_HEADER_BYTES)
+            end = file.seek(0, 2)
+        check(header[:4] == b"PK\3\4", f"{self.path}: {name}: expected a header of the archive, found none")
+        lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+        offset = begin + LOCAL_HEADER_BYTES + lengths
+        check(offset + storage.bytes <= end, f"{self.path}: {name}: the file ends within it")
+        return offset
+
+
+class Legacy:
+    """What torch.save wrote before torch 1.6: pickles, the last one a list of storages, then each after its length."""
+
+    def __init__(self, path: str):
+        self.path = path
+        with open(path, "rb") as file:
+            pickles = io.BytesIO(file.read(MAX_PICKLE_BYTES))
+            self.end = file.seek(0, 2)
+        begins = pickles.read(len(LEGACY_BEGIN)) == LEGACY_BEGIN
+        check(begins, f"{path}: expected a file of torch.save with tensors only, found another, or a part of one")
+        system = TensorUnpickler(pickles).load()
+        little = isinstance(system, dict) and system.get("little_endian") is True
+        check(little, f"{path}: expected little-endian numbers")
+        unpickler = TensorUnpickler(pickles)
+        self.content = unpickler.load()
+        keys = TensorUnpickler(pickles).load()
+        named = isinstance(keys, list) and all(isinstance(key, str) and key in unpickler.storages for key in keys)
+        check(named, f"{path}: expected a list of the storages after the pickles")
+        self.begins = self.find_begins([unpickler.storages[key] for key in keys], pickles.tell())
+
+    def find_begins(self, storages: list[Storage], begin: int) -> dict[str, int]:
+        begins: dict[str, int] = {}
+        with open(self.path, "rb") as file:
+            for storage in storages:
+                file.seek(begin)
+                elements = int.from_bytes(file.read(LENGTH_BYTES), "little")
+                begins[storage.key] = begin + LENGTH_BYTES
+                begin += LENGTH_BYTES + storage.bytes
+                check(
+                    elements == storage.elements and begin <= self.end,
+                    f"{self.path}: expected {storage.elements} numbers of storage {storage.key}, found {elements}, "
+                    "or the end of the file",
+                )
+        return begins
+
+    def check_storage(self, storage: Storage) -> None:
+        check(storage.key in self.begins, f"{self.path}: storage {storage.key}: expected in the file, found none")
+
+    def offset(self, storage: Storage) -> int:
+        return self.begins[storage.key]
 
 
 class TorchFile:
-    """The tensors of one file, by name."""
+    """The tensors of one file, by name and without what wrappers put into names."""
 
     def __init__(self, path: str):
         self.path = path
         try:
-            with zipfile.ZipFile(path) as archive:
-                self.entries = {entry.filename: entry for entry in archive.infolist()}
-                self.tensors = self.read_names(archive)
+            self.file: Archive | Legacy = Archive(path) if zipfile.is_zipfile(path) else Legacy(path)
+            self.tensors = self.find_tensors(self.file.content)
         except OSError as error:
             raise BundleError(f"{path}: {error.strerror}") from None
         except BundleError:
@@ -113,66 +247,22 @@ class TorchFile:
             text = " ".join(str(error).split())[:200] or type(error).__name__
             raise BundleError(f"{path}: expected a file of torch.save with tensors only, found: {text}") from None
 
-    def read_names(self, archive: zipfile.ZipFile) -> dict[str, StoredTensor]:
-        pickles = [name for name in self.entries if name.endswith("/data.pkl")]
-        check(len(pickles) == 1, f"{self.path}: expected one data.pkl, as torch.save writes it, found {len(pickles)}")
-        root = pickles[0].removesuffix("/data.pkl")
-        order = self.entries.get(f"{root}/byteorder")
-        if order is not None:
-            check(
-                order.compress_type == zipfile.ZIP_STORED and order.file_size <= MAX_BYTEORDER_BYTES,
-                f"{self.path}: expected a byteorder of at most {MAX_BYTEORDER_BYTES} bytes, not compressed, "
-                f"found {order.file_size}",
-            )
-            check(archive.read(order).strip() == b"little", f"{self.path}: expected little-endian numbers")
-        check(
-            self.entries[pickles[0]].file_size <= MAX_PICKLE_BYTES,
-            f"{self.path}: expected a data.pkl of at most {MAX_PICKLE_BYTES} bytes",
-        )
-        with archive.open(pickles[0]) as file:
-            unpickler = TensorUnpickler(file)
-            unpickler.root = root
-            found = unpickler.load()
-        check(isinstance(found, dict), f"{self.path}: expected a dict of tensors, found {type(found).__name__}")
-        for name, tensor in found.items():
-            check(
-                isinstance(name, str) and isinstance(tensor, StoredTensor),
-                f"{self.path}: expected tensors by name, found {type(tensor).__name__} at {name!r}",
-            )
-            self.check_storage(tensor.storage)
-        return dict(found)
-
-    def check_storage(self, storage: Storage) -> None:
-        entry = self.entries.get(storage.entry)
-        if entry is None:
-            raise BundleError(f"{self.path}: {storage.entry}: expected in the archive, found no such entry")
-        size = storage.elements * RAW_TYPES[storage.kind].itemsize
-        check(
-            entry.compress_type == zipfile.ZIP_STORED and entry.file_size == size,
-            f"{self.path}: {storage.entry}: expected {size} bytes, not compressed, found {entry.file_size}",
-        )
+    def find_tensors(self, content: object) -> dict[str, StoredTensor]:
+        if not isinstance(content, dict):
+            raise BundleError(f"{self.path}: expected a dict of tensors, found {type(content).__name__}")
+        tensors = state_dict.find_weights(self.path, content, StoredTensor)
+        for tensor in tensors.values():
+            self.file.check_storage(tensor.storage)
+        return tensors
 
     def read(self, name: str) -> Raw:
         """A tensor's numbers as they are stored, in the order of its shape."""
         tensor = self.tensors[name]
-        storage = tensor.storage
-        kind = RAW_TYPES[storage.kind]
+        kind = RAW_TYPES[tensor.storage.kind]
         if tensor.elements == 0:
             return np.empty(tensor.shape, kind)
-        whole = np.memmap(self.path, kind, "r", self.data_offset(storage.entry), (storage.elements,))
+        # Before torch 1.6 the numbers lay where the pickles ended, so the bytes are mapped and not the numbers.
+        whole = np.memmap(self.path, np.uint8, "r", self.file.offset(tensor.storage), (tensor.storage.bytes,))
         strides = [stride * kind.itemsize for stride in tensor.strides]
-        view = np.lib.stride_tricks.as_strided(whole[tensor.offset :], tensor.shape, strides, writeable=False)
-        return np.ascontiguousarray(view)
-
-    def data_offset(self, entry: str) -> int:
-        """Where an entry's bytes begin, which only its local header tells."""
-        begin = self.entries[entry].header_offset
-        with open(self.path, "rb") as file:
-            file.seek(begin)
-            header = file.read(LOCAL_HEADER_BYTES)
-            end = file.seek(0, 2)
-        check(header[:4] == b"PK\3\4", f"{self.path}: {entry}: expected a header of the archive, found none")
-        lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        offset = begin + LOCAL_HEADER_BYTES + lengths
-        check(offset + self.entries[entry].file_size <= end, f"{self.path}: {entry}: the file ends within it")
-        return offset
+        begin = whole[tensor.offset * kind.itemsize :]
+        return np.ndarray(tensor.shape, kind, begin, 0, strides).copy()

@@ -20,13 +20,36 @@ std::string error_of(const Target& target) { return read_access(target).status()
 
 TEST(IsLoopback, IsTrueOfThisMachineAlone) {
   for (const char* own :
-       {"127.0.0.1:1", "127.9.9.9:1", "localhost:1", "[::1]:1", "unix:/run/a", "unix-abstract:a"}) {
+       {"127.0.0.1:1",          "127.9.9.9:1",      "127.1:1",
+        "localhost:1",          "LocalHost.:1",     "[::1]:1",
+        "[::ffff:127.0.0.1]:1", "unix:/run/a",      "unix-abstract:a",
+        "dns:localhost:1",      "dns:localhost",    "dns:///localhost:1",
+        "dns:///127.0.0.1:1",   "dns:///[::1]:1",   "dns://10.0.0.1/127.0.0.1:1",
+        "ipv4:127.0.0.1:1",     "ipv4:127.0.0.1",   "ipv4:127.0.0.1:1,127.0.0.2:2",
+        "ipv6:[::1]:1",         "ipv6:%5B::1%5d:1", "ipv6:::1"}) {
     EXPECT_TRUE(is_loopback(own)) << own;
   }
   for (const char* other :
        {"localhost.example.com:1", "127.example.com:1", "unix.example.com:1", "10.0.0.1:1",
-        "0.0.0.0:1", "[::2]:1", "dns://10.0.0.1/localhost:1", "ipv4:127.0.0.1:1,10.0.0.1:1"}) {
+        "0.0.0.0:1", "[::2]:1", "dns://10.0.0.1/localhost:1", "ipv4:127.0.0.1:1,10.0.0.1:1",
+        "dns:example.com:1", "dns:///localhost.example.com:1", "dns:", "dns://", "dns:///",
+        "ipv4:", "ipv6:[::2]:1", "ipv6:[::1]:1,[::2]:1"}) {
     EXPECT_FALSE(is_loopback(other)) << other;
+  }
+}
+
+TEST(PlaceOf, IsTheSameInEveryForm) {
+  for (const char* address :
+       {"a.example:1", "dns:a.example:1", "dns:///a.example:1", "dns://10.0.0.1/a.example:1"}) {
+    const std::optional<Place> place = place_of(address);
+    ASSERT_TRUE(place) << address;
+    EXPECT_EQ(place->host + " " + place->port, "a.example 1") << address;
+  }
+  EXPECT_EQ(place_of("[::1]:1")->host, "::1");
+  EXPECT_EQ(place_of("ipv6:%5B::1%5D:1")->host, "::1");
+  EXPECT_EQ(place_of("dns:a.example")->port, "443");
+  for (const char* none : {"unix:/run/a", "ipv4:10.0.0.1:1,10.0.0.2:1"}) {
+    EXPECT_FALSE(place_of(none)) << none;
   }
 }
 

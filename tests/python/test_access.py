@@ -71,10 +71,25 @@ class AddressTest(unittest.TestCase):
                     kind(wrong, access=Access(api_key="k"))
 
     def test_a_key_goes_to_this_machine_alone(self):
-        for near in ("localhost:1", "127.1.2.3:1", "[::1]:1", "unix:/a"):
+        for near in (
+            *("localhost:1", "LocalHost.:1", "127.1.2.3:1", "127.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:/a"),
+            *("dns:localhost:1", "dns:localhost", "dns:///localhost:1", "dns:///[::1]:1", "dns://10.0.0.1/127.0.0.1:1"),
+            *("ipv4:127.0.0.1:1", "ipv4:127.0.0.1:1,127.0.0.2:2", "ipv6:[::1]:1", "ipv6:%5B::1%5d:1", "ipv6:::1"),
+        ):
             self.assertTrue(address.is_loopback(near), near)
-        for far in ("example.org:1", "10.0.0.1:1", "[2001:db8::1]:1", "dns:///localhost:1"):
+        for far in (
+            *("example.org:1", "10.0.0.1:1", "[2001:db8::1]:1", "dns:example.org:1", "dns://10.0.0.1/localhost:1"),
+            *("ipv4:127.0.0.1:1,10.0.0.1:1", "ipv6:[::1]:1,[::2]:1", "dns:", "dns://", "dns:///", "ipv4:"),
+        ):
             self.assertFalse(address.is_loopback(far), far)
+
+    def test_a_place_is_the_same_in_every_form(self):
+        for form in ("a.example:1", "dns:a.example:1", "dns:///a.example:1", "dns://10.0.0.1/a.example:1"):
+            self.assertEqual(address.host_and_port(form), ("a.example", 1), form)
+        self.assertEqual(address.host_and_port("[::1]:1"), ("::1", 1))
+        self.assertEqual(address.host_and_port("dns:a.example"), ("a.example", 443))
+        for none in ("unix:/run/a", "ipv4:10.0.0.1:1,10.0.0.2:1"):
+            self.assertIsNone(address.host_and_port(none), none)
 
 
 class SilenceTest(unittest.TestCase):

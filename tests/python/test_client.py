@@ -588,6 +588,20 @@ class LostAnswerTest(ServedTest):
 
         self.assertEqual(asyncio.run(positions()), [15, 3, 3])
 
+    def test_a_client_for_asyncio_can_be_made_before_the_loop_and_serves_one(self):
+        client = aio.Client(self.address, timeout=PATIENCE)
+
+        async def names():
+            return [model.name for model in await client.models()]
+
+        self.assertEqual(asyncio.run(names()), [model.name for model in self.client.models()])
+        with self.assertRaisesRegex(RuntimeError, "in another event loop.*make a Client in each loop"):
+            asyncio.run(names())
+        unused = aio.Client(self.address)
+        asyncio.run(unused.close())
+        with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+            asyncio.run(unused.models())
+
     def test_children_are_made_once(self):
         with self.client.session(model="text-small") as session:
             session.feed("abc")

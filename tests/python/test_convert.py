@@ -277,6 +277,9 @@ class ReadsTest(ConvertTest):
             lambda s: {"model_state": renamed(s, **{"": "module."})},
             lambda s: renamed(s, **{"": "_orig_mod."}),
             lambda s: renamed(s, **{"": "module._orig_mod."}),
+            lambda s: renamed(s, **{"": "model._forward_module.module."}),
+            lambda s: {"module": renamed(s, **{"transformer.": "transformer._orig_mod."})},
+            lambda s: {name: tensor.double() for name, tensor in s.items()},
         ):
             self.assert_same(self.convert(self.save(wrap(state)), *self.flags)[1], state)
 

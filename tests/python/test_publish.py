@@ -2,6 +2,7 @@
 
 import collections
 import io
+import itertools
 import json
 import os
 import pickle
@@ -183,12 +184,70 @@ class PublishTest(ToolTest):
         self.refuse([broken, "--vocab", broken], f"error: {broken}: expected a file of torch.save with tensors only")
         with unittest.mock.patch.dict(sys.modules, {"torch": None}):
             self.refuse([broken], f"error: {broken}: expected a file of torch.save with tensors only")
-        self.refuse([broken], "; read as RWKV-7 or Mamba-2: ", reason)
+        self.refuse([broken], "; read as RWKV or Mamba: ", reason)
         for numbers in (7, [1], {"a": 1}, {1: 2}, {"blocks.0.att.r_k": 1.5}):
             with self.assertRaises(BundleError):
                 torch_file.TorchFile(self.zip_of(pickle.dumps(numbers)))
-        with self.assertRaisesRegex(BundleError, "torch.LongStorage"):
-            torch_file.TorchFile(self.save({"a": torch.ones(3, dtype=torch.int64)}))
+        with self.assertRaisesRegex(BundleError, "torch.ComplexFloatStorage"):
+            torch_file.TorchFile(self.save({"a": torch.ones(3, dtype=torch.complex64)}))
+
+    def test_broken_files_of_the_older_form_are_refused(self):
+        with open(self.save(official(), _use_new_zipfile_serialization=False), "rb") as file:
+            content = file.read()
+        for cut in (*range(0, 300, 7), *range(300, len(content), 101), len(content) - 1):
+            with self.assertRaises(BundleError, msg=cut):
+                torch_file.TorchFile(self.write("model.pth", content[:cut]))
+        length = (24).to_bytes(8, "little")  # of the table
+        self.assertEqual(content.count(length), 1)
+        with self.assertRaisesRegex(BundleError, "expected 24 numbers of storage"):
+            torch_file.TorchFile(self.write("model.pth", content.replace(length, (25).to_bytes(8, "little"))))
+
+    def test_types_and_forms_of_checkpoints(self):
+        float64 = {name: tensor.double() for name, tensor in official().items()}
+        counted = {**official(), "blocks.0.att.steps": torch.tensor(3), "blocks.0.att.mask": torch.ones(2).bool()}
+        for legacy in (False, True):
+            for state in (official(), float64, counted):
+                out, _, tensors = self.convert(self.save(state, _use_new_zipfile_serialization=not legacy))
+                self.assertEqual(set(tensors), set(official()))
+                for name in tensors:
+                    self.assertTrue(np.array_equal(tensors[name], state[name].float().numpy()), name)
+                self.assertEqual("6 tensors are rounded from F64 to F32" in out, state is float64)
+                self.assertEqual("2 tensors of integers are left out" in out, state is counted)
+
+    def test_checkpoints_within_others_and_with_prefixes_are_found(self):
+        wrappers = ("", "_orig_mod.", "module.", "_forward_module.", "model.")
+        prefixes = ["".join(some) for n in (1, 2, 3) for some in itertools.permutations(wrappers, n)] + ["net.rwkv."]
+        for family in (official, mamba):
+            names = set(family())
+            for prefix in prefixes:
+                state = {prefix + name: tensor for name, tensor in family().items()}
+                found = publish.Published([self.save(state)])
+                self.assertEqual(set(found.place), names, prefix)
+        state = official()
+        compiled = {name.replace("blocks.0.", "blocks.0._orig_mod."): tensor for name, tensor in state.items()}
+        adam = {
+            "state": {0: {"step": 3, "exp_avg": torch.ones(2)}},
+            "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.9)}],
+        }
+        for held in (
+            *({key: state, "epoch": 3, "optimizer": adam, "loss": 0.5} for key in ("state_dict", "model", "module")),
+            {"model": {"state_dict": state}},
+            compiled,
+            {**state, "step": 4},
+        ):
+            _, _, tensors = self.convert(self.save(held))
+            self.assertEqual(set(tensors), set(state))
+
+    def test_a_refusal_names_the_nearest_family(self):
+        inner = {"layers.0.attn.r_k": torch.ones(4)}
+        self.refuse([self.save(inner)], "it resembles RWKV-7 of flash-linear-attention, whose tensors begin with")
+        self.refuse(
+            [self.save({"layers.3.mixer.A_log": torch.ones(4)})], "it resembles Mamba", "'layers.3.mixer.A_log'"
+        )
+        both = {prefix + name: tensor for prefix in ("", "ema.") for name, tensor in official().items()}
+        self.refuse([self.save(both)], "expected one model, found several: their tensors begin with '', 'ema.'")
+        twice = {"blocks.0.att.r_k": torch.ones(4), "_orig_mod.blocks.0.att.r_k": torch.ones(4)}
+        self.refuse([self.save(twice)], "expected one tensor 'blocks.0.att.r_k', found another as '_orig_mod.")
 
     def test_sizes_are_not_trusted(self):
         storage = torch_file.Storage("F32", "archive/data/0", 6)

@@ -233,6 +233,7 @@ TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
   EXPECT_EQ(process.wait(), 0);
   const std::string log = process.log();
   const int64_t bytes = small_symbol_spec().state_bytes() + limits::kRecentValues.default_value * 4;
+  EXPECT_THAT(log, HasSubstr("info machine cores="));
   EXPECT_THAT(log, HasSubstr("info start version="));
   EXPECT_THAT(log, HasSubstr("state_bytes=" + std::to_string(bytes) +
                              " sessions=5 states=0 states_bytes=" + std::to_string(5 * bytes) +

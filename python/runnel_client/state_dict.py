@@ -1,0 +1,51 @@
+"""The weights in what a training program saved: in a dict of other things, under names with wrappers' prefixes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from runnel_client.errors import check
+
+T = TypeVar("T")
+
+HOLDERS = ("model_state", "model_state_dict", "state_dict", "model", "module")
+# torch.compile, FSDP, activation checkpoints and Lightning name the module that they wrap, at any depth.
+WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_forward_module.")
+PREFIXES = ("module.", "model.")  # before every name
+MAX_DEPTH = 8
+
+
+def find_weights(path: str, data: Mapping[Any, Any], kind: type[T], depth: int = 0) -> dict[str, T]:
+    """The tensors, which are instances of `kind`, by name and without wrappers' names."""
+    for key in HOLDERS:
+        if isinstance(data.get(key), Mapping) and depth < MAX_DEPTH:
+            return find_weights(f"{path}: {key}", data[key], kind, depth + 1)
+    tensors: dict[str, T] = {}
+    for name, value in data.items():
+        if not isinstance(value, kind):
+            continue
+        check(isinstance(name, str), f"{path}: expected tensor names, found {name!r}")
+        plain = unwrapped(name)
+        check(plain not in tensors, f"{path}: expected one tensor '{plain}', found another as '{name}'")
+        tensors[plain] = value
+    found = ", ".join(repr(key) for key in list(data)[:5]) or "nothing"
+    check(
+        bool(tensors),
+        f"{path}: expected tensors, or a dict of them as {', '.join(HOLDERS[:-1])} or {HOLDERS[-1]}, found {found}",
+    )
+    return tensors
+
+
+def unwrapped(name: str) -> str:
+    for wrapper in WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def without_prefixes(tensors: Mapping[str, T]) -> dict[str, T]:
+    """Without what stands before every name, in any order and any number of times."""
+    names = dict(tensors)
+    while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in names)), ""):
+        names = {name[len(prefix) :]: tensor for name, tensor in names.items()}
+    return names
