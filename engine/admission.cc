@@ -121,14 +121,14 @@ Status Admission::check_start(const Generation& generation, int64_t position) co
                                      "' is empty and so is the prompt: give at least one value");
     return status.at_field(fields::kPrompt);
   }
-  return validate_length(position, given, spec_);
+  return validate_length(position, given, fields::kPrompt, spec_);
 }
 
 // The origin of a call; null for a fresh sequence.
 Result<Session*> Admission::resolve(const Origin& origin, const Caller& caller) {
   if (origin.state) return sessions_.resolve_state(*origin.state);
   if (!origin.session) return static_cast<Session*>(nullptr);
-  return sessions_.resolve({caller.name, *origin.session});
+  return sessions_.resolve({caller.name, *origin.session}, fields::kSession);
 }
 
 // Opens a session for each sample and returns the first.
@@ -142,7 +142,8 @@ Result<Session*> Admission::open_samples(Generation& generation, Session* source
                       "session, or choose a new request_id");
   }
   const bool in_place = source != nullptr && request.in_place();
-  if (Status s = waiting_room_.take_room(request.slots(), request.caller, generation.has_waited);
+  if (Status s = waiting_room_.take_room(request.slots(), request.caller, generation.has_waited,
+                                         fields::kSamples);
       !s.ok()) {
     return s;
   }
@@ -390,7 +391,8 @@ Result<Session*> Admission::open_scored(const ScoreCall& call, bool has_waited) 
 // Begins to score the values of a message.
 void Admission::score(ScoreCall& call) {
   const int64_t position = call.feed.session->position;
-  if (Status s = validate_length(position, std::ssize(call.feed.values), spec_); !s.ok()) {
+  const int64_t values = std::ssize(call.feed.values);
+  if (Status s = validate_length(position, values, fields::kValues, spec_); !s.ok()) {
     call.complete(std::move(s), time_.now());
     return;
   }
@@ -406,7 +408,7 @@ Result<SessionInfo> Admission::create_session(SessionKey key, const Caller& call
 
 Status Admission::delete_session(const SessionKey& key) {
   Session* session = sessions_.find(key);
-  if (session == nullptr) return no_session(key.id);
+  if (session == nullptr) return no_session(key.id, fields::kId);
   if (session->state == SessionState::kMoving) {
     Status busy(Code::kAborted, "the state of session '" + key.id + "' is being copied; try again");
     return busy.with_retry_after(std::chrono::milliseconds(100));

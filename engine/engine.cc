@@ -54,7 +54,7 @@ class Claim {
   ~Claim() { give_up(); }
 
   Status take(int slots) {
-    Status status = scheduler_.claim(slots);
+    Status status = scheduler_.claim(slots, fields::kSamples);
     if (status.ok()) slots_ = slots;
     return status;
   }
@@ -164,7 +164,7 @@ Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller, con
   }
   if (is_too_long(origin.state)) return no_stored_state(*origin.state);
   if (origin.session) {
-    if (Status s = validate_session_id(*origin.session); !s.ok()) return s;
+    if (Status s = validate_session_id(*origin.session, fields::kSession); !s.ok()) return s;
   }
   if (Status s = validate_queue_time(max_queue_time); !s.ok()) return s;
   if (Status s = validate_top_log_probs(top_log_probs, model_->spec()); !s.ok()) return s;
@@ -210,7 +210,7 @@ void Engine::create_session(const Caller& caller, std::string id,
                             const std::function<void(Result<SessionInfo>)>& done) {
   if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
   if (!id.empty()) {
-    if (Status s = validate_session_id(id); !s.ok()) return done(s);
+    if (Status s = validate_session_id(id, fields::kId); !s.ok()) return done(s);
   }
   const bool put =
       scheduler_->put({[key = SessionKey{caller.name, std::move(id)}, caller, done](
@@ -219,7 +219,7 @@ void Engine::create_session(const Caller& caller, std::string id,
 }
 
 void Engine::get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done) {
-  if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
+  if (Status s = validate_session_id(key.id, fields::kId); !s.ok()) return done(s);
   const bool put = scheduler_->put(
       {[key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); }});
   if (!put) done(mailbox_full());
@@ -239,7 +239,7 @@ void Engine::list_sessions(std::string owner, std::string after, int count,
 
 void Engine::delete_session(SessionKey key, const std::function<void(Status)>& done) {
   if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
-  if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
+  if (Status s = validate_session_id(key.id, fields::kId); !s.ok()) return done(s);
   const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
     done(scheduler.delete_session(key));
   }});
@@ -249,7 +249,7 @@ void Engine::delete_session(SessionKey key, const std::function<void(Status)>& d
 void Engine::fork_session(const Caller& caller, const std::string& parent,
                           std::vector<std::string> children, const MoveDone& done) {
   if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
-  if (Status s = validate_session_id(parent); !s.ok()) return done(s);
+  if (Status s = validate_session_id(parent, fields::kId); !s.ok()) return done(s);
   if (Status s = validate_children(children, options_); !s.ok()) return done(s);
   const bool put = scheduler_->put(
       {[key = SessionKey{caller.name, parent}, children = std::move(children), caller,
@@ -259,7 +259,7 @@ void Engine::fork_session(const Caller& caller, const std::string& parent,
 
 void Engine::export_session(SessionKey key, std::shared_ptr<StateImage> image,
                             const MoveDone& done) {
-  if (Status s = validate_session_id(key.id); !s.ok()) return done(s);
+  if (Status s = validate_session_id(key.id, fields::kId); !s.ok()) return done(s);
   image->bytes.resize(static_cast<size_t>(state_bytes()));
   const bool put =
       scheduler_->put({[key = std::move(key), image = std::move(image), done](
@@ -271,7 +271,7 @@ void Engine::import_session(const Caller& caller, std::string id, std::shared_pt
                             const MoveDone& done) {
   if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
   if (!id.empty()) {
-    if (Status s = validate_session_id(id); !s.ok()) return done(s);
+    if (Status s = validate_session_id(id, fields::kId); !s.ok()) return done(s);
   }
   const bool put = scheduler_->put(
       {[id = std::move(id), image = std::move(image), caller, done](Scheduler& scheduler) {
@@ -283,7 +283,7 @@ void Engine::import_session(const Caller& caller, std::string id, std::shared_pt
 void Engine::rewind_session(const Caller& caller, const std::string& id, int64_t position,
                             const MoveDone& done) {
   if (Status s = scheduler_->refusal(); !s.ok()) return done(s);
-  if (Status s = validate_session_id(id); !s.ok()) return done(s);
+  if (Status s = validate_session_id(id, fields::kId); !s.ok()) return done(s);
   if (Status s = validate_rewind(position, options_); !s.ok()) return done(s);
   if (Status s = scheduler_->check_pace(caller); !s.ok()) return done(s);
   Scheduler::Command command = {

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "engine/fields.h"
+#include "engine/refusals.h"
+#include "engine/validate.h"
 
 namespace runnel {
 namespace {
@@ -20,12 +22,13 @@ Moves::Moves(Model& model, Sessions& sessions, WaitingRoom& waiting_room, Steps&
 
 void Moves::fork_session(const SessionKey& parent, const std::vector<std::string>& children,
                          const Caller& caller, MoveDone done) {
-  const Result<Session*> source = sessions_.resolve(parent);
+  const Result<Session*> source = sessions_.resolve(parent, fields::kId);
   if (!source.ok()) return done(source.status());
   StateMove move;
   move.from = *source;
   move.bytes = model_.layout().live_bytes(move.from->consumed());
-  if (Status s = open_targets(children, caller, move); !s.ok()) return done(s);
+  if (Status s = open_targets(children, fork_field(children), caller, move); !s.ok())
+    return done(s);
   for (Session* child : move.to) {
     sessions_.stand(*child, move.from->position, move.from->pending);
   }
@@ -34,7 +37,7 @@ void Moves::fork_session(const SessionKey& parent, const std::vector<std::string
 
 void Moves::export_session(const SessionKey& key, std::shared_ptr<StateImage> image,
                            MoveDone done) {
-  const Result<Session*> source = sessions_.resolve(key);
+  const Result<Session*> source = sessions_.resolve(key, fields::kId);
   if (!source.ok()) return done(source.status());
   StateMove move;
   move.from = *source;
@@ -48,7 +51,7 @@ void Moves::export_session(const SessionKey& key, std::shared_ptr<StateImage> im
 void Moves::import_session(const std::string& id, std::shared_ptr<StateImage> image,
                            const Caller& caller, MoveDone done) {
   StateMove move;
-  if (Status s = open_targets({id}, caller, move); !s.ok()) return done(s);
+  if (Status s = open_targets({id}, fields::kId, caller, move); !s.ok()) return done(s);
   start_import(std::move(image), std::move(move), std::move(done));
 }
 
@@ -68,16 +71,16 @@ void Moves::start_import(std::shared_ptr<StateImage> image, StateMove move, Move
   start(std::move(move), std::move(done));
 }
 
-// Opens a session of each name. Not OK: nothing has changed.
-Status Moves::open_targets(const std::vector<std::string>& ids, const Caller& caller,
-                           StateMove& move) {
+// Opens a session of each name that `field` of the request asks for. Not OK: nothing has changed.
+Status Moves::open_targets(const std::vector<std::string>& ids, std::string_view field,
+                           const Caller& caller, StateMove& move) {
   for (const std::string& id : ids) {
     if (!id.empty() && sessions_.find({caller.name, id}) != nullptr) {
-      return {Code::kAlreadyExists, "session '" + id + "' exists already"};
+      return session_exists(id, field);
     }
   }
   const int count = static_cast<int>(ids.size());
-  if (Status s = waiting_room_.take_room(count, caller, false); !s.ok()) return s;
+  if (Status s = waiting_room_.take_room(count, caller, false, field); !s.ok()) return s;
   for (const std::string& id : ids) move.to.push_back(&sessions_.open({caller.name, id}, caller));
   return {};
 }
@@ -96,7 +99,7 @@ void Moves::start(StateMove move, MoveDone done) {
 // consumes the values after it again.
 void Moves::rewind_session(const SessionKey& key, int64_t position, const Caller& caller,
                            MoveDone done) {
-  const Result<Session*> found = sessions_.resolve(key);
+  const Result<Session*> found = sessions_.resolve(key, fields::kId);
   if (!found.ok()) return done(found.status());
   Session& session = **found;
   if (Status s = check_rewind(session, position); !s.ok()) return done(s);

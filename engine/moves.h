@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/sessions.h"
@@ -39,7 +40,8 @@ class Moves {
   void end_all(const Status& status);
 
  private:
-  Status open_targets(const std::vector<std::string>& ids, const Caller& caller, StateMove& move);
+  Status open_targets(const std::vector<std::string>& ids, std::string_view field,
+                      const Caller& caller, StateMove& move);
   void start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done);
   void start(StateMove move, MoveDone done);
   int64_t move_piece(StateMove& move, int64_t most);

@@ -10,12 +10,18 @@
 namespace runnel {
 namespace {
 
+// INVALID_ARGUMENT: waiting is no use. `limit` says how many states there may be.
+Status never_fits(int64_t needed, std::string_view field, const std::string& limit) {
+  // Every call needs one state, whatever its fields ask for.
+  if (needed == 1) return invalid_argument("the call needs a state, and " + limit);
+  const std::string who = field.empty() ? "the call needs " : place_of(field) + " asks for ";
+  return invalid_argument(who + std::to_string(needed) + " states, and " + limit);
+}
+
 // `limit` says how many states there may be, `most`; `reason` as in Status.
-Status too_many_states(int64_t needed, int64_t held, int64_t most, const std::string& limit,
-                       std::string_view reason) {
-  if (needed > most) {
-    return invalid_argument("the call needs " + std::to_string(needed) + " states, and " + limit);
-  }
+Status too_many_states(int64_t needed, int64_t held, int64_t most, std::string_view field,
+                       const std::string& limit, std::string_view reason) {
+  if (needed > most) return never_fits(needed, field, limit);
   Status status(Code::kResourceExhausted,
                 limit + ", and " + std::to_string(held) +
                     " are held; delete sessions that are done, or wait for calls to end");
@@ -39,9 +45,16 @@ Status mailbox_full() {
   return status.with_retry_after(std::chrono::milliseconds(100)).with_reason("mailbox");
 }
 
-Status no_session(const std::string& id) {
-  Status status = not_found("no session '" + id + "'");
-  return status.at_field(fields::kSession);
+Status no_session(const std::string& id, std::string_view field) {
+  const std::string advice =
+      field == fields::kSession ? ": create it first, or leave " + place_of(field) + " out" : "";
+  Status status = not_found("no session '" + id + "'" + advice);
+  return status.at_field(field);
+}
+
+Status session_exists(const std::string& id, std::string_view field) {
+  Status status(Code::kAlreadyExists, "session '" + id + "' exists already");
+  return status.at_field(field);
 }
 
 Status calls_used_up(const std::string& account, int64_t calls) {
@@ -82,27 +95,29 @@ Status device_failed(const std::string& model, const Status& reason) {
   return status.with_reason("device");
 }
 
-Status share_used_up(int64_t needed, int64_t held, int64_t share) {
-  return too_many_states(needed, held, share,
+Status share_used_up(int64_t needed, int64_t held, int64_t share, std::string_view field) {
+  return too_many_states(needed, held, share, field,
                          "one caller may hold " + std::to_string(share) +
                              " states of a model (limits.sessions_per_caller)",
                          "sessions_per_caller");
 }
 
-Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions) {
-  return too_many_states(needed, held, sessions,
+Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions,
+                      std::string_view field) {
+  return too_many_states(needed, held, sessions, field,
                          "the quota of " + account + " is sessions " + std::to_string(sessions) +
                              ", states of all models together",
                          "quota_sessions");
 }
 
-Status no_room(int needed, int free, int slots, int stored) {
-  if (needed > slots - stored) {  // not now and not later
-    return invalid_argument(
-        place_of(fields::kSamples) + " is " + std::to_string(needed) + ", and the server keeps " +
-        std::to_string(slots) + " states in all" +
-        (stored == 0 ? "" : ", of which " + std::to_string(stored) + " are stored ones") +
-        "; ask for fewer, or start it with --sessions " + std::to_string(needed + stored));
+Status no_room(int needed, int free, int slots, int stored, std::string_view field) {
+  if (needed > slots - stored) {
+    return never_fits(
+        needed, field,
+        "the server keeps " + std::to_string(slots) + " in all" +
+            (stored == 0 ? "" : ", of which " + std::to_string(stored) + " are stored ones") +
+            (needed == 1 ? "; " : "; ask for fewer, or ") + "start it with --sessions " +
+            std::to_string(needed + stored));
   }
   Status status(Code::kResourceExhausted,
                 "no room for " + std::to_string(needed) + " more states: " +

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -19,8 +20,12 @@ Status shutting_down();
 // RESOURCE_EXHAUSTED: too many calls wait for the scheduler.
 Status mailbox_full();
 
-// NOT_FOUND: the caller has no such session.
-Status no_session(const std::string& id);
+// NOT_FOUND: the caller has no such session. `field` names it: fields::kId where the call is about
+// the session, fields::kSession where it starts from one.
+Status no_session(const std::string& id, std::string_view field);
+
+// ALREADY_EXISTS: the caller has a session of the id that `field` is to give a new one.
+Status session_exists(const std::string& id, std::string_view field);
 
 // RESOURCE_EXHAUSTED: the account runs as many calls as it may.
 Status calls_used_up(const std::string& account, int64_t calls);
@@ -29,9 +34,21 @@ Status calls_used_up(const std::string& account, int64_t calls);
 // `behind`.
 Status values_used_up(const std::string& account, int64_t per_second, Duration behind);
 
+// The three that follow are INVALID_ARGUMENT where a call needs more states than it can ever get.
+// `field` is the one of the request that asks for the states, if any does.
+
 // RESOURCE_EXHAUSTED: a call needs `needed` states more than the `held` of its account, which may
-// have `sessions` over all models. INVALID_ARGUMENT where the call needs more than that by itself.
-Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions);
+// have `sessions` over all models.
+Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions,
+                      std::string_view field = {});
+
+// RESOURCE_EXHAUSTED: a call needs `needed` states more than the `held` of its caller, who may have
+// `share` of each model.
+Status share_used_up(int64_t needed, int64_t held, int64_t share, std::string_view field = {});
+
+// RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free; `stored` have
+// a stored state permanently.
+Status no_room(int needed, int free, int slots, int stored, std::string_view field = {});
 
 // INVALID_ARGUMENT: another request has this id.
 Status used_otherwise(const std::string& request_id);
@@ -44,15 +61,6 @@ Status no_stored_state(const std::string& name);
 
 // UNAVAILABLE, for good: the device of `model` has failed, as `reason` says.
 Status device_failed(const std::string& model, const Status& reason);
-
-// RESOURCE_EXHAUSTED: a call needs `needed` states more than the `held` of its caller, who may have
-// `share` of each model. INVALID_ARGUMENT where the call needs more than that by itself.
-Status share_used_up(int64_t needed, int64_t held, int64_t share);
-
-// RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` are free; `stored` have
-// a stored state permanently. INVALID_ARGUMENT if the model has fewer slots than that: waiting is
-// no use.
-Status no_room(int needed, int free, int slots, int stored);
 
 // RESOURCE_EXHAUSTED: `waiting` calls wait for slots, and those that are free are theirs.
 Status others_wait(int64_t waiting);

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/mailbox.h"
@@ -57,8 +58,8 @@ class Scheduler {
   Status failure() const { return steps_.failure(); }
   void end_all(Status status);
   // Claims the slots that a call will lease, so that a full pool refuses at once, and so do slots
-  // that are kept for calls that wait.
-  Status claim(int slots) { return waiting_room_.claim(slots); }
+  // that are kept for calls that wait. `field` is the one of the request that asks for them.
+  Status claim(int slots, std::string_view field) { return waiting_room_.claim(slots, field); }
   void give_up(int slots) { sessions_.give_up(slots); }
   // RESOURCE_EXHAUSTED where the caller's account has used up its values for more than a second.
   Status check_pace(const Caller& caller) const;

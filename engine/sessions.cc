@@ -40,29 +40,29 @@ Sessions::Sessions(Model& model, const EngineOptions& options)
       prefixes_(model, pool_, options),
       anonymous_(static_cast<size_t>(pool_.size())) {}
 
-Status Sessions::claim(int slots) {
+Status Sessions::claim(int slots, std::string_view field) {
   if (slots == 0 || pool_.claim(slots)) return {};
-  return too_few(slots);
+  return too_few(slots, field);
 }
 
 // A stored state has its slot for good.
-Status Sessions::too_few(int needed) const {
-  return no_room(needed, pool_.unclaimed(), pool_.size(), stored_.load());
+Status Sessions::too_few(int needed, std::string_view field) const {
+  return no_room(needed, pool_.unclaimed(), pool_.size(), stored_.load(), field);
 }
 
-Status Sessions::take_room(int needed, const Caller& caller) {
+Status Sessions::take_room(int needed, const Caller& caller, std::string_view field) {
   if (needed == 0) return {};
-  if (Status s = check_room(needed, caller); !s.ok()) return s;
+  if (Status s = check_room(needed, caller, field); !s.ok()) return s;
   // Last, because it counts. Without a quota too: one may come while the sessions are there.
   if (caller.usage == nullptr) return {};
   const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
   if (caller.usage->begin_states(needed, most)) return {};
-  return states_used_up(caller.account, needed, caller.usage->states(), most);
+  return states_used_up(caller.account, needed, caller.usage->states(), most, field);
 }
 
-Status Sessions::check_room(int needed, const Caller& caller) const {
-  if (Status s = check_share(needed, caller); !s.ok()) return s;
-  if (needed > pool_.free()) return too_few(needed);
+Status Sessions::check_room(int needed, const Caller& caller, std::string_view field) const {
+  if (Status s = check_share(needed, caller, field); !s.ok()) return s;
+  if (needed > pool_.free()) return too_few(needed, field);
   return {};
 }
 
@@ -80,24 +80,21 @@ int64_t Sessions::held_by(const Caller& caller) const {
 }
 
 // Whether the account may hold so many more slots of this model, or so many at all.
-Status Sessions::check_share(int needed, const Caller& caller) const {
+Status Sessions::check_share(int needed, const Caller& caller, std::string_view field) const {
   if (const auto quota = caller.limits.sessions) {
     const int64_t holds = caller.usage ? caller.usage->states() : 0;
-    return holds + needed > *quota ? states_used_up(caller.account, needed, holds, *quota)
+    return holds + needed > *quota ? states_used_up(caller.account, needed, holds, *quota, field)
                                    : Status();
   }
   const int64_t share = options_.sessions_per_caller;
   if (share == 0) return {};
   const int64_t holds = held_by(caller);
-  return holds + needed > share ? share_used_up(needed, holds, share) : Status();
+  return holds + needed > share ? share_used_up(needed, holds, share, field) : Status();
 }
 
-Result<Session*> Sessions::resolve(const SessionKey& key) {
+Result<Session*> Sessions::resolve(const SessionKey& key, std::string_view field) {
   Session* session = table_.find(key);
-  if (session == nullptr) {
-    return not_found("no session '" + key.id + "': create it first, or leave " +
-                     place_of(fields::kSession) + " out");
-  }
+  if (session == nullptr) return no_session(key.id, field);
   if (!session->resting()) {
     return Status(Code::kAborted,
                   "session '" + key.id + "' is busy with another call; wait until that one ends");
@@ -245,7 +242,7 @@ void Sessions::expire(TimePoint now) {
 
 Result<SessionInfo> Sessions::create(SessionKey key, const Caller& caller, TimePoint now) {
   if (!key.id.empty() && table_.find(key) != nullptr) {
-    return Status(Code::kAlreadyExists, "session '" + key.id + "' exists already");
+    return session_exists(key.id, fields::kId);
   }
   if (Status s = take_room(1, caller); !s.ok()) return s;
   Session& session = open(std::move(key), caller);
@@ -256,7 +253,7 @@ Result<SessionInfo> Sessions::create(SessionKey key, const Caller& caller, TimeP
 
 Result<SessionInfo> Sessions::get(const SessionKey& key, TimePoint now) {
   const Session* session = table_.find(key);
-  if (session == nullptr) return no_session(key.id);
+  if (session == nullptr) return no_session(key.id, fields::kId);
   return describe(*session, now);
 }
 

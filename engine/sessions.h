@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/metrics.h"
@@ -30,7 +31,8 @@ class Sessions {
 
   int slots() const { return pool_.size(); }
   // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED when they are not free.
-  Status claim(int slots);
+  // Here and below, `field` is the one of the request that asks for the slots, if any does.
+  Status claim(int slots, std::string_view field = {});
   // Returns a claim: the call has arrived, and leases by itself, or it never will.
   void give_up(int slots) { pool_.give_up(slots); }
 
@@ -47,16 +49,17 @@ class Sessions {
   // Whether the account's quota allows this many more slots, whatever is free.
   bool may_hold(int needed, const Caller& caller) const;
   // Why a call cannot have this many slots now; OK: it can.
-  Status check_room(int needed, const Caller& caller) const;
+  Status check_room(int needed, const Caller& caller, std::string_view field = {}) const;
   // Counts `needed` slots against the account's quota; that many sessions must be opened next.
   // RESOURCE_EXHAUSTED, without a count, when fewer slots are free, or the account may not hold so
   // many more.
-  Status take_room(int needed, const Caller& caller);
+  Status take_room(int needed, const Caller& caller, std::string_view field = {});
 
   // Null when there is none.
   Session* find(const SessionKey& key) { return table_.find(key); }
-  // The session that a call starts from. NOT_FOUND; ABORTED while another call runs on it.
-  Result<Session*> resolve(const SessionKey& key);
+  // The session that a call is about or starts from, as `field` names it (no_session()). NOT_FOUND;
+  // ABORTED while another call runs on it.
+  Result<Session*> resolve(const SessionKey& key, std::string_view field);
   // The stored state of that name, that a call starts from. NOT_FOUND.
   Result<Session*> resolve_state(const std::string& name);
 
@@ -107,9 +110,9 @@ class Sessions {
 
  private:
   std::string unused_id(const std::string& owner);
-  Status too_few(int needed) const;
+  Status too_few(int needed, std::string_view field) const;
   int64_t held_by(const Caller& caller) const;
-  Status check_share(int needed, const Caller& caller) const;
+  Status check_share(int needed, const Caller& caller, std::string_view field) const;
   SlotId lease(const Caller& caller);
   Gauge& gauge(SessionState state);
   void end(Session& session);

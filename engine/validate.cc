@@ -215,7 +215,7 @@ Status validate_values(const std::vector<int32_t>& values, std::string_view fiel
                           std::to_string(spec.vocabulary - 1));
 }
 
-Status validate_length(int64_t position, int64_t values, const Spec& spec) {
+Status validate_length(int64_t position, int64_t values, std::string_view field, const Spec& spec) {
   if (spec.max_length() == 0 || position + values <= spec.max_length()) return {};
   const char* const remedy = spec.most_positions > spec.positions
                                  ? "; start the server with a larger --context, or begin a "
@@ -226,10 +226,10 @@ Status validate_length(int64_t position, int64_t values, const Spec& spec) {
                 std::to_string(values) + " more values from position " + std::to_string(position) +
                     " do not fit: a sequence of model '" + spec.name + "' holds at most " +
                     std::to_string(spec.max_length()) + " values" + remedy);
-  return status.at_field(fields::kPrompt);
+  return status.at_field(field);
 }
 
-Status validate_session_id(const std::string& id) {
+Status validate_session_id(const std::string& id, std::string_view field) {
   const bool plain = std::all_of(id.begin(), id.end(), [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == ':' || c == '-';
@@ -237,12 +237,12 @@ Status validate_session_id(const std::string& id) {
   if (plain && !id.empty() && static_cast<int64_t>(id.size()) <= kMaxNameLength) return {};
   Status status = invalid_argument("a session's id must be 1 to " + std::to_string(kMaxNameLength) +
                                    " characters of A-Z a-z 0-9 . _ : -");
-  return status.at_field(fields::kSession);
+  return status.at_field(field);
 }
 
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options) {
   if (request.session) {
-    if (Status s = validate_session_id(*request.session); !s.ok()) return s;
+    if (Status s = validate_session_id(*request.session, fields::kSession); !s.ok()) return s;
   } else if (request.prompt.empty() && !request.state && !spec.begin) {
     Status status = invalid_argument("the prompt is empty, and model '" + spec.name +
                                      "' has no first value of its own: give at least one value");
@@ -261,7 +261,7 @@ Status validate(const GenerateRequest& request, const Spec& spec, const EngineOp
   if (Status s = validate_stop(request, spec); !s.ok()) return s;
   if (Status s = validate_delivery(request.delivery); !s.ok()) return s;
   if (request.session || request.state) return {};  // its position decides
-  return validate_length(0, static_cast<int64_t>(request.prompt.size()), spec);
+  return validate_length(0, std::ssize(request.prompt), fields::kPrompt, spec);
 }
 
 Status validate_rewind(int64_t position, const EngineOptions& options) {
@@ -274,18 +274,24 @@ Status validate_rewind(int64_t position, const EngineOptions& options) {
                           "; it must be at least 0");
 }
 
+std::string_view fork_field(const std::vector<std::string>& children) {
+  const bool is_named =
+      std::ranges::any_of(children, [](const std::string& id) { return !id.empty(); });
+  return is_named ? fields::kChildren : fields::kCount;
+}
+
 Status validate_children(const std::vector<std::string>& children, const EngineOptions& options) {
   const auto count = static_cast<int64_t>(children.size());
   if (count < 1 || count > options.samples) {
     Status status =
         invalid_argument("a fork makes " + std::to_string(count) +
                          " sessions; it must be between 1 and " + std::to_string(options.samples));
-    return status.at_field(fields::kCount);
+    return status.at_field(fork_field(children));
   }
   std::set<std::string> ids;
   for (const std::string& id : children) {
     if (id.empty()) continue;
-    if (Status s = validate_session_id(id); !s.ok()) return s;
+    if (Status s = validate_session_id(id, fields::kChildren); !s.ok()) return s;
     if (!ids.insert(id).second) {
       Status status =
           invalid_argument("session '" + id + "' is named twice; each needs a name of its own");

@@ -2,6 +2,10 @@
 // on the limits, but not on any session.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "base/status.h"
 #include "engine/options.h"
 #include "engine/request.h"
@@ -22,9 +26,9 @@ Status validate_penalties(const Penalties& penalties, const Spec& spec, DeviceKi
 Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
                        const Spec& spec);
 
-// OK, or OUT_OF_RANGE naming the length of a sequence, when `values` more do not fit a sequence at
-// `position`.
-Status validate_length(int64_t position, int64_t values, const Spec& spec);
+// OK, or OUT_OF_RANGE naming the length of a sequence, when the `values` more of `field` do not fit
+// a sequence at `position`.
+Status validate_length(int64_t position, int64_t values, std::string_view field, const Spec& spec);
 
 // OK, or INVALID_ARGUMENT: so many of the most likely values may be asked for.
 Status validate_top_log_probs(int top_log_probs, const Spec& spec);
@@ -32,12 +36,17 @@ Status validate_top_log_probs(int top_log_probs, const Spec& spec);
 // OK, or INVALID_ARGUMENT: a call may wait for slots for an hour at most.
 Status validate_queue_time(Duration max_queue_time);
 
-// OK, or INVALID_ARGUMENT: an id is 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : -
-Status validate_session_id(const std::string& id);
+// OK, or INVALID_ARGUMENT: an id is 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : - `field`
+// is where the request has it.
+Status validate_session_id(const std::string& id, std::string_view field);
 
 // OK; FAILED_PRECONDITION where nothing is kept to go back to; or INVALID_ARGUMENT for a position
 // that no sequence has.
 Status validate_rewind(int64_t position, const EngineOptions& options);
+
+// The field of a fork that says how many children it makes: fields::kChildren where one has a name,
+// else fields::kCount.
+std::string_view fork_field(const std::vector<std::string>& children);
 
 // OK, or INVALID_ARGUMENT: the children of a fork are 1 to options.samples; each has an id of its
 // own, or an empty one.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/fields.h"
 #include "engine/refusals.h"
 
 namespace runnel {
@@ -20,6 +21,11 @@ const Caller& caller_of(const QueuedCall& call) {
   return call.score ? call.score->caller : call.generation->request.caller;
 }
 
+// The field of the request that asks for the slots.
+std::string_view asks_for_slots(const QueuedCall& call) {
+  return call.score ? std::string_view() : fields::kSamples;
+}
+
 }  // namespace
 
 WaitingRoom::WaitingRoom(Sessions& sessions, const EngineOptions& options, const TurnClock& time)
@@ -27,14 +33,15 @@ WaitingRoom::WaitingRoom(Sessions& sessions, const EngineOptions& options, const
 
 // --- Room for newcomers ---
 
-Status WaitingRoom::claim(int slots) {
+Status WaitingRoom::claim(int slots, std::string_view field) {
   const int kept_for = slots == 0 ? 0 : kept_for_.load(std::memory_order_acquire);
-  return kept_for == 0 ? sessions_.claim(slots) : others_wait(kept_for);
+  return kept_for == 0 ? sessions_.claim(slots, field) : others_wait(kept_for);
 }
 
-Status WaitingRoom::take_room(int needed, const Caller& caller, bool has_waited) {
-  if (needed > 0 && !has_waited && queue_.keeps()) return why_waiting(needed, caller);
-  return sessions_.take_room(needed, caller);
+Status WaitingRoom::take_room(int needed, const Caller& caller, bool has_waited,
+                              std::string_view field) {
+  if (needed > 0 && !has_waited && queue_.keeps()) return why_waiting(needed, caller, field);
+  return sessions_.take_room(needed, caller, field);
 }
 
 Status WaitingRoom::check_kept() const {
@@ -42,8 +49,8 @@ Status WaitingRoom::check_kept() const {
 }
 
 // Why a call that needs `needed` slots does not have them while calls wait.
-Status WaitingRoom::why_waiting(int needed, const Caller& caller) const {
-  const Status status = sessions_.check_room(needed, caller);
+Status WaitingRoom::why_waiting(int needed, const Caller& caller, std::string_view field) const {
+  const Status status = sessions_.check_room(needed, caller, field);
   return status.ok() ? others_wait(queue_.size()) : status;
 }
 
@@ -118,7 +125,7 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
     }
     served |= end_if([this](const QueuedCall& call) -> std::optional<Status> {
       if (time_.now() < call.until) return std::nullopt;
-      return why_waiting(call.slots, caller_of(call));
+      return why_waiting(call.slots, caller_of(call), asks_for_slots(call));
     });
     tell_places();
   }

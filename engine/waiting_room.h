@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "engine/options.h"
 #include "engine/sessions.h"
@@ -23,8 +24,9 @@ class WaitingRoom {
   // --- From any thread ---
 
   // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED when they are not free,
-  // or are kept for calls that wait.
-  Status claim(int slots);
+  // or are kept for calls that wait. Here and below, `field` is the one of the request that asks
+  // for the slots, if any does.
+  Status claim(int slots, std::string_view field = {});
 
   // --- The scheduler's thread ---
 
@@ -32,7 +34,7 @@ class WaitingRoom {
 
   // Counts the slots of a call that are to be leased next. Those that are kept are for calls that
   // have waited. RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
-  Status take_room(int needed, const Caller& caller, bool has_waited);
+  Status take_room(int needed, const Caller& caller, bool has_waited, std::string_view field = {});
   // RESOURCE_EXHAUSTED where free slots are kept for calls that wait.
   Status check_kept() const;
 
@@ -52,7 +54,7 @@ class WaitingRoom {
   Status add(QueuedCall call, Duration at_most);
   bool may_go_on(const QueuedCall& call) const;
   bool end_if(const std::function<std::optional<Status>(const QueuedCall&)>& why);
-  Status why_waiting(int needed, const Caller& caller) const;
+  Status why_waiting(int needed, const Caller& caller, std::string_view field) const;
   void tell_places();
 
   Sessions& sessions_;

@@ -254,7 +254,7 @@ class EndToEnd(unittest.TestCase):
         server = Server("--sessions", "4")
         result = run("generate", "--count", 5, "--out", self.dir / "never.png", "--server", server.address)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("--count is 5, and the server keeps 4 states in all", result.stderr)
+        self.assertIn("--count asks for 5 states, and the server keeps 4 in all", result.stderr)
         self.assertEqual(server.stop(), 0)
 
     def test_sighup_drains_and_exits_0(self):

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/fields.h"
+#include "engine/refusals.h"
 #include "tests/engine/harness.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
@@ -11,6 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr int64_t kLarge = 5 << 20;
 
@@ -69,8 +72,8 @@ TEST(Moves, AForkThatIsRefusedChangesNothing) {
   const auto refused = [&](const std::string& parent, const std::vector<std::string>& children) {
     return harness.fork(parent, children).status();
   };
-  EXPECT_EQ(refused("x", {"c"}).code(), Code::kNotFound);
-  EXPECT_EQ(refused("a", {"c", "b"}), Status(Code::kAlreadyExists, "session 'b' exists already"));
+  EXPECT_EQ(refused("x", {"c"}), no_session("x", fields::kId));
+  EXPECT_EQ(refused("a", {"c", "b"}), session_exists("b", fields::kChildren));
   EXPECT_THAT(refused("a", {"c", "c"}).message(), HasSubstr("'c' is named twice"));
   EXPECT_THAT(refused("a", {}).message(), HasSubstr("it must be between 1 and 64"));
   EXPECT_EQ(refused("a", std::vector<std::string>(65)).code(), Code::kInvalidArgument);
@@ -79,6 +82,26 @@ TEST(Moves, AForkThatIsRefusedChangesNothing) {
   EXPECT_EQ(harness.engine->stats().sessions_free, 6);
   EXPECT_EQ(harness.get("a")->state, SessionState::kIdle);
   EXPECT_EQ(harness.get("c").status().code(), Code::kNotFound);
+}
+
+TEST(Moves, AForkOfMoreThanThereIsNamesItsOwnField) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  const auto refused = [&](const std::vector<std::string>& children) {
+    return harness.fork("a", children).status();
+  };
+  const Status counted = refused(std::vector<std::string>(9));
+  EXPECT_EQ(counted.code(), Code::kInvalidArgument);
+  EXPECT_EQ(counted.field(), fields::kCount);
+  EXPECT_THAT(counted.message(), StartsWith("count asks for 9 states, and the server keeps 8 in"));
+  std::vector<std::string> named(65);
+  named[0] = "b";
+  EXPECT_EQ(refused(named).field(), fields::kChildren) << "above the limit of samples";
+  named.resize(9);
+  EXPECT_EQ(refused(named).field(), fields::kChildren);
+  EXPECT_THAT(refused(named).message(), StartsWith("children asks for 9 states"));
+  EXPECT_EQ(refused({"b/c"}).field(), fields::kChildren);
+  EXPECT_EQ(harness.fork("b/c", {"b"}).status().field(), fields::kId);
 }
 
 TEST(Moves, AnExportedStateGoesOnElsewhere) {
@@ -94,7 +117,7 @@ TEST(Moves, AnExportedStateGoesOnElsewhere) {
   ASSERT_TRUE(made.ok());
   EXPECT_EQ((*made)[0].position, 3);
   EXPECT_EQ(go_on(there, "a", 20), go_on(here, "a", 20));
-  EXPECT_EQ(there.import_state("a", *image).status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(there.import_state("a", *image).status(), session_exists("a", fields::kId));
 }
 
 // A state of 5 MiB takes 5 turns, and a generation beside it steps in each.

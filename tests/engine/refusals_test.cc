@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/fields.h"
+
 namespace runnel {
 namespace {
 
@@ -24,6 +26,27 @@ TEST(Refusals, ACallThatCanNeverBeServedIsNotRefusedForWant) {
   EXPECT_EQ(no_room(2, 0, 2, 1).code(), Code::kInvalidArgument) << "a stored state keeps its slot";
   EXPECT_EQ(share_used_up(3, 0, 2).reason(), "");
   EXPECT_EQ(states_used_up("ada", 3, 0, 2).reason(), "");
+}
+
+TEST(Refusals, NameTheFieldThatAsksForTooMuch) {
+  for (const std::string_view field : {fields::kSamples, fields::kCount, fields::kChildren}) {
+    EXPECT_EQ(no_room(3, 0, 2, 0, field).field(), field);
+    EXPECT_EQ(share_used_up(3, 0, 2, field).field(), field);
+    EXPECT_EQ(states_used_up("ada", 3, 0, 2, field).field(), field);
+    EXPECT_EQ(no_room(1, 0, 2, 2, field).field(), "") << "every call needs one";
+    EXPECT_EQ(no_room(2, 0, 2, 0, field).field(), "") << "there will be room";
+  }
+  EXPECT_EQ(no_room(3, 0, 2, 0).message(),
+            "the call needs 3 states, and the server keeps 2 in all; ask for fewer, or start it "
+            "with --sessions 3");
+}
+
+TEST(Refusals, OfASessionNameItAsTheRequestDoes) {
+  EXPECT_EQ(no_session("a", fields::kId).field(), fields::kId);
+  EXPECT_EQ(no_session("a", fields::kId).message(), "no session 'a'");
+  EXPECT_EQ(no_session("a", fields::kSession).field(), fields::kSession);
+  EXPECT_EQ(no_session("a", fields::kSession).message(),
+            "no session 'a': create it first, or leave origin.session out");
 }
 
 }  // namespace

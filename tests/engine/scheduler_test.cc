@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/account_usage.h"
+#include "engine/fields.h"
 #include "tests/engine/harness.h"
 
 namespace runnel {
@@ -680,8 +681,9 @@ TEST(Scheduler, MoreSamplesThanThereAreStatesAreNotWorthWaitingFor) {
   harness.turn();
   EXPECT_EQ(refused->end->code(), Code::kInvalidArgument);
   EXPECT_FALSE(refused->end->retry_after().has_value());
+  EXPECT_EQ(refused->end->field(), fields::kSamples);
   EXPECT_THAT(refused->end->message(),
-              HasSubstr("samples is 3, and the server keeps 2 states in all; ask for fewer"));
+              HasSubstr("samples asks for 3 states, and the server keeps 2 in all; ask for fewer"));
 }
 
 TEST(Scheduler, AFullMailboxRefusesAtOnce) {

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "engine/account_usage.h"
+#include "engine/fields.h"
+#include "engine/refusals.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {
@@ -42,11 +44,11 @@ class SessionsTest : public testing::Test {
 
 TEST_F(SessionsTest, ResolveGivesARestingSessionAndNamesWhatIsWrong) {
   ASSERT_TRUE(sessions_.create({"me", "a"}, {}, kNow).ok());
-  const Result<Session*> found = sessions_.resolve({"me", "a"});
+  const Result<Session*> found = sessions_.resolve({"me", "a"}, fields::kId);
   ASSERT_TRUE(found.ok());
-  EXPECT_EQ(sessions_.resolve({"you", "a"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(sessions_.resolve({"you", "a"}, fields::kId).status(), no_session("a", fields::kId));
   (*found)->apply(SessionEvent::kFeed);
-  const Status busy = sessions_.resolve({"me", "a"}).status();
+  const Status busy = sessions_.resolve({"me", "a"}, fields::kId).status();
   EXPECT_EQ(busy.code(), Code::kAborted);
   EXPECT_THAT(busy.message(), testing::HasSubstr("session 'a' is busy"));
 }
@@ -92,7 +94,12 @@ TEST_F(SessionsTest, AFullPoolSaysHowManySlotsAreFreeAndWhenToRetry) {
   EXPECT_EQ(sessions_.claim(4).code(), Code::kInvalidArgument) << "it never fits";
   sessions_.give_up(2);
   EXPECT_TRUE(sessions_.take_room(3, {}).ok());
-  EXPECT_EQ(sessions_.take_room(4, {}).code(), Code::kInvalidArgument);
+  const Status never = sessions_.take_room(4, {}, fields::kCount);
+  EXPECT_EQ(never.code(), Code::kInvalidArgument);
+  EXPECT_EQ(never.field(), fields::kCount);
+  EXPECT_EQ(never.message(),
+            "count asks for 4 states, and the server keeps 3 in all; ask for fewer, or start it "
+            "with --sessions 4");
 }
 
 TEST_F(SessionsTest, WhatStoredStatesTakeNeverComesFree) {
@@ -104,6 +111,16 @@ TEST_F(SessionsTest, WhatStoredStatesTakeNeverComesFree) {
   sessions_.give_up(2);
   sessions_.forget(**stored);
   EXPECT_TRUE(sessions_.take_room(3, {}).ok());
+}
+
+TEST_F(SessionsTest, ASessionThatNeverFitsIsNoFaultOfAField) {
+  for (const char* const name : {"s", "t", "u"}) ASSERT_TRUE(sessions_.open_state(name).ok());
+  const Status refused = sessions_.create({"me", "a"}, {}, kNow).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_EQ(refused.field(), "");
+  EXPECT_EQ(refused.message(),
+            "the call needs a state, and the server keeps 3 in all, of which 3 are stored ones; "
+            "start it with --sessions 4");
 }
 
 TEST_F(SessionsTest, AQuotaOfStatesIsOverAllModels) {
@@ -121,7 +138,9 @@ TEST_F(SessionsTest, AQuotaOfStatesIsOverAllModels) {
     EXPECT_EQ(refused.code(), Code::kResourceExhausted);
     EXPECT_THAT(refused.message(), testing::HasSubstr("the quota of ada is sessions 2"));
     EXPECT_TRUE(refused.retry_after().has_value());
-    EXPECT_EQ(sessions->take_room(3, ada).code(), Code::kInvalidArgument) << "it never fits";
+    const Status never = sessions->take_room(3, ada, fields::kSamples);
+    EXPECT_EQ(never.code(), Code::kInvalidArgument);
+    EXPECT_THAT(never.message(), testing::HasSubstr("samples asks for 3 states, and the quota"));
   }
   EXPECT_EQ(ada.usage->states(), 2) << "what is refused is not counted";
   sessions_.forget(*sessions_.find({"ada", "a"}));

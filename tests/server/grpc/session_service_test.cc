@@ -5,6 +5,7 @@
 
 #include <future>
 
+#include "engine/rewinds.h"
 #include "server/grpc/services.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -114,6 +115,50 @@ TEST(Sessions, NamesAreCheckedAndUnique) {
     EXPECT_EQ(test.create(bad).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << bad;
   }
   EXPECT_TRUE(test.create(std::string(128, 'a')).ok());
+}
+
+TEST(Sessions, ARefusalNamesTheFieldOfItsOwnRequest) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  ASSERT_TRUE(test.create("a").ok());
+  EXPECT_EQ(field_of(test.create("a")), "id");
+  EXPECT_EQ(field_of(test.create("a b")), "id");
+  EXPECT_EQ(field_of(test.get("none")), "id");
+  EXPECT_EQ(field_of(test.remove("none")), "id");
+  const auto fork = [&](const std::string& id, int count, const char* child) {
+    grpc::ClientContext context;
+    v1::ForkSessionRequest request;
+    v1::ForkSessionResponse response;
+    request.set_id(id);
+    if (count > 0) request.set_count(count);
+    if (count == 0) request.add_children(child);
+    return test.sessions->ForkSession(&context, request, &response);
+  };
+  EXPECT_EQ(field_of(fork("none", 1, "")), "id");
+  EXPECT_EQ(field_of(fork("a", 0, "a")), "children");
+  const grpc::Status many = fork("a", 20, "");
+  EXPECT_EQ(many.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(field_of(many), "count");
+  EXPECT_EQ(many.error_message(),
+            "count asks for 20 states, and the server keeps 8 in all; ask for fewer, or start it "
+            "with --sessions 20");
+}
+
+TEST(Sessions, ARewindBeyondTheEndNamesThePosition) {
+  EngineOptions options;
+  options.rewind_values = 6;
+  options.rewind_every = 2;
+  ModelLimits limits = kTestLimits;
+  limits.slots *= static_cast<int>(1 + snapshots_of(options, limits.steps));
+  TestServer test(served_bundle(small_symbol_spec(), 1, options, limits));
+  ASSERT_TRUE(test.create("a").ok());
+  grpc::ClientContext context;
+  v1::RewindSessionRequest request;
+  v1::Session session;
+  request.set_id("a");
+  request.set_position(300);
+  const grpc::Status status = test.sessions->RewindSession(&context, request, &session);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(field_of(status), "position");
 }
 
 grpc::Status list(TestServer& test, int size, const std::string& token,

@@ -178,6 +178,7 @@ TEST(NotFound, NamesWhatIsNotThere) {
   out = test.generate(request);
   EXPECT_EQ(out.status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(out.status.error_message(), HasSubstr("no session 'gone'"));
+  EXPECT_EQ(field_of(out.status), "origin.session");
   request.mutable_origin()->set_state("stored");
   out = test.generate(request);
   EXPECT_EQ(out.status.error_code(), grpc::StatusCode::NOT_FOUND);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/utf8.h"
+#include "runnel/v1/fault.pb.h"
 
 namespace runnel {
 namespace {
@@ -207,6 +208,15 @@ RawOutcome TestServer::call_raw(const std::string& method, const std::string& by
 grpc::ByteBuffer bytes_of(const std::string& text) {
   const grpc::Slice slice(text);
   return {&slice, 1};
+}
+
+std::string field_of(const grpc::Status& status) {
+  v1::StatusDetails details;
+  v1::Fault fault;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  if (details.details_size() == 0) return "";
+  EXPECT_TRUE(details.details(0).UnpackTo(&fault));
+  return fault.field();
 }
 
 std::string trailing_of(const grpc::ClientContext& context, const std::string& key) {

@@ -87,6 +87,9 @@ class TestServer {
 
 grpc::ByteBuffer bytes_of(const std::string& text);
 
+// The field at fault that comes with a status as data; empty: none.
+std::string field_of(const grpc::Status& status);
+
 // The value of a key in the metadata that came last.
 std::string trailing_of(const grpc::ClientContext& context, const std::string& key);
 

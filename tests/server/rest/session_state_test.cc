@@ -99,8 +99,11 @@ TEST(HttpSessionState, AFileThatIsRefusedChangesNothing) {
     EXPECT_THAT(answer.error("message"), HasSubstr("state file"));
   }
   EXPECT_EQ(load(test, "a", file).status, 409);
+  EXPECT_EQ(load(test, "a", file).error("param"), "id");
   EXPECT_EQ(load(test, "a%20b", file).status, 400);
+  EXPECT_EQ(load(test, "a%20b", file).error("param"), "id");
   EXPECT_EQ(save(test, "none").status, 404);
+  EXPECT_THAT(save(test, "none").body, HasSubstr(R"("param":"id")"));
   EXPECT_EQ(load(test, "b", file, "Origin: http://evil.org\r\n").status, 403);
   EXPECT_EQ(load(test, "b", file, "Host: evil.org\r\n").status, 403);
   EXPECT_EQ(load(test, "b", file, "Content-Encoding: gzip\r\n").status, 415);
@@ -214,7 +217,10 @@ TEST(HttpSessions, GoBackToAPosition) {
   const ApiAnswer older = rewind({{"position", 2}});
   EXPECT_EQ(older.status, 400);
   EXPECT_THAT(older.error("message"), HasSubstr("the oldest that it can go back to is 3"));
-  EXPECT_EQ(rewind({{"position", 10}}).status, 400) << "ahead";
+  EXPECT_EQ(older.error("param"), "position");
+  const ApiAnswer ahead = rewind({{"position", 10}});
+  EXPECT_EQ(ahead.status, 400);
+  EXPECT_EQ(ahead.error("param"), "position");
   EXPECT_EQ(rewind(Json::object()).error("param"), "position");
   EXPECT_EQ(rewind({{"position", -1}}).error("param"), "position");
   EXPECT_EQ(rewind({{"position", 5}, {"x", 1}}).error("param"), "x");

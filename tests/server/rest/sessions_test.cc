@@ -32,14 +32,19 @@ TEST(HttpSessions, AreMadeFoundAndTakenAway) {
   EXPECT_EQ(made.body["state"], "new");
   EXPECT_EQ(made.body["position"], 0);
   EXPECT_EQ(made.body["state_bytes"], 8);
-  EXPECT_EQ(test.post("/v1/sessions", {{"id", "a:1"}}).status, 409);
+  const ApiAnswer again = test.post("/v1/sessions", {{"id", "a:1"}});
+  EXPECT_EQ(again.status, 409);
+  EXPECT_EQ(again.error("param"), "id");
   EXPECT_EQ(test.get("/v1/sessions/a%3A1?model=fake").body["id"], "a:1");
   EXPECT_EQ(test.get("/v1/sessions/a:1").status, 200);
   EXPECT_EQ(test.get("/v1/sessions/a:1?x=y&model=other").error("code"), "model_not_found");
   EXPECT_EQ(test.get("/v1/sessions/b").status, 404);
+  EXPECT_EQ(test.get("/v1/sessions/b").error("param"), "id");
+  EXPECT_EQ(test.get("/v1/sessions/b").error("message"), "no session 'b'");
   const ApiAnswer gone = drop(test, "/v1/sessions/a:1?model=fake");
   EXPECT_EQ(gone.body, Json({{"id", "a:1"}, {"object", "session"}, {"deleted", true}}));
   EXPECT_EQ(drop(test, "/v1/sessions/a:1").status, 404);
+  EXPECT_EQ(drop(test, "/v1/sessions/a:1").error("param"), "id");
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 
@@ -100,10 +105,16 @@ TEST(HttpSessions, AForkGoesOnAsItsParentWould) {
   EXPECT_EQ(more("b"), more("a"));
   EXPECT_EQ(test.post("/v1/sessions/a/fork", {{"count", 2}}).body["data"].size(), 2U);
   EXPECT_EQ(test.post("/v1/sessions/a/fork", Json::object()).body["data"].size(), 1U);
-  EXPECT_EQ(test.post("/v1/sessions/none/fork", Json::object()).status, 404);
-  EXPECT_EQ(test.post("/v1/sessions/a/fork", {{"children", {"c"}}}).status, 409);
+  EXPECT_EQ(test.post("/v1/sessions/none/fork", Json::object()).error("param"), "id");
+  const ApiAnswer taken = test.post("/v1/sessions/a/fork", {{"children", {"c"}}});
+  EXPECT_EQ(taken.status, 409);
+  EXPECT_EQ(taken.error("param"), "children");
   const ApiAnswer full = test.post("/v1/sessions/a/fork", {{"count", 8}});
   EXPECT_EQ(full.status, 429) << full.body;
+  const ApiAnswer never = test.post("/v1/sessions/a/fork", {{"count", 9}});
+  EXPECT_EQ(never.status, 400) << never.body;
+  EXPECT_EQ(never.error("param"), "count");
+  EXPECT_THAT(never.error("message"), HasSubstr("count asks for 9 states, and the server keeps 8"));
   for (const char* const body :
        {R"({"count":0})", R"({"children":[]})", R"({"children":"b"})", R"({"children":[1]})",
         R"({"children":["d"],"count":1})", R"({"other":1})"}) {
