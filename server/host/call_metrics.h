@@ -11,13 +11,32 @@ namespace runnel {
 
 // The methods and reasons (Status::reason()) that are told apart. The last of each is for what is
 // in neither list, so that nobody can make new ones.
-inline constexpr std::array<std::string_view, 24> kMethods = {
-    "Generate",       "Score",         "CreateSession",   "GetSession",
-    "ListSessions",   "DeleteSession", "ForkSession",     "RewindSession",
-    "ExportSession",  "ImportSession", "ListStates",      "ListModels",
-    "GetModel",       "Reload",        "openai.models",   "openai.completions",
-    "openai.images",  "openai.chat",   "openai.tokenize", "openai.detokenize",
-    "openai.openapi", "http.options",  "http.refused",    "other"};
+inline constexpr std::array<std::string_view, 26> kMethods = {"Generate",
+                                                              "Score",
+                                                              "CreateSession",
+                                                              "GetSession",
+                                                              "ListSessions",
+                                                              "DeleteSession",
+                                                              "ForkSession",
+                                                              "RewindSession",
+                                                              "ExportSession",
+                                                              "ImportSession",
+                                                              "ListStates",
+                                                              "ListModels",
+                                                              "GetModel",
+                                                              "GetStatus",
+                                                              "Reload",
+                                                              "openai.models",
+                                                              "openai.completions",
+                                                              "openai.images",
+                                                              "openai.chat",
+                                                              "openai.responses",
+                                                              "openai.tokenize",
+                                                              "openai.detokenize",
+                                                              "openai.openapi",
+                                                              "http.options",
+                                                              "http.refused",
+                                                              "other"};
 inline constexpr std::array<std::string_view, 14> kReasons = {
     "mailbox",     "queue",          "sessions",     "sessions_per_caller",
     "quota_calls", "quota_sessions", "quota_values", "call_bytes",

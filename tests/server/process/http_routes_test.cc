@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "server/http/header_text.h"
@@ -97,6 +98,10 @@ TEST(OpenAiRoutes, NothingIsServedBeforeTheModelsAreLoaded) {
 
 // --- The description ---
 
+bool is_of_page(const HttpRoute& route) {
+  return route.path == "/" || route.path.starts_with("/page/");
+}
+
 TEST(OpenApi, DescribesEveryRouteAndNoOther) {
   const OpenAiServer test;
   const Json description = test.get("/openapi.json").body;
@@ -109,8 +114,7 @@ TEST(OpenApi, DescribesEveryRouteAndNoOther) {
   std::set<std::string> served;
   ServerContext state(test.log);
   for (const HttpRoute& route : http_routes(state, Gate("", ""))) {
-    const bool is_page = route.path == "/" || route.path.starts_with("/page/");
-    if (is_page || route.method == "OPTIONS") continue;
+    if (is_of_page(route) || route.method == "OPTIONS") continue;
     std::string path = route.path;
     if (const size_t star = path.find('*'); star != std::string::npos) {
       path.replace(star, 1,
@@ -248,6 +252,38 @@ TEST(OpenAiRoutes, EveryRequestIsReported) {
   };
   EXPECT_EQ(of_method("http.refused", Code::kNotFound), 1);
   EXPECT_EQ(of_method("http.options", Code::kOk), 1);
+}
+
+TEST(OpenAiRoutes, EveryRouteIsCountedByItsName) {
+  std::ostringstream text;
+  const EventLog log("debug", false, text);
+  ServerContext state(log);  // without models: every call is refused, and counted
+  HttpServer server({.connections = {.in_all = 128}, .body_bytes = 1000},
+                    http_routes(state, Gate("", "")), log);
+  ASSERT_TRUE(server.start(listen_on("127.0.0.1:0").value()).ok());
+  const auto ended = [&](size_t method) {
+    const auto& codes = state.metrics.calls.ended[method];
+    return std::accumulate(codes.begin(), codes.end(), int64_t{0},
+                           [](int64_t sum, const Counter& code) { return sum + code.value(); });
+  };
+  int64_t asked = 0;
+  for (const HttpRoute& route : http_routes(state, Gate("", ""))) {
+    if (is_of_page(route)) continue;  // its files are not counted
+    std::string path = route.path;
+    if (const size_t star = path.find('*'); star != std::string::npos) path.replace(star, 1, "x");
+    const bool has_body = route.method == "POST" || route.method == "PUT";
+    HttpClient client(server.address());
+    client.send(
+        OpenAiServer::request(route.method, path, has_body ? "{}" : "",
+                              route.in_pieces ? "Content-Type: application/octet-stream\r\n" : ""));
+    EXPECT_NE(client.response().status, 415) << route.method << " " << path;
+    int64_t counted = 0;
+    for (size_t method = 0; method < kMethods.size(); ++method) counted += ended(method);
+    EXPECT_EQ(counted, ++asked) << route.method << " " << path;
+    EXPECT_EQ(ended(kMethods.size() - 1), 0) << route.method << " " << path;
+  }
+  server.stop();
+  EXPECT_TRUE(state.calls.wait_until_none(std::chrono::seconds(20)));
 }
 
 TEST(HeaderText, PercentSignsStandForBytes) {
