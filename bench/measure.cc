@@ -147,15 +147,6 @@ Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seco
   return std::pair(steps, spent);
 }
 
-// The precision that the factory has chosen.
-Precision precision_of(const LoadedModel& loaded) {
-  for (const Precision precision : {Precision::kFp32, Precision::kInt8, Precision::kBlocks}) {
-    const std::string id = loaded.backend->numerics(precision) + "/";
-    if (loaded.model->layout().numerics.starts_with(id)) return precision;
-  }
-  return Precision::kBf16;
-}
-
 // Of a GPU, an operation has not ended when it returns, and memory is not the process's.
 Status only_on_cpu(const LoadedModel& loaded, const std::string& what) {
   if (loaded.model->device() == DeviceKind::kCpu) return {};
@@ -305,7 +296,7 @@ Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, 
   TimedBackend backend(*plain->backend, bundle->spec);
   limits = {.slots = batch, .rows = batch, .values = batch, .steps = 1};
   const Result<std::unique_ptr<Model>> model =
-      make_model(*bundle, backend, limits, precision_of(*plain));
+      make_model(*bundle, backend, limits, plain->precision);
   if (!model.ok()) return model.status();
   if (const auto warm = step_for(**model, batch, seconds / 10); !warm.ok()) return warm.status();
   backend.reset();

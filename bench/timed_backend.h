@@ -55,6 +55,7 @@ class TimedBackend final : public Backend {
 
   DeviceKind device() const override { return to_.device(); }
   std::string numerics(Precision precision) const override { return to_.numerics(precision); }
+  bool batch_changes_bits() const override { return to_.batch_changes_bits(); }
   Precision preferred() const override { return to_.preferred(); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return to_.state_bytes(recurrence);

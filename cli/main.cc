@@ -88,11 +88,11 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
     loaded.instructions = config.isa == "auto" ? isa_name(best.isa) + (", " + best.why)
                                                : config.isa + ", as asked for";
   }
-  const Precision precision = precision_for(bundle, config.precision, *loaded.backend);
+  loaded.precision = precision_for(bundle, config.precision, *loaded.backend);
   std::optional<DType> cache;
   if (config.cache != "auto") cache = config.cache == "bf16" ? DType::kBF16 : DType::kF32;
   Result<std::unique_ptr<Model>> model =
-      make_model(bundle, *loaded.backend, limits, precision, cache);
+      make_model(bundle, *loaded.backend, limits, loaded.precision, cache);
   if (!model.ok()) return model.status();
   loaded.model = std::move(*model);
   return loaded;

@@ -6,9 +6,9 @@ namespace runnel {
 namespace {
 
 int64_t most_states(const Model& model, const EngineOptions& options) {
-  const StateLayout& layout = model.layout();
-  if (layout.numerics.find("+cublas") != std::string::npos) return 0;
-  return std::min<int64_t>(options.prefix_cache_bytes / layout.state_bytes, model.limits().slots);
+  if (model.batch_changes_bits()) return 0;
+  const int64_t state_bytes = model.layout().state_bytes;
+  return std::min<int64_t>(options.prefix_cache_bytes / state_bytes, model.limits().slots);
 }
 
 }  // namespace

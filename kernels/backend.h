@@ -374,6 +374,9 @@ class Backend {
   // name to compare and not to parse. Empty: there are no products in this precision here.
   virtual std::string numerics(Precision precision) const = 0;
 
+  // Whether the bits of a sequence depend on what else is in its batch.
+  virtual bool batch_changes_bits() const { return false; }
+
   // The precision that serves best: the fastest, of those that keep a model's quality.
   virtual Precision preferred() const { return Precision::kFp32; }
 

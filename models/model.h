@@ -77,6 +77,8 @@ class Model {
   virtual ModelLimits limits() const = 0;
   // The device that steps run on.
   virtual DeviceKind device() const = 0;
+  // Whether the bits of a sequence depend on what else is in its batch.
+  virtual bool batch_changes_bits() const = 0;
 
   // Sets all that the slot holds besides its state, and with `zero_state` makes that the state of
   // an empty sequence: a fresh lease. It has no penalties then. Stops the process when the pending

@@ -30,6 +30,7 @@ class RecurrentModel final : public Model {
   const StateLayout& layout() const override { return layout_; }
   ModelLimits limits() const override { return limits_; }
   DeviceKind device() const override { return backend_.device(); }
+  bool batch_changes_bits() const override { return backend_.batch_changes_bits(); }
 
   void set(SlotId slot, const Control& control, bool zero_state) override;
   void penalize(SlotId slot, Penalized penalized) override;

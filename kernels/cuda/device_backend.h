@@ -69,6 +69,8 @@ class DeviceBackend final : public Backend, public FusedSteps {
     if (options_.chunks) id += "+chunks" + std::to_string(kChunk);
     return id;
   }
+  // The library chooses its order of sums by the number of rows.
+  bool batch_changes_bits() const override { return options_.library; }
   Precision preferred() const override { return Precision::kBf16; }
   Precision precise(Precision of) const override {
     return of == Precision::kBf16 && library_ == nullptr ? Precision::kSplit : Precision::kFp32;

@@ -1,8 +1,10 @@
 // A bundle from its directory to an engine that is ready for its first call.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -14,11 +16,13 @@
 namespace runnel {
 
 class Backend;
+enum class Precision : uint8_t;  // kernels/backend.h
 
 // A model on its backend, which outlives it.
 struct LoadedModel {
   std::shared_ptr<Backend> backend;
   std::unique_ptr<Model> model;
+  Precision precision{};          // of the model's products
   std::string instructions = {};  // of the CPU, and why those; empty on a GPU
 };
 

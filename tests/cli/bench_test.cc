@@ -37,7 +37,7 @@ Result<LoadedModel> make_model(const Bundle& bundle, const ServerConfig& config,
                                                            : Precision::kFp32;
   Result<std::unique_ptr<Model>> model = make_model(bundle, **backend, limits, precision);
   if (!model.ok()) return model.status();
-  return LoadedModel{std::move(*backend), std::move(*model)};
+  return LoadedModel{std::move(*backend), std::move(*model), precision};
 }
 
 class BenchTest : public testing::Test {

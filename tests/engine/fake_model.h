@@ -21,6 +21,7 @@ class FakeModel final : public Model {
   const StateLayout& layout() const override { return layout_; }
   ModelLimits limits() const override { return limits_; }
   DeviceKind device() const override { return DeviceKind::kCpu; }
+  bool batch_changes_bits() const override { return is_unsteady; }
   void set(SlotId slot, const Control& control, bool zero_state) override;
   void penalize(SlotId slot, Penalized penalized) override;
   void copy(SlotId from, SlotId to, int64_t inputs) override;
@@ -29,6 +30,9 @@ class FakeModel final : public Model {
   void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) override;
   Ticket submit(std::span<const Row> rows, int steps) override;
   Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
+
+  // What batch_changes_bits() says; the values are the same all the same. Before the engine has it.
+  bool is_unsteady = false;
 
   // Called at the start of every submit: what time it takes, what happens meanwhile.
   std::function<void()> on_submit;

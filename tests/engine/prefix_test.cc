@@ -73,6 +73,22 @@ TEST_F(PrefixTest, APromptIsReadOnceAndItsAnswerNotAtAll) {
   EXPECT_EQ(metrics().values_consumed.value(), 19 + 5);
 }
 
+// A warm answer could have other bits than a cold one.
+TEST(Prefix, NothingIsKeptWhereTheBatchChangesBits) {
+  const auto cached_of_a_second_call = [](bool is_unsteady) {
+    auto model = std::make_unique<FakeModel>(fake_spec(), Harness::default_limits());
+    model->is_unsteady = is_unsteady;
+    Harness harness(std::move(model), options_with(1 << 20));
+    harness.generate(request_of(counted(20), 3));
+    harness.run();
+    const auto second = harness.generate(request_of(counted(20), 3));
+    harness.run();
+    return second->finished[0].cached_values;
+  };
+  EXPECT_EQ(cached_of_a_second_call(false), 19);
+  EXPECT_EQ(cached_of_a_second_call(true), 0);
+}
+
 TEST_F(PrefixTest, TheStateIsKeptWhereLaterPromptsPart) {
   GenerateRequest request = request_of(counted(20), 2);
   request.shared = 12;

@@ -46,6 +46,17 @@ TEST(Cuda, TheNumericsIdNamesEveryOption) {
   EXPECT_EQ(id({.whole = false}), id({})) << "the bits are the same";
 }
 
+TEST(Cuda, TheBatchChangesBitsWithTheLibraryAlone) {
+  const auto changes = [](const CudaOptions& options) {
+    return DeviceBackend<HostDevice>(options, ThreadOrder::kForward).batch_changes_bits();
+  };
+  EXPECT_TRUE(changes({.library = true}));
+  for (const CudaOptions& options :
+       {CudaOptions{}, CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
+    EXPECT_FALSE(changes(options));
+  }
+}
+
 TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
   const auto takes = [](const CudaOptions& options, const RuleTerms& terms) {
     const DeviceBackend<HostDevice> backend(options, ThreadOrder::kForward);

@@ -20,6 +20,7 @@ class MirrorBackend final : public Backend {
 
   DeviceKind device() const override { return on_->device(); }
   std::string numerics(Precision precision) const override { return on_->numerics(precision); }
+  bool batch_changes_bits() const override { return on_->batch_changes_bits(); }
   Precision precise(Precision of) const override { return on_->precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return on_->state_bytes(recurrence);

@@ -16,6 +16,7 @@ class RecordingBackend final : public Backend, public FusedSteps {
 
   DeviceKind device() const override { return to_.device(); }
   std::string numerics(Precision precision) const override { return to_.numerics(precision); }
+  bool batch_changes_bits() const override { return to_.batch_changes_bits(); }
   Precision precise(Precision of) const override { return to_.precise(of); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     return to_.state_bytes(recurrence);

@@ -242,6 +242,18 @@ class Style(unittest.TestCase):
         ]
         self.assertEqual(faults, [])
 
+    def test_nobody_parses_a_numerics_id(self):
+        # It is a name to compare: what code must know of a device, Backend and Model say.
+        parsed = re.compile(r"numerics\w*(\([^()]*\))?\s*(\.|->)\s*(r?find|starts_with|ends_with|substr|contains)\b")
+        faults = [
+            relative(path)
+            for path in code_files()
+            if not relative(path).startswith("tests/") and parsed.search(path.read_text())
+        ]
+        self.assertEqual(faults, [])
+        self.assertRegex('layout.numerics.find("x")', parsed)
+        self.assertRegex("backend->numerics(precision).starts_with(id)", parsed)
+
     def test_headers_use_the_words_of_the_glossary(self):
         section = (ROOT / "docs/architecture.md").read_text().split("\n## Words\n")[1].split("\n## ")[0]
         rows = re.findall(r"^\| ([\w ]+?) \| .+ \| ([\w, ]*?) ?\|$", section, re.MULTILINE)[1:]
