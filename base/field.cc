@@ -1,5 +1,7 @@
 #include "base/field.h"
 
+#include <algorithm>
+
 namespace runnel {
 namespace {
 
@@ -25,7 +27,19 @@ bool append(std::string_view text, const FieldWord& word_of, std::string& to) {
   }
 }
 
+// The first field that has a place in `text`.
+std::string_view field_in(std::string_view text) {
+  const size_t begin = text.find(kPlace);
+  const size_t end = begin == text.npos ? text.npos : text.find(kPlace, begin + 1);
+  return end == text.npos ? std::string_view() : text.substr(begin + 1, end - begin - 1);
+}
+
 }  // namespace
+
+std::string_view word_in(std::span<const NamedField> table, std::string_view field) {
+  const auto found = std::ranges::find(table, field, &NamedField::field);
+  return found == table.end() ? std::string_view() : found->word;
+}
 
 std::string place_of(std::string_view field) { return kPlace + std::string(field) + kPlace; }
 
@@ -48,9 +62,15 @@ std::string rendered(std::string_view message) {
 }
 
 std::string_view first_field(std::string_view message) {
-  const size_t begin = message.find(kPlace);
-  const size_t end = begin == message.npos ? message.npos : message.find(kPlace, begin + 1);
-  return end == message.npos ? std::string_view() : message.substr(begin + 1, end - begin - 1);
+  for (bool in_hint = false;; in_hint = !in_hint) {
+    const size_t end = message.find(kHint);
+    if (!in_hint) {
+      const std::string_view field = field_in(message.substr(0, end));
+      if (!field.empty()) return field;
+    }
+    if (end == message.npos) return {};
+    message.remove_prefix(end + 1);
+  }
 }
 
 }  // namespace runnel

@@ -53,7 +53,7 @@ class [[nodiscard]] Status {
   const std::string& raw_message() const { return raw_.empty() ? message_ : raw_; }
 
   // The field of the request at fault, by its canonical name: the one given, else the first that
-  // the message has a place for; empty: none in particular.
+  // the message has a place for outside of hints; empty: none in particular.
   std::string_view field() const;
   // `field` is of static storage.
   Status& at_field(std::string_view field) {

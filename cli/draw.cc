@@ -170,7 +170,7 @@ int draw(const DrawOptions& options, const DrawPlan& plan, Client& client,
   }
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!console.out) return delivered(console, kExitOk);
-  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status)));
+  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status, draw_flag)));
   if (Status whole = transcript.complete(); !whole.ok()) {
     return fail(console, kExitFailed, whole.to_string());
   }

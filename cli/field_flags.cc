@@ -1,24 +1,12 @@
 #include "cli/field_flags.h"
 
-#include <algorithm>
-#include <array>
-#include <utility>
-
-#include "engine/fields.h"
+#include "base/fields.h"
 
 namespace runnel {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kFlags = {{
+constexpr NamedField kSampling[] = {
     {fields::kModel, "--model"},
-    {fields::kSession, "--session"},
-    {fields::kState, "--from"},
-    {fields::kPrompt, "--values"},
-    {fields::kText, "--prompt"},
-    {fields::kValues, "--values"},
-    {fields::kSamples, "--count"},
-    {fields::kMaxValues, "--max-values"},
-    {fields::kMaxQueueTime, "--max-queue-time"},
     {fields::kTemperature, "--temperature"},
     {fields::kTopK, "--top-k"},
     {fields::kTopP, "--top-p"},
@@ -28,19 +16,63 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kFlags =
     {fields::kFrequencyPenalty, "--frequency-penalty"},
     {fields::kPresencePenalty, "--presence-penalty"},
     {fields::kLogitBias, "--logit-bias"},
+};
+
+// The session that --keep creates has the name of --session.
+constexpr NamedField kGenerate[] = {
+    {fields::kSession, "--session"},
+    {fields::kId, "--session"},
+    {fields::kState, "--from"},
+    {fields::kPrompt, "--values"},
+    {fields::kText, "--prompt"},
+    {fields::kValues, "--values"},
+    {fields::kSamples, "--count"},
+    {fields::kMaxValues, "--max-values"},
+    {fields::kMaxQueueTime, "--max-queue-time"},
     {fields::kStopText, "--stop"},
     {fields::kTopLogProbs, "--top-log-probs"},
     {fields::kKeep, "--keep"},
-}};
+};
+
+constexpr NamedField kDraw[] = {
+    {fields::kPrompt, "--prompt-image"},
+    {fields::kValues, "--prompt-image"},
+};
+
+constexpr NamedField kScore[] = {
+    {fields::kModel, "--model"},
+    {fields::kText, "--text"},
+};
+
+constexpr NamedField kSession[] = {
+    {fields::kModel, "--model"},          {fields::kId, "id"},
+    {fields::kPosition, "position"},      {fields::kChildren, "children"},
+    {fields::kCount, "--count"},          {fields::kAnyOwner, "--any-owner"},
+    {fields::kExpiresIn, "--expires-in"},
+};
+
+constexpr NamedField kSessionLoad[] = {
+    {fields::kModel, "--model"},
+    {fields::kId, "--id"},
+    {fields::kAllowInexact, "--allow-inexact"},
+    {fields::kAnyOwner, "--any-owner"},  // of the one who saves the file
+};
+
+// A word of a command that samples.
+std::string_view sampling_word(std::span<const NamedField> own, std::string_view field) {
+  const std::string_view word = word_in(own, field);
+  return word.empty() ? word_in(kSampling, field) : word;
+}
 
 }  // namespace
 
-std::string_view flag_of(std::string_view field) {
-  const auto known = std::ranges::find(kFlags, field, &decltype(kFlags)::value_type::first);
-  return known == kFlags.end() ? std::string_view() : known->second;
-}
+std::string_view generate_flag(std::string_view field) { return sampling_word(kGenerate, field); }
+std::string_view draw_flag(std::string_view field) { return sampling_word(kDraw, field); }
+std::string_view score_flag(std::string_view field) { return word_in(kScore, field); }
+std::string_view session_flag(std::string_view field) { return word_in(kSession, field); }
+std::string_view session_load_flag(std::string_view field) { return word_in(kSessionLoad, field); }
 
-Status in_flags(const Status& status) {
+Status in_flags(const Status& status, const FieldWord& flag_of) {
   return status.ok() ? status : Status(status.code(), status.message(flag_of));
 }
 

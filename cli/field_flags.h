@@ -1,4 +1,4 @@
-// The command line's words for the fields of requests.
+// The command line's words for the fields of requests (base/fields.h).
 #pragma once
 
 #include <string_view>
@@ -7,11 +7,15 @@
 
 namespace runnel {
 
-// The flag of `runnel generate` and `runnel draw` for a field (engine/fields.h); empty: they have
-// no such flag.
-std::string_view flag_of(std::string_view field);
+// The flags or arguments of a command; empty where it has none for a field.
+std::string_view generate_flag(std::string_view field);
+std::string_view draw_flag(std::string_view field);
+std::string_view score_flag(std::string_view field);
+// Of `runnel session` and what follows it, but for `load`, whose id is a flag.
+std::string_view session_flag(std::string_view field);
+std::string_view session_load_flag(std::string_view field);
 
-// The same status, with flags where its message names fields.
-Status in_flags(const Status& status);
+// The same status, with a command's flags where its message names fields.
+Status in_flags(const Status& status, const FieldWord& flag_of);
 
 }  // namespace runnel

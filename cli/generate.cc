@@ -397,7 +397,7 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
                 plan.model.image ? "interrupted; no image was written" : "interrupted");
   }
   if (!console.out) return delivered(console, kExitOk);
-  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status)));
+  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status, generate_flag)));
   if (Status whole = transcript.complete(); !whole.ok()) {
     return fail(console, kExitFailed, whole.to_string());
   }

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/field_flags.h"
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "cli/reach_model.h"
@@ -170,7 +171,8 @@ int run_score(const ScoreOptions& options, Console& console) {
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!scoring.status().ok()) {
     return fail(console, kExitFailed,
-                "item " + std::to_string(scoring.failed()) + ": " + call_error(scoring.status()));
+                "item " + std::to_string(scoring.failed()) + ": " +
+                    call_error(in_flags(scoring.status(), score_flag)));
   }
   if (options.json) {
     print_json(model, scoring.totals(), progress.seconds(), console);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/field_flags.h"
 #include "cli/interrupt.h"
 #include "client/client.h"
 #include "client/model_choice.h"
@@ -57,7 +58,7 @@ int list(const SessionOptions& options, const std::vector<std::string>& models, 
   for (const std::string& model : models) {
     std::vector<v1::Session> sessions;
     const Status status = list_all(client, model, sessions);
-    if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+    if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status, session_flag)));
     for (const v1::Session& one : sessions) out["sessions"].push_back(session_json(model, one));
     if (options.json) continue;
     if (models.size() > 1) console.out << tame(model) << ":\n";
@@ -73,7 +74,7 @@ int delete_each(const SessionOptions& options, const std::string& model, Client&
   int code = kExitOk;
   for (const std::string& id : options.ids) {
     const Status status = client.delete_session(model, id);
-    if (!status.ok()) code = fail(console, kExitFailed, call_error(status));
+    if (!status.ok()) code = fail(console, kExitFailed, call_error(in_flags(status, session_flag)));
   }
   return code;
 }
@@ -87,7 +88,7 @@ int run_session(const SessionOptions& options, Console& console) {
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status, session_flag)));
   if (options.ids.empty() && options.model.empty()) {
     std::vector<std::string> all;
     for (const v1::ModelInfo& model : models.models()) all.push_back(model.name());

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "cli/field_flags.h"
 #include "cli/interrupt.h"
 #include "client/client.h"
 #include "client/model_choice.h"
@@ -23,8 +24,9 @@ OrderedJson session_json(const v1::Session& session) {
   return {{"id", session.id()}, {"position", session.position()}};
 }
 
-// Connects, chooses the model and makes the call; `shown` then tells of it.
-int run_call(const SessionStateOptions& options, Console& console,
+// Connects, chooses the model and makes the call; `shown` then tells of it. Errors have the words
+// of `flag_of`.
+int run_call(const SessionStateOptions& options, const FieldWord& flag_of, Console& console,
              const std::function<Status(Client&, const std::string& model)>& call,
              const std::function<int()>& shown) {
   Client client(options.server, Seconds(options.timeout));
@@ -38,7 +40,7 @@ int run_call(const SessionStateOptions& options, Console& console,
     status = call(client, model->name);
   }
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
-  if (!status.ok()) return fail(console, kExitFailed, call_error(status));
+  if (!status.ok()) return fail(console, kExitFailed, call_error(in_flags(status, flag_of)));
   return shown();
 }
 
@@ -105,7 +107,7 @@ using Run = int (*)(const SessionStateOptions& options, Console& console);
 int run_session_fork(const SessionStateOptions& options, Console& console) {
   v1::ForkSessionResponse made;
   return run_call(
-      options, console,
+      options, session_flag, console,
       [&](Client& client, const std::string& model) {
         v1::ForkSessionRequest request;
         request.set_model(model);
@@ -128,7 +130,7 @@ int run_session_fork(const SessionStateOptions& options, Console& console) {
 int run_session_rewind(const SessionStateOptions& options, Console& console) {
   v1::Session session;
   return run_call(
-      options, console,
+      options, session_flag, console,
       [&](Client& client, const std::string& model) {
         v1::RewindSessionRequest request;
         request.set_model(model);
@@ -160,7 +162,7 @@ int run_session_save(const SessionStateOptions& options, Console& console) {
     if (options.expires) request.mutable_expires_in()->set_seconds(*options.expires);
     return client.export_session(request, kMostFileBytes, bytes);
   };
-  return run_call(options, console, call, [&] {
+  return run_call(options, session_flag, console, call, [&] {
     if (Status s = replace_file(options.file, bytes, kFileMode); !s.ok()) {
       return fail(console, kExitFailed, s.message());
     }
@@ -174,7 +176,7 @@ int run_session_load(const SessionStateOptions& options, Console& console) {
   if (!bytes.ok()) return fail(console, kExitUsage, bytes.status().message());
   v1::Session session;
   return run_call(
-      options, console,
+      options, session_load_flag, console,
       [&](Client& client, const std::string& model) {
         v1::ImportTarget target;
         target.set_model(model);

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fields.h"
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/text.h"
-#include "engine/fields.h"
 #include "engine/refusals.h"
 #include "engine/validate.h"
 #include "models/begin.h"

@@ -4,10 +4,10 @@
 #include <random>
 #include <utility>
 
+#include "base/fields.h"
 #include "base/hash.h"
 #include "base/thread_priority.h"
 #include "base/within_memory.h"
-#include "engine/fields.h"
 #include "engine/refusals.h"
 #include "engine/scheduler.h"
 #include "engine/score_call.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/fields.h"
+#include "base/fields.h"
 #include "engine/refusals.h"
 #include "engine/validate.h"
 

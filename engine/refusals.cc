@@ -4,8 +4,8 @@
 #include <chrono>
 #include <string>
 
+#include "base/fields.h"
 #include "base/text.h"
-#include "engine/fields.h"
 
 namespace runnel {
 namespace {
@@ -129,9 +129,8 @@ Status no_room(int needed, int free, int slots, int stored, std::string_view fie
 Status others_wait(int64_t waiting) {
   Status status(Code::kResourceExhausted,
                 std::to_string(waiting) +
-                    " calls wait for sessions to come free, and come first; try again later, or "
-                    "set " +
-                    place_of(fields::kMaxQueueTime) + " to wait");
+                    " calls wait for sessions to come free, and come first; try again later" +
+                    hint(", or set " + place_of(fields::kMaxQueueTime) + " to wait"));
   return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
 }
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fields.h"
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/text.h"
 #include "engine/account_usage.h"
-#include "engine/fields.h"
 #include "engine/refusals.h"
 
 namespace runnel {

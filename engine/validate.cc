@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "base/fields.h"
 #include "base/limits.h"
-#include "engine/fields.h"
 
 namespace runnel {
 namespace {

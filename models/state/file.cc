@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fields.h"
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/json_fields.h"
@@ -223,8 +224,8 @@ std::string listed(const SealKeys& keys) {
 Status check_terms(const SealTerms& terms, const SealKey& key, const StateTarget& target) {
   if (!terms.owner.empty() && terms.owner != owner_mark(key, target.caller)) {
     return {Code::kPermissionDenied,
-            "the state file belongs to another caller; use that caller's key, or have them export "
-            "it with any_owner"};
+            "the state file belongs to another caller; use that caller's key" +
+                hint(", or have them export it with " + place_of(fields::kAnyOwner))};
   }
   if (terms.expires == 0 || target.now < terms.expires) return {};
   return {Code::kFailedPrecondition, "the state file expired " +
@@ -292,11 +293,11 @@ Status check_state(const StateHeader& header, const StateTarget& target) {
                                            target.model + "'; use the model that it came from"};
   }
   if (header.numerics != target.layout.numerics && !target.any_numerics) {
-    return {Code::kFailedPrecondition, "the state file is of numerics id " +
-                                           quote(header.numerics) + ", and this server computes " +
-                                           quote(target.layout.numerics) +
-                                           ": what follows would have other bits; set "
-                                           "allow_inexact to go on all the same"};
+    return {Code::kFailedPrecondition,
+            "the state file is of numerics id " + quote(header.numerics) +
+                ", and this server computes " + quote(target.layout.numerics) +
+                ": what follows would have other bits; set " + place_of(fields::kAllowInexact) +
+                " to go on all the same"};
   }
   const int64_t end = target.spec.max_length();
   if (end != 0 && header.position > end) {

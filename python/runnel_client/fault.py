@@ -1,4 +1,4 @@
-"""Failed calls as exceptions, with the options of `generate` where the server names fields of its contract."""
+"""Failed calls as exceptions, with the client's options where the server names fields of its contract."""
 
 from __future__ import annotations
 
@@ -10,21 +10,33 @@ import grpc
 
 from runnel_client import messages
 from runnel_client.errors import CallError, call_error
+from runnel_client.options import Options
 
 DETAILS = "grpc-status-details-bin"
-# The fields whose options have another name; those that are left out have the last part of the field's own.
+PLACE = re.compile("\x1f([^\x1f]*)\x1f")
+# The fields whose options have another name; the options of the others have the last part of the field's own.
 WORDS = {
-    "origin.session": "session",
     "text": "prompt",
     "stop_text": "stop",
+    "children": "count",  # of Session.fork
     "delivery.max_values": "values_per_message",
     "delivery.max_delay": "message_delay",
 }
+# What functions take that is no option of `generate`.
+ARGUMENTS = ("session", "prompt", "values", "id", "position", "count", "allow_inexact", "any_owner", "expires_in")
 
 
 def word_of(field: str) -> str:
-    """The option for a field of the contract."""
-    return WORDS.get(field, field.rpartition(".")[2])
+    """The option for a field of the contract; empty if there is none."""
+    word = WORDS.get(field, field.rpartition(".")[2])
+    return word if word in ARGUMENTS or word in Options.__annotations__ else ""
+
+
+def rendered(message: str) -> str:
+    """A message with options in its places. Hints about fields that have none are left out."""
+    parts = message.split("\x1e")  # every other one is a hint
+    kept = [part for at, part in enumerate(parts) if at % 2 == 0 or all(map(word_of, PLACE.findall(part)))]
+    return PLACE.sub(lambda place: word_of(place[1]) or place[1], "".join(kept))
 
 
 def in_words(message: str, trailing: Iterable[tuple[str, Any]]) -> str:
@@ -41,7 +53,7 @@ def in_words(message: str, trailing: Iterable[tuple[str, Any]]) -> str:
         fault.ParseFromString(details.details[0].value)
     except messages.decode_error():  # the details of some other server
         return message
-    return re.sub("\x1f([^\x1f]*)\x1f", lambda place: word_of(place[1]), fault.message.replace("\x1e", ""))
+    return rendered(fault.message)
 
 
 def failure_of(error: grpc.RpcError) -> CallError:

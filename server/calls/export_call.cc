@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/fields.h"
 #include "engine/engine.h"
 
 namespace runnel {
@@ -43,12 +44,14 @@ void ExportCall::start(std::shared_ptr<const ServedModel> model, const std::stri
 Status ExportCall::set_terms(const ExportTerms& terms) {
   const Duration lasts = terms.expires_in.value_or(kLeastExpiry);
   if (lasts < kLeastExpiry || lasts > kMostExpiry) {
-    return invalid_argument("expires_in is out of range; it must be 1 second to 10 years");
+    return invalid_argument(place_of(fields::kExpiresIn) +
+                            " is out of range; it must be 1 second to 10 years");
   }
   if (!state_.seal_keys) {
     if (!terms.expires_in) return {};
     return {Code::kFailedPrecondition,
-            "expires_in needs a seal, and this server makes none: start it with --seal-keys"};
+            place_of(fields::kExpiresIn) +
+                " needs a seal, and this server makes none: start it with --seal-keys"};
   }
   terms_.issued = state_.unix_time();
   if (!terms.any_owner && !caller().name.empty()) {

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fields.h"
 #include "engine/refusals.h"
 
 namespace runnel {
@@ -95,7 +96,8 @@ Result<StateImage> ImportCall::whole_image() {
   return Status(Code::kFailedPrecondition,
                 "the state file has " + std::to_string(reader_->subnormal()) +
                     " numbers below 1.2e-38, which become zeros: what follows would have other "
-                    "bits; set allow_inexact to go on all the same");
+                    "bits; set " +
+                    place_of(fields::kAllowInexact) + " to go on all the same");
 }
 
 // --- Turns ---

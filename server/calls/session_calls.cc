@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/fields.h"
 #include "base/limits.h"
-#include "engine/fields.h"
 
 namespace runnel {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/field.h"
-#include "engine/fields.h"
+#include "base/fields.h"
 
 namespace runnel {
 namespace {
@@ -14,31 +14,33 @@ constexpr int64_t kCopies = 8;  // of a token: as a state, sealed, as text, in a
 constexpr std::string_view kFile = "the state file";
 
 // A refusal of a state file in the words of tokens. Its advice is for files, and no use here.
-Status token_status(const Status& status) {
+Status token_status(Status status) {
   std::string message = status.message();
-  if (!message.starts_with(kFile)) return status;
+  if (!message.starts_with(kFile)) return status.at_field(fields::kToken);
   message = "the state token" + message.substr(kFile.size());
   if (status.code() != Code::kInvalidArgument) {
     message.resize(std::min(message.size(), message.rfind("; ")));
     message += "; use it where it came from, or send the values again without it";
   }
-  return {status.code(), std::move(message)};
+  Status renamed(status.code(), std::move(message));
+  return renamed.at_field(fields::kToken);
 }
 
 Status check_wanted(const ServerContext& state, const ServedModel& model,
                     const GenerateRequest& request) {
   if (request.samples != 1) {
     Status status =
-        invalid_argument("include_state is for one sample, and " + place_of(fields::kSamples) +
-                         " is " + std::to_string(request.samples));
+        invalid_argument(place_of(fields::kIncludeState) + " is for one sample, and " +
+                         place_of(fields::kSamples) + " is " + std::to_string(request.samples));
     return status.at_field(fields::kSamples);
   }
   const int64_t bytes = model.engine->state_bytes();
   if (bytes <= state.token_bytes) return {};
-  return invalid_argument("a state of model '" + model.name + "' has " + std::to_string(bytes) +
-                          " bytes, and a token of this server at most " +
-                          std::to_string(state.token_bytes) +
-                          ": use a session, or start the server with a larger --token-bytes");
+  Status status = invalid_argument(
+      "a state of model '" + model.name + "' has " + std::to_string(bytes) +
+      " bytes, and a token of this server at most " + std::to_string(state.token_bytes) +
+      ": use a session, or start the server with a larger --token-bytes");
+  return status.at_field(fields::kIncludeState);
 }
 
 }  // namespace
@@ -46,8 +48,9 @@ Status check_wanted(const ServerContext& state, const ServedModel& model,
 Status check_tokens(const ServerContext& state, const ServedModel& model,
                     const GenerateRequest& request, const TokenUse& use) {
   if (!state.seal_keys) {
-    return {Code::kFailedPrecondition,
-            "this server has no state tokens: start it with --seal-keys, or use a session"};
+    Status status(Code::kFailedPrecondition,
+                  "this server has no state tokens: start it with --seal-keys, or use a session");
+    return status.at_field(use.given ? fields::kToken : fields::kIncludeState);
   }
   for (const auto& [set, field] : {std::pair(request.session.has_value(), fields::kSession),
                                    std::pair(request.state.has_value(), fields::kState),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numbers>
 
+#include "base/fields.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -166,12 +167,12 @@ Origin start_of(const v1::Origin& origin) {
   return start;
 }
 
-Result<Duration> duration_of(const google::protobuf::Duration& duration, const char* name) {
+Result<Duration> duration_of(const google::protobuf::Duration& duration, std::string_view field) {
   const int64_t seconds = duration.seconds();
   const int64_t nanos = duration.nanos();
   const bool one_sign = (seconds <= 0 || nanos >= 0) && (seconds >= 0 || nanos <= 0);
   if (!one_sign || nanos <= -kNanosPerSecond || nanos >= kNanosPerSecond) {
-    return invalid_argument(std::string(name) + " has seconds = " + std::to_string(seconds) +
+    return invalid_argument(place_of(field) + " has seconds = " + std::to_string(seconds) +
                             " and nanos = " + std::to_string(nanos) +
                             "; expected both of one sign, and nanos between -999999999 and "
                             "999999999");
@@ -194,11 +195,11 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
   if (message.has_samples()) request.samples = message.samples();
   if (message.has_max_values()) request.max_values = message.max_values();
   if (message.has_max_time()) {
-    const Result<Duration> max_time = duration_of(message.max_time(), "max_time");
+    const Result<Duration> max_time = duration_of(message.max_time(), fields::kMaxTime);
     if (!max_time.ok()) return max_time.status();
     request.max_time = *max_time;
   }
-  const Result<Duration> queue_time = duration_of(message.max_queue_time(), "max_queue_time");
+  const Result<Duration> queue_time = duration_of(message.max_queue_time(), fields::kMaxQueueTime);
   if (!queue_time.ok()) return queue_time.status();
   request.max_queue_time = *queue_time;
   if (message.sampling().has_seed()) request.seed = message.sampling().seed();
@@ -218,7 +219,7 @@ Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const Tex
   }
   if (message.delivery().has_max_delay()) {
     const Result<Duration> delay =
-        duration_of(message.delivery().max_delay(), "delivery.max_delay");
+        duration_of(message.delivery().max_delay(), fields::kDeliveryMaxDelay);
     if (!delay.ok()) return delay.status();
     request.delivery.max_delay = *delay;
   }

@@ -20,9 +20,9 @@ namespace runnel {
 // Where a call starts.
 Origin start_of(const v1::Origin& origin);
 
-// A duration of the wire, field `name` of the request; INVALID_ARGUMENT when it is malformed. What
-// is longer than the engine can count is cut to that.
-Result<Duration> duration_of(const google::protobuf::Duration& duration, const char* name);
+// A duration of the wire, `field` of the request; INVALID_ARGUMENT when it is malformed. What is
+// longer than the engine can count is cut to that.
+Result<Duration> duration_of(const google::protobuf::Duration& duration, std::string_view field);
 
 // A request; `delivery` is what holds where it does not say. INVALID_ARGUMENT for text where the
 // model has no tokenizer, or for too much of it.

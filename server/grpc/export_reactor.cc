@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/fields.h"
 #include "runnel/v1/sessions.pb.h"
 #include "server/calls/export_call.h"
 #include "server/grpc/convert.h"
@@ -22,7 +23,7 @@ class ExportReactor final : public ExportBase {
     start_with<v1::ExportSessionRequest>(bytes, [this](const auto& message) -> Status {
       auto model = find_model(message.model());
       if (!model.ok()) return model.status();
-      const auto lasts = duration_of(message.expires_in(), "expires_in");
+      const auto lasts = duration_of(message.expires_in(), fields::kExpiresIn);
       if (!lasts.ok()) return lasts.status();
       ExportTerms terms = {.any_owner = message.any_owner()};
       if (message.has_expires_in()) terms.expires_in = *lasts;

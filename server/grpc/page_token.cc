@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/fields.h"
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/limits.h"
@@ -25,7 +26,8 @@ std::string make_page_token(std::string_view model, std::string_view id) {
 Result<std::string> read_page_token(std::string_view model, std::string_view token) {
   if (token.empty()) return std::string();
   const Status refusal = invalid_argument(
-      "page_token is not one that ListSessions gave for this model; leave it empty for the first "
+      place_of(fields::kPageToken) +
+      " is not one that ListSessions gave for this model; leave it empty for the first "
       "page");
   if (token.size() <= kCheckDigits || token.size() > 2 * kMaxNameLength + kCheckDigits) {
     return refusal;

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/fields.h"
 #include "engine/refusals.h"
 #include "runnel/v1/inference.pb.h"
 #include "server/calls/scoring_call.h"
@@ -51,9 +52,10 @@ class ScoreReactor final : public ScoreBase {
     if (!model.ok()) return model.status();
     if (message.origin().has_token()) {
       return invalid_argument(
-          "origin.token is for Generate; make a session of it with ImportSession, and name that");
+          place_of(fields::kToken) +
+          " is for Generate; make a session of it with ImportSession, and name that");
     }
-    const auto asked = duration_of(message.max_queue_time(), "max_queue_time");
+    const auto asked = duration_of(message.max_queue_time(), fields::kMaxQueueTime);
     if (!asked.ok()) return asked.status();
     // A call that keeps its session needs no state beside it.
     const bool says = message.has_max_queue_time() || message.keep();
@@ -67,13 +69,16 @@ class ScoreReactor final : public ScoreBase {
 
   Status check_same(const v1::ScoreRequest& message) const {
     if (!message.model().empty() && message.model() != call_->opened()->name) {
-      return invalid_argument("model changes within the call; only the first message names it");
+      return invalid_argument(place_of(fields::kModel) +
+                              " changes within the call; only the first message names it");
     }
     if (message.keep()) {
-      return invalid_argument("keep is set again; only the first message has it");
+      return invalid_argument(place_of(fields::kKeep) +
+                              " is set again; only the first message has it");
     }
     if (message.has_expected_position()) {
-      return invalid_argument("expected_position is set again; only the first message has it");
+      return invalid_argument(place_of(fields::kExpectedPosition) +
+                              " is set again; only the first message has it");
     }
     if (message.has_origin()) {
       return invalid_argument("origin is set again; only the first message has one");

@@ -107,7 +107,8 @@ std::vector<grpc::Slice> bytes_of_message(const grpc::ByteBuffer& bytes, int fie
 grpc::Status to_grpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
-  if (status.field().empty()) return {code, status.message()};
+  const bool has_places = status.raw_message() != status.message();
+  if (status.field().empty() && !has_places) return {code, status.message()};
   v1::Fault fault;
   fault.set_field(std::string(status.field()));
   fault.set_message(status.raw_message());

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fields.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "config/server_config.h"
-#include "engine/fields.h"
 #include "models/bundle/config.h"
 #include "models/state/file.h"
 

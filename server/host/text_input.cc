@@ -1,7 +1,7 @@
 #include "server/host/text_input.h"
 
+#include "base/fields.h"
 #include "base/text.h"
-#include "engine/fields.h"
 
 namespace runnel {
 

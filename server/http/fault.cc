@@ -1,45 +1,12 @@
 #include "server/http/fault.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/json.h"
-#include "engine/fields.h"
 
 namespace runnel {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kWords = {{
-    {fields::kModel, "model"},
-    {fields::kSession, "session"},
-    {fields::kState, "state"},
-    {fields::kPrompt, "prompt"},
-    {fields::kText, "prompt"},
-    {fields::kValues, "prompt"},
-    {fields::kSamples, "n"},
-    {fields::kMaxValues, "max_tokens"},
-    {fields::kMaxQueueTime, "max_queue_time"},
-    {fields::kTemperature, "temperature"},
-    {fields::kTopK, "top_k"},
-    {fields::kTopP, "top_p"},
-    {fields::kMinP, "min_p"},
-    {fields::kGreedy, "temperature to 0"},
-    {fields::kRepetitionPenalty, "repetition_penalty"},
-    {fields::kFrequencyPenalty, "frequency_penalty"},
-    {fields::kPresencePenalty, "presence_penalty"},
-    {fields::kLogitBias, "logit_bias"},
-    {fields::kStopText, "stop"},
-    {fields::kTopLogProbs, "logprobs"},
-    {fields::kKeep, "keep"},
-    {fields::kExpectedPosition, "position"},
-    {fields::kId, "id"},
-    {fields::kPosition, "position"},
-    {fields::kChildren, "children"},
-    {fields::kCount, "count"},
-    {fields::kPageSize, "limit"},
-    {fields::kPageToken, "after"},
-}};
 
 const char* type_of(const Status& status) {
   switch (status.code()) {
@@ -69,11 +36,6 @@ OrderedJson code_of(const Fault& fault) {
 }
 
 }  // namespace
-
-std::string_view http_word(std::string_view field) {
-  const auto known = std::ranges::find(kWords, field, &decltype(kWords)::value_type::first);
-  return known == kWords.end() ? std::string_view() : known->second;
-}
 
 Fault fault_of(const Status& status, const FieldWord& word_of) {
   if (status.ok()) return {};

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "base/status.h"
 #include "server/http/http_server.h"
@@ -17,11 +16,8 @@ struct [[nodiscard]] Fault {
   bool ok() const { return status.ok(); }
 };
 
-// The word of the HTTP doors for a field (engine/fields.h); empty: they have no such field.
-std::string_view http_word(std::string_view field);
-
 // The refusal in the words of a door: "max_values is 0; ..." becomes "max_tokens is 0; ...".
-Fault fault_of(const Status& status, const FieldWord& word_of = http_word);
+Fault fault_of(const Status& status, const FieldWord& word_of);
 
 // 400 of INVALID_ARGUMENT, and so on.
 int http_status_of(Code code);

@@ -6,11 +6,13 @@
 
 namespace runnel {
 
-HttpHandler LaterCall::handler(ServerContext& state, const char* rpc, Begin begin) {
-  return [&state, rpc, begin = std::move(begin)](const HttpRequest& request, HttpReply reply) {
+HttpHandler LaterCall::handler(ServerContext& state, const char* rpc, FieldWord word_of,
+                               Begin begin) {
+  return [&state, rpc, word_of = std::move(word_of), begin = std::move(begin)](
+             const HttpRequest& request, HttpReply reply) {
     state.metrics.received.add(std::ssize(request.body));
     const std::shared_ptr<LaterCall> call(
-        new LaterCall(state, origin_of(rpc, state, request), std::move(reply)));
+        new LaterCall(state, origin_of(rpc, state, request), word_of, std::move(reply)));
     state.calls.enter(call);
     Fault fault{call->origin_.caller.status()};
     if (fault.ok() && request.method == "POST") fault = {call->quota_.begin(call->caller())};

@@ -20,8 +20,8 @@ class LaterCall final : public AnsweredCall {
   using Begin = std::function<Fault(LaterCall&, const HttpRequest&)>;
 
   // A handler that asks who calls, and begins a call of method `rpc`, which is of static storage.
-  // `state` outlives its calls.
-  static HttpHandler handler(ServerContext& state, const char* rpc, Begin begin);
+  // Refusals have the words of `word_of`. `state` outlives its calls.
+  static HttpHandler handler(ServerContext& state, const char* rpc, FieldWord word_of, Begin begin);
 
   // Names the session that the answer is about in its head; before answer().
   void name_session(const std::string& id) { reply_.set_header(kSessionHeader, id); }
@@ -34,11 +34,14 @@ class LaterCall final : public AnsweredCall {
   void tend(TimePoint /*now*/) override {}
 
  private:
-  LaterCall(ServerContext& state, CallOrigin origin, HttpReply reply)
-      : AnsweredCall(state, std::move(origin)), reply_(std::move(reply)) {}
-  void refuse(const Status& status) override { finish(fault_of(status)); }
+  LaterCall(ServerContext& state, CallOrigin origin, FieldWord word_of, HttpReply reply)
+      : AnsweredCall(state, std::move(origin)),
+        word_of_(std::move(word_of)),
+        reply_(std::move(reply)) {}
+  void refuse(const Status& status) override { finish(fault_of(status, word_of_)); }
   void finish(const Fault& fault, const OrderedJson& json = {});
 
+  const FieldWord word_of_;
   HttpReply reply_;
   CallQuota quota_;
 };

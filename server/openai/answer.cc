@@ -318,7 +318,7 @@ Status Answer::submit(const HttpRequest& request) {
   if (Status s = note(kind_->read(first.call().caller(), request.body, request_)); !s.ok())
     return s;
   const auto model = state_.models.find(first.call().caller(), request_.model);
-  if (!model.ok()) return note({model.status(), "model"});
+  if (!model.ok()) return note(kind_->fault(model.status()));
   model_ = *model;
   if (Status s = note(kind_->open(*model_, request_)); !s.ok()) return s;
   if (Status s = make_parts(request); !s.ok()) return s;

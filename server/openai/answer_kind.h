@@ -103,7 +103,7 @@ class AnswerKind {
     return event_of(error_json(fault));
   }
   // A status in the words of this endpoint.
-  virtual Fault fault(const Status& status) const { return fault_of(status); }
+  virtual Fault fault(const Status& status) const = 0;
 };
 
 }  // namespace runnel

@@ -11,6 +11,7 @@
 #include "server/openai/chat_json.h"
 #include "server/openai/chat_request.h"
 #include "server/openai/chat_sample.h"
+#include "server/openai/words.h"
 
 namespace runnel {
 namespace {
@@ -155,9 +156,7 @@ class Chat final : public AnswerKind {
   std::string last_events(const AnswerUsage& usage) const override {
     return json_->last_events(usage);
   }
-  Fault fault(const Status& status) const override {
-    return conversation_.fault(status, "max_completion_tokens");
-  }
+  Fault fault(const Status& status) const override { return fault_of(status, chat_word); }
 
  private:
   const int64_t max_tokens_;

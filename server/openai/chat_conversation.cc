@@ -4,7 +4,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "engine/fields.h"
 
 namespace runnel {
 namespace {
@@ -63,17 +62,6 @@ ChatAnswer::Options ChatConversation::options(const ChatRequest& request) const 
 
 Fault ChatConversation::in_messages(const Status& status) const {
   return {invalid_argument(field_ + ": " + status.message()), field_};
-}
-
-Fault ChatConversation::fault(const Status& status, std::string_view max_tokens) const {
-  return fault_of(status, [&](std::string_view field) -> std::string_view {
-    if (field == fields::kPrompt || field == fields::kText || field == fields::kValues) {
-      return field_;
-    }
-    if (field == fields::kMaxValues) return max_tokens;
-    if (field == fields::kTopLogProbs) return "top_logprobs";
-    return http_word(field);
-  });
 }
 
 }  // namespace runnel

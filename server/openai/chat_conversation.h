@@ -36,9 +36,6 @@ class ChatConversation {
   ChatAnswer::Options options(const ChatRequest& request) const;
   const std::string& prompt_end() const { return prompt_end_; }
 
-  // A status in the words of an endpoint with this field and `max_tokens`.
-  Fault fault(const Status& status, std::string_view max_tokens) const;
-
  private:
   Fault in_messages(const Status& status) const;
 

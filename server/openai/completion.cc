@@ -13,6 +13,7 @@
 #include "server/openai/choice.h"
 #include "server/openai/completion_json.h"
 #include "server/openai/completion_request.h"
+#include "server/openai/words.h"
 
 namespace runnel {
 namespace {
@@ -159,6 +160,7 @@ class Completion final : public AnswerKind {
   std::string last_events(const AnswerUsage& usage) const override {
     return format_->last_chunk(usage);
   }
+  Fault fault(const Status& status) const override { return fault_of(status, completion_word); }
 
  private:
   CompletionRequest request_;

@@ -16,6 +16,7 @@
 #include "server/openai/drawing.h"
 #include "server/openai/image_json.h"
 #include "server/openai/image_request.h"
+#include "server/openai/words.h"
 
 namespace runnel {
 namespace {
@@ -104,7 +105,7 @@ Fault ImageGeneration::submit(const HttpRequest& request) {
   if (!body.ok()) return {body.status()};
   if (Fault fault = read_image_request(*body, request_); !fault.ok()) return fault;
   const auto model = state_.models.find(call_->caller(), request_.model);
-  if (!model.ok()) return {model.status(), "model"};
+  if (!model.ok()) return fault_of(model.status(), image_word);
   const Spec& spec = (*model)->engine->spec();
   if (Fault fault = fit_to_model((*model)->name, spec, request_); !fault.ok()) return fault;
   if (Status s = prepare(*spec.image); !s.ok()) return {s};

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "engine/fields.h"
 #include "server/http/request_fields.h"
 #include "server/openai/sampling_fields.h"
 
@@ -103,11 +102,6 @@ Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& requ
   request.call.max_values = bytes - given;
   request.call.ignore_eos = true;  // a picture is whole
   return {};
-}
-
-std::string_view image_word(std::string_view field) {
-  if (field == fields::kMaxValues) return "size";
-  return http_word(field);
 }
 
 std::string size_text(const ImageShape& shape) {

@@ -30,9 +30,6 @@ Fault read_image_request(const Json& body, ImageRequest& request);
 // none, none of that size, or where nothing of them is left to draw.
 Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& request);
 
-// http_word() for a request for images, where the size stands for the number of values.
-std::string_view image_word(std::string_view field);
-
 // "WIDTHxHEIGHT".
 std::string size_text(const ImageShape& shape);
 

@@ -18,6 +18,7 @@
 #include "server/openai/response_items.h"
 #include "server/openai/response_output.h"
 #include "server/openai/response_request.h"
+#include "server/openai/words.h"
 
 namespace runnel {
 namespace {
@@ -136,9 +137,7 @@ class Response final : public AnswerKind {
   std::string failure_events(const Fault& fault) const override {
     return output_->failure_events(fault);
   }
-  Fault fault(const Status& status) const override {
-    return conversation_.fault(status, "max_output_tokens");
-  }
+  Fault fault(const Status& status) const override { return fault_of(status, response_word); }
 
  private:
   Fault recall_response(const std::string& id, OrderedJson& messages) {

@@ -7,9 +7,9 @@
 #include "base/json.h"
 #include "base/within_memory.h"
 #include "server/calls/call_report.h"
-#include "server/http/fault.h"
 #include "server/http/live_answer.h"
 #include "server/http/origin.h"
+#include "server/rest/words.h"
 
 namespace runnel {
 namespace {
@@ -89,7 +89,7 @@ std::vector<HttpRoute> server_status_routes(ServerContext& state, const Gate& ga
     }
     if (!status.ok()) {
       report(state, origin, nullptr, {}, status);
-      return send_fault(fault_of(status), reply);
+      return send_fault(rest_fault(status), reply);
     }
     reply.set_header("Cache-Control", "no-store");
     reply.send({200, "application/json", std::move(body)}, live_answer(state, nullptr));

@@ -3,11 +3,11 @@
 #include <charconv>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "base/fields.h"
 #include "base/text.h"
 #include "base/within_memory.h"
 #include "server/calls/export_call.h"
@@ -18,18 +18,22 @@
 #include "server/http/live_answer.h"
 #include "server/http/origin.h"
 #include "server/rest/session_json.h"
+#include "server/rest/words.h"
 
 namespace runnel {
 namespace {
 
 constexpr const char* kFile = "application/octet-stream";
-constexpr const char* kModel = "model";
-constexpr const char* kAnyOwner = "any_owner";
-constexpr const char* kExpiresIn = "expires_in";
 
-// The fault of a call; `param` as it is, where it names one.
-Fault fault_of(const Status& status, const std::string& param) {
-  return param.empty() ? fault_of(status) : Fault{status, param};
+// What the query says of a field.
+std::string query_field(const HttpRequest& request, std::string_view field) {
+  return query_of(request.target, rest_word(field));
+}
+
+// INVALID_ARGUMENT where the text is neither "true" nor "false"; an empty one is false.
+Result<bool> boolean_of(const std::string& text, std::string_view field) {
+  if (text.empty() || text == "true" || text == "false") return text == "true";
+  return invalid_argument(place_of(field) + " must be true or false");
 }
 
 // Without memory for what is to be sent the reply ends by itself.
@@ -41,37 +45,13 @@ void try_to(Send send) {
   }));
 }
 
-// What both have: the request's answer keeps itself until its call has finished, which another
-// thread may make it do while the request is still read.
-template <typename Answer>
-class Kept {
- public:
-  // Before the call is one of the live ones.
-  void keep(std::shared_ptr<Answer> self) { self_ = std::move(self); }
-  // Names what the request is refused for.
-  void name(const char* param) {
-    std::lock_guard lock(mutex_);
-    param_ = param;
-  }
-  // The last that is asked of it.
-  std::pair<std::shared_ptr<Answer>, std::string> let_go() {
-    std::lock_guard lock(mutex_);
-    return {std::move(self_), param_};
-  }
-
- private:
-  std::mutex mutex_;
-  std::shared_ptr<Answer> self_;
-  std::string param_;
-};
-
 class ExportAnswer final : public ExportSink, public std::enable_shared_from_this<ExportAnswer> {
  public:
   ExportAnswer(ServerContext& state, HttpReply reply) : state_(state), reply_(std::move(reply)) {}
 
   void start(const HttpRequest& request) {
     call_ = ExportCall::make(state_, origin_of("ExportSession", state_, request), *this);
-    kept_.keep(shared_from_this());
+    self_ = shared_from_this();
     call_->enter();
     const Status status = within_memory([&] {
       reply_.on_gone([weak = weak_from_this()] {
@@ -85,11 +65,8 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
  private:
   Status submit(const HttpRequest& request) {
     if (Status s = call_->admit(); !s.ok()) return s;
-    auto model = state_.models.find(call_->caller(), query_of(request.target, kModel));
-    if (!model.ok()) {
-      kept_.name(kModel);
-      return model.status();
-    }
+    auto model = state_.models.find(call_->caller(), query_field(request, fields::kModel));
+    if (!model.ok()) return model.status();
     ExportTerms terms;
     if (Status s = read_terms(request, terms); !s.ok()) return s;
     session_ = unescaped(request.part);
@@ -97,21 +74,17 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
     return {};
   }
 
-  // Reads the terms of the query; if one is wrong, names it.
-  Status read_terms(const HttpRequest& request, ExportTerms& terms) {
-    const std::string any_owner = query_of(request.target, kAnyOwner);
-    if (any_owner != "" && any_owner != "true" && any_owner != "false") {
-      kept_.name(kAnyOwner);
-      return invalid_argument("any_owner must be true or false");
-    }
-    terms.any_owner = any_owner == "true";
-    const std::string seconds = query_of(request.target, kExpiresIn);
+  // Reads the terms of the query.
+  static Status read_terms(const HttpRequest& request, ExportTerms& terms) {
+    const auto any_owner = boolean_of(query_field(request, fields::kAnyOwner), fields::kAnyOwner);
+    if (!any_owner.ok()) return any_owner.status();
+    terms.any_owner = *any_owner;
+    const std::string seconds = query_field(request, fields::kExpiresIn);
     if (seconds.empty()) return {};
     int64_t count = 0;
     const char* const end = seconds.data() + seconds.size();
     if (std::from_chars(seconds.data(), end, count).ptr != end || count < 1 || count > INT32_MAX) {
-      kept_.name(kExpiresIn);
-      return invalid_argument("expires_in is " + quote(seconds) +
+      return invalid_argument(place_of(fields::kExpiresIn) + " is " + quote(seconds) +
                               "; it must be a whole number of seconds from 1 on");
     }
     terms.expires_in = std::chrono::seconds(count);
@@ -129,9 +102,9 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
 
   // A file that is cut off lacks its last chunk.
   void finish(const Status& status) override {
-    const auto [self, param] = kept_.let_go();
-    try_to([&, &param = param] {
-      if (!begun_) return send_fault(fault_of(status, param), reply_);
+    const auto self = std::move(self_);
+    try_to([&] {
+      if (!begun_) return send_fault(rest_fault(status), reply_);
       return status.ok() ? reply_.end() : reply_.abort();
     });
     call_->leave();
@@ -145,7 +118,7 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
   HttpReply reply_;
   std::string session_;
   bool begun_ = false;
-  Kept<ExportAnswer> kept_;
+  std::shared_ptr<ExportAnswer> self_;  // until the call has finished
   std::shared_ptr<ExportCall> call_;
 };
 
@@ -154,13 +127,13 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   ImportAnswer(ServerContext& state, const HttpRequest& request, HttpReply reply)
       : state_(state),
         reply_(std::move(reply)),
-        model_(query_of(request.target, kModel)),
+        model_(query_field(request, fields::kModel)),
         session_(unescaped(request.part)),
-        allow_inexact_(query_of(request.target, "allow_inexact")) {}
+        allow_inexact_(query_field(request, fields::kAllowInexact)) {}
 
   void start(const HttpRequest& request) {
     call_ = ImportCall::make(state_, origin_of("ImportSession", state_, request), *this);
-    kept_.keep(shared_from_this());
+    self_ = shared_from_this();
     call_->enter();
     call_->start();
   }
@@ -184,16 +157,11 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   }
 
   Status open() {
-    if (allow_inexact_ != "" && allow_inexact_ != "true" && allow_inexact_ != "false") {
-      kept_.name("allow_inexact");
-      return invalid_argument("allow_inexact must be true or false");
-    }
+    const auto allow_inexact = boolean_of(allow_inexact_, fields::kAllowInexact);
+    if (!allow_inexact.ok()) return allow_inexact.status();
     auto model = state_.models.find(call_->caller(), model_);
-    if (!model.ok()) {
-      kept_.name(kModel);
-      return model.status();
-    }
-    return call_->open(std::move(*model), session_, allow_inexact_ == "true");
+    if (!model.ok()) return model.status();
+    return call_->open(std::move(*model), session_, *allow_inexact);
   }
 
   Status take(std::string_view piece) {
@@ -210,9 +178,9 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   }
 
   void finish(const Status& status) override {
-    const auto [self, param] = kept_.let_go();
-    try_to([&, &param = param] {
-      if (!status.ok()) return send_fault(fault_of_call(status, param), reply_);
+    const auto self = std::move(self_);
+    try_to([&] {
+      if (!status.ok()) return send_fault(fault_of_call(status), reply_);
       state_.metrics.sent.add(std::ssize(text_));
       reply_.send({200, "application/json", std::move(text_)}, live_answer(state_, nullptr));
     });
@@ -224,17 +192,17 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   }
 
   // Before the end of the file ABORTED is that of a client who sends too slowly.
-  Fault fault_of_call(const Status& status, const std::string& param) const {
-    if (status.code() != Code::kAborted || closed_) return fault_of(status, param);
+  Fault fault_of_call(const Status& status) const {
+    if (status.code() != Code::kAborted || closed_) return rest_fault(status);
     return {Status(Code::kDeadlineExceeded, "the body took too long to come; send it sooner")};
   }
 
   ServerContext& state_;
   HttpReply reply_;
   const std::string model_, session_, allow_inexact_;
-  bool closed_ = false;  // the file has ended
-  std::string text_;     // of the answer
-  Kept<ImportAnswer> kept_;
+  bool closed_ = false;                 // the file has ended
+  std::string text_;                    // of the answer
+  std::shared_ptr<ImportAnswer> self_;  // until the call has finished
   std::shared_ptr<ImportCall> call_;
 };
 

@@ -16,6 +16,7 @@
 #include "server/rest/json_body.h"
 #include "server/rest/session_json.h"
 #include "server/rest/session_state.h"
+#include "server/rest/words.h"
 
 namespace runnel {
 namespace {
@@ -44,11 +45,11 @@ Fault create(LaterCall& call, const HttpRequest& request) {
   const std::string model = fields.text("model").value_or("");
   const std::string id = fields.text("id").value_or("");
   if (Fault fault = fields.end(); !fault.ok()) return fault;
-  return fault_of(create_session(call, model, id, one(call)));
+  return rest_fault(create_session(call, model, id, one(call)));
 }
 
 Fault get(LaterCall& call, const HttpRequest& request) {
-  return fault_of(
+  return rest_fault(
       get_session(call, query_of(request.target, "model"), unescaped(request.part), one(call)));
 }
 
@@ -63,16 +64,16 @@ Fault list(LaterCall& call, const HttpRequest& request) {
   const auto after = [&](const std::string&) {
     return Result<std::string>(query_of(request.target, "after"));
   };
-  return fault_of(list_sessions(call, query_of(request.target, "model"), size, after,
-                                [&call](const SessionPage& page, const ServedModel& model) {
-                                  call.answer(
-                                      sessions_json(page.sessions, model, !page.next.empty()));
-                                }));
+  return rest_fault(list_sessions(call, query_of(request.target, "model"), size, after,
+                                  [&call](const SessionPage& page, const ServedModel& model) {
+                                    call.answer(
+                                        sessions_json(page.sessions, model, !page.next.empty()));
+                                  }));
 }
 
 Fault remove(LaterCall& call, const HttpRequest& request) {
   const std::string id = unescaped(request.part);
-  return fault_of(delete_session(call, query_of(request.target, "model"), id, [&call, id] {
+  return rest_fault(delete_session(call, query_of(request.target, "model"), id, [&call, id] {
     call.answer({{"id", id}, {"object", "session"}, {"deleted", true}});
   }));
 }
@@ -99,7 +100,7 @@ Fault fork(LaterCall& call, const HttpRequest& request) {
   std::vector<std::string> children = children_of(fields);
   const auto count = fields.integer("count", 1, limits::kSamples.max);
   if (Fault fault = fields.end(); !fault.ok()) return fault;
-  return fault_of(
+  return rest_fault(
       fork_session(call, model, unescaped(request.part), std::move(children), count,
                    [&call](const std::vector<SessionInfo>& made, const ServedModel& served) {
                      if (made.size() == 1) call.name_session(made[0].key.id);
@@ -115,7 +116,7 @@ Fault rewind(LaterCall& call, const HttpRequest& request) {
   const auto position = fields.integer("position", 0, std::numeric_limits<int64_t>::max());
   if (!position) fields.refuse("position", "is not set; expected where the session is to stand");
   if (Fault fault = fields.end(); !fault.ok()) return fault;
-  return fault_of(rewind_session(call, model, unescaped(request.part), *position, one(call)));
+  return rest_fault(rewind_session(call, model, unescaped(request.part), *position, one(call)));
 }
 
 }  // namespace
@@ -125,7 +126,7 @@ std::vector<HttpRoute> session_routes(ServerContext& state, const Gate& gate) {
                          LaterCall::Begin begin) {
     return HttpRoute{
         method, path,
-        gate.guard(read_aside(state, LaterCall::handler(state, rpc, std::move(begin))))};
+        gate.guard(read_aside(state, LaterCall::handler(state, rpc, rest_word, std::move(begin))))};
   };
   return {route("POST", "/v1/sessions", "CreateSession", create),
           route("GET", "/v1/sessions", "ListSessions", list),

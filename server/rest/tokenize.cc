@@ -11,6 +11,7 @@
 #include "server/http/request_fields.h"
 #include "server/http/short_call.h"
 #include "server/rest/json_body.h"
+#include "server/rest/words.h"
 
 namespace runnel {
 namespace {
@@ -41,7 +42,7 @@ Fault tokenize(ShortCall& call) {
   TextInput input = call.state.text_input(*call.model);
   input.until = std::chrono::steady_clock::now() + kMostTokenizing;
   const auto values = values_of_text(text, input);
-  if (!values.ok()) return fault_of(values.status());
+  if (!values.ok()) return rest_fault(values.status());
   if (Status s = call.reserve(kTokenBytes * std::ssize(*values)); !s.ok()) return {s};
   call.answer = {{"tokens", *values}, {"count", values->size()}};
   return {};

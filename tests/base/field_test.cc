@@ -23,6 +23,19 @@ TEST(Field, AHintIsLeftOutWhereTheDoorLacksItsField) {
   EXPECT_EQ(rendered(message, shouted), "no: use KEEP; sorry");
 }
 
+TEST(Field, AHintNamesNoFieldAtFault) {
+  EXPECT_EQ(first_field("no" + hint(": use " + place_of("keep"))), "");
+  EXPECT_EQ(first_field(hint("use " + place_of("keep")) + " for " + place_of("samples")),
+            "samples");
+  EXPECT_EQ(invalid_argument("full" + hint(", or set " + place_of("keep"))).field(), "");
+}
+
+TEST(Field, ATableHasTheWordsOfADoor) {
+  constexpr NamedField kTable[] = {{"keep", "--keep"}, {"samples", "--count"}};
+  EXPECT_EQ(word_in(kTable, "samples"), "--count");
+  EXPECT_EQ(word_in(kTable, "stop"), "");
+}
+
 TEST(Field, WhatIsNotClosedStaysAsItIs) {
   for (const char* const text : {"\x1f",
                                  "a\x1f"

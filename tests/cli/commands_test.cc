@@ -8,11 +8,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/session_state.h"
 #include "client/client.h"
 #include "client/model_choice.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
 #include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
 
 namespace runnel {
 namespace {
@@ -312,6 +314,32 @@ TEST_F(CommandsTest, ListsAndDeletesSessions) {
   EXPECT_EQ(run_session(options, captured_.console()), kExitFailed);
   EXPECT_THAT(captured_.err(), HasSubstr("NOT_FOUND: no session 'none'"));
   EXPECT_THAT(server_.sessions, testing::ElementsAre("second"));
+}
+
+TEST(SessionCommands, SpeakOfTheirOwnFlags) {
+  TestServer test(served_fake("fake"));
+  ASSERT_TRUE(test.create("a").ok());
+  SessionStateOptions options;
+  options.server.address = test.server.address();
+  options.timeout = kPatience;
+  options.id = "a";
+  const auto refusal = [&](int (*run)(const SessionStateOptions&, Console&)) {
+    CapturedConsole captured;
+    EXPECT_EQ(run(options, captured.console()), kExitFailed);
+    return captured.err();
+  };
+  EXPECT_THAT(refusal(run_session_rewind), HasSubstr("start it with --rewind"));
+  options.count = 20;
+  EXPECT_THAT(refusal(run_session_fork),
+              HasSubstr("--count asks for 20 states, and the server keeps 8 in all"));
+  const TestFolder folder;
+  options.file = folder.path("state");
+  options.expires = 10;
+  EXPECT_THAT(refusal(run_session_save), HasSubstr("--expires-in needs a seal"));
+  options.expires.reset();
+  CapturedConsole saved;
+  ASSERT_EQ(run_session_save(options, saved.console()), kExitOk) << saved.err();
+  EXPECT_THAT(refusal(run_session_load), HasSubstr("ALREADY_EXISTS: session 'a' exists already"));
 }
 
 TEST_F(CommandsTest, ListsSessionsAsJson) {

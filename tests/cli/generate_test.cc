@@ -9,12 +9,12 @@
 #include <sstream>
 #include <thread>
 
+#include "base/fields.h"
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/field_flags.h"
 #include "cli/image_sheet.h"
 #include "cli/png_file.h"
-#include "engine/fields.h"
 #include "server/grpc/wire.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
@@ -467,12 +467,16 @@ TEST_F(GenerateTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
 }
 
 TEST(FieldFlags, StandInThePlacesOfFields) {
-  for (const std::string_view field : fields::kAll) {
-    const std::string_view flag = flag_of(field);
-    const Status status = in_flags(invalid_argument(place_of(field) + " is wrong"));
-    EXPECT_EQ(status.message(), std::string(flag.empty() ? field : flag) + " is wrong");
+  for (const auto flag_of :
+       {generate_flag, draw_flag, score_flag, session_flag, session_load_flag}) {
+    for (const std::string_view field : fields::kAll) {
+      const std::string_view flag = flag_of(field);
+      const Status status = in_flags(invalid_argument(place_of(field) + " is wrong"), flag_of);
+      EXPECT_EQ(status.message(), std::string(flag.empty() ? field : flag) + " is wrong");
+    }
   }
-  EXPECT_EQ(in_flags(not_found("no model 'samples'")).message(), "no model 'samples'");
+  const Status no_field = not_found("no model 'samples'");
+  EXPECT_EQ(in_flags(no_field, generate_flag).message(), "no model 'samples'");
 }
 
 TEST_F(GenerateTest, ReadsThePromptFromStandardInput) {

@@ -5,7 +5,9 @@
 #include <sstream>
 #include <thread>
 
+#include "base/fields.h"
 #include "cli/commands.h"
+#include "server/grpc/wire.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
 
@@ -112,6 +114,16 @@ TEST_F(ScoreTest, TheFirstFailureEndsAllAndIsNamed) {
   EXPECT_THAT(
       captured_.err(),
       testing::MatchesRegex("runnel: item [0-9]+: RESOURCE_EXHAUSTED: all sessions are taken\n"));
+}
+
+TEST_F(ScoreTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
+  const Status refused =
+      invalid_argument(place_of(fields::kText) + " is set, but model 'm' has no tokenizer" +
+                       hint(": send " + place_of(fields::kValues)));
+  server_.score_instead = [&](auto*) { return to_grpc(refused); };
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(),
+              HasSubstr("INVALID_ARGUMENT: --text is set, but model 'm' has no tokenizer\n"));
 }
 
 TEST_F(ScoreTest, FilesThatCannotBeUsedEndWith2) {

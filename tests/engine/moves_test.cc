@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/fields.h"
+#include "base/fields.h"
 #include "engine/refusals.h"
 #include "tests/engine/harness.h"
 #include "tests/models/bundle/bundle_writer.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/fields.h"
+#include "base/fields.h"
 
 namespace runnel {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/fields.h"
+#include "base/fields.h"
 #include "engine/rewinds.h"
 #include "tests/engine/harness.h"
 #include "tests/models/bundle/bundle_writer.h"

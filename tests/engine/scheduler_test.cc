@@ -5,8 +5,8 @@
 
 #include <set>
 
+#include "base/fields.h"
 #include "engine/account_usage.h"
-#include "engine/fields.h"
 #include "tests/engine/harness.h"
 
 namespace runnel {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <set>
 
+#include "base/fields.h"
 #include "engine/account_usage.h"
-#include "engine/fields.h"
 #include "engine/refusals.h"
 #include "tests/engine/fake_model.h"
 

@@ -222,8 +222,10 @@ TEST(SessionState, AnotherModelAndAnotherNumericsIdAreRefused) {
   std::memcpy(image->bytes.data(), &small, sizeof(small));
   EXPECT_THAT(load(test, write()).error_message(), HasSubstr("has 1 numbers below 1.2e-38"));
   EXPECT_TRUE(load(test, write(), {.id = "small", .allow_inexact = true}).ok());
+  EXPECT_EQ(field_of(load(test, write())), "allow_inexact");
   layout.numerics = "other";
   EXPECT_EQ(load(test, write()).error_code(), kPrecondition);
+  EXPECT_EQ(field_of(load(test, write())), "allow_inexact");
   EXPECT_TRUE(load(test, write(), {.id = "other", .allow_inexact = true}).ok());
 }
 

@@ -141,6 +141,7 @@ TEST_F(TokenTest, ATokenIsItsCallersForATime) {
   now += 3600;
   const grpc::Status late = call_as(*test, "alice", next).status;
   EXPECT_EQ(late.error_code(), kPrecondition);
+  EXPECT_EQ(field_of(late), "origin.token");
   EXPECT_THAT(late.error_message(),
               HasSubstr("the state token expired 0 seconds ago; use it where"));
 }

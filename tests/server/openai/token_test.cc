@@ -79,6 +79,7 @@ TEST(CompletionTokens, WhatCannotBeIsRefused) {
   };
   EXPECT_EQ(refusal({{"state_token", "a b"}}).error("param"), "state_token");
   EXPECT_EQ(refusal({{"state_token", "Zm9v"}}).status, 400);
+  EXPECT_EQ(refusal({{"state_token", "Zm9v"}}).error("param"), "state_token");
   EXPECT_EQ(refusal({{"prompt", {"a", "b"}}}).error("param"), "state_token");
   EXPECT_EQ(refusal({{"prompt", "a"}, {"echo", true}, {"logprobs", 1}}).error("param"),
             "state_token");
@@ -89,6 +90,7 @@ TEST(CompletionTokens, WhatCannotBeIsRefused) {
   const OpenAiServer plain(OpenAiServer::Options{}, text_model());
   const ApiAnswer none = plain.complete({{"prompt", "a"}, {"include_state", true}});
   EXPECT_EQ(none.status, 400);
+  EXPECT_EQ(none.error("param"), "include_state");
   EXPECT_THAT(none.error("message"), HasSubstr("start it with --seal-keys"));
 }
 

@@ -1,5 +1,5 @@
-// The fields of requests, by the canonical names with which faults of the engine name them. They
-// are those of the wire contract (proto/runnel/v1); doors have words of their own (base/field.h).
+// The fields of requests, by the canonical names with which faults name them. They are those of the
+// wire contract (proto/runnel/v1); doors have words of their own (base/field.h).
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@ namespace runnel::fields {
 inline constexpr std::string_view kModel = "model";
 inline constexpr std::string_view kSession = "origin.session";
 inline constexpr std::string_view kState = "origin.state";
+inline constexpr std::string_view kToken = "origin.token";
 inline constexpr std::string_view kPrompt = "prompt";
 inline constexpr std::string_view kText = "text";
 inline constexpr std::string_view kValues = "values";
@@ -30,6 +31,7 @@ inline constexpr std::string_view kStop = "stop";
 inline constexpr std::string_view kStopText = "stop_text";
 inline constexpr std::string_view kTopLogProbs = "top_log_probs";
 inline constexpr std::string_view kKeep = "keep";
+inline constexpr std::string_view kIncludeState = "include_state";
 inline constexpr std::string_view kExpectedPosition = "expected_position";
 inline constexpr std::string_view kRequestId = "request_id";
 inline constexpr std::string_view kDeliveryMaxValues = "delivery.max_values";
@@ -40,11 +42,15 @@ inline constexpr std::string_view kChildren = "children";
 inline constexpr std::string_view kCount = "count";
 inline constexpr std::string_view kPageSize = "page_size";
 inline constexpr std::string_view kPageToken = "page_token";
+inline constexpr std::string_view kAllowInexact = "allow_inexact";
+inline constexpr std::string_view kAnyOwner = "any_owner";
+inline constexpr std::string_view kExpiresIn = "expires_in";
 
 // All of them.
 inline constexpr std::array kAll = {kModel,
                                     kSession,
                                     kState,
+                                    kToken,
                                     kPrompt,
                                     kText,
                                     kValues,
@@ -65,6 +71,7 @@ inline constexpr std::array kAll = {kModel,
                                     kStopText,
                                     kTopLogProbs,
                                     kKeep,
+                                    kIncludeState,
                                     kExpectedPosition,
                                     kRequestId,
                                     kDeliveryMaxValues,
@@ -74,6 +81,9 @@ inline constexpr std::array kAll = {kModel,
                                     kChildren,
                                     kCount,
                                     kPageSize,
-                                    kPageToken};
+                                    kPageToken,
+                                    kAllowInexact,
+                                    kAnyOwner,
+                                    kExpiresIn};
 
 }  // namespace runnel::fields

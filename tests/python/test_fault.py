@@ -1,0 +1,59 @@
+"""The messages of failed calls in the words of the Python client, without a server."""
+
+import inspect
+import pathlib
+import re
+import unittest
+
+import support
+
+support.require("grpc", "google.protobuf")
+
+from runnel_client import client, fault
+from runnel_client.options import Options
+
+HEADER = pathlib.Path(support.ROOT, "base", "fields.h")
+FIELDS = re.findall(r'string_view k\w+ = "([\w.]+)";', HEADER.read_text())
+# The server sends pages as it likes, and no function takes their tokens.
+WITHOUT_OPTION = {"page_size", "page_token"}
+
+
+def place(field):
+    return f"\x1f{field}\x1f"
+
+
+def hint(text):
+    return f"\x1e{text}\x1e"
+
+
+def parameters():
+    """The names of all that a caller may give."""
+    names = set(Options.__annotations__)
+    for owner in (client.Client, client.Session):
+        for _, function in inspect.getmembers(owner, inspect.isfunction):
+            names |= set(inspect.signature(function).parameters)
+    return names
+
+
+class FaultTest(unittest.TestCase):
+    def test_every_field_has_the_name_of_an_option(self):
+        self.assertGreater(len(FIELDS), 30)
+        given = parameters()
+        for field in FIELDS:
+            with self.subTest(field):
+                word = fault.word_of(field)
+                self.assertEqual(word == "", field in WITHOUT_OPTION)
+                self.assertIn(word, given | {""})
+                self.assertEqual(fault.rendered(place(field) + " is wrong"), f"{word or field} is wrong")
+
+    def test_a_hint_is_left_out_where_there_is_no_such_option(self):
+        message = "full" + hint("; set " + place("page_size")) + hint(", or set " + place("delivery.max_delay"))
+        self.assertEqual(fault.rendered(message + "; sorry"), "full, or set message_delay; sorry")
+
+    def test_no_mark_is_left(self):
+        for message in (hint("a"), place("samples"), "a" + hint("b " + place("text")), "plain"):
+            self.assertNotRegex(fault.rendered(message), "[\x1e\x1f]")
+
+
+if __name__ == "__main__":
+    unittest.main()
