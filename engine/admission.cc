@@ -26,10 +26,7 @@ SessionKey key_of(const GenerateRequest& request) {
 
 // ABORTED if a sequence is not where its caller expects it.
 Status check_position(int64_t position, const std::optional<int64_t>& expected) {
-  if (expected.value_or(position) == position) return {};
-  return {Code::kAborted, "the sequence is at position " + std::to_string(position) + ", not at " +
-                              place_of(fields::kExpectedPosition) + " " +
-                              std::to_string(*expected)};
+  return expected.value_or(position) == position ? Status() : not_at(position, *expected);
 }
 
 }  // namespace

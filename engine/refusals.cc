@@ -78,6 +78,11 @@ Status used_otherwise(const std::string& request_id) {
                           " was used for another request on this session: choose a new one");
 }
 
+Status not_at(int64_t position, int64_t expected) {
+  return {Code::kAborted, "the sequence is at position " + std::to_string(position) + ", not at " +
+                              place_of(fields::kExpectedPosition) + " " + std::to_string(expected)};
+}
+
 Status made_again() {
   return {Code::kAborted, "the call was made again with the same " + place_of(fields::kRequestId)};
 }

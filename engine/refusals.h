@@ -53,6 +53,9 @@ Status no_room(int needed, int free, int slots, int stored, std::string_view fie
 // INVALID_ARGUMENT: another request has this id.
 Status used_otherwise(const std::string& request_id);
 
+// ABORTED: a sequence at `position` is not where its caller expects it.
+Status not_at(int64_t position, int64_t expected);
+
 // ABORTED: the end of an earlier try.
 Status made_again();
 

@@ -17,13 +17,14 @@ PLACE = re.compile("\x1f([^\x1f]*)\x1f")
 # The fields whose options have another name; the options of the others have the last part of the field's own.
 WORDS = {
     "text": "prompt",
+    "values": "prompt",
     "stop_text": "stop",
     "children": "count",  # of Session.fork
     "delivery.max_values": "values_per_message",
     "delivery.max_delay": "message_delay",
 }
 # What functions take that is no option of `generate`.
-ARGUMENTS = ("session", "prompt", "values", "id", "position", "count", "allow_inexact", "any_owner", "expires_in")
+ARGUMENTS = ("session", "prompt", "id", "position", "count", "allow_inexact", "any_owner", "expires_in")
 
 
 def word_of(field: str) -> str:

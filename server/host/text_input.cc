@@ -8,7 +8,8 @@ namespace runnel {
 Result<std::vector<int32_t>> values_of_text(const std::string& text, const TextInput& input) {
   if (input.tokenizer == nullptr) {
     return invalid_argument(place_of(fields::kText) + " is set, but model " + quote(input.model) +
-                            " has no tokenizer" + hint(": send " + place_of(fields::kValues)));
+                            " has no tokenizer" +
+                            hint(": send numbers in " + place_of(fields::kValues)));
   }
   if (std::ssize(text) > input.at_most) {
     return invalid_argument(place_of(fields::kText) + " has " + std::to_string(text.size()) +

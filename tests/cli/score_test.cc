@@ -119,7 +119,7 @@ TEST_F(ScoreTest, TheFirstFailureEndsAllAndIsNamed) {
 TEST_F(ScoreTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
   const Status refused =
       invalid_argument(place_of(fields::kText) + " is set, but model 'm' has no tokenizer" +
-                       hint(": send " + place_of(fields::kValues)));
+                       hint(": send numbers in " + place_of(fields::kValues)));
   server_.score_instead = [&](auto*) { return to_grpc(refused); };
   EXPECT_EQ(run(), kExitFailed);
   EXPECT_THAT(captured_.err(),

@@ -136,7 +136,7 @@ TEST(RequestOf, TextAndMalformedTimesAreRefused) {
   v1::GenerateRequest text;
   text.set_text("");
   EXPECT_EQ(request_of(text, {"m"}, {}).status().message(),
-            "text is set, but model 'm' has no tokenizer: send values");
+            "text is set, but model 'm' has no tokenizer: send numbers in values");
   v1::GenerateRequest time;
   *time.mutable_max_time() = wire(1, -1);
   EXPECT_THAT(request_of(time, {"m"}, {}).status().message(), HasSubstr("max_time has"));

@@ -126,7 +126,7 @@ TEST(InvalidArgument, NamesTheFieldAndItsLimit) {
         "keep is set with samples = 2"},
        {[](R& r) { r.mutable_values()->add_values(11); }, "prompt[1] is 11"},
        {[](R& r) { r.mutable_values()->add_values(-1); }, "prompt[1] is -1"},
-       {[](R& r) { r.set_text("hello"); }, "has no tokenizer: send values"},
+       {[](R& r) { r.set_text("hello"); }, "has no tokenizer: send numbers in values"},
        {[](R& r) { r.mutable_origin()->set_session("a b"); }, "a session's id must be"},
        {[](R& r) { r.mutable_origin()->set_session(""); }, "a session's id must be"},
        {[&](R& r) { r.set_request_id(long_id); }, "request_id is longer than 128"},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runnel/v1/fault.pb.h"
 #include "runnel/v1/sessions.pb.h"
 #include "tests/server/grpc/test_server.h"
 
@@ -62,6 +63,20 @@ TEST(Wire, OtherMessagesAreLeftToTheParser) {
   EXPECT_EQ(found_in(message.substr(0, message.size() - 1)), "");
   EXPECT_EQ(found_in(std::string("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11)), "");
   EXPECT_TRUE(bytes_of_message(grpc::ByteBuffer(), kField).empty());
+}
+
+// A client drops the hint where it has no such field.
+TEST(Wire, AHintComesWithItsFieldThoughNoneIsAtFault) {
+  const grpc::Status status =
+      to_grpc(invalid_argument("full" + hint(", or set " + place_of("max_queue_time"))));
+  EXPECT_EQ(status.error_message(), "full, or set max_queue_time");
+  v1::StatusDetails details;
+  v1::Fault fault;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  ASSERT_EQ(details.details_size(), 1);
+  ASSERT_TRUE(details.details(0).UnpackTo(&fault));
+  EXPECT_EQ(fault.field(), "");
+  EXPECT_EQ(rendered(fault.message(), [](std::string_view) { return ""; }), "full");
 }
 
 }  // namespace
