@@ -118,7 +118,7 @@ Status Admission::check_start(const Generation& generation, int64_t position) co
                                      "' is empty and so is the prompt: give at least one value");
     return status.at_field(fields::kPrompt);
   }
-  return validate_length(position, given, fields::kPrompt, spec_);
+  return validate_length(position, given, fields::kPrompt, {spec_, request.model});
 }
 
 // The origin of a call; null for a fresh sequence.
@@ -389,7 +389,8 @@ Result<Session*> Admission::open_scored(const ScoreCall& call, bool has_waited) 
 void Admission::score(ScoreCall& call) {
   const int64_t position = call.feed.session->position;
   const int64_t values = std::ssize(call.feed.values);
-  if (Status s = validate_length(position, values, fields::kValues, spec_); !s.ok()) {
+  if (Status s = validate_length(position, values, fields::kValues, {spec_, call.origin.model});
+      !s.ok()) {
     call.complete(std::move(s), time_.now());
     return;
   }

@@ -125,7 +125,8 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   if (request.penalties) {
     const Penalties& penalties = *request.penalties;
     const int recent = model_->limits().recent;
-    Status s = validate_penalties(penalties, model_->spec(), model_->device(), recent);
+    const NamedModel model(model_->spec(), request.model);
+    Status s = validate_penalties(penalties, model, model_->device(), recent);
     if (!s.ok()) return s;
   }
   if (is_too_long(request.state)) return no_stored_state(*request.state);
@@ -177,8 +178,8 @@ Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   if (values.empty())
     return invalid_argument(place_of(fields::kValues) +
                             " is empty; a chunk must have at least one");
-  if (Status s = validate_values(values, fields::kValues, options_.prompt_values, model_->spec());
-      !s.ok()) {
+  const NamedModel model(model_->spec(), call->origin.model);
+  if (Status s = validate_values(values, fields::kValues, options_.prompt_values, model); !s.ok()) {
     return s;
   }
   call->asked = scheduler_->now();

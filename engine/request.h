@@ -31,6 +31,7 @@ struct SessionKey {
 struct Origin {
   std::optional<std::string> session, state;
   std::optional<int64_t> expected_position = {};  // where it must be; none: anywhere
+  std::string model = {};                         // as GenerateRequest::model
 };
 
 // How values are grouped on their way out. The first goes at once.
@@ -44,6 +45,7 @@ struct Delivery {
 // One call to Generate.
 struct GenerateRequest {
   Caller caller;
+  std::string model;  // the name by which the caller asked for it; empty: its own
   // The session or the stored state to continue from; none: a fresh sequence.
   std::optional<std::string> session, state;
   // May be empty where the sequence has a pending value or the model a first value of its own.

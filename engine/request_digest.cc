@@ -72,10 +72,11 @@ class Digester {
 
 RequestDigest digest_of(const GenerateRequest& request) {
   // Names every field, so that a new one does not compile before it is added here.
-  const auto& [caller, session, state, prompt, begin, shared, samples, max_values, max_time,
+  const auto& [caller, model, session, state, prompt, begin, shared, samples, max_values, max_time,
                max_queue_time, seed, sampling, penalties, stop, stop_text, end_of_turn, ignore_eos,
                tokenizer, top_log_probs, keep, expected_position, request_id, delivery, came,
                held_bytes] = request;
+  static_cast<void>(model);  // by whichever name
   static_cast<void>(tokenizer);
   static_cast<void>(max_queue_time);  // changes nothing that the call brings
   static_cast<void>(came);            // says nothing of what is asked

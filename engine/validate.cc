@@ -23,32 +23,33 @@ Status between(std::string_view field, double value, double low, double high) {
                           number(low) + " and " + number(high));
 }
 
-Status validate_sampling(const Sampling& sampling, const Spec& spec) {
+Status validate_sampling(const Sampling& sampling, const NamedModel& model) {
   // Below a thousandth the tempered logits would leave the range of fp32: greedy is meant.
   if (Status s = between(fields::kTemperature, sampling.temperature, 0.001, 100); !s.ok()) {
     return invalid_argument(s.raw_message() + "; for the most likely value set " +
                             place_of(fields::kGreedy));
   }
-  if (Status s = between(fields::kTopK, sampling.top_k, 0, spec.vocabulary); !s.ok()) return s;
+  if (Status s = between(fields::kTopK, sampling.top_k, 0, model.spec.vocabulary); !s.ok())
+    return s;
   if (Status s = between(fields::kTopP, sampling.top_p, 0, 1); !s.ok()) return s;
   if (Status s = between(fields::kMinP, sampling.min_p, 0, 1); !s.ok()) return s;
   if (sampling.top_p == 0) {
     return invalid_argument(place_of(fields::kTopP) + " is 0; it must be above 0 and at most 1");
   }
   const bool filtered = sampling.top_k != 0 || sampling.top_p != 1 || sampling.min_p != 0;
-  if (filtered && spec.head.kind == HeadKind::kMixtureOfLogistics) {
+  if (filtered && model.spec.head.kind == HeadKind::kMixtureOfLogistics) {
     return invalid_argument(place_of(fields::kTopK) + ", " + place_of(fields::kTopP) + " and " +
-                            place_of(fields::kMinP) + " need a categorical head; model '" +
-                            spec.name + "' has a mixture of logistics: use " +
+                            place_of(fields::kMinP) + " need a categorical head; model " +
+                            model.quoted() + " has a mixture of logistics: use " +
                             place_of(fields::kTemperature));
   }
   return {};
 }
 
-Status validate_stop_text(const GenerateRequest& request, const Spec& spec) {
+Status validate_stop_text(const GenerateRequest& request, const NamedModel& model) {
   if (!request.stop_text.empty() && request.tokenizer == nullptr) {
-    return invalid_argument(place_of(fields::kStopText) + " is set, but model '" + spec.name +
-                            "' has no tokenizer" +
+    return invalid_argument(place_of(fields::kStopText) + " is set, but model " + model.quoted() +
+                            " has no tokenizer" +
                             hint(": use " + place_of(fields::kStop) + ", with values"));
   }
   const auto count = static_cast<int64_t>(request.stop_text.size());
@@ -67,7 +68,7 @@ Status validate_stop_text(const GenerateRequest& request, const Spec& spec) {
   return {};
 }
 
-Status validate_stop(const GenerateRequest& request, const Spec& spec) {
+Status validate_stop(const GenerateRequest& request, const NamedModel& model) {
   const auto count = static_cast<int64_t>(request.stop.size());
   if (count > kMaxStopSequences) {
     return invalid_argument(place_of(fields::kStop) + " has " + std::to_string(count) +
@@ -80,13 +81,13 @@ Status validate_stop(const GenerateRequest& request, const Spec& spec) {
                               " has an empty sequence; each must have 1 to " +
                               std::to_string(kMaxStopLength) + " values");
     }
-    if (Status s = validate_values(sequence, fields::kStop, kMaxStopLength, spec); !s.ok())
+    if (Status s = validate_values(sequence, fields::kStop, kMaxStopLength, model); !s.ok())
       return s;
   }
-  return validate_stop_text(request, spec);
+  return validate_stop_text(request, model);
 }
 
-Status validate_counts(const GenerateRequest& request, const Spec& spec,
+Status validate_counts(const GenerateRequest& request, const NamedModel& model,
                        const EngineOptions& options) {
   const auto samples = static_cast<double>(request.samples);
   if (Status s = between(fields::kSamples, samples, 1, static_cast<double>(options.samples));
@@ -97,12 +98,12 @@ Status validate_counts(const GenerateRequest& request, const Spec& spec,
     const auto values = static_cast<double>(*request.max_values);
     const auto most = static_cast<double>(options.max_values);
     if (Status s = between(fields::kMaxValues, values, 0, most); !s.ok()) return s;
-  } else if (spec.max_length() == 0) {
-    return invalid_argument(place_of(fields::kMaxValues) + " is not set, and model '" + spec.name +
-                            "' has no last position; set it to at most " +
+  } else if (model.spec.max_length() == 0) {
+    return invalid_argument(place_of(fields::kMaxValues) + " is not set, and model " +
+                            model.quoted() + " has no last position; set it to at most " +
                             std::to_string(options.max_values));
   }
-  if (Status s = validate_top_log_probs(request.top_log_probs, spec); !s.ok()) return s;
+  if (Status s = validate_top_log_probs(request.top_log_probs, model.spec); !s.ok()) return s;
   if (request.keep.value_or(false) && request.samples != 1) {
     return invalid_argument(place_of(fields::kKeep) + " is set with " + place_of(fields::kSamples) +
                             " = " + std::to_string(request.samples) +
@@ -138,7 +139,7 @@ std::string_view penalty_field(const Penalties& penalties) {
   return penalties.frequency != 0.0F ? fields::kFrequencyPenalty : fields::kLogitBias;
 }
 
-Status validate_logit_bias(const std::vector<LogitBias>& terms, const Spec& spec) {
+Status validate_logit_bias(const std::vector<LogitBias>& terms, const NamedModel& model) {
   const auto count = std::ssize(terms);
   if (count > kMaxLogitBiases) {
     return invalid_argument(place_of(fields::kLogitBias) + " has " + std::to_string(count) +
@@ -146,9 +147,9 @@ Status validate_logit_bias(const std::vector<LogitBias>& terms, const Spec& spec
   }
   for (const LogitBias& term : terms) {
     const std::string place = place_of(fields::kLogitBias) + "[" + std::to_string(term.value) + "]";
-    if (term.value < 0 || term.value >= spec.vocabulary) {
-      return invalid_argument(place + " is for no value of model '" + spec.name +
-                              "'; those are 0 to " + std::to_string(spec.vocabulary - 1));
+    if (term.value < 0 || term.value >= model.spec.vocabulary) {
+      return invalid_argument(place + " is for no value of model " + model.quoted() +
+                              "; those are 0 to " + std::to_string(model.spec.vocabulary - 1));
     }
     if (term.bias >= -100 && term.bias <= 100) continue;
     return invalid_argument(place + " is " + number(term.bias) +
@@ -161,7 +162,7 @@ Status validate_logit_bias(const std::vector<LogitBias>& terms, const Spec& spec
 
 }  // namespace
 
-Status validate_penalties(const Penalties& penalties, const Spec& spec, DeviceKind device,
+Status validate_penalties(const Penalties& penalties, const NamedModel& model, DeviceKind device,
                           int recent) {
   if (!(penalties.repetition > 0) || penalties.repetition > 1000) {
     return invalid_argument(place_of(fields::kRepetitionPenalty) + " is " +
@@ -169,16 +170,16 @@ Status validate_penalties(const Penalties& penalties, const Spec& spec, DeviceKi
   }
   if (Status s = between(fields::kPresencePenalty, penalties.presence, -2, 2); !s.ok()) return s;
   if (Status s = between(fields::kFrequencyPenalty, penalties.frequency, -2, 2); !s.ok()) return s;
-  if (Status s = validate_logit_bias(penalties.logit_bias, spec); !s.ok()) return s;
+  if (Status s = validate_logit_bias(penalties.logit_bias, model); !s.ok()) return s;
   const std::string place = place_of(penalty_field(penalties));
-  if (spec.head.kind == HeadKind::kMixtureOfLogistics) {
-    return invalid_argument(place + " needs a categorical head; model '" + spec.name +
-                            "' has a mixture of logistics: leave it out");
+  if (model.spec.head.kind == HeadKind::kMixtureOfLogistics) {
+    return invalid_argument(place + " needs a categorical head; model " + model.quoted() +
+                            " has a mixture of logistics: leave it out");
   }
   if (device != DeviceKind::kCpu) {
     return {Code::kFailedPrecondition,
-            place + " is for models on a CPU, and model '" + spec.name +
-                "' is on a GPU: leave it out, or start the server with --backend cpu"};
+            place + " is for models on a CPU, and model " + model.quoted() +
+                " is on a GPU: leave it out, or start the server with --backend cpu"};
   }
   if (recent == 0 && penalties.looks_back()) {
     return {Code::kFailedPrecondition,
@@ -201,31 +202,32 @@ Status validate_queue_time(Duration max_queue_time) {
 }
 
 Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
-                       const Spec& spec) {
+                       const NamedModel& model) {
   if (static_cast<int64_t>(values.size()) > at_most) {
     return invalid_argument(place_of(field) + " has " + std::to_string(values.size()) +
                             " values; at most " + std::to_string(at_most) + " are allowed");
   }
   const auto bad = std::find_if(values.begin(), values.end(), [&](int32_t value) {
-    return value < 0 || value >= spec.vocabulary;
+    return value < 0 || value >= model.spec.vocabulary;
   });
   if (bad == values.end()) return {};
   return invalid_argument(place_of(field) + "[" + std::to_string(bad - values.begin()) + "] is " +
-                          std::to_string(*bad) + "; values of model '" + spec.name + "' are 0 to " +
-                          std::to_string(spec.vocabulary - 1));
+                          std::to_string(*bad) + "; values of model " + model.quoted() +
+                          " are 0 to " + std::to_string(model.spec.vocabulary - 1));
 }
 
-Status validate_length(int64_t position, int64_t values, std::string_view field, const Spec& spec) {
-  if (spec.max_length() == 0 || position + values <= spec.max_length()) return {};
-  const char* const remedy = spec.most_positions > spec.positions
+Status validate_length(int64_t position, int64_t values, std::string_view field,
+                       const NamedModel& model) {
+  if (model.spec.max_length() == 0 || position + values <= model.spec.max_length()) return {};
+  const char* const remedy = model.spec.most_positions > model.spec.positions
                                  ? "; start the server with a larger --context, or begin a "
                                    "new session with less"
-                             : spec.most_positions > 0 ? "; begin a new session with less"
-                                                       : "";
+                             : model.spec.most_positions > 0 ? "; begin a new session with less"
+                                                             : "";
   Status status(Code::kOutOfRange,
                 std::to_string(values) + " more values from position " + std::to_string(position) +
-                    " do not fit: a sequence of model '" + spec.name + "' holds at most " +
-                    std::to_string(spec.max_length()) + " values" + remedy);
+                    " do not fit: a sequence of model " + model.quoted() + " holds at most " +
+                    std::to_string(model.spec.max_length()) + " values" + remedy);
   return status.at_field(field);
 }
 
@@ -241,27 +243,28 @@ Status validate_session_id(const std::string& id, std::string_view field) {
 }
 
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options) {
+  const NamedModel model(spec, request.model);
   if (request.session) {
     if (Status s = validate_session_id(*request.session, fields::kSession); !s.ok()) return s;
   } else if (request.prompt.empty() && !request.state && !spec.begin) {
-    Status status = invalid_argument("the prompt is empty, and model '" + spec.name +
-                                     "' has no first value of its own: give at least one value");
+    Status status = invalid_argument("the prompt is empty, and model " + model.quoted() +
+                                     " has no first value of its own: give at least one value");
     return status.at_field(fields::kPrompt);
   }
   if (static_cast<int64_t>(request.request_id.size()) > kMaxNameLength) {
     return invalid_argument(place_of(fields::kRequestId) + " is longer than " +
                             std::to_string(kMaxNameLength) + " bytes");
   }
-  if (Status s = validate_counts(request, spec, options); !s.ok()) return s;
-  if (Status s = validate_values(request.prompt, fields::kPrompt, options.prompt_values, spec);
+  if (Status s = validate_counts(request, model, options); !s.ok()) return s;
+  if (Status s = validate_values(request.prompt, fields::kPrompt, options.prompt_values, model);
       !s.ok()) {
     return s;
   }
-  if (Status s = validate_sampling(request.sampling, spec); !s.ok()) return s;
-  if (Status s = validate_stop(request, spec); !s.ok()) return s;
+  if (Status s = validate_sampling(request.sampling, model); !s.ok()) return s;
+  if (Status s = validate_stop(request, model); !s.ok()) return s;
   if (Status s = validate_delivery(request.delivery); !s.ok()) return s;
   if (request.session || request.state) return {};  // its position decides
-  return validate_length(0, std::ssize(request.prompt), fields::kPrompt, spec);
+  return validate_length(0, std::ssize(request.prompt), fields::kPrompt, model);
 }
 
 Status validate_rewind(int64_t position, const EngineOptions& options) {

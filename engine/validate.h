@@ -13,22 +13,37 @@
 
 namespace runnel {
 
-// OK, or INVALID_ARGUMENT that names the field and its limit.
+// A model by the name that messages give it: the one by which the caller asked for it, else its
+// own. Lasts as long as the spec and the name.
+struct NamedModel {
+  NamedModel(const Spec& spec)
+      : spec(spec), name(spec.name) {}  // NOLINT(google-explicit-constructor)
+  NamedModel(const Spec& spec, std::string_view asked)
+      : spec(spec), name(asked.empty() ? spec.name : asked) {}
+  std::string quoted() const { return "'" + std::string(name) + "'"; }
+
+  const Spec& spec;
+  const std::string_view name;
+};
+
+// OK, or INVALID_ARGUMENT that names the field and its limit. The model has the name that the
+// request gives it.
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options);
 
 // OK; INVALID_ARGUMENT for a penalty out of its range, or one that the model's head has no use for;
 // or FAILED_PRECONDITION where the model's device takes none, or keeps no `recent` values for it.
-Status validate_penalties(const Penalties& penalties, const Spec& spec, DeviceKind device,
+Status validate_penalties(const Penalties& penalties, const NamedModel& model, DeviceKind device,
                           int recent);
 
 // OK, or INVALID_ARGUMENT naming `field` when a value is not in the vocabulary or there are too
 // many.
 Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
-                       const Spec& spec);
+                       const NamedModel& model);
 
 // OK, or OUT_OF_RANGE naming the length of a sequence, when the `values` more of `field` do not fit
 // a sequence at `position`.
-Status validate_length(int64_t position, int64_t values, std::string_view field, const Spec& spec);
+Status validate_length(int64_t position, int64_t values, std::string_view field,
+                       const NamedModel& model);
 
 // OK, or INVALID_ARGUMENT: so many of the most likely values may be asked for.
 Status validate_top_log_probs(int top_log_probs, const Spec& spec);

@@ -63,8 +63,9 @@ void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateReque
 void GenerateCall::start_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                                 int top_log_probs) {
   Engine& engine = *model->engine;
-  const auto scoring = engine.start_score(caller(), {request.session, request.state}, request.begin,
-                                          false, request.max_queue_time, top_log_probs);
+  const auto scoring =
+      engine.start_score(caller(), {request.session, request.state, {}, request.model},
+                         request.begin, false, request.max_queue_time, top_log_probs);
   if (!scoring.ok()) return refuse(scoring.status());
   std::vector<int32_t> values = request.prompt;
   {

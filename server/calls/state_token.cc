@@ -37,7 +37,7 @@ Status check_wanted(const ServerContext& state, const ServedModel& model,
   const int64_t bytes = model.engine->state_bytes();
   if (bytes <= state.token_bytes) return {};
   Status status = invalid_argument(
-      "a state of model '" + model.name + "' has " + std::to_string(bytes) +
+      "a state of model '" + name_for(request.model, model) + "' has " + std::to_string(bytes) +
       " bytes, and a token of this server at most " + std::to_string(state.token_bytes) +
       ": use a session, or start the server with a larger --token-bytes");
   return status.at_field(fields::kIncludeState);

@@ -184,6 +184,7 @@ Result<Duration> duration_of(const google::protobuf::Duration& duration, std::st
 Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const TextInput& input,
                                    const Delivery& delivery) {
   GenerateRequest request;
+  request.model = message.model();
   Origin origin = start_of(message.origin());
   request.session = std::move(origin.session);
   request.state = std::move(origin.state);

@@ -28,7 +28,8 @@ class GenerateReactor final : public GenerateBase {
   Status begin(const v1::GenerateRequest& message) {
     auto model = find_model(message.model());
     if (!model.ok()) return model.status();
-    auto request = request_of(message, state_.text_input(**model), state_.delivery);
+    auto request =
+        request_of(message, state_.text_input(**model, message.model()), state_.delivery);
     if (!request.ok()) return request.status();
     if (!message.has_max_queue_time()) request->max_queue_time = state_.queue_time;
     session_ = request->session.value_or("");

@@ -41,7 +41,7 @@ class ScoreReactor final : public ScoreBase {
     if (!message.ok()) return message.status();
     const bool first = call_->opened() == nullptr;
     if (Status s = first ? open(*message) : check_same(*message); !s.ok()) return s;
-    auto values = chunk_of(*message, state_.text_input(*call_->opened()));
+    auto values = chunk_of(*message, state_.text_input(*call_->opened(), asked_));
     if (!values.ok()) return values.status();
     call_->feed(std::move(*values), room_);
     return {};
@@ -61,14 +61,17 @@ class ScoreReactor final : public ScoreBase {
     const bool says = message.has_max_queue_time() || message.keep();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
     session_ = message.origin().session();
+    asked_ = message.model();
     Origin origin = start_of(message.origin());
+    origin.model = asked_;
     if (message.has_expected_position()) origin.expected_position = message.expected_position();
     return call_->open(std::move(*model), origin, begin, message.keep(),
                        says ? *asked : state_.queue_time);
   }
 
   Status check_same(const v1::ScoreRequest& message) const {
-    if (!message.model().empty() && message.model() != call_->opened()->name) {
+    const std::string& model = message.model();
+    if (!model.empty() && model != asked_ && model != call_->opened()->name) {
       return invalid_argument(place_of(fields::kModel) +
                               " changes within the call; only the first message names it");
     }
@@ -103,6 +106,7 @@ class ScoreReactor final : public ScoreBase {
   }
 
   std::string session_;  // that the call starts from, until the first message; empty: none
+  std::string asked_;    // the name of the model in the first message
   grpc::ByteBuffer bytes_in_, bytes_out_;
   const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
 };

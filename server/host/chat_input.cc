@@ -61,9 +61,10 @@ int64_t rendering_bytes(int64_t body_bytes) {
   return kRenderingAnyway + (kTrees * kTreePerByte + jinja::kValueBytesPerInput) * body_bytes;
 }
 
-Status check_chats(const ServedModel& model) {
+Status check_chats(const ServedModel& model, const std::string& asked) {
   if (model.chat != nullptr) return {};
-  return not_found("model " + quote(model.name) + " has no chat template: " + model.no_chat +
+  return not_found("model " + quote(name_for(asked, model)) +
+                   " has no chat template: " + model.no_chat +
                    "; add chat_template.jinja to its directory, or send the prompt as a text in "
                    "the form that the model was trained on");
 }

@@ -20,8 +20,9 @@ inline constexpr int64_t kTreePerByte = 32;
 // the message in which it came.
 int64_t rendering_bytes(int64_t body_bytes);
 
-// OK where the model has a chat template. NOT_FOUND says why there is none.
-Status check_chats(const ServedModel& model);
+// OK where the model, for which the caller asked by this name, has a chat template. NOT_FOUND says
+// why there is none.
+Status check_chats(const ServedModel& model, const std::string& asked);
 
 // What an answer to a conversation continues, and what ends it.
 struct ChatPrompt {

@@ -51,6 +51,12 @@ struct ServedModel {
   int64_t described_bytes = 0;  // of what a client is told of it, as a message and encoded, at most
 };
 
+// The name by which a caller knows a model: the one that they asked for, or its own where they
+// named none.
+inline const std::string& name_for(const std::string& asked, const ServedModel& model) {
+  return asked.empty() ? model.name : asked;
+}
+
 // The counters of all models of one name, and the sessions that its current models hold.
 struct ModelFigures {
   CallMetrics calls;

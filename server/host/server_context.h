@@ -38,9 +38,9 @@ struct ServerContext {
                          int64_t call_bytes = limits::kCallBytes.default_value)
       : log(event_log), memory(call_bytes) {}
 
-  // How text in a call becomes values of `model`.
-  TextInput text_input(const ServedModel& model) const {
-    return {.model = model.name, .tokenizer = model.tokenizer, .at_most = text_bytes};
+  // How text in a call becomes values of `model`, for which the caller asked by this name.
+  TextInput text_input(const ServedModel& model, const std::string& asked) const {
+    return {.model = name_for(asked, model), .tokenizer = model.tokenizer, .at_most = text_bytes};
   }
 
   const EventLog& log;

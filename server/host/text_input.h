@@ -18,7 +18,7 @@ inline constexpr Duration kMostTokenizing = std::chrono::seconds(2);
 
 // How text in a call becomes values.
 struct TextInput {
-  std::string model;                                     // its name
+  std::string model;                                     // its name for the caller
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // the model's; null: it has none
   int64_t at_most = limits::kTextBytes.default_value;    // bytes of one text
   TimePoint until = TimePoint::max();                    // texts are refused that take longer

@@ -327,6 +327,7 @@ Status Answer::submit(const HttpRequest& request) {
     std::lock_guard lock(mutex_);
     starting_ = at_once;
   }
+  request_.call.model = request_.model;
   request_.call.max_queue_time = request_.max_queue_time.value_or(state_.http_queue_time);
   for (size_t i = 1; i < at_once; ++i) {
     if (!take_turn()) return note({});
@@ -337,7 +338,7 @@ Status Answer::submit(const HttpRequest& request) {
 }
 
 Status Answer::make_parts(const HttpRequest& request) {
-  TextInput input = state_.text_input(*model_);
+  TextInput input = state_.text_input(*model_, request_.model);
   input.until = std::chrono::steady_clock::now() + kMostTokenizing;
   parts_.reserve(kind_->prompts());
   while (parts_.size() < kind_->prompts()) parts_.push_back(std::make_unique<Part>(*this, request));

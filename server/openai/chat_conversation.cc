@@ -27,12 +27,13 @@ int64_t ChatConversation::bytes_kept(const ChatRequest& request) {
 }
 
 Fault ChatConversation::open(const ServedModel& model, const ChatRequest& request) {
-  if (Status s = check_chats(model); !s.ok()) return {s};
+  if (Status s = check_chats(model, request.answer.model); !s.ok()) return {s};
   format_ = model.chat;
   if (request.tools.is_null()) return {};
   form_ = form_of_calls(format_->traits());
   if (form_) return {};
-  return {invalid_argument("tools is set, but the chat template of model " + quote(model.name) +
+  return {invalid_argument("tools is set, but the chat template of model " +
+                           quote(name_for(request.answer.model, model)) +
                            " writes no calls in a form that this server reads; leave tools out, "
                            "or send tool_choice 'none'"),
           "tools"};

@@ -107,8 +107,10 @@ Fault ImageGeneration::submit(const HttpRequest& request) {
   const auto model = state_.models.find(call_->caller(), request_.model);
   if (!model.ok()) return fault_of(model.status(), image_word);
   const Spec& spec = (*model)->engine->spec();
-  if (Fault fault = fit_to_model((*model)->name, spec, request_); !fault.ok()) return fault;
+  if (Fault fault = fit_to_model(name_for(request_.model, **model), spec, request_); !fault.ok())
+    return fault;
   if (Status s = prepare(*spec.image); !s.ok()) return {s};
+  request_.call.model = request_.model;
   request_.call.delivery = state_.delivery;
   request_.call.max_queue_time = request_.max_queue_time.value_or(state_.http_queue_time);
   call_->start(*model, std::move(request_.call));

@@ -26,8 +26,8 @@ struct ImageRequest {
 // would change the result and is not done here. What the engine checks is left to it.
 Fault read_image_request(const Json& body, ImageRequest& request);
 
-// Makes `request` one for pictures of the model called `name`. INVALID_ARGUMENT where it draws
-// none, none of that size, or where nothing of them is left to draw.
+// Makes `request` one for pictures of the model that the caller calls `name`. INVALID_ARGUMENT
+// where it draws none, none of that size, or where nothing of them is left to draw.
 Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& request);
 
 // "WIDTHxHEIGHT".

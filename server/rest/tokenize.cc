@@ -39,7 +39,7 @@ Fault tokenize(ShortCall& call) {
   }
   if (Fault fault = fields.end(); !fault.ok()) return fault;
   if (Fault fault = call.find_model(model); !fault.ok()) return fault;
-  TextInput input = call.state.text_input(*call.model);
+  TextInput input = call.state.text_input(*call.model, model);
   input.until = std::chrono::steady_clock::now() + kMostTokenizing;
   const auto values = values_of_text(text, input);
   if (!values.ok()) return rest_fault(values.status());
@@ -50,11 +50,12 @@ Fault tokenize(ShortCall& call) {
 
 // As vLLM has it, of `?model=`: the text of the value with which the model's texts end.
 Fault describe_tokenizer(ShortCall& call) {
-  Fault fault = call.find_model(query_of(call.request.target, "model"));
-  if (!fault.ok()) return fault;
+  const std::string model = query_of(call.request.target, "model");
+  if (Fault fault = call.find_model(model); !fault.ok()) return fault;
   const Tokenizer* const tokenizer = call.model->tokenizer.get();
   if (tokenizer == nullptr) {
-    return {invalid_argument("model '" + call.model->name + "' has no tokenizer"), "model"};
+    return {invalid_argument("model '" + name_for(model, *call.model) + "' has no tokenizer"),
+            "model"};
   }
   const std::vector<int32_t>& eos = call.model->engine->spec().eos;
   const std::string_view text = eos.empty() ? "" : tokenizer->bytes(eos.front());
@@ -64,8 +65,10 @@ Fault describe_tokenizer(ShortCall& call) {
   return {};
 }
 
-// The text of `tokens`, no longer than that of a prompt.
-Result<std::string> text_of(const std::vector<int32_t>& tokens, ShortCall& call) {
+// The text of `tokens`, no longer than that of a prompt. The caller asked for the model by this
+// name.
+Result<std::string> text_of(const std::vector<int32_t>& tokens, const std::string& model,
+                            ShortCall& call) {
   const Tokenizer& tokenizer = *call.model->tokenizer;
   const int64_t at_most = call.state.text_bytes;
   const int64_t longest = kCharacterFactor * tokenizer.longest();
@@ -76,7 +79,7 @@ Result<std::string> text_of(const std::vector<int32_t>& tokens, ShortCall& call)
   for (const int32_t value : tokens) {
     if (value >= tokenizer.size()) {
       return invalid_argument("tokens holds " + std::to_string(value) + "; model '" +
-                              call.model->name + "' has tokens 0 to " +
+                              name_for(model, *call.model) + "' has tokens 0 to " +
                               std::to_string(tokenizer.size() - 1));
     }
     characters.add(tokenizer.bytes(value), text);
@@ -97,9 +100,10 @@ Fault detokenize(ShortCall& call) {
   if (Fault fault = fields.end(); !fault.ok()) return fault;
   if (Fault fault = call.find_model(model); !fault.ok()) return fault;
   if (call.model->tokenizer == nullptr) {
-    return {invalid_argument("model '" + call.model->name + "' has no tokenizer"), "model"};
+    return {invalid_argument("model '" + name_for(model, *call.model) + "' has no tokenizer"),
+            "model"};
   }
-  Result<std::string> text = text_of(tokens, call);
+  Result<std::string> text = text_of(tokens, model, call);
   if (!text.ok()) return {text.status(), "tokens"};
   call.answer["prompt"] = *text;
   call.answer["content"] = std::move(*text);

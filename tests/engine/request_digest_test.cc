@@ -16,6 +16,7 @@ TEST(RequestDigest, EqualRequestsHaveOneDigestWhoeverHoldsTheirMemory) {
   request.prompt.reserve(1000);
   request.tokenizer = number_tokenizer();
   request.held_bytes = 1000;
+  request.model = "latest";              // one model has several names
   request.max_queue_time = Duration(1);  // what a call brings does not depend on it
   EXPECT_EQ(digest_of(request), digest);
 }

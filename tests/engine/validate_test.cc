@@ -111,5 +111,16 @@ TEST(Validate, APromptBeyondTheLastPositionIsOutOfRange) {
   EXPECT_THAT(status.message(), HasSubstr("a sequence of model 'fake' holds at most 5 values"));
 }
 
+TEST(Validate, TheModelHasTheNameByWhichItWasAskedFor) {
+  GenerateRequest request = request_of({500}, 10);
+  EXPECT_THAT(validate(request, fake_spec(), kLimits).message(),
+              HasSubstr("values of model 'fake' are 0 to 99"));
+  request.model = "latest";
+  EXPECT_THAT(validate(request, fake_spec(), kLimits).message(),
+              HasSubstr("values of model 'latest' are 0 to 99"));
+  EXPECT_THAT(validate_length(0, 21, "prompt", {fake_spec(20), "latest"}).message(),
+              HasSubstr("a sequence of model 'latest' holds at most 20 values"));
+}
+
 }  // namespace
 }  // namespace runnel

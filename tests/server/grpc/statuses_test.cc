@@ -166,6 +166,29 @@ TEST(InvalidArgument, ComesWithTheFieldAsData) {
   EXPECT_EQ(test.generate(generate_request({1}, 2)).status.error_details(), "");
 }
 
+TEST(InvalidArgument, NamesTheModelAsTheCallerDoes) {
+  TestServer test(served_bundle(small_symbol_spec(), 1));
+  test.server.models().set_aliases({{"latest", "small-symbols"}});
+  const auto refusal = [&](const std::string& model) {
+    v1::GenerateRequest request = generate_request({1000}, 2);
+    request.set_model(model);
+    return test.generate(request).status.error_message();
+  };
+  EXPECT_THAT(refusal("latest"), HasSubstr("values of model 'latest' are"));
+  EXPECT_THAT(refusal("small-symbols"), HasSubstr("values of model 'small-symbols' are"));
+  EXPECT_THAT(refusal(""), HasSubstr("values of model 'small-symbols' are"));
+  v1::GenerateRequest text = generate_request({1}, 2);
+  text.set_model("latest");
+  text.set_text("hello");
+  EXPECT_THAT(test.generate(text).status.error_message(), HasSubstr("model 'latest' has no tok"));
+  v1::ScoreRequest good = score_request({1, 2});
+  good.set_model("latest");
+  EXPECT_TRUE(test.score({good, good}).status.ok()) << "each message may name it so";
+  v1::ScoreRequest bad = score_request({1000});
+  EXPECT_THAT(test.score({good, bad}).status.error_message(),
+              HasSubstr("values of model 'latest' are"));
+}
+
 TEST(NotFound, NamesWhatIsNotThere) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   v1::GenerateRequest request = generate_request({1}, 2);

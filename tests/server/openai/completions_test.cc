@@ -312,6 +312,22 @@ TEST(Completions, BodiesThatAreNoRequestAreRefused) {
   EXPECT_EQ(test.ask(OpenAiServer::request("POST", "/v1/completions", long_body)).status, 413);
 }
 
+TEST(Completions, TheModelIsNamedAsTheClientNamesIt) {
+  OpenAiServer test;
+  test.state.models.set_aliases({{"latest", "fake"}});
+  const auto refusal = [&](const std::string& path, Json body) {
+    body["model"] = "latest";
+    return test.post(path, body).error("message");
+  };
+  const Json unknown = {{"prompt", {100}}};
+  EXPECT_THAT(refusal("/v1/completions", unknown), HasSubstr("values of model 'latest' are"));
+  EXPECT_THAT(test.complete(unknown).error("message"), HasSubstr("values of model 'fake' are"));
+  EXPECT_THAT(refusal("/v1/images/generations", {{"n", 1}}), HasSubstr("model 'latest' draws no"));
+  const Json chat = {{"messages", {{{"role", "user"}, {"content", "a"}}}}};
+  EXPECT_THAT(refusal("/v1/chat/completions", chat), HasSubstr("model 'latest' has no chat"));
+  EXPECT_THAT(refusal("/detokenize", {{"tokens", {256}}}), HasSubstr("model 'latest' has tokens"));
+}
+
 TEST(Completions, AFullPoolIsToldBeforeAStreamBegins) {
   const OpenAiServer test;
   Json body = request(1 << 19);
