@@ -26,7 +26,7 @@ struct ExportTerms {
 // client takes it.
 class ExportCall final : public Call {
  public:
-  // A live call; `sink` is the door's. `state` outlives the call.
+  // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
   static std::shared_ptr<ExportCall> make(ServerContext& state, CallOrigin origin,
                                           ExportSink& sink);
 

@@ -25,7 +25,8 @@ class GenerateSink : public CallSink {
 
 class GenerateCall final : public Call {
  public:
-  // A live call, for start() or refuse(); `sink` is the door's. `state` outlives the call.
+  // For start() or refuse(), after enter(), from which on the call is live. `sink` is the door's.
+  // `state` outlives the call.
   static std::shared_ptr<GenerateCall> make(ServerContext& state, CallOrigin origin,
                                             GenerateSink& sink);
 

@@ -25,7 +25,7 @@ class ImportSink : public CallSink {
 // whole file is known to be good.
 class ImportCall final : public Call {
  public:
-  // A live call; `sink` is the door's. `state` outlives the call.
+  // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
   static std::shared_ptr<ImportCall> make(ServerContext& state, CallOrigin origin,
                                           ImportSink& sink);
 

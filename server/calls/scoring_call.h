@@ -24,7 +24,7 @@ class ScoreSink : public CallSink {
 // One thing at a time: a chunk is read, scored, answered; then the next is read.
 class ScoringCall final : public Call {
  public:
-  // A live call; `sink` is the door's. `state` outlives the call.
+  // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
   static std::shared_ptr<ScoringCall> make(ServerContext& state, CallOrigin origin,
                                            ScoreSink& sink);
 
