@@ -1,10 +1,10 @@
-// The OpenAPI description of the HTTP routes: openapi.json.
+// What /openapi.json says of the paths of OpenAI's API: openapi.json of this folder.
 #pragma once
 
 #include <string_view>
 
 namespace runnel {
 
-std::string_view openapi_json();
+std::string_view openai_description();
 
 }  // namespace runnel

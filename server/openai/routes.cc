@@ -11,7 +11,6 @@
 #include "server/openai/completion.h"
 #include "server/openai/image_generation.h"
 #include "server/openai/image_request.h"
-#include "server/openai/openapi.h"
 #include "server/openai/response.h"
 
 namespace runnel {
@@ -85,12 +84,6 @@ std::vector<HttpRoute> openai_routes(ServerContext& state, const Gate& gate) {
       {"DELETE", "/v1/responses/*",
        short_call("openai.responses",
                   [store](ShortCall& call) { return delete_response(call, *store); })},
-      {"GET", "/openapi.json",
-       gate.guard(count_requests(state, "openai.openapi",
-                                 [](const HttpRequest&, HttpReply reply) {
-                                   reply.send(
-                                       {200, "application/json", std::string(openapi_json())});
-                                 }))},
   };
 }
 

@@ -31,7 +31,7 @@ LAYERS = {
     "server/net": ["server/host/event_log.h", "base"],
     "server/http": ["server/calls", "server/net", "server/host", "engine", "models", "base"],
     "server/rest": ["server/http", "server/calls", "server/host", "engine", "models", "base"],
-    "server/openai": ["server/rest", "server/http", "server/calls", "server/host", "engine", "models", "base"],
+    "server/openai": ["server/http", "server/calls", "server/host", "engine", "models", "base"],
     "server/web": ["server/http", "base"],
     "server/grpc": ["server/calls", "server/net", "server/host", *BELOW_SERVER, "proto"],
     "server/process": ["server", *BELOW_SERVER],
@@ -51,6 +51,14 @@ SCHEDULER_ARROWS = {
     "waiting_room": ["sessions"],
     "admission": ["sessions", "steps", "waiting_room"],
     "moves": ["sessions", "steps", "waiting_room"],
+}
+# The library of each door, and how many files of server/ outside of its folder may name it. With the names of its
+# methods (server/host/call_metrics.h) and a page of docs, a door that speaks HTTP touches four files.
+DOORS = {
+    "grpc": ("runnel_grpc_door", 4),
+    "openai": ("runnel_openai", 2),
+    "rest": ("runnel_rest", 2),
+    "web": ("runnel_web", 3),  # no call: it has no methods
 }
 # Built instead of a file that defines the same types.
 STAND_INS = ["kernels/cuda/absent.cc"]
@@ -194,6 +202,18 @@ class Style(unittest.TestCase):
                 if not below or target.startswith(ABOVE.get(layer, ())):
                     faults.append(f"{name} includes {included}")
         self.assertEqual(faults, [])
+
+    def test_a_door_is_known_in_few_places(self):
+        for door, (library, most) in DOORS.items():
+            names = re.compile(rf"\bserver/{door}/|\b{library}\b")
+            places = [
+                relative(path)
+                for path in files("server/*.h", "server/*.cc", "server/*CMakeLists.txt")
+                if not relative(path).startswith(f"server/{door}/") and names.search(path.read_text())
+            ]
+            with self.subTest(door):
+                self.assertIn("server/CMakeLists.txt", places)
+                self.assertLessEqual(len(places), most, places)
 
     def test_no_room_holds_too_much(self):
         lines: collections.Counter[str] = collections.Counter()

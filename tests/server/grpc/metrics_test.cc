@@ -143,7 +143,7 @@ TEST(MetricsDocs, HaveEveryReason) {
 }
 
 TEST(MetricsDocs, HaveEveryMethodOfHttp) {
-  const std::string docs = contents("docs/metrics.md");
+  const std::string docs = contents("docs/http.md");
   for (const std::string_view method : kMethods) {
     if (method.find('.') == method.npos && method != "GetStatus") continue;
     EXPECT_THAT(docs, HasSubstr("`" + std::string(method) + "`"));

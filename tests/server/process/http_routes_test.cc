@@ -127,6 +127,25 @@ TEST(OpenApi, DescribesEveryRouteAndNoOther) {
   EXPECT_EQ(described, served);
 }
 
+void collect_references(const Json& node, std::set<std::string>& found) {
+  for (const auto& [key, value] : node.items()) {
+    if (key == "$ref") found.insert(value.get<std::string>());
+    if (value.is_structured()) collect_references(value, found);
+  }
+}
+
+// Each door describes its own paths, and some components are shared.
+TEST(OpenApi, HasAllThatItRefersTo) {
+  const OpenAiServer test;
+  const Json description = test.get("/openapi.json").body;
+  std::set<std::string> references;
+  collect_references(description, references);
+  EXPECT_GT(references.size(), 40U);
+  for (const std::string& reference : references) {
+    EXPECT_TRUE(description.contains(Json::json_pointer(reference.substr(1)))) << reference;
+  }
+}
+
 TEST(OpenApi, DescribesFieldsThatAreKnown) {
   const OpenAiServer test;
   const Json schemas = test.get("/openapi.json").body["components"]["schemas"];
