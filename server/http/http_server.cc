@@ -40,11 +40,8 @@ int64_t http_bytes(const HttpLimits& limits) {
 }
 
 HttpServer::HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log,
-                       OnHttpRefusal on_refusal)
-    : limits_(std::move(limits)),
-      routes_(std::move(routes)),
-      log_(log),
-      on_refusal_(std::move(on_refusal)) {
+                       HttpHooks hooks)
+    : limits_(std::move(limits)), routes_(std::move(routes)), log_(log), hooks_(std::move(hooks)) {
   check(limits_.header_bytes <= kMaxHeaderBytes, "a header's length fits the parser");
 }
 
@@ -74,8 +71,8 @@ void HttpServer::take(int socket) {
   try {
     asio::post(worker.context, [this, &worker, accepted = std::move(accepted)]() mutable {
       try {
-        const auto connection = std::make_shared<HttpConnection>(
-            worker, std::move(accepted), limits_, routes_, bodies_, on_refusal_);
+        const auto connection = std::make_shared<HttpConnection>(worker, std::move(accepted),
+                                                                 limits_, routes_, bodies_, hooks_);
         connection->run([&] { connection->start(); });
       } catch (const std::exception&) {
       }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <string>
 
 #include "server/calls/call_report.h"
@@ -20,13 +19,9 @@ std::vector<HttpRoute> http_routes(ServerContext& state, const Gate& gate) {
   for (const auto door : {openai_routes, server_status_routes, session_routes, tokenize_routes}) {
     std::ranges::move(door(state, gate), std::back_inserter(routes));
   }
-  std::set<std::string> paths;
-  for (const HttpRoute& route : routes) paths.insert(route.path);
-  for (const std::string& path : paths) {
-    routes.push_back(
-        {"OPTIONS", path, gate.guard(count_requests(state, "http.options", Gate::preflight))});
-  }
   std::ranges::move(page_routes(gate), std::back_inserter(routes));
+  routes.push_back(
+      {"OPTIONS", "**", gate.guard(count_requests(state, "http.options", Gate::preflight))});
   return routes;
 }
 

@@ -41,7 +41,7 @@ TEST(IsLoopback, IsTrueOfThisMachineAlone) {
 TEST(PlaceOf, IsTheSameInEveryForm) {
   for (const char* address :
        {"a.example:1", "dns:a.example:1", "dns:///a.example:1", "dns://10.0.0.1/a.example:1"}) {
-    const std::optional<Place> place = place_of(address);
+    const std::optional<HostPort> place = place_of(address);
     ASSERT_TRUE(place) << address;
     EXPECT_EQ(place->host + " " + place->port, "a.example 1") << address;
   }
