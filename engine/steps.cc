@@ -304,8 +304,6 @@ void Steps::settle(int but) {
   }
 }
 
-// The device has failed, and with it every state: ends all calls. From here on new ones are
-// refused, so that no step follows.
 void Steps::fail(const Status& reason) {
   failure_ = device_failed(model_.spec().name, reason);
   failed_.store(true, std::memory_order_release);

@@ -34,6 +34,9 @@ class Steps {
 
   // From any thread. OK until the device has failed; it never recovers.
   Status failure() const;
+  // The device has failed, and with it every state: ends all calls. From here on new ones are
+  // refused, so that no step follows.
+  void fail(const Status& reason);
 
   // --- Calls that begin ---
 
@@ -88,7 +91,6 @@ class Steps {
   void submit();
   bool may_stay_on_its_way() const;
   void settle(int but);
-  void fail(const Status& reason);
   void hand_out(const Launch& launch);
   void hand_out(const Subject& subject, const Emitted& emitted);
   void advance(const Subject& subject, int inputs);

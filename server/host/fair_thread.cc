@@ -5,7 +5,7 @@
 
 namespace runnel {
 
-FairThread::FairThread() : thread_([this] { run(); }) {}
+FairThread::FairThread(Mishaps* mishaps) : mishaps_(mishaps), thread_([this] { run(); }) {}
 
 FairThread::~FairThread() {
   {
@@ -45,7 +45,7 @@ void FairThread::run() {
       round_.splice(round_.end(), round_, round_.begin());
     }
     lock.unlock();
-    task();
+    mishaps_ == nullptr ? task() : mishaps_->contain(task);
     task = nullptr;
     lock.lock();
   }

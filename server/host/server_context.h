@@ -19,6 +19,7 @@
 #include "server/host/fair_thread.h"
 #include "server/host/live_calls.h"
 #include "server/host/memory_budget.h"
+#include "server/host/mishaps.h"
 #include "server/host/reload_report.h"
 #include "server/host/served_models.h"
 #include "server/host/task_thread.h"
@@ -36,7 +37,7 @@ struct ServerMetrics {
 struct ServerContext {
   explicit ServerContext(const EventLog& event_log,
                          int64_t call_bytes = limits::kCallBytes.default_value)
-      : log(event_log), memory(call_bytes) {}
+      : log(event_log), mishaps(event_log), memory(call_bytes) {}
 
   // How text in a call becomes values of `model`.
   TextInput text_input(const ServedModel& model) const {
@@ -44,6 +45,7 @@ struct ServerContext {
   }
 
   const EventLog& log;
+  Mishaps mishaps;           // on the threads that calls share
   bool access_log = true;    // a line for each call that has ended
   std::string version = {};  // of the program, for the metrics
   ServerMetrics metrics;
@@ -66,8 +68,10 @@ struct ServerContext {
   LiveCalls calls;
   AskReload reload;  // set before the first call; empty: this server's models stay as they are
   std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet
-  TaskThread writer;  // writes what the schedulers have made; at most one task for each live call
-  FairThread reader;  // reads long bodies that come by HTTP; at most one for each connection
+  TaskThread writer{
+      &mishaps};  // writes what the schedulers have made; at most one task for each live call
+  FairThread reader{
+      &mishaps};  // reads long bodies that come by HTTP; at most one for each connection
 };
 
 }  // namespace runnel

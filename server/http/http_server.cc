@@ -56,7 +56,9 @@ Status HttpServer::start(ListenSockets sockets) {
             "cannot serve HTTP on " + sockets.address + ": " + error.code().message()};
   }
   for (const auto& worker : workers_) {
-    threads_.emplace_back([&worker = *worker] { worker.context.run(); });
+    threads_.emplace_back([this, &context = worker->context] {
+      while (!context.stopped()) mishaps_.contain([&] { context.run(); });
+    });
   }
   listener_ = std::make_unique<Listener>(std::move(sockets), limits_.connections, log_);
   listener_->start([this](int socket) { take(socket); });

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/host/event_log.h"
+#include "server/host/mishaps.h"
 #include "server/http/answer_head.h"
 #include "server/net/listener.h"
 
@@ -172,6 +173,7 @@ class HttpServer {
   const std::vector<HttpRoute> routes_;
   const EventLog& log_;
   const HttpHooks hooks_;
+  Mishaps mishaps_{log_};
   std::atomic<int64_t> bodies_{0};  // bytes of the bodies that are being read
   std::vector<std::shared_ptr<HttpWorker>> workers_;
   std::vector<std::thread> threads_;

@@ -1,4 +1,4 @@
-#include "kernels/cpu/control_groups.h"
+#include "base/control_groups.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/cpu/system_file.h"
+#include "base/system_file.h"
 
-namespace runnel::cpu {
+namespace runnel {
 namespace {
 
 constexpr int kMaxCores = 4096;
@@ -89,7 +89,10 @@ std::vector<std::string> folders_of(const Mount& mount, const std::string& group
 }  // namespace
 
 ControlGroups::ControlGroups(std::string root)
-    : root_(std::move(root)), cores_(find("cpu")), memory_(find("memory")) {}
+    : root_(std::move(root)),
+      cores_(find("cpu")),
+      memory_(find("memory")),
+      threads_(find("pids")) {}
 
 std::vector<ControlGroups::Hierarchy> ControlGroups::find(const std::string& controller) const {
   std::vector<Hierarchy> found;
@@ -123,6 +126,18 @@ std::optional<CoreQuota> ControlGroups::cores() const {
   return least;
 }
 
+std::optional<ThreadQuota> ControlGroups::threads() const {
+  std::optional<ThreadQuota> least;
+  for (const Hierarchy& hierarchy : threads_) {
+    for (const std::string& folder : hierarchy.folders) {
+      const std::string file = folder + "/pids.max";
+      const auto limit = number_in(root_ + file);
+      if (limit && (!least || *limit < least->limit)) least = ThreadQuota{*limit, file};
+    }
+  }
+  return least;
+}
+
 std::optional<MemoryQuota> ControlGroups::memory() const {
   std::optional<MemoryQuota> least;
   for (const Hierarchy& hierarchy : memory_) {
@@ -143,4 +158,4 @@ std::optional<MemoryQuota> ControlGroups::memory() const {
   return least;
 }
 
-}  // namespace runnel::cpu
+}  // namespace runnel
