@@ -66,6 +66,10 @@ inline constexpr Limit kStepsPerLaunch{
 inline constexpr Limit kSamples{"samples", 64, 1, 4096, "continuations of one prompt in a call"};
 inline constexpr Limit kPromptValues{"prompt_values", 1 << 20, 1, 1 << 26,
                                      "values in one prompt or one chunk to score"};
+inline constexpr Limit kPromptSlowdown{"prompt_slowdown", 4, 0, 1000,
+                                       "times as long that a step may take for prompts where "
+                                       "others' values wait for it; 0: as long as "
+                                       "it takes"};
 inline constexpr Limit kTextBytes{"text_bytes", 256 << 10, 1, 4 << 20,
                                   "bytes of text in one prompt or one chunk to score"};
 inline constexpr Limit kRecentValues{

@@ -23,6 +23,7 @@ struct Launch {
   TimePoint submitted{};
   int steps = 0;
   std::vector<Part> parts;  // by row
+  Duration took{};          // each step; once it is collected
 };
 
 class Launches {
@@ -45,7 +46,7 @@ class Launches {
 
  private:
   Status wait_for(Ticket ticket);
-  void note_steps(const Launch& launch);
+  void note_steps(Launch& launch);
 
   Model& model_;
   TurnClock& time_;

@@ -19,6 +19,7 @@ Steps::Steps(Model& model, const EngineOptions& options, Sessions& sessions, Tur
       on_failure_(std::move(on_failure)),
       turns_(limits_.slots),
       launches_(model, time, metrics),
+      pace_(options.prompt_slowdown, limits_.chunk),
       gaps_(metrics.value_gap) {
   const auto rows = static_cast<size_t>(limits_.rows);
   // Each candidate has a slot of its own.
@@ -266,7 +267,9 @@ void Steps::note_served() {
 
 bool Steps::step() {
   gather();
-  plan_batch(candidates_, turns_.accounts(), limits_, plan_);
+  const auto decodes = [](const Candidate& candidate) { return candidate.want == Want::kNext; };
+  const int64_t decoding = std::ranges::count_if(candidates_, decodes);
+  plan_batch(candidates_, turns_.accounts(), limits_, pace_.most(decoding), plan_);
   note_served();
   const bool has_rows = !plan_.shares.empty();
   const bool steps = has_rows || launches_.on_their_way() > 0;
@@ -300,8 +303,17 @@ bool Steps::may_stay_on_its_way() const {
 void Steps::settle(int but) {
   while (launches_.on_their_way() > but) {
     if (Status s = launches_.collect(); !s.ok()) return fail(s);
+    note_pace(launches_.collected());
     hand_out(launches_.collected());
   }
+}
+
+void Steps::note_pace(const Launch& launch) {
+  int64_t decoding = 0, fed = 0;
+  for (const Launch::Part& part : launch.parts) {
+    (part.want == Want::kNext ? decoding : fed) += part.inputs;
+  }
+  pace_.note(decoding, fed, launch.took);
 }
 
 void Steps::fail(const Status& reason) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/feed_pace.h"
 #include "engine/launches.h"
 #include "engine/metrics.h"
 #include "engine/options.h"
@@ -91,6 +92,7 @@ class Steps {
   void submit();
   bool may_stay_on_its_way() const;
   void settle(int but);
+  void note_pace(const Launch& launch);
   void hand_out(const Launch& launch);
   void hand_out(const Subject& subject, const Emitted& emitted);
   void advance(const Subject& subject, int inputs);
@@ -123,6 +125,7 @@ class Steps {
   std::vector<Subject> subjects_;  // of candidates_
   Plan plan_;
   Launches launches_;
+  FeedPace pace_;
   ValueGaps gaps_;
 
   Status failure_;  // set once, before failed_

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/thread_priority.h"
+
 namespace runnel {
 
 FairThread::FairThread(Mishaps* mishaps) : mishaps_(mishaps), thread_([this] { run(); }) {}
@@ -32,6 +34,7 @@ void FairThread::post(const std::string& account, std::function<void()> task) {
 }
 
 void FairThread::run() {
+  read_behind_others();
   std::unique_lock lock(mutex_);
   for (;;) {
     posted_.wait(lock, [&] { return over_ || !round_.empty(); });

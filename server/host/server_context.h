@@ -28,6 +28,10 @@
 
 namespace runnel {
 
+// A message or body of so many bytes takes a thread that serves less than a millisecond. Longer
+// ones are read on ServerContext::reader.
+inline constexpr int64_t kReadAtOnce = 4 << 10;
+
 // Counters that belong to no model.
 struct ServerMetrics {
   CallMetrics calls;       // that came to no model
@@ -70,8 +74,7 @@ struct ServerContext {
   std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet
   TaskThread writer{
       &mishaps};  // writes what the schedulers have made; at most one task for each live call
-  FairThread reader{
-      &mishaps};  // reads long bodies that come by HTTP; at most one for each connection
+  FairThread reader{&mishaps};  // reads long bodies and messages; at most one for each call
 };
 
 }  // namespace runnel
