@@ -72,7 +72,6 @@ class Limits(unittest.TestCase):
 
         self.first_enough(range(128, 64 << 10, 128), limited, r"(ulimit -v|memory)")
 
-
     def test_open_files(self):
         def limited(files: int) -> list[str]:
             return ["prlimit", f"--nofile={files}:{files}"]
