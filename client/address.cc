@@ -115,7 +115,7 @@ Status check_server_address(const std::string& address) {
   return {};
 }
 
-std::optional<HostPort> place_of(const std::string& address) {
+std::optional<HostPort> host_port_of(const std::string& address) {
   const std::vector<HostPort> places = places_of(address);
   return places.size() == 1 ? std::optional(places[0]) : std::nullopt;
 }

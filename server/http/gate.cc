@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-constexpr const char* kMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+constexpr const char* kAllMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 // What pages may read beside the headers that all may read.
 constexpr const char* kExposed =
     "Retry-After, Retry-After-Ms, X-Should-Retry, X-Request-Id, X-Session-Id, WWW-Authenticate, "
@@ -128,7 +128,7 @@ void Gate::preflight(const HttpRequest& request, HttpReply reply) {
   // A page that asks for a path which is not there is to see the 404, so it may send anything
   // there.
   reply.set_header("Access-Control-Allow-Methods",
-                   request.allow == "OPTIONS" ? kMethods : std::string(request.allow));
+                   request.allow == "OPTIONS" ? kAllMethods : std::string(request.allow));
   reply.set_header("Access-Control-Allow-Headers",
                    is_list_of_names(asked) ? std::string(asked) : "Authorization, Content-Type");
   reply.set_header("Access-Control-Max-Age", "600");
