@@ -38,7 +38,7 @@ std::string unescaped(const std::string& text) {
 }
 
 // A line of /proc/self/mountinfo (proc(5)): the group that is the mount's root, where it is
-// mounted, and what it is.
+// mounted, and its type.
 struct Mount {
   std::string group, folder, type, options;
 };
@@ -74,7 +74,7 @@ std::optional<std::string> own_group(const std::string& root, const std::string&
 // The folders of a group and its ancestors, from the group to where the hierarchy is mounted.
 std::vector<std::string> folders_of(const Mount& mount, const std::string& group) {
   const std::string below = mount.group == "/" ? "" : mount.group;
-  // A group outside of what is mounted begins with "/..", or with another name.
+  // A group outside of the mount begins with "/..", or with another name.
   const bool visible = group.starts_with(below + "/") && group.find("/..") == std::string::npos;
   std::string inside = visible ? group.substr(below.size()) : "";
   std::vector<std::string> folders;

@@ -1,4 +1,4 @@
-// What the control groups of this process leave it (cgroups(7)): the group that it is in and every
+// The limits of this process's control groups (cgroups(7)): the group that it is in and every
 // ancestor that it can see have limits, and the smallest holds. Versions 1 and 2, and both at once.
 #pragma once
 

@@ -9,7 +9,7 @@ namespace runnel {
 // nice(2).
 void compute_behind_others();
 
-// The same, behind those that compute as well: a long text takes them a part of a core and no step.
+// The same, with a priority below that of threads that compute.
 void read_behind_others();
 
 }  // namespace runnel

@@ -5,9 +5,13 @@
 namespace runnel {
 namespace {
 
-constexpr int kSmoothing = 4;  // a new measure is so great a part of the figure
+// The weight of a new measure: a half for the figure that is measured seldom, a quarter for the
+// other.
+constexpr int kSeldom = 2, kOften = 4;
 
-Duration smoothed(Duration before, Duration now) { return before + (now - before) / kSmoothing; }
+Duration smoothed(Duration before, Duration now, int part) {
+  return before + (now - before) / part;
+}
 
 }  // namespace
 
@@ -30,13 +34,13 @@ int64_t FeedPace::most(int64_t decoding) const {
 void FeedPace::note(int64_t decoding, int64_t fed, Duration took) {
   if (slowdown_ == 0 || decoding == 0) return;
   if (fed == 0) {
-    decoding_ = knows_decoding(decoding) ? smoothed(decoding_, took) : took;
+    decoding_ = knows_decoding(decoding) ? smoothed(decoding_, took, kSeldom) : took;
     decoded_ = decoding;
     fed_steps_ = 0;
     return;
   }
   const Duration each = std::max(took - decoding_, Duration(0)) / fed;
-  value_ = knows_value_ ? smoothed(value_, each) : each;
+  value_ = knows_value_ ? smoothed(value_, each, kOften) : each;
   knows_value_ = true;
   ++fed_steps_;
 }

@@ -17,15 +17,15 @@ class FeedPace {
   // `slowdown`: how many times as long; 0: no bound. A model takes prompts in chunks of `chunk`.
   FeedPace(int64_t slowdown, int chunk) : slowdown_(slowdown), chunk_(chunk) {}
 
-  // The most values that a step with so many decoding rows may consume of prompts: kNoBound, or at
+  // The most values of prompts that a step with `decoding` rows may consume: kNoBound, or at
   // least a chunk, or 0, so that this step shows how long one takes without.
   int64_t most(int64_t decoding) const;
 
-  // A step with so many decoding rows, and so many values of prompts, took this time.
+  // A step with `decoding` rows and `fed` values of prompts took this time.
   void note(int64_t decoding, int64_t fed, Duration took);
 
  private:
-  // A step without prompts is measured anew after so many steps with some.
+  // A step without prompts is measured again after this number of steps with prompts.
   static constexpr int kStepsOfAMeasure = 64;
   static constexpr int64_t kFirst = 8;  // values, while the time of one is not known
   static constexpr Duration kMost = std::chrono::milliseconds(40);

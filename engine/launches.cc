@@ -69,12 +69,14 @@ void Launches::note_steps(Launch& launch) {
   const TimePoint now = time_.now();
   const Duration elapsed = now - std::max(launch.submitted, collected_at_);
   collected_at_ = now;
-  int64_t values = 0;
-  for (const Launch::Part& part : launch.parts) values += part.inputs;
+  launch.decoding = launch.fed = 0;
+  for (const Launch::Part& part : launch.parts) {
+    (part.want == Want::kNext ? launch.decoding : launch.fed) += part.inputs;
+  }
   launch.took = elapsed / launch.steps;
   metrics_.step_time.observe(launch.took, launch.steps);
   metrics_.step_rows.observe(std::ssize(launch.parts), launch.steps);
-  metrics_.step_values.observe(values, launch.steps);
+  metrics_.step_values.observe(launch.decoding + launch.fed, launch.steps);
 }
 
 }  // namespace runnel

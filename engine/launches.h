@@ -23,7 +23,9 @@ struct Launch {
   TimePoint submitted{};
   int steps = 0;
   std::vector<Part> parts;  // by row
-  Duration took{};          // each step; once it is collected
+  // Once it is collected:
+  int64_t decoding = 0, fed = 0;  // values of rows that decode, and of all others
+  Duration took{};                // each step
 };
 
 class Launches {

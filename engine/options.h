@@ -30,7 +30,7 @@ struct EngineOptions {
   int64_t prefix_least = 16;
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
-  // A step with prompts takes at most so many times as long as without, where others' values wait
+  // The most times as long that a step with prompts takes, where others' values wait
   // for it; 0: as long as it takes.
   int64_t prompt_slowdown = 0;
   // The engine's own thread takes part in computing the steps, and lets other threads go first.

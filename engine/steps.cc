@@ -303,17 +303,10 @@ bool Steps::may_stay_on_its_way() const {
 void Steps::settle(int but) {
   while (launches_.on_their_way() > but) {
     if (Status s = launches_.collect(); !s.ok()) return fail(s);
-    note_pace(launches_.collected());
-    hand_out(launches_.collected());
+    const Launch& launch = launches_.collected();
+    pace_.note(launch.decoding, launch.fed, launch.took);
+    hand_out(launch);
   }
-}
-
-void Steps::note_pace(const Launch& launch) {
-  int64_t decoding = 0, fed = 0;
-  for (const Launch::Part& part : launch.parts) {
-    (part.want == Want::kNext ? decoding : fed) += part.inputs;
-  }
-  pace_.note(decoding, fed, launch.took);
 }
 
 void Steps::fail(const Status& reason) {

@@ -92,7 +92,6 @@ class Steps {
   void submit();
   bool may_stay_on_its_way() const;
   void settle(int but);
-  void note_pace(const Launch& launch);
   void hand_out(const Launch& launch);
   void hand_out(const Subject& subject, const Emitted& emitted);
   void advance(const Subject& subject, int inputs);

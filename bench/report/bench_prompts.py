@@ -35,7 +35,7 @@ TEXT = 262_000  # bytes, just below limits.text_bytes
 TOKENIZERS = 3
 SLOWDOWNS = (0, 4)
 WORDS = "The river was wide and slow, and nobody on the bank had seen the boat go by. "
-HIGH_PRIORITY = -5  # of what measures, where the system allows it: it takes a hundredth of a core
+HIGH_PRIORITY = -5  # of the reading processes, if the system allows it; they take a hundredth of a core
 
 
 def text_of(size):
@@ -118,7 +118,7 @@ def quantile(values, part):
 
 
 def measure(address, http, seconds, disturb, count):
-    """Gaps of streams and latencies of GET /v1/models, in ms, beside so many processes of `disturb`."""
+    """Gaps of streams and latencies of GET /v1/models, in ms, beside `count` processes of `disturb`."""
     make = multiprocessing.get_context("spawn")
     stop, gaps, latencies, taken = make.Event(), make.Queue(), make.Queue(), make.Queue()
     where = http if disturb is have_tokenized else address
@@ -162,8 +162,8 @@ CASES = {
 
 
 def run(runnel, rounds, seconds):
-    results = {slowdown: {case: [] for case in CASES} for slowdown in SLOWDOWNS}
-    prompts = {slowdown: [] for slowdown in SLOWDOWNS}
+    results: dict[int, dict[str, list[dict[str, float]]]] = {slowdown: {case: [] for case in CASES} for slowdown in SLOWDOWNS}
+    prompts: dict[int, list[float]] = {slowdown: [] for slowdown in SLOWDOWNS}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         for _ in range(rounds):
             for slowdown in SLOWDOWNS:

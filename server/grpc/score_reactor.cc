@@ -39,7 +39,7 @@ class ScoreReactor final : public ScoreBase {
   void OnWriteDone(bool ok) override { call_->written(ok); }
 
  private:
-  // What a message goes to. The reactor may be gone.
+  // The destination of a message. The reactor may be gone.
   struct Chunk {
     ServerContext& state;
     std::shared_ptr<ScoringCall> call;

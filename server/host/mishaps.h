@@ -1,4 +1,4 @@
-// What is thrown on a thread that many calls share, as std::bad_alloc where memory gives out: it
+// Exceptions on a thread that many calls share, such as std::bad_alloc where memory gives out: one
 // ends the piece of work that threw it, and neither the thread nor the process.
 #pragma once
 
@@ -18,7 +18,7 @@ class Mishaps {
   Mishaps(const Mishaps&) = delete;
   Mishaps& operator=(const Mishaps&) = delete;
 
-  // Does `work`. What it throws is counted, and logged at most once a second.
+  // Does `work`. Exceptions are counted, and logged at most once a second.
   template <typename Work>
   void contain(const Work& work) noexcept {
     try {

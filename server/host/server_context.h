@@ -28,7 +28,7 @@
 
 namespace runnel {
 
-// A message or body of so many bytes takes a thread that serves less than a millisecond. Longer
+// A message or body of this many bytes takes a thread that serves less than a millisecond. Longer
 // ones are read on ServerContext::reader.
 inline constexpr int64_t kReadAtOnce = 4 << 10;
 

@@ -12,7 +12,7 @@ namespace runnel {
 namespace {
 
 constexpr const char* kAllMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
-// What pages may read beside the headers that all may read.
+// Headers that pages may read, beside the ones that all may read.
 constexpr const char* kExposed =
     "Retry-After, Retry-After-Ms, X-Should-Retry, X-Request-Id, X-Session-Id, WWW-Authenticate, "
     "Allow";

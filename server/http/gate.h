@@ -25,7 +25,7 @@ class Gate {
   HttpHandler guard(std::string content_type, HttpHandler handle) const;
 
   // Headers for every answer to a request with these headers: they let the pages of an origin that
-  // may ask read the answer, its status and what it says about retries.
+  // may ask read the answer, its status and its headers about retries.
   HttpHeaders headers_for(const HttpHeaderOf& header) const;
 
   // Answers OPTIONS, by which a browser asks first what a page may send: the methods of the path,

@@ -17,7 +17,7 @@ bool is_one_of(char c, std::string_view characters) {
   return characters.find(c) != std::string_view::npos;
 }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-// RFC 3986: unreserved, sub-delims and what percent-encoding is made of.
+// RFC 3986: unreserved, sub-delims and the characters of percent-encoding.
 bool is_name_character(char c) {
   const char lower = lower_letter(c);
   return is_digit(c) || (lower >= 'a' && lower <= 'z') || is_one_of(c, "-._~%!$&'()*+,;=");

@@ -40,10 +40,12 @@ HttpRefusal fault(const error_code& error, const HttpLimits& limits) {
   return {400, "the request is not HTTP/1.1: " + error.message()};
 }
 
-// Of framing, which is what the parser has left.
+// True if a line of `text`, which is framing that the parser has left, ends without CR.
 bool has_bare_newline(std::string_view text) {
-  const size_t newline = text.find('\n');
-  return newline != std::string_view::npos && (newline == 0 || text[newline - 1] != '\r');
+  for (size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
+    if (at == 0 || text[at - 1] != '\r') return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -122,7 +124,7 @@ void HttpConnection::on_readable(error_code error, size_t) {
   read();
 }
 
-// Where nothing is read: what the client has sent stands before its end, or the end has come.
+// Looks for a reset while nothing is read: because too much has come, or the client's end.
 void HttpConnection::watch() {
   if (watching_) return;
   watching_ = true;
@@ -141,7 +143,7 @@ void HttpConnection::on_watch(error_code error, size_t) {
 }
 
 // Sends an interim answer, which clients of HTTP/1.1 skip (RFC 9110, 15.2): the system of a client
-// whose socket is closed answers it with a reset. What is sent of a stream does the same.
+// whose socket is closed answers it with a reset. A stream's chunks do the same.
 void HttpConnection::probe() {
   if (begun_ || writing_ || form_.version < 11) return;
   enqueue("HTTP/1.1 100 Continue\r\n\r\n");
@@ -167,6 +169,7 @@ void HttpConnection::next_request() {
 // Parses `pending_` up to the end of one request.
 void HttpConnection::parse() {
   if (phase_ == Phase::kIdle) skip_empty_lines();
+  if (phase_ == Phase::kIdle && pending_ == "\r" && !client_ended_) return;  // half of one
   if (phase_ == Phase::kIdle && !pending_.empty()) {
     phase_ = Phase::kReading;
     set_deadline(limits_.read_timeout);

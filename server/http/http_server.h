@@ -106,8 +106,8 @@ struct HttpRefusal {
 };
 using OnHttpRefusal = std::function<void(const HttpRefusal&)>;
 
-// What a server asks for each request, on a thread of its own. Neither may block, and both may be
-// empty.
+// Functions that a server calls for each request, on a thread of its own. Neither may block, and
+// both may be empty.
 struct HttpHooks {
   OnHttpRefusal on_refusal = nullptr;  // a request that comes to no handler
   // Headers for every answer to a request with these headers, refusals included.

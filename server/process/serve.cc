@@ -294,8 +294,8 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
     return failed(log, kExitFailed, {Code::kResourceExhausted, "there is not enough memory"});
   } catch (const std::system_error& error) {
     return failed(log, kExitFailed,
-                  {Code::kResourceExhausted,
-                   std::string("the system gave not what a server needs: ") + error.what()});
+                  {Code::kResourceExhausted, std::string("the system gives no thread: ") +
+                                                 error.what() + limits_on_threads()});
   }
 }
 

@@ -28,7 +28,16 @@ std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
 }
 
-// The limits that there are, for a person who has to raise one.
+}  // namespace
+
+int64_t threads_for(const ServerConfig& config) {
+  const int64_t cores = std::max(1L, sysconf(_SC_NPROCESSORS_CONF));
+  const int64_t computing =
+      config.threads > 0 ? config.threads : std::max(1U, std::thread::hardware_concurrency());
+  return kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc +
+         kOfGrpcEachProcessor * cores;
+}
+
 std::string limits_on_threads() {
   std::string text;
   rlimit user{}, addresses{};
@@ -46,16 +55,6 @@ std::string limits_on_threads() {
             " bytes of addresses (ulimit -v, LimitAS)";
   }
   return text.empty() ? "; see kernel.threads-max" : text;
-}
-
-}  // namespace
-
-int64_t threads_for(const ServerConfig& config) {
-  const int64_t cores = std::max(1L, sysconf(_SC_NPROCESSORS_CONF));
-  const int64_t computing =
-      config.threads > 0 ? config.threads : std::max(1U, std::thread::hardware_concurrency());
-  return kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc +
-         kOfGrpcEachProcessor * cores;
 }
 
 Status check_threads(int64_t needed) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "config/server_config.h"
@@ -11,6 +12,9 @@ namespace runnel {
 
 // The most threads that a serving process of this configuration starts, those of gRPC included.
 int64_t threads_for(const ServerConfig& config);
+
+// "; the user may have 100 (ulimit -u, LimitNPROC)": the limits of threads that there are.
+std::string limits_on_threads();
 
 // Starts as many threads at once and ends them. RESOURCE_EXHAUSTED names the limit that is too low.
 Status check_threads(int64_t needed);

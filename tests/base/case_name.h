@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// "3_n_65": the number of the case, and the letters and digits of what tells it from others.
+// "3_n_65": the number of the case, and the letters and digits of a text about it.
 inline std::string case_name(size_t index, std::string_view what) {
   constexpr size_t kMost = 40;
   std::string name = std::to_string(index);

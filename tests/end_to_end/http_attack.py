@@ -68,7 +68,8 @@ SLOW: dict[str, tuple[bytes, int, set[int | str]]] = {
     "slow bodies": (head("POST /v1/completions", JSON, "Content-Length: 100000"), SLOW_BODIES, {408}),
     "nothing": (b"", SILENT, {"closed"}),
 }
-# What is answered, and then not closed, by clients that send no more (True) or could; on HOLDING connections each.
+# Requests whose clients do not close the connection after the answer, and send no more (True) or could; on HOLDING
+# connections each.
 HELD: dict[str, tuple[bytes, bool, set[int | str]]] = {
     "refused and stays": (head("POST /v1/completions", JSON, f"Content-Length: {8 * MIB}"), False, {413}),
     "refused and half closed": (head("POST /v1/completions", JSON, f"Content-Length: {8 * MIB}"), True, {413}),

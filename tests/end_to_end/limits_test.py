@@ -47,7 +47,7 @@ class Limits(unittest.TestCase):
         return False
 
     def first_enough(self, values: range, limited, named: str) -> int:
-        """The first value with which the server serves, as it does with those that follow."""
+        """The first value with which the server serves, as it does with the next ones."""
         served = 0
         for value in values:
             with self.subTest(value):

@@ -44,7 +44,7 @@ class Waiting(unittest.TestCase):
     def waiting(self) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['metrics']}/metrics", timeout=PATIENCE) as answer:
             found = re.search(r"^runnel_calls_waiting\{[^}]*\} (\d+)$", answer.read().decode(), re.MULTILINE)
-        self.assertIsNotNone(found)
+        assert found is not None
         return int(found[1])
 
     def complete_all(self) -> list[tuple[int, str]]:

@@ -88,7 +88,7 @@ TEST(FeedPace, AModelThatTakesChunksGetsOne) {
   EXPECT_EQ(pace.most(1), 64);
 }
 
-// As under a clock that stands still.
+// As with a clock that a test holds.
 TEST(FeedPace, StepsThatTakeNoTimeHaveNoBound) {
   FeedPace pace(4, 1);
   pace.note(1, 0, Duration(0));

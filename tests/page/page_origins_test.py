@@ -37,7 +37,7 @@ class EmptyPage(http.server.BaseHTTPRequestHandler):
 
 
 class Origins(BrowserTest):
-    """What a page of another origin may ask and read."""
+    """Requests and answers of a page of another origin."""
 
     @contextlib.contextmanager
     def page_of(self, port: int) -> Iterator[Page]:

@@ -1,4 +1,4 @@
-// What RFC 9110 and RFC 9112 require of a server; docs/http.md has the list.
+// Requirements of RFC 9110 and RFC 9112 on a server; docs/http.md has the list.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
