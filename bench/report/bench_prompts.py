@@ -162,7 +162,9 @@ CASES = {
 
 
 def run(runnel, rounds, seconds):
-    results: dict[int, dict[str, list[dict[str, float]]]] = {slowdown: {case: [] for case in CASES} for slowdown in SLOWDOWNS}
+    results: dict[int, dict[str, list[dict[str, float]]]] = {
+        slowdown: {case: [] for case in CASES} for slowdown in SLOWDOWNS
+    }
     prompts: dict[int, list[float]] = {slowdown: [] for slowdown in SLOWDOWNS}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         for _ in range(rounds):
