@@ -128,7 +128,9 @@ Status Admission::check_start(const Generation& generation, int64_t position) co
 Result<Session*> Admission::resolve(const Origin& origin, const Caller& caller) {
   if (origin.state) return sessions_.resolve_state(*origin.state);
   if (!origin.session) return static_cast<Session*>(nullptr);
-  return sessions_.resolve({caller.name, *origin.session});
+  const SessionKey key{caller.name, *origin.session};
+  if (sessions_.find(key) == nullptr) return no_session_to_continue(key.id);
+  return sessions_.resolve(key);
 }
 
 // Opens a session for each sample and returns the first.

@@ -44,6 +44,11 @@ Status no_session(const std::string& id) {
   return status.at_field(fields::kSession);
 }
 
+Status no_session_to_continue(const std::string& id) {
+  return not_found("no session '" + id + "': create it first, or leave " +
+                   place_of(fields::kSession) + " out");
+}
+
 Status calls_used_up(const std::string& account, int64_t calls) {
   Status status(Code::kResourceExhausted, account + " has used up its quota: calls is " +
                                               std::to_string(calls) +
@@ -114,9 +119,7 @@ Status no_room(int needed, int free, int slots, int stored) {
 Status others_wait(int64_t waiting) {
   Status status(Code::kResourceExhausted,
                 std::to_string(waiting) +
-                    " calls wait for sessions to come free, and come first; try again later, or "
-                    "set " +
-                    place_of(fields::kMaxQueueTime) + " to wait");
+                    " calls wait for sessions to come free, and come first; try again later");
   return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
 }
 

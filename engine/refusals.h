@@ -21,6 +21,8 @@ Status mailbox_full();
 
 // NOT_FOUND: the caller has no such session.
 Status no_session(const std::string& id);
+// The same, of a call that may do without one.
+Status no_session_to_continue(const std::string& id);
 
 // RESOURCE_EXHAUSTED: the account runs as many calls as it may.
 Status calls_used_up(const std::string& account, int64_t calls);

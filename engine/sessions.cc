@@ -10,7 +10,6 @@
 #include "base/hex.h"
 #include "base/text.h"
 #include "engine/account_usage.h"
-#include "engine/fields.h"
 #include "engine/refusals.h"
 
 namespace runnel {
@@ -94,10 +93,7 @@ Status Sessions::check_share(int needed, const Caller& caller) const {
 
 Result<Session*> Sessions::resolve(const SessionKey& key) {
   Session* session = table_.find(key);
-  if (session == nullptr) {
-    return not_found("no session '" + key.id + "': create it first, or leave " +
-                     place_of(fields::kSession) + " out");
-  }
+  if (session == nullptr) return no_session(key.id);
   if (!session->resting()) {
     return Status(Code::kAborted,
                   "session '" + key.id + "' is busy with another call; wait until that one ends");

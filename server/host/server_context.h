@@ -58,6 +58,9 @@ struct ServerContext {
   // How long calls that do not say wait for a state, by gRPC and by HTTP.
   Duration queue_time{}, http_queue_time{};
   int64_t text_bytes = 0;  // of one prompt or chunk, at most
+  // What one call may ask for at most, as the engines have it.
+  int64_t samples = limits::kSamples.default_value;
+  int64_t max_values = limits::kMaxValues.default_value;
   // For an answer to a conversation, where the call does not say.
   int64_t chat_values = limits::kChatValues.default_value;
   Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kWords = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kWords = {{
     {fields::kModel, "model"},
     {fields::kSession, "session"},
     {fields::kState, "state"},
@@ -24,7 +24,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kWords =
     {fields::kTopK, "top_k"},
     {fields::kTopP, "top_p"},
     {fields::kMinP, "min_p"},
-    {fields::kGreedy, "temperature to 0"},
     {fields::kRepetitionPenalty, "repetition_penalty"},
     {fields::kFrequencyPenalty, "frequency_penalty"},
     {fields::kPresencePenalty, "presence_penalty"},
@@ -60,10 +59,9 @@ OrderedJson code_of(const Fault& fault) {
   }
   if (status.code() == Code::kUnauthenticated) return "invalid_api_key";
   // The values do not fit the model. A rewind has the same code, and is about the position.
-  if (status.code() == Code::kOutOfRange &&
-      (fault.param == "prompt" || fault.param == "messages")) {
-    return "context_length_exceeded";
-  }
+  const bool is_prompt =
+      fault.param == "prompt" || fault.param == "messages" || fault.param == "input";
+  if (status.code() == Code::kOutOfRange && is_prompt) return "context_length_exceeded";
   if (!status.reason().empty()) return status.reason();
   return nullptr;
 }

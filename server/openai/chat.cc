@@ -156,7 +156,7 @@ class Chat final : public AnswerKind {
     return json_->last_events(usage);
   }
   Fault fault(const Status& status) const override {
-    return conversation_.fault(status, "max_completion_tokens");
+    return conversation_.fault(status, request_.length_field);
   }
 
  private:

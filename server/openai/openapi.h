@@ -1,10 +1,12 @@
-// The OpenAPI description of the HTTP routes: openapi.json.
+// The OpenAPI description of the HTTP routes: openapi.json with the limits of this server.
 #pragma once
 
-#include <string_view>
+#include <string>
 
 namespace runnel {
 
-std::string_view openapi_json();
+struct ServerContext;
+
+std::string openapi_json(const ServerContext& state);
 
 }  // namespace runnel

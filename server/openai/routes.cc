@@ -87,9 +87,8 @@ std::vector<HttpRoute> openai_routes(ServerContext& state, const Gate& gate) {
                   [store](ShortCall& call) { return delete_response(call, *store); })},
       {"GET", "/openapi.json",
        gate.guard(count_requests(state, "openai.openapi",
-                                 [](const HttpRequest&, HttpReply reply) {
-                                   reply.send(
-                                       {200, "application/json", std::string(openapi_json())});
+                                 [&state](const HttpRequest&, HttpReply reply) {
+                                   reply.send({200, "application/json", openapi_json(state)});
                                  }))},
   };
 }

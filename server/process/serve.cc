@@ -38,6 +38,8 @@ HostOptions host_options(const ServerConfig& config, const std::string& version)
       .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
                    .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
       .text_bytes = config.limit(limits::kTextBytes),
+      .samples = config.limit(limits::kSamples),
+      .max_values = config.limit(limits::kMaxValues),
       .chat_values = std::min(config.limit(limits::kChatValues), config.limit(limits::kMaxValues)),
       .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
       .queue_time = std::chrono::milliseconds(config.queue_time_ms),

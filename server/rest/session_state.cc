@@ -1,6 +1,5 @@
 #include "server/rest/session_state.h"
 
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -8,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "base/text.h"
 #include "base/within_memory.h"
 #include "server/calls/export_call.h"
 #include "server/calls/import_call.h"
@@ -17,6 +15,7 @@
 #include "server/http/header_text.h"
 #include "server/http/live_answer.h"
 #include "server/http/origin.h"
+#include "server/http/request_fields.h"
 #include "server/rest/session_json.h"
 
 namespace runnel {
@@ -105,16 +104,12 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
       return invalid_argument("any_owner must be true or false");
     }
     terms.any_owner = any_owner == "true";
-    const std::string seconds = query_of(request.target, kExpiresIn);
-    if (seconds.empty()) return {};
-    int64_t count = 0;
-    const char* const end = seconds.data() + seconds.size();
-    if (std::from_chars(seconds.data(), end, count).ptr != end || count < 1 || count > INT32_MAX) {
+    const auto seconds = query_number(request.target, kExpiresIn, 1, kMostExpiry.count());
+    if (!seconds.ok()) {
       kept_.name(kExpiresIn);
-      return invalid_argument("expires_in is " + quote(seconds) +
-                              "; it must be a whole number of seconds from 1 on");
+      return seconds.status();
     }
-    terms.expires_in = std::chrono::seconds(count);
+    if (*seconds) terms.expires_in = std::chrono::seconds(**seconds);
     return {};
   }
 

@@ -70,6 +70,7 @@ TEST(Moves, AForkThatIsRefusedChangesNothing) {
     return harness.fork(parent, children).status();
   };
   EXPECT_EQ(refused("x", {"c"}).code(), Code::kNotFound);
+  EXPECT_EQ(refused("x", {"c"}).message(), "no session 'x'") << "a fork names no other origin";
   EXPECT_EQ(refused("a", {"c", "b"}), Status(Code::kAlreadyExists, "session 'b' exists already"));
   EXPECT_THAT(refused("a", {"c", "c"}).message(), HasSubstr("'c' is named twice"));
   EXPECT_THAT(refused("a", {}).message(), HasSubstr("it must be between 1 and 64"));

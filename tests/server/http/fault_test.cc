@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "base/json.h"
 #include "engine/fields.h"
 #include "engine/validate.h"
 
@@ -49,7 +50,7 @@ std::vector<Status> every_refusal() {
   refuse([](R& r) { r.samples = 2, r.keep = true; });
   refuse([](R& r) { r.max_queue_time = Duration(-1); });
   refuse([](R& r) { r.prompt = {10}; });
-  refuse([](R& r) { r.sampling.temperature = 1e-4F; });
+  refuse([](R& r) { r.sampling.temperature = -1; });
   refuse([](R& r) { r.sampling.top_k = -1; });
   refuse([](R& r) { r.sampling.top_p = 2; });
   refuse([](R& r) { r.sampling.top_p = 0; });
@@ -83,6 +84,17 @@ TEST(Fault, EveryFieldOfTheDoorStandsInItsPlace) {
     EXPECT_EQ(fault.param, word);
     EXPECT_EQ(fault.status.message(), std::string(word.empty() ? field : word) + " is wrong");
   }
+}
+
+TEST(Fault, APromptThatDoesNotFitHasACodeOfItsOwn) {
+  const auto code_of = [](const char* param) {
+    const Fault fault{Status(Code::kOutOfRange, "too long"), param};
+    return Json::parse(error_json(fault))["error"]["code"];
+  };
+  for (const char* const param : {"prompt", "messages", "input"}) {
+    EXPECT_EQ(code_of(param), "context_length_exceeded") << param;
+  }
+  EXPECT_TRUE(code_of("position").is_null()) << "of a rewind";
 }
 
 TEST(Fault, AHintOfAnotherDoorIsLeftOut) {

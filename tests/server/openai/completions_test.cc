@@ -465,9 +465,11 @@ TEST(Completions, ARefusalSpeaksOfFieldsThatTheClientKnows) {
     body.update(Json::parse(fields));
     return test.complete(body);
   };
-  const ApiAnswer cold = refusal(R"({"temperature":0.0001})");
-  EXPECT_THAT(cold.error("message"), HasSubstr("for the most likely value set temperature to 0"));
+  const ApiAnswer cold = refusal(R"({"temperature":-1e-8})");
+  EXPECT_EQ(cold.error("message"), "temperature is -1e-08; it must be between 0 and 100");
   EXPECT_EQ(cold.error("param"), "temperature");
+  const ApiAnswer hot = refusal(R"({"temperature":1e39})");
+  EXPECT_EQ(hot.error("message"), "temperature is 1e+39, which is too large; send a smaller one");
   const ApiAnswer kept = refusal(R"({"n":3,"keep":true})");
   EXPECT_THAT(kept.error("message"), HasSubstr("keep is set with n = 3"));
   const ApiAnswer gone = refusal(R"({"session":"nope"})");

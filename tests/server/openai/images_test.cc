@@ -245,11 +245,19 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"seed":0.5})", 400, "seed", "whole number"},
         Refusal{R"({"top_p":0})", 400, "top_p", "top_p is 0"},
         Refusal{R"({"temperature":-1})", 400, "temperature", "temperature is -1"},
+        Refusal{R"({"n":1.5})", 400, "n", "n is 1.5; it must be a whole number"},
         Refusal{R"({"partial_images":1})", 400, "partial_images", "set stream"},
         Refusal{R"({"rows":true})", 400, "rows", "set stream"},
         Refusal{R"({"stream":true,"partial_images":4})", 400, "partial_images", "between 0 and 3"},
         Refusal{R"({"session":"s"})", 400, "session", "not a field"}),
     [](const auto& info) { return case_name(info.index, info.param.change); });
+
+TEST(Images, AGreedyDrawingTakesEveryFilter) {
+  const ImageServer test;
+  Json body = request();
+  body.update(Json::parse(R"({"temperature":1e-8,"top_p":0.0,"top_k":5.0,"min_p":0.5,"n":1.0})"));
+  EXPECT_EQ(test.draw(body).status, 200);
+}
 
 TEST(Images, WhatChangesNothingIsAccepted) {
   const ImageServer test;

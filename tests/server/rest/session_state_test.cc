@@ -186,7 +186,8 @@ TEST(HttpSessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
   now = 1010;
   EXPECT_THAT(load(sealed, "d", file).error("message"), HasSubstr("expired 0 seconds ago"));
   EXPECT_THAT(save(sealed, "a", "?any_owner=1").body, HasSubstr("any_owner must be true or false"));
-  for (const char* const wrong : {"0", "-1", "x", "1x", "99999999999", "2147483647"}) {
+  EXPECT_EQ(save(sealed, "a", "?expires_in=10.0").status, 200);
+  for (const char* const wrong : {"0", "-1", "x", "1x", "1.5", "99999999999", "2147483647"}) {
     EXPECT_EQ(save(sealed, "a", std::string("?expires_in=") + wrong).status, 400) << wrong;
   }
   EXPECT_THAT(save(plain, "a", "?expires_in=10").body, HasSubstr("expires_in needs a seal"));
