@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-sessions bench-http bench-text soak asan tsan fuzz release image gpu-check clean
+.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-http bench-text soak long asan tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,11 @@ bench-load: ## load a server to twice what it can do, write docs/benchmarks/load
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null
 	@/usr/bin/python3 bench/report/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
 
+bench-prompts: ## measure streams beside long prompts, write docs/benchmarks/prompts.md: three minutes
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 bench/report/bench_prompts.py build/release/runnel docs/benchmarks
+
 bench-sessions: ## measure forks and states that move, write docs/benchmarks/sessions.md: two minutes
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
@@ -78,6 +83,12 @@ soak: ## 10,000 sessions, clients of every kind, keys and models that change, wr
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/soak.py build/release/runnel docs/benchmarks $(if $(SOAK_QUICK),--seconds 600)
+
+long:  ## what takes hours: 20,000 simulated schedulers, floods of a minute, soak, load; results into docs/developing.md
+	@scripts/setup test
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
+	@scripts/long build/release
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@scripts/setup test

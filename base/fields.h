@@ -22,7 +22,6 @@ inline constexpr std::string_view kTemperature = "sampling.temperature";
 inline constexpr std::string_view kTopK = "sampling.top_k";
 inline constexpr std::string_view kTopP = "sampling.top_p";
 inline constexpr std::string_view kMinP = "sampling.min_p";
-inline constexpr std::string_view kGreedy = "sampling.greedy";
 inline constexpr std::string_view kRepetitionPenalty = "sampling.repetition_penalty";
 inline constexpr std::string_view kFrequencyPenalty = "sampling.frequency_penalty";
 inline constexpr std::string_view kPresencePenalty = "sampling.presence_penalty";
@@ -62,7 +61,6 @@ inline constexpr std::array kAll = {kModel,
                                     kTopK,
                                     kTopP,
                                     kMinP,
-                                    kGreedy,
                                     kRepetitionPenalty,
                                     kFrequencyPenalty,
                                     kPresencePenalty,

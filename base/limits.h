@@ -22,6 +22,14 @@ inline constexpr int64_t kMaxStopLength = 32;
 inline constexpr int64_t kMaxStopTextBytes = 256;
 inline constexpr int64_t kMaxLogitBiases = 300;
 
+// Bounds of how values are chosen. A temperature below the least would take the tempered logits out
+// of the range of fp32, so it is greedy, as 0 is.
+inline constexpr float kLeastTemperature = 0.001F;
+inline constexpr float kMostTemperature = 100;
+inline constexpr float kMostRepetitionPenalty = 1000;
+inline constexpr float kMostPenalty = 2;      // of presence and frequency; the least is -2
+inline constexpr float kMostLogitBias = 100;  // the least is -100
+
 // Fixed by the bundle format: a spec outside of these is refused before memory is asked for.
 inline constexpr int64_t kMaxLayers = 256;
 inline constexpr int64_t kMaxWidth = 16384;
@@ -66,6 +74,10 @@ inline constexpr Limit kStepsPerLaunch{
 inline constexpr Limit kSamples{"samples", 64, 1, 4096, "continuations of one prompt in a call"};
 inline constexpr Limit kPromptValues{"prompt_values", 1 << 20, 1, 1 << 26,
                                      "values in one prompt or one chunk to score"};
+inline constexpr Limit kPromptSlowdown{"prompt_slowdown", 4, 0, 1000,
+                                       "times as long that a step may take for prompts where "
+                                       "others' values wait for it; 0: as long as "
+                                       "it takes"};
 inline constexpr Limit kTextBytes{"text_bytes", 256 << 10, 1, 4 << 20,
                                   "bytes of text in one prompt or one chunk to score"};
 inline constexpr Limit kRecentValues{

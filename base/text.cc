@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -100,6 +101,16 @@ std::string fixed(double number, int digits) {
   std::array<char, 400> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, number);
   return text.data();
+}
+
+std::string number_text(float number) {
+  const float size = std::abs(number);
+  const bool is_plain = size == 0 || (size >= 1e-4F && size < 1e9F);
+  std::array<char, 64> text{};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), number,
+                    is_plain ? std::chars_format::fixed : std::chars_format::scientific);
+  return {text.data(), end.ptr};
 }
 
 }  // namespace runnel

@@ -32,4 +32,7 @@ std::string byte_count(int64_t bytes);
 // A number with this many digits after the point.
 std::string fixed(double number, int digits);
 
+// A number as people write it, with the fewest digits that give it again: "0.5", "16", "1e-08".
+std::string number_text(float number);
+
 }  // namespace runnel

@@ -6,14 +6,18 @@
 namespace runnel {
 namespace {
 
-constexpr int kNice = 10;
+constexpr int kComputing = 10;
+constexpr int kReading = 15;
+
+void be_nice(int nice) {
+  const auto thread = static_cast<id_t>(gettid());
+  // A process that was started with a lower priority keeps it: nobody may raise his own.
+  if (getpriority(PRIO_PROCESS, thread) < nice) setpriority(PRIO_PROCESS, thread, nice);
+}
 
 }  // namespace
 
-void compute_behind_others() {
-  const auto thread = static_cast<id_t>(gettid());
-  // A process that was started with a lower priority keeps it: nobody may raise his own.
-  if (getpriority(PRIO_PROCESS, thread) < kNice) setpriority(PRIO_PROCESS, thread, kNice);
-}
+void compute_behind_others() { be_nice(kComputing); }
+void read_behind_others() { be_nice(kReading); }
 
 }  // namespace runnel

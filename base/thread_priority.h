@@ -1,4 +1,4 @@
-// The priority of threads that compute.
+// The priority of threads that compute, and of threads that read long texts.
 #pragma once
 
 namespace runnel {
@@ -8,5 +8,8 @@ namespace runnel {
 // that has a message to answer needs microseconds. Linux alone knows priorities of threads,
 // nice(2).
 void compute_behind_others();
+
+// The same, with a priority below that of threads that compute.
+void read_behind_others();
 
 }  // namespace runnel

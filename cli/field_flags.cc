@@ -11,7 +11,6 @@ constexpr NamedField kSampling[] = {
     {fields::kTopK, "--top-k"},
     {fields::kTopP, "--top-p"},
     {fields::kMinP, "--min-p"},
-    {fields::kGreedy, "--greedy"},
     {fields::kRepetitionPenalty, "--repetition-penalty"},
     {fields::kFrequencyPenalty, "--frequency-penalty"},
     {fields::kPresencePenalty, "--presence-penalty"},

@@ -98,7 +98,8 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
   return loaded;
 }
 
-// What this process may use, and what limits it: the affinity mask, or a file of a control group.
+// Logs how many cores and how much memory this process may use, and which limit says so: the
+// affinity mask, or a file of a control group.
 void log_machine(const EventLog& log) {
   const cpu::UsableCores cores = cpu::find_usable_cores();
   const cpu::FreeMemory memory = cpu::find_free_memory();

@@ -1,6 +1,7 @@
 #include "cli/sampling_flags.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <utility>
 
 #include "base/limits.h"
@@ -11,19 +12,21 @@ namespace runnel {
 namespace {
 
 std::string check_temperature(const std::string& text) {
-  double temperature = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), temperature);
-  const bool number = error == std::errc() && end == text.data() + text.size();
-  if (number && (temperature == 0 || (temperature >= 0.001 && temperature <= 100))) return "";
-  return "expected 0 (always the most likely value), or 0.001 to 100, not " + quote(text, 40);
+  char* end = nullptr;
+  const double temperature = std::strtod(text.c_str(), &end);  // 0 where it is too small
+  const bool is_number = !text.empty() && end == text.c_str() + text.size();
+  if (is_number && temperature >= 0 && temperature <= kMostTemperature) return "";
+  return "expected a number from 0 (always the most likely value) to " +
+         number_text(kMostTemperature) + ", not " + quote(text, 40);
 }
 
 std::string check_penalty(const std::string& text) {
   double penalty = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), penalty);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (is_number && penalty > 0 && penalty <= 1000) return "";
-  return "expected a number above 0 and at most 1000, not " + quote(text, 40);
+  if (is_number && penalty > 0 && penalty <= kMostRepetitionPenalty) return "";
+  return "expected a number above 0 and at most " + number_text(kMostRepetitionPenalty) + ", not " +
+         quote(text, 40);
 }
 
 // The two sides of "VALUE=BIAS"; none where it is something else.
@@ -48,7 +51,9 @@ void add_sampling(const Command& command, SamplingFlags& flags) {
       .flag("--seed", flags.seed,
             "The same seed draws the same values (default: the server draws one and tells it)")
       .check(check_seed);
-  command.flag("--temperature", flags.temperature, "Above 1 wilder, below 1 tamer; 0 is --greedy")
+  command
+      .flag("--temperature", flags.temperature,
+            "Above 1 wilder, below 1 tamer; 0, and all below 0.001, is --greedy")
       .check(check_temperature);
   command.flag("--top-k", flags.top_k, "Draw from the K most likely values alone")
       .between(int64_t{0}, kMaxVocabulary);
@@ -69,11 +74,11 @@ void add_penalties(const Command& command, SamplingFlags& flags) {
   command
       .flag("--presence-penalty", flags.presence_penalty,
             "Taken from the logits of values that this call has drawn")
-      .between(-2.0, 2.0);
+      .between(-kMostPenalty, kMostPenalty);
   command
       .flag("--frequency-penalty", flags.frequency_penalty,
             "The same, as often as a value has been drawn")
-      .between(-2.0, 2.0);
+      .between(-kMostPenalty, kMostPenalty);
   command
       .flag("--logit-bias", flags.logit_bias,
             "VALUE=BIAS: added to the logit of a value, -100 to 100; several times")
@@ -83,7 +88,8 @@ void add_penalties(const Command& command, SamplingFlags& flags) {
 
 void fill_sampling(const SamplingFlags& flags, v1::Sampling& sampling) {
   if (flags.seed) sampling.set_seed(*flags.seed);
-  if (flags.temperature && *flags.temperature > 0) sampling.set_temperature(*flags.temperature);
+  const bool is_greedy = flags.greedy || flags.temperature.value_or(1) < kLeastTemperature;
+  if (flags.temperature && !is_greedy) sampling.set_temperature(*flags.temperature);
   if (flags.top_k) sampling.set_top_k(*flags.top_k);
   if (flags.top_p) sampling.set_top_p(*flags.top_p);
   if (flags.min_p) sampling.set_min_p(*flags.min_p);
@@ -94,7 +100,7 @@ void fill_sampling(const SamplingFlags& flags, v1::Sampling& sampling) {
     const auto bias = bias_of(text);  // the parse has checked it
     if (bias) (*sampling.mutable_logit_bias())[bias->first] = bias->second;
   }
-  if (flags.greedy || flags.temperature == 0) sampling.set_greedy(true);
+  if (is_greedy) sampling.set_greedy(true);
 }
 
 }  // namespace runnel

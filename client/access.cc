@@ -39,7 +39,7 @@ Status read_tls(const Target& target, Access& access) {
     return invalid_argument("--tls-cert and --tls-key go together: give both, or none");
   }
   if (Status s = read_authorities_of(target, access); !s.ok()) return s;
-  const std::optional<Place> place = place_of(target.address);
+  const std::optional<HostPort> place = host_port_of(target.address);
   access.name = target.tls_name.empty() && place ? place->host : target.tls_name;
   if (target.tls_cert.empty()) return {};
   Result<Identity> identity =

@@ -29,10 +29,10 @@ bool has_grpc_scheme(std::string_view address) {
          std::ranges::any_of(kSchemes, [&](auto scheme) { return address.starts_with(scheme); });
 }
 
-std::optional<Place> split(const std::string& address) {
+std::optional<HostPort> split(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return std::nullopt;
-  Place parts = {address.substr(0, colon), address.substr(colon + 1)};
+  HostPort parts = {address.substr(0, colon), address.substr(colon + 1)};
   const bool bracketed = parts.host.starts_with('[') && parts.host.ends_with(']');
   if (bracketed) parts.host = parts.host.substr(1, parts.host.size() - 2);
   if (!bracketed && parts.host.find(':') != std::string::npos) return std::nullopt;
@@ -58,15 +58,15 @@ std::string decode_brackets(const std::string& text) {
 }
 
 // "host:port", or a host alone.
-Place place_in(const std::string& text) {
-  if (const std::optional<Place> place = split(text)) return *place;
+HostPort place_in(const std::string& text) {
+  if (const std::optional<HostPort> place = split(text)) return *place;
   const bool bracketed = text.starts_with('[') && text.ends_with(']');
   return {bracketed ? text.substr(1, text.size() - 2) : text, "443"};
 }
 
 // The places in "host:port" and in gRPC's "dns:[//SERVER/]host[:port]", "ipv4:host:port,host:port"
 // and "ipv6:"; none for a socket file.
-std::vector<Place> places_of(const std::string& address) {
+std::vector<HostPort> places_of(const std::string& address) {
   if (is_socket_file(address)) return {};
   std::string list = address;
   if (has_grpc_scheme(address)) {
@@ -74,7 +74,7 @@ std::vector<Place> places_of(const std::string& address) {
     const size_t path = list.starts_with("//") ? list.find('/', 2) : std::string::npos;
     if (path != std::string::npos) list = list.substr(path + 1);
   }
-  std::vector<Place> places;
+  std::vector<HostPort> places;
   std::istringstream texts(list);
   for (std::string text; std::getline(texts, text, ',');) places.push_back(place_in(text));
   return places;
@@ -103,7 +103,7 @@ Status check_server_address(const std::string& address) {
     }
   }
   if (has_grpc_scheme(address)) return {};
-  const std::optional<Place> parts = split(address);
+  const std::optional<HostPort> parts = split(address);
   if (!parts) {
     const bool bare_ipv6 = std::ranges::count(address, ':') > 1;
     return invalid_argument(found + (bare_ipv6 ? "; write IPv6 as [::1]:50051"
@@ -115,16 +115,16 @@ Status check_server_address(const std::string& address) {
   return {};
 }
 
-std::optional<Place> place_of(const std::string& address) {
-  const std::vector<Place> places = places_of(address);
+std::optional<HostPort> host_port_of(const std::string& address) {
+  const std::vector<HostPort> places = places_of(address);
   return places.size() == 1 ? std::optional(places[0]) : std::nullopt;
 }
 
 bool is_loopback(const std::string& address) {
   if (is_socket_file(address)) return true;
-  const std::vector<Place> places = places_of(address);
+  const std::vector<HostPort> places = places_of(address);
   const bool asks_name_server = address.starts_with("dns://") && !address.starts_with("dns:///");
-  return !places.empty() && std::ranges::all_of(places, [&](const Place& place) {
+  return !places.empty() && std::ranges::all_of(places, [&](const HostPort& place) {
     return is_loopback_number(place.host) || (!asks_name_server && is_localhost(place.host));
   });
 }

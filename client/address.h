@@ -12,13 +12,13 @@ namespace runnel {
 // "dns:///name:port"). INVALID_ARGUMENT says what is wrong and shows the right form.
 Status check_server_address(const std::string& address);
 
-struct Place {
+struct HostPort {
   std::string host, port;
 };
 
 // The host, without brackets, and the port in "host:port", "dns:///host:port", "ipv4:host:port" or
 // "ipv6:[host]:port"; without a port gRPC's own, 443. None for a socket file and several addresses.
-std::optional<Place> place_of(const std::string& address);
+std::optional<HostPort> host_port_of(const std::string& address);
 
 // True for an address that only this machine has, in any of these forms: "localhost", 127.0.0.0/8,
 // ::1, "unix:PATH"; of several addresses, if all are. Not true for "localhost" as a name server

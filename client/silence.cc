@@ -110,7 +110,7 @@ Status wrong_protocol(int socket, const Access& access) {
 Status explain_silence(const Access& access, bool refused, std::chrono::duration<double> after,
                        milliseconds at_most) {
   const std::string& address = access.address;
-  const std::optional<Place> place = place_of(address);
+  const std::optional<HostPort> place = host_port_of(address);
   if (!place) return refused ? no_server(address) : not_answering(address, after.count());
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

@@ -89,7 +89,11 @@ Engine::~Engine() {
 void Engine::run() {
   if (options_.computes) compute_behind_others();
   while (!stopping_.load(std::memory_order_acquire)) {
-    if (!scheduler_->turn()) scheduler_->wait();
+    const Status turned = within_memory([&] {
+      if (!scheduler_->turn()) scheduler_->wait();
+      return Status();
+    });
+    if (!turned.ok() && scheduler_->failure().ok()) scheduler_->fail(turned);
   }
 }
 

@@ -48,7 +48,7 @@ Status Launches::collect() {
   }
   std::rotate(launches_.begin(), launches_.begin() + 1, launches_.end());
   --on_their_way_;
-  note_steps(collected());
+  note_steps(launches_.back());
   return {};
 }
 
@@ -65,15 +65,18 @@ Status Launches::wait_for(Ticket ticket) {
 }
 
 // A launch begins when the one before has ended.
-void Launches::note_steps(const Launch& launch) {
+void Launches::note_steps(Launch& launch) {
   const TimePoint now = time_.now();
   const Duration elapsed = now - std::max(launch.submitted, collected_at_);
   collected_at_ = now;
-  int64_t values = 0;
-  for (const Launch::Part& part : launch.parts) values += part.inputs;
-  metrics_.step_time.observe(elapsed / launch.steps, launch.steps);
+  launch.decoding = launch.fed = 0;
+  for (const Launch::Part& part : launch.parts) {
+    (part.want == Want::kNext ? launch.decoding : launch.fed) += part.inputs;
+  }
+  launch.took = elapsed / launch.steps;
+  metrics_.step_time.observe(launch.took, launch.steps);
   metrics_.step_rows.observe(std::ssize(launch.parts), launch.steps);
-  metrics_.step_values.observe(values, launch.steps);
+  metrics_.step_values.observe(launch.decoding + launch.fed, launch.steps);
 }
 
 }  // namespace runnel

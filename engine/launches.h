@@ -23,6 +23,9 @@ struct Launch {
   TimePoint submitted{};
   int steps = 0;
   std::vector<Part> parts;  // by row
+  // Once it is collected:
+  int64_t decoding = 0, fed = 0;  // values of rows that decode, and of all others
+  Duration took{};                // each step
 };
 
 class Launches {
@@ -45,7 +48,7 @@ class Launches {
 
  private:
   Status wait_for(Ticket ticket);
-  void note_steps(const Launch& launch);
+  void note_steps(Launch& launch);
 
   Model& model_;
   TurnClock& time_;

@@ -80,7 +80,7 @@ Status Moves::open_targets(const std::vector<std::string>& ids, std::string_view
     }
   }
   const int count = static_cast<int>(ids.size());
-  if (Status s = waiting_room_.take_room(count, caller, false, field); !s.ok()) return s;
+  if (Status s = waiting_room_.take_room_at_once(count, caller, field); !s.ok()) return s;
   for (const std::string& id : ids) move.to.push_back(&sessions_.open({caller.name, id}, caller));
   return {};
 }

@@ -30,6 +30,9 @@ struct EngineOptions {
   int64_t prefix_least = 16;
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
+  // The most times as long that a step with prompts takes, where others' values wait
+  // for it; 0: as long as it takes.
+  int64_t prompt_slowdown = 0;
   // The engine's own thread takes part in computing the steps, and lets other threads go first.
   bool computes = false;
 };

@@ -164,10 +164,11 @@ void feed_others(std::span<const Candidate> candidates, const ModelLimits& limit
 
 // Gives prompts and values to score their shares of what decoding has left.
 void plan_feeding(std::span<const Candidate> candidates, std::span<const Account> accounts,
-                  const ModelLimits& limits, Plan& plan) {
-  if (plan.waiting.empty()) return;
+                  const ModelLimits& limits, int64_t feed, Plan& plan) {
+  const int64_t values = limits.values - plan.decoding;
+  Budget left = {limits.rows - plan.decoding, plan.decoding > 0 ? std::min(values, feed) : values};
+  if (plan.waiting.empty() || left.spent()) return;
   order_waiting(candidates, accounts, plan.waiting);
-  Budget left = {limits.rows - plan.decoding, limits.values - plan.decoding};
   const size_t first = plan.shares.size();
   int64_t accounts_left = 0;
   for (std::span<const int> rest = plan.waiting; !rest.empty(); ++accounts_left) {
@@ -209,11 +210,11 @@ int plan_steps(std::span<const Candidate> candidates, const ModelLimits& limits,
 }  // namespace
 
 void plan_batch(std::span<const Candidate> candidates, std::span<const Account> accounts,
-                const ModelLimits& limits, Plan& plan) {
+                const ModelLimits& limits, int64_t feed, Plan& plan) {
   plan.shares.clear();
   plan.waiting.clear();
   plan_decoding(candidates, accounts, limits, plan);
-  plan_feeding(candidates, accounts, limits, plan);
+  plan_feeding(candidates, accounts, limits, feed, plan);
   plan.steps = plan_steps(candidates, limits, plan);
 }
 

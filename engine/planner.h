@@ -61,8 +61,9 @@ struct Plan {
   std::vector<Place> places;  // scratch
 };
 
-// Fills `plan`, reusing its memory.
+// Fills `plan`, reusing its memory. Where a row decodes, prompts and values to score get at most
+// `feed` values together.
 void plan_batch(std::span<const Candidate> candidates, std::span<const Account> accounts,
-                const ModelLimits& limits, Plan& plan);
+                const ModelLimits& limits, int64_t feed, Plan& plan);
 
 }  // namespace runnel

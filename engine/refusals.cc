@@ -131,11 +131,12 @@ Status no_room(int needed, int free, int slots, int stored, std::string_view fie
   return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
 }
 
-Status others_wait(int64_t waiting) {
+Status others_wait(int64_t waiting, bool may_wait) {
   Status status(Code::kResourceExhausted,
                 std::to_string(waiting) +
                     " calls wait for sessions to come free, and come first; try again later" +
-                    hint(", or set " + place_of(fields::kMaxQueueTime) + " to wait"));
+                    (may_wait ? hint(", or set " + place_of(fields::kMaxQueueTime) + " to wait")
+                              : std::string()));
   return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
 }
 

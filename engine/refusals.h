@@ -66,7 +66,8 @@ Status no_stored_state(const std::string& name);
 Status device_failed(const std::string& model, const Status& reason);
 
 // RESOURCE_EXHAUSTED: `waiting` calls wait for slots, and those that are free are theirs.
-Status others_wait(int64_t waiting);
+// `may_wait`: the call that is refused has a field that lets it wait as well.
+Status others_wait(int64_t waiting, bool may_wait);
 
 // RESOURCE_EXHAUSTED: as many calls wait for slots as may.
 Status queue_full();

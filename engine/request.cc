@@ -2,7 +2,17 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
+
 namespace runnel {
+
+void set_temperature(float temperature, Sampling& sampling) {
+  if (temperature >= 0 && temperature < kLeastTemperature) {
+    sampling.greedy = true;
+  } else {
+    sampling.temperature = temperature;
+  }
+}
 
 int64_t bytes_of(const GenerateRequest& request) {
   size_t bytes = request.prompt.size() * sizeof(int32_t);

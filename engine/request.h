@@ -91,6 +91,9 @@ struct GenerateRequest {
   bool in_place() const { return session && keep.value_or(samples == 1); }
 };
 
+// Sets the temperature that a caller asks for. Below kLeastTemperature, down to 0, it is greedy.
+void set_temperature(float temperature, Sampling& sampling);
+
 // Bytes of memory outside of the request that grow with what the client sends.
 int64_t bytes_of(const GenerateRequest& request);
 

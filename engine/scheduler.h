@@ -56,6 +56,9 @@ class Scheduler {
   Status refusal() const;
   // How the device has failed; OK while it has not.
   Status failure() const { return steps_.failure(); }
+  // A turn has thrown, which memory that gives out does: nobody knows what it left undone, so it
+  // ends all calls. On the thread of turns.
+  void fail(const Status& reason) { steps_.fail(reason); }
   void end_all(Status status);
   // Claims the slots that a call will lease, so that a full pool refuses at once, and so do slots
   // that are kept for calls that wait. `field` is the one of the request that asks for them.

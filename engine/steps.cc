@@ -19,6 +19,7 @@ Steps::Steps(Model& model, const EngineOptions& options, Sessions& sessions, Tur
       on_failure_(std::move(on_failure)),
       turns_(limits_.slots),
       launches_(model, time, metrics),
+      pace_(options.prompt_slowdown, limits_.chunk),
       gaps_(metrics.value_gap) {
   const auto rows = static_cast<size_t>(limits_.rows);
   // Each candidate has a slot of its own.
@@ -266,7 +267,9 @@ void Steps::note_served() {
 
 bool Steps::step() {
   gather();
-  plan_batch(candidates_, turns_.accounts(), limits_, plan_);
+  const auto decodes = [](const Candidate& candidate) { return candidate.want == Want::kNext; };
+  const int64_t decoding = std::ranges::count_if(candidates_, decodes);
+  plan_batch(candidates_, turns_.accounts(), limits_, pace_.most(decoding), plan_);
   note_served();
   const bool has_rows = !plan_.shares.empty();
   const bool steps = has_rows || launches_.on_their_way() > 0;
@@ -300,12 +303,12 @@ bool Steps::may_stay_on_its_way() const {
 void Steps::settle(int but) {
   while (launches_.on_their_way() > but) {
     if (Status s = launches_.collect(); !s.ok()) return fail(s);
-    hand_out(launches_.collected());
+    const Launch& launch = launches_.collected();
+    pace_.note(launch.decoding, launch.fed, launch.took);
+    hand_out(launch);
   }
 }
 
-// The device has failed, and with it every state: ends all calls. From here on new ones are
-// refused, so that no step follows.
 void Steps::fail(const Status& reason) {
   failure_ = device_failed(model_.spec().name, reason);
   failed_.store(true, std::memory_order_release);

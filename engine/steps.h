@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/feed_pace.h"
 #include "engine/launches.h"
 #include "engine/metrics.h"
 #include "engine/options.h"
@@ -34,6 +35,9 @@ class Steps {
 
   // From any thread. OK until the device has failed; it never recovers.
   Status failure() const;
+  // The device has failed, and with it every state: ends all calls. From here on new ones are
+  // refused, so that no step follows.
+  void fail(const Status& reason);
 
   // --- Calls that begin ---
 
@@ -88,7 +92,6 @@ class Steps {
   void submit();
   bool may_stay_on_its_way() const;
   void settle(int but);
-  void fail(const Status& reason);
   void hand_out(const Launch& launch);
   void hand_out(const Subject& subject, const Emitted& emitted);
   void advance(const Subject& subject, int inputs);
@@ -121,6 +124,7 @@ class Steps {
   std::vector<Subject> subjects_;  // of candidates_
   Plan plan_;
   Launches launches_;
+  FeedPace pace_;
   ValueGaps gaps_;
 
   Status failure_;  // set once, before failed_

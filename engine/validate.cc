@@ -1,41 +1,57 @@
 #include "engine/validate.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <set>
+#include <utility>
 
 #include "base/fields.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 namespace runnel {
 namespace {
 
-std::string number(double value) {
-  std::string text = std::to_string(value);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
+Status outside(std::string_view field, const std::string& value, const std::string& low,
+               const std::string& high) {
+  return invalid_argument(place_of(field) + " is " + value + "; it must be between " + low +
+                          " and " + high);
 }
 
-Status between(std::string_view field, double value, double low, double high) {
+Status between(std::string_view field, float value, float low, float high) {
   if (value >= low && value <= high) return {};  // false for a NaN as well
-  return invalid_argument(place_of(field) + " is " + number(value) + "; it must be between " +
-                          number(low) + " and " + number(high));
+  return outside(field, number_text(value), number_text(low), number_text(high));
+}
+
+Status between(std::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return outside(field, std::to_string(value), std::to_string(low), std::to_string(high));
+}
+
+Status above_zero(std::string_view field, float value, float most) {
+  if (value > 0 && value <= most) return {};
+  return invalid_argument(place_of(field) + " is " + number_text(value) +
+                          "; it must be above 0 and at most " + number_text(most));
+}
+
+Status validate_ranges(const Sampling& sampling, const Spec& spec) {
+  // Callers may ask for less: set_temperature() makes that greedy.
+  const float temperature = sampling.temperature;
+  if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature)) {
+    return outside(fields::kTemperature, number_text(temperature), "0",
+                   number_text(kMostTemperature));
+  }
+  if (Status s = between(fields::kTopK, int64_t{sampling.top_k}, 0, spec.vocabulary); !s.ok()) {
+    return s;
+  }
+  // The most likely value is always kept, so that a greedy choice takes 0 as well.
+  const bool is_free = sampling.greedy && sampling.top_p == 0;
+  if (Status s = above_zero(fields::kTopP, sampling.top_p, 1); !s.ok() && !is_free) return s;
+  return between(fields::kMinP, sampling.min_p, 0.0F, 1.0F);
 }
 
 Status validate_sampling(const Sampling& sampling, const NamedModel& model) {
-  // Below a thousandth the tempered logits would leave the range of fp32: greedy is meant.
-  if (Status s = between(fields::kTemperature, sampling.temperature, 0.001, 100); !s.ok()) {
-    return invalid_argument(s.raw_message() + "; for the most likely value set " +
-                            place_of(fields::kGreedy));
-  }
-  if (Status s = between(fields::kTopK, sampling.top_k, 0, model.spec.vocabulary); !s.ok())
-    return s;
-  if (Status s = between(fields::kTopP, sampling.top_p, 0, 1); !s.ok()) return s;
-  if (Status s = between(fields::kMinP, sampling.min_p, 0, 1); !s.ok()) return s;
-  if (sampling.top_p == 0) {
-    return invalid_argument(place_of(fields::kTopP) + " is 0; it must be above 0 and at most 1");
-  }
+  if (Status s = validate_ranges(sampling, model.spec); !s.ok() || sampling.greedy) return s;
   const bool filtered = sampling.top_k != 0 || sampling.top_p != 1 || sampling.min_p != 0;
   if (filtered && model.spec.head.kind == HeadKind::kMixtureOfLogistics) {
     return invalid_argument(place_of(fields::kTopK) + ", " + place_of(fields::kTopP) + " and " +
@@ -89,15 +105,12 @@ Status validate_stop(const GenerateRequest& request, const NamedModel& model) {
 
 Status validate_counts(const GenerateRequest& request, const NamedModel& model,
                        const EngineOptions& options) {
-  const auto samples = static_cast<double>(request.samples);
-  if (Status s = between(fields::kSamples, samples, 1, static_cast<double>(options.samples));
-      !s.ok()) {
+  if (Status s = between(fields::kSamples, int64_t{request.samples}, 1, options.samples); !s.ok()) {
     return s;
   }
   if (request.max_values) {
-    const auto values = static_cast<double>(*request.max_values);
-    const auto most = static_cast<double>(options.max_values);
-    if (Status s = between(fields::kMaxValues, values, 0, most); !s.ok()) return s;
+    Status s = between(fields::kMaxValues, *request.max_values, 0, options.max_values);
+    if (!s.ok()) return s;
   } else if (model.spec.max_length() == 0) {
     return invalid_argument(place_of(fields::kMaxValues) + " is not set, and model " +
                             model.quoted() + " has no last position; set it to at most " +
@@ -118,16 +131,17 @@ Status validate_counts(const GenerateRequest& request, const NamedModel& model,
 Status validate_delivery(const Delivery& delivery) {
   const Limit& values = limits::kDeliveryValues;
   const Limit& delay = limits::kDeliveryDelayMs;
-  if (Status s = between(fields::kDeliveryMaxValues, delivery.max_values,
-                         static_cast<double>(values.min), static_cast<double>(values.max));
+  if (Status s =
+          between(fields::kDeliveryMaxValues, int64_t{delivery.max_values}, values.min, values.max);
       !s.ok()) {
     return s;
   }
   const double ms = std::chrono::duration<double, std::milli>(delivery.max_delay).count();
   if (ms < static_cast<double>(delay.min) || ms > static_cast<double>(delay.max)) {
-    return invalid_argument(place_of(fields::kDeliveryMaxDelay) + " is " + number(ms) +
-                            " ms; it must be between " + std::to_string(delay.min) + " and " +
-                            std::to_string(delay.max) + " ms");
+    return invalid_argument(place_of(fields::kDeliveryMaxDelay) + " is " +
+                            number_text(static_cast<float>(ms)) + " ms; it must be between " +
+                            std::to_string(delay.min) + " and " + std::to_string(delay.max) +
+                            " ms");
   }
   return {};
 }
@@ -151,9 +165,10 @@ Status validate_logit_bias(const std::vector<LogitBias>& terms, const NamedModel
       return invalid_argument(place + " is for no value of model " + model.quoted() +
                               "; those are 0 to " + std::to_string(model.spec.vocabulary - 1));
     }
-    if (term.bias >= -100 && term.bias <= 100) continue;
-    return invalid_argument(place + " is " + number(term.bias) +
-                            "; it must be between -100 and 100");
+    if (term.bias >= -kMostLogitBias && term.bias <= kMostLogitBias) continue;
+    const std::string most = number_text(kMostLogitBias);
+    return invalid_argument(place + " is " + number_text(term.bias) + "; it must be between -" +
+                            most + " and " + most);
   }
   const bool ascends = std::ranges::is_sorted(terms, std::ranges::less_equal(), &LogitBias::value);
   if (ascends || count < 2) return {};
@@ -164,12 +179,15 @@ Status validate_logit_bias(const std::vector<LogitBias>& terms, const NamedModel
 
 Status validate_penalties(const Penalties& penalties, const NamedModel& model, DeviceKind device,
                           int recent) {
-  if (!(penalties.repetition > 0) || penalties.repetition > 1000) {
-    return invalid_argument(place_of(fields::kRepetitionPenalty) + " is " +
-                            number(penalties.repetition) + "; it must be above 0 and at most 1000");
+  if (Status s =
+          above_zero(fields::kRepetitionPenalty, penalties.repetition, kMostRepetitionPenalty);
+      !s.ok()) {
+    return s;
   }
-  if (Status s = between(fields::kPresencePenalty, penalties.presence, -2, 2); !s.ok()) return s;
-  if (Status s = between(fields::kFrequencyPenalty, penalties.frequency, -2, 2); !s.ok()) return s;
+  for (const auto& [field, penalty] : {std::pair(fields::kPresencePenalty, penalties.presence),
+                                       std::pair(fields::kFrequencyPenalty, penalties.frequency)}) {
+    if (Status s = between(field, penalty, -kMostPenalty, kMostPenalty); !s.ok()) return s;
+  }
   if (Status s = validate_logit_bias(penalties.logit_bias, model); !s.ok()) return s;
   const std::string place = place_of(penalty_field(penalties));
   if (model.spec.head.kind == HeadKind::kMixtureOfLogistics) {
@@ -191,7 +209,7 @@ Status validate_penalties(const Penalties& penalties, const NamedModel& model, D
 }
 
 Status validate_top_log_probs(int top_log_probs, const Spec& spec) {
-  return between(fields::kTopLogProbs, top_log_probs, 0,
+  return between(fields::kTopLogProbs, int64_t{top_log_probs}, 0,
                  std::min(kMaxTopLogProbs, spec.vocabulary));
 }
 

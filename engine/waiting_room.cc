@@ -35,23 +35,29 @@ WaitingRoom::WaitingRoom(Sessions& sessions, const EngineOptions& options, const
 
 Status WaitingRoom::claim(int slots, std::string_view field) {
   const int kept_for = slots == 0 ? 0 : kept_for_.load(std::memory_order_acquire);
-  return kept_for == 0 ? sessions_.claim(slots, field) : others_wait(kept_for);
+  return kept_for == 0 ? sessions_.claim(slots, field) : others_wait(kept_for, true);
 }
 
 Status WaitingRoom::take_room(int needed, const Caller& caller, bool has_waited,
                               std::string_view field) {
-  if (needed > 0 && !has_waited && queue_.keeps()) return why_waiting(needed, caller, field);
+  if (needed > 0 && !has_waited && queue_.keeps()) return why_waiting(needed, caller, field, true);
+  return sessions_.take_room(needed, caller, field);
+}
+
+Status WaitingRoom::take_room_at_once(int needed, const Caller& caller, std::string_view field) {
+  if (needed > 0 && queue_.keeps()) return why_waiting(needed, caller, field, false);
   return sessions_.take_room(needed, caller, field);
 }
 
 Status WaitingRoom::check_kept() const {
-  return queue_.keeps() ? others_wait(queue_.size()) : Status();
+  return queue_.keeps() ? others_wait(queue_.size(), false) : Status();
 }
 
 // Why a call that needs `needed` slots does not have them while calls wait.
-Status WaitingRoom::why_waiting(int needed, const Caller& caller, std::string_view field) const {
+Status WaitingRoom::why_waiting(int needed, const Caller& caller, std::string_view field,
+                                bool may_wait) const {
   const Status status = sessions_.check_room(needed, caller, field);
-  return status.ok() ? others_wait(queue_.size()) : status;
+  return status.ok() ? others_wait(queue_.size(), may_wait) : status;
 }
 
 // --- Into the queue ---
@@ -125,7 +131,7 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
     }
     served |= end_if([this](const QueuedCall& call) -> std::optional<Status> {
       if (time_.now() < call.until) return std::nullopt;
-      return why_waiting(call.slots, caller_of(call), asks_for_slots(call));
+      return why_waiting(call.slots, caller_of(call), asks_for_slots(call), true);
     });
     tell_places();
   }

@@ -35,6 +35,8 @@ class WaitingRoom {
   // Counts the slots of a call that are to be leased next. Those that are kept are for calls that
   // have waited. RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
   Status take_room(int needed, const Caller& caller, bool has_waited, std::string_view field = {});
+  // The same for a call that cannot wait.
+  Status take_room_at_once(int needed, const Caller& caller, std::string_view field);
   // RESOURCE_EXHAUSTED where free slots are kept for calls that wait.
   Status check_kept() const;
 
@@ -54,7 +56,7 @@ class WaitingRoom {
   Status add(QueuedCall call, Duration at_most);
   bool may_go_on(const QueuedCall& call) const;
   bool end_if(const std::function<std::optional<Status>(const QueuedCall&)>& why);
-  Status why_waiting(int needed, const Caller& caller, std::string_view field) const;
+  Status why_waiting(int needed, const Caller& caller, std::string_view field, bool may_wait) const;
   void tell_places();
 
   Sessions& sessions_;

@@ -374,7 +374,7 @@ class Backend {
   // name to compare and not to parse. Empty: there are no products in this precision here.
   virtual std::string numerics(Precision precision) const = 0;
 
-  // Whether the bits of a sequence depend on what else is in its batch.
+  // Whether the bits of a sequence depend on the other rows of its batch.
   virtual bool batch_changes_bits() const { return false; }
 
   // The precision that serves best: the fastest, of those that keep a model's quality.

@@ -100,11 +100,13 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
     return make_recurrent_model(spec, backend, sized, layout, std::move(network));
   } catch (const std::bad_alloc&) {
     const int64_t mib = (layout.state_bytes * sized.slots + spec.parameters() * 4) >> 20;
-    return Status(Code::kResourceExhausted,
-                  bundle.directory + ": not enough memory for " + std::to_string(sized.slots) +
-                      " states and the weights (about " + std::to_string(mib) +
-                      " MiB); lower the number of sessions" +
-                      (layout.page_bytes > 0 ? ", or --context" : ""));
+    const std::string about = "(about " + std::to_string(mib) + " MiB)";
+    const std::string memory = bundle.directory + ": not enough memory for ";
+    if (sized.slots == 0) return Status(Code::kResourceExhausted, memory + "the weights " + about);
+    return Status(Code::kResourceExhausted, memory + std::to_string(sized.slots) +
+                                                " states and the weights " + about +
+                                                "; lower the number of sessions" +
+                                                (layout.page_bytes > 0 ? ", or --context" : ""));
   }
 }
 

@@ -77,7 +77,7 @@ class Model {
   virtual ModelLimits limits() const = 0;
   // The device that steps run on.
   virtual DeviceKind device() const = 0;
-  // Whether the bits of a sequence depend on what else is in its batch.
+  // Whether the bits of a sequence depend on the other rows of its batch.
   virtual bool batch_changes_bits() const = 0;
 
   // Sets all that the slot holds besides its state, and with `zero_state` makes that the state of

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writes ctest's entries for a sanitized test program: a process for several tests of a suite.
+"""Writes ctest's entries for a test program: a process for several tests of a suite.
 
-A sanitized program takes 0.1 to 0.5 s to start, most of the time of a short test. gtest_discover_tests() starts it
-for every test; this script lists at most CHUNK tests of a suite for a process. Tests whose names match EXCLUDE are
-left out.
+A program takes 20 to 500 ms to start, most of the time of a short test, and gtest_discover_tests() starts it for every
+test. This script lists at most CHUNK tests of a suite for a process. Tests whose names match EXCLUDE are left out.
 
 usage: list_chunks.py PROGRAM FOLDER EXCLUDE OUTPUT
 """
@@ -14,7 +13,9 @@ import re
 import subprocess
 import sys
 
-CHUNK = 40
+CHUNK = 24
+OF_SLOW_ONES = 4  # of suites whose tests take seconds
+SLOW = re.compile("LargeModel|WholeModel|Golden|Published|Serve")
 
 
 def tests_by_suite(program: str) -> dict[str, list[str]]:
@@ -35,9 +36,10 @@ def entries(program: str, folder: str, excluded: re.Pattern) -> str:
     lines, label = [], pathlib.Path(program).name
     for suite, tests in tests_by_suite(program).items():
         kept = [suite + test for test in tests if "DISABLED_" not in suite + test and not excluded.search(suite + test)]
-        for begin in range(0, len(kept), CHUNK):
-            chunk = kept[begin : begin + CHUNK]
-            part = f".{begin // CHUNK + 1}" if len(kept) > CHUNK else ""
+        most = OF_SLOW_ONES if SLOW.search(suite) else CHUNK
+        for begin in range(0, len(kept), most):
+            chunk = kept[begin : begin + most]
+            part = f".{begin // most + 1}" if len(kept) > most else ""
             name = f"{label}.{suite.rstrip('.')}{part}"
             lines.append(f'add_test("{name}" "{program}" "--gtest_filter={":".join(chunk)}")')
             lines.append(f'set_tests_properties("{name}" PROPERTIES WORKING_DIRECTORY "{folder}" LABELS {label})')

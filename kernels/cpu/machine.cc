@@ -14,8 +14,8 @@
 #include <string>
 #include <thread>
 
-#include "kernels/cpu/control_groups.h"
-#include "kernels/cpu/system_file.h"
+#include "base/control_groups.h"
+#include "base/system_file.h"
 
 namespace runnel::cpu {
 namespace {

@@ -6,7 +6,7 @@
 
 namespace runnel::cpu {
 
-// What limits a number, for the log: a file of the system, or the words "affinity" and "available".
+// A number with its source, for the log: a file of the system, "affinity" or "available".
 struct UsableCores {
   int count = 1;
   std::string from;

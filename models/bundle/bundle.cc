@@ -144,7 +144,8 @@ Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress) 
   const Result<std::string> text = read_config(directory + "/config.json");
   if (!text.ok()) return text.status();
   const Result<Json> config = parse_published(*text, directory + "/config.json");
-  const bool published = config.ok() && is_published(*config);
+  if (!config.ok()) return config.status();
+  const bool published = is_published(*config);
   Bundle bundle;
   bundle.directory = directory;
   // Small files are read first, so that its faults are told at once.

@@ -13,15 +13,20 @@
 namespace runnel {
 namespace {
 
-constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 20, .depth = 16};
+// A bundle's own file, which is read here first, may have two values per value of its vocabulary.
+constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 22, .depth = 16};
 constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
 
 std::string range_text(int64_t min, int64_t max) {
   return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
 }
 
-// `text` with quotes around the words of kNotFinite, wherever they are not part of a string.
-std::string quoted_words(std::string_view text) {
+// The words of kNotFinite become strings of themselves, or empty strings and spaces of the same
+// length, so that everything else keeps its line and column.
+enum class Words { kQuoted, kBlanked };
+
+// `text` with the words of kNotFinite as JSON, wherever they are not part of a string.
+std::string with_words(std::string_view text, Words words) {
   std::string out;
   out.reserve(text.size());
   bool in_string = false;
@@ -30,7 +35,11 @@ std::string quoted_words(std::string_view text) {
       return !in_string && text.substr(at, one.size()) == one;
     });
     if (word != kNotFinite.end()) {
-      out.append("\"").append(*word).append("\"");
+      if (words == Words::kQuoted) {
+        out.append("\"").append(*word).append("\"");
+      } else {
+        out.append("\"\"").append(word->size() - 2, ' ');
+      }
       at += word->size() - 1;
       continue;
     }
@@ -81,7 +90,11 @@ bool has_untyped_key(const Json& config) {
 
 Result<Json> parse_published(std::string_view text, const std::string& file) {
   if (std::ssize(text) > kMaxConfigBytes) return parse_json(text, file, kLimits);  // says so
-  return parse_json(quoted_words(text), file, kLimits);
+  Result<Json> json = parse_json(with_words(text, Words::kQuoted), file, kLimits);
+  if (json.ok()) return json;
+  // The same fault, at its place in `text`.
+  Result<Json> in_place = parse_json(with_words(text, Words::kBlanked), file, kLimits);
+  return in_place.ok() ? json : in_place;
 }
 
 PublishedConfig::PublishedConfig(Faults& faults, const Json* node, std::string path)

@@ -66,7 +66,7 @@ class Access:
         return kind.secure_channel(address, credentials, options=[*options, *name])
 
     def credentials(self) -> Any:
-        """What a channel needs for TLS; None without TLS. AccessError if the options or files are wrong."""
+        """The credentials of a channel with TLS; None without TLS. AccessError if the options or files are wrong."""
         import grpc
 
         if not self.uses_tls():

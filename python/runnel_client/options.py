@@ -21,7 +21,7 @@ class Options(TypedDict, total=False):
     max_time: seconds after which every sample ends, with reason TIME
     max_queue_time: seconds that the call may wait in the server for a free state
     seed: the same seed gives the same values; default: drawn by the server
-    temperature: below 1 makes likely values likelier, above 1 less likely; 0 is greedy; default: 1
+    temperature: below 1 makes likely values likelier, above 1 less likely; 0, and below 0.001, is greedy; default: 1
     top_k: sample from the `top_k` most likely values alone
     top_p: sample from the most likely values that together have this probability
     min_p: leave out values that are less likely than `min_p` times the most likely one

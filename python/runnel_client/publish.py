@@ -55,7 +55,7 @@ def family_of(names: Sequence[str]) -> str | None:
 
 
 def common_prefix(names: Sequence[str]) -> str:
-    """What stands before every name of a model of a published family: the names of the modules around it."""
+    """The prefix of every name of a model of a published family: the names of the modules around it."""
     found = {match.group(1) for match in map(PREFIX.match, names) if match}
     check(
         len(found) <= 1,
@@ -66,7 +66,7 @@ def common_prefix(names: Sequence[str]) -> str:
 
 
 def nearest(names: Sequence[str]) -> str | None:
-    """Which published family the names resemble, and what does not fit; None if they resemble none."""
+    """Which published family the names resemble, and the difference; None if they resemble none."""
     for begin, family in FAMILIES.items():
         layer = re.escape(begin.removeprefix("model.").removeprefix("backbone.")).replace("0", r"\d+")
         for name in names:

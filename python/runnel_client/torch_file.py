@@ -1,6 +1,6 @@
 """Tensors of a file that torch.save wrote, read without torch and without running anything that it says.
 
-Such a file is a zip archive of a pickle, which may name only what tensors are made of, and of the numbers. Before
+Such a file is a zip archive of a pickle, which may name only the classes that tensors need, and of the numbers. Before
 torch 1.6 it was a sequence of pickles, and the numbers after them. The numbers are mapped, never all in memory.
 """
 
@@ -88,7 +88,7 @@ def is_size(value: object) -> bool:
 
 
 def rebuild_tensor(storage: object, offset: object, shape: object, strides: object, *_: object) -> StoredTensor:
-    """What torch._utils._rebuild_tensor and _rebuild_tensor_v2 are called with; nothing of it is trusted."""
+    """A tensor of the arguments of torch._utils._rebuild_tensor and _rebuild_tensor_v2, which are not trusted."""
     sizes = isinstance(shape, tuple) and isinstance(strides, tuple) and len(shape) == len(strides) <= 8
     if not (sizes and isinstance(storage, Storage) and all(map(is_size, (offset, *shape, *strides)))):  # type: ignore[misc]
         raise pickle.UnpicklingError("a tensor without a storage, or with sizes that are none")
@@ -190,7 +190,7 @@ class Archive:
 
 
 class Legacy:
-    """What torch.save wrote before torch 1.6: pickles, the last one a list of storages, then each after its length."""
+    """The form of torch.save before torch 1.6: pickles, the last one a list of storages, then each after its length."""
 
     def __init__(self, path: str):
         self.path = path

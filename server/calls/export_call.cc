@@ -10,7 +10,6 @@ namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr Duration kLeastExpiry = std::chrono::seconds(1);
-constexpr Duration kMostExpiry = std::chrono::hours(24 * 3653);
 // The header, a piece, and that piece as a message and encoded.
 constexpr int64_t kBesideBytes = (int64_t{1} << 20) + 3 * int64_t{kPieceBytes};
 

@@ -1,6 +1,7 @@
 // An ExportSession call: the state of a session out, as a state file in pieces.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,9 @@
 #include "server/calls/call.h"
 
 namespace runnel {
+
+// The longest time after which an exported state may expire.
+inline constexpr std::chrono::seconds kMostExpiry = std::chrono::hours(24 * 3653);
 
 class ExportSink : public CallSink {
  public:

@@ -10,7 +10,6 @@ namespace runnel {
 namespace {
 
 constexpr int kDefaultPage = 100;
-constexpr int kLargestPage = 1000;
 constexpr int64_t kEntryBytes = 1024;  // of a session: as the engine has it, and encoded
 
 using Model = std::shared_ptr<const ServedModel>;

@@ -14,6 +14,8 @@
 
 namespace runnel {
 
+inline constexpr int kLargestPage = 1000;  // of sessions
+
 using SessionReply = std::function<void(const SessionInfo&, const ServedModel&)>;
 using SessionsReply = std::function<void(const std::vector<SessionInfo>&, const ServedModel&)>;
 using PageReply = std::function<void(const SessionPage&, const ServedModel&)>;
@@ -27,7 +29,7 @@ Status get_session(AnsweredCall& call, const std::string& model, const std::stri
                    SessionReply reply);
 
 // The caller's sessions of a model, by id, from the one after `after`, which gets the name of the
-// model. `size`: 0 for 100; INVALID_ARGUMENT beyond 1,000.
+// model. `size`: 0 for 100; INVALID_ARGUMENT beyond kLargestPage.
 Status list_sessions(AnsweredCall& call, const std::string& model, int64_t size,
                      const std::function<Result<std::string>(const std::string& model)>& after,
                      PageReply reply);

@@ -19,15 +19,11 @@ void set_duration(Duration duration, google::protobuf::Duration& message) {
 
 Sampling sampling_of(const v1::Sampling& message) {
   Sampling sampling;
-  if (message.has_temperature()) sampling.temperature = message.temperature();
   if (message.has_top_k()) sampling.top_k = message.top_k();
   if (message.has_top_p()) sampling.top_p = message.top_p();
   if (message.has_min_p()) sampling.min_p = message.min_p();
   if (message.has_greedy()) sampling.greedy = message.greedy();
-  if (message.has_temperature() && message.temperature() == 0) {  // as in HTTP
-    sampling.greedy = true;
-    sampling.temperature = Sampling().temperature;
-  }
+  if (message.has_temperature()) set_temperature(message.temperature(), sampling);
   return sampling;
 }
 

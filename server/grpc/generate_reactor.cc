@@ -20,26 +20,29 @@ class GenerateReactor final : public GenerateBase {
   using GenerateBase::GenerateBase;
 
   void start(const grpc::ByteBuffer& bytes) {
-    start_with<v1::GenerateRequest>(bytes, [this](const auto& message) { return begin(message); });
+    start_aside_with<v1::GenerateRequest>(
+        bytes, [&state = state_, call = call_, session = session_](const auto& message) {
+          return begin(state, *call, message, *session);
+        });
   }
   void OnWriteDone(bool ok) override { call_->written(ok); }
 
  private:
-  Status begin(const v1::GenerateRequest& message) {
-    auto model = find_model(message.model());
+  static Status begin(ServerContext& state, GenerateCall& call, const v1::GenerateRequest& message,
+                      std::string& session) {
+    auto model = state.models.find(call.caller(), message.model());
     if (!model.ok()) return model.status();
-    auto request =
-        request_of(message, state_.text_input(**model, message.model()), state_.delivery);
+    auto request = request_of(message, state.text_input(**model, message.model()), state.delivery);
     if (!request.ok()) return request.status();
-    if (!message.has_max_queue_time()) request->max_queue_time = state_.queue_time;
-    session_ = request->session.value_or("");
+    if (!message.has_max_queue_time()) request->max_queue_time = state.queue_time;
+    session = request->session.value_or("");
     TokenUse use = {.wanted = message.include_state()};
     if (message.origin().has_token()) use.given = message.origin().token();
     if (use.any()) {
-      call_->start_with_token(std::move(*model), std::move(*request), use);
+      call.start_with_token(std::move(*model), std::move(*request), use);
       return {};
     }
-    call_->start(std::move(*model), std::move(*request));
+    call.start(std::move(*model), std::move(*request));
     return {};
   }
 
@@ -47,7 +50,7 @@ class GenerateReactor final : public GenerateBase {
     if (!std::exchange(headed_, true)) {
       const auto* const started = std::get_if<Started>(&event);
       const bool kept = started != nullptr && !started->session.empty();
-      name_session(kept ? started->session : session_);
+      name_session(kept ? started->session : *session_);
     }
     v1::GenerateResponse message;  // gone before the client has taken what it says
     encode(event, message);
@@ -61,8 +64,9 @@ class GenerateReactor final : public GenerateBase {
 
   void take_token(std::string token) override { token_ = std::move(token); }
 
-  std::string token_;       // until Finished
-  std::string session_;     // that the call starts from; empty: none
+  std::string token_;  // until Finished
+  // That the call starts from; empty: none. Set before the call starts.
+  const std::shared_ptr<std::string> session_ = std::make_shared<std::string>();
   bool headed_ = false;     // the initial metadata has been made
   grpc::ByteBuffer bytes_;  // being written
 };

@@ -139,7 +139,7 @@ void GrpcDoor::listen(ListenSockets sockets) {
   listener_ = std::make_unique<Listener>(
       std::move(sockets), ConnectionLimits{.in_all = static_cast<int>(options_.connections)},
       context_.log);
-  handing_over_ = std::make_unique<TaskThread>();
+  handing_over_ = std::make_unique<TaskThread>(&context_.mishaps);
   listener_->start(
       [this](int socket) {
         handing_over_->post<&NewConnection::hand_over>(

@@ -28,27 +28,47 @@ class ScoreReactor final : public ScoreBase {
   void OnReadDone(bool ok) override {
     if (!call_->arrived()) return;
     if (!ok) return call_->close();
-    if (Status s = within_memory([this] { return feed(); }); !s.ok()) call_->refuse(s);
+    const Status status = within_memory([this]() -> Status {
+      count_received(bytes_in_);
+      if (Status s = state_.memory.grow(*room_, memory_for(bytes_in_)); !s.ok()) return s;
+      const Chunk chunk = {state_, call_, room_, start_};
+      read_aside(bytes_in_, [chunk, bytes = bytes_in_] { return feed(bytes, chunk); });
+      return {};
+    });
+    if (!status.ok()) call_->refuse(status);
   }
   void OnWriteDone(bool ok) override { call_->written(ok); }
 
  private:
+  // Of the first message.
+  struct Start {
+    std::string session;  // that the call starts from, until an answer names it; empty: none
+    std::string model;    // by the name that the caller asked for
+  };
+
+  // The destination of a message. The reactor may be gone.
+  struct Chunk {
+    ServerContext& state;
+    std::shared_ptr<ScoringCall> call;
+    std::shared_ptr<MemoryBudget::Hold> room;
+    std::shared_ptr<Start> start;
+  };
+
   // The message that was read goes to the call.
-  Status feed() {
-    count_received(bytes_in_);
-    if (Status s = state_.memory.grow(*room_, memory_for(bytes_in_)); !s.ok()) return s;
-    const auto message = parse_message<v1::ScoreRequest>(bytes_in_);
+  static Status feed(const grpc::ByteBuffer& bytes, const Chunk& chunk) {
+    const auto message = parse_message<v1::ScoreRequest>(bytes);
     if (!message.ok()) return message.status();
-    const bool first = call_->opened() == nullptr;
-    if (Status s = first ? open(*message) : check_same(*message); !s.ok()) return s;
-    auto values = chunk_of(*message, state_.text_input(*call_->opened(), asked_));
+    ScoringCall& call = *chunk.call;
+    const bool first = call.opened() == nullptr;
+    if (Status s = first ? open(*message, chunk) : check_same(*message, chunk); !s.ok()) return s;
+    auto values = chunk_of(*message, chunk.state.text_input(*call.opened(), chunk.start->model));
     if (!values.ok()) return values.status();
-    call_->feed(std::move(*values), room_);
+    call.feed(std::move(*values), chunk.room);
     return {};
   }
 
-  Status open(const v1::ScoreRequest& message) {
-    auto model = find_model(message.model());
+  static Status open(const v1::ScoreRequest& message, const Chunk& chunk) {
+    auto model = chunk.state.models.find(chunk.call->caller(), message.model());
     if (!model.ok()) return model.status();
     if (message.origin().has_token()) {
       return invalid_argument(
@@ -60,18 +80,18 @@ class ScoreReactor final : public ScoreBase {
     // A call that keeps its session needs no state beside it.
     const bool says = message.has_max_queue_time() || message.keep();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
-    session_ = message.origin().session();
-    asked_ = message.model();
+    chunk.start->session = message.origin().session();
+    chunk.start->model = message.model();
     Origin origin = start_of(message.origin());
-    origin.model = asked_;
+    origin.model = message.model();
     if (message.has_expected_position()) origin.expected_position = message.expected_position();
-    return call_->open(std::move(*model), origin, begin, message.keep(),
-                       says ? *asked : state_.queue_time);
+    return chunk.call->open(std::move(*model), origin, begin, message.keep(),
+                            says ? *asked : chunk.state.queue_time);
   }
 
-  Status check_same(const v1::ScoreRequest& message) const {
+  static Status check_same(const v1::ScoreRequest& message, const Chunk& chunk) {
     const std::string& model = message.model();
-    if (!model.empty() && model != asked_ && model != call_->opened()->name) {
+    if (!model.empty() && model != chunk.start->model && model != chunk.call->opened()->name) {
       return invalid_argument(place_of(fields::kModel) +
                               " changes within the call; only the first message names it");
     }
@@ -97,7 +117,7 @@ class ScoreReactor final : public ScoreBase {
     StartRead(&bytes_in_);
   }
   void write(const ScoreEvent& event) override {
-    name_session(std::exchange(session_, ""));
+    name_session(std::exchange(start_->session, ""));
     v1::ScoreResponse message;
     encode(event, message);
     bytes_out_ = serialize_message(message);
@@ -105,8 +125,7 @@ class ScoreReactor final : public ScoreBase {
     StartWrite(&bytes_out_);
   }
 
-  std::string session_;  // that the call starts from, until the first message; empty: none
-  std::string asked_;    // the name of the model in the first message
+  const std::shared_ptr<Start> start_ = std::make_shared<Start>();
   grpc::ByteBuffer bytes_in_, bytes_out_;
   const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
 };

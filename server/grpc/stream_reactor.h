@@ -51,6 +51,38 @@ class StreamReactor : public Reactor, protected Sink {
     if (!status.ok()) call_->refuse(status);
   }
 
+  // The same, but a long message is read on the thread for those, since text takes a millisecond
+  // for each few KB and gRPC's threads carry every call. The reactor may be gone by then: `begin`
+  // keeps what it needs.
+  template <typename Message, typename Begin>
+  void start_aside_with(const grpc::ByteBuffer& bytes, Begin begin) {
+    call_->enter();
+    count_received(bytes);
+    const Status status = within_memory([&]() -> Status {
+      if (Status s = call_->admit(); !s.ok()) return s;
+      auto room = state_.memory.take(memory_for(bytes));
+      if (!room.ok()) return room.status();
+      const auto held = std::make_shared<MemoryBudget::Hold>(std::move(*room));
+      read_aside(bytes, [bytes, begin = std::move(begin), held]() -> Status {
+        const auto message = parse_message<Message>(bytes);
+        return message.ok() ? begin(*message) : message.status();
+      });
+      return {};
+    });
+    if (!status.ok()) call_->refuse(status);
+  }
+
+  // Has `read` done at once, or on the thread for long messages if `bytes` is one, and the call
+  // refused with its status unless that is OK. Throws std::bad_alloc, and `read` is not done then.
+  template <typename Read>
+  void read_aside(const grpc::ByteBuffer& bytes, Read read) {
+    auto task = [call = call_, read = std::move(read)] {
+      if (const Status s = within_memory(read); !s.ok()) call->refuse(s);
+    };
+    if (length_of(bytes) <= kReadAtOnce) return task();
+    state_.reader.post(call_->caller().account, std::move(task));
+  }
+
   // ServedModels::find() for the caller.
   Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name) const {
     return state_.models.find(call_->caller(), name);

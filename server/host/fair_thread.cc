@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/thread_priority.h"
+
 namespace runnel {
 
-FairThread::FairThread() : thread_([this] { run(); }) {}
+FairThread::FairThread(Mishaps* mishaps) : mishaps_(mishaps), thread_([this] { run(); }) {}
 
 FairThread::~FairThread() {
   {
@@ -32,6 +34,7 @@ void FairThread::post(const std::string& account, std::function<void()> task) {
 }
 
 void FairThread::run() {
+  read_behind_others();
   std::unique_lock lock(mutex_);
   for (;;) {
     posted_.wait(lock, [&] { return over_ || !round_.empty(); });
@@ -45,7 +48,7 @@ void FairThread::run() {
       round_.splice(round_.end(), round_, round_.begin());
     }
     lock.unlock();
-    task();
+    mishaps_ == nullptr ? task() : mishaps_->contain(task);
     task = nullptr;
     lock.lock();
   }

@@ -10,11 +10,14 @@
 #include <string>
 #include <thread>
 
+#include "server/host/mishaps.h"
+
 namespace runnel {
 
 class FairThread {
  public:
-  FairThread();
+  // `mishaps` outlives it, and takes what tasks throw. Without it they throw nothing.
+  explicit FairThread(Mishaps* mishaps = nullptr);
   FairThread(const FairThread&) = delete;
   FairThread& operator=(const FairThread&) = delete;
   // Does what has been posted, then ends.
@@ -32,6 +35,7 @@ class FairThread {
 
   void run();
 
+  Mishaps* const mishaps_;
   std::mutex mutex_;
   std::condition_variable posted_;
   std::list<Account> round_;  // those with tasks; the first has the next turn

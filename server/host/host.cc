@@ -21,6 +21,8 @@ Host::Host(const HostOptions& options, const EventLog& log)
   context_.version = options.version;
   context_.delivery = options.delivery;
   context_.text_bytes = options.text_bytes;
+  context_.samples = options.samples;
+  context_.max_values = options.max_values;
   context_.chat_values = options.chat_values;
   context_.stall_timeout = options.stall_timeout;
   context_.queue_time = options.queue_time;

@@ -22,6 +22,8 @@ struct HostOptions {
   int64_t call_bytes = limits::kCallBytes.default_value;
   Delivery delivery;
   int64_t text_bytes = limits::kTextBytes.default_value;    // of one prompt or chunk to score
+  int64_t samples = limits::kSamples.default_value;         // of one call, as engines have it
+  int64_t max_values = limits::kMaxValues.default_value;    // likewise
   int64_t chat_values = limits::kChatValues.default_value;  // of an answer, unless the call says
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration queue_time{}, http_queue_time{};  // of calls that do not say how long they wait

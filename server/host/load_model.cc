@@ -42,7 +42,8 @@ EngineOptions engine_options(const ServerConfig& config) {
           .rewind_every = rewind.every,
           .prefix_cache_bytes = prefix_cache_bytes(config),
           .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
-          .idle_timeout = milliseconds_of(config, limits::kIdleTimeoutMs)};
+          .idle_timeout = milliseconds_of(config, limits::kIdleTimeoutMs),
+          .prompt_slowdown = config.limit(limits::kPromptSlowdown)};
 }
 
 // Adds snapshot slots. More steps per launch need more snapshots, so the default is one step when

@@ -19,6 +19,7 @@
 #include "server/host/fair_thread.h"
 #include "server/host/live_calls.h"
 #include "server/host/memory_budget.h"
+#include "server/host/mishaps.h"
 #include "server/host/reload_report.h"
 #include "server/host/served_models.h"
 #include "server/host/task_thread.h"
@@ -26,6 +27,10 @@
 #include "server/host/unix_time.h"
 
 namespace runnel {
+
+// A message or body of this many bytes takes a thread that serves less than a millisecond. Longer
+// ones are read on ServerContext::reader.
+inline constexpr int64_t kReadAtOnce = 4 << 10;
 
 // Counters that belong to no model.
 struct ServerMetrics {
@@ -36,7 +41,7 @@ struct ServerMetrics {
 struct ServerContext {
   explicit ServerContext(const EventLog& event_log,
                          int64_t call_bytes = limits::kCallBytes.default_value)
-      : log(event_log), memory(call_bytes) {}
+      : log(event_log), mishaps(event_log), memory(call_bytes) {}
 
   // How text in a call becomes values of `model`, for which the caller asked by this name.
   TextInput text_input(const ServedModel& model, const std::string& asked) const {
@@ -44,6 +49,7 @@ struct ServerContext {
   }
 
   const EventLog& log;
+  Mishaps mishaps;           // on the threads that calls share
   bool access_log = true;    // a line for each call that has ended
   std::string version = {};  // of the program, for the metrics
   ServerMetrics metrics;
@@ -52,6 +58,9 @@ struct ServerContext {
   // How long calls that do not say wait for a state, by gRPC and by HTTP.
   Duration queue_time{}, http_queue_time{};
   int64_t text_bytes = 0;  // of one prompt or chunk, at most
+  // What one call may ask for at most, as the engines have it.
+  int64_t samples = limits::kSamples.default_value;
+  int64_t max_values = limits::kMaxValues.default_value;
   // For an answer to a conversation, where the call does not say.
   int64_t chat_values = limits::kChatValues.default_value;
   Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice
@@ -66,8 +75,9 @@ struct ServerContext {
   LiveCalls calls;
   AskReload reload;  // set before the first call; empty: this server's models stay as they are
   std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet
-  TaskThread writer;  // writes what the schedulers have made; at most one task for each live call
-  FairThread reader;  // reads long bodies that come by HTTP; at most one for each connection
+  TaskThread writer{
+      &mishaps};  // writes what the schedulers have made; at most one task for each live call
+  FairThread reader{&mishaps};  // reads long bodies and messages; at most one for each call
 };
 
 }  // namespace runnel

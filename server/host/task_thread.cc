@@ -4,7 +4,7 @@
 
 namespace runnel {
 
-TaskThread::TaskThread() : thread_([this] { run(); }) {}
+TaskThread::TaskThread(Mishaps* mishaps) : mishaps_(mishaps), thread_([this] { run(); }) {}
 
 TaskThread::~TaskThread() {
   {
@@ -31,7 +31,10 @@ void TaskThread::run() {
     if (tasks_.empty()) return;
     taken.swap(tasks_);
     lock.unlock();
-    for (const Task& task : taken) task.run(task.object.get());
+    for (const Task& task : taken) {
+      const auto run = [&task] { task.run(task.object.get()); };
+      mishaps_ == nullptr ? run() : mishaps_->contain(run);
+    }
     taken.clear();
     lock.lock();
   }

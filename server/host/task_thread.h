@@ -9,11 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "server/host/mishaps.h"
+
 namespace runnel {
 
 class TaskThread {
  public:
-  TaskThread();
+  // `mishaps` outlives it, and takes what tasks throw. Without it they throw nothing.
+  explicit TaskThread(Mishaps* mishaps = nullptr);
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
   // Does what has been posted, then ends.
@@ -36,6 +39,7 @@ class TaskThread {
   void add(Task task);
   void run();
 
+  Mishaps* const mishaps_;
   std::mutex mutex_;
   std::condition_variable posted_;
   std::vector<Task> tasks_;

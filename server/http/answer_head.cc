@@ -28,12 +28,15 @@ std::string answer_head(const AnswerForm& form, int status, std::string_view con
                         std::optional<size_t> length, const HttpHeaders& headers) {
   http::response<http::empty_body> head(static_cast<http::status>(status), form.version);
   head.set(http::field::date, http_date());
-  head.set(http::field::content_type, beast::string_view(content_type.data(), content_type.size()));
+  for (const auto& [name, value] : form.headers) head.set(name, value);
   for (const auto& [name, value] : headers) head.set(name, value);
-  if (length) {
-    head.content_length(*length);
-  } else {
-    head.chunked(form.version == 11);
+  if (status != 204) {
+    head.set(http::field::content_type, {content_type.data(), content_type.size()});
+    if (length) {
+      head.content_length(*length);
+    } else {
+      head.chunked(form.version == 11);
+    }
   }
   head.keep_alive(form.keep_alive);
   std::ostringstream text;

@@ -17,10 +17,11 @@ struct AnswerForm {
   unsigned version = 11;
   bool head_only = false;
   bool keep_alive = false;
+  HttpHeaders headers = {};  // of every answer to this request
 };
 
 // The status line and all headers. Without a length the body comes in chunks; in HTTP/1.0 it ends
-// with the connection.
+// with the connection. An answer of status 204 has no body, and so neither type nor length.
 std::string answer_head(const AnswerForm& form, int status, std::string_view content_type,
                         std::optional<size_t> length, const HttpHeaders& headers = {});
 

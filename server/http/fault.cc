@@ -27,10 +27,9 @@ OrderedJson code_of(const Fault& fault) {
   }
   if (status.code() == Code::kUnauthenticated) return "invalid_api_key";
   // The values do not fit the model. A rewind has the same code, and is about the position.
-  if (status.code() == Code::kOutOfRange &&
-      (fault.param == "prompt" || fault.param == "messages")) {
-    return "context_length_exceeded";
-  }
+  const bool is_prompt =
+      fault.param == "prompt" || fault.param == "messages" || fault.param == "input";
+  if (status.code() == Code::kOutOfRange && is_prompt) return "context_length_exceeded";
   if (!status.reason().empty()) return status.reason();
   return nullptr;
 }

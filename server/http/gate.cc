@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <utility>
 
 #include "base/text.h"
@@ -10,6 +11,11 @@
 namespace runnel {
 namespace {
 
+constexpr const char* kAllMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+// Headers that pages may read, beside the ones that all may read.
+constexpr const char* kExposed =
+    "Retry-After, Retry-After-Ms, X-Should-Retry, X-Request-Id, X-Session-Id, WWW-Authenticate, "
+    "Allow";
 constexpr std::array<std::string_view, 3> kLoopback = {"localhost", "127.0.0.1", "[::1]"};
 
 std::set<std::string, std::less<>> listed(std::string_view text) {
@@ -23,13 +29,23 @@ std::set<std::string, std::less<>> listed(std::string_view text) {
   return names;
 }
 
-// "localhost" of "localhost:8000", "[::1]" of "[::1]:8000".
+// "localhost" of "localhost:8000" and of "localhost.", "[::1]" of "[::1]:8000".
 std::string_view name_of_host(std::string_view host) {
   const size_t colon = host.rfind(':');
   const size_t bracket = host.rfind(']');
   const bool has_port =
       colon != std::string_view::npos && (bracket == std::string_view::npos || bracket < colon);
-  return has_port ? host.substr(0, colon) : host;
+  const std::string_view name = has_port ? host.substr(0, colon) : host;
+  return name.ends_with('.') ? name.substr(0, name.size() - 1) : name;
+}
+
+// Names of headers, separated by commas, as browsers send them; not empty.
+bool is_list_of_names(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("!#$%&'*+-.^_`|~, ").find(static_cast<char>(c)) !=
+               std::string_view::npos;
+  });
 }
 
 // A page that this server itself has sent.
@@ -62,9 +78,9 @@ Gate::Gate(std::string_view hosts, std::string_view origins, OnHttpRefusal on_re
   rules_ = std::make_shared<const Rules>(std::move(rules));
 }
 
-// Of status 0 where the request is let in; then `reply` says so to the browser of its origin.
+// Of status 0 where the request is let in.
 HttpRefusal Gate::refusal_of(const Rules& rules, std::string_view content_type,
-                             const HttpRequest& request, HttpReply& reply) {
+                             const HttpRequest& request) {
   const std::string host = lower(request.header("host"));
   if (!rules.hosts.contains(name_of_host(host))) {
     return {403, "the Host of the request is " + quote(host) +
@@ -72,13 +88,9 @@ HttpRefusal Gate::refusal_of(const Rules& rules, std::string_view content_type,
                      "--http-hosts"};
   }
   const std::string origin = lower(request.header("origin"));
-  if (!origin.empty() && !is_own(origin, host)) {
-    if (!rules.origins.contains(origin)) {
-      return {403, "pages of the Origin " + quote(origin) +
-                       " may not ask this server; whoever runs it can add it with --http-origins"};
-    }
-    reply.set_header("Access-Control-Allow-Origin", std::string(request.header("origin")));
-    reply.set_header("Vary", "Origin");
+  if (!origin.empty() && !is_own(origin, host) && !rules.origins.contains(origin)) {
+    return {403, "pages of the Origin " + quote(origin) +
+                     " may not ask this server; whoever runs it can add it with --http-origins"};
   }
   const bool has_body = request.method == "POST" || request.method == "PUT";
   std::string fault = has_body ? fault_of_body(content_type, request) : "";
@@ -92,17 +104,33 @@ HttpHandler Gate::guard(HttpHandler handle) const {
 HttpHandler Gate::guard(std::string content_type, HttpHandler handle) const {
   return [rules = rules_, type = std::move(content_type), handle = std::move(handle)](
              const HttpRequest& request, HttpReply reply) {
-    HttpRefusal refusal = refusal_of(*rules, type, request, reply);
+    HttpRefusal refusal = refusal_of(*rules, type, request);
     if (refusal.status == 0) return handle(request, std::move(reply));
     refusal.peer = request.peer;
     if (rules->on_refusal) rules->on_refusal(refusal);
+    if (refusal.status == 415) reply.set_header("Accept-Encoding", "identity");
     reply.send(http_error(refusal.status, refusal.message));
   };
 }
 
-void Gate::preflight(const HttpRequest& /*request*/, HttpReply reply) {
-  reply.set_header("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
-  reply.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent");
+HttpHeaders Gate::headers_for(const HttpHeaderOf& header) const {
+  HttpHeaders headers = {{"Vary", "Origin"}};
+  const std::string_view origin = header("origin");
+  if (!rules_->origins.contains(lower(origin))) return headers;
+  headers.emplace_back("Access-Control-Allow-Origin", origin);
+  headers.emplace_back("Access-Control-Expose-Headers", kExposed);
+  return headers;
+}
+
+void Gate::preflight(const HttpRequest& request, HttpReply reply) {
+  const std::string_view asked = request.header("access-control-request-headers");
+  reply.set_header("Allow", std::string(request.allow));
+  // A page that asks for a path which is not there is to see the 404, so it may send anything
+  // there.
+  reply.set_header("Access-Control-Allow-Methods",
+                   request.allow == "OPTIONS" ? kAllMethods : std::string(request.allow));
+  reply.set_header("Access-Control-Allow-Headers",
+                   is_list_of_names(asked) ? std::string(asked) : "Authorization, Content-Type");
   reply.set_header("Access-Control-Max-Age", "600");
   reply.send({204, "text/plain", ""});
 }

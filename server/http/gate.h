@@ -19,12 +19,17 @@ class Gate {
   Gate(std::string_view hosts, std::string_view origins, OnHttpRefusal on_refusal = nullptr);
 
   // `handle` behind this gate, which it keeps: a foreign Host or Origin gets 403, a POST or PUT
-  // that is not JSON in UTF-8 415. Answers to an origin that is let in say so to its browser.
+  // that is not JSON in UTF-8 415.
   HttpHandler guard(HttpHandler handle) const;
   // The same for bodies of another media type.
   HttpHandler guard(std::string content_type, HttpHandler handle) const;
 
-  // Answers a browser that asks, with OPTIONS, what it may send.
+  // Headers for every answer to a request with these headers: they let the pages of an origin that
+  // may ask read the answer, its status and its headers about retries.
+  HttpHeaders headers_for(const HttpHeaderOf& header) const;
+
+  // Answers OPTIONS, by which a browser asks first what a page may send: the methods of the path,
+  // and all headers that the page asked for.
   static void preflight(const HttpRequest& request, HttpReply reply);
 
  private:
@@ -33,7 +38,7 @@ class Gate {
     OnHttpRefusal on_refusal;
   };
   static HttpRefusal refusal_of(const Rules& rules, std::string_view content_type,
-                                const HttpRequest& request, HttpReply& reply);
+                                const HttpRequest& request);
 
   std::shared_ptr<const Rules> rules_;
 };

@@ -15,32 +15,48 @@ namespace runnel {
 // A head that has been parsed. It is valid as long as the parser's memory.
 struct RequestHead {
   unsigned version = 11;  // 10 for HTTP/1.0
-  std::string_view method, target;
-  std::function<size_t(std::string_view name)> count;             // of the headers of a name
-  std::function<std::string_view(std::string_view name)> header;  // the first one; "" without one
+  std::string_view method;
+  std::string_view target;                             // from the path on
+  std::string_view authority = {};                     // "host:port" in the target; "": none
+  std::function<size_t(std::string_view name)> count;  // of the headers of a name
+  HttpHeaderOf header;                                 // the first one; "" without one
 };
+
+// A target in the forms of RFC 9112, 3.2: "/path?query", "http://host:port/path?query" or "*".
+struct RequestTarget {
+  std::string_view from_path;  // the target without scheme and authority
+  std::string_view authority;
+};
+RequestTarget split_target(std::string_view target);
+
+// True for the value of a Host header: a name, an IPv4 address or an IPv6 address in brackets, with
+// or without a port (RFC 9112, 3.2); empty as well.
+bool is_host(std::string_view host);
 
 // Why a head is refused.
 struct HeadFault {
   HttpRefusal refusal;
   bool hides_end = false;  // nobody can know where the body ends, so the connection must close
-  std::string allow = {};  // the Allow header of the answer; empty: none
 };
 
-// Checks the headers that decide where a request ends and whose it is: 501 for a transfer coding
-// other than "chunked", 400 for a header that must be there at most once.
-std::optional<HeadFault> check_headers(const RequestHead& head);
+// Checks what decides where a request ends and whose it is: 501 for a method that HTTP does not
+// have or a transfer coding other than "chunked", 400 for a target or host of a wrong form and for
+// a header that must be there at most once.
+std::optional<HeadFault> check_head(const RequestHead& head);
 
-// Finds the route of a request; a HEAD has that of GET. Null where there is none: then `fault` is
-// 404, or 405 with the methods that the path takes.
-const HttpRoute* find_route(const std::vector<HttpRoute>& routes, const RequestHead& head,
-                            HeadFault& fault);
+// A request's route, or why there is none: 404, or 405.
+struct RouteMatch {
+  const HttpRoute* route = nullptr;
+  std::string allow;  // the methods that the path takes; "" without any
+  HttpRefusal refusal = {};
+};
+RouteMatch find_route(const std::vector<HttpRoute>& routes, const RequestHead& head);
 
 // The text that stands for the star of `pattern` in `path`; "" where both are the same; null where
 // they do not fit.
 std::optional<std::string_view> match_path(std::string_view pattern, std::string_view path);
 
-// The path of a target, without its query.
+// The path of a target, without its query; "/" for an empty one.
 std::string_view path_of(std::string_view target);
 
 // True for equal ASCII texts, whatever the case of their letters.

@@ -22,7 +22,7 @@ constexpr size_t kBuffersPerWrite = 16;
 // reset it, and the client would lose the answer.
 constexpr auto kLinger = std::chrono::seconds(2);
 constexpr Duration kForever = Duration::max();
-constexpr auto kWatch = std::chrono::seconds(1);  // from one look for a client's end to the next
+constexpr auto kWatch = std::chrono::seconds(1);  // from one look for a reset to the next
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 beast::string_view beast_view(std::string_view text) { return {text.data(), text.size()}; }
@@ -40,6 +40,14 @@ HttpRefusal fault(const error_code& error, const HttpLimits& limits) {
   return {400, "the request is not HTTP/1.1: " + error.message()};
 }
 
+// True if a line of `text`, which is framing that the parser has left, ends without CR.
+bool has_bare_newline(std::string_view text) {
+  for (size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
+    if (at == 0 || text[at - 1] != '\r') return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 AcceptedSocket::~AcceptedSocket() {
@@ -48,12 +56,12 @@ AcceptedSocket::~AcceptedSocket() {
 
 HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
                                const HttpLimits& limits, const std::vector<HttpRoute>& routes,
-                               std::atomic<int64_t>& bodies, const OnHttpRefusal& on_refusal)
+                               std::atomic<int64_t>& bodies, const HttpHooks& hooks)
     : worker_(worker),
       limits_(limits),
       routes_(routes),
       bodies_(bodies),
-      on_refusal_(on_refusal),
+      hooks_(hooks),
       socket_(worker.context),
       timer_(worker.context),
       watch_(worker.context) {
@@ -109,14 +117,14 @@ void HttpConnection::on_readable(error_code error, size_t) {
   pending_.append(worker_.incoming.data(), bytes);
   if (phase_ == Phase::kAnswering) {
     pass_piece();
-    if (client_ended_) tell_gone();
+    if (client_ended_) watch();
   } else {
     parse();
   }
   read();
 }
 
-// Without reading: what the client has sent stands before its end.
+// Looks for a reset while nothing is read: because too much has come, or the client's end.
 void HttpConnection::watch() {
   if (watching_) return;
   watching_ = true;
@@ -126,10 +134,20 @@ void HttpConnection::watch() {
 
 void HttpConnection::on_watch(error_code error, size_t) {
   watching_ = false;
-  if (error || !is_full()) return;
+  if (error || phase_ != Phase::kAnswering || !(is_full() || client_ended_)) return;
   pollfd file = {socket_.native_handle(), POLLRDHUP, 0};
-  if (poll(&file, 1, 0) > 0) return tell_gone();
+  poll(&file, 1, 0);
+  if ((file.revents & (POLLHUP | POLLERR)) != 0) return close();
+  if ((file.revents & POLLRDHUP) != 0) probe();
   watch();
+}
+
+// Sends an interim answer, which clients of HTTP/1.1 skip (RFC 9110, 15.2): the system of a client
+// whose socket is closed answers it with a reset. A stream's chunks do the same.
+void HttpConnection::probe() {
+  if (begun_ || writing_ || form_.version < 11) return;
+  enqueue("HTTP/1.1 100 Continue\r\n\r\n");
+  write();
 }
 
 void HttpConnection::next_request() {
@@ -142,6 +160,7 @@ void HttpConnection::next_request() {
   form_ = {};
   heartbeat_.clear();
   complete_ = false;
+  begun_ = false;
   done_by_ = TimePoint::max();
   phase_ = Phase::kIdle;
   set_deadline(limits_.idle_timeout);
@@ -149,6 +168,8 @@ void HttpConnection::next_request() {
 
 // Parses `pending_` up to the end of one request.
 void HttpConnection::parse() {
+  if (phase_ == Phase::kIdle) skip_empty_lines();
+  if (phase_ == Phase::kIdle && pending_ == "\r" && !client_ended_) return;  // half of one
   if (phase_ == Phase::kIdle && !pending_.empty()) {
     phase_ = Phase::kReading;
     set_deadline(limits_.read_timeout);
@@ -161,9 +182,25 @@ void HttpConnection::parse() {
   refuse({400, "the request ends too early"});
 }
 
+// Some clients end a body with one (RFC 9112, 2.2).
+void HttpConnection::skip_empty_lines() {
+  while (pending_.starts_with("\r\n")) pending_.erase(0, 2);
+}
+
+// A later version of HTTP/1 is served as 1.1 (RFC 9110, 2.5), which the parser does not know.
+void HttpConnection::lower_minor_version() {
+  constexpr std::string_view kVersion = " HTTP/1.";
+  const size_t end = pending_.find("\r\n");
+  if (head_bytes_ > 0 || end == std::string::npos || end <= kVersion.size()) return;
+  char& minor = pending_[end - 1];
+  const std::string_view before = std::string_view(pending_).substr(0, end - 1);
+  if (before.ends_with(kVersion) && minor > '1' && minor <= '9') minor = '1';
+}
+
 // False when more bytes are needed.
 bool HttpConnection::parse_some() {
   const bool in_head = !parser_->is_header_done();
+  if (in_head) lower_minor_version();
   error_code error;
   const size_t used = parser_->put(asio::buffer(pending_), error);
   pending_.erase(0, used);
@@ -174,8 +211,14 @@ bool HttpConnection::parse_some() {
   const bool too_long =
       static_cast<int64_t>(in_head ? head_bytes_ + unparsed : unparsed) > limits_.header_bytes;
   if (too_long || error == http::error::header_limit) {
-    refuse({431, "the headers have more than " + std::to_string(limits_.header_bytes) +
-                     " bytes; send fewer"});
+    const std::string most = std::to_string(limits_.header_bytes) + " bytes; send fewer";
+    const bool in_first_line = in_head && head_bytes_ == 0;
+    refuse(in_first_line ? HttpRefusal{414, "the request line has more than " + most}
+                         : HttpRefusal{431, "the headers have more than " + most});
+    return true;
+  }
+  if (needs_more && has_bare_newline(pending_)) {
+    refuse({400, "the request is not HTTP/1.1: a line must end with CR LF"});
     return true;
   }
   if (!count_body()) {
@@ -207,11 +250,17 @@ void HttpConnection::forget_body() {
 
 RequestHead HttpConnection::head() const {
   const auto& head = parser_->get();
+  const RequestTarget target = split_target(view(head.target()));
   return {.version = head.version(),
           .method = view(head.method_string()),
-          .target = view(head.target()),
+          .target = target.from_path,
+          .authority = target.authority,
           .count = [&](std::string_view name) { return head.count(beast_view(name)); },
-          .header = [&](std::string_view name) { return view(head[beast_view(name)]); }};
+          .header =
+              [&head, host = target.authority](std::string_view name) {
+                return !host.empty() && same_word(name, "host") ? host
+                                                                : view(head[beast_view(name)]);
+              }};
 }
 
 // Before the body is read.
@@ -220,16 +269,18 @@ void HttpConnection::refuse_bad_head() {
   form_ = {.version = head.version,
            .head_only = head.method == "HEAD",
            .keep_alive = head.version == 11 && parser_->keep_alive()};
-  if (auto fault = check_headers(head)) {
+  if (hooks_.headers_for) form_.headers = hooks_.headers_for(head.header);
+  if (auto fault = check_head(head)) {
     if (fault->hides_end) form_.keep_alive = false;
     return refuse(std::move(fault->refusal));
   }
-  HeadFault fault;
-  route_ = find_route(routes_, head, fault);
+  RouteMatch match = find_route(routes_, head);
+  route_ = match.route;
+  allow_ = std::move(match.allow);
   if (route_ == nullptr) {
     HttpHeaders headers;
-    if (!fault.allow.empty()) headers.emplace_back("Allow", fault.allow);
-    return refuse(std::move(fault.refusal), headers);
+    if (!allow_.empty()) headers.emplace_back("Allow", allow_);
+    return refuse(std::move(match.refusal), headers);
   }
   if (!bound_body()) return;
   const std::string_view expected = head.header("expect");
@@ -264,6 +315,7 @@ void HttpConnection::handle() {
   const HttpRequest request = {.method = head.method,
                                .target = head.target,
                                .part = match_path(route_->path, path_of(head.target)).value(),
+                               .allow = allow_,
                                .body = parser_->get().body(),
                                .peer = peer_,
                                .header = head.header};
@@ -274,7 +326,7 @@ void HttpConnection::handle() {
     pieces_->eager(true);
   }
   parser_.reset();
-  if (client_ended_) tell_gone();
+  if (client_ended_) watch();
 }
 
 void HttpConnection::read_body(BodyTaker take) {
@@ -308,12 +360,13 @@ void HttpConnection::pass_piece() {
 
 void HttpConnection::refuse(HttpRefusal refusal, const HttpHeaders& headers) {
   refusal.peer = peer_;
-  if (on_refusal_) on_refusal_(refusal);
+  if (hooks_.on_refusal) hooks_.on_refusal(refusal);
   HttpAnswer answer = http_error(refusal.status, refusal.message);
   // What follows a request that was not read to its end is not the next one.
   form_.keep_alive = form_.keep_alive && parser_->is_done();
   forget_body();
   phase_ = Phase::kAnswering;
+  begun_ = true;
   if (writing_) set_deadline(limits_.write_timeout);
   enqueue(answer_head(form_, answer.status, answer.content_type, answer.body.size(), headers));
   if (!form_.head_only) enqueue(std::move(answer.body));
@@ -324,6 +377,7 @@ void HttpConnection::refuse(HttpRefusal refusal, const HttpHeaders& headers) {
 void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
   if (phase_ != Phase::kAnswering) return;
   waits_to_continue_ = false;
+  begun_ = true;
   for (Piece& piece : pieces) {
     if (!piece.bytes.empty()) {
       outgoing_.push_back(std::move(piece));

@@ -41,13 +41,14 @@ struct AcceptedSocket {
   Descriptor socket;
 };
 
-// A connection stays on one thread. It reads even while it answers, so that it notices when the
-// client goes; requests that come meanwhile wait in `pending_`.
+// A connection stays on one thread. It reads even while it answers, so that it notices a reset;
+// requests that come meanwhile wait in `pending_`. A client that has closed its socket looks like
+// one that only sends no more, until something is sent to it: see probe().
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
                  const std::vector<HttpRoute>& routes, std::atomic<int64_t>& bodies,
-                 const OnHttpRefusal& on_refusal);
+                 const HttpHooks& hooks);
 
   void start();
   void close();
@@ -56,11 +57,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void deliver(std::vector<Piece> pieces, bool last);
   // What the current answer sends where nothing else goes out.
   void set_heartbeat(std::string bytes) { heartbeat_ = std::move(bytes); }
-  // Tells as well where the client has gone by now.
-  void on_gone(Taken gone) {
-    on_gone_ = std::move(gone);
-    if (client_ended_) tell_gone();
-  }
+  void on_gone(Taken gone) { on_gone_ = std::move(gone); }
   // Gives the next piece of the current request's body, as soon as there is one.
   void read_body(BodyTaker take);
 
@@ -99,7 +96,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void on_readable(boost::system::error_code error, size_t);
   void watch();
   void on_watch(boost::system::error_code error, size_t);
+  void probe();
   void parse();
+  void skip_empty_lines();
+  void lower_minor_version();
   bool parse_some();
   void next_request();
   bool count_body();
@@ -127,22 +127,23 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const HttpLimits& limits_;
   const std::vector<HttpRoute>& routes_;
   std::atomic<int64_t>& bodies_;  // bytes of bodies that are being read, on all connections
-  const OnHttpRefusal& on_refusal_;
+  const HttpHooks& hooks_;
   boost::asio::generic::stream_protocol::socket socket_;
   boost::asio::steady_timer timer_;  // the deadline of the phase
-  boost::asio::steady_timer watch_;  // looks for the client's end where nothing is read
+  boost::asio::steady_timer watch_;  // looks for a reset where nothing is read
   Phase phase_ = Phase::kIdle;
   std::string peer_;
 
   bool reading_ = false;
   bool watching_ = false;
-  bool client_ended_ = false;  // sends no more
+  bool client_ended_ = false;  // sends no more; it may read on
   std::string pending_;        // what was read and not parsed
 
   std::optional<Parser> parser_;  // of the request that is being read
   size_t head_bytes_ = 0;         // of it, parsed
   int64_t body_bytes_ = 0;        // of it, counted in bodies_
   const HttpRoute* route_ = nullptr;
+  std::string allow_;  // the methods of its path
   AnswerForm form_;
   Taken on_gone_;                        // told if the client goes before the answer is complete
   std::unique_ptr<PieceParser> pieces_;  // of a body that is taken in pieces
@@ -152,6 +153,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::deque<Piece> outgoing_;
   size_t written_ = 0;  // of the first
   bool writing_ = false;
+  bool begun_ = false;                    // some of the current answer is on its way
   bool waits_to_continue_ = false;        // the client, with the body
   bool complete_ = false;                 // `outgoing_` has the end of the answer
   TimePoint done_by_ = TimePoint::max();  // where it is complete

@@ -40,11 +40,8 @@ int64_t http_bytes(const HttpLimits& limits) {
 }
 
 HttpServer::HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log,
-                       OnHttpRefusal on_refusal)
-    : limits_(std::move(limits)),
-      routes_(std::move(routes)),
-      log_(log),
-      on_refusal_(std::move(on_refusal)) {
+                       HttpHooks hooks)
+    : limits_(std::move(limits)), routes_(std::move(routes)), log_(log), hooks_(std::move(hooks)) {
   check(limits_.header_bytes <= kMaxHeaderBytes, "a header's length fits the parser");
 }
 
@@ -59,7 +56,9 @@ Status HttpServer::start(ListenSockets sockets) {
             "cannot serve HTTP on " + sockets.address + ": " + error.code().message()};
   }
   for (const auto& worker : workers_) {
-    threads_.emplace_back([&worker = *worker] { worker.context.run(); });
+    threads_.emplace_back([this, &context = worker->context] {
+      while (!context.stopped()) mishaps_.contain([&] { context.run(); });
+    });
   }
   listener_ = std::make_unique<Listener>(std::move(sockets), limits_.connections, log_);
   listener_->start([this](int socket) { take(socket); });
@@ -74,8 +73,8 @@ void HttpServer::take(int socket) {
   try {
     asio::post(worker.context, [this, &worker, accepted = std::move(accepted)]() mutable {
       try {
-        const auto connection = std::make_shared<HttpConnection>(
-            worker, std::move(accepted), limits_, routes_, bodies_, on_refusal_);
+        const auto connection = std::make_shared<HttpConnection>(worker, std::move(accepted),
+                                                                 limits_, routes_, bodies_, hooks_);
         connection->run([&] { connection->start(); });
       } catch (const std::exception&) {
       }

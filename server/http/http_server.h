@@ -14,21 +14,27 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/host/event_log.h"
+#include "server/host/mishaps.h"
+#include "server/http/answer_head.h"
 #include "server/net/listener.h"
 
 namespace runnel {
 
 class HttpWorker;
 
+// The value of the first header of a name, in whatever case; "" where there is none. That of "Host"
+// is the host of the target where the target has one.
+using HttpHeaderOf = std::function<std::string_view(std::string_view name)>;
+
 // Valid until the handler returns.
 struct HttpRequest {
   std::string_view method;  // routes of "GET" see "HEAD" as well; the server leaves the body out
   std::string_view target;  // as the client sent it, with its query
   std::string_view part;    // of the target, in the place of the star in the route's path
+  std::string_view allow;   // the methods that the target takes, "GET, HEAD, POST"
   std::string_view body;    // "" where the route takes it in pieces
   std::string_view peer;    // network_of() the client
-  // The value of the first header of a name, in whatever case; "" where there is none.
-  std::function<std::string_view(std::string_view name)> header;
+  HttpHeaderOf header;
 };
 
 struct HttpAnswer {
@@ -82,9 +88,10 @@ class HttpReply {
   // reads too slowly; the caller bounds them.
   int64_t waiting() const;
 
-  // Calls `gone` once if the client closes its side of the connection or the connection breaks
-  // before the answer is complete: on a thread of the server, or from within this function where
-  // the server has ended. `gone` must not block. At most once, before send() or begin().
+  // Calls `gone` once if the connection breaks before the answer is complete: on a thread of the
+  // server, or from within this function where the server has ended. `gone` must not block. At most
+  // once, before send() or begin(). A client that only sends no more has not gone; one that has
+  // closed its socket is found within a few seconds.
   void on_gone(std::function<void()> gone);
 
  private:
@@ -99,11 +106,20 @@ struct HttpRefusal {
 };
 using OnHttpRefusal = std::function<void(const HttpRefusal&)>;
 
+// Functions that a server calls for each request, on a thread of its own. Neither may block, and
+// both may be empty.
+struct HttpHooks {
+  OnHttpRefusal on_refusal = nullptr;  // a request that comes to no handler
+  // Headers for every answer to a request with these headers, refusals included.
+  std::function<HttpHeaders(const HttpHeaderOf&)> headers_for = nullptr;
+};
+
 // Called on a thread of the server: must not block.
 using HttpHandler = std::function<void(const HttpRequest&, HttpReply)>;
 
 // A route of "GET" serves HEAD as well. `path` is compared with the target up to its "?"; a star in
-// it stands for one or more characters other than "/".
+// it stands for one or more characters other than "/", and the path "**" for every target that no
+// other route of its method has.
 struct HttpRoute {
   std::string method, path;
   HttpHandler handle;
@@ -135,10 +151,9 @@ int64_t http_bytes(const HttpLimits& limits);
 
 class HttpServer {
  public:
-  // `log` outlives the server. `on_refusal` hears, on a thread of the server, of every request that
-  // comes to no handler; it must not block.
+  // `log` outlives the server.
   HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log,
-             OnHttpRefusal on_refusal = nullptr);
+             HttpHooks hooks = {});
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   // stop().
@@ -157,7 +172,8 @@ class HttpServer {
   const HttpLimits limits_;
   const std::vector<HttpRoute> routes_;
   const EventLog& log_;
-  const OnHttpRefusal on_refusal_;
+  const HttpHooks hooks_;
+  Mishaps mishaps_{log_};
   std::atomic<int64_t> bodies_{0};  // bytes of the bodies that are being read
   std::vector<std::shared_ptr<HttpWorker>> workers_;
   std::vector<std::thread> threads_;

@@ -11,8 +11,6 @@
 namespace runnel {
 namespace {
 
-// Takes a thread of the server less than a millisecond.
-constexpr int64_t kReadAtOnce = 4 << 10;
 constexpr int64_t kHeadBytes = 40 << 10;  // all of a head, at most
 
 // A request that outlives its handler, and its reply.
@@ -34,6 +32,7 @@ class HeldRequest {
     const HttpRequest request = {.method = method_,
                                  .target = target_,
                                  .part = part_,
+                                 .allow = "",
                                  .body = body_,
                                  .peer = peer_,
                                  .header = [this](std::string_view name) -> std::string_view {

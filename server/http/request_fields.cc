@@ -1,8 +1,10 @@
 #include "server/http/request_fields.h"
 
+#include <cmath>
 #include <limits>
 
 #include "base/text.h"
+#include "server/http/header_text.h"
 
 namespace runnel {
 namespace {
@@ -11,15 +13,54 @@ constexpr int kDepth = 8;  // of objects and arrays in a body
 // A number of two bytes in JSON is 16 bytes in an array that doubles, and 4 in a prompt.
 constexpr int64_t kParsedPerByte = 32;
 constexpr int64_t kParsedAnyway = 64 << 10;
+constexpr JsonLimits kNumber{.bytes = 32, .values = 1, .depth = 1};  // in a query
+
+std::string range_text(int64_t min, int64_t max) {
+  return "a whole number between " + std::to_string(min) + " and " + std::to_string(max);
+}
 
 }  // namespace
+
+std::optional<int64_t> whole_number(const Json& value) {
+  constexpr double kBeyond = 9223372036854775808.0;  // 2^63
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    const bool fits = number >= -kBeyond && number < kBeyond && number == std::trunc(number);
+    return fits ? std::optional(static_cast<int64_t>(number)) : std::nullopt;
+  }
+  const bool is_huge = value.is_number_unsigned() &&
+                       value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+  if (!value.is_number_integer() || is_huge) return std::nullopt;
+  return value.get<int64_t>();
+}
+
+std::optional<float> float_number(const Json& value) {
+  if (!value.is_number()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (std::abs(number) > std::numeric_limits<float>::max()) return std::nullopt;
+  const auto nearest = static_cast<float>(number);
+  if (nearest != 0 || number == 0) return nearest;
+  return std::copysign(std::numeric_limits<float>::denorm_min(), nearest);
+}
+
+Result<std::optional<int64_t>> query_number(std::string_view target, std::string_view key,
+                                            int64_t min, int64_t max) {
+  const std::string text = query_of(target, key);
+  if (text.empty()) return std::optional<int64_t>();
+  const Result<Json> value = parse_json(text, std::string(key), kNumber);
+  const auto number = value.ok() ? whole_number(*value) : std::nullopt;
+  if (number && *number >= min && *number <= max) return number;
+  return invalid_argument(std::string(key) + " is " + quote(text) + "; it must be " +
+                          range_text(min, max));
+}
 
 std::optional<std::vector<int32_t>> tokens_of(const Json& list) {
   std::vector<int32_t> tokens;
   tokens.reserve(list.size());
   for (const Json& value : list) {
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > INT32_MAX) return std::nullopt;
-    tokens.push_back(value.get<int32_t>());
+    const auto token = whole_number(value);
+    if (!token || *token < 0 || *token > INT32_MAX) return std::nullopt;
+    tokens.push_back(static_cast<int32_t>(*token));
   }
   return tokens;
 }
@@ -44,23 +85,22 @@ const Json* RequestFields::find(const char* key) {
 std::optional<int64_t> RequestFields::integer(const char* key, int64_t min, int64_t max) {
   const Json* const member = find(key);
   if (member == nullptr) return std::nullopt;
-  const bool is_huge = member->is_number_unsigned() &&
-                       member->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-  if (!member->is_number_integer() || is_huge || member->get<int64_t>() < min ||
-      member->get<int64_t>() > max) {
-    refuse(key, "is " + describe(*member) + "; it must be a whole number between " +
-                    std::to_string(min) + " and " + std::to_string(max));
-    return std::nullopt;
-  }
-  return member->get<int64_t>();
+  const auto number = whole_number(*member);
+  if (number && *number >= min && *number <= max) return number;
+  refuse(key, "is " + describe(*member) + "; it must be " + range_text(min, max));
+  return std::nullopt;
 }
 
 std::optional<float> RequestFields::number(const char* key) {
   const Json* const member = find(key);
   if (member == nullptr) return std::nullopt;
-  if (member->is_number()) return member->get<float>();
-  wrong_type(key, "a number", *member);
-  return std::nullopt;
+  if (!member->is_number()) {
+    wrong_type(key, "a number", *member);
+    return std::nullopt;
+  }
+  const auto number = float_number(*member);
+  if (!number) refuse(key, "is " + describe(*member) + ", which is too large; send a smaller one");
+  return number;
 }
 
 std::optional<Duration> RequestFields::seconds(const char* key, std::chrono::seconds most) {

@@ -16,6 +16,18 @@ namespace runnel {
 
 inline constexpr std::chrono::seconds kMostQueueTime = std::chrono::hours(1);
 
+// The whole number that `value` is, which may be written with a fraction of zeros, as in 16.0 and
+// 1e3. None for every other value, and beyond 64 bits.
+std::optional<int64_t> whole_number(const Json& value);
+
+// The nearest float, which is 0 only for 0. None beyond the range of floats, and for another type.
+std::optional<float> float_number(const Json& value);
+
+// The whole number of [min, max] that a request's target has for `key` after its "?"; none where it
+// has no such key. INVALID_ARGUMENT for everything else.
+Result<std::optional<int64_t>> query_number(std::string_view target, std::string_view key,
+                                            int64_t min, int64_t max);
+
 // A list of tokens; none where it has anything else.
 std::optional<std::vector<int32_t>> tokens_of(const Json& list);
 

@@ -81,14 +81,14 @@ void Listener::run() {
       const int fd = events[i].data.fd;
       if (fd == stop_.get()) return;
       if (listening_.contains(fd)) {
-        accept_from(fd);
+        mishaps_.contain([&] { accept_from(fd); });
       } else {
         // Its file is open elsewhere, too: without this, epoll would go on telling of it.
         epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
         forget(fd);
       }
     }
-    if (looks) look_for_flood();
+    if (looks) mishaps_.contain([&] { look_for_flood(); });
   }
 }
 
@@ -179,15 +179,20 @@ void Listener::admit(Descriptor socket, const std::string& peer) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs,
              sizeof(kUnacknowledgedMs));
   open_.emplace(fd, Open{std::move(second), peer});
-  ++peers_[peer];
-  take_(socket.release());
+  try {
+    ++peers_[peer];
+    take_(socket.release());
+  } catch (const std::bad_alloc&) {
+    forget(fd);
+    throw;
+  }
   connections_.store(static_cast<int>(open_.size()));
 }
 
 void Listener::forget(int fd) {
   const auto gone = open_.find(fd);
   const auto peer = peers_.find(gone->second.peer);
-  if (--peer->second == 0) peers_.erase(peer);
+  if (peer != peers_.end() && --peer->second <= 0) peers_.erase(peer);
   open_.erase(gone);
   connections_.store(static_cast<int>(open_.size()));
 }

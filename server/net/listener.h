@@ -13,6 +13,7 @@
 #include "base/metrics.h"
 #include "base/status.h"
 #include "server/host/event_log.h"
+#include "server/host/mishaps.h"
 #include "server/net/connection_traffic.h"
 #include "server/net/kept_out.h"
 #include "server/net/listen_socket.h"
@@ -79,6 +80,7 @@ class Listener {
   const ConnectionLimits limits_;
   const bool loopback_;  // from this machine alone
   const EventLog& log_;
+  Mishaps mishaps_{log_};
   Take take_;
   MeasureFlood measure_flood_;
   std::map<int, Descriptor> listening_;

@@ -16,6 +16,7 @@
 #include "server/http/live_answer.h"
 #include "server/http/origin.h"
 #include "server/openai/choice.h"
+#include "server/openai/sampling_fields.h"
 
 namespace runnel {
 namespace {
@@ -320,6 +321,7 @@ Status Answer::submit(const HttpRequest& request) {
   const auto model = state_.models.find(first.call().caller(), request_.model);
   if (!model.ok()) return note(kind_->fault(model.status()));
   model_ = *model;
+  fit_top_k(model_->engine->spec(), request_.call.sampling);
   if (Status s = note(kind_->open(*model_, request_)); !s.ok()) return s;
   if (Status s = make_parts(request); !s.ok()) return s;
   const size_t at_once = parts_at_once(first.call().caller());

@@ -3,9 +3,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/fields.h"
 #include "server/openai/answer.h"
 #include "server/openai/chat_conversation.h"
 #include "server/openai/chat_json.h"
@@ -156,7 +158,11 @@ class Chat final : public AnswerKind {
   std::string last_events(const AnswerUsage& usage) const override {
     return json_->last_events(usage);
   }
-  Fault fault(const Status& status) const override { return fault_of(status, chat_word); }
+  Fault fault(const Status& status) const override {
+    return fault_of(status, [this](std::string_view field) {
+      return field == fields::kMaxValues ? request_.length_field : chat_word(field);
+    });
+  }
 
  private:
   const int64_t max_tokens_;

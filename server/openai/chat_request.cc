@@ -47,12 +47,14 @@ void read_tool_fields(RequestFields& fields, OrderedJson tools, ChatRequest& req
   if (may_call && !tools.empty()) request.tools = std::move(tools);
 }
 
-void read_counts(RequestFields& fields, int64_t max_tokens, AnswerRequest& request) {
+void read_counts(RequestFields& fields, int64_t max_tokens, ChatRequest& chat) {
+  AnswerRequest& request = chat.answer;
   const auto most = fields.integer("max_completion_tokens", 1, kMostTokens);
   const auto older = fields.integer("max_tokens", 1, kMostTokens);
   if (most && older && *most != *older) {
     fields.refuse("max_tokens", "differs from max_completion_tokens; send one of them");
   }
+  if (older && !most) chat.length_field = "max_tokens";
   request.call.max_values = most ? *most : older.value_or(max_tokens);
   const bool wanted = fields.boolean("logprobs", false);
   const auto top = fields.integer("top_logprobs", 0, kMaxTopLogProbs);
@@ -115,7 +117,7 @@ Fault read_chat(OrderedJson body, int64_t max_tokens, ChatRequest& request) {
   read_effort(fields, "reasoning_effort", request);
   read_variables(fields, variables, request);
   read_continuation(fields, request);
-  read_counts(fields, max_tokens, answer);
+  read_counts(fields, max_tokens, request);
   read_samples(fields, answer.call);
   read_sampling(fields, answer.call);
   read_penalties(fields, answer.call);

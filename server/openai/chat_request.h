@@ -17,8 +17,10 @@ struct ChatRequest {
   OrderedJson messages = OrderedJson::array();
   OrderedJson tools = nullptr;                    // null: none, or none may be called
   OrderedJson variables = OrderedJson::object();  // of the template
-  bool one_call = false;                          // the answer ends with its first call of a tool
-  bool continues = false;                         // the last message, an assistant's
+  // The field in which the request has its length.
+  std::string_view length_field = "max_completion_tokens";
+  bool one_call = false;   // the answer ends with its first call of a tool
+  bool continues = false;  // the last message, an assistant's
 };
 
 // The JSON object in such a body; its members keep their order. INVALID_ARGUMENT where it is none.

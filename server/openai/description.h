@@ -1,4 +1,4 @@
-// What /openapi.json says of the paths of OpenAI's API: openapi.json of this folder.
+// The part of /openapi.json about the paths of OpenAI's API: openapi.json of this folder.
 #pragma once
 
 #include <string_view>

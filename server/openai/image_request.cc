@@ -99,6 +99,7 @@ Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& requ
                              ": leave some to be drawn"),
             "prompt"};
   }
+  fit_top_k(spec, request.call.sampling);
   request.call.max_values = bytes - given;
   request.call.ignore_eos = true;  // a picture is whole
   return {};

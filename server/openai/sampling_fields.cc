@@ -14,8 +14,6 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kAnyInteger = std::numeric_limits<int64_t>::max();
-
 // None where the text is no token.
 std::optional<int32_t> token_of(const std::string& text) {
   int32_t token = -1;
@@ -35,7 +33,12 @@ void read_logit_bias(RequestFields& fields, std::vector<LogitBias>& terms) {
   for (const auto& [key, bias] : given->items()) {
     const std::optional<int32_t> token = token_of(key);
     if (!token || !bias.is_number()) return refuse();
-    terms.push_back({*token, bias.get<float>()});
+    const std::optional<float> number = float_number(bias);
+    if (!number) {
+      return fields.refuse("logit_bias", "has " + describe(bias) + " for token " + key +
+                                             ", which is too large; send a smaller one");
+    }
+    terms.push_back({*token, *number});
   }
   std::ranges::sort(terms, {}, &LogitBias::value);
 }
@@ -58,17 +61,21 @@ void read_penalties(RequestFields& fields, GenerateRequest& call) {
 void read_sampling(RequestFields& fields, GenerateRequest& call) {
   Sampling& sampling = call.sampling;
   if (const auto temperature = fields.number("temperature")) {
-    sampling.greedy = *temperature == 0;
-    if (!sampling.greedy) sampling.temperature = *temperature;
+    set_temperature(*temperature, sampling);
   }
   if (const auto top_p = fields.number("top_p")) sampling.top_p = *top_p;
   if (const auto min_p = fields.number("min_p")) sampling.min_p = *min_p;
   if (const auto top_k = fields.integer("top_k", -1, INT32_MAX)) {
     sampling.top_k = std::max(static_cast<int32_t>(*top_k), 0);  // -1: all, as vLLM has it
   }
-  if (const auto seed = fields.integer("seed", -kAnyInteger, kAnyInteger)) {
+  using Seed = std::numeric_limits<int64_t>;
+  if (const auto seed = fields.integer("seed", Seed::min(), Seed::max())) {
     call.seed = static_cast<uint64_t>(*seed);
   }
+}
+
+void fit_top_k(const Spec& spec, Sampling& sampling) {
+  sampling.top_k = std::min(sampling.top_k, spec.vocabulary);
 }
 
 }  // namespace runnel

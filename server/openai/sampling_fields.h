@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/request.h"
+#include "models/spec.h"
 #include "server/http/request_fields.h"
 
 namespace runnel {
@@ -11,8 +12,11 @@ void read_samples(RequestFields& fields, GenerateRequest& call);
 // Reads repetition_penalty, presence_penalty, frequency_penalty and logit_bias, an object of
 // numbers by token. The engine checks their ranges.
 void read_penalties(RequestFields& fields, GenerateRequest& call);
-// Reads seed, temperature (0: greedy), top_p, top_k (0 or -1: all) and min_p. The engine checks
-// their ranges.
+// Reads seed, temperature (below kLeastTemperature, 0 too: greedy), top_p, top_k (0 or -1: all) and
+// min_p. The engine checks their ranges.
 void read_sampling(RequestFields& fields, GenerateRequest& call);
+// A top_k beyond the model's vocabulary keeps all of it, as vLLM has it: clients of OpenAI's API do
+// not know the size.
+void fit_top_k(const Spec& spec, Sampling& sampling);
 
 }  // namespace runnel

@@ -15,7 +15,6 @@ constexpr NamedField kShared[] = {
     {fields::kTopK, "top_k"},
     {fields::kTopP, "top_p"},
     {fields::kMinP, "min_p"},
-    {fields::kGreedy, "temperature to 0"},
     {fields::kRepetitionPenalty, "repetition_penalty"},
     {fields::kFrequencyPenalty, "frequency_penalty"},
     {fields::kPresencePenalty, "presence_penalty"},

@@ -1,7 +1,11 @@
 #include "server/process/description.h"
 
+#include <cstdint>
+
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/ordered_json.h"
+#include "server/host/server_context.h"
 
 namespace runnel {
 namespace {
@@ -21,9 +25,19 @@ void add_members(const OrderedJson& from, OrderedJson& to) {
   }
 }
 
+// Puts `value` where `text` has the name of the limit: "limits.samples", with its quotes.
+void fill(const Limit& limit, int64_t value, std::string& text) {
+  const std::string name = "\"limits." + std::string(limit.name) + "\"";
+  const std::string number = std::to_string(value);
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at)) {
+    text.replace(at, name.size(), number);
+  }
+}
+
 }  // namespace
 
-std::string joined_description(std::span<const std::string_view> doors) {
+std::string joined_description(std::span<const std::string_view> doors,
+                               const ServerContext& state) {
   OrderedJson all = parsed(shared_description());
   for (const std::string_view door : doors) {
     const OrderedJson part = parsed(door);
@@ -32,7 +46,11 @@ std::string joined_description(std::span<const std::string_view> doors) {
       add_members(components, all["components"][kind]);
     }
   }
-  return json_text(all) + "\n";
+  std::string text = json_text(all) + "\n";
+  fill(limits::kSamples, state.samples, text);
+  fill(limits::kMaxValues, state.max_values, text);
+  fill(limits::kTextBytes, state.text_bytes, text);
+  return text;
 }
 
 }  // namespace runnel

@@ -49,8 +49,11 @@ Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, S
   }
   const auto on_refusal = [&state](const HttpRefusal& refusal) { report_refusal(state, refusal); };
   const Gate gate(config.http_hosts, config.http_origins, on_refusal);
+  const HttpHooks hooks = {
+      .on_refusal = on_refusal,
+      .headers_for = [gate](const HttpHeaderOf& header) { return gate.headers_for(header); }};
   auto server =
-      std::make_unique<HttpServer>(http_limits(config), http_routes(state, gate), log, on_refusal);
+      std::make_unique<HttpServer>(http_limits(config), http_routes(state, gate), log, hooks);
   if (Status s = server->start(std::move(*sockets)); !s.ok()) return s;
   return server;
 }

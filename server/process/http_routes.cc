@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -26,30 +25,28 @@ struct HttpDoor {
 constexpr HttpDoor kDoors[] = {{openai_routes, openai_description},
                                {rest_routes, rest_description}};
 
-HttpRoute description_route(ServerContext& state, const Gate& gate) {
+}  // namespace
+
+std::string openapi_json(const ServerContext& state) {
   std::vector<std::string_view> doors;
   for (const HttpDoor& door : kDoors) doors.push_back(door.description());
-  const auto handle = [text = joined_description(doors)](const HttpRequest&, HttpReply reply) {
-    reply.send({200, "application/json", text});
-  };
-  return {"GET", "/openapi.json", gate.guard(count_requests(state, "openai.openapi", handle))};
+  return joined_description(doors, state);
 }
-
-}  // namespace
 
 std::vector<HttpRoute> http_routes(ServerContext& state, const Gate& gate) {
   std::vector<HttpRoute> routes;
   for (const HttpDoor& door : kDoors) {
     std::ranges::move(door.routes(state, gate), std::back_inserter(routes));
   }
-  routes.push_back(description_route(state, gate));
-  std::set<std::string> paths;
-  for (const HttpRoute& route : routes) paths.insert(route.path);
-  for (const std::string& path : paths) {
-    routes.push_back(
-        {"OPTIONS", path, gate.guard(count_requests(state, "http.options", Gate::preflight))});
-  }
+  routes.push_back(
+      {"GET", "/openapi.json",
+       gate.guard(count_requests(state, "openai.openapi",
+                                 [text = openapi_json(state)](const HttpRequest&, HttpReply reply) {
+                                   reply.send({200, "application/json", text});
+                                 }))});
   std::ranges::move(page_routes(gate), std::back_inserter(routes));
+  routes.push_back(
+      {"OPTIONS", "**", gate.guard(count_requests(state, "http.options", Gate::preflight))});
   return routes;
 }
 

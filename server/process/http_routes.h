@@ -1,6 +1,7 @@
 // The routes of all doors that speak HTTP. A new door adds its own here.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "server/host/server_context.h"
@@ -9,7 +10,10 @@
 
 namespace runnel {
 
-// The routes of the doors, OPTIONS for each of their paths, and the page, all behind `gate`.
+// The document of /openapi.json: the paths of all doors, with the limits of this server.
+std::string openapi_json(const ServerContext& state);
+
+// The routes of the doors, /openapi.json, the page, and OPTIONS of every path, all behind `gate`.
 // `state` outlives the server of the routes and every call that it begins.
 std::vector<HttpRoute> http_routes(ServerContext& state, const Gate& gate);
 

@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/within_memory.h"
+
 namespace runnel {
 namespace {
 
@@ -54,7 +56,7 @@ void Reloader::run() {
     std::lock_guard lock(mutex_);
     stopped = stopped_;
   }
-  const Result<ReloadReport> report = stopped ? stopping() : reload_();
+  const Result<ReloadReport> report = stopped ? stopping() : within_memory(reload_);
   ReloadDone done;
   {
     std::lock_guard lock(mutex_);

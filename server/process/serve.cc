@@ -18,6 +18,7 @@
 #include "server/process/reloader.h"
 #include "server/process/server.h"
 #include "server/process/stop_signal.h"
+#include "server/process/thread_room.h"
 #include "server/process/update_models.h"
 
 namespace runnel {
@@ -37,6 +38,8 @@ HostOptions host_options(const ServerConfig& config, const std::string& version)
       .delivery = {.max_values = static_cast<int>(config.limit(limits::kDeliveryValues)),
                    .max_delay = milliseconds_of(config, limits::kDeliveryDelayMs)},
       .text_bytes = config.limit(limits::kTextBytes),
+      .samples = config.limit(limits::kSamples),
+      .max_values = config.limit(limits::kMaxValues),
       .chat_values = std::min(config.limit(limits::kChatValues), config.limit(limits::kMaxValues)),
       .stall_timeout = milliseconds_of(config, limits::kStallTimeoutMs),
       .queue_time = std::chrono::milliseconds(config.queue_time_ms),
@@ -75,8 +78,9 @@ void log_model(const ServedModel& model, const EventLog& log) {
                      {"weights", model.weight_digest}});
 }
 
-// Says what the process may come to use, and holds its clients to it.
-void bound_memory(const ServerConfig& config, Server& server, const EventLog& log) {
+// Says what the process may come to use, and holds its clients to it. RESOURCE_EXHAUSTED where the
+// process may not have as much.
+Status bound_memory(const ServerConfig& config, Server& server, const EventLog& log) {
   int64_t sessions = 0;
   int64_t loaded = 0;
   const auto models = server.models().all();
@@ -95,6 +99,7 @@ void bound_memory(const ServerConfig& config, Server& server, const EventLog& lo
                       {"http", bound.http},
                       {"metrics", bound.metrics},
                       {"reload", loaded}});
+  return check_addresses(bound.total() - bound.start);
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -137,7 +142,9 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
   for (const auto* names : {&report.added, &report.replaced}) {
     for (const std::string& name : *names) log_model(*all->at(name), log);
   }
-  bound_memory(config, server, log);
+  if (Status s = bound_memory(config, server, log); !s.ok()) {
+    log.warn("memory", {{"message", s.message()}});
+  }
   return report;
 }
 
@@ -228,11 +235,9 @@ Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, 
   return failure;
 }
 
-}  // namespace
-
-int serve(const ServerConfig& config, const Rereading& rereading, const ModelFactory& make_model,
-          const EventLog& log, const std::string& version, const ShowLoading& show_loading) {
-  if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
+int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
+                        const ModelFactory& make_model, const EventLog& log,
+                        const std::string& version, const ShowLoading& show_loading) {
   StopSignal stop(rereading.on_hang_up);
   log.info("start", {{"version", version}, {"pid", int64_t{getpid()}}});
   for (const std::string& old : config.old_names) {
@@ -262,10 +267,10 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
   const Duration lame_duck = milliseconds_of(config, limits::kLameDuckMs);
   if (!stop.raised()) {
     stop.spare_second(lame_duck > Duration(0));
-    server.ready();
     const auto models = server.models().all();
     for (const auto& [name, model] : *models) log_model(*model, log);
-    bound_memory(config, server, log);
+    if (Status s = bound_memory(config, server, log); !s.ok()) return give_up(kExitFailed, s);
+    server.ready();
     log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
   }
   Status failure = serve_until_the_end(server, log, stop, reloader);
@@ -277,6 +282,23 @@ int serve(const ServerConfig& config, const Rereading& rereading, const ModelFac
   const int last = failure.ok() ? 0 : kExitDevice;
   log.info("exit", {{"code", int64_t{last}}});
   return last;
+}
+
+}  // namespace
+
+int serve(const ServerConfig& config, const Rereading& rereading, const ModelFactory& make_model,
+          const EventLog& log, const std::string& version, const ShowLoading& show_loading) {
+  if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
+  if (Status s = check_threads(threads_for(config)); !s.ok()) return failed(log, kExitFailed, s);
+  try {
+    return serve_within_limits(config, rereading, make_model, log, version, show_loading);
+  } catch (const std::bad_alloc&) {
+    return failed(log, kExitFailed, {Code::kResourceExhausted, "there is not enough memory"});
+  } catch (const std::system_error& error) {
+    return failed(log, kExitFailed,
+                  {Code::kResourceExhausted, std::string("the system gives no thread: ") +
+                                                 error.what() + limits_on_threads()});
+  }
 }
 
 }  // namespace runnel

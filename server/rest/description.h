@@ -1,4 +1,4 @@
-// What /openapi.json says of runnel's own paths: openapi.json of this folder.
+// The part of /openapi.json about runnel's own paths: openapi.json of this folder.
 #pragma once
 
 #include <string_view>

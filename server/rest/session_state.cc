@@ -1,6 +1,5 @@
 #include "server/rest/session_state.h"
 
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -8,7 +7,6 @@
 #include <utility>
 
 #include "base/fields.h"
-#include "base/text.h"
 #include "base/within_memory.h"
 #include "server/calls/export_call.h"
 #include "server/calls/import_call.h"
@@ -17,6 +15,7 @@
 #include "server/http/header_text.h"
 #include "server/http/live_answer.h"
 #include "server/http/origin.h"
+#include "server/http/request_fields.h"
 #include "server/rest/session_json.h"
 #include "server/rest/words.h"
 
@@ -25,7 +24,7 @@ namespace {
 
 constexpr const char* kFile = "application/octet-stream";
 
-// What the query says of a field.
+// The value of a field in the query.
 std::string query_field(const HttpRequest& request, std::string_view field) {
   return query_of(request.target, rest_word(field));
 }
@@ -79,15 +78,13 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
     const auto any_owner = boolean_of(query_field(request, fields::kAnyOwner), fields::kAnyOwner);
     if (!any_owner.ok()) return any_owner.status();
     terms.any_owner = *any_owner;
-    const std::string seconds = query_field(request, fields::kExpiresIn);
-    if (seconds.empty()) return {};
-    int64_t count = 0;
-    const char* const end = seconds.data() + seconds.size();
-    if (std::from_chars(seconds.data(), end, count).ptr != end || count < 1 || count > INT32_MAX) {
-      return invalid_argument(place_of(fields::kExpiresIn) + " is " + quote(seconds) +
-                              "; it must be a whole number of seconds from 1 on");
+    const auto seconds =
+        query_number(request.target, rest_word(fields::kExpiresIn), 1, kMostExpiry.count());
+    if (!seconds.ok()) {
+      Status wrong = seconds.status();
+      return wrong.at_field(fields::kExpiresIn);
     }
-    terms.expires_in = std::chrono::seconds(count);
+    if (*seconds) terms.expires_in = std::chrono::seconds(**seconds);
     return {};
   }
 

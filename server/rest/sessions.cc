@@ -1,13 +1,11 @@
 #include "server/rest/sessions.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "base/limits.h"
-#include "base/text.h"
 #include "server/calls/session_calls.h"
 #include "server/http/header_text.h"
 #include "server/http/later_call.h"
@@ -54,21 +52,16 @@ Fault get(LaterCall& call, const HttpRequest& request) {
 }
 
 Fault list(LaterCall& call, const HttpRequest& request) {
-  const std::string limit = query_of(request.target, "limit");
-  int64_t size = 0;
-  std::from_chars(limit.data(), limit.data() + limit.size(), size);
-  if (!limit.empty() && size < 1) {
-    return {invalid_argument("limit is " + quote(limit) + "; it must be a number above 0"),
-            "limit"};
-  }
+  const auto limit = query_number(request.target, "limit", 1, kLargestPage);
+  if (!limit.ok()) return {limit.status(), "limit"};
   const auto after = [&](const std::string&) {
     return Result<std::string>(query_of(request.target, "after"));
   };
-  return rest_fault(list_sessions(call, query_of(request.target, "model"), size, after,
-                                  [&call](const SessionPage& page, const ServedModel& model) {
-                                    call.answer(
-                                        sessions_json(page.sessions, model, !page.next.empty()));
-                                  }));
+  return rest_fault(
+      list_sessions(call, query_of(request.target, "model"), limit->value_or(0), after,
+                    [&call](const SessionPage& page, const ServedModel& model) {
+                      call.answer(sessions_json(page.sessions, model, !page.next.empty()));
+                    }));
 }
 
 Fault remove(LaterCall& call, const HttpRequest& request) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace runnel {
 namespace {
 
@@ -24,6 +26,19 @@ TEST(Text, CountsReadably) {
   EXPECT_EQ(byte_count(3 << 19), "1.5 MiB");
   EXPECT_EQ(byte_count(INT64_MAX), "8 EiB");
   EXPECT_EQ(fixed(1.05341, 3), "1.053");
+}
+
+TEST(Text, NumbersAreAsTheyAreWritten) {
+  EXPECT_EQ(number_text(0), "0");
+  EXPECT_EQ(number_text(-1.5F), "-1.5");
+  EXPECT_EQ(number_text(0.1F), "0.1");
+  EXPECT_EQ(number_text(16), "16");
+  EXPECT_EQ(number_text(100.00001F), "100.00001");
+  EXPECT_EQ(number_text(3600000), "3600000");
+  EXPECT_EQ(number_text(1e-8F), "1e-08");
+  EXPECT_EQ(number_text(1e20F), "1e+20");
+  EXPECT_EQ(number_text(INFINITY), "inf");
+  EXPECT_EQ(number_text(NAN), "nan");
 }
 
 TEST(Text, ChoicesAreQuoted) {

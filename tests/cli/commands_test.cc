@@ -378,13 +378,22 @@ TEST_F(CommandsTest, ServerAndModelComeFromTheEnvironment) {
   unsetenv("RUNNEL_MODEL");
 }
 
-TEST_F(CommandsTest, TemperatureZeroIsGreedy) {
-  ASSERT_EQ(parse({"generate", "--server", server_.address(), "--model", "text", "--max-values",
-                   "1", "--temperature", "0"}),
-            kExitOk)
-      << parse_error_;
-  EXPECT_TRUE(server_.last_request().sampling().greedy());
-  EXPECT_FALSE(server_.last_request().sampling().has_temperature());
+TEST_F(CommandsTest, ATinyTemperatureIsGreedy) {
+  const auto generate = [this](const char* temperature) {
+    return parse({"generate", "--server", server_.address(), "--model", "text", "--max-values", "1",
+                  "--temperature", temperature});
+  };
+  for (const char* const tiny : {"0", "1e-8", "0.0009", "1e-400"}) {
+    ASSERT_EQ(generate(tiny), kExitOk) << parse_error_;
+    EXPECT_TRUE(server_.last_request().sampling().greedy()) << tiny;
+    EXPECT_FALSE(server_.last_request().sampling().has_temperature());
+  }
+  ASSERT_EQ(generate("0.001"), kExitOk) << parse_error_;
+  EXPECT_EQ(server_.last_request().sampling().temperature(), 0.001F);
+  for (const char* const wrong : {"", "-1e-8", "nan", "100.1", "warm"}) {
+    EXPECT_NE(generate(wrong), kExitOk) << wrong;
+  }
+  EXPECT_THAT(parse_error_, HasSubstr("expected a number from 0"));
 }
 
 TEST_F(CommandsTest, OutputThatIsLostIsAFailure) {

@@ -58,7 +58,7 @@ void add_requests(Refusals& all) {
   refuse([](R& r) { r.max_time = Duration(0); });
   refuse([](R& r) { r.max_queue_time = Duration(-1); });
   refuse([](R& r) { r.prompt = {10}; });
-  refuse([](R& r) { r.sampling.temperature = 1e-4F; });
+  refuse([](R& r) { r.sampling.temperature = -1; });
   refuse([](R& r) { r.sampling.top_k = -1; });
   refuse([](R& r) { r.sampling.top_p = 2; });
   refuse([](R& r) { r.sampling.top_p = 0; });
@@ -113,7 +113,7 @@ void add_full(Refusals& all, Asked asked, std::string_view field) {
   add(all, asked, share_used_up(1, 2, 2, field));
   add(all, asked, states_used_up("ada", 3, 0, 2, field));
   add(all, asked, states_used_up("ada", 1, 2, 2, field));
-  add(all, asked, others_wait(2));
+  add(all, asked, others_wait(2, asked == Asked::kGenerate || asked == Asked::kScore));
   add(all, asked, mailbox_full());
   add(all, asked, draining_status());
   add(all, asked, device_failed("m", {Code::kInternal, "gone"}));

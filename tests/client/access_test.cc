@@ -38,18 +38,18 @@ TEST(IsLoopback, IsTrueOfThisMachineAlone) {
   }
 }
 
-TEST(PlaceOf, IsTheSameInEveryForm) {
+TEST(HostPortOf, IsTheSameInEveryForm) {
   for (const char* address :
        {"a.example:1", "dns:a.example:1", "dns:///a.example:1", "dns://10.0.0.1/a.example:1"}) {
-    const std::optional<Place> place = place_of(address);
+    const std::optional<HostPort> place = host_port_of(address);
     ASSERT_TRUE(place) << address;
     EXPECT_EQ(place->host + " " + place->port, "a.example 1") << address;
   }
-  EXPECT_EQ(place_of("[::1]:1")->host, "::1");
-  EXPECT_EQ(place_of("ipv6:%5B::1%5D:1")->host, "::1");
-  EXPECT_EQ(place_of("dns:a.example")->port, "443");
+  EXPECT_EQ(host_port_of("[::1]:1")->host, "::1");
+  EXPECT_EQ(host_port_of("ipv6:%5B::1%5D:1")->host, "::1");
+  EXPECT_EQ(host_port_of("dns:a.example")->port, "443");
   for (const char* none : {"unix:/run/a", "ipv4:10.0.0.1:1,10.0.0.2:1"}) {
-    EXPECT_FALSE(place_of(none)) << none;
+    EXPECT_FALSE(host_port_of(none)) << none;
   }
 }
 

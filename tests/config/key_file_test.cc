@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/hex.h"
+#include "tests/base/case_name.h"
 #include "tests/base/test_files.h"
 
 namespace runnel {
@@ -139,7 +140,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadKeys{line(R"(, "admn": true)"), "f: line 1: the file: expected one of the keys name"},
         BadKeys{line(R"(, "calls": 1, "calls": 2)"), "f: line 1: "},
         BadKeys{line() + kOther + line(), "f: line 3: the key is that of line 1"},
-        BadKeys{std::string(kMaxKeyLineBytes + 1, ' ') + line(), "f: line 1: "}));
+        BadKeys{std::string(kMaxKeyLineBytes + 1, ' ') + line(), "f: line 1: "}),
+    [](const auto& info) { return case_name(info.index, info.param.text); });
 
 TEST(KeyFile, AChangeMakesTheFileWithoutAccessForOthers) {
   const TestFolder folder;

@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "tests/base/case_name.h"
+
 namespace runnel {
 namespace {
 
@@ -157,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"({"address": ""})", "address is empty; it must have at least one character"},
         Bad{R"({"threads": 1, "threads": 2})", "key 'threads' appears twice; expected once"},
         Bad{R"({"isa": "neon"})",
-            "isa is 'neon'; it must be auto, portable, avx2, avx512, avx512bf16 or amx"}));
+            "isa is 'neon'; it must be auto, portable, avx2, avx512, avx512bf16 or amx"}),
+    [](const auto& info) { return case_name(info.index, info.param.text); });
 
 TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_EQ(parse(R"({"adress": "x"})").message(),

@@ -225,3 +225,19 @@ def push_all(clients: list[Client], seconds: float, enough: Callable[[], bool] =
         for client in clients:
             client.listen()
         quiet = 0 if sum(client.push() for client in clients) > 0 else quiet + 1
+
+
+def ask_readiness(port: int) -> bytes:
+    """The answer to GET /readyz; b"" where the server hangs up."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as asking:
+            asking.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n")
+            return asking.recv(4096)
+    except ConnectionError:
+        return b""
+
+
+def honest(server: Server) -> subprocess.Popen[bytes]:
+    """A client that reads all that it asks for."""
+    words = ["--server", f"127.0.0.1:{server.port}", "--prompt", "The ", "--max-values", "10000"]
+    return subprocess.Popen([RUNNEL, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

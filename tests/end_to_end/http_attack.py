@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 
-SLOW_HEADS, SLOW_BODIES, SILENT = 600, 300, 200  # connections
+SLOW_HEADS, SLOW_BODIES, SILENT, HOLDING = 600, 300, 200, 50  # connections
 PAUSE = 0.005  # seconds between two requests of an attack
 DRIP = 2.0  # seconds between two bytes of a slow connection
 PATIENCE = 120.0  # seconds until a connection that nothing comes of counts as one that hangs
@@ -68,6 +68,13 @@ SLOW: dict[str, tuple[bytes, int, set[int | str]]] = {
     "slow bodies": (head("POST /v1/completions", JSON, "Content-Length: 100000"), SLOW_BODIES, {408}),
     "nothing": (b"", SILENT, {"closed"}),
 }
+# Requests whose clients do not close the connection after the answer, and send no more (True) or could; on HOLDING
+# connections each.
+HELD: dict[str, tuple[bytes, bool, set[int | str]]] = {
+    "refused and stays": (head("POST /v1/completions", JSON, f"Content-Length: {8 * MIB}"), False, {413}),
+    "refused and half closed": (head("POST /v1/completions", JSON, f"Content-Length: {8 * MIB}"), True, {413}),
+    "half closed": (head("GET /v1/models"), True, {200}),
+}
 
 
 async def status_of(reader: asyncio.StreamReader) -> str:
@@ -77,6 +84,15 @@ async def status_of(reader: asyncio.StreamReader) -> str:
     except asyncio.TimeoutError:
         return "hangs"
     return line.split()[1].decode() if line.startswith(b"HTTP/1.1 ") else "closed"
+
+
+async def stays_open(reader: asyncio.StreamReader) -> bool:
+    """Whether the server leaves a connection open that it has refused to read on."""
+    try:
+        await asyncio.wait_for(reader.read(), PATIENCE)
+    except asyncio.TimeoutError:
+        return True
+    return False
 
 
 class Attack:
@@ -97,7 +113,7 @@ class Attack:
     def has_enough(self) -> bool:
         """Each attack has ended, the slow ones twice on each of their connections."""
         slow = {name: 2 * count for name, (_, count, _) in SLOW.items() if name != "nothing"}
-        least = {"gone": GONE, **dict.fromkeys(AT_ONCE, 1), **slow}
+        least = {"gone": GONE, **dict.fromkeys(AT_ONCE, 1), **dict.fromkeys(HELD, HOLDING), **slow}
         return all(sum(self.ended[name].values()) >= count for name, count in least.items())
 
     async def once(self, name: str, data: bytes, dripping: bool = False, stays: bool = True) -> None:
@@ -128,6 +144,22 @@ class Attack:
             await self.once(name, data, dripping)
             await asyncio.sleep(PAUSE * len(AT_ONCE))
 
+    async def hold(self, name: str, data: bytes, half_closes: bool) -> None:
+        """Requests whose client leaves the end of the connection to the server."""
+        while not self.over.is_set():
+            since = asyncio.get_running_loop().time()
+            try:
+                reader, writer = await asyncio.open_connection(self.host, self.port)
+                writer.write(data)
+                if half_closes:
+                    writer.write_eof()
+                status = await status_of(reader)
+                self.end(name, "stays open" if await stays_open(reader) else status, since)
+                writer.transport.abort()
+            except OSError:
+                self.end(name, "closed", since)
+            await asyncio.sleep(PAUSE * len(AT_ONCE))
+
     async def leave_midway(self) -> None:
         """Requests whose client goes at once."""
         while not self.over.is_set():
@@ -141,6 +173,8 @@ class Attack:
             tasks.append(asyncio.ensure_future(self.go_on(name, data, False)))
         for name, (data, count, _) in SLOW.items():
             tasks += [asyncio.ensure_future(self.go_on(name, data, True)) for _ in range(count)]
+        for name, (data, half_closes, _) in HELD.items():
+            tasks += [asyncio.ensure_future(self.hold(name, data, half_closes)) for _ in range(HOLDING)]
         await self.over.wait()
         for task in tasks:
             task.cancel()

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <random>
 
@@ -22,7 +23,7 @@ struct Round {
 
   // Makes the next plan and notes who was served; no candidate runs out.
   const Plan& next(const ModelLimits& limits) {
-    plan_batch(candidates, accounts, limits, plan);
+    plan_batch(candidates, accounts, limits, feed, plan);
     for (const Share& share : plan.shares) {
       Candidate& candidate = candidates[share.candidate];
       candidate.served = accounts[candidate.account].served = ++shares;
@@ -38,6 +39,7 @@ struct Round {
 
   std::vector<Candidate> candidates;
   std::vector<Account> accounts;
+  int64_t feed = std::numeric_limits<int64_t>::max();
   uint64_t shares = 0;
   Plan plan;
   std::map<int, int64_t> served;  // inputs
@@ -290,6 +292,28 @@ TEST(Planner, TheOldestIsFedFirstWhateverItsKind) {
             (std::map<int, int>{{2, 5}}));
   EXPECT_EQ(inputs_of(plan(candidates, {.rows = 2, .values = 8, .steps = 1})),
             (std::map<int, int>{{1, 4}, {2, 4}}));
+}
+
+TEST(Planner, PromptsBesideDecodingRowsGetNoMoreThanTheirBound) {
+  const ModelLimits limits = {.slots = 8, .rows = 8, .values = 64};
+  Round round({kDecode, prompt(1000), score(1000), kDecode});
+  round.feed = 10;
+  EXPECT_EQ(round.next(limits).shares.size(), 4U);
+  EXPECT_EQ(round.served[1] + round.served[2], 10);
+  round.feed = 1;  // they take turns
+  for (int i = 0; i < 10; ++i) round.next(limits);
+  EXPECT_EQ(round.served[1], 10);
+  EXPECT_EQ(round.served[2], 10);
+  round.feed = 0;
+  EXPECT_EQ(round.next(limits).decoding, 2);
+  EXPECT_EQ(round.plan.shares.size(), 2U);
+}
+
+TEST(Planner, PromptsAloneHaveTheWholeStep) {
+  Round round({prompt(1000), score(1000)});
+  round.feed = 1;
+  round.next({.slots = 8, .rows = 8, .values = 64});
+  EXPECT_EQ(round.served[1] + round.served[0], 64);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ TEST(Refusals, SayWhatRefused) {
   EXPECT_EQ(states_used_up("ada", 1, 2, 2).reason(), "quota_sessions");
   EXPECT_EQ(share_used_up(1, 2, 2).reason(), "sessions_per_caller");
   EXPECT_EQ(no_room(1, 0, 2, 0).reason(), "sessions");
-  EXPECT_EQ(others_wait(1).reason(), "sessions");
+  EXPECT_EQ(others_wait(1, true).reason(), "sessions");
   EXPECT_EQ(queue_full().reason(), "queue");
   EXPECT_EQ(device_failed("m", {Code::kInternal, "gone"}).reason(), "device");
 }
@@ -39,6 +39,11 @@ TEST(Refusals, NameTheFieldThatAsksForTooMuch) {
   EXPECT_EQ(no_room(3, 0, 2, 0).message(),
             "the call needs 3 states, and the server keeps 2 in all; ask for fewer, or start it "
             "with --sessions 3");
+}
+
+TEST(Refusals, OnlyACallThatMayWaitIsToldToWait) {
+  EXPECT_EQ(others_wait(2, true).message(),
+            others_wait(2, false).message() + ", or set max_queue_time to wait");
 }
 
 TEST(Refusals, OfASessionNameItAsTheRequestDoes) {

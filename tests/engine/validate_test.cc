@@ -49,15 +49,19 @@ TEST(Validate, EachFaultIsNamedWithItsLimit) {
       {"value above", [](auto& r) { r.prompt = {100}; }, "prompt[0] is 100"},
       {"long prompt", [](auto& r) { r.prompt.assign(11, 0); }, "prompt has 11 values; at most 10"},
       {"no prompt", [](auto& r) { r.prompt.clear(); }, "the prompt is empty"},
-      {"cold", [](auto& r) { r.sampling.temperature = 0; },
-       "sampling.temperature is 0; it must be between 0.001 and 100; for the most likely value set "
-       "sampling.greedy"},
+      {"cold", [](auto& r) { r.sampling.temperature = -1e-8F; },
+       "sampling.temperature is -1e-08; it must be between 0 and 100"},
       {"hot", [](auto& r) { r.sampling.temperature = 101; }, "sampling.temperature is 101"},
       {"not a number", [](auto& r) { r.sampling.temperature = NAN; }, "sampling.temperature"},
       {"top_k", [](auto& r) { r.sampling.top_k = -1; },
        "sampling.top_k is -1; it must be between 0 and 100"},
       {"top_p", [](auto& r) { r.sampling.top_p = 1.5F; }, "sampling.top_p is 1.5"},
-      {"top_p zero", [](auto& r) { r.sampling.top_p = 0; }, "above 0"},
+      {"top_p zero", [](auto& r) { r.sampling.top_p = 0; },
+       "sampling.top_p is 0; it must be above 0 and at most 1"},
+      {"greedy with a wrong top_p", [](auto& r) { r.sampling = {.top_p = 2, .greedy = true}; },
+       "sampling.top_p is 2"},
+      {"greedy and not a number", [](auto& r) { r.sampling = {.top_p = NAN, .greedy = true}; },
+       "sampling.top_p is nan"},
       {"min_p", [](auto& r) { r.sampling.min_p = -0.5F; }, "sampling.min_p is -0.5"},
       {"many stops", [](auto& r) { r.stop.assign(9, {1}); }, "stop has 9 sequences; at most 8"},
       {"empty stop", [](auto& r) { r.stop = {{}}; }, "empty sequence"},
@@ -101,6 +105,43 @@ TEST(Validate, FiltersNeedACategoricalHead) {
               HasSubstr("model 'digits' has a mixture of logistics"));
   request.sampling = {.temperature = 0.5F, .greedy = true};
   EXPECT_TRUE(validate(request, image_spec(), kLimits).ok());
+}
+
+TEST(Validate, AGreedyChoiceTakesEveryFilter) {
+  GenerateRequest request = request_of({1}, 10);
+  request.sampling = {.top_k = 5, .top_p = 0, .min_p = 1, .greedy = true};
+  EXPECT_TRUE(validate(request, fake_spec(), kLimits).ok());
+  EXPECT_TRUE(validate(request, image_spec(), kLimits).ok());
+}
+
+TEST(Validate, NumbersArePrintedAsTheyWereGiven) {
+  Penalties penalties;
+  penalties.repetition = -1e-8F;
+  const auto message = [&] {
+    return validate_penalties(penalties, fake_spec(), DeviceKind::kCpu, 1).message();
+  };
+  EXPECT_EQ(message(),
+            "sampling.repetition_penalty is -1e-08; it must be above 0 and at most 1000");
+  penalties = {.presence = 2.0000002F};
+  EXPECT_EQ(message(), "sampling.presence_penalty is 2.0000002; it must be between -2 and 2");
+  penalties = {.logit_bias = {{5, -1e9F}}};
+  EXPECT_EQ(message(), "sampling.logit_bias[5] is -1e+09; it must be between -100 and 100");
+}
+
+TEST(SetTemperature, TinyOnesAreGreedy) {
+  for (const float tiny : {0.0F, -0.0F, 1e-45F, 1e-8F, 0.0009999F}) {
+    Sampling sampling;
+    set_temperature(tiny, sampling);
+    EXPECT_EQ(sampling, Sampling{.greedy = true}) << tiny;
+  }
+  for (const float kept : {0.001F, 1.0F, 100.0F, 101.0F, -1e-8F, -1.0F}) {
+    Sampling sampling;
+    set_temperature(kept, sampling);
+    EXPECT_EQ(sampling, Sampling{.temperature = kept}) << kept;
+  }
+  Sampling sampling;
+  set_temperature(NAN, sampling);
+  EXPECT_TRUE(std::isnan(sampling.temperature)) << "which is refused";
 }
 
 TEST(Validate, APromptBeyondTheLastPositionIsOutOfRange) {

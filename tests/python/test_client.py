@@ -188,7 +188,7 @@ class CallsTest(ServedTest):
             (errors.InvalidArgument, lambda: list(self.client.generate([1])), "name"),
             (errors.InvalidArgument, lambda: self.client.score([256], model="mnist-small"), "values of model "),
             (errors.OutOfRange, lambda: self.client.score(np.zeros(785, int), model="mnist-small"), "at most 784"),
-            (errors.InvalidArgument, lambda: self.client.image(model="mnist-small", temperature=1e-4), " temperature"),
+            (errors.InvalidArgument, lambda: self.client.image(model="mnist-small", temperature=-1e-4), " temperature"),
             (errors.InvalidArgument, lambda: self.client.image(model="mnist-small", message_delay=-1), "message_delay"),
             (
                 errors.DeadlineExceeded,

@@ -28,7 +28,7 @@ LAYERS = {
     "config": ["base"],
     "server/host": BELOW_SERVER,
     "server/calls": ["server/host", *BELOW_SERVER],
-    "server/net": ["server/host/event_log.h", "base"],
+    "server/net": ["server/host/event_log.h", "server/host/mishaps.h", "base"],
     "server/http": ["server/calls", "server/net", "server/host", "engine", "models", "base"],
     "server/rest": ["server/http", "server/calls", "server/host", "engine", "models", "base"],
     "server/openai": ["server/http", "server/calls", "server/host", "engine", "models", "base"],

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -18,6 +19,7 @@
 namespace runnel {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kFile = "config.json";
@@ -319,6 +321,16 @@ TEST(Published, NumbersThatJsonDoesNotHaveAreRead) {
   EXPECT_FALSE(parse_published("{\"a\": \"\\", kFile).ok());
 }
 
+TEST(Published, AFaultIsReportedAtItsPlace) {
+  const auto fault = [](const char* json) {
+    return parse_published(json, kFile).status().message();
+  };
+  EXPECT_THAT(fault("{\"a\": [0.0, Infinity],\n \"b\": [-Infinity, NaN],\n \"c\": 1,\n}"),
+              HasSubstr("line 4, column 1"));
+  EXPECT_THAT(fault("{\"a\": [NaN, -Infinity, Infinity,]}"), HasSubstr("line 1, column 33"));
+  EXPECT_THAT(fault("{\"a\": 1Infinity}"), HasSubstr("line 1, column 9"));
+}
+
 class PublishedDirectory : public testing::Test {
  protected:
   void write(const std::string& config, const Spec& spec) {
@@ -346,6 +358,17 @@ TEST_F(PublishedDirectory, IsServedAsItLies) {
   EXPECT_FALSE(bundle.spec.begin.has_value());
   // What a client is told of it can be read by the client.
   EXPECT_TRUE(parse_spec(spec_to_json(bundle.spec), kFile).ok());
+}
+
+// Every config.json of Mamba-2 has an Infinity, which is not what is wrong with this one.
+TEST_F(PublishedDirectory, ATrailingCommaIsReportedInItsLine) {
+  std::string config = kMamba2;
+  config.replace(config.rfind('}'), 1, ",\n}");
+  const auto lines = std::ranges::count(config, '\n') + 1;
+  write(config, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
+  EXPECT_THAT(load_bundle(directory_.path()).status().message(),
+              AllOf(HasSubstr("config.json: not valid JSON"),
+                    HasSubstr("line " + std::to_string(lines) + ", column 1")));
 }
 
 TEST_F(PublishedDirectory, GenerationConfigSaysWhatEndsTexts) {

@@ -120,6 +120,34 @@ TEST(ChatFormat, WithoutAControlTokenTheTextOfTheNextTurnEndsAnAnswer) {
   EXPECT_EQ(format->stop_text(), "\n\nUser:");
 }
 
+TEST(ChatFormat, TheBuiltInTemplateHasToolsAsItsAuthorDescribesThem) {
+  const auto format = format_of(kRwkv7G1Template);
+  EXPECT_TRUE(format->traits().tools_change_prompt);
+  EXPECT_THAT(format->traits().call_without_content.value_or(""),
+              HasSubstr("```json\n{\"name\": "));
+  Conversation conversation = conversation_of(
+      R"([{"role": "system", "content": "Be\n\nkind."}, {"role": "user", "content": "a"},
+          {"role": "assistant", "content": null, "tool_calls": [
+            {"function": {"name": "f", "arguments": "{\"k\": \"User: b\"}"}}]},
+          {"role": "tool", "content": "c\n\nUser: d"}])");
+  conversation.tools =
+      parse_ordered_json(
+          R"([{"type": "function", "function": {"name": "f", "description": "x\n\ny",
+           "parameters": {"type": "object", "properties": {"k": {"type": "string"}}}}}])",
+          "tools", {1 << 20, 100'000, 32})
+          .value();
+  conversation.add_generation_prompt = true;
+  EXPECT_EQ(format->render(conversation).value().bytes,
+            "System: Be\nkind.\nTools:\n[\n"
+            "{\"name\": \"f\", \"description\": \"x\\n\\ny\", "
+            "\"arguments\": {\"k\": {\"type\": \"string\"}}}\n"
+            "]\nReturn only a JSON function call.\n\n"
+            "User: a\n\n"
+            "Assistant: ```json\n{\"name\": \"f\", \"arguments\": {\"k\": \"User: b\"}}\n```\n\n"
+            "User: Function output:\nc\nUser: d\n\n"
+            "Assistant:");
+}
+
 TEST(ChatFormat, AdaptsMessagesToTheTemplate) {
   const auto text = format_of(kPlain)->render(conversation_of(
       R"([{"role": "developer", "content": [{"type": "text", "text": "a"},

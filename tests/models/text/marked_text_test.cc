@@ -139,7 +139,8 @@ TEST_P(MarkedEncoding, IsThatOfTheWholeText) {
 
 INSTANTIATE_TEST_SUITE_P(All, MarkedEncoding,
                          ::testing::Values("gpt2", "words", "cases", "whole", "neox", "falcon",
-                                           "llama", "mistral", "marks", "unmarked", "rwkv"));
+                                           "llama", "mistral", "marks", "unmarked", "rwkv"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace runnel

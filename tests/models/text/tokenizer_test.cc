@@ -76,7 +76,8 @@ TEST_P(GoldenTokenizer, GivesTheValuesOfTheLibrary) {
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
                          ::testing::Values("gpt2", "prefixed", "words", "cases", "qwen3_5", "whole",
                                            "neox", "falcon", "llama", "mistral", "marks",
-                                           "unmarked", "rwkv"));
+                                           "unmarked", "rwkv"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(Tokenizer, BytesAreTheirOwnValues) {
   const auto tokenizer = Tokenizer::of_bytes();

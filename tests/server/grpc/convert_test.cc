@@ -25,13 +25,15 @@ google::protobuf::Duration wire(int64_t seconds, int32_t nanos) {
   return duration;
 }
 
-TEST(RequestOf, TemperatureZeroIsGreedy) {
-  v1::GenerateRequest message;
-  message.mutable_sampling()->set_temperature(0);
-  const auto request = request_of(message, {"m"}, {});
-  ASSERT_TRUE(request.ok());
-  EXPECT_TRUE(request->sampling.greedy);
-  EXPECT_EQ(request->sampling.temperature, 1.0F);
+TEST(RequestOf, ATinyTemperatureIsGreedy) {
+  for (const float tiny : {0.0F, 1e-8F, 1e-4F}) {
+    v1::GenerateRequest message;
+    message.mutable_sampling()->set_temperature(tiny);
+    const auto request = request_of(message, {"m"}, {});
+    ASSERT_TRUE(request.ok());
+    EXPECT_TRUE(request->sampling.greedy) << tiny;
+    EXPECT_EQ(request->sampling.temperature, 1.0F);
+  }
 }
 
 TEST(DurationOf, CountsNanoseconds) {

@@ -147,12 +147,17 @@ TEST(InvalidArgument, AMixtureOfLogisticsHasNoFilters) {
                   {[](R& r) { r.mutable_sampling()->set_min_p(0.5F); }, "need a categorical head"},
                   {[](R& r) { r.mutable_sampling()->set_presence_penalty(1); },
                    "sampling.presence_penalty needs a categorical head"}});
+  v1::GenerateRequest greedy = generate_request({}, 2);
+  greedy.mutable_sampling()->set_temperature(1e-8F);
+  greedy.mutable_sampling()->set_top_k(5);
+  greedy.mutable_sampling()->set_top_p(0);
+  EXPECT_TRUE(test.generate(greedy).status.ok()) << "filters always keep the most likely value";
 }
 
 TEST(InvalidArgument, ComesWithTheFieldAsData) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   v1::GenerateRequest request = generate_request({1}, 2);
-  request.mutable_sampling()->set_temperature(1e-4F);
+  request.mutable_sampling()->set_temperature(-1e-4F);
   const grpc::Status status = test.generate(request).status;
   v1::StatusDetails details;
   ASSERT_TRUE(details.ParseFromString(status.error_details()));

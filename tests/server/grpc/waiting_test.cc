@@ -112,6 +112,20 @@ TEST_F(WaitingTest, ADrainEndsWhatWaitsAndNotWhatRuns) {
   drainer.join();
 }
 
+// As --queue-time-ms has it; 0, the default, refuses at once.
+TEST_F(WaitingTest, ACallThatDoesNotSayWaitsAsLongAsTheServerDoes) {
+  const v1::GenerateRequest silent = generate_request({3, 1, 4}, 5);
+  EXPECT_EQ(Stream(test_, silent).finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  test_.server.context().queue_time = std::chrono::minutes(5);
+  Stream waits(test_, silent);
+  EXPECT_EQ(waits.read().queued().place(), 1);
+  v1::GenerateRequest at_once = silent;
+  at_once.mutable_max_queue_time()->set_seconds(0);
+  EXPECT_EQ(Stream(test_, at_once).finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  running_.cancel();
+  EXPECT_TRUE(waits.finish().ok());
+}
+
 TEST_F(WaitingTest, AScoreCallWaitsAsWell) {
   grpc::ClientContext context;
   const auto scoring = test_.inference->Score(&context);

@@ -5,6 +5,8 @@
 #include <future>
 #include <latch>
 #include <memory>
+#include <new>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,6 +49,20 @@ TEST(FairThread, EndsWithoutATask) {
     const FairThread thread;
   }
   SUCCEED() << "the destructor returned: the thread does not wait for a first task";
+}
+
+TEST(FairThread, WhatATaskThrowsEndsThatTaskAlone) {
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  Mishaps mishaps(log);
+  int done = 0;
+  {
+    FairThread thread(&mishaps);
+    thread.post("a", [] { throw std::bad_alloc(); });
+    thread.post("a", [&done] { ++done; });
+  }
+  EXPECT_EQ(done, 1);
+  EXPECT_NE(text.str().find("mishap"), std::string::npos);
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include "server/host/task_thread.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <latch>
 #include <memory>
+#include <new>
+#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -66,6 +70,23 @@ TEST(TaskThread, CanBeDestroyedOnceItsTaskHasRun) {
     ++destroyed;
   }
   EXPECT_EQ(destroyed, 200);
+}
+
+TEST(TaskThread, WhatATaskThrowsEndsThatTaskAloneAndIsLoggedOnceASecond) {
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  Mishaps mishaps(log);
+  int done = 0;
+  {
+    TaskThread thread(&mishaps);
+    for (int i = 0; i < 100; ++i) {
+      post(thread, [] { throw std::bad_alloc(); });
+      post(thread, [&done] { ++done; });
+    }
+  }
+  EXPECT_EQ(done, 100);
+  EXPECT_THAT(text.str(), testing::HasSubstr("warn mishap message=std::bad_alloc times=1\n"));
+  EXPECT_LT(std::ranges::count(text.str(), '\n'), 100);
 }
 
 TEST(TaskThread, EndsWithoutATask) {

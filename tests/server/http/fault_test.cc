@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "base/json.h"
 #include "engine/validate.h"
 #include "server/openai/words.h"
 #include "server/rest/words.h"
@@ -44,6 +45,17 @@ TEST(Fault, EveryPathHasWordsOfItsOwn) {
   EXPECT_THAT(words_of(fields::kCount), ElementsAre("", "", "", "", "count"));
   EXPECT_THAT(words_of(fields::kPageSize), ElementsAre("", "", "", "", "limit"));
   EXPECT_THAT(words_of(fields::kAllowInexact), ElementsAre("", "", "", "", "allow_inexact"));
+}
+
+TEST(Fault, APromptThatDoesNotFitHasACodeOfItsOwn) {
+  const auto code_of = [](const char* param) {
+    const Fault fault{Status(Code::kOutOfRange, "too long"), param};
+    return Json::parse(error_json(fault))["error"]["code"];
+  };
+  for (const char* const param : {"prompt", "messages", "input"}) {
+    EXPECT_EQ(code_of(param), "context_length_exceeded") << param;
+  }
+  EXPECT_TRUE(code_of("position").is_null()) << "of a rewind";
 }
 
 TEST(Fault, AHintOfAnotherDoorIsLeftOut) {

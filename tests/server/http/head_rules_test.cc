@@ -41,7 +41,7 @@ class Head {
 
 int status_of(std::multimap<std::string, std::string> headers, unsigned version = 11) {
   const Head head("GET", "/", std::move(headers));
-  const auto fault = check_headers(head.view(version));
+  const auto fault = check_head(head.view(version));
   return fault ? fault->refusal.status : 200;
 }
 
@@ -65,7 +65,7 @@ TEST(HeadRules, ABodyWhoseEndIsUnclearHidesIt) {
   for (auto headers : unclear) {
     headers.emplace("host", "a");
     const Head head("POST", "/", headers);
-    const auto fault = check_headers(head.view());
+    const auto fault = check_head(head.view());
     ASSERT_TRUE(fault.has_value());
     EXPECT_TRUE(fault->hides_end);
   }
@@ -83,21 +83,39 @@ TEST(HeadRules, AStarStandsForOnePartOfAPath) {
 }
 
 TEST(HeadRules, ARouteIsFoundByPathAndMethod) {
-  const std::vector<HttpRoute> routes = {{"GET", "/a", {}}, {"POST", "/a", {}}};
-  const auto find = [&](const char* method, const char* target, HeadFault& fault) {
+  const std::vector<HttpRoute> routes = {
+      {"GET", "/a", {}}, {"POST", "/a", {}}, {"OPTIONS", "**", {}}};
+  const auto find = [&](const char* method, const char* target) {
     const Head head(method, target, {});
-    return find_route(routes, head.view(), fault);
+    return find_route(routes, head.view());
   };
-  HeadFault fault;
-  EXPECT_EQ(find("GET", "/a?b=c", fault), &routes[0]);
-  EXPECT_EQ(find("HEAD", "/a", fault), &routes[0]);
-  EXPECT_EQ(find("POST", "/a", fault), &routes[1]);
-  EXPECT_EQ(find("PUT", "/a", fault), nullptr);
-  EXPECT_EQ(fault.refusal.status, 405);
-  EXPECT_EQ(fault.allow, "GET, HEAD, POST");
-  EXPECT_EQ(find("GET", "/b", fault), nullptr);
-  EXPECT_EQ(fault.refusal.status, 404);
-  EXPECT_THAT(fault.refusal.message, HasSubstr("nothing is served"));
+  EXPECT_EQ(find("GET", "/a?b=c").route, &routes[0]);
+  EXPECT_EQ(find("HEAD", "/a").route, &routes[0]);
+  EXPECT_EQ(find("POST", "/a").route, &routes[1]);
+  EXPECT_EQ(find("POST", "/a").allow, "GET, HEAD, POST, OPTIONS");
+  const RouteMatch put = find("PUT", "/a");
+  EXPECT_EQ(put.route, nullptr);
+  EXPECT_EQ(put.refusal.status, 405);
+  EXPECT_EQ(put.allow, "GET, HEAD, POST, OPTIONS");
+  const RouteMatch elsewhere = find("GET", "/b");
+  EXPECT_EQ(elsewhere.route, nullptr);
+  EXPECT_EQ(elsewhere.refusal.status, 404);
+  EXPECT_EQ(elsewhere.allow, "");
+  EXPECT_THAT(elsewhere.refusal.message, HasSubstr("nothing is served"));
+}
+
+TEST(HeadRules, ARouteOfEveryPathIsTheLastChoice) {
+  const std::vector<HttpRoute> routes = {
+      {"OPTIONS", "**", {}}, {"GET", "/a", {}}, {"OPTIONS", "/a", {}}};
+  const auto find = [&](const char* method, const char* target) {
+    const Head head(method, target, {});
+    return find_route(routes, head.view());
+  };
+  EXPECT_EQ(find("OPTIONS", "/a").route, &routes[2]);
+  EXPECT_EQ(find("OPTIONS", "/b").route, &routes[0]);
+  EXPECT_EQ(find("OPTIONS", "/b").allow, "OPTIONS");
+  EXPECT_EQ(find("OPTIONS", "*").route, &routes[0]);
+  EXPECT_EQ(find("GET", "/b").refusal.status, 404);
 }
 
 }  // namespace

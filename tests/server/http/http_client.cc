@@ -91,7 +91,7 @@ HttpResponse HttpClient::response(bool has_body) {
   HttpResponse response;
   if (!read_until("\r\n\r\n", response.head)) return {};
   response.status = std::stoi(response.head.substr(9, 3));
-  if (!has_body || response.status < 200) return response;
+  if (!has_body || response.status < 200 || response.status == 204) return response;
   const std::string mark = "Content-Length: ";
   if (const size_t at = response.head.find(mark); at != std::string::npos) {
     response.body = read(std::stoul(response.head.substr(at + mark.size())));

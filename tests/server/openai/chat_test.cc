@@ -312,6 +312,15 @@ TEST(Chat, RefusalsNameTheField) {
   EXPECT_EQ(test.post(kPath, Json::array()).status, 400);
 }
 
+TEST(Chat, ARefusedLengthIsNamedAsInTheRequest) {
+  const OpenAiServer test({}, chat_model());
+  Json body = request(int64_t{1} << 39);
+  EXPECT_EQ(test.post(kPath, body).error("param"), "max_completion_tokens");
+  body["max_tokens"] = body["max_completion_tokens"];
+  body.erase("max_completion_tokens");
+  EXPECT_EQ(test.post(kPath, body).error("param"), "max_tokens");
+}
+
 TEST(Chat, TheAnswersLengthHasALimitOfItsOwn) {
   OpenAiServer test({}, chat_model());
   test.state.chat_values = 11;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "config/key_file.h"
+#include "tests/base/case_name.h"
 #include "tests/base/test_files.h"
 #include "tests/engine/fake_model.h"
 #include "tests/server/openai/openai_server.h"
@@ -273,7 +274,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"max_queue_time":3601})", 400, "max_queue_time"},
         Refusal{R"({"max_queue_time":"1s"})", 400, "max_queue_time"},
         Refusal{R"({"tools":[]})", 400, "tools"}, Refusal{R"({"keep":1})", 400, "keep"},
-        Refusal{R"({"prompt":["a","b"],"session":"s"})", 400, "session"}));
+        Refusal{R"({"prompt":["a","b"],"session":"s"})", 400, "session"}),
+    [](const auto& info) { return case_name(info.index, info.param.change); });
 
 TEST(Completions, WhatChangesNothingIsAccepted) {
   const OpenAiServer test;
@@ -479,8 +481,8 @@ TEST(Completions, ARefusalSpeaksOfFieldsThatTheClientKnows) {
     body.update(Json::parse(fields));
     return test.complete(body);
   };
-  const ApiAnswer cold = refusal(R"({"temperature":0.0001})");
-  EXPECT_THAT(cold.error("message"), HasSubstr("for the most likely value set temperature to 0"));
+  const ApiAnswer cold = refusal(R"({"temperature":-1e-8})");
+  EXPECT_EQ(cold.error("message"), "temperature is -1e-08; it must be between 0 and 100");
   EXPECT_EQ(cold.error("param"), "temperature");
   const ApiAnswer kept = refusal(R"({"n":3,"keep":true})");
   EXPECT_THAT(kept.error("message"), HasSubstr("keep is set with n = 3"));

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "tests/base/case_name.h"
 #include "tests/engine/fake_model.h"
 #include "tests/server/openai/openai_server.h"
 
@@ -244,10 +245,19 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"seed":0.5})", 400, "seed", "whole number"},
         Refusal{R"({"top_p":0})", 400, "top_p", "top_p is 0"},
         Refusal{R"({"temperature":-1})", 400, "temperature", "temperature is -1"},
+        Refusal{R"({"n":1.5})", 400, "n", "n is 1.5; it must be a whole number"},
         Refusal{R"({"partial_images":1})", 400, "partial_images", "set stream"},
         Refusal{R"({"rows":true})", 400, "rows", "set stream"},
         Refusal{R"({"stream":true,"partial_images":4})", 400, "partial_images", "between 0 and 3"},
-        Refusal{R"({"session":"s"})", 400, "session", "not a field"}));
+        Refusal{R"({"session":"s"})", 400, "session", "not a field"}),
+    [](const auto& info) { return case_name(info.index, info.param.change); });
+
+TEST(Images, AGreedyDrawingTakesEveryFilter) {
+  const ImageServer test;
+  Json body = request();
+  body.update(Json::parse(R"({"temperature":1e-8,"top_p":0.0,"top_k":5.0,"min_p":0.5,"n":1.0})"));
+  EXPECT_EQ(test.draw(body).status, 200);
+}
 
 TEST(Images, WhatChangesNothingIsAccepted) {
   const ImageServer test;
@@ -337,6 +347,24 @@ TEST(Images, AFullPoolIsToldBeforeAStreamBegins) {
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_EQ(refused.error("code"), "sessions");
   EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
+}
+
+TEST(Images, WaitForAStateAsCompletionsDo) {
+  ImageServer test({.height = 1000, .width = 1000, .channels = 1});
+  test.state.http_queue_time = std::chrono::minutes(5);
+  Json body = request();
+  body.update({{"n", 8}, {"stream", true}});
+  HttpClient holder = test.client();
+  holder.send(OpenAiServer::request("POST", kPath, body.dump()));
+  EXPECT_THAT(holder.read(15), StartsWith("HTTP/1.1 200 OK"));
+  body["n"] = 1;
+  HttpClient one = test.client();
+  one.send(OpenAiServer::request("POST", kPath, body.dump()));
+  const auto& engine = *test.state.models.all()->begin()->second->engine;
+  EXPECT_TRUE(eventually([&] { return engine.stats().waiting == 1; }));
+  holder.reset();
+  EXPECT_THAT(one.read(15), StartsWith("HTTP/1.1 200 OK"));
+  one.reset();
 }
 
 TEST(Images, ADrainEndsAStreamWithAnError) {

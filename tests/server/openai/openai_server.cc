@@ -37,9 +37,11 @@ OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
   limits.connections = {.in_all = 64, .per_peer = 0, .name = "the limit"};
   limits.body_bytes = 64 << 10;
   const auto on_refusal = [this](const HttpRefusal& refusal) { report_refusal(state, refusal); };
-  server = std::make_unique<HttpServer>(
-      limits, http_routes(state, Gate(options.hosts, options.origins, on_refusal)), log,
-      on_refusal);
+  const Gate gate(options.hosts, options.origins, on_refusal);
+  const HttpHooks hooks = {
+      .on_refusal = on_refusal,
+      .headers_for = [gate](const HttpHeaderOf& header) { return gate.headers_for(header); }};
+  server = std::make_unique<HttpServer>(limits, http_routes(state, gate), log, hooks);
   EXPECT_TRUE(server->start(listen_on("127.0.0.1:0").value()).ok());
 }
 

@@ -275,8 +275,9 @@ TEST(Serve, LogsJsonOnRequest) {
     EXPECT_THAT(event["numerics"].get<std::string>(), HasSubstr("portable"));
     EXPECT_EQ(event["instructions"], "portable, as asked for");
   }
-  EXPECT_THAT(events, ::testing::ElementsAre("start", "load", "loaded", "model", "memory", "ready",
-                                             "stop", "drain", "drained", "exit"));
+  EXPECT_THAT(events,
+              ::testing::ElementsAre("machine", "start", "load", "loaded", "model", "memory",
+                                     "ready", "stop", "drain", "drained", "exit"));
 }
 
 TEST(Serve, ASecondSignalEndsItAtOnce) {

@@ -191,8 +191,11 @@ TEST(HttpSessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
   const std::string neither = save(sealed, "a", "?any_owner=1").body;
   EXPECT_THAT(neither, HasSubstr("any_owner must be true or false"));
   EXPECT_THAT(neither, HasSubstr(R"("param":"any_owner")"));
-  for (const char* const wrong : {"0", "-1", "x", "1x", "99999999999", "2147483647"}) {
-    EXPECT_EQ(save(sealed, "a", std::string("?expires_in=") + wrong).status, 400) << wrong;
+  EXPECT_EQ(save(sealed, "a", "?expires_in=10.0").status, 200);
+  for (const char* const wrong : {"0", "-1", "x", "1x", "1.5", "99999999999", "2147483647"}) {
+    const HttpResponse refused = save(sealed, "a", std::string("?expires_in=") + wrong);
+    EXPECT_EQ(refused.status, 400) << wrong;
+    EXPECT_THAT(refused.body, HasSubstr(R"("param":"expires_in")"));
   }
   const std::string unsealed = save(plain, "a", "?expires_in=10").body;
   EXPECT_THAT(unsealed, HasSubstr("expires_in needs a seal"));

@@ -86,8 +86,13 @@ TEST(HttpSessions, AreListedInPages) {
   ASSERT_EQ(rest["data"].size(), 1U);
   EXPECT_EQ(rest["data"][0]["id"], "c");
   EXPECT_EQ(rest["has_more"], false);
-  for (const char* const limit : {"0", "1001", "-1", "x", "99999999999"}) {
-    EXPECT_EQ(test.get(std::string("/v1/sessions?limit=") + limit).error("param"), "limit");
+  EXPECT_EQ(test.get("/v1/sessions?limit=2.0").body["data"].size(), 2U) << "as in a body";
+  for (const char* const limit : {"0", "1001", "-1", "x", "99999999999", "1e30", "2.5", "2x"}) {
+    const ApiAnswer refused = test.get(std::string("/v1/sessions?limit=") + limit);
+    EXPECT_EQ(refused.status, 400) << limit;
+    EXPECT_EQ(refused.error("param"), "limit");
+    EXPECT_EQ(refused.error("message"), std::string("limit is '") + limit +
+                                            "'; it must be a whole number between 1 and 1000");
   }
 }
 

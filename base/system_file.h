@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace runnel::cpu {
+namespace runnel {
 
 // The number at the beginning of a file; none where it says "max", or is not there.
 std::optional<int64_t> number_in(const std::string& path);
@@ -14,4 +14,4 @@ std::optional<int64_t> number_in(const std::string& path);
 // is not there.
 std::optional<int64_t> number_after(const std::string& path, const std::string& word);
 
-}  // namespace runnel::cpu
+}  // namespace runnel

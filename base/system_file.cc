@@ -1,8 +1,8 @@
-#include "kernels/cpu/system_file.h"
+#include "base/system_file.h"
 
 #include <fstream>
 
-namespace runnel::cpu {
+namespace runnel {
 
 std::optional<int64_t> number_in(const std::string& path) {
   int64_t number = 0;
@@ -19,4 +19,4 @@ std::optional<int64_t> number_after(const std::string& path, const std::string& 
   return std::nullopt;
 }
 
-}  // namespace runnel::cpu
+}  // namespace runnel

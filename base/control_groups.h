@@ -1,4 +1,4 @@
-// What the control groups of this process leave it (cgroups(7)): the group that it is in and every
+// The limits of this process's control groups (cgroups(7)): the group that it is in and every
 // ancestor that it can see have limits, and the smallest holds. Versions 1 and 2, and both at once.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace runnel::cpu {
+namespace runnel {
 
 struct CoreQuota {
   int cores = 0;     // rounded up, at least 1
@@ -18,6 +18,11 @@ struct MemoryQuota {
   int64_t free = 0;  // bytes below the limit, cached files that nobody reads included; at least 0
   int64_t limit = 0;
   std::string file;  // that sets it
+};
+
+struct ThreadQuota {
+  int64_t limit = 0;  // of threads and processes together
+  std::string file;   // that sets it
 };
 
 class ControlGroups {
@@ -32,6 +37,9 @@ class ControlGroups {
   // slows a process down, or `memory.limit_in_bytes` of version 1. None if there is no limit.
   std::optional<MemoryQuota> memory() const;
 
+  // The smallest `pids.max`. None if there is no limit.
+  std::optional<ThreadQuota> threads() const;
+
  private:
   // A hierarchy that is mounted, with the folders of this process's group and its ancestors.
   struct Hierarchy {
@@ -41,7 +49,7 @@ class ControlGroups {
   std::vector<Hierarchy> find(const std::string& controller) const;
 
   std::string root_;
-  std::vector<Hierarchy> cores_, memory_;
+  std::vector<Hierarchy> cores_, memory_, threads_;
 };
 
-}  // namespace runnel::cpu
+}  // namespace runnel

@@ -1,4 +1,4 @@
-#include "kernels/cpu/control_groups.h"
+#include "base/control_groups.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-namespace runnel::cpu {
+namespace runnel {
 namespace {
 
 // The files of a system, under a directory of their own.
@@ -113,6 +113,16 @@ TEST_F(ControlGroupsTest, LimitsOfVersion1AreInTheFoldersOfTheirControllers) {
             "/sys/fs/cgroup/memory/service/memory.limit_in_bytes");
 }
 
+TEST_F(ControlGroupsTest, ThreadsAreLimitedToo) {
+  version2("/a/b");
+  EXPECT_FALSE(ControlGroups(root_).threads());
+  write("/sys/fs/cgroup/a/b/pids.max", "max\n");
+  EXPECT_FALSE(ControlGroups(root_).threads());
+  write("/sys/fs/cgroup/a/pids.max", "100\n");
+  EXPECT_EQ(ControlGroups(root_).threads()->limit, 100);
+  EXPECT_EQ(ControlGroups(root_).threads()->file, "/sys/fs/cgroup/a/pids.max");
+}
+
 // A container with the host's namespace of groups, of which its own part is mounted.
 TEST_F(ControlGroupsTest, AMountCanShowAPartOfTheTree) {
   version2("/docker/1234/inner", "/docker/1234");
@@ -141,4 +151,4 @@ TEST_F(ControlGroupsTest, BrokenFilesAreNoLimits) {
 }
 
 }  // namespace
-}  // namespace runnel::cpu
+}  // namespace runnel

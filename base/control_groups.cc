@@ -1,4 +1,4 @@
-#include "kernels/cpu/control_groups.h"
+#include "base/control_groups.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/cpu/system_file.h"
+#include "base/system_file.h"
 
-namespace runnel::cpu {
+namespace runnel {
 namespace {
 
 constexpr int kMaxCores = 4096;
@@ -38,7 +38,7 @@ std::string unescaped(const std::string& text) {
 }
 
 // A line of /proc/self/mountinfo (proc(5)): the group that is the mount's root, where it is
-// mounted, and what it is.
+// mounted, and its type.
 struct Mount {
   std::string group, folder, type, options;
 };
@@ -74,7 +74,7 @@ std::optional<std::string> own_group(const std::string& root, const std::string&
 // The folders of a group and its ancestors, from the group to where the hierarchy is mounted.
 std::vector<std::string> folders_of(const Mount& mount, const std::string& group) {
   const std::string below = mount.group == "/" ? "" : mount.group;
-  // A group outside of what is mounted begins with "/..", or with another name.
+  // A group outside of the mount begins with "/..", or with another name.
   const bool visible = group.starts_with(below + "/") && group.find("/..") == std::string::npos;
   std::string inside = visible ? group.substr(below.size()) : "";
   std::vector<std::string> folders;
@@ -89,7 +89,10 @@ std::vector<std::string> folders_of(const Mount& mount, const std::string& group
 }  // namespace
 
 ControlGroups::ControlGroups(std::string root)
-    : root_(std::move(root)), cores_(find("cpu")), memory_(find("memory")) {}
+    : root_(std::move(root)),
+      cores_(find("cpu")),
+      memory_(find("memory")),
+      threads_(find("pids")) {}
 
 std::vector<ControlGroups::Hierarchy> ControlGroups::find(const std::string& controller) const {
   std::vector<Hierarchy> found;
@@ -123,6 +126,18 @@ std::optional<CoreQuota> ControlGroups::cores() const {
   return least;
 }
 
+std::optional<ThreadQuota> ControlGroups::threads() const {
+  std::optional<ThreadQuota> least;
+  for (const Hierarchy& hierarchy : threads_) {
+    for (const std::string& folder : hierarchy.folders) {
+      const std::string file = folder + "/pids.max";
+      const auto limit = number_in(root_ + file);
+      if (limit && (!least || *limit < least->limit)) least = ThreadQuota{*limit, file};
+    }
+  }
+  return least;
+}
+
 std::optional<MemoryQuota> ControlGroups::memory() const {
   std::optional<MemoryQuota> least;
   for (const Hierarchy& hierarchy : memory_) {
@@ -143,4 +158,4 @@ std::optional<MemoryQuota> ControlGroups::memory() const {
   return least;
 }
 
-}  // namespace runnel::cpu
+}  // namespace runnel

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Measures how prompts slow down the streams of others, and writes docs/benchmarks/prompts.{json,md}.
+
+    bench/report/bench_prompts.py RUNNEL OUT_DIRECTORY
+
+Of 4 streams: the gaps between the values that each reads, alone, beside a client that sends one long prompt after the
+other, and beside three clients that have long texts tokenized; with and without limits.prompt_slowdown. And how long a
+prompt takes when nobody else calls. Rounds alternate. Have the machine to yourself: `uptime` should say 0.
+
+Needs protoc, and Python with grpcio and protobuf; on Debian: scripts/setup bench
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+
+from runnel_client import messages, serving
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / "zoo/text-endless-small"
+STREAMS = 4
+PROMPT = 247_000  # bytes
+TEXT = 262_000  # bytes, just below limits.text_bytes
+TOKENIZERS = 3
+SLOWDOWNS = (0, 4)
+WORDS = "The river was wide and slow, and nobody on the bank had seen the boat go by. "
+HIGH_PRIORITY = -5  # of the reading processes, if the system allows it; they take a hundredth of a core
+
+
+def text_of(size):
+    return (WORDS * (size // len(WORDS) + 1))[:size]
+
+
+def open_generate(address):
+    import grpc
+
+    contract = messages.inference()
+    channel = grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
+    method = channel.unary_stream(
+        "/runnel.v1.Inference/Generate",
+        request_serializer=contract.GenerateRequest.SerializeToString,
+        response_deserializer=contract.GenerateResponse.FromString,
+    )
+    return contract, method
+
+
+def read_stream(address, seconds, gaps):
+    """Puts the gaps between the values of a stream, in ms, into a queue."""
+    with contextlib.suppress(OSError):
+        os.nice(HIGH_PRIORITY)
+    contract, generate = open_generate(address)
+    call = generate(contract.GenerateRequest(max_values=1 << 20, delivery=contract.Delivery(max_values=1)))
+    times = []
+    end = time.perf_counter() + seconds
+    for response in call:
+        now = time.perf_counter()
+        if response.WhichOneof("event") == "values":
+            times.append(now)
+        if now > end:
+            break
+    call.cancel()
+    gaps.put([1e3 * (after - before) for before, after in zip(times, times[1:])])
+
+
+def send_prompts(address, stop, taken):
+    """Sends long prompts until `stop`; puts the seconds that each took into a queue."""
+    contract, generate = open_generate(address)
+    while not stop.is_set():
+        request = contract.GenerateRequest(max_values=1)
+        request.text = text_of(PROMPT)
+        began = time.perf_counter()
+        call = generate(request)
+        for _ in call:
+            if stop.is_set():
+                call.cancel()
+                return
+        taken.put(time.perf_counter() - began)
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return answer.read()
+
+
+def have_tokenized(http, stop, _):
+    body = {"prompt": text_of(TEXT)}
+    while not stop.is_set():
+        post(f"{http}/tokenize", body)
+
+
+def ask_for_models(http, seconds, latencies):
+    """Puts the latencies of GET /v1/models, in ms, into a queue."""
+    found = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        with urllib.request.urlopen(f"{http}/v1/models", timeout=600) as answer:
+            answer.read()
+        found.append(1e3 * (time.perf_counter() - began))
+        time.sleep(0.02)
+    latencies.put(found)
+
+
+def quantile(values, part):
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+def measure(address, http, seconds, disturb, count):
+    """Gaps of streams and latencies of GET /v1/models, in ms, beside `count` processes of `disturb`."""
+    make = multiprocessing.get_context("spawn")
+    stop, gaps, latencies, taken = make.Event(), make.Queue(), make.Queue(), make.Queue()
+    where = http if disturb is have_tokenized else address
+    others = [make.Process(target=disturb, args=(where, stop, taken)) for _ in range(count)]
+    for other in others:
+        other.start()
+    time.sleep(3 if others else 0.5)
+    readers = [make.Process(target=read_stream, args=(address, seconds, gaps)) for _ in range(STREAMS)]
+    readers.append(make.Process(target=ask_for_models, args=(http, seconds, latencies)))
+    for reader in readers:
+        reader.start()
+    found = [gap for _ in range(STREAMS) for gap in gaps.get()]
+    waits = latencies.get()
+    stop.set()
+    for process in (*readers, *others):
+        process.join()
+    return {
+        "gap_p50": quantile(found, 0.5),
+        "gap_p99": quantile(found, 0.99),
+        "gap_max": max(found),
+        "models_p50": quantile(waits, 0.5),
+        "models_max": max(waits),
+    }
+
+
+def seconds_of_a_prompt(address):
+    contract, generate = open_generate(address)
+    request = contract.GenerateRequest(max_values=1)
+    request.text = text_of(PROMPT)
+    began = time.perf_counter()
+    for _ in generate(request):
+        pass
+    return time.perf_counter() - began
+
+
+CASES = {
+    "alone": (None, 0),
+    "beside a prompt": (send_prompts, 1),
+    "beside three that tokenize": (have_tokenized, TOKENIZERS),
+}
+
+
+def run(runnel, rounds, seconds):
+    results: dict[int, dict[str, list[dict[str, float]]]] = {
+        slowdown: {case: [] for case in CASES} for slowdown in SLOWDOWNS
+    }
+    prompts: dict[int, list[float]] = {slowdown: [] for slowdown in SLOWDOWNS}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        for _ in range(rounds):
+            for slowdown in SLOWDOWNS:
+                flags = ("--http-address", "127.0.0.1:0", "--sessions", "16", "--prompt-slowdown", str(slowdown))
+                log = pathlib.Path(folder, "log")
+                with serving.running(runnel, BUNDLE, log, flags) as (_, address):
+                    [port] = re.findall(r" http address=127\.0\.0\.1:(\d+)", log.read_text(encoding="utf-8"))
+                    http = f"http://127.0.0.1:{port}"
+                    prompts[slowdown].append(seconds_of_a_prompt(address))
+                    for case, (disturb, count) in CASES.items():
+                        results[slowdown][case].append(measure(address, http, seconds, disturb, count))
+        stack.close()
+    return {"gaps": results, "prompt_seconds": prompts}
+
+
+def report(figures, cpu):
+    lines = [
+        "# Prompts beside streams",
+        "",
+        f"{cpu}, load average {os.getloadavg()[0]:.1f}. zoo/text-endless-small, {STREAMS} streams with one value in a "
+        f"message. A prompt has {PROMPT:,} bytes of text, and one follows the other; a text to tokenize has {TEXT:,} "
+        "bytes. Medians of the rounds, but the largest gap is that of all rounds.",
+        "",
+        "| `prompt_slowdown` | streams | gap p50 | gap p99 | largest gap | `GET /v1/models` p50 | its largest |",
+        "| --- " * 7 + "|",
+    ]
+    for slowdown, cases in figures["gaps"].items():
+        for case, rounds in cases.items():
+            middle = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+            most = {name: max(one[name] for one in rounds) for name in rounds[0]}
+            lines.append(
+                f"| {slowdown} | {case} | {middle['gap_p50']:.2f} ms | {middle['gap_p99']:.2f} ms | "
+                f"{most['gap_max']:.1f} ms | {middle['models_p50']:.1f} ms | {most['models_max']:.1f} ms |"
+            )
+    alone = [f"{statistics.median(taken):.2f} s with {name}" for name, taken in figures["prompt_seconds"].items()]
+    lines += ["", f"A prompt alone takes {' and '.join(alone)}.", "", "Reproduce with `make bench-prompts`.", ""]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runnel", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5)
+    args = parser.parse_args()
+    figures = run(args.runnel, args.rounds, args.seconds)
+    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    machine = f"{os.cpu_count()} cores of {cpu[1] if cpu else 'an unknown processor'}"
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "prompts.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    (args.out / "prompts.md").write_text(report(figures, machine), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+#include "server/host/mishaps.h"
+
+#include <string>
+#include <utility>
+
+namespace runnel {
+namespace {
+
+constexpr auto kBetweenLines = std::chrono::seconds(1);
+
+}  // namespace
+
+void Mishaps::note(const std::exception& error) noexcept {
+  try {
+    std::lock_guard lock(mutex_);
+    ++unlogged_;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    next_ = now + kBetweenLines;
+    log_.warn("mishap",
+              {{"message", std::string(error.what())}, {"times", std::exchange(unlogged_, 0)}});
+  } catch (const std::exception&) {  // there is no memory for the line either
+  }
+}
+
+}  // namespace runnel

@@ -1,0 +1,394 @@
+"""Requests made from /openapi.json are taken, and answers are as it describes them.
+
+    RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/schema_test.py
+
+schemathesis makes the requests, the same ones in each run. Run by ctest (end_to_end.schema) for
+`make test-clients`, which installs the clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import jsonschema
+import schemathesis
+from chat_test import TEMPLATE
+from openai_test import ENDLESS, MODEL, PATIENCE, PICTURES, ROOT, Server, serving
+from schemathesis.generation import GenerationMode
+
+EXAMPLES = 40  # requests for each operation
+SESSION = "s"  # is there when a path names a session
+TOKENS = 256  # of each model
+TEXT = "application/json"
+EVENTS = "text/event-stream"
+BINARY = "application/octet-stream"
+# Fields that name what is not there: another model, a session, a stored state, an earlier answer.
+NAMES = ("model", "session", "state", "state_token", "previous_response_id")
+# Fields whose conditions no schema can state: equal to another, or about the last message, or for one choice.
+CONDITIONAL = (
+    "best_of",
+    "max_completion_tokens",
+    "add_generation_prompt",
+    "continue_final_message",
+    "keep",
+    "include_state",
+)
+FILTERS = ("top_k", "top_p", "min_p")  # which models that draw pictures take at temperature 0 alone
+
+Schema = dict[str, Any]
+
+
+def with_template(folder: str, name: str) -> str:
+    """A copy of a model of text that answers conversations."""
+    bundle = pathlib.Path(folder) / name
+    shutil.copytree(ROOT / "zoo" / name, bundle)
+    (bundle / "chat_template.jinja").write_text(TEMPLATE)
+    return str(bundle)
+
+
+def is_object(text: Any) -> bool:
+    try:
+        return not isinstance(text, str) or isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def with_arguments(value: Any) -> Any:
+    """`value` with the text of a JSON object for each text of a call's arguments."""
+    if isinstance(value, list):
+        return [with_arguments(one) for one in value]
+    if isinstance(value, dict):
+        return {
+            key: "{}" if key == "arguments" and not is_object(one) else with_arguments(one)
+            for key, one in value.items()
+        }
+    return value
+
+
+def with_tokens(value: Any) -> Any:
+    """A prompt with tokens that the model has."""
+    if isinstance(value, list):
+        return [with_tokens(one) for one in value]
+    return value % TOKENS if isinstance(value, (int, float)) else value
+
+
+def fitted(body: Any, path: str) -> Any:
+    """A request made from the schema, mended where the model or the server decides and no schema can tell."""
+    if not isinstance(body, dict):
+        return body
+    draws = path == "/v1/images/generations"
+    dropped = {*NAMES, *CONDITIONAL, "position"} - ({"position"} if path.endswith("/rewind") else set())
+    made = {key: with_arguments(value) for key, value in body.items() if key not in dropped}
+    for key in {"prompt", "tokens"} & made.keys():
+        made[key] = with_tokens(made[key])
+    if made.get("logit_bias"):
+        made["logit_bias"] = {str(int(token) % TOKENS): bias for token, bias in made["logit_bias"].items()}
+    if draws and made.get("temperature") != 0:
+        made = {key: value for key, value in made.items() if key not in FILTERS}
+    if draws and made.get("size") not in (None, "auto"):
+        made["size"] = "28x28"
+    if path.endswith("/rewind"):
+        made["position"] = 0
+    return made
+
+
+class Served:
+    """A server, and its description of itself."""
+
+    def __init__(self, *flags: str, model: str) -> None:
+        self.server = Server(*flags, models=(model,))
+        self.document: Schema = json.loads(self.ask("GET", "/openapi.json")[2])
+
+    def ask(self, method: str, path: str, body: Any = None, kind: str = TEXT) -> tuple[int, str, bytes]:
+        """Status, media type and body of an answer."""
+        connection = http.client.HTTPConnection(self.server.http, timeout=PATIENCE)
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection.request(method, path, data, {} if data is None else {"Content-Type": kind})
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, answer.headers.get_content_type(), text
+
+    def post(self, path: str, body: Any) -> tuple[int, Any]:
+        status, _, text = self.ask("POST", path, body)
+        return status, json.loads(text)
+
+    @functools.cache  # noqa: B019 - it lives as long as the test
+    def validator(self, schema: str) -> Any:
+        whole = {**json.loads(schema), "components": self.document["components"]}
+        return jsonschema.Draft202012Validator(whole)
+
+    def check(self, schema: Schema, value: Any) -> None:
+        self.validator(json.dumps(schema)).validate(value)
+
+    def check_answer(self, operation: Schema, status: int, kind: str, text: bytes) -> None:
+        """The answer is one that the operation describes."""
+        responses = operation["responses"]
+        assert str(status) in responses, f"{status} is not described: {text!r}"
+        response = responses[str(status)]
+        if "$ref" in response:
+            response = self.document["components"]["responses"][response["$ref"].rpartition("/")[2]]
+        schema = response["content"][kind]["schema"]
+        if kind == TEXT:
+            self.check(schema, json.loads(text))
+        if kind == EVENTS:
+            for line in text.decode().splitlines():
+                if line.startswith("data: ") and line != "data: [DONE]":
+                    self.check(schema, json.loads(line[6:]))
+
+
+class TwoServers(unittest.TestCase):
+    """Tests that ask a model of text and one of pictures."""
+
+    text: Served
+    pictures: Served
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        key = pathlib.Path(folder.name) / "seal.key"
+        key.touch(0o600)
+        key.write_bytes(bytes(range(32)))
+        few = ("--samples", "4", "--sessions", "64", "--backend", "cpu")
+        states = ("--rewind", "64,4", "--seal-keys", str(key))
+        cls.text = Served(*few, "--max-values", "16", *states, model=with_template(folder.name, MODEL))
+        cls.addClassCleanup(cls.text.server.stop)
+        cls.pictures = Served(*few, model=PICTURES)
+        cls.addClassCleanup(cls.pictures.server.stop)
+
+    def served_at(self, path: str) -> Served:
+        return self.pictures if path == "/v1/images/generations" else self.text
+
+
+class Generated(TwoServers):
+    """Requests that the schema allows are not refused, and every answer is as described."""
+
+    def is_refused(self, path: str, status: int, text: bytes) -> bool:
+        """Whether it is a refusal for a reason that the schema denies."""
+        if status == 200 or (status == 409 and path == "/v1/sessions"):
+            return False
+        if status == 404 and path in ("/v1/models/{model}", "/v1/responses/{response}"):
+            return False  # of another name
+        if status == 400 and path.endswith("/state"):
+            return b"the state file " not in text  # which only a server can make
+        return json.loads(text)["error"]["code"] != "context_length_exceeded"
+
+    def run_operation(self, served: Served, path: str, method: str) -> None:
+        operation = served.document["paths"][path][method]
+        made = schemathesis.openapi.from_dict(served.document)[path][method]
+
+        @hypothesis.settings(
+            max_examples=EXAMPLES,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[hypothesis.Phase.generate],
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        @hypothesis.given(case=made.as_strategy(generation_mode=GenerationMode.POSITIVE))
+        def ask(case: Any) -> None:
+            case.body = fitted(case.body, path)
+            case.query = {key: value for key, value in (case.query or {}).items() if key != "model"}
+            if "{session}" in path and method != "put":
+                served.post("/v1/sessions", {"id": SESSION})
+                case.path_parameters = {"session": SESSION}
+            answer = case.call(base_url=f"http://{served.server.http}", timeout=PATIENCE)
+            kind = answer.headers["content-type"][0].partition(";")[0]
+            served.check_answer(operation, answer.status_code, kind, answer.content)
+            refused = self.is_refused(path, answer.status_code, answer.content)
+            self.assertFalse(refused, f"{answer.content!r} to {case.query} {case.body}"[:2000])
+            self.end_sessions(served, path)
+
+        ask()
+
+    def end_sessions(self, served: Served, path: str) -> None:
+        if not path.startswith("/v1/sessions"):
+            return
+        for session in json.loads(served.ask("GET", "/v1/sessions")[2])["data"]:
+            served.ask("DELETE", f"/v1/sessions/{session['id']}")
+
+    def test_every_operation(self) -> None:
+        for path, operations in self.text.document["paths"].items():
+            for method in operations.keys() - {"parameters"}:
+                with self.subTest(f"{method} {path}"):
+                    self.run_operation(self.served_at(path), path, method)
+
+    def test_a_state_goes_out_and_in(self) -> None:
+        operations = self.text.document["paths"]["/v1/sessions/{session}/state"]
+        self.text.post("/v1/sessions", {"id": SESSION})
+        saved = self.text.ask("GET", f"/v1/sessions/{SESSION}/state?any_owner=true&expires_in=60.0")
+        self.text.check_answer(operations["get"], *saved)
+        loaded = self.text.ask("PUT", "/v1/sessions/again/state", saved[2], BINARY)
+        self.assertEqual(loaded[0], 200, loaded)
+        self.text.check_answer(operations["put"], *loaded)
+        self.end_sessions(self.text, "/v1/sessions")
+
+    def test_a_state_token_is_taken_back(self) -> None:
+        operation = self.text.document["paths"]["/v1/completions"]["post"]
+        token = None
+        for _ in range(2):
+            body = {"prompt": "a", "max_tokens": 2, "include_state": True, "state_token": token}
+            answer = self.text.ask("POST", "/v1/completions", body)
+            self.assertEqual(answer[0], 200, answer)
+            self.text.check_answer(operation, *answer)
+            token = json.loads(answer[2])["choices"][0]["state_token"]
+
+
+class Bounds(TwoServers):
+    """A number of the schema's is taken up to its bounds, and refused beyond them."""
+
+    BODIES: dict[str, tuple[str, Schema]] = {
+        "CompletionRequest": ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+        "ChatRequest": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+        "ResponseRequest": ("/v1/responses", {"input": "a", "max_output_tokens": 1}),
+        "ImageRequest": ("/v1/images/generations", {"temperature": 0}),
+    }
+
+    def with_companions(self, schema: str, key: str, body: Schema, value: Any) -> Schema:
+        """The request with a field, and with those without which the field is refused."""
+        made = {**body, key: value}
+        if key == "max_completion_tokens":
+            made.pop("max_tokens")
+        if key == "best_of" and isinstance(value, (int, float)):
+            made["n"] = value
+        if key == "top_logprobs":
+            made["logprobs" if schema == "ChatRequest" else "include"] = (
+                True if schema == "ChatRequest" else ["message.output_text.logprobs"]
+            )
+        if key == "partial_images":
+            made["stream"] = True
+        return made
+
+    def ask(self, schema: str, key: str, value: Any) -> tuple[int, Any]:
+        path, body = self.BODIES[schema]
+        made = self.with_companions(schema, key, body, value)
+        status, kind, text = self.served_at(path).ask("POST", path, made)
+        return status, json.loads(text)["error"] if status != 200 and kind == TEXT else None
+
+    def numbers(self) -> list[tuple[str, str, Schema]]:
+        schemas = self.text.document["components"]["schemas"]
+        found = []
+        for name in self.BODIES:
+            for key, schema in schemas[name]["properties"].items():
+                if {"integer", "number"} & set(schema.get("type", ())):
+                    found.append((name, key, schema))
+        return found
+
+    def each(self, check: Callable[[str, str, Schema], None]) -> None:
+        self.assertGreater(len(self.numbers()), 40)
+        for name, key, schema in self.numbers():
+            with self.subTest(f"{name} {key}"):
+                check(name, key, schema)
+
+    def test_numbers_at_their_bounds_are_taken(self) -> None:
+        def check(name: str, key: str, schema: Schema) -> None:
+            least = schema.get("minimum", 5e-324)  # else it is above 0
+            for value in (least, schema["maximum"], None):
+                status, error = self.ask(name, key, value)
+                self.assertIn(status, (409,) if key == "position" and value else (200,), (value, error))
+
+        self.each(check)
+
+    def test_numbers_beyond_their_bounds_are_refused(self) -> None:
+        def beyond(bound: float, side: int, schema: Schema) -> float:
+            if "integer" in schema["type"]:
+                return bound + side * (1 if abs(bound) < 2**53 else 2**12)
+            return bound + side * max(abs(bound) / 1000, 1e-8)
+
+        def check(name: str, key: str, schema: Schema) -> None:
+            least = beyond(schema["minimum"], -1, schema) if "minimum" in schema else 0
+            values = [least, beyond(schema["maximum"], 1, schema), 1e300, "1", True]
+            if (name, key) == ("ImageRequest", "top_p"):
+                values.remove(0)  # with temperature 0
+            for value in values:
+                status, error = self.ask(name, key, value)
+                self.assertEqual(status, 400, (value, error))
+                self.assertIn(error["param"], (key, "n"), value)
+                if type(value) is int and abs(value) < 2**53:
+                    self.assertIn(f" is {value};", error["message"])
+
+        self.each(check)
+
+    def test_whole_numbers_may_be_written_with_a_fraction_of_zeros(self) -> None:
+        def check(name: str, key: str, schema: Schema) -> None:
+            if "integer" not in schema["type"]:
+                return
+            value = max(schema["minimum"], 1)
+            status, error = self.ask(name, key, float(value))
+            self.assertIn(status, (409,) if key == "position" else (200,), error)
+            status, error = self.ask(name, key, value + 0.5)
+            self.assertEqual(status, 400, error)
+            self.assertIn(f"{error['param']} is {value + 0.5}; it must be a whole number", error["message"])
+
+        self.each(check)
+
+
+class Failures(unittest.TestCase):
+    """The events of a stream that fails are as described, and the last says why."""
+
+    def events_until_stopped(self, model: str, path: str, body: Schema) -> tuple[list[Any], Schema, Served]:
+        """The events of a stream whose server is told to stop."""
+        served = Served("--grace-ms", "0", model=model)
+        try:
+            connection = http.client.HTTPConnection(served.server.http, timeout=PATIENCE)
+            data = json.dumps({**body, "stream": True})
+            connection.request("POST", path, data, {"Content-Type": TEXT})
+            answer = connection.getresponse()
+            lines = [answer.readline()]
+            served.server.process.terminate()
+            lines += answer.read().splitlines()
+            connection.close()
+        finally:
+            served.server.stop()
+        schema = served.document["paths"][path]["post"]["responses"]["200"]["content"][EVENTS]["schema"]
+        events = [json.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
+        return events, schema, served
+
+    def test_an_error_is_the_last_event(self) -> None:
+        long = {"max_tokens": 1 << 20, "ignore_eos": True}
+        with tempfile.TemporaryDirectory() as folder:
+            talker = with_template(folder, ENDLESS)
+            for model, path, body in (
+                (ENDLESS, "/v1/completions", {"prompt": "a", **long}),
+                (talker, "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], **long}),
+                ("cifar10-small", "/v1/images/generations", {"n": 64, "rows": True}),
+            ):
+                with self.subTest(path):
+                    events, schema, served = self.events_until_stopped(model, path, body)
+                    for event in events:
+                        served.check(schema, event)
+                    self.assertEqual(events[-1]["error"]["type"], "server_error")
+                    self.assertEqual(events[-1]["error"]["code"], "draining")
+
+    def test_a_response_says_that_it_failed(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            body = {"input": "a", "max_output_tokens": 1 << 20, "ignore_eos": True}
+            events, schema, served = self.events_until_stopped(with_template(folder, ENDLESS), "/v1/responses", body)
+            for event in events:
+                served.check(schema, event)
+            self.assertEqual(events[-1]["type"], "response.failed")
+            self.assertEqual(events[-1]["response"]["error"]["code"], "server_error")
+
+
+class Limits(unittest.TestCase):
+    def test_bounds_are_those_of_the_server(self) -> None:
+        with serving("--samples", "3", "--max-values", "7") as server:
+            connection = http.client.HTTPConnection(server.http, timeout=PATIENCE)
+            connection.request("GET", "/openapi.json")
+            fields = json.load(connection.getresponse())["components"]["schemas"]["CompletionRequest"]["properties"]
+            connection.close()
+        self.assertEqual((fields["n"]["maximum"], fields["max_tokens"]["maximum"]), (3, 7))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
