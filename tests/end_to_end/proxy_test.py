@@ -96,15 +96,17 @@ class ProxyTest(unittest.TestCase):
         self.assertLess(self.server.cpu_seconds() - before, 0.25)
         self.runnel("health", "--timeout", str(PATIENCE))
 
-    def test_streams_that_are_reset_at_once_do_not_reach_the_server(self):
+    def test_floods_do_not_reach_the_server(self):
         before = self.server.memory()
-        flood = Flood("reset", self.proxy.port)
-        flood.wait_until_busy()
-        time.sleep(3)  # while it sends more
-        self.runnel("health", "--wait", str(PATIENCE))
-        self.assertGreater(flood.stop()["bytes"], MIB)
-        self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)
-        self.assertNotIn(" flood ", self.server.logged())
+        for kind in ("reset", "small headers", "continuation"):
+            with self.subTest(kind):
+                flood = Flood(kind, self.proxy.port)
+                flood.wait_until_busy()
+                time.sleep(3)  # while it sends more
+                self.runnel("health", "--wait", str(PATIENCE))
+                self.assertGreater(flood.stop()["bytes"], MIB)
+                self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)
+                self.assertNotIn(" flood ", self.server.logged())
 
     def test_one_address_has_no_more_than_its_connections(self):
         clients = [Client(self.proxy.port) for _ in range(80)]
@@ -191,6 +193,16 @@ class OnePortTest(unittest.TestCase):
         self.assertIn("UNAUTHENTICATED", self.runnel("info").stderr)
         self.assertEqual(self.ask("GET", "/v1/models").status, 401)
         self.assertEqual(self.ask("GET", "/v1/models", Host="evil.example").status, 403)
+
+    def test_a_flood_by_tls_does_not_reach_the_server(self):
+        before = self.server.memory()
+        flood = Flood("reset", self.proxy.port, "--ca", str(self.authority))
+        flood.wait_until_busy()
+        time.sleep(3)  # while it sends more
+        self.assertEqual(self.runnel("health", "--wait", str(PATIENCE)).returncode, 0)
+        self.assertGreater(flood.stop()["bytes"], MIB)
+        self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)
+        self.assertNotIn(" flood ", self.server.logged())
 
     def test_long_headers_do_not_reach_the_door_of_http(self):
         before = self.server.cpu_seconds()

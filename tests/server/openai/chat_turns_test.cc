@@ -1,0 +1,78 @@
+// Long conversations that a client sends again at every turn, with a real model: warm answers have
+// the bits of cold ones, and a turn reads the new messages alone.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/template/chat_format.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/openai/chat_models.h"
+#include "tests/server/openai/openai_server.h"
+#include "tests/server/test_models.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kTurns = 50;
+const std::string kPath = "/v1/chat/completions";
+// Opens the thinking of an answer, and leaves that of earlier answers out, as most templates do.
+const std::string kLeavesThinkingOut =
+    "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content.split('</think>')[-1] }}{{ '\n' "
+    "}}"
+    "{% endfor %}{% if add_generation_prompt %}[A]<think>{% endif %}";
+const std::string kKeepsAll =
+    "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content }}{{ '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}[A]{% endif %}";
+
+ServedModel model_of(const std::string& source, int64_t prefix_cache_bytes) {
+  Spec spec = small_rwkv7_spec();
+  spec.vocabulary = 128;  // ASCII
+  EngineOptions options;
+  options.prefix_cache_bytes = prefix_cache_bytes;
+  ServedModel model = served_bundle(spec, 5, options);
+  model.tokenizer = Tokenizer::of_bytes();
+  model.chat = ChatFormat::make({.source = source, .name = "t"}, model.tokenizer).value();
+  return model;
+}
+
+class ChatTurns : public ::testing::TestWithParam<std::pair<const char*, std::string>> {};
+
+TEST_P(ChatTurns, FiftyWarmOnesAreColdOnesAndReadOnlyWhatIsNew) {
+  const std::string& source = GetParam().second;
+  const OpenAiServer warm({}, model_of(source, 1 << 24)), cold({}, model_of(source, 0));
+  Json body = {{"messages", Json::array()},
+               {"max_completion_tokens", 12},
+               {"seed", 3},
+               {"logprobs", true},
+               {"return_token_ids", true}};
+  int64_t before = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::string question = "WHAT RUNS, TURN " + std::to_string(turn) + "?";
+    body["messages"].push_back({{"role", "user"}, {"content", question}});
+    const Json answer = warm.post(kPath, body).body, other = cold.post(kPath, body).body;
+    ASSERT_EQ(answer["choices"], other["choices"]) << turn;
+    const Json& usage = answer["usage"];
+    const int64_t prompt = usage["prompt_tokens"];
+    const int64_t cached = usage["prompt_tokens_details"]["cached_tokens"];
+    EXPECT_EQ(other["usage"]["prompt_tokens"], prompt);
+    EXPECT_EQ(other["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+    // The new messages, and the generation prompt with the token before it, twice.
+    if (turn > 0) {
+      EXPECT_LE(prompt - cached, prompt - before + 24) << turn;
+    }
+    before = prompt;
+    const Json& content = answer["choices"][0]["message"]["content"];
+    body["messages"].push_back(
+        {{"role", "assistant"}, {"content", content.is_null() ? "" : content.get<std::string>()}});
+  }
+  EXPECT_GT(before, kTurns * 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , ChatTurns,
+    ::testing::Values(std::pair<const char*, std::string>("ThinkingIsLeftOut", kLeavesThinkingOut),
+                      std::pair<const char*, std::string>("AllIsKept", kKeepsAll)),
+    [](const auto& info) { return info.param.first; });
+
+}  // namespace
+}  // namespace runnel
