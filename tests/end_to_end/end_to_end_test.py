@@ -246,7 +246,7 @@ class EndToEnd(unittest.TestCase):
         result = run("serve", BUNDLE, "--address", self.server.address, "--log-json")
         self.assertEqual(result.returncode, 1)
         events = [json.loads(line)["event"] for line in result.stderr.splitlines()]
-        self.assertEqual(events, ["start", "failed"])
+        self.assertEqual(events, ["machine", "start", "failed"])
         self.assertIn("the address is already in use", result.stderr)
         self.assertEqual(result.stdout, "")
 
