@@ -21,6 +21,11 @@ namespace {
 
 using Sequences = std::vector<Sequence>;
 
+// In values, or in bytes of its text.
+size_t size_of(const Sequence& sequence) {
+  return sequence.text.empty() ? sequence.values.size() : sequence.text.size();
+}
+
 // Several calls at once, each worker taking the next sequence; the first failure ends all.
 class Scoring {
  public:
@@ -36,11 +41,11 @@ class Scoring {
     workers.reserve(count);
     for (int i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
     const bool one = sequences_.size() == 1;
-    const auto total = static_cast<int64_t>(one ? sequences_[0].values.size() : sequences_.size());
+    const auto total = static_cast<int64_t>(one ? size_of(sequences_[0]) : sequences_.size());
     std::unique_lock lock(mutex_);
     while (ended_ < count) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
-      progress.update(one ? values_.load() : done_, total);
+      progress.update(one ? scored_.load() : done_, total);
     }
     lock.unlock();
     for (std::thread& worker : workers) worker.join();
@@ -59,7 +64,7 @@ class Scoring {
       if (index >= sequences_.size()) break;
       Scored scored;
       const Status status = client_.score(model_, sequences_[index], scored,
-                                          [&](int64_t values) { values_ = values; });
+                                          [&](int64_t scored_now) { scored_ = scored_now; });
       const std::lock_guard lock(mutex_);
       if (!status.ok()) {
         if (status_.ok()) {
@@ -86,7 +91,7 @@ class Scoring {
   std::condition_variable changed_;
   int ended_ = 0;  // workers
   int64_t done_ = 0;
-  std::atomic<int64_t> values_{0};  // scored of the sequence, where there is only one
+  std::atomic<int64_t> scored_{0};  // values or bytes of the sequence, where there is only one
   Status status_;
   size_t failed_ = 0;
   std::vector<v1::ScoreTotal> totals_;
@@ -166,7 +171,10 @@ int run_score(const ScoreOptions& options, Console& console) {
   if (!sequences.ok()) return fail(console, kExitUsage, sequences.status().message());
 
   Scoring scoring(client, model.name, *sequences);
-  ProgressLine progress = progress_line(console, sequences->size() == 1 ? "values" : "items");
+  const bool one = sequences->size() == 1;
+  ProgressLine progress = progress_line(console, !one           ? "items"
+                                                 : options.text ? "bytes"
+                                                                : "values");
   scoring.run(options.jobs, progress);
   if (interrupt.fired()) return fail(console, kExitInterrupted, "interrupted");
   if (!scoring.status().ok()) {

@@ -156,7 +156,7 @@ class Client::Wire {
   }
   Status score_once(const std::string& model, const Sequence& sequence,
                     system_clock::time_point until, Scored& scored, milliseconds& pushback,
-                    const OnValues& on_values);
+                    const OnScored& on_scored);
 
   const Seconds timeout;
   std::unique_ptr<v1::Inference::Stub> inference;
@@ -340,11 +340,11 @@ Status Client::generate(const v1::GenerateRequest& request, const OnEvent& on_ev
 }
 
 Status Client::score(const std::string& model, const Sequence& sequence, Scored& scored,
-                     const OnValues& on_values) {
+                     const OnScored& on_scored) {
   const system_clock::time_point until = wire_->deadline(wire_->timeout);
   while (true) {
     milliseconds pushback{0};
-    Status status = wire_->score_once(model, sequence, until, scored, pushback, on_values);
+    Status status = wire_->score_once(model, sequence, until, scored, pushback, on_scored);
     const bool full = status.code() == Code::kResourceExhausted;
     if (!full || pushback == milliseconds(0) || system_clock::now() + pushback >= until) {
       return status;
@@ -355,7 +355,7 @@ Status Client::score(const std::string& model, const Sequence& sequence, Scored&
 
 Status Client::Wire::score_once(const std::string& model, const Sequence& sequence,
                                 system_clock::time_point until, Scored& scored,
-                                milliseconds& pushback, const OnValues& on_values) {
+                                milliseconds& pushback, const OnScored& on_scored) {
   Call call(*this, until);
   scored = {};
   const auto stream = inference->Score(call.context());
@@ -372,9 +372,13 @@ Status Client::Wire::score_once(const std::string& model, const Sequence& sequen
   v1::ScoreResponse response;
   bool total = false;
   bool sound = true;
+  size_t pieces = 0;  // of the text that are scored
   while (sound && stream->Read(&response)) {
     sound = take_scores(response, most, scored, total);
-    if (on_values) on_values(std::ssize(scored.log_probs));
+    pieces += response.has_total() ? 0 : 1;
+    const size_t done = sequence.text.empty() ? scored.log_probs.size()
+                                              : std::min(sequence.text.size(), pieces * kScoreText);
+    if (on_scored) on_scored(static_cast<int64_t>(done));
   }
   if (!sound) call.context()->TryCancel();
   if (writer.joinable()) writer.join();

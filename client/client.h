@@ -83,10 +83,11 @@ class Client {
                         v1::Session& session);
 
   // Scores one fresh sequence, sent in pieces. Waits, within the timeout, while the server has no
-  // room and says when to try again. `on_values` hears how many values have been scored.
-  using OnValues = std::function<void(int64_t values)>;
+  // room and says when to try again. `on_scored` hears how much has been scored: values, or about
+  // as many bytes where the sequence is a text.
+  using OnScored = std::function<void(int64_t done)>;
   Status score(const std::string& model, const Sequence& sequence, Scored& scored,
-               const OnValues& on_values = {});
+               const OnScored& on_scored = {});
 
   // From any thread: ends running and future calls with CANCELLED.
   void cancel();

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -7,6 +8,7 @@
 
 #include "base/fields.h"
 #include "cli/commands.h"
+#include "client/client.h"
 #include "server/grpc/wire.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
@@ -150,6 +152,20 @@ TEST_F(ScoreTest, ALongTextGoesInPieces) {
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   EXPECT_EQ(server_.last_scored_text(), text);
   EXPECT_LE(server_.longest_text(), 64 << 10);
+}
+
+TEST_F(ScoreTest, WhileALongTextIsScoredItsEndIsKnown) {
+  Client client(options_.server, Seconds(60));
+  Sequence sequence;
+  while (sequence.text.size() < 300'000) sequence.text += "line after line\n";
+  std::vector<int64_t> done;
+  Scored scored;
+  const auto note = [&done](int64_t bytes) { done.push_back(bytes); };
+  ASSERT_TRUE(client.score("prose", sequence, scored, note).ok());
+  ASSERT_GE(done.size(), 5U);
+  EXPECT_TRUE(std::ranges::is_sorted(done));
+  EXPECT_LT(done.front(), 100'000);
+  EXPECT_EQ(done.back(), std::ssize(sequence.text));
 }
 
 TEST_F(ScoreTest, TextThatCannotBeScoredEndsWith2) {
