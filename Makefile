@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-http bench-text soak long asan tsan fuzz release image gpu-check clean
+.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-http bench-text soak long asan asan-input tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -94,9 +94,13 @@ asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@scripts/setup test
 	@cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
 
+asan-input:  ## the same for libraries and doors, which read input and hand out memory: what CI runs
+	@scripts/setup test
+	@cmake --preset asan && cmake --build --preset asan-input -j $(JOBS) && ctest --preset asan-input $(CTEST_FLAGS)
+
 tsan:  ## everything that needs no gRPC under the thread sanitizer
 	@scripts/setup test
-	@cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
+	@cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan $(CTEST_FLAGS)
 
 fuzz:  ## build the libFuzzer programs of the parsers (needs clang-19 and libclang-rt-19-dev)
 	@cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
