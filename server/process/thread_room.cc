@@ -20,9 +20,9 @@ namespace {
 constexpr int64_t kOfTheProcess = 12;
 constexpr int64_t kOfAModel = 2;  // its engine, and the one that replaces it in a reload
 // gRPC 1.51: pollers of calls, timers, events. Its two executors grow to two threads for each
-// processor.
+// processor, if closures wait for one; on large machines they stay far below that.
 constexpr int64_t kOfGrpc = 12;
-constexpr int64_t kOfGrpcEachProcessor = 4;
+constexpr int64_t kOfGrpcEachProcessor = 4, kMostOfExecutors = 64;
 
 std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
@@ -34,8 +34,8 @@ int64_t threads_for(const ServerConfig& config) {
   const int64_t cores = std::max(1L, sysconf(_SC_NPROCESSORS_CONF));
   const int64_t computing =
       config.threads > 0 ? config.threads : std::max(1U, std::thread::hardware_concurrency());
-  return kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc +
-         kOfGrpcEachProcessor * cores;
+  const int64_t executors = std::min(kOfGrpcEachProcessor * cores, kMostOfExecutors);
+  return kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc + executors;
 }
 
 std::string limits_on_threads() {
