@@ -18,9 +18,9 @@
 namespace runnel {
 namespace {
 
-class Choice final : public AnswerChoice {
+class ChatChoice final : public AnswerChoice {
  public:
-  Choice(const ChatJson& json, ChatSample sample, int index, bool stream, bool one_call)
+  ChatChoice(const ChatJson& json, ChatSample sample, int index, bool stream, bool one_call)
       : json_(json),
         index_(index),
         stream_(stream),
@@ -148,8 +148,8 @@ class Chat final : public AnswerKind {
                                        const std::vector<std::string>& stops) const override {
     ChatSample sample(conversation_.options(request_), conversation_.prompt_end(), stops,
                       json_->wants_tokens());
-    return std::make_unique<Choice>(*json_, std::move(sample), index, request_.answer.stream,
-                                    request_.one_call);
+    return std::make_unique<ChatChoice>(*json_, std::move(sample), index, request_.answer.stream,
+                                        request_.one_call);
   }
 
   std::string whole(const std::string& choices, const AnswerUsage& usage) const override {

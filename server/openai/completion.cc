@@ -27,8 +27,9 @@ int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
 
 // The tokens of a prompt, with the log-probabilities of those that something predicts: all, or all
 // but the first. `text` becomes their text.
-std::vector<ChoiceToken> tokens_of(const std::vector<int32_t>& prompt, const ScoredChunk& scores,
-                                   const Tokenizer* tokenizer, std::string& text) {
+std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
+                                       const ScoredChunk& scores, const Tokenizer* tokenizer,
+                                       std::string& text) {
   const size_t first = prompt.size() - scores.log_probs.size();
   const auto top_count = static_cast<size_t>(scores.top_log_probs);
   std::vector<ChoiceToken> tokens(prompt.size());
@@ -68,9 +69,9 @@ Result<std::vector<int32_t>> values_of(CompletionPrompt prompt, const TextInput&
   return values_of_text(*text, input);
 }
 
-class Choice final : public AnswerChoice {
+class CompletionAnswer final : public AnswerChoice {
  public:
-  Choice(const CompletionFormat& format, int index, const std::vector<std::string>& stops)
+  CompletionAnswer(const CompletionFormat& format, int index, const std::vector<std::string>& stops)
       : format_(format), index_(index), choice_(stops, format.wants_tokens()) {}
 
   void begin(std::string_view text, std::vector<ChoiceToken> tokens = {}) {
@@ -142,7 +143,7 @@ class Completion final : public AnswerKind {
 
   std::unique_ptr<AnswerChoice> choice(size_t /*prompt*/, int index,
                                        const std::vector<std::string>& stops) const override {
-    auto choice = std::make_unique<Choice>(*format_, index, stops);
+    auto choice = std::make_unique<CompletionAnswer>(*format_, index, stops);
     choice->begin(echo_);
     return choice;
   }
@@ -150,8 +151,8 @@ class Completion final : public AnswerKind {
   void take_scores(const std::vector<int32_t>& prompt, const ScoredChunk& scores,
                    std::span<const std::unique_ptr<AnswerChoice>> choices) const override {
     std::string text;
-    const auto tokens = tokens_of(prompt, scores, format_->tokenizer(), text);
-    for (const auto& choice : choices) static_cast<Choice&>(*choice).begin(text, tokens);
+    const auto tokens = echoed_tokens(prompt, scores, format_->tokenizer(), text);
+    for (const auto& choice : choices) static_cast<CompletionAnswer&>(*choice).begin(text, tokens);
   }
 
   std::string whole(const std::string& choices, const AnswerUsage& usage) const override {

@@ -27,7 +27,7 @@ constexpr std::array kUpperList = {CallTags{"<TOOLCALL>", "</TOOLCALL>"}};
 constexpr std::array kLowerList = {CallTags{"<tool_calls>", "</tool_calls>"}};
 constexpr std::array kFenced = {CallTags{"```json", "```"}};
 
-std::string_view trimmed(std::string_view text) {
+std::string_view stripped(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kSpaces) + 1 - first);
@@ -67,7 +67,7 @@ std::optional<ToolCall> call_of(const OrderedJson& json) {
 
 // A call, or a list of calls.
 Calls read_json(std::string_view body) {
-  Result<OrderedJson> json = parse(trimmed(body));
+  Result<OrderedJson> json = parse(stripped(body));
   if (!json.ok()) return {};
   std::vector<ToolCall> calls;
   const OrderedJson list = json->is_array() ? std::move(*json) : OrderedJson::array({*json});
@@ -93,7 +93,7 @@ OrderedJson value_of(std::string_view text, const std::string& key, const Ordere
   const bool is_text = type == nullptr || *type == "string" ||
                        (type->is_array() && std::ranges::count(*type, "string") > 0);
   if (is_text) return text;
-  Result<OrderedJson> json = parse(trimmed(text));
+  Result<OrderedJson> json = parse(stripped(text));
   return json.ok() ? std::move(*json) : OrderedJson(text);
 }
 
@@ -116,13 +116,13 @@ std::string_view without_breaks(std::string_view text) {
 // "f>" and parameters; `text` begins after "<function=".
 std::optional<ToolCall> xml_call(std::string_view text, const OrderedJson& tools) {
   const auto name = take_until(text, ">");
-  if (!name || trimmed(*name).empty()) return {};
-  ToolCall call{std::string(trimmed(*name)), ""};
+  if (!name || stripped(*name).empty()) return {};
+  ToolCall call{std::string(stripped(*name)), ""};
   const OrderedJson* const function = function_of(call.name, tools);
   OrderedJson arguments = OrderedJson::object();
-  while (!trimmed(text).empty()) {
+  while (!stripped(text).empty()) {
     const auto before = take_until(text, "<parameter=");
-    if (!before || !trimmed(*before).empty()) return {};
+    if (!before || !stripped(*before).empty()) return {};
     const auto key = take_until(text, ">");
     const auto value = take_until(text, "</parameter>");
     if (!key || !value || arguments.contains(std::string(*key))) return {};
@@ -135,15 +135,15 @@ std::optional<ToolCall> xml_call(std::string_view text, const OrderedJson& tools
 
 Calls read_xml(std::string_view body, const OrderedJson& tools) {
   // Without the outer tags, the opening one is gone, and so is the closing one.
-  if (!trimmed(body).starts_with("<function=")) {
+  if (!stripped(body).starts_with("<function=")) {
     auto call = xml_call(body, tools);
     return call ? Calls({std::move(*call)}) : Calls();
   }
   std::vector<ToolCall> calls;
-  while (!trimmed(body).empty()) {
+  while (!stripped(body).empty()) {
     const auto before = take_until(body, "<function=");
     const auto text = take_until(body, "</function>");
-    if (!before || !trimmed(*before).empty() || !text) return {};
+    if (!before || !stripped(*before).empty() || !text) return {};
     auto call = xml_call(*text, tools);
     if (!call) return {};
     calls.push_back(std::move(*call));
@@ -207,7 +207,7 @@ size_t CallEnd::find(std::string_view text) {
 Calls read_calls(std::string_view body, ToolCallForm form, const OrderedJson& tools) {
   if (std::ssize(body) > kMaxCallBytes) return {};
   if (form == ToolCallForm::kXml) return read_xml(body, tools);
-  if (form == ToolCallForm::kPython) return read_python_calls(trimmed(body));
+  if (form == ToolCallForm::kPython) return read_python_calls(stripped(body));
   Calls calls = read_json(body);
   if (!calls || form != ToolCallForm::kFenced || tools.is_null()) return calls;
   const bool known = std::ranges::all_of(
