@@ -26,7 +26,8 @@ const std::string kKeepsAll =
 
 ServedModel model_of(const std::string& source, int64_t prefix_cache_bytes) {
   Spec spec = small_rwkv7_spec();
-  spec.vocabulary = 128;  // ASCII
+  spec.vocabulary = spec.head.values = 128;  // ASCII
+  std::get<Rwkv7Spec>(spec.model).table_rows = 128;
   EngineOptions options;
   options.prefix_cache_bytes = prefix_cache_bytes;
   ServedModel model = served_bundle(spec, 5, options);
