@@ -236,7 +236,6 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
       {"generate", "--top-log-probs", "21"},
       {"generate", "--timeout", "0"},
       {"generate", "--timeout", "nan"},
-      {"generate", "--temperature", "0.0005"},
       {"generate", "--top-p", "1.5"},
       {"draw", "--rows", "3"},
       {"draw", "--seconds", "-1"},

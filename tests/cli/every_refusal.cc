@@ -82,7 +82,7 @@ void add_requests(Refusals& all) {
   Spec without_begin = small_spec();
   without_begin.begin.reset();
   refuse([](R&) {}, without_begin);
-  add(all, Asked::kGenerate, validate_length(0, 21, fields::kPrompt, fake_spec(20)));
+  add(all, Asked::kGenerate, validate_length(0, 1000, fields::kPrompt, fake_spec(20)));
 }
 
 void add_penalties(Refusals& all) {
@@ -140,7 +140,7 @@ void add_scores(Refusals& all) {
   ASSERT_TRUE(call.ok());
   add(all, Asked::kScore, engine.score(*call, {}, [](const auto&) {}));
   add(all, Asked::kScore, engine.score(*call, {-1}, [](const auto&) {}));
-  add(all, Asked::kScore, validate_length(0, 21, fields::kValues, fake_spec(20)));
+  add(all, Asked::kScore, validate_length(0, 1000, fields::kValues, fake_spec(20)));
   add_full(all, Asked::kScore, "");
 }
 

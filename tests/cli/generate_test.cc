@@ -216,7 +216,7 @@ TEST_F(GenerateTest, PrintsSymbolsAsTheyCome) {
   const v1::GenerateRequest request = server_.last_request();
   EXPECT_THAT(request.values().values(), ElementsAre(1, 2));
   EXPECT_TRUE(request.keep() && request.sampling().greedy());
-  EXPECT_EQ(request.sampling().temperature(), 0.5F);
+  EXPECT_FALSE(request.sampling().has_temperature()) << "greedy needs none";
   EXPECT_EQ(request.sampling().top_k(), 3);
   EXPECT_EQ(request.sampling().top_p(), 0.9F);
   EXPECT_EQ(request.sampling().min_p(), 0.1F);

@@ -156,6 +156,7 @@ TEST_F(ScoreTest, ALongTextGoesInPieces) {
 
 TEST_F(ScoreTest, WhileALongTextIsScoredItsEndIsKnown) {
   Client client(options_.server, Seconds(60));
+  ASSERT_TRUE(client.connect(Seconds(60)).ok());
   Sequence sequence;
   while (sequence.text.size() < 300'000) sequence.text += "line after line\n";
   std::vector<int64_t> done;
