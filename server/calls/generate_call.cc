@@ -206,6 +206,15 @@ Call::Step GenerateCall::write_token() {
 }
 
 // Values sampled so far are still sent.
+void GenerateCall::stop(int sample) {
+  std::shared_ptr<TokenStream> stream;
+  {
+    std::lock_guard lock(mutex_);
+    stream = stream_;
+  }
+  stream->stop(sample);
+}
+
 void GenerateCall::end(const Status& status) {
   Call::end(status);
   release();

@@ -42,6 +42,9 @@ class GenerateCall final : public Call {
   void start_with_token(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                         const TokenUse& use);
 
+  // The sink has had enough of a sample, which finishes as at a stop. From write() alone.
+  void stop(int sample);
+
   void end(const Status& status) override;
 
  private:

@@ -229,7 +229,9 @@ void Part::take(const SampledValues& values) {
     choice.add(run);
     if (stream_) events += choice.events();
   }
+    const bool was_over = choice.is_over();
   deliver(std::move(events));
+    if (!was_over && choice.is_over()) call_->stop(run.sample);
 }
 
 void Part::take(const Finished& finished) {

@@ -55,6 +55,8 @@ class AnswerChoice {
 
   virtual void add(const ValueRun& run) = 0;
   // The sample has ended.
+  // More values would change nothing: the sample may finish.
+  virtual bool is_over() const { return false; }
   virtual void finish(const ChoiceEnd& end) = 0;
   // Of a stream: the events that may go out and have not. After finish(), the last.
   virtual std::string events() = 0;
