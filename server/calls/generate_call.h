@@ -74,6 +74,7 @@ class GenerateCall final : public Call {
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
+  bool notes_prompt_ = false;          // its values are not known before Finished
   std::optional<Finished> finished_;   // waits for the token
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet
 };
