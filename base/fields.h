@@ -1,5 +1,6 @@
 // The fields of requests, by the canonical names with which faults name them. They are those of the
-// wire contract (proto/runnel/v1); doors have words of their own (base/field.h).
+// wire contract (proto/runnel/v1), and `tools`, which conversations alone have. Doors have words of
+// their own (base/field.h).
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@ inline constexpr std::string_view kSession = "origin.session";
 inline constexpr std::string_view kState = "origin.state";
 inline constexpr std::string_view kToken = "origin.token";
 inline constexpr std::string_view kPrompt = "prompt";
+inline constexpr std::string_view kTools = "tools";
 inline constexpr std::string_view kText = "text";
 inline constexpr std::string_view kValues = "values";
 inline constexpr std::string_view kSamples = "samples";
@@ -51,6 +53,7 @@ inline constexpr std::array kAll = {kModel,
                                     kState,
                                     kToken,
                                     kPrompt,
+                                    kTools,
                                     kText,
                                     kValues,
                                     kSamples,

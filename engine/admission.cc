@@ -31,10 +31,11 @@ Status check_position(int64_t position, const std::optional<int64_t>& expected) 
 
 }  // namespace
 
-Admission::Admission(const Model& model, const EngineOptions& options, Sessions& sessions,
+Admission::Admission(Model& model, const EngineOptions& options, Sessions& sessions,
                      WaitingRoom& waiting_room, Steps& steps, const TurnClock& time,
                      EngineMetrics& metrics)
-    : spec_(model.spec()),
+    : model_(model),
+      spec_(model.spec()),
       numerics_(model.layout().numerics),
       options_(options),
       sessions_(sessions),
@@ -85,11 +86,13 @@ Status Admission::try_admit(Generation& generation) {
   Result<Session*> source = resolve(origin, generation.request.caller);
   if (!source.ok()) return source.status();
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
-  if (Status s = check_start(generation, position); !s.ok()) return s;
+  const TurnPlace place = place_of(generation.request, *source);
+  if (Status s = check_start(generation.request, place, position); !s.ok()) return s;
   // Before slots are leased, which may cost a prefix its slot.
   const auto prefix = *source == nullptr ? find_prefix(generation.request) : std::nullopt;
   Result<Session*> first = open_samples(generation, *source);
   if (!first.ok()) return first.status();
+  take_turn(generation.request, place);
   generation.begins = position == 0 && generation.request.prompt.empty();
   complete_prompt(generation.request, position);
   if (*source == nullptr) {
@@ -104,15 +107,25 @@ Status Admission::try_admit(Generation& generation) {
     (*first)->last_call = generation.record;
   }
   start_stream(generation, **first, position);
-  if (generation.record) start_record(generation, position);
+  if (generation.record) start_record(generation, position, place);
   return {};
 }
 
+// Where the session is in its conversation, if the call is a turn of one.
+TurnPlace Admission::place_of(const GenerateRequest& request, const Session* source) const {
+  const bool has_begun = source != nullptr && source->position > 0;
+  if (!request.turn || !has_begun) return TurnPlace::kStart;
+  return place_in(*request.turn, last_values(model_, *source), spec_.eos, request.tokenizer.get());
+}
+
 // Whether the call may start from a sequence of `position` values.
-Status Admission::check_start(const Generation& generation, int64_t position) const {
-  const GenerateRequest& request = generation.request;
+Status Admission::check_start(const GenerateRequest& request, TurnPlace place,
+                              int64_t position) const {
   if (Status s = check_position(position, request.expected_position); !s.ok()) return s;
-  const int64_t given = std::ssize(request.prompt) + (begins_prompt(request, position) ? 1 : 0);
+  if (request.turn) {
+    if (Status s = check_turn(*request.turn, place); !s.ok()) return s;
+  }
+  const int64_t given = values_given(request, place) + (begins_prompt(request, position) ? 1 : 0);
   if (position == 0 && given == 0 && !spec_.begin) {
     Status status = invalid_argument("session '" + request.session.value_or("") +
                                      "' is empty and so is the prompt: give at least one value");
@@ -228,12 +241,13 @@ void Admission::complete_prompt(GenerateRequest& request, int64_t position) cons
   if (begins_prompt(request, position)) put_begin(spec_.begin, request.prompt);
 }
 
-void Admission::start_record(Generation& generation, int64_t position) {
+void Admission::start_record(Generation& generation, int64_t position, TurnPlace place) {
   const GenerateRequest& request = generation.request;
   CallRecord& record = *generation.record;
   record.request_id = request.request_id;
   record.digest = generation.digest;
   record.position = position;
+  record.place = place;
   record.limit(options_.record_bytes, request.top_log_probs);
   record.reserve(generation.samples[0].remaining, request.top_log_probs);
 }
@@ -280,6 +294,7 @@ bool Admission::find_retried(Generation& generation) {
 // Checks that a retry is the same call, and takes it over from an earlier try that still runs.
 Status Admission::try_resume(Generation& generation) {
   CallRecord& record = *generation.record;
+  take_turn(generation.request, record.place);
   complete_prompt(generation.request, record.position);
   const GenerateRequest& request = generation.request;
   if (record.digest != generation.digest) return used_otherwise(request.request_id);

@@ -20,7 +20,7 @@ namespace runnel {
 class Admission {
  public:
   // All of them outlive it.
-  Admission(const Model& model, const EngineOptions& options, Sessions& sessions,
+  Admission(Model& model, const EngineOptions& options, Sessions& sessions,
             WaitingRoom& waiting_room, Steps& steps, const TurnClock& time, EngineMetrics& metrics);
 
   // Admits a call, lets it wait for slots, or ends `stream` with the reason.
@@ -41,7 +41,8 @@ class Admission {
  private:
   void begin(std::unique_ptr<Generation> generation);
   Status try_admit(Generation& generation);
-  Status check_start(const Generation& generation, int64_t position) const;
+  TurnPlace place_of(const GenerateRequest& request, const Session* source) const;
+  Status check_start(const GenerateRequest& request, TurnPlace place, int64_t position) const;
   Result<Session*> resolve(const Origin& origin, const Caller& caller);
   Result<Session*> open_samples(Generation& generation, Session* source);
   Session& open_sample(const GenerateRequest& request);
@@ -52,7 +53,7 @@ class Admission {
   void plan_prefix(Generation& generation);
   bool begins_prompt(const GenerateRequest& request, int64_t position) const;
   void complete_prompt(GenerateRequest& request, int64_t position) const;
-  void start_record(Generation& generation, int64_t position);
+  void start_record(Generation& generation, int64_t position, TurnPlace place);
   void start_stream(Generation& generation, const Session& first, int64_t position);
   Duration note_queued(TimePoint came);
 
@@ -64,6 +65,7 @@ class Admission {
   Result<Session*> open_scored(const ScoreCall& call, bool has_waited);
   void score(ScoreCall& call);
 
+  Model& model_;
   const Spec& spec_;
   const std::string& numerics_;
   const EngineOptions& options_;

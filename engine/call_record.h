@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/next_turn.h"
 #include "engine/request_digest.h"
 #include "engine/token_stream.h"
 
@@ -13,8 +14,9 @@ namespace runnel {
 
 struct CallRecord {
   std::string request_id;
-  RequestDigest digest{};  // of the request, which may be far larger than a state
-  int64_t position = 0;    // where the session stood
+  RequestDigest digest{};               // of the request, which may be far larger than a state
+  int64_t position = 0;                 // of the session, before the call
+  TurnPlace place = TurnPlace::kStart;  // of the session in its conversation, likewise
   std::vector<StreamValue> values;
   std::vector<TopLogProb> top;       // of all values, in order, top_count each
   int64_t most = 0;                  // values that it may hold

@@ -20,6 +20,7 @@ int64_t bytes_of(const GenerateRequest& request) {
     bytes += sequence.size() * sizeof(int32_t);
   }
   for (const std::string& text : request.stop_text) bytes += text.size();
+  if (request.turn) bytes += static_cast<size_t>(bytes_of(*request.turn));
   if (request.penalties) bytes += request.penalties->logit_bias.size() * sizeof(LogitBias);
   return static_cast<int64_t>(bytes);
 }

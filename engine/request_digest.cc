@@ -47,6 +47,10 @@ class Digester {
     const auto& [repetition, frequency, presence, logit_bias] = *given;
     add_all(repetition, frequency, presence, logit_bias);
   }
+  void add(const NextTurn& turn) {
+    const auto& [at_start, later, values, end_of_turn, end, stop_text, after_stop] = turn;
+    add_all(at_start.message(), later.message(), values, end_of_turn, end, stop_text, after_stop);
+  }
   void add(const LogitBias& term) { add_all(term.value, term.bias); }
   void add(const Delivery& delivery) {
     const auto& [max_values, max_delay] = delivery;
@@ -72,10 +76,10 @@ class Digester {
 
 RequestDigest digest_of(const GenerateRequest& request) {
   // Names every field, so that a new one does not compile before it is added here.
-  const auto& [caller, model, session, state, prompt, begin, shared, samples, max_values, max_time,
-               max_queue_time, seed, sampling, penalties, stop, stop_text, end_of_turn, ignore_eos,
-               tokenizer, top_log_probs, keep, expected_position, request_id, delivery, came,
-               held_bytes] = request;
+  const auto& [caller, model, session, state, prompt, turn, begin, shared, samples, max_values,
+               max_time, max_queue_time, seed, sampling, penalties, stop, stop_text, end_of_turn,
+               ignore_eos, tokenizer, top_log_probs, keep, expected_position, request_id, delivery,
+               came, held_bytes] = request;
   static_cast<void>(model);  // by whichever name
   static_cast<void>(tokenizer);
   static_cast<void>(max_queue_time);  // changes nothing that the call brings
@@ -83,9 +87,9 @@ RequestDigest digest_of(const GenerateRequest& request) {
   static_cast<void>(held_bytes);      // follows from the rest
   static_cast<void>(shared);          // changes no value
   Digester digester;
-  digester.add_all(caller.name, session, state, prompt, begin, samples, max_values, max_time, seed,
-                   sampling, penalties, stop, stop_text, end_of_turn, ignore_eos, top_log_probs,
-                   keep, expected_position, request_id, delivery);
+  digester.add_all(caller.name, session, state, prompt, turn, begin, samples, max_values, max_time,
+                   seed, sampling, penalties, stop, stop_text, end_of_turn, ignore_eos,
+                   top_log_probs, keep, expected_position, request_id, delivery);
   return digester.finish();
 }
 

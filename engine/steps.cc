@@ -429,13 +429,16 @@ void Steps::end_if_due(Generation& generation) {
                      "one was sent again"});
     return;
   }
+  std::vector<int> stopped;
+  if (generation.phase == GenerationPhase::kSampling) stopped = generation.stream->take_stopped();
   const auto max_time = generation.request.max_time;
-  if (!max_time || now - generation.admitted < *max_time) return;
+  const bool is_late = max_time && now - generation.admitted >= *max_time;
+  if (!is_late && stopped.empty()) return;
   settle(0);
-  if (generation.ended()) return;
-  for (size_t i = 0; i < generation.samples.size(); ++i) {
-    if (generation.samples[i].finished) continue;
-    finish_sample(generation, static_cast<int>(i), FinishReason::kTime);
+  for (int i = 0; i < std::ssize(generation.samples) && !generation.ended(); ++i) {
+    const bool is_stopped = std::ranges::count(stopped, i) > 0;
+    if (generation.samples[i].finished || (!is_late && !is_stopped)) continue;
+    finish_sample(generation, i, is_stopped ? FinishReason::kStop : FinishReason::kTime);
   }
 }
 

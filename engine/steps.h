@@ -56,7 +56,7 @@ class Steps {
   void end_try(const std::shared_ptr<CallRecord>& record, const Status& status);
   // Ends the call that runs on the session.
   void end_on(const Session& session, const Status& status);
-  // Ends the calls that are cancelled, stalled or out of time.
+  // Ends the calls that are cancelled, stalled or out of time, and finishes stopped samples.
   void end_due();
   void end_all(const Status& status);
 

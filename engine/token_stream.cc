@@ -149,6 +149,20 @@ void TokenStream::starve() {
   wake_if_due();
 }
 
+std::vector<int> TokenStream::take_stopped() {
+  if (!has_stopped_.load(std::memory_order_acquire)) return {};
+  std::lock_guard lock(mutex_);
+  has_stopped_.store(false, std::memory_order_release);
+  return std::exchange(stopped_, {});
+}
+
+void TokenStream::stop(int sample) {
+  std::lock_guard lock(mutex_);
+  stopped_.push_back(sample);
+  has_stopped_.store(true, std::memory_order_release);
+  if (resume_) resume_();
+}
+
 void TokenStream::cancel() {
   cancelled_.store(true, std::memory_order_release);
   std::lock_guard lock(mutex_);

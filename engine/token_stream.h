@@ -75,6 +75,8 @@ class TokenStream {
   void flush(TimePoint now);
   // True once the reader has gone: nothing more will be taken.
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  // The samples of which the reader has had enough since the last call.
+  std::vector<int> take_stopped();
 
   // --- The reader's side ---
 
@@ -84,6 +86,8 @@ class TokenStream {
   bool take(StreamGroup& group);
   // Tells the scheduler that the reader has gone. The slot is free after the launches in flight.
   void cancel();
+  // Tells the scheduler that a sample may finish, as at a stop. Values in flight still come.
+  void stop(int sample);
 
  private:
   bool due() const;  // with mutex_ held
@@ -94,6 +98,7 @@ class TokenStream {
   const int top_per_value_;
   const std::function<void()> wake_;
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> has_stopped_{false};  // stopped_ is not empty
 
   mutable std::mutex mutex_;
   std::function<void()> resume_;
@@ -102,6 +107,7 @@ class TokenStream {
   std::vector<StreamValue> values_;  // reserved: room_
   std::vector<TopLogProb> top_;      // reserved: room_ * top_per_value_
   std::vector<Finished> finished_;
+  std::vector<int> stopped_;
   std::optional<Status> end_;
   bool ended_ = false;        // end() has been called
   bool starved_ = false;      // the scheduler waits for room

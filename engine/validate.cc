@@ -128,6 +128,16 @@ Status validate_counts(const GenerateRequest& request, const NamedModel& model,
   return validate_queue_time(request.max_queue_time);
 }
 
+Status validate_turn(const GenerateRequest& request, const NamedModel& model,
+                     const EngineOptions& options) {
+  if (!request.turn) return {};
+  for (const auto* const values : {&request.turn->values, &request.turn->after_stop}) {
+    Status s = validate_values(*values, fields::kPrompt, options.prompt_values, model);
+    if (!s.ok()) return s;
+  }
+  return {};
+}
+
 Status validate_delivery(const Delivery& delivery) {
   const Limit& values = limits::kDeliveryValues;
   const Limit& delay = limits::kDeliveryDelayMs;
@@ -278,6 +288,7 @@ Status validate(const GenerateRequest& request, const Spec& spec, const EngineOp
       !s.ok()) {
     return s;
   }
+  if (Status s = validate_turn(request, model, options); !s.ok()) return s;
   if (Status s = validate_sampling(request.sampling, model); !s.ok()) return s;
   if (Status s = validate_stop(request, model); !s.ok()) return s;
   if (Status s = validate_delivery(request.delivery); !s.ok()) return s;

@@ -62,6 +62,14 @@ Status adapt(OrderedJson& message, const std::string& path, const ChatTraits& tr
   return {};
 }
 
+Status adapt_all(OrderedJson& messages, const ChatTraits& traits) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string path = "messages[" + std::to_string(i) + "]";
+    if (Status s = adapt(messages[i], path, traits); !s.ok()) return s;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const ChatFormat>> ChatFormat::make(
@@ -102,11 +110,27 @@ Status ChatFormat::find_end_of_turn() {
 }
 
 Result<MarkedText> ChatFormat::render(Conversation conversation, TimePoint until) const {
-  for (size_t i = 0; i < conversation.messages.size(); ++i) {
-    const std::string path = "messages[" + std::to_string(i) + "]";
-    if (Status s = adapt(conversation.messages[i], path, traits_); !s.ok()) return s;
-  }
+  if (Status s = adapt_all(conversation.messages, traits_); !s.ok()) return s;
   return templates_.render(std::move(conversation), until);
+}
+
+Result<MarkedText> ChatFormat::render_next(Conversation news, TimePoint until) const {
+  if (!traits_.follows_any_answer) {
+    return invalid_argument(
+        "the template writes new messages in a way that depends on earlier ones");
+  }
+  if (Status s = adapt_all(news.messages, traits_); !s.ok()) return s;
+  OrderedJson messages = OrderedJson::array(
+      {{{"role", "user"}, {"content", "x"}}, {{"role", "assistant"}, {"content", kProbeAnswer}}});
+  for (OrderedJson& message : news.messages) messages.push_back(std::move(message));
+  news.messages = std::move(messages);
+  const Result<MarkedText> text = templates_.render(std::move(news), until);
+  if (!text.ok()) return text;
+  const size_t answer = text->bytes.find(kProbeAnswer);
+  if (answer == std::string::npos) {
+    return invalid_argument("the template leaves out an answer that these messages follow");
+  }
+  return part_of(text->bytes, text->runs, answer + kProbeAnswer.size(), text->bytes.size());
 }
 
 Result<std::vector<int32_t>> ChatFormat::encode(const MarkedText& text, TimePoint until) const {

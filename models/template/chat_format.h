@@ -36,6 +36,11 @@ class ChatFormat {
   // errors as of TemplateSet::render().
   Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
 
+  // The text of messages as it follows an answer, whatever came before that: the end of the answer,
+  // then the messages. INVALID_ARGUMENT where the template does not write it; other errors as of
+  // render().
+  Result<MarkedText> render_next(Conversation news, TimePoint until = TimePoint::max()) const;
+
   // The values of a rendering, or of a part of one. Nothing is put before them. Errors as of
   // Tokenizer::encode().
   Result<std::vector<int32_t>> encode(const MarkedText& text,

@@ -8,7 +8,7 @@
 namespace runnel {
 namespace {
 
-constexpr std::string_view kAnswer = "zqMARKqz", kKind = "Be kind.", kOther = "zqROLEqz";
+constexpr std::string_view kKind = "Be kind.", kOther = "zqROLEqz";
 constexpr size_t kBytesBeforeCall = 60;
 
 OrderedJson message(std::string_view role, std::string_view content) {
@@ -107,15 +107,28 @@ class Prober {
     if (history.ok() && prompt.starts_with(history->bytes)) {
       traits_.generation_prompt = prompt.substr(history->bytes.size());
     }
-    const Result<MarkedText> next =
-        render(with(history_, {message("assistant", kAnswer), message("user", kProbeUser)}), true);
+    const Result<MarkedText> next = render_next(history_);
     if (!next.ok()) return;
-    const size_t answer = next->bytes.rfind(kAnswer);
-    if (answer != std::string::npos) {
-      traits_.after_answer = from(*next, answer + kAnswer.size());
-    }
+    const auto after = after_answer(*next);
+    if (after) traits_.after_answer = *after;
     traits_.history_begins_next = history.ok() && next->bytes.starts_with(history->bytes);
-    traits_.prompt_and_answer_begin_next = next->bytes.starts_with(prompt + std::string(kAnswer));
+    traits_.prompt_and_answer_begin_next =
+        next->bytes.starts_with(prompt + std::string(kProbeAnswer));
+    const Result<MarkedText> other = render_next(OrderedJson::array({message("user", "x")}));
+    const auto after_other = other.ok() ? after_answer(*other) : std::nullopt;
+    traits_.follows_any_answer = after && after_other && after->bytes == after_other->bytes;
+  }
+
+  // An answer to `history`, and the words of the user after it.
+  Result<MarkedText> render_next(const OrderedJson& history) const {
+    return render(with(history, {message("assistant", kProbeAnswer), message("user", kProbeUser)}),
+                  true);
+  }
+
+  static std::optional<MarkedText> after_answer(const MarkedText& text) {
+    const size_t answer = text.bytes.rfind(kProbeAnswer);
+    if (answer == std::string::npos) return std::nullopt;
+    return from(text, answer + kProbeAnswer.size());
   }
 
   void find_content() {

@@ -11,8 +11,8 @@
 
 namespace runnel {
 
-// Stands for the user's text in ChatTraits::after_answer.
-inline constexpr std::string_view kProbeUser = "zqUSERqz";
+// Stand for the user's text in ChatTraits::after_answer, and for the answer before it.
+inline constexpr std::string_view kProbeUser = "zqUSERqz", kProbeAnswer = "zqMARKqz";
 // The tool that probes call, and its argument with its value.
 inline constexpr std::string_view kProbeTool = "zqF", kProbeKey = "zqK", kProbeValue = "zqV";
 
@@ -24,7 +24,9 @@ struct ChatTraits {
   // What add_generation_prompt adds after h; none where it changes more than the end.
   std::optional<std::string> generation_prompt = {};
   bool thinking_open = false;    // R(h, true) ends inside <think>
-  MarkedText after_answer = {};  // what follows an answer when a user speaks next
+  MarkedText after_answer = {};  // the text after an answer when a user speaks next
+  // The messages before the answer do not change that text.
+  bool follows_any_answer = false;
   // R(h, false), and R(h, true) + answer, begin R(h + answer + user, true).
   bool history_begins_next = false;
   bool prompt_and_answer_begin_next = false;

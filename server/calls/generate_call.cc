@@ -54,7 +54,8 @@ void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateReque
     stream_ = stream;
   }
   set_model(std::move(model));
-  note_given(std::ssize(request.prompt));
+  notes_prompt_ = request.turn.has_value();
+  if (!notes_prompt_) note_given(std::ssize(request.prompt));
   on_end([stream, session = let_session_end()] { stream->cancel(); });
   log_start(request);
   if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);
@@ -205,6 +206,15 @@ Call::Step GenerateCall::write_token() {
   return Writing();
 }
 
+void GenerateCall::stop(int sample) {
+  std::shared_ptr<TokenStream> stream;
+  {
+    std::lock_guard lock(mutex_);
+    stream = stream_;
+  }
+  stream->stop(sample);
+}
+
 // Values sampled so far are still sent.
 void GenerateCall::end(const Status& status) {
   Call::end(status);
@@ -251,6 +261,8 @@ bool GenerateCall::keep_for_token(GenerateEvent& event) {
 
 void GenerateCall::note(const GenerateEvent& event) {
   if (const auto* started = std::get_if<Started>(&event)) return note_admitted(started->queued);
+  const auto* finished = std::get_if<Finished>(&event);
+  if (finished != nullptr && notes_prompt_) note_given(finished->prompt_values);
   const auto* values = std::get_if<SampledValues>(&event);
   if (values == nullptr) return;
   int64_t sampled = 0;

@@ -42,6 +42,9 @@ class GenerateCall final : public Call {
   void start_with_token(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                         const TokenUse& use);
 
+  // The sink has had enough of a sample, which finishes as at a stop. From write() alone.
+  void stop(int sample);
+
   void end(const Status& status) override;
 
  private:
@@ -71,6 +74,7 @@ class GenerateCall final : public Call {
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
+  bool notes_prompt_ = false;          // its values are not known before Finished
   std::optional<Finished> finished_;   // waits for the token
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet
 };

@@ -1,9 +1,11 @@
 #include "server/host/chat_input.h"
 
+#include <algorithm>
 #include <ctime>
 #include <string_view>
 #include <utility>
 
+#include "base/fields.h"
 #include "base/text.h"
 #include "models/template/limits.h"
 
@@ -23,14 +25,17 @@ std::string_view end_of(const MarkedText& text) {
   return std::string_view(text.bytes).substr(from);
 }
 
-Result<MarkedText> render(const ChatFormat& format, Conversation conversation, bool continues,
-                          TimePoint until) {
+// ChatFormat::render() of all messages, or ChatFormat::render_next() of new ones.
+using Rendering = Result<MarkedText> (ChatFormat::*)(Conversation, TimePoint) const;
+
+Result<MarkedText> render(const ChatFormat& format, Rendering rendering, Conversation conversation,
+                          bool continues, TimePoint until) {
   conversation.add_generation_prompt = !continues;
-  if (!continues) return format.render(std::move(conversation), until);
+  if (!continues) return (format.*rendering)(std::move(conversation), until);
   OrderedJson& content = conversation.messages.back()["content"];
   OrderedJson& words = content.is_array() ? content.back()["text"] : content;
   words = words.get<std::string>() + std::string(kEndOfMessage);
-  Result<MarkedText> text = format.render(std::move(conversation), until);
+  Result<MarkedText> text = (format.*rendering)(std::move(conversation), until);
   if (!text.ok()) return text;
   const size_t end = text->bytes.rfind(kEndOfMessage);
   if (end == std::string::npos) {
@@ -41,18 +46,85 @@ Result<MarkedText> render(const ChatFormat& format, Conversation conversation, b
   return cut;
 }
 
+// A prompt without values.
+ChatPrompt prompt_ending_in(const ChatFormat& format, const MarkedText& text) {
+  ChatPrompt prompt = {
+      .values = {}, .end = std::string(end_of(text)), .end_of_turn = format.end_of_turn()};
+  if (!format.stop_text().empty()) prompt.stop_texts = {format.stop_text()};
+  return prompt;
+}
+
 // Without the values that come before a first turn.
 Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversation,
                                  bool continues, TimePoint until) {
-  const Result<MarkedText> text = render(format, std::move(conversation), continues, until);
+  const Result<MarkedText> text =
+      render(format, &ChatFormat::render, std::move(conversation), continues, until);
   if (!text.ok()) return text.status();
   auto values = format.encode(*text, until);
   if (!values.ok()) return values.status();
-  ChatPrompt prompt = {.values = std::move(*values),
-                       .end = std::string(end_of(*text)),
-                       .end_of_turn = format.end_of_turn()};
-  if (!format.stop_text().empty()) prompt.stop_texts = {format.stop_text()};
+  ChatPrompt prompt = prompt_ending_in(format, *text);
+  prompt.values = std::move(*values);
   return prompt;
+}
+
+void set_now(Conversation& conversation) {
+  const std::time_t now = std::time(nullptr);
+  localtime_r(&now, &conversation.now);
+}
+
+// --- Turns on sessions ---
+
+// Why only the first messages of a session can be these; OK: others can, too.
+Status check_later(const Conversation& news) {
+  const std::string begun = ", but the session has begun: ";
+  const auto is_system = [](const OrderedJson& message) {
+    return message["role"] == "system" || message["role"] == "developer";
+  };
+  const auto system = std::ranges::find_if(news.messages, is_system);
+  if (system != news.messages.end()) {
+    return invalid_argument(place_of(fields::kPrompt) + " has a message of the role " +
+                            quote((*system)["role"].get<std::string>()) + begun +
+                            "send it with the first messages of a session");
+  }
+  if (news.tools.is_null()) return {};
+  return invalid_argument(place_of(fields::kTools) + " is set" + begun +
+                          "it has read its tools with its first messages; leave " +
+                          place_of(fields::kTools) + " out");
+}
+
+Status not_after_an_answer(const Status& status) {
+  return invalid_argument(place_of(fields::kPrompt) +
+                          " cannot follow the last answer of the session: " + status.message() +
+                          "; send the whole conversation without " + place_of(fields::kSession));
+}
+
+Status only_after_an_answer(const Status& status) {
+  return invalid_argument(place_of(fields::kPrompt) +
+                          " cannot begin the session, which is empty: " + status.message());
+}
+
+// The values of new messages after an answer, whose end `text` begins with.
+Result<NextTurn> turn_of(const ChatFormat& format, const MarkedText& text, TimePoint until) {
+  auto values = format.encode(text, until);
+  if (!values.ok()) return values.status();
+  NextTurn turn = {.values = std::move(*values), .end_of_turn = format.end_of_turn()};
+  // The messages begin where the template's own text ends.
+  const bool begins = !text.runs.empty() && text.runs.front().writer == Writer::kTemplate;
+  const size_t own = begins ? text.runs.front().end : 0;
+  if (const auto end = format.end_of_turn()) {
+    const auto before = format.encode(part_of(text.bytes, text.runs, 0, own), until);
+    if (!before.ok()) return before.status();
+    const auto found = std::ranges::find(turn.values, *end);
+    if (std::ranges::count(*before, *end) > 0) turn.end = found + 1 - turn.values.begin();
+    return turn;
+  }
+  const std::string& stop = format.stop_text();
+  if (stop.empty() || stop.size() > own || !text.bytes.starts_with(stop)) return turn;
+  auto after = format.encode(part_of(text.bytes, text.runs, stop.size(), text.bytes.size()), until);
+  if (!after.ok()) return after.status();
+  turn.stop_text = stop;
+  turn.after_stop = std::move(*after);
+  return turn;
 }
 
 }  // namespace
@@ -71,8 +143,7 @@ Status check_chats(const ServedModel& model, const std::string& asked) {
 
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
                                   bool continues, bool fresh, TimePoint until) {
-  const std::time_t now = std::time(nullptr);
-  localtime_r(&now, &conversation.now);
+  set_now(conversation);
   std::optional<Conversation> history;
   if (fresh && !continues) history = conversation;
   auto prompt = render_prompt(format, std::move(conversation), continues, until);
@@ -83,6 +154,31 @@ Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation convers
         std::ssize(begin) + format.shared_with_next(std::move(*history), prompt->values, until);
   }
   prompt->values.insert(prompt->values.begin(), begin.begin(), begin.end());
+  return prompt;
+}
+
+Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
+                                  TimePoint until) {
+  set_now(news);
+  auto first = render_prompt(format, news, continues, until);
+  if (first.ok()) {
+    const std::vector<int32_t>& begin = format.begin();
+    first->values.insert(first->values.begin(), begin.begin(), begin.end());
+  }
+  if (Status s = check_later(news); !s.ok()) {
+    if (first.ok()) first->turn = NextTurn{.later = std::move(s)};
+    return first;
+  }
+  const auto text = render(format, &ChatFormat::render_next, std::move(news), continues, until);
+  auto turn = text.ok() ? turn_of(format, *text, until) : text.status();
+  if (!turn.ok() && !first.ok()) return first;
+  if (!turn.ok()) {
+    first->turn = NextTurn{.later = not_after_an_answer(turn.status())};
+    return first;
+  }
+  ChatPrompt prompt = first.ok() ? std::move(*first) : prompt_ending_in(format, *text);
+  if (!first.ok()) turn->at_start = only_after_an_answer(first.status());
+  prompt.turn = std::move(*turn);
   return prompt;
 }
 

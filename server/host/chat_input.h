@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/next_turn.h"
 #include "models/template/chat_format.h"
 #include "server/host/served_models.h"
 
@@ -32,6 +33,8 @@ struct ChatPrompt {
   std::vector<std::string> stop_texts = {};  // at most one: the text that does
   // How many of `values` the prompt of the next turn is likely to begin with; none: not known.
   std::optional<int64_t> shared = {};
+  // Of a turn on a session: what the session is given in place of `values` once it has begun.
+  std::optional<NextTurn> turn = {};
 };
 
 // Renders a conversation up to the answer. `continues`: the answer continues the last message, an
@@ -40,5 +43,11 @@ struct ChatPrompt {
 // and others as of ChatFormat::render() and encode().
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
                                   bool continues, bool fresh, TimePoint until);
+
+// The same of new messages on a named session, which decides where it begins. Messages that only an
+// empty session can take, or only one that has begun, are refused by it with the reason. Errors
+// where neither can.
+Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
+                                  TimePoint until);
 
 }  // namespace runnel

@@ -26,8 +26,9 @@ constexpr int64_t kAnswerFactor = 8;
 constexpr int64_t kEventFactor = 2;
 constexpr int64_t kChoiceBytes = 256;  // of a choice without text
 
-int64_t bytes_of(const std::vector<int32_t>& values) {
-  return std::ssize(values) * static_cast<int64_t>(sizeof(int32_t));
+int64_t bytes_of_values(const AnswerPrompt& prompt) {
+  return std::ssize(prompt.values) * static_cast<int64_t>(sizeof(int32_t)) +
+         (prompt.turn ? bytes_of(*prompt.turn) : 0);
 }
 
 // Handles the events of a part: they go out, wait for the head of the answer, or come too late.
@@ -175,11 +176,13 @@ Fault Part::prepare(size_t index, AnswerKind& kind, const AnswerRequest& request
   for (size_t i = 0; i < samples; ++i) {
     choices_.push_back(kind.choice(index, static_cast<int>(index * samples + i), stops_));
   }
-  return {state_.memory.grow(room_, bytes + bytes_of(prompt_.values) + bytes_of_scores())};
+  return {state_.memory.grow(room_, bytes + bytes_of_values(prompt_) + bytes_of_scores())};
 }
 
 void Part::begin(const std::shared_ptr<const ServedModel>& model, GenerateRequest call,
                  const TokenUse& token) {
+  const int64_t given = bytes_of_values(prompt_);
+  call.turn = std::exchange(prompt_.turn, {});
   call.begin = prompt_.begin;
   call.shared = prompt_.shared;
   call.stop_text = stops_;
@@ -188,7 +191,7 @@ void Part::begin(const std::shared_ptr<const ServedModel>& model, GenerateReques
   call.tokenizer = model->tokenizer;
   call.delivery = state_.delivery;
   if (prompt_.scored) return call_->start_scored(model, std::move(call), *prompt_.scored);
-  MemoryBudget::shrink(room_, room_.bytes() - bytes_of(call.prompt));  // the call counts them
+  MemoryBudget::shrink(room_, room_.bytes() - given);  // the call counts them
   if (token.any()) return call_->start_with_token(model, std::move(call), token);
   call_->start(model, std::move(call));
 }
@@ -226,7 +229,9 @@ void Part::take(const SampledValues& values) {
   std::string events;
   for (const ValueRun& run : values.runs) {
     AnswerChoice& choice = *choices_[static_cast<size_t>(run.sample)];
+    const bool was_over = choice.is_over();
     choice.add(run);
+    if (!was_over && choice.is_over()) call_->stop(run.sample);
     if (stream_) events += choice.events();
   }
   deliver(std::move(events));

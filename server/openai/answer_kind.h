@@ -41,6 +41,7 @@ struct ChoiceEnd {
 // The values that a call begins with.
 struct AnswerPrompt {
   std::vector<int32_t> values = {};
+  std::optional<NextTurn> turn = {};        // GenerateRequest::turn
   bool begin = false;                       // after the spec's first value, in a fresh sequence
   std::optional<int64_t> shared = {};       // GenerateRequest::shared
   std::optional<int> scored = {};           // scored first, with this many most likely values each
@@ -54,6 +55,8 @@ class AnswerChoice {
   virtual ~AnswerChoice() = default;
 
   virtual void add(const ValueRun& run) = 0;
+  // More values would change nothing: the sample may finish.
+  virtual bool is_over() const { return false; }
   // The sample has ended.
   virtual void finish(const ChoiceEnd& end) = 0;
   // Of a stream: the events that may go out and have not. After finish(), the last.

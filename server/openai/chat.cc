@@ -32,6 +32,8 @@ class ChatChoice final : public AnswerChoice {
     take_events();
   }
 
+  bool is_over() const override { return sample_.is_over(); }
+
   void finish(const ChoiceEnd& end) override {
     sample_.finish();
     take_events();

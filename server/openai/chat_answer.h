@@ -44,6 +44,8 @@ class ChatAnswer {
   // The events since the last take().
   std::vector<ChatEvent> take();
 
+  // The rest of the answer is dropped.
+  bool is_over() const { return state_ == State::kDropped; }
   // Whether what comes next may be thinking.
   bool is_thinking() const { return state_ == State::kStart || state_ == State::kThinking; }
   // Bytes of the text given to add() that are thinking, with its tags: the first ones. While

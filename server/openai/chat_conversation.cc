@@ -29,9 +29,18 @@ int64_t ChatConversation::bytes_kept(const ChatRequest& request) {
 Fault ChatConversation::open(const ServedModel& model, const ChatRequest& request) {
   if (Status s = check_chats(model, request.answer.model); !s.ok()) return {s};
   format_ = model.chat;
-  if (request.tools.is_null()) return {};
-  form_ = form_of_calls(format_->traits());
-  if (form_) return {};
+  const bool on_session = request.answer.call.session.has_value();
+  if (on_session && !format_->traits().follows_any_answer) {
+    return {invalid_argument("session is set, but the chat template of model " +
+                             quote(name_for(request.answer.model, model)) +
+                             " writes new messages in a way that depends on earlier ones; send the "
+                             "whole conversation without session"),
+            "session"};
+  }
+  // The session may have read tools with its first messages.
+  const bool may_call = !request.tools.is_null() || (on_session && request.may_call);
+  if (may_call) form_ = form_of_calls(format_->traits());
+  if (form_ || request.tools.is_null()) return {};
   return {invalid_argument("tools is set, but the chat template of model " +
                            quote(name_for(request.answer.model, model)) +
                            " writes no calls in a form that this server reads; leave tools out, "
@@ -45,12 +54,15 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
   conversation.tools = request.tools;
   conversation.variables = std::exchange(request.variables, nullptr);
   const GenerateRequest& call = request.answer.call;
-  auto prompt = prompt_of_chat(*format_, std::move(conversation), request.continues,
-                               !call.state.has_value(), input.until);
+  auto prompt = call.session ? prompt_of_turn(*format_, std::move(conversation), request.continues,
+                                              input.until)
+                             : prompt_of_chat(*format_, std::move(conversation), request.continues,
+                                              !call.state.has_value(), input.until);
   if (!prompt.ok()) return in_messages(prompt.status());
   prompt_end_ = std::move(prompt->end);
   made.values = std::move(prompt->values);
   made.shared = prompt->shared;
+  made.turn = std::move(prompt->turn);
   if (call.ignore_eos) return {};
   made.end_of_turn = prompt->end_of_turn;
   made.stop = std::move(prompt->stop_texts);

@@ -27,9 +27,6 @@ constexpr std::array kRefused = {
     RefusedField{"audio", "is not supported here: answers are text; leave it out"},
     RefusedField{"chat_template",
                  "is not taken from requests: the model's own template is used; leave it out"},
-    RefusedField{"session",
-                 "is not supported for chat yet; send the whole conversation, or continue the "
-                 "session with /v1/completions"},
 };
 
 void read_conversation(RequestFields& fields, OrderedJson messages, ChatRequest& request) {
@@ -41,10 +38,19 @@ void read_conversation(RequestFields& fields, OrderedJson messages, ChatRequest&
 
 void read_tool_fields(RequestFields& fields, OrderedJson tools, ChatRequest& request) {
   static_cast<void>(fields.find("tools"));
-  const bool may_call = read_tool_choice(fields, request);
+  request.may_call = read_tool_choice(fields, request);
   if (tools.is_null()) return;
   refuse(fields, read_tools(tools));
-  if (may_call && !tools.empty()) request.tools = std::move(tools);
+  if (request.may_call && !tools.empty()) request.tools = std::move(tools);
+}
+
+// After samples and `state`.
+void read_session(RequestFields& fields, GenerateRequest& call) {
+  call.session = fields.text("session");
+  if (!call.session) return;
+  if (call.samples != 1)
+    fields.refuse("n", "must be 1 with session, which continues with one answer");
+  if (call.state) fields.refuse("state", "cannot be combined with session; leave one of them out");
 }
 
 void read_counts(RequestFields& fields, int64_t max_tokens, ChatRequest& chat) {
@@ -125,6 +131,7 @@ Fault read_chat(OrderedJson body, int64_t max_tokens, ChatRequest& request) {
   read_answer_form(fields, answer);
   read_extensions(fields, answer);
   read_keeping(fields, answer);
+  read_session(fields, answer.call);
   read_single_values(fields);
   read_neutral(fields);
   read_harmless(fields);

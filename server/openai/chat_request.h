@@ -19,6 +19,7 @@ struct ChatRequest {
   OrderedJson variables = OrderedJson::object();  // of the template
   // The field in which the request has its length.
   std::string_view length_field = "max_completion_tokens";
+  bool may_call = true;    // the answer may call tools
   bool one_call = false;   // the answer ends with its first call of a tool
   bool continues = false;  // the last message, an assistant's
 };

@@ -25,6 +25,9 @@ class ChatSample {
   // The sample has ended: nothing is held back any more.
   void finish();
 
+  // More values would change nothing.
+  bool is_over() const { return answer_.is_over(); }
+
   // What may go out and has not.
   std::vector<ChatEvent> take_events() { return answer_.take(); }
   std::vector<ChoiceToken> take_tokens() { return std::exchange(tokens_, {}); }

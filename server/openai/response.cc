@@ -44,6 +44,8 @@ class Sample final : public AnswerChoice {
     take();
   }
 
+  bool is_over() const override { return sample_.is_over(); }
+
   void finish(const ChoiceEnd& end) override {
     sample_.finish();
     take();

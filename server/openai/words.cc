@@ -38,11 +38,12 @@ constexpr NamedField kCompletion[] = {
 };
 
 constexpr NamedField kChat[] = {
-    {fields::kState, "state"},   {fields::kPrompt, "messages"},
-    {fields::kText, "messages"}, {fields::kValues, "messages"},
-    {fields::kSamples, "n"},     {fields::kMaxValues, "max_completion_tokens"},
-    {fields::kStopText, "stop"}, {fields::kTopLogProbs, "top_logprobs"},
-    {fields::kKeep, "keep"},     {fields::kExpectedPosition, "position"},
+    {fields::kSession, "session"}, {fields::kTools, "tools"},
+    {fields::kState, "state"},     {fields::kPrompt, "messages"},
+    {fields::kText, "messages"},   {fields::kValues, "messages"},
+    {fields::kSamples, "n"},       {fields::kMaxValues, "max_completion_tokens"},
+    {fields::kStopText, "stop"},   {fields::kTopLogProbs, "top_logprobs"},
+    {fields::kKeep, "keep"},       {fields::kExpectedPosition, "position"},
 };
 
 constexpr NamedField kResponse[] = {

@@ -134,6 +134,18 @@ TEST_F(TokenStreamTest, CancelTellsTheScheduler) {
   EXPECT_EQ(resumed, 1);
 }
 
+TEST_F(TokenStreamTest, TheSchedulerHearsOfSamplesThatMayFinish) {
+  int resumed = 0;
+  stream_.attach([&] { ++resumed; });
+  EXPECT_TRUE(stream_.take_stopped().empty());
+  stream_.stop(2);
+  stream_.stop(0);
+  EXPECT_EQ(resumed, 2);
+  EXPECT_EQ(stream_.take_stopped(), (std::vector<int>{2, 0}));
+  EXPECT_TRUE(stream_.take_stopped().empty());
+  EXPECT_FALSE(stream_.cancelled());
+}
+
 TEST_F(TokenStreamTest, AfterTheEndTheSchedulerHearsNothingMore) {
   for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
   int resumed = 0;

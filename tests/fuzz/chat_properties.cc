@@ -75,6 +75,8 @@ bool check_body(std::string_view text, const ChatRequest& request, const Read& r
     return false;
   }
   check_conversation(request);
+  const GenerateRequest& call = request.answer.call;
+  check(!call.session || (call.samples == 1 && !call.state), "a session has one answer");
   check_call(request.answer.call, text.size());
   return true;
 }
@@ -116,6 +118,7 @@ std::vector<std::string> chat_seeds() {
       R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],
           "continue_final_message":true,"add_generation_prompt":false,"modalities":["text"],
           "response_format":{"type":"text"},"verbosity":"medium","keep":true,"position":3})",
+      R"({"messages":[{"role":"user","content":"a"}],"session":"s","position":3,"n":1})",
   };
 }
 
@@ -170,6 +173,7 @@ std::span<const std::string_view> chat_words() {
                                                 "\"tool_choice\"",
                                                 "\"none\"",
                                                 "\"chat_template_kwargs\"",
+                                                "\"session\"",
                                                 "\"\\ufffd\"",
                                                 "\"\\ud83d\\ude00\"",
                                                 "null",

@@ -104,6 +104,36 @@ TEST(ChatFormat, ATurnSharesWithTheNextWhatComesBeforeTheAnswer) {
   EXPECT_EQ(shared(*reversed, begins), 0);
 }
 
+TEST(ChatFormat, NewMessagesFollowAnyAnswer) {
+  const auto format = format_of(kPlain);
+  EXPECT_TRUE(format->traits().follows_any_answer);
+  Conversation news = conversation_of(R"([{"role": "user", "content": "d<|end|>"}])");
+  news.add_generation_prompt = true;
+  const MarkedText text = format->render_next(news).value();
+  EXPECT_EQ(text.bytes, "<|end|>\n<|pause|>user\nd<|end|><|end|>\n<|pause|>assistant\n");
+  EXPECT_EQ(std::ranges::count(format->encode(text).value(), 900), 2) << "a user wrote the other";
+  Conversation whole = conversation_of(
+      R"([{"role": "system", "content": "a"}, {"role": "user", "content": "b"},
+          {"role": "assistant", "content": "c"}, {"role": "user", "content": "d<|end|>"}])");
+  whole.add_generation_prompt = true;
+  EXPECT_TRUE(format->render(whole).value().bytes.ends_with("c" + text.bytes));
+  // Messages are adapted, and the template may refuse them.
+  news.messages[0]["content"] = OrderedJson::array({{{"type", "text"}, {"text", "e"}}});
+  EXPECT_THAT(format->render_next(news).value().bytes, HasSubstr("user\ne<|end|>"));
+  news.messages[0]["role"] = "tool";
+  EXPECT_EQ(format->render_next(news).status().message(), "no tools here");
+}
+
+TEST(ChatFormat, NewMessagesMayDependOnThoseBeforeThem) {
+  const auto format = format_of(
+      "{% for m in messages %}{{ loop.index }}: {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}go{% endif %}");
+  EXPECT_FALSE(format->traits().follows_any_answer);
+  const auto text = format->render_next(conversation_of(R"([{"role": "user", "content": "a"}])"));
+  ASSERT_FALSE(text.ok());
+  EXPECT_THAT(text.status().message(), HasSubstr("depends on earlier ones"));
+}
+
 TEST(ChatFormat, KnowsDevelopersAndOpenThinking) {
   const auto format = format_of(
       "{% for m in messages %}{{ 'D: ' if m.role == 'developer' else 'U: ' }}{{ m.content }}\n"

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/ordered_json.h"
+#include "models/template/chat_format.h"
 #include "models/template/rwkv7_g1.h"
 #include "models/template/traits.h"
 #include "models/text/tokenizer.h"
@@ -60,12 +61,16 @@ class ChatCorpus : public ::testing::Test {
     conversations_ = json_of("conversations.json");
   }
 
-  TemplateSet templates(const std::string& name) const {
+  TemplateFiles files(const std::string& name) const {
     TemplateFiles files{.source = text_of("templates/" + name + ".jinja"), .name = name};
     for (const auto& [key, token] : models_[name]["tokens"].items()) {
       files.tokens[key] = token.get<std::string>();
     }
-    return TemplateSet::parse(files).value();
+    return files;
+  }
+
+  TemplateSet templates(const std::string& name) const {
+    return TemplateSet::parse(files(name)).value();
   }
 
   OrderedJson models_, conversations_;
@@ -192,6 +197,46 @@ TEST_F(ChatCorpus, ProbesFindTheTraits) {
     expect_call(traits->call_without_content, "tool_call_content_absent");
     expect_call(traits->call_with_empty_content, "tool_call_content_empty");
   }
+}
+
+OrderedJson message(const char* role, const char* content) {
+  return {{"role", role}, {"content", content}};
+}
+
+// A session reads the new messages alone. They are the end of the whole conversation, with the end
+// of the answer before them, unless the template says that they need not be.
+TEST_F(ChatCorpus, NewMessagesAreTheEndOfTheWholeConversation) {
+  const OrderedJson once = {message("user", "Hello?"), message("assistant", "Yes.")};
+  const OrderedJson twice = {message("user", "Hello?"), message("assistant", "Yes."),
+                             message("user", "So?"), message("assistant", "Hm.")};
+  const OrderedJson ruled = {message("system", "Be kind."), message("user", "Hello?"),
+                             message("assistant", "Yes.")};
+  std::set<std::string> dependent;
+  int count = 0;
+  for (const auto& [name, model] : models_.items()) {
+    const auto format = ChatFormat::make(files(name), Tokenizer::of_bytes());
+    if (!format.ok()) continue;  // ProbesFindTheTraits knows them
+    const ChatTraits& traits = (*format)->traits();
+    Conversation news;
+    news.messages = OrderedJson::array({message("user", "Who?")});
+    news.add_generation_prompt = true;
+    const Result<MarkedText> next = (*format)->render_next(news);
+    EXPECT_EQ(next.ok(), traits.follows_any_answer) << name;
+    if (!traits.follows_any_answer) dependent.insert(name);
+    if (!next.ok()) continue;
+    for (const OrderedJson& history : {once, twice, ruled}) {
+      Conversation whole = news;
+      whole.messages = history;
+      whole.messages.push_back(news.messages[0]);
+      const Result<MarkedText> text = (*format)->render(whole);
+      if (!text.ok() && !traits.system) continue;
+      ASSERT_TRUE(text.ok()) << name << ": " << text.status().message();
+      EXPECT_TRUE(text->bytes.ends_with(next->bytes)) << name << "\n" << text->bytes;
+      ++count;
+    }
+  }
+  EXPECT_EQ(dependent, (std::set<std::string>{"mistral-nemo"})) << "it moves the system message";
+  EXPECT_GT(count, 110);
 }
 
 TEST_F(ChatCorpus, TheBuiltInTemplateIsItsAuthors) {

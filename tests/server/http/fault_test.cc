@@ -40,7 +40,8 @@ TEST(Fault, EveryPathHasWordsOfItsOwn) {
               ElementsAre("max_tokens", "max_completion_tokens", "max_output_tokens", "size", ""));
   EXPECT_THAT(words_of(fields::kPrompt), ElementsAre("prompt", "messages", "input", "prompt", ""));
   EXPECT_THAT(words_of(fields::kSamples), ElementsAre("n", "n", "", "n", ""));
-  EXPECT_THAT(words_of(fields::kSession), ElementsAre("session", "", "", "", ""));
+  EXPECT_THAT(words_of(fields::kSession), ElementsAre("session", "session", "", "", ""));
+  EXPECT_THAT(words_of(fields::kTools), ElementsAre("", "tools", "", "", ""));
   EXPECT_THAT(words_of(fields::kToken), ElementsAre("state_token", "", "", "", ""));
   EXPECT_THAT(words_of(fields::kCount), ElementsAre("", "", "", "", "count"));
   EXPECT_THAT(words_of(fields::kPageSize), ElementsAre("", "", "", "", "limit"));

@@ -122,6 +122,14 @@ TEST(ChatRequest, ToolsKeepTheOrderOfTheirMembers) {
   EXPECT_TRUE(accepted(body_of(R"("tools":[])")).tools.is_null());
 }
 
+TEST(ChatRequest, ASessionTakesOneAnswer) {
+  const ChatRequest request = accepted(body_of(R"("session":"s","n":1,"state":null,"position":3)"));
+  EXPECT_EQ(request.answer.call.session, "s");
+  EXPECT_EQ(request.answer.call.expected_position, 3);
+  EXPECT_TRUE(request.may_call);
+  EXPECT_FALSE(accepted(body_of(R"("session":"s","tool_choice":"none")")).may_call);
+}
+
 TEST(ChatRequest, SchemasNestToALimit) {
   const auto with_depth = [](int depth) {
     return body_of(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"a":)" +
@@ -201,7 +209,9 @@ TEST(ChatRequest, RefusalsNameTheField) {
       {body_of(R"("modalities":["audio"])"), "modalities", "[\"text\"]"},
       {body_of(R"("verbosity":"low")"), "verbosity", "\"medium\""},
       {body_of(R"("response_format":{"type":"json_object"})"), "response_format", "\"text\""},
-      {body_of(R"("session":"s")"), "session", "/v1/completions"},
+      {body_of(R"("session":3)"), "session", "text"},
+      {body_of(R"("session":"s","n":2)"), "n", "must be 1 with session"},
+      {body_of(R"("session":"s","state":"t")"), "state", "cannot be combined with session"},
       {body_of(R"("chat_template":"x")"), "chat_template", "not taken"},
       {body_of(R"("chat_template_kwargs":{"messages":1})"), "chat_template_kwargs.messages",
        "not a variable"},

@@ -192,6 +192,22 @@ TEST(Chat, CallsOfToolsAreApart) {
   EXPECT_EQ(test.post(kPath, body).body["choices"][0]["message"]["content"], call + call);
 }
 
+TEST(Chat, ASampleFinishesWithItsOnlyCall) {
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
+  const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
+  constexpr int64_t kMost = 60'000;  // far more than a stream holds for a slow reader
+  Json body = request(kMost);
+  body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  body["parallel_tool_calls"] = false;
+  body["n"] = 2;
+  const Json answer = test.post(kPath, body).body;
+  for (const Json& choice : answer["choices"]) {
+    EXPECT_EQ(choice["message"]["tool_calls"].size(), 1U);
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  }
+  EXPECT_LT(answer["usage"]["completion_tokens"], kMost);
+}
+
 TEST(Chat, ToolsAreRefusedWhereTheTemplateWritesNoCalls) {
   const OpenAiServer test({}, chat_model("{% for m in messages %}{{ m.content }}{% endfor %}"));
   Json body = request(2);

@@ -1,5 +1,6 @@
-// Long conversations that a client sends again at every turn, with a real model: warm answers have
-// the bits of cold ones, and a turn reads the new messages alone.
+// Long conversations with a real model. Where a client sends them again at every turn, warm answers
+// have the bits of cold ones, and a turn reads the new messages alone. On a session they are one
+// sequence.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,9 +37,9 @@ ServedModel model_of(const std::string& source, int64_t prefix_cache_bytes) {
   return model;
 }
 
-class ChatTurns : public ::testing::TestWithParam<std::pair<const char*, std::string>> {};
+class ResentTurns : public ::testing::TestWithParam<std::pair<const char*, std::string>> {};
 
-TEST_P(ChatTurns, FiftyWarmOnesAreColdOnesAndReadOnlyWhatIsNew) {
+TEST_P(ResentTurns, FiftyWarmOnesAreColdOnesAndReadOnlyWhatIsNew) {
   const std::string& source = GetParam().second;
   const OpenAiServer warm({}, model_of(source, 1 << 24)), cold({}, model_of(source, 0));
   Json body = {{"messages", Json::array()},
@@ -70,10 +71,37 @@ TEST_P(ChatTurns, FiftyWarmOnesAreColdOnesAndReadOnlyWhatIsNew) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    , ChatTurns,
+    , ResentTurns,
     ::testing::Values(std::pair<const char*, std::string>("ThinkingIsLeftOut", kLeavesThinkingOut),
                       std::pair<const char*, std::string>("AllIsKept", kKeepsAll)),
     [](const auto& info) { return info.param.first; });
+
+TEST(ChatTurns, OnASessionTheyAreOneSequence) {
+  const OpenAiServer test({}, model_of(kKeepsAll, 0)), other({}, model_of(kKeepsAll, 0));
+  ASSERT_EQ(test.post("/v1/sessions", {{"id", "talk"}}).status, 200);
+  std::vector<int32_t> read;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::string question = "WHAT RUNS, TURN " + std::to_string(turn) + "?";
+    const Json answer = test.post(kPath, {{"session", "talk"},
+                                          {"messages", {{{"role", "user"}, {"content", question}}}},
+                                          {"max_completion_tokens", 12},
+                                          {"seed", 3},
+                                          {"return_token_ids", true}})
+                            .body;
+    const std::string given = (turn == 0 ? "[U]" : "\n[U]") + question + "\n[A]";
+    EXPECT_EQ(answer["usage"]["prompt_tokens"], given.size()) << turn;
+    read.insert(read.end(), given.begin(), given.end());
+    const Json whole =
+        other
+            .complete(
+                {{"prompt", read}, {"max_tokens", 12}, {"seed", 3}, {"return_token_ids", true}})
+            .body;
+    const std::vector<int32_t> said = answer["choices"][0]["token_ids"];
+    ASSERT_EQ(said, whole["choices"][0]["token_ids"]) << turn;
+    read.insert(read.end(), said.begin(), said.end());
+    EXPECT_EQ(answer["choices"][0]["position"], read.size()) << turn;
+  }
+}
 
 }  // namespace
 }  // namespace runnel

@@ -203,6 +203,19 @@ TEST(Response, CallsAreItems) {
   EXPECT_EQ(test.post(kPath, body).status, 200);
 }
 
+TEST(Response, TheOnlyCallCompletesIt) {
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
+  const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
+  constexpr int64_t kMost = 60'000;  // far more than a stream holds for a slow reader
+  Json body = request(kMost);
+  body["tools"] = {{{"type", "function"}, {"name", "f"}}};
+  body["parallel_tool_calls"] = false;
+  const Json answer = test.post(kPath, body).body;
+  EXPECT_EQ(answer["status"], "completed");
+  EXPECT_EQ(answer["output"].size(), 1U);
+  EXPECT_LT(answer["usage"]["output_tokens"], kMost);
+}
+
 TEST(Response, AStreamThatFailsEndsWithAnEvent) {
   OpenAiServer test({}, chat_model());
   Json body = request(1 << 19);
