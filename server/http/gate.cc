@@ -125,10 +125,8 @@ HttpHeaders Gate::headers_for(const HttpHeaderOf& header) const {
 void Gate::preflight(const HttpRequest& request, HttpReply reply) {
   const std::string_view asked = request.header("access-control-request-headers");
   reply.set_header("Allow", std::string(request.allow));
-  // A page that asks for a path which is not there is to see the 404, so it may send anything
-  // there.
-  reply.set_header("Access-Control-Allow-Methods",
-                   request.allow == "OPTIONS" ? kAllMethods : std::string(request.allow));
+  // All methods, so that a page sees the 404 or 405 that its request ends with.
+  reply.set_header("Access-Control-Allow-Methods", kAllMethods);
   reply.set_header("Access-Control-Allow-Headers",
                    is_list_of_names(asked) ? std::string(asked) : "Authorization, Content-Type");
   reply.set_header("Access-Control-Max-Age", "600");

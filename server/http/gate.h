@@ -28,8 +28,8 @@ class Gate {
   // may ask read the answer, its status and its headers about retries.
   HttpHeaders headers_for(const HttpHeaderOf& header) const;
 
-  // Answers OPTIONS, by which a browser asks first what a page may send: the methods of the path,
-  // and all headers that the page asked for.
+  // Answers OPTIONS, by which a browser asks first what a page may send: any method, and all
+  // headers that the page asked for. "Allow" has the methods of the path.
   static void preflight(const HttpRequest& request, HttpReply reply);
 
  private:

@@ -230,7 +230,8 @@ TEST(Gate, ABrowserThatAsksFirstHearsWhatItMaySend) {
       ask("/v1/completions", "Access-Control-Request-Headers: " + names + "\r\n");
   EXPECT_EQ(named.status, 204);
   EXPECT_THAT(named.head, HasSubstr("Access-Control-Allow-Headers: " + names + "\r\n"));
-  EXPECT_THAT(named.head, HasSubstr("Access-Control-Allow-Methods: POST, OPTIONS\r\n"));
+  EXPECT_THAT(named.head,
+              HasSubstr("Access-Control-Allow-Methods: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n"));
   EXPECT_THAT(named.head, HasSubstr("Access-Control-Allow-Origin: https://app.example.org\r\n"));
   EXPECT_THAT(ask("/v1/sessions/a", "").head, HasSubstr("GET, HEAD, DELETE"));
   EXPECT_THAT(ask("/none", "").head, HasSubstr("Access-Control-Allow-Methods: GET, HEAD, POST"));
