@@ -18,6 +18,7 @@ import os
 import pathlib
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,12 +31,11 @@ from runnel_client import messages, serving
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "zoo/text-endless-small"
 STREAMS = 4
-PROMPT = 247_000  # bytes
+PROMPT = 262_144  # values
 TEXT = 262_000  # bytes, just below limits.text_bytes
 TOKENIZERS = 3
 SLOWDOWNS = (0, 4)
 WORDS = "The river was wide and slow, and nobody on the bank had seen the boat go by. "
-HIGH_PRIORITY = -5  # of the reading processes, if the system allows it; they take a hundredth of a core
 
 
 def text_of(size):
@@ -55,37 +55,31 @@ def open_generate(address):
     return contract, method
 
 
-def read_stream(address, seconds, gaps):
-    """Puts the gaps between the values of a stream, in ms, into a queue."""
-    with contextlib.suppress(OSError):
-        os.nice(HIGH_PRIORITY)
-    contract, generate = open_generate(address)
-    call = generate(contract.GenerateRequest(max_values=1 << 20, delivery=contract.Delivery(max_values=1)))
-    times = []
-    end = time.perf_counter() + seconds
-    for response in call:
-        now = time.perf_counter()
-        if response.WhichOneof("event") == "values":
-            times.append(now)
-        if now > end:
-            break
-    call.cancel()
-    gaps.put([1e3 * (after - before) for before, after in zip(times, times[1:])])
+def gaps_of_streams(runnel, address, seconds):
+    """The gaps between the values of streams, in ms: {"p50": ..., "p99": ..., "max": ...}."""
+    streams = ("--find-capacity", "--concurrency", str(STREAMS), "--prompt", "1", "--values", "400")
+    pace = ("--values-per-message", "1", "--warm-up", "0.5", "--duration", str(seconds), "--json")
+    command = [runnel, "load", "--server", address, *streams, *pace]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    return json.loads(done.stdout)["runs"][0]["gap_ms"]
 
 
-def send_prompts(address, stop, taken):
-    """Sends long prompts until `stop`; puts the seconds that each took into a queue."""
+def prompt_of(contract):
+    """Values, so that nothing has to be tokenized."""
+    request = contract.GenerateRequest(max_values=1)
+    request.values.values.extend(text_of(PROMPT).encode())
+    return request
+
+
+def send_prompts(address, stop):
+    """Sends one long prompt after the other until `stop`."""
     contract, generate = open_generate(address)
+    request = prompt_of(contract)
     while not stop.is_set():
-        request = contract.GenerateRequest(max_values=1)
-        request.text = text_of(PROMPT)
-        began = time.perf_counter()
         call = generate(request)
-        for _ in call:
-            if stop.is_set():
-                call.cancel()
-                return
-        taken.put(time.perf_counter() - began)
+        while not stop.is_set() and not call.done():
+            time.sleep(0.05)
+        call.cancel()
 
 
 def post(url, body):
@@ -94,7 +88,7 @@ def post(url, body):
         return answer.read()
 
 
-def have_tokenized(http, stop, _):
+def have_tokenized(http, stop):
     body = {"prompt": text_of(TEXT)}
     while not stop.is_set():
         post(f"{http}/tokenize", body)
@@ -117,28 +111,26 @@ def quantile(values, part):
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
-def measure(address, http, seconds, disturb, count):
+def measure(runnel, address, http, seconds, disturb, count):
     """Gaps of streams and latencies of GET /v1/models, in ms, beside `count` processes of `disturb`."""
     make = multiprocessing.get_context("spawn")
-    stop, gaps, latencies, taken = make.Event(), make.Queue(), make.Queue(), make.Queue()
+    stop, latencies = make.Event(), make.Queue()
     where = http if disturb is have_tokenized else address
-    others = [make.Process(target=disturb, args=(where, stop, taken)) for _ in range(count)]
+    others = [make.Process(target=disturb, args=(where, stop)) for _ in range(count)]
     for other in others:
         other.start()
-    time.sleep(3 if others else 0.5)
-    readers = [make.Process(target=read_stream, args=(address, seconds, gaps)) for _ in range(STREAMS)]
-    readers.append(make.Process(target=ask_for_models, args=(http, seconds, latencies)))
-    for reader in readers:
-        reader.start()
-    found = [gap for _ in range(STREAMS) for gap in gaps.get()]
+    time.sleep(2 if others else 0)
+    asking = make.Process(target=ask_for_models, args=(http, seconds, latencies))
+    asking.start()
+    gaps = gaps_of_streams(runnel, address, seconds)
     waits = latencies.get()
     stop.set()
-    for process in (*readers, *others):
+    for process in (asking, *others):
         process.join()
     return {
-        "gap_p50": quantile(found, 0.5),
-        "gap_p99": quantile(found, 0.99),
-        "gap_max": max(found),
+        "gap_p50": gaps["p50"],
+        "gap_p99": gaps["p99"],
+        "gap_max": gaps["max"],
         "models_p50": quantile(waits, 0.5),
         "models_max": max(waits),
     }
@@ -146,8 +138,7 @@ def measure(address, http, seconds, disturb, count):
 
 def seconds_of_a_prompt(address):
     contract, generate = open_generate(address)
-    request = contract.GenerateRequest(max_values=1)
-    request.text = text_of(PROMPT)
+    request = prompt_of(contract)
     began = time.perf_counter()
     for _ in generate(request):
         pass
@@ -176,7 +167,7 @@ def run(runnel, rounds, seconds):
                     http = f"http://127.0.0.1:{port}"
                     prompts[slowdown].append(seconds_of_a_prompt(address))
                     for case, (disturb, count) in CASES.items():
-                        results[slowdown][case].append(measure(address, http, seconds, disturb, count))
+                        results[slowdown][case].append(measure(runnel, address, http, seconds, disturb, count))
         stack.close()
     return {"gaps": results, "prompt_seconds": prompts}
 
@@ -186,7 +177,7 @@ def report(figures, cpu):
         "# Prompts beside streams",
         "",
         f"{cpu}, load average {os.getloadavg()[0]:.1f}. zoo/text-endless-small, {STREAMS} streams with one value in a "
-        f"message. A prompt has {PROMPT:,} bytes of text, and one follows the other; a text to tokenize has {TEXT:,} "
+        f"message. A prompt has {PROMPT:,} values, and one follows the other; a text to tokenize has {TEXT:,} "
         "bytes. Medians of the rounds, but the largest gap is that of all rounds.",
         "",
         "| `prompt_slowdown` | streams | gap p50 | gap p99 | largest gap | `GET /v1/models` p50 | its largest |",
