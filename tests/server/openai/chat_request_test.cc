@@ -209,7 +209,7 @@ TEST(ChatRequest, RefusalsNameTheField) {
       {body_of(R"("modalities":["audio"])"), "modalities", "[\"text\"]"},
       {body_of(R"("verbosity":"low")"), "verbosity", "\"medium\""},
       {body_of(R"("response_format":{"type":"json_object"})"), "response_format", "\"text\""},
-      {body_of(R"("session":3)"), "session", "text"},
+      {body_of(R"("session":3)"), "session", "string"},
       {body_of(R"("session":"s","n":2)"), "n", "must be 1 with session"},
       {body_of(R"("session":"s","state":"t")"), "state", "cannot be combined with session"},
       {body_of(R"("chat_template":"x")"), "chat_template", "not taken"},

@@ -93,7 +93,8 @@ TEST(ChatSessions, AStreamIsTheSameTurn) {
   std::vector<int32_t> said;
   for (const std::string& event : test.stream(turn_of_user("HI"), kPath)) {
     if (event == "[DONE]") continue;
-    for (const Json& id : Json::parse(event)["choices"][0]["token_ids"]) said.push_back(id);
+    const Json chunk = Json::parse(event);
+    for (const Json& id : chunk["choices"][0]["token_ids"]) said.push_back(id);
   }
   EXPECT_EQ(said, joined.completed(test));
 }
