@@ -74,33 +74,15 @@ void set_now(Conversation& conversation) {
 
 // --- Turns on sessions ---
 
-// Why only the first messages of a session can be these; OK: others can, too.
-Status check_later(const Conversation& news) {
-  const std::string begun = ", but the session has begun: ";
-  const auto is_system = [](const OrderedJson& message) {
-    return message["role"] == "system" || message["role"] == "developer";
-  };
-  const auto system = std::ranges::find_if(news.messages, is_system);
-  if (system != news.messages.end()) {
-    return invalid_argument(place_of(fields::kPrompt) + " has a message of the role " +
-                            quote((*system)["role"].get<std::string>()) + begun +
-                            "send it with the first messages of a session");
-  }
-  if (news.tools.is_null()) return {};
-  return invalid_argument(place_of(fields::kTools) + " is set" + begun +
-                          "it has read its tools with its first messages; leave " +
-                          place_of(fields::kTools) + " out");
-}
-
 Status not_after_an_answer(const Status& status) {
   return invalid_argument(place_of(fields::kPrompt) +
-                          " cannot follow the last answer of the session: " + status.message() +
+                          " cannot follow the last answer of the session: " + status.raw_message() +
                           "; send the whole conversation without " + place_of(fields::kSession));
 }
 
 Status only_after_an_answer(const Status& status) {
   return invalid_argument(place_of(fields::kPrompt) +
-                          " cannot begin the session, which is empty: " + status.message());
+                          " cannot begin the session, which is empty: " + status.raw_message());
 }
 
 // The values of new messages after an answer, whose end `text` begins with.
@@ -155,6 +137,23 @@ Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation convers
   }
   prompt->values.insert(prompt->values.begin(), begin.begin(), begin.end());
   return prompt;
+}
+
+Status check_later(const Conversation& news) {
+  const std::string begun = ", but the session has begun: ";
+  const auto is_system = [](const OrderedJson& message) {
+    return message["role"] == "system" || message["role"] == "developer";
+  };
+  const auto system = std::ranges::find_if(news.messages, is_system);
+  if (system != news.messages.end()) {
+    return invalid_argument(place_of(fields::kPrompt) + " has a message of the role " +
+                            quote((*system)["role"].get<std::string>()) + begun +
+                            "send it with the first messages of a session");
+  }
+  if (news.tools.is_null()) return {};
+  return invalid_argument(place_of(fields::kTools) + " is set" + begun +
+                          "it has read its tools with its first messages; leave " +
+                          place_of(fields::kTools) + " out");
 }
 
 Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,

@@ -44,6 +44,10 @@ struct ChatPrompt {
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
                                   bool continues, bool fresh, TimePoint until);
 
+// INVALID_ARGUMENT where only the first messages of a session can be these: it names the message or
+// the field that must go.
+Status check_later(const Conversation& news);
+
 // The same of new messages on a named session, which decides where it begins. Messages that only an
 // empty session can take, or only one that has begun, are refused by it with the reason. Errors
 // where neither can.

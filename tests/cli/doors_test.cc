@@ -34,7 +34,7 @@ std::vector<Door> doors() {
            canonical,
            {kGenerate, kScore, kCreate, kSessions, kSave, kLoad, kToken, kText, kModel, kWire}},
           {"/v1/completions", completion_word, {kGenerate, kToken, kText, kModel}},
-          {"/v1/chat/completions", chat_word, {kGenerate, kModel}},
+          {"/v1/chat/completions", chat_word, {kGenerate, kModel, kTurn}},
           {"/v1/responses", response_word, {kGenerate, kModel}},
           {"/v1/images/generations", image_word, {kGenerate, kModel}},
           {"runnel's own paths", rest_word, {kCreate, kSessions, kSave, kLoad, kText, kModel}},

@@ -19,6 +19,7 @@
 #include "server/calls/state_token.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/page_token.h"
+#include "server/host/chat_input.h"
 #include "tests/engine/fake_model.h"
 #include "tests/server/test_models.h"
 
@@ -245,6 +246,13 @@ void add_calls_of(Refusals& all, ServerContext& state) {
   add(all, Asked::kSessions, fork_session(*call, "a", "s", {"b"}, 1, {}));
 }
 
+void add_turns(Refusals& all) {
+  const auto system = OrderedJson::array({{{"role", "system"}, {"content", "x"}}});
+  add(all, Asked::kTurn, check_later({.messages = system}));
+  const auto user = OrderedJson::array({{{"role", "user"}, {"content", "x"}}});
+  add(all, Asked::kTurn, check_later({.messages = user, .tools = OrderedJson::array()}));
+}
+
 void add_of_server(Refusals& all) {
   std::ostringstream text;
   const EventLog log("error", false, text);
@@ -274,6 +282,7 @@ std::vector<Refusal> every_refusal() {
   add_calls(all);
   add_scores(all);
   add_sessions(all);
+  add_turns(all);
   add_of_server(all);
   return all;
 }

@@ -19,6 +19,7 @@ enum class Asked : uint8_t {
   kToken,
   kText,
   kModel,
+  kTurn,
   kWire
 };
 
