@@ -11,7 +11,7 @@ namespace runnel {
 std::string_view generate_flag(std::string_view field);
 std::string_view draw_flag(std::string_view field);
 std::string_view score_flag(std::string_view field);
-// Of the commands of `runnel session` except `load`, whose id is a flag.
+// For the commands of `runnel session` except `load`, whose id is a flag.
 std::string_view session_flag(std::string_view field);
 std::string_view session_load_flag(std::string_view field);
 

@@ -33,8 +33,9 @@ def check(address: str) -> None:
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """Of "host:port", "dns:///host:port", "ipv4:host:port" or "ipv6:[host]:port", without brackets.
+    """The host, without brackets, and the port of an address.
 
+    It is "host:port", "dns:///host:port", "ipv4:host:port" or "ipv6:[host]:port".
     Without a port it is gRPC's own, 443. None for a socket file and for several addresses.
     """
     places = _places(address)

@@ -129,5 +129,5 @@ def call_error(status: str, details: str, trailing: Iterable[tuple[str, Any]]) -
 
 
 def _seconds(pushback: str) -> float:
-    """Of a pushback in milliseconds. By gRPC's rules one that is negative or no number asks for no other try."""
+    """Seconds of a pushback in milliseconds; infinite where it is negative or no number: gRPC then tries no more."""
     return int(pushback) / 1000 if pushback.isdecimal() else math.inf

@@ -35,7 +35,7 @@ PRESETS = {"rwkv7": Sizes(12, 768, 65536), "mamba2": Sizes(24, 768, 50288)}
 
 
 def rwkv7_ranks(width: int) -> dict[str, int]:
-    """Of the products of low rank, as published models up to 1.5B have them."""
+    """The ranks of the low-rank products in published models up to 1.5B."""
     return {"w": 64, "a": 64, "v": 32, "g": 128} if width < 2048 else {"w": 96, "a": 96, "v": 64, "g": 256}
 
 

@@ -130,7 +130,7 @@ def finished_of(message: Any) -> Finished:
 
 
 def _name_of(kind: Any, number: int) -> str:
-    """Of an enum's value; a server may be newer and know more of them."""
+    """The name of a value of an enum, or its number: a newer server may know more values."""
     return str(kind.Name(number)) if number in kind.values() else str(number)
 
 

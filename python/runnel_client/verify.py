@@ -19,7 +19,8 @@ from runnel_client.bundle import Config, shape_text
 from runnel_client.errors import BundleError, check
 from runnel_client.reference import Array, Reference
 
-# Of outputs and log-probabilities, against the largest of them (or 1): what rounding the weights explains.
+# How far outputs and log-probabilities may be off because weights were rounded, relative to the
+# largest of them (or 1).
 TOLERANCES = {"f32": 1e-3, "f16": 1e-2, "bf16": 1e-1}
 # Arrays of a .npz file, each under any of its names.
 NAMES = {"values": ("values", "images"), "outputs": ("outputs", "head"), "log_probs": ("log_probs", "logprob")}

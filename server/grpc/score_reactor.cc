@@ -40,7 +40,7 @@ class ScoreReactor final : public ScoreBase {
   void OnWriteDone(bool ok) override { call_->written(ok); }
 
  private:
-  // Of the first message.
+  // As the first message said.
   struct Start {
     std::string session;  // that the call starts from, until an answer names it; empty: none
     std::string model;    // by the name that the caller asked for

@@ -33,7 +33,7 @@ struct ChatPrompt {
   std::vector<std::string> stop_texts = {};  // at most one: the text that does
   // How many of `values` the prompt of the next turn is likely to begin with; none: not known.
   std::optional<int64_t> shared = {};
-  // Of a turn on a session: what the session is given in place of `values` once it has begun.
+  // What a session that has begun is given in place of `values`.
   std::optional<NextTurn> turn = {};
 };
 

@@ -78,7 +78,7 @@ Gate::Gate(std::string_view hosts, std::string_view origins, OnHttpRefusal on_re
   rules_ = std::make_shared<const Rules>(std::move(rules));
 }
 
-// Of status 0 where the request is let in.
+// Its status is 0 where the request is let in.
 HttpRefusal Gate::refusal_of(const Rules& rules, std::string_view content_type,
                              const HttpRequest& request) {
   const std::string host = lower(request.header("host"));

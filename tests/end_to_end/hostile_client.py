@@ -108,7 +108,7 @@ class Flood:
         self.process.stdout.readline()  # until what it sends is made
 
     def wait_until_busy(self) -> None:
-        """Waits until it has sent more than a MiB."""
+        """Waits until it has sent as much as `--busy` says, by default a MiB."""
         assert self.process.stdout is not None
         self.process.stdout.readline()
 

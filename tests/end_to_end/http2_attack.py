@@ -87,8 +87,8 @@ KINDS = {
 
 
 class Flood:
-    def __init__(self, kind: str, port: int, key: str, ca: str) -> None:
-        self.port, self.bytes = port, KINDS[kind](key)
+    def __init__(self, kind: str, port: int, key: str, ca: str, busy: int) -> None:
+        self.port, self.bytes, self.busy_bytes = port, KINDS[kind](key), busy * MIB
         self.context = ssl.create_default_context(cafile=ca) if ca else None
         if self.context is not None:
             self.context.set_alpn_protocols(["h2"])
@@ -124,7 +124,7 @@ class Flood:
             sent = connection.send(self.bytes[at : at + 65536])
             self.counts["bytes"] += sent
             at += sent
-            if self.counts["bytes"] > MIB:
+            if self.counts["bytes"] > self.busy_bytes:
                 self.busy.set()
 
     def tell_when_busy(self) -> None:
@@ -145,8 +145,9 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--key", default="")
     parser.add_argument("--ca", default="")
+    parser.add_argument("--busy", type=int, default=1, help="MiB that it has sent when it says that it is busy")
     words = parser.parse_args()
-    flood = Flood(words.kind, words.port, words.key, words.ca)
+    flood = Flood(words.kind, words.port, words.key, words.ca, words.busy)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     os.nice(5)
     threads = [threading.Thread(target=flood.attack, daemon=True) for _ in range(words.connections)]

@@ -11,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import time
 import unittest
 
 from hostile_client import MIB, PATIENCE, ROOT, RUNNEL, Client, Flood, Server, eventually
@@ -100,9 +99,8 @@ class ProxyTest(unittest.TestCase):
         before = self.server.memory()
         for kind in ("reset", "small headers", "continuation"):
             with self.subTest(kind):
-                flood = Flood(kind, self.proxy.port)
+                flood = Flood(kind, self.proxy.port, "--busy", "8")
                 flood.wait_until_busy()
-                time.sleep(3)  # while it sends more
                 self.runnel("health", "--wait", str(PATIENCE))
                 self.assertGreater(flood.stop()["bytes"], MIB)
                 self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)
@@ -196,9 +194,8 @@ class OnePortTest(unittest.TestCase):
 
     def test_a_flood_by_tls_does_not_reach_the_server(self):
         before = self.server.memory()
-        flood = Flood("reset", self.proxy.port, "--ca", str(self.authority))
+        flood = Flood("reset", self.proxy.port, "--ca", str(self.authority), "--busy", "8")
         flood.wait_until_busy()
-        time.sleep(3)  # while it sends more
         self.assertEqual(self.runnel("health", "--wait", str(PATIENCE)).returncode, 0)
         self.assertGreater(flood.stop()["bytes"], MIB)
         self.assertLess(self.server.memory("VmHWM"), before + 64 * MIB)
