@@ -165,7 +165,8 @@ def others_rate(runnel, files, cache_bytes):
     with runnel_serving(runnel, files, *flags) as (_, _, address):
         calls = ("--find-capacity", "--concurrency", AT_ONCE, "--prompt", 64, "--values", 64)
         told = run([runnel, "load", "--server", address, *calls, "--duration", CALL_SECONDS, "--json"])
-    return json.loads(told)["runs"][0]["values_per_s"]
+    load = json.loads(told)["runs"][0]
+    return load["values"] / load["seconds"]
 
 
 def measure_cost(runnel, files, rounds):

@@ -59,7 +59,10 @@ const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAmx) return cpu::amx_kernels();
   if (isa == Isa::kAvx512Bf16) return cpu::avx512bf16_kernels();
-  if (isa == Isa::kAvx512) return cpu::avx512_kernels();
+  if (isa == Isa::kAvx512) {
+    const bool multiplies_bytes = __builtin_cpu_supports("avx512vnni");
+    return multiplies_bytes ? cpu::avx512vnni_kernels() : cpu::avx512_kernels();
+  }
   if (isa == Isa::kAvx2) return cpu::avx2_kernels();
 #endif
   (void)isa;

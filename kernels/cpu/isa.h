@@ -215,6 +215,8 @@ struct Kernels {
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+// The same, with products of weights in blocks by the instruction for bytes.
+const Kernels& avx512vnni_kernels();
 const Kernels& avx512bf16_kernels();
 const Kernels& amx_kernels();
 

@@ -246,16 +246,13 @@ Kernels with_tiles(Kernels kernels) {
   kernels.matmul_rounded = matmul_rounded;
   kernels.round_int8 = round_rows;
   kernels.matmul_int8 = matmul_int8;
-  // What has tiles has the instruction for bytes.
-  kernels.round_blocks = avx512bf16_kernels().round_blocks;
-  kernels.matmul_blocks = avx512bf16_kernels().matmul_blocks;
   return kernels;
 }
 
 }  // namespace
 
 const Kernels& amx_kernels() {
-  static const Kernels kernels = with_tiles(avx512_kernels());
+  static const Kernels kernels = with_tiles(avx512vnni_kernels());
   return kernels;
 }
 

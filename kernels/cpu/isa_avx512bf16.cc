@@ -127,16 +127,8 @@ void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_en
   }
 }
 
-constexpr bool kPlanes = true;
-// Adds the products of four bytes of each word, without a sign, and four integers of two bytes.
-inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
-  sums[0] = _mm512_dpbusd_epi32(sums[0], bytes, _mm512_set1_epi32(x[0]));
-  sums[1] = _mm512_dpbusd_epi32(sums[1], bytes, _mm512_set1_epi32(x[1]));
-}
-inline Ints sum_of(const Ints (&sums)[2]) {
-  return _mm512_add_epi32(sums[0], _mm512_slli_epi32(sums[1], 8));
-}
-
+#include "kernels/cpu/vnni_inl.h"
+// After what it uses.
 #include "kernels/cpu/blocks_inl.h"
 #include "kernels/cpu/table_inl.h"
 

@@ -294,7 +294,15 @@ inline void attend_all(const AttendArgs& args, int begin, int end) {
   for (; begin + kTogether <= end; begin += kTogether) {
     attend_queries<kTogether, Number>(args, begin);
   }
-  for (; begin < end; ++begin) attend_queries<1, Number>(args, begin);
+  // Those that are left read the cache together, too.
+  switch (end - begin) {
+    case 3:
+      return attend_queries<3, Number>(args, begin);
+    case 2:
+      return attend_queries<2, Number>(args, begin);
+    case 1:
+      return attend_queries<1, Number>(args, begin);
+  }
 }
 
 void attend(const AttendArgs& args, int begin, int end) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/isa.h"
 #include "tests/kernels/fixture.h"
 
 namespace runnel {
@@ -220,6 +221,47 @@ TEST_P(Blocks, OtherWeightsAreFp32) {
   }
   EXPECT_TRUE(same_bits(found[0], found[1]));
 }
+
+#if defined(__x86_64__)
+// What a layer gives by these kernels.
+std::vector<float> product(const cpu::Kernels& kernels, const Layer& layer, const Weight& packed) {
+  Guarded from(layer.rows, layer.in, 3), to(layer.rows, layer.out, 1);
+  from.fill(layer.x);
+  const int runs = cpu::steps_of(layer.in);
+  std::vector<float> integers(static_cast<size_t>(layer.rows) * runs * cpu::kStepInputs);
+  cpu::MatmulArgs args = {};
+  args.x = integers.data();
+  args.panels = packed.panels.as<float>();
+  args.bias = packed.bias.as<float>();
+  args.blocks = packed.blocks;
+  args.in = layer.in;
+  args.out = layer.out;
+  args.y = to.row(0);
+  args.y_stride = to.view().stride;
+  kernels.round_blocks(from.row(0), from.view().stride, layer.rows, layer.in, integers.data());
+  kernels.matmul_blocks(args, layer.rows, 0, (layer.out + 31) / 32);
+  to.expect_guards("matmul_blocks");
+  return to.values();
+}
+
+// AVX-512 with and without the instruction for bytes: a machine that has it uses it, so that the
+// tests above see one of the two.
+TEST(BlockForms, TheInstructionForBytesChangesNoBit) {
+  if (!__builtin_cpu_supports("avx512vnni")) GTEST_SKIP() << "this machine has no avx512vnni";
+  const auto backend = make_backend(Isa::kAvx512, 1);
+  for (const StoredType type : kTypes) {
+    SCOPED_TRACE(format_of(type).name);
+    for (const int rows : {1, 2, 3, 4, 5, 9}) {
+      const Layer layer(type, rows, 512, 70);
+      const Weight packed = backend->pack({layer.weight.data(), 70, 512, DType::kF32, type},
+                                          {layer.bias.data(), 1, 70}, Precision::kBlocks);
+      const std::vector<float> found = product(cpu::avx512_kernels(), layer, packed);
+      EXPECT_TRUE(same_bits(found, product(cpu::avx512vnni_kernels(), layer, packed)));
+      expect_same(found, by_the_rule(layer));
+    }
+  }
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Setups, Blocks, testing::ValuesIn(all_setups()), setup_name);
 

@@ -1,0 +1,34 @@
+// AVX-512 with its instruction for products of bytes, which weights in blocks use: the sums are
+// those of isa_avx512.cc.
+#include <immintrin.h>
+
+#include "kernels/cpu/block_layout.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/rules.h"
+
+namespace runnel::cpu {
+namespace {
+
+#include "kernels/cpu/avx512_inl.h"
+#include "kernels/cpu/elementary_inl.h"
+#include "kernels/cpu/features_inl.h"
+#include "kernels/cpu/flush_inl.h"
+#include "kernels/cpu/kernels_inl.h"
+#include "kernels/cpu/vnni_inl.h"
+// After what it uses.
+#include "kernels/cpu/blocks_inl.h"
+
+Kernels with_products_of_bytes(Kernels kernels) {
+  kernels.round_blocks = round_blocks;
+  kernels.matmul_blocks = matmul_blocks;
+  return kernels;
+}
+
+}  // namespace
+
+const Kernels& avx512vnni_kernels() {
+  static const Kernels kernels = with_products_of_bytes(avx512_kernels());
+  return kernels;
+}
+
+}  // namespace runnel::cpu

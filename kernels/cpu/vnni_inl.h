@@ -1,0 +1,12 @@
+// Products of bytes by AVX-512's instruction for them, for blocks_inl.h. Included inside an
+// anonymous namespace by isa_*.cc, after avx512_inl.h. No include guard and no includes: see isa.h.
+
+constexpr bool kPlanes = true;
+// Adds the products of four bytes of each word, without a sign, and four integers of two bytes.
+inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
+  sums[0] = _mm512_dpbusd_epi32(sums[0], bytes, _mm512_set1_epi32(x[0]));
+  sums[1] = _mm512_dpbusd_epi32(sums[1], bytes, _mm512_set1_epi32(x[1]));
+}
+inline Ints sum_of(const Ints (&sums)[2]) {
+  return _mm512_add_epi32(sums[0], _mm512_slli_epi32(sums[1], 8));
+}
