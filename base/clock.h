@@ -1,8 +1,9 @@
-// Time that tests can hold still: the engine asks a Clock, never the machine.
+// Time that tests can hold still: the engine and the server ask a Clock, not the machine.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 namespace runnel {
 
@@ -11,7 +12,7 @@ using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 class Clock {
  public:
-  // The machine's monotonic clock.
+  // The machine's clocks.
   Clock() = default;
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
@@ -24,6 +25,15 @@ class Clock {
     return ns == kReal ? std::chrono::steady_clock::now() : TimePoint(Duration(ns));
   }
 
+  // Seconds since 1970: the machine's time of day, which people can set. A virtual clock counts
+  // both now() and these from 1970.
+  int64_t unix_time() const {
+    const int64_t ns = virtual_ns_.load(std::memory_order_acquire);
+    const Duration since =
+        ns == kReal ? std::chrono::system_clock::now().time_since_epoch() : Duration(ns);
+    return since / std::chrono::seconds(1);
+  }
+
   bool is_virtual() const { return virtual_ns_.load(std::memory_order_acquire) != kReal; }
 
   // Moves a virtual clock forward.
@@ -33,5 +43,11 @@ class Clock {
   static constexpr int64_t kReal = -1;
   std::atomic<int64_t> virtual_ns_{kReal};
 };
+
+// The machine's, for whoever is given no other.
+inline const Clock& real_clock() {
+  static const Clock kClock;
+  return kClock;
+}
 
 }  // namespace runnel

@@ -183,7 +183,7 @@ void Call::pump() {
 
 void Call::begin_write() {
   std::lock_guard lock(mutex_);
-  writing_since_ = std::chrono::steady_clock::now();
+  writing_since_ = state_.clock.now();
 }
 
 void Call::written(bool ok) {
@@ -197,12 +197,12 @@ void Call::written(bool ok) {
 
 void Call::begin_read() {
   std::lock_guard lock(mutex_);
-  reading_since_ = std::chrono::steady_clock::now();
+  reading_since_ = state_.clock.now();
 }
 
 bool Call::end_read() {
   std::lock_guard lock(mutex_);
-  if (reading_since_) read_ += std::chrono::steady_clock::now() - *reading_since_;
+  if (reading_since_) read_ += state_.clock.now() - *reading_since_;
   reading_since_.reset();
   return !over_;
 }
@@ -225,7 +225,7 @@ void Call::note_given(int64_t values) {
 }
 
 void Call::note_values(int64_t sampled) {
-  if (!progress_.first) progress_.first = std::chrono::steady_clock::now() - origin_.came;
+  if (!progress_.first) progress_.first = state_.clock.now() - origin_.came;
   progress_.sampled += sampled;
 }
 

@@ -22,7 +22,7 @@ void log_call(const ServerContext& state, const CallOrigin& origin, const Served
   };
   if (progress.queued) fields.push_back({"queue_seconds", seconds(*progress.queued)});
   if (progress.first) fields.push_back({"first_seconds", seconds(*progress.first)});
-  fields.push_back({"seconds", seconds(std::chrono::steady_clock::now() - origin.came)});
+  fields.push_back({"seconds", seconds(state.clock.now() - origin.came)});
   if (!origin.trace_id.empty()) fields.push_back({"trace", origin.trace_id});
   if (!status.ok()) fields.push_back({"message", status.message()});
   state.log.info("call", fields);

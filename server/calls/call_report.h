@@ -19,7 +19,7 @@ struct CallOrigin {
   std::string peer;
   Result<Caller> caller;      // or why the caller is refused
   std::string trace_id = {};  // empty: the client names none
-  TimePoint came = std::chrono::steady_clock::now();
+  TimePoint came{};           // by ServerContext::clock
 };
 
 // How far the call got.

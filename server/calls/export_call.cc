@@ -52,7 +52,7 @@ Status ExportCall::set_terms(const ExportTerms& terms) {
             place_of(fields::kExpiresIn) +
                 " needs a seal, and this server makes none: start it with --seal-keys"};
   }
-  terms_.issued = state_.unix_time();
+  terms_.issued = state_.clock.unix_time();
   if (!terms.any_owner && !caller().name.empty()) {
     terms_.owner = owner_mark(state_.seal_keys->front(), caller().name);
   }

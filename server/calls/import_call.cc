@@ -50,7 +50,7 @@ Status ImportCall::open(std::shared_ptr<const ServedModel> model, std::string id
   set_model(model);
   reader_.emplace(
       [model = std::move(model), allow_inexact, keys, name = caller().name,
-       now = state_.unix_time()](const StateHeader& header) {
+       now = state_.clock.unix_time()](const StateHeader& header) {
         const StateTarget target = {.spec = model->engine->spec(),
                                     .layout = model->engine->layout(),
                                     .model = model->state_digest,

@@ -78,7 +78,7 @@ Result<StateImage> open_token(const ServerContext& state, const ServedModel& mod
                               .needs_seal = true,
                               .keys = &*state.seal_keys,
                               .caller = caller.name,
-                              .now = state.unix_time()};
+                              .now = state.clock.unix_time()};
   StateReader reader(
       [&target](const StateHeader& header) {
         const Status status = check_state(header, target);
@@ -96,7 +96,7 @@ std::string make_token(const ServerContext& state, const ServedModel& model, con
   const SealKey& key = state.seal_keys->front();
   SealTerms terms;
   if (!caller.name.empty()) terms.owner = owner_mark(key, caller.name);
-  terms.issued = state.unix_time();
+  terms.issued = state.clock.unix_time();
   terms.expires = terms.issued + state.token_ttl / std::chrono::seconds(1);
   StateWriter writer(model.state_digest, model.engine->layout(), std::move(image), &key, terms);
   return writer.next(static_cast<size_t>(writer.size()));

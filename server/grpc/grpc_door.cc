@@ -138,7 +138,7 @@ void GrpcDoor::build_server() {
 void GrpcDoor::listen(ListenSockets sockets) {
   listener_ = std::make_unique<Listener>(
       std::move(sockets), ConnectionLimits{.in_all = static_cast<int>(options_.connections)},
-      context_.log);
+      context_.log, context_.clock);
   handing_over_ = std::make_unique<TaskThread>(&context_.mishaps);
   listener_->start(
       [this](int socket) {

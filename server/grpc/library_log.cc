@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -19,6 +18,7 @@ constexpr size_t kMostText = 500;
 struct Place {
   std::mutex mutex;
   const EventLog* log = nullptr;  // null: messages are dropped
+  const Clock* clock = nullptr;   // null where `log` is
   TimePoint logged{};
   int64_t dropped = 0;  // since then
 };
@@ -27,7 +27,7 @@ Place place;
 void take(gpr_log_func_args* message) {
   std::lock_guard lock(place.mutex);
   if (place.log == nullptr) return;
-  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint now = place.clock->now();
   if (now - place.logged < kBetweenLines) {
     ++place.dropped;
     return;
@@ -40,11 +40,12 @@ void take(gpr_log_func_args* message) {
 
 }  // namespace
 
-LibraryLog::LibraryLog(const EventLog& log) {
+LibraryLog::LibraryLog(const EventLog& log, const Clock& clock) {
   if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
   std::lock_guard lock(place.mutex);
   check(place.log == nullptr, "one log at a time takes the library's messages");
   place.log = &log;
+  place.clock = &clock;
   place.logged = {};
   place.dropped = 0;
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);

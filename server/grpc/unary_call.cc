@@ -23,7 +23,7 @@ grpc::ServerUnaryReactor* UnaryCall::start(const char* rpc, ServerContext& state
 void UnaryCall::finish(const Status& status) {
   {
     std::lock_guard lock(mutex_);
-    answered_ = std::chrono::steady_clock::now();
+    answered_ = state_.clock.now();
   }
   const grpc::Status end = to_grpc(status);
   add_pushback(status, context_);

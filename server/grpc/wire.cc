@@ -132,7 +132,8 @@ CallOrigin origin_of(const char* rpc, const ServerContext& state,
   return {.rpc = rpc,
           .peer = context.peer(),
           .caller = state.callers.identify(authorization, context.peer()),
-          .trace_id = traceparent.size() == 1 ? trace_id_of(traceparent[0]) : ""};
+          .trace_id = traceparent.size() == 1 ? trace_id_of(traceparent[0]) : "",
+          .came = state.clock.now()};
 }
 
 }  // namespace runnel

@@ -1,7 +1,6 @@
 #include "server/host/chat_input.h"
 
 #include <algorithm>
-#include <ctime>
 #include <string_view>
 #include <utility>
 
@@ -67,11 +66,6 @@ Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversa
   return prompt;
 }
 
-void set_now(Conversation& conversation) {
-  const std::time_t now = std::time(nullptr);
-  localtime_r(&now, &conversation.now);
-}
-
 // --- Turns on sessions ---
 
 Status not_after_an_answer(const Status& status) {
@@ -125,7 +119,6 @@ Status check_chats(const ServedModel& model, const std::string& asked) {
 
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
                                   bool continues, bool fresh, TimePoint until) {
-  set_now(conversation);
   std::optional<Conversation> history;
   if (fresh && !continues) history = conversation;
   auto prompt = render_prompt(format, std::move(conversation), continues, until);
@@ -158,7 +151,6 @@ Status check_later(const Conversation& news) {
 
 Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
                                   TimePoint until) {
-  set_now(news);
   auto first = render_prompt(format, news, continues, until);
   if (first.ok()) {
     const std::vector<int32_t>& begin = format.begin();

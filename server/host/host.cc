@@ -13,11 +13,11 @@ constexpr auto kLastCalls = std::chrono::milliseconds(300);
 
 }  // namespace
 
-Host::Host(const HostOptions& options, const EventLog& log)
+Host::Host(const HostOptions& options, const EventLog& log, const Clock& clock)
     : keys_(options.keys),
       seal_keys_(options.seal_keys),
       log_(log),
-      context_(log, options.call_bytes) {
+      context_(log, clock, options.call_bytes) {
   context_.version = options.version;
   context_.delivery = options.delivery;
   context_.text_bytes = options.text_bytes;
@@ -50,7 +50,7 @@ void Host::ready() {
 
 void Host::tend() {
   context_.callers.refresh(log_);
-  context_.calls.tend_all(std::chrono::steady_clock::now());
+  context_.calls.tend_all(context_.clock.now());
 }
 
 Status Host::failure() const {
@@ -82,9 +82,9 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
 
 // `tend` is called here, too: a client that neither sends nor reads does not use up the grace.
 bool Host::wait_until_none(Duration at_most, const std::function<void()>& tend) {
-  const TimePoint end = std::chrono::steady_clock::now() + at_most;
+  const TimePoint end = context_.clock.now() + at_most;
   for (;;) {
-    const Duration left = end - std::chrono::steady_clock::now();
+    const Duration left = end - context_.clock.now();
     if (context_.calls.wait_until_none(std::clamp(left, Duration(0), Duration(kTend)))) return true;
     if (left <= Duration(kTend)) return false;
     tend();

@@ -36,8 +36,8 @@ struct HostOptions {
 // and end_calls().
 class Host {
  public:
-  // `log` outlives the host.
-  Host(const HostOptions& options, const EventLog& log);
+  // `log` and `clock` outlive the host.
+  Host(const HostOptions& options, const EventLog& log, const Clock& clock);
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 

@@ -14,7 +14,7 @@ void Mishaps::note(const std::exception& error) noexcept {
   try {
     std::lock_guard lock(mutex_);
     ++unlogged_;
-    const auto now = std::chrono::steady_clock::now();
+    const TimePoint now = clock_.now();
     if (now < next_) return;
     next_ = now + kBetweenLines;
     log_.warn("mishap",

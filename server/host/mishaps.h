@@ -2,19 +2,20 @@
 // ends the piece of work that threw it, and neither the thread nor the process.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <mutex>
 
+#include "base/clock.h"
 #include "server/host/event_log.h"
 
 namespace runnel {
 
 class Mishaps {
  public:
-  // `log` outlives it.
-  explicit Mishaps(const EventLog& log) : log_(log) {}
+  // `log` and `clock` outlive it.
+  explicit Mishaps(const EventLog& log, const Clock& clock = real_clock())
+      : log_(log), clock_(clock) {}
   Mishaps(const Mishaps&) = delete;
   Mishaps& operator=(const Mishaps&) = delete;
 
@@ -32,9 +33,10 @@ class Mishaps {
   void note(const std::exception& error) noexcept;
 
   const EventLog& log_;
+  const Clock& clock_;
   std::mutex mutex_;
-  std::chrono::steady_clock::time_point next_{};  // when one is logged again
-  int64_t unlogged_ = 0;                          // since the last one
+  TimePoint next_{};      // when one is logged again
+  int64_t unlogged_ = 0;  // since the last one
 };
 
 }  // namespace runnel

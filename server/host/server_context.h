@@ -3,11 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "base/chat_limits.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/metrics.h"
 #include "base/token_limits.h"
@@ -24,7 +24,6 @@
 #include "server/host/served_models.h"
 #include "server/host/task_thread.h"
 #include "server/host/text_input.h"
-#include "server/host/unix_time.h"
 
 namespace runnel {
 
@@ -39,16 +38,21 @@ struct ServerMetrics {
 };
 
 struct ServerContext {
-  explicit ServerContext(const EventLog& event_log,
+  // Both references outlive the context.
+  explicit ServerContext(const EventLog& event_log, const Clock& the_clock = real_clock(),
                          int64_t call_bytes = limits::kCallBytes.default_value)
-      : log(event_log), mishaps(event_log), memory(call_bytes) {}
+      : log(event_log), clock(the_clock), mishaps(event_log, the_clock), memory(call_bytes) {}
 
   // How text in a call becomes values of `model`, for which the caller asked by this name.
   TextInput text_input(const ServedModel& model, const std::string& asked) const {
-    return {.model = name_for(asked, model), .tokenizer = model.tokenizer, .at_most = text_bytes};
+    return {.model = name_for(asked, model),
+            .tokenizer = model.tokenizer,
+            .at_most = text_bytes,
+            .unix_time = clock.unix_time()};
   }
 
   const EventLog& log;
+  const Clock& clock;
   Mishaps mishaps;           // on the threads that calls share
   bool access_log = true;    // a line for each call that has ended
   std::string version = {};  // of the program, for the metrics
@@ -68,8 +72,6 @@ struct ServerContext {
   std::optional<SealKeys> seal_keys;  // seal state files, and are asked of those that come
   int64_t token_bytes = limits::kTokenBytes.default_value;  // of a state that leaves as a token
   Duration token_ttl = std::chrono::milliseconds(limits::kTokenTtlMs.default_value);
-  // Seconds since 1970, by which seals are issued and expire.
-  std::function<int64_t()> unix_time = unix_seconds;
   Callers callers;
   ServedModels models;
   LiveCalls calls;

@@ -22,6 +22,7 @@ struct TextInput {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // the model's; null: it has none
   int64_t at_most = limits::kTextBytes.default_value;    // bytes of one text
   TimePoint until = TimePoint::max();                    // texts are refused that take longer
+  int64_t unix_time = 0;                                 // the time of day, for templates
 };
 
 // The values of `text`. INVALID_ARGUMENT where the model has no tokenizer, where the text is too

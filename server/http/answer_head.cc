@@ -14,8 +14,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-std::string http_date() {
-  const std::time_t now = std::time(nullptr);
+std::string http_date(std::time_t now) {
   std::tm parts{};
   gmtime_r(&now, &parts);
   std::array<char, 32> text{};
@@ -27,7 +26,7 @@ std::string http_date() {
 std::string answer_head(const AnswerForm& form, int status, std::string_view content_type,
                         std::optional<size_t> length, const HttpHeaders& headers) {
   http::response<http::empty_body> head(static_cast<http::status>(status), form.version);
-  head.set(http::field::date, http_date());
+  head.set(http::field::date, http_date(form.clock->unix_time()));
   for (const auto& [name, value] : form.headers) head.set(name, value);
   for (const auto& [name, value] : headers) head.set(name, value);
   if (status != 204) {

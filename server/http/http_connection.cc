@@ -56,12 +56,14 @@ AcceptedSocket::~AcceptedSocket() {
 
 HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
                                const HttpLimits& limits, const std::vector<HttpRoute>& routes,
-                               std::atomic<int64_t>& bodies, const HttpHooks& hooks)
+                               std::atomic<int64_t>& bodies, const HttpHooks& hooks,
+                               const Clock& clock)
     : worker_(worker),
       limits_(limits),
       routes_(routes),
       bodies_(bodies),
       hooks_(hooks),
+      clock_(clock),
       socket_(worker.context),
       timer_(worker.context),
       watch_(worker.context) {
@@ -157,7 +159,7 @@ void HttpConnection::next_request() {
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // until bound_body()
   head_bytes_ = 0;
   route_ = nullptr;
-  form_ = {};
+  form_ = {.clock = &clock_};
   heartbeat_.clear();
   complete_ = false;
   begun_ = false;
@@ -268,7 +270,8 @@ void HttpConnection::refuse_bad_head() {
   const RequestHead head = this->head();
   form_ = {.version = head.version,
            .head_only = head.method == "HEAD",
-           .keep_alive = head.version == 11 && parser_->keep_alive()};
+           .keep_alive = head.version == 11 && parser_->keep_alive(),
+           .clock = &clock_};
   if (hooks_.headers_for) form_.headers = hooks_.headers_for(head.header);
   if (auto fault = check_head(head)) {
     if (fault->hides_end) form_.keep_alive = false;
@@ -405,13 +408,13 @@ void HttpConnection::enqueue(std::string bytes) {
 void HttpConnection::complete() {
   complete_ = true;
   const std::chrono::seconds more(waiting_->load() / limits_.slowest_bytes);
-  done_by_ = std::chrono::steady_clock::now() + limits_.write_timeout + more;
+  done_by_ = clock_.now() + limits_.write_timeout + more;
 }
 
 void HttpConnection::write() {
   if (writing_) return;
   writing_ = true;
-  const Duration left = done_by_ - std::chrono::steady_clock::now();
+  const Duration left = done_by_ - clock_.now();
   if (phase_ == Phase::kAnswering) set_deadline(std::min(limits_.write_timeout, left));
   std::array<asio::const_buffer, kBuffersPerWrite> buffers;
   const size_t count = std::min(buffers.size(), outgoing_.size());

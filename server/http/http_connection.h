@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "server/http/answer_head.h"
 #include "server/http/head_rules.h"
 #include "server/http/http_server.h"
@@ -48,7 +49,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
                  const std::vector<HttpRoute>& routes, std::atomic<int64_t>& bodies,
-                 const HttpHooks& hooks);
+                 const HttpHooks& hooks, const Clock& clock);
 
   void start();
   void close();
@@ -128,6 +129,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const std::vector<HttpRoute>& routes_;
   std::atomic<int64_t>& bodies_;  // bytes of bodies that are being read, on all connections
   const HttpHooks& hooks_;
+  const Clock& clock_;
   boost::asio::generic::stream_protocol::socket socket_;
   boost::asio::steady_timer timer_;  // the deadline of the phase
   boost::asio::steady_timer watch_;  // looks for a reset where nothing is read

@@ -40,8 +40,12 @@ int64_t http_bytes(const HttpLimits& limits) {
 }
 
 HttpServer::HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log,
-                       HttpHooks hooks)
-    : limits_(std::move(limits)), routes_(std::move(routes)), log_(log), hooks_(std::move(hooks)) {
+                       HttpHooks hooks, const Clock& clock)
+    : limits_(std::move(limits)),
+      routes_(std::move(routes)),
+      log_(log),
+      hooks_(std::move(hooks)),
+      clock_(clock) {
   check(limits_.header_bytes <= kMaxHeaderBytes, "a header's length fits the parser");
 }
 
@@ -60,7 +64,7 @@ Status HttpServer::start(ListenSockets sockets) {
       while (!context.stopped()) mishaps_.contain([&] { context.run(); });
     });
   }
-  listener_ = std::make_unique<Listener>(std::move(sockets), limits_.connections, log_);
+  listener_ = std::make_unique<Listener>(std::move(sockets), limits_.connections, log_, clock_);
   listener_->start([this](int socket) { take(socket); });
   return {};
 }
@@ -73,8 +77,8 @@ void HttpServer::take(int socket) {
   try {
     asio::post(worker.context, [this, &worker, accepted = std::move(accepted)]() mutable {
       try {
-        const auto connection = std::make_shared<HttpConnection>(worker, std::move(accepted),
-                                                                 limits_, routes_, bodies_, hooks_);
+        const auto connection = std::make_shared<HttpConnection>(
+            worker, std::move(accepted), limits_, routes_, bodies_, hooks_, clock_);
         connection->run([&] { connection->start(); });
       } catch (const std::exception&) {
       }

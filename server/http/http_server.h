@@ -151,9 +151,9 @@ int64_t http_bytes(const HttpLimits& limits);
 
 class HttpServer {
  public:
-  // `log` outlives the server.
+  // `log` and `clock` outlive the server and its replies.
   HttpServer(HttpLimits limits, std::vector<HttpRoute> routes, const EventLog& log,
-             HttpHooks hooks = {});
+             HttpHooks hooks = {}, const Clock& clock = real_clock());
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   // stop().
@@ -173,7 +173,8 @@ class HttpServer {
   const std::vector<HttpRoute> routes_;
   const EventLog& log_;
   const HttpHooks hooks_;
-  Mishaps mishaps_{log_};
+  const Clock& clock_;
+  Mishaps mishaps_{log_, clock_};
   std::atomic<int64_t> bodies_{0};  // bytes of the bodies that are being read
   std::vector<std::shared_ptr<HttpWorker>> workers_;
   std::vector<std::thread> threads_;

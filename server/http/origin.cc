@@ -18,7 +18,8 @@ CallOrigin origin_of(const char* rpc, const ServerContext& state, const HttpRequ
   return {.rpc = rpc,
           .peer = std::string(request.peer),
           .caller = caller_of(state, request),
-          .trace_id = trace_id_of(request.header("traceparent"))};
+          .trace_id = trace_id_of(request.header("traceparent")),
+          .came = state.clock.now()};
 }
 
 }  // namespace runnel

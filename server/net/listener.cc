@@ -30,11 +30,13 @@ constexpr const char* kNoMoreFiles =
 
 }  // namespace
 
-Listener::Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log)
+Listener::Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log,
+                   const Clock& clock)
     : address_(std::move(sockets.address)),
       limits_(std::move(limits)),
       loopback_(sockets.on_loopback),
       log_(log),
+      clock_(clock),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check(epoll_.is_open() && stop_.is_open(), "the system gives epoll and an event");
@@ -97,7 +99,7 @@ void Listener::run() {
 // until the library reads.) An excess that no longer grows is one of calls that are on their way
 // out: closing more connections would not help.
 void Listener::look_for_flood() {
-  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint now = clock_.now();
   if (now - looked_ < std::chrono::milliseconds(kBetweenLooksMs)) return;
   looked_ = now;
   const Flood last = std::exchange(flood_, measure_flood_(static_cast<int>(std::ssize(open_))));
@@ -166,7 +168,7 @@ void Listener::admit(Descriptor socket, const std::string& peer) {
   if (limits_.per_peer > 0 && others != peers_.end() && others->second >= limits_.per_peer) {
     return refuse(std::move(socket), limits_.name + " is reached by one address");
   }
-  if (kept_out_.has(peer, std::chrono::steady_clock::now())) {
+  if (kept_out_.has(peer, clock_.now())) {
     return refuse(std::move(socket), "the address is kept out after a flood");
   }
   Descriptor second(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
@@ -207,7 +209,7 @@ void Listener::refuse(Descriptor socket, const std::string& why) {
 }
 
 void Listener::warn(const std::string& why) {
-  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint now = clock_.now();
   if (now - warned_ < kBetweenWarnings) return;
   warned_ = now;
   log_.warn("connections", {{"refused", refused_}, {"open", std::ssize(open_)}, {"message", why}});

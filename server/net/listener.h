@@ -42,8 +42,9 @@ class Listener {
 
   // A connection beyond `limits` is closed at once, and a warning logged at most once a second; so
   // is one that comes from another machine where all sockets are on loopback, as
-  // the system may be set to pass on. `log` outlives the listener.
-  Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log);
+  // the system may be set to pass on. `log` and `clock` outlive the listener.
+  Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log,
+           const Clock& clock = real_clock());
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
   // stop().
@@ -80,7 +81,8 @@ class Listener {
   const ConnectionLimits limits_;
   const bool loopback_;  // from this machine alone
   const EventLog& log_;
-  Mishaps mishaps_{log_};
+  const Clock& clock_;
+  Mishaps mishaps_{log_, clock_};
   Take take_;
   MeasureFlood measure_flood_;
   std::map<int, Descriptor> listening_;

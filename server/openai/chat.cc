@@ -112,7 +112,7 @@ class ChatChoice final : public AnswerChoice {
 
 class Chat final : public AnswerKind {
  public:
-  explicit Chat(int64_t max_tokens) : max_tokens_(max_tokens) {}
+  explicit Chat(const ServerContext& state) : state_(state) {}
 
   int64_t bytes_to_read(std::string_view body) const override {
     return ChatConversation::bytes_to_read(body);
@@ -121,14 +121,15 @@ class Chat final : public AnswerKind {
   Fault read(const Caller& /*caller*/, std::string_view body, AnswerRequest& request) override {
     Result<OrderedJson> json = parse_chat_body(body);
     if (!json.ok()) return {json.status()};
-    Fault fault = read_chat(std::move(*json), max_tokens_, request_);
+    Fault fault = read_chat(std::move(*json), state_.chat_values, request_);
     request = request_.answer;
     return fault;
   }
 
   Fault open(const ServedModel& model, const AnswerRequest& request) override {
     if (Fault fault = conversation_.open(model, request_); !fault.ok()) return fault;
-    json_.emplace(ChatJson::Options{.model = model.name,
+    json_.emplace(ChatJson::Options{.created = state_.clock.unix_time(),
+                                    .model = model.name,
                                     .numerics = model.engine->numerics(),
                                     .tokenizer = model.tokenizer,
                                     .stream = request.stream,
@@ -167,7 +168,7 @@ class Chat final : public AnswerKind {
   }
 
  private:
-  const int64_t max_tokens_;
+  const ServerContext& state_;
   ChatRequest request_;
   ChatConversation conversation_{"messages"};
   std::optional<ChatJson> json_;
@@ -176,8 +177,7 @@ class Chat final : public AnswerKind {
 }  // namespace
 
 void start_chat(ServerContext& state, const HttpRequest& request, HttpReply reply) {
-  start_answer(state, "openai.chat", std::make_unique<Chat>(state.chat_values), request,
-               std::move(reply));
+  start_answer(state, "openai.chat", std::make_unique<Chat>(state), request, std::move(reply));
 }
 
 }  // namespace runnel

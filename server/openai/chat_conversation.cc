@@ -1,5 +1,6 @@
 #include "server/openai/chat_conversation.h"
 
+#include <ctime>
 #include <utility>
 
 #include "base/json.h"
@@ -53,6 +54,8 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
   conversation.messages = std::exchange(request.messages, nullptr);
   conversation.tools = request.tools;
   conversation.variables = std::exchange(request.variables, nullptr);
+  const std::time_t now = input.unix_time;
+  localtime_r(&now, &conversation.now);
   const GenerateRequest& call = request.answer.call;
   auto prompt = call.session ? prompt_of_turn(*format_, std::move(conversation), request.continues,
                                               input.until)

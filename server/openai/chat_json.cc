@@ -1,7 +1,6 @@
 #include "server/openai/chat_json.h"
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "base/json_fields.h"
@@ -54,7 +53,7 @@ ChatJson::ChatJson(Options options) : options_(std::move(options)) {
   const OrderedJson head = {
       {"id", "chatcmpl-" + random_hex(32)},
       {"object", options_.stream ? "chat.completion.chunk" : "chat.completion"},
-      {"created", static_cast<int64_t>(std::time(nullptr))},
+      {"created", options_.created},
       {"model", options_.model},
       {"system_fingerprint", options_.numerics}};
   head_ = json_text(head);

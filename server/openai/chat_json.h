@@ -1,6 +1,7 @@
 // The answers of /v1/chat/completions, as text.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct ChatMessage {
 class ChatJson {
  public:
   struct Options {
+    int64_t created = 0;  // seconds since 1970
     std::string model;
     std::string numerics;  // id
     std::shared_ptr<const Tokenizer> tokenizer;

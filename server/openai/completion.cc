@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "server/http/request_fields.h"
 #include "server/openai/answer.h"
@@ -100,6 +101,8 @@ class CompletionAnswer final : public AnswerChoice {
 
 class Completion final : public AnswerKind {
  public:
+  explicit Completion(const Clock& clock) : clock_(clock) {}
+
   int64_t bytes_to_read(std::string_view body) const override { return parsed_bytes(body); }
 
   Fault read(const Caller& /*caller*/, std::string_view body, AnswerRequest& request) override {
@@ -112,7 +115,8 @@ class Completion final : public AnswerKind {
 
   Fault open(const ServedModel& model, const AnswerRequest& request) override {
     const bool has_text = model.tokenizer != nullptr;
-    format_.emplace(CompletionFormat::Options{.model = model.name,
+    format_.emplace(CompletionFormat::Options{.created = clock_.unix_time(),
+                                              .model = model.name,
                                               .numerics = model.engine->numerics(),
                                               .tokenizer = model.tokenizer,
                                               .logprobs = request.logprobs,
@@ -164,6 +168,7 @@ class Completion final : public AnswerKind {
   Fault fault(const Status& status) const override { return fault_of(status, completion_word); }
 
  private:
+  const Clock& clock_;
   CompletionRequest request_;
   std::optional<CompletionFormat> format_;
   std::string echo_;  // of the prompt that was prepared last
@@ -172,7 +177,7 @@ class Completion final : public AnswerKind {
 }  // namespace
 
 void start_completion(ServerContext& state, const HttpRequest& request, HttpReply reply) {
-  start_answer(state, "openai.completions", std::make_unique<Completion>(), request,
+  start_answer(state, "openai.completions", std::make_unique<Completion>(state.clock), request,
                std::move(reply));
 }
 

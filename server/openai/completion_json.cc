@@ -1,6 +1,5 @@
 #include "server/openai/completion_json.h"
 
-#include <ctime>
 #include <utility>
 
 #include "base/json.h"
@@ -48,7 +47,7 @@ OrderedJson logprobs_json(const ChoicePart& part, const Tokenizer* tokenizer, bo
 CompletionFormat::CompletionFormat(Options options) : options_(std::move(options)) {
   const OrderedJson head = {{"id", "cmpl-" + random_hex(32)},
                             {"object", "text_completion"},
-                            {"created", static_cast<int64_t>(std::time(nullptr))},
+                            {"created", options_.created},
                             {"model", options_.model},
                             {"system_fingerprint", options_.numerics}};
   head_ = json_text(head);

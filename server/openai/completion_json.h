@@ -15,6 +15,7 @@ namespace runnel {
 class CompletionFormat {
  public:
   struct Options {
+    int64_t created = 0;  // seconds since 1970
     std::string model;
     std::string numerics;  // id
     std::shared_ptr<const Tokenizer> tokenizer;

@@ -119,7 +119,7 @@ Fault ImageGeneration::submit(const HttpRequest& request) {
 
 // Counts the whole answer before there is any of it. RESOURCE_EXHAUSTED.
 Status ImageGeneration::prepare(const ImageShape& shape) {
-  format_.emplace(shape);
+  format_.emplace(shape, state_.clock.unix_time());
   const int samples = request_.call.samples;
   const int64_t text =
       request_.stream ? format_->stream_bytes(request_.rows) : format_->picture_bytes();

@@ -1,7 +1,5 @@
 #include "server/openai/image_json.h"
 
-#include <ctime>
-
 #include "base/base64.h"
 #include "base/png.h"
 #include "server/http/event_stream.h"
@@ -23,8 +21,6 @@ OrderedJson usage_json(const ImageUsage& usage) {
 }
 
 }  // namespace
-
-ImageFormat::ImageFormat(const ImageShape& shape) : shape_(shape), created_(std::time(nullptr)) {}
 
 int64_t ImageFormat::picture_bytes() const {
   return kEventBytes + base64_length(png_bytes({shape_.height, shape_.width, shape_.channels}));

@@ -19,8 +19,8 @@ struct ImageUsage {
 
 class ImageFormat {
  public:
-  // Of pictures of `shape` that are asked for now.
-  explicit ImageFormat(const ImageShape& shape);
+  // Of pictures of `shape` that are asked for at `created`, in seconds since 1970.
+  ImageFormat(const ImageShape& shape, int64_t created) : shape_(shape), created_(created) {}
 
   // Bytes of a picture in an answer, at most: of a member of "data", or of all its rows with one
   // more event that has it as a file.

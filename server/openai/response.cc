@@ -1,6 +1,5 @@
 #include "server/openai/response.h"
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,8 +21,6 @@
 
 namespace runnel {
 namespace {
-
-using std::chrono::steady_clock;
 
 constexpr JsonLimits kStoredLimits{INT64_MAX, INT64_MAX, 64};  // of text that this server wrote
 constexpr size_t kShownId = 80;
@@ -100,7 +97,8 @@ class Response final : public AnswerKind {
   Fault open(const ServedModel& model, const AnswerRequest& request) override {
     if (Fault fault = conversation_.open(model, request_.chat); !fault.ok()) return fault;
     output_ = std::make_unique<ResponseOutput>(
-        ResponseOutput::Options{.model = model.name,
+        ResponseOutput::Options{.created = state_.clock.unix_time(),
+                                .model = model.name,
                                 .tokenizer = model.tokenizer,
                                 .stream = request.stream,
                                 .logprobs = request.logprobs.has_value(),
@@ -143,7 +141,7 @@ class Response final : public AnswerKind {
 
  private:
   Fault recall_response(const std::string& id, OrderedJson& messages) {
-    const auto found = store_->find(owner_, id, steady_clock::now());
+    const auto found = store_->find(owner_, id, state_.clock.now());
     if (found == nullptr) {
       return {not_found("previous_response_id is " + quote(id, kShownId) +
                         ", which this server does not have: it keeps a response for an hour after "
@@ -167,7 +165,7 @@ class Response final : public AnswerKind {
 
   void store(const std::string& response) const {
     if (request_.kept.empty()) return;
-    store_->put(owner_, output_->id(), {request_.kept, response}, steady_clock::now());
+    store_->put(owner_, output_->id(), {request_.kept, response}, state_.clock.now());
   }
 
   ServerContext& state_;
@@ -189,7 +187,7 @@ void start_response(ServerContext& state, std::shared_ptr<ResponseStore> store,
 
 Fault get_response(ShortCall& call, ResponseStore& store) {
   const std::string id = unescaped(call.request.part);
-  const auto found = store.find(call.caller.name, id, steady_clock::now());
+  const auto found = store.find(call.caller.name, id, call.state.clock.now());
   if (found == nullptr) return no_response(id);
   if (Status s = call.reserve(kTreePerByte * std::ssize(found->response)); !s.ok()) return {s};
   auto response = parse_ordered_json(found->response, "response", kStoredLimits);
@@ -200,7 +198,7 @@ Fault get_response(ShortCall& call, ResponseStore& store) {
 
 Fault delete_response(ShortCall& call, ResponseStore& store) {
   const std::string id = unescaped(call.request.part);
-  if (!store.erase(call.caller.name, id, steady_clock::now())) return no_response(id);
+  if (!store.erase(call.caller.name, id, call.state.clock.now())) return no_response(id);
   call.answer = {{"id", id}, {"object", "response"}, {"deleted", true}};
   return {};
 }

@@ -1,7 +1,6 @@
 #include "server/openai/response_output.h"
 
 #include <algorithm>
-#include <ctime>
 #include <iterator>
 #include <utility>
 
@@ -40,7 +39,7 @@ OrderedJson call_json(const std::string& id, const AnsweredToolCall& call, const
 }  // namespace
 
 ResponseOutput::ResponseOutput(Options options)
-    : options_(std::move(options)), id_("resp_" + random_hex(48)), created_(std::time(nullptr)) {
+    : options_(std::move(options)), id_("resp_" + random_hex(48)) {
   response_event("response.created", {{"status", kInProgress}});
   response_event("response.in_progress", {{"status", kInProgress}});
 }
@@ -195,7 +194,7 @@ std::string ResponseOutput::take_events() { return std::exchange(events_, {}); }
 std::string ResponseOutput::response_json(const OrderedJson& members) const {
   OrderedJson json = {{"id", id_},
                       {"object", "response"},
-                      {"created_at", created_},
+                      {"created_at", options_.created},
                       {"model", options_.model},
                       {"status", nullptr},
                       {"error", nullptr},

@@ -18,6 +18,7 @@ namespace runnel {
 class ResponseOutput {
  public:
   struct Options {
+    int64_t created = 0;  // seconds since 1970
     std::string model;
     std::shared_ptr<const Tokenizer> tokenizer;
     bool stream = false;
@@ -77,7 +78,6 @@ class ResponseOutput {
 
   const Options options_;
   const std::string id_;
-  const int64_t created_;
   std::string items_;       // that are complete, joined by commas
   int count_ = 0;           // of them
   std::vector<Item> open_;  // at most one

@@ -1,6 +1,5 @@
 #include "server/openai/routes.h"
 
-#include <ctime>
 #include <string>
 #include <utility>
 
@@ -47,7 +46,7 @@ Fault get_model(ShortCall& call, int64_t created) {
 }  // namespace
 
 std::vector<HttpRoute> openai_routes(ServerContext& state, const Gate& gate) {
-  const int64_t created = std::time(nullptr);
+  const int64_t created = state.clock.unix_time();
   const auto store = std::make_shared<ResponseStore>(state.memory);
   const auto short_call = [&](const char* rpc, std::function<Fault(ShortCall&)> handle,
                               Aside which = Aside::kLongBodies) {

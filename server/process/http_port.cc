@@ -52,8 +52,8 @@ Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, S
   const HttpHooks hooks = {
       .on_refusal = on_refusal,
       .headers_for = [gate](const HttpHeaderOf& header) { return gate.headers_for(header); }};
-  auto server =
-      std::make_unique<HttpServer>(http_limits(config), http_routes(state, gate), log, hooks);
+  auto server = std::make_unique<HttpServer>(http_limits(config), http_routes(state, gate), log,
+                                             hooks, state.clock);
   if (Status s = server->start(std::move(*sockets)); !s.ok()) return s;
   return server;
 }

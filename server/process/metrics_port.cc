@@ -22,7 +22,7 @@ HttpLimits metrics_limits() {
 Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config,
                                                       std::function<bool()> is_ready,
                                                       std::function<std::string()> metrics,
-                                                      const EventLog& log) {
+                                                      const EventLog& log, const Clock& clock) {
   Result<ListenSockets> sockets = listen_on(config.metrics_address, kMetricsFlag);
   if (!sockets.ok()) return sockets.status();
   if (!sockets->on_loopback && !config.insecure_public) {
@@ -31,8 +31,9 @@ Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config
         ", which other machines reach, and anybody could read: listen on 127.0.0.1, or say "
         "--insecure-public if only those can reach it who may");
   }
-  auto server = std::make_unique<HttpServer>(
-      metrics_limits(), status_routes(std::move(is_ready), std::move(metrics)), log);
+  auto server = std::make_unique<HttpServer>(metrics_limits(),
+                                             status_routes(std::move(is_ready), std::move(metrics)),
+                                             log, HttpHooks(), clock);
   if (Status s = server->start(std::move(*sockets)); !s.ok()) return s;
   return server;
 }

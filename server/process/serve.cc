@@ -188,7 +188,8 @@ Status open_http_ports(const ServerConfig& config, Server& server, const EventLo
                        HttpPorts& ports) {
   if (!config.metrics_address.empty()) {
     auto port = open_metrics_port(
-        config, [&] { return server.serving(); }, [&] { return server.metrics_text(); }, log);
+        config, [&] { return server.serving(); }, [&] { return server.metrics_text(); }, log,
+        server.context().clock);
     if (!port.ok()) return port.status();
     ports.metrics = std::move(*port);
     log.info("metrics", {{"address", ports.metrics->address()}});
@@ -244,12 +245,12 @@ int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
     log.warn("renamed", {{"message", old + "; the next release refuses the old name"}});
   }
   if (Status s = raise_open_files(config); !s.ok()) return failed(log, kExitFailed, s);
-  const LibraryLog library_log(log);
   const Clock clock;
+  const LibraryLog library_log(log, clock);
   std::atomic<bool> ending{false};
   const ModelLoader loader(config, make_model, clock, log,
                            [&] { return ending.load() || stop.raised(); });
-  Server server({.host = host_options(config, version), .grpc = grpc_options(config)}, log);
+  Server server({.host = host_options(config, version), .grpc = grpc_options(config)}, log, clock);
   Reloader reloader([&] { return reload(config, rereading, loader, server, log); });
   server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
   const auto give_up = [&](int code, const Status& cause) {

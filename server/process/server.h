@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "server/grpc/grpc_door.h"
 #include "server/host/host.h"
 
@@ -20,9 +21,9 @@ struct ServerOptions {
 // then, perhaps unready(), then drain().
 class Server {
  public:
-  // `log` outlives the server.
-  Server(const ServerOptions& options, const EventLog& log)
-      : host_(options.host, log), grpc_(options.grpc, host_.context()) {}
+  // `log` and `clock` outlive the server.
+  Server(const ServerOptions& options, const EventLog& log, const Clock& clock = real_clock())
+      : host_(options.host, log, clock), grpc_(options.grpc, host_.context()) {}
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   // Drains without grace.

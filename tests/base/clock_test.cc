@@ -18,6 +18,7 @@ TEST(Clock, VirtualTimeStandsStillUntilAdvanced) {
   EXPECT_EQ(clock.now(), TimePoint(std::chrono::seconds(5)));
   clock.advance(std::chrono::milliseconds(20));
   EXPECT_EQ(clock.now(), TimePoint(std::chrono::milliseconds(5020)));
+  EXPECT_EQ(clock.unix_time(), 5);
 }
 
 }  // namespace

@@ -9,15 +9,6 @@
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
-namespace {
-
-// Engines ask the machine's clock; it must outlive all of them.
-const Clock& real_clock() {
-  static const Clock kClock;
-  return kClock;
-}
-
-}  // namespace
 
 ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& options,
                           const ModelLimits& limits) {

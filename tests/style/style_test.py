@@ -77,6 +77,16 @@ LONG_FILES = {
     "tests/python/test_convert.py": "one test of a checkpoint's form after the other",
     "tests/server/http/http_server_test.cc": "one test of a rule of HTTP after the other",
 }
+# The files of server/ that ask the machine for the time, not ServerContext::clock, and why.
+MACHINE_TIME = {
+    "server/grpc/grpc_door.cc": "gRPC's Shutdown() takes a deadline of the machine's clock",
+    "server/host/live_calls.cc": "a thread that waits is not woken by a virtual clock",
+    "server/http/http_connection.cc": "Asio's timers run by the machine's clock",
+    "server/net/server_certificate.cc": "certificates expire by the machine's clock",
+    "server/openai/answer.cc": "tokenizers and templates compare their deadline with the machine's clock",
+    "server/process/serve.cc": "a thread that waits for signals is not woken by a virtual clock",
+    "server/rest/tokenize.cc": "tokenizers compare their deadline with the machine's clock",
+}
 MAX_CLASS_FUNCTIONS = 40
 # Classes with more member functions, and why.
 LARGE_CLASSES = {
@@ -316,6 +326,12 @@ class Style(unittest.TestCase):
             if count > MAX_CLASS_FUNCTIONS
         }
         self.assertEqual(set(large), set(LARGE_CLASSES), large)
+
+    def test_the_server_asks_its_clock(self):
+        machine = re.compile(r"_clock::now|\bclock_type::now|\btime\((nullptr|NULL|0)\)")
+        files_of_server = [path for path in code_files() if relative(path).startswith("server/")]
+        found = {relative(path) for path in files_of_server if machine.search(path.read_text())}
+        self.assertEqual(found, set(MACHINE_TIME))
 
     def test_a_type_is_defined_once(self):
         # Two types of one name share the code of their inline functions: the linker keeps that of one of them.

@@ -38,10 +38,16 @@ struct Service {
   }
   std::shared_ptr<const ServedModel> model() const { return *state.models.find({}, ""); }
   int64_t sessions_free() const { return model()->engine->stats().sessions_free; }
+  // Applies the time limits of calls once more time has passed.
+  void tend_after(Duration time) {
+    clock.advance(time);
+    state.calls.tend_all(clock.now());
+  }
 
   std::ostringstream log_text;
   EventLog log{"debug", false, log_text};
-  ServerContext state{log};
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  ServerContext state{log, clock};
 };
 
 Caller caller_named(const std::string& name) {
@@ -249,17 +255,15 @@ TEST(GenerateCall, AReaderWhoTakesNothingIsCutOff) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
   door.takes = false;
-  const TimePoint before = std::chrono::steady_clock::now();
   door.call->start(service.model(), request_for(1 << 20));
   ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
-  service.state.calls.tend_all(before + std::chrono::milliseconds(199));
+  service.tend_after(std::chrono::milliseconds(199));
   EXPECT_EQ(door.cuts, 0);
-  const TimePoint now = std::chrono::steady_clock::now();
-  service.state.calls.tend_all(now + std::chrono::milliseconds(200));
+  service.tend_after(std::chrono::milliseconds(1));
   EXPECT_EQ(door.cuts, 1);
   door.call->written(false);
   EXPECT_EQ(door.ending.wait().code(), Code::kCancelled);
-  service.state.calls.tend_all(now + std::chrono::hours(1));
+  service.tend_after(std::chrono::hours(1));
   EXPECT_EQ(door.cuts, 1);
 }
 
@@ -382,13 +386,11 @@ TEST(ScoringCall, ACallerWhoSendsNothingIsEnded) {
   Service service(served_fake("fake"));
   ScoreDoor door(service, {{1, 2}});
   door.silent = true;
-  const TimePoint before = std::chrono::steady_clock::now();
   door.call->start();
   EXPECT_EQ(door.reads, 1);
-  service.state.calls.tend_all(before + std::chrono::milliseconds(99));
+  service.tend_after(std::chrono::milliseconds(99));
   EXPECT_FALSE(door.ending.has_come());
-  const TimePoint now = std::chrono::steady_clock::now();
-  service.state.calls.tend_all(now + std::chrono::milliseconds(100));
+  service.tend_after(std::chrono::milliseconds(1));
   EXPECT_EQ(door.ending.wait().code(), Code::kAborted);
   EXPECT_FALSE(door.call->arrived()) << "a chunk that comes too late is not taken";
 }

@@ -134,16 +134,15 @@ TEST_F(SealTest, AFileIsItsOwnersUnlessTheyGiveItAway) {
 }
 
 TEST_F(SealTest, AFileExpires) {
-  TestServer test(served_bundle(small_symbol_spec(), 1), options(seal_key('a')));
-  int64_t now = 1'000'000;
-  test.server.context().unix_time = [&now] { return now; };
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  TestServer test(served_bundle(small_symbol_spec(), 1), options(seal_key('a')), clock);
   create(test, "");
   std::string file;
   const auto for_a_minute = [](auto& request) { request.mutable_expires_in()->set_seconds(60); };
   ASSERT_TRUE(save(test, "", file, for_a_minute).ok());
-  now += 59;
+  clock.advance(std::chrono::seconds(59));
   EXPECT_TRUE(load(test, "", file).ok());
-  now += 1;
+  clock.advance(std::chrono::seconds(1));
   const grpc::Status refused = load(test, "", file);
   EXPECT_EQ(refused.error_code(), kPrecondition);
   EXPECT_THAT(refused.error_message(), HasSubstr("expired 0 seconds ago"));

@@ -317,8 +317,9 @@ TEST(SessionState, AMessageOfAnImportBringsSomething) {
 
 TEST(SessionState, AnImportThatTakesTooLongInAllIsEnded) {
   ServerOptions options;
-  options.host.stall_timeout = std::chrono::milliseconds(10);
-  TestServer test(served_bundle(small_symbol_spec(), 1), options);
+  options.host.stall_timeout = std::chrono::seconds(1);
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  TestServer test(served_bundle(small_symbol_spec(), 1), options, clock);
   grpc::ClientContext context;
   v1::Session session;
   const auto writer = test.sessions->ImportSession(&context, &session);
@@ -332,6 +333,7 @@ TEST(SessionState, AnImportThatTakesTooLongInAllIsEnded) {
   test.server.context().stall_timeout = std::chrono::hours(1);
   request.set_data(" ");
   EXPECT_TRUE(eventually([&] {
+    clock.advance(std::chrono::seconds(1));
     test.server.tend();
     return !writer->Write(request);
   }));

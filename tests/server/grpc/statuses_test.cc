@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "runnel/v1/fault.pb.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -302,16 +303,18 @@ TEST(Aborted, AReaderWhoDoesNotReadAndTheSessionStays) {
 TEST(Aborted, AReaderWhoNeverReadsAgainIsCutOff) {
   EngineOptions options;
   options.stream_room = 64;
-  options.stall_timeout = std::chrono::milliseconds(100);
-  ServerOptions server_options;
-  server_options.host.stall_timeout = options.stall_timeout;
-  TestServer test(served_fake("fake", {}, options), server_options);
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  TestServer test(served_fake("fake", {}, options), {}, clock);
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
-  EXPECT_TRUE(eventually([&] {  // the call has come, and may have ended since
-    return (*test.server.models().find({}, ""))->engine->stats().values_sampled > 0;
+  // Until no more is sampled from one look to the next: the way to the reader is full.
+  int64_t last = 0;
+  ASSERT_TRUE(eventually([&] {
+    const int64_t now = (*test.server.models().find({}, ""))->engine->stats().values_sampled;
+    return std::exchange(last, now) == now && now > 64;
   }));
   EXPECT_TRUE(eventually([&] {
+    clock.advance(2 * test.server.context().stall_timeout);
     test.server.tend();
     return test.server.active_streams() == 0;
   }));

@@ -60,7 +60,8 @@ void Generated::take(const v1::GenerateResponse& response) {
   message_values.push_back(count);
 }
 
-TestServer::TestServer(ServerOptions options) : server(std::move(options), log) {
+TestServer::TestServer(ServerOptions options, const Clock& clock)
+    : server(std::move(options), log, clock) {
   const Status status = server.start();
   EXPECT_TRUE(status.ok()) << status.message();
   grpc::ChannelArguments arguments;
@@ -73,7 +74,8 @@ TestServer::TestServer(ServerOptions options) : server(std::move(options), log) 
   health = grpc::health::v1::Health::NewStub(channel);
 }
 
-TestServer::TestServer(ServedModel model, ServerOptions options) : TestServer(std::move(options)) {
+TestServer::TestServer(ServedModel model, ServerOptions options, const Clock& clock)
+    : TestServer(std::move(options), clock) {
   EXPECT_TRUE(server.models().add(std::move(model)).ok());
   server.ready();
 }

@@ -55,9 +55,10 @@ struct RawOutcome {
 
 class TestServer {
  public:
-  explicit TestServer(ServerOptions options = {});
+  explicit TestServer(ServerOptions options = {}, const Clock& clock = real_clock());
   // Started, with one model, ready.
-  explicit TestServer(ServedModel model, ServerOptions options = {});
+  explicit TestServer(ServedModel model, ServerOptions options = {},
+                      const Clock& clock = real_clock());
   ~TestServer();
 
   // The parts of a call.
@@ -75,7 +76,6 @@ class TestServer {
   void expect_free(int64_t states);
 
   std::ostringstream log_text;
-  const Clock clock;
   EventLog log{"debug", false, log_text};
   Server server;
   std::shared_ptr<grpc::Channel> channel;

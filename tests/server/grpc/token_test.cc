@@ -30,8 +30,8 @@ class TokenTest : public ::testing::Test {
     EXPECT_EQ(chmod(options_.host.seal_keys.c_str(), 0600), 0);
   }
 
-  std::unique_ptr<TestServer> server() const {
-    return std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options_);
+  std::unique_ptr<TestServer> server(const Clock& clock = real_clock()) const {
+    return std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options_, clock);
   }
 
   // A request that continues `token`, or begins without one, and asks for the next.
@@ -128,9 +128,8 @@ TEST_F(TokenTest, ATokenIsItsCallersForATime) {
         return Status();
       });
   ASSERT_TRUE(written.ok()) << written.message();
-  const auto test = server();
-  int64_t now = 1000;
-  test->server.context().unix_time = [&now] { return now; };
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  const auto test = server(clock);
   const Generated first = call_as(*test, "alice", request_after("", {1, 2}, 3));
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   const v1::GenerateRequest next = request_after(first.finished.at(0).token(), {3}, 3);
@@ -138,7 +137,7 @@ TEST_F(TokenTest, ATokenIsItsCallersForATime) {
   const grpc::Status refused = call_as(*test, "bob", next).status;
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_THAT(refused.error_message(), HasSubstr("the state token belongs to another caller"));
-  now += 3600;
+  clock.advance(std::chrono::hours(1));
   const grpc::Status late = call_as(*test, "alice", next).status;
   EXPECT_EQ(late.error_code(), kPrecondition);
   EXPECT_EQ(field_of(late), "origin.token");

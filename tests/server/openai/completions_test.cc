@@ -551,7 +551,7 @@ TEST(Completions, AStreamEndsWithTheRightsThatItNeeds) {
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 7; }));
   write_key(path, [](KeyEntry& entry) { entry.models = {"another"}; });
   test.state.callers.refresh(test.log);
-  test.state.calls.tend_all(std::chrono::steady_clock::now());
+  test.state.calls.tend_all(test.state.clock.now());
   EXPECT_THAT(one.response().body,
               HasSubstr("the key of this call may no longer use model 'fake'"));
 }

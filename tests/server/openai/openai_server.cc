@@ -21,7 +21,7 @@ OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_subm
     : OpenAiServer(options, served_fake("fake", std::move(on_submit), {}, kTestLimits, spec)) {}
 
 OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
-    : state(log, options.call_bytes) {
+    : state(log, options.clock, options.call_bytes) {
   state.text_bytes = 1000;
   state.stall_timeout = std::chrono::seconds(30);
   if (!options.keys.empty()) {
@@ -41,7 +41,7 @@ OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
   const HttpHooks hooks = {
       .on_refusal = on_refusal,
       .headers_for = [gate](const HttpHeaderOf& header) { return gate.headers_for(header); }};
-  server = std::make_unique<HttpServer>(limits, http_routes(state, gate), log, hooks);
+  server = std::make_unique<HttpServer>(limits, http_routes(state, gate), log, hooks, state.clock);
   EXPECT_TRUE(server->start(listen_on("127.0.0.1:0").value()).ok());
 }
 

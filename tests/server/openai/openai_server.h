@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "server/host/server_context.h"
 #include "server/http/http_server.h"
@@ -31,6 +32,7 @@ class OpenAiServer {
     std::string keys = {};  // path
     int64_t call_bytes = limits::kCallBytes.default_value;
     std::string hosts = {}, origins = {};
+    const Clock& clock = real_clock();  // outlives the server
   };
   // With one model, "fake", ready.
   OpenAiServer() : OpenAiServer(Options()) {}

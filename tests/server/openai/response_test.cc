@@ -276,6 +276,23 @@ TEST(Response, ALaterRequestContinuesAnAnswer) {
   }
 }
 
+TEST(Response, IsKeptForAnHourAfterItsLastUse) {
+  Clock clock{TimePoint(std::chrono::seconds(1000))};
+  const OpenAiServer test(OpenAiServer::Options{.clock = clock}, chat_model());
+  const Json answer = test.post(kPath, request(5)).body;
+  EXPECT_EQ(answer["created_at"], 1000);
+  const std::string path = kPath + "/" + answer["id"].get<std::string>();
+  const ApiAnswer first = test.get(path);
+  EXPECT_EQ(first.status, 200);
+  EXPECT_THAT(first.head, HasSubstr("Date: Thu, 01 Jan 1970 00:16:40 GMT\r\n"));
+  clock.advance(std::chrono::minutes(59));
+  EXPECT_EQ(test.get(path).status, 200);
+  clock.advance(std::chrono::minutes(59));
+  EXPECT_EQ(test.get(path).status, 200);
+  clock.advance(std::chrono::hours(1));
+  EXPECT_EQ(test.get(path).status, 404);
+}
+
 TEST(Response, AStoredResponseIsThereUntilItIsDeleted) {
   const OpenAiServer test({}, chat_model());
   const Json answer = test.post(kPath, request(5)).body;

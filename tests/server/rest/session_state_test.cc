@@ -135,7 +135,7 @@ TEST(HttpSessionState, ABodyThatIsNotAsLongAsItSaysIsRefused) {
   HttpClient slow = test.client();
   slow.send(request.substr(0, request.size() - 1));
   EXPECT_TRUE(eventually([&] {
-    test.state.calls.tend_all(std::chrono::steady_clock::now() + std::chrono::hours(1));
+    test.state.calls.tend_all(test.state.clock.now() + std::chrono::hours(1));
     return slow.has_answer(1);
   }));
   EXPECT_EQ(slow.response().status, 408);
@@ -173,7 +173,8 @@ TEST(HttpSessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
   const std::string path = testing::TempDir() + "/http-seal";
   write_file(path, std::string(32, 's'));
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
-  OpenAiServer sealed(OpenAiServer::Options{}, text_model());
+  Clock clock{TimePoint(std::chrono::seconds(1000))};
+  OpenAiServer sealed(OpenAiServer::Options{.clock = clock}, text_model());
   sealed.state.seal_keys = read_seal_keys(path).value();
   const OpenAiServer plain(OpenAiServer::Options{}, text_model());
   feed(sealed, "a");
@@ -182,11 +183,9 @@ TEST(HttpSessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
   EXPECT_EQ(load(sealed, "c", save(plain, "a").body).status, 400);
   EXPECT_EQ(load(plain, "c", save(sealed, "a").body).status, 400);
 
-  int64_t now = 1000;
-  sealed.state.unix_time = [&now] { return now; };
   const std::string file = save(sealed, "a", "?any_owner=true&expires_in=10").body;
   EXPECT_THAT(file, HasSubstr(R"("issued":1000,"expires":1010)"));
-  now = 1010;
+  clock.advance(std::chrono::seconds(10));
   EXPECT_THAT(load(sealed, "d", file).error("message"), HasSubstr("expired 0 seconds ago"));
   const std::string neither = save(sealed, "a", "?any_owner=1").body;
   EXPECT_THAT(neither, HasSubstr("any_owner must be true or false"));
