@@ -22,9 +22,9 @@ constexpr auto kLastModel = std::chrono::seconds(70);
 constexpr int64_t kDescribedAnyway = 4096 + kMaxAliases * 2 * (kMaxNameLength + 96);
 constexpr int64_t kDescribedSymbol = 96;
 
-// Both the JSON and the list of symbols are there twice: in the message and encoded.
+// The texts are there twice: in the message and encoded.
 int64_t bytes_described(const ServedModel& model) {
-  int64_t bytes = kDescribedAnyway + 2 * std::ssize(model.spec_json);
+  int64_t bytes = kDescribedAnyway + 2 * std::ssize(model.spec_json) + 2 * std::ssize(model.no_chat);
   for (const std::string& symbol : model.engine->spec().symbols) {
     bytes += kDescribedSymbol + 2 * std::ssize(symbol);
   }

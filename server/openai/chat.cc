@@ -169,7 +169,7 @@ class Chat final : public AnswerKind {
  private:
   const int64_t max_tokens_;
   ChatRequest request_;
-  ChatConversation conversation_{"messages"};
+  ChatConversation conversation_{chat_word};
   std::optional<ChatJson> json_;
 };
 
