@@ -255,8 +255,8 @@ Fault check_variables(const OrderedJson& variables, const std::string& at) {
       return refusal(member, "is not a variable that a request may set; leave it out");
     }
     if (value.is_structured()) {
-      return refusal(member, "is " + shown(value) +
-                                 "; expected a text, a number, true, false or null");
+      return refusal(member,
+                     "is " + shown(value) + "; expected a text, a number, true, false or null");
     }
   }
   return {};

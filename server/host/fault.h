@@ -10,7 +10,8 @@ namespace runnel {
 // A refusal; OK where there is none.
 struct [[nodiscard]] Fault {
   Status status;
-  // The field at fault in the words of the door, or the path of a member; empty: none in particular.
+  // The field at fault in the words of the door, or the path of a member; empty: none in
+  // particular.
   std::string param = {};
 
   bool ok() const { return status.ok(); }

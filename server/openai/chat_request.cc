@@ -8,8 +8,8 @@
 #include "base/limits.h"
 #include "base/ordered_json.h"
 #include "base/text.h"
-#include "server/openai/chat_fields.h"
 #include "server/host/chat_messages.h"
+#include "server/openai/chat_fields.h"
 #include "server/openai/neutral_fields.h"
 #include "server/openai/sampling_fields.h"
 
@@ -80,7 +80,8 @@ void read_continuation(RequestFields& fields, ChatRequest& request) {
                   "is not supported here with this value; leave it out, or use "
                   "continue_final_message");
   }
-  if (request.continues) refuse(fields, check_continues(request.messages, "continue_final_message"));
+  if (request.continues)
+    refuse(fields, check_continues(request.messages, "continue_final_message"));
 }
 
 // Fields with one value that this server can do.
