@@ -116,7 +116,7 @@ Status status_of(const Fault& fault) {
                           fault.status.message().substr(end));
 }
 
-ChatStart start_of(const v1::GenerateRequest& message) {
+ChatStart chat_start_of(const v1::GenerateRequest& message) {
   switch (message.origin().origin_case()) {
     case v1::Origin::kSession:
     case v1::Origin::kToken:
@@ -142,7 +142,7 @@ Status set_conversation(const v1::GenerateRequest& message, const ServedModel& m
                         ServerContext& state, GenerateRequest& request) {
   const v1::Conversation& given = message.conversation();
   if (Status s = check_chats(model, message.model()); !s.ok()) return s;
-  const ChatStart start = start_of(message);
+  const ChatStart start = chat_start_of(message);
   if (start == ChatStart::kSession) {
     const auto field = message.origin().has_token() ? fields::kToken : fields::kSession;
     if (Status s = check_turns(model, message.model(), field); !s.ok()) return s;
