@@ -24,8 +24,8 @@ constexpr int64_t kDescribedSymbol = 96;
 
 // The texts are there twice: in the message and encoded.
 int64_t bytes_described(const ServedModel& model) {
-  int64_t bytes =
-      kDescribedAnyway + 2 * std::ssize(model.spec_json) + 2 * std::ssize(model.no_chat);
+  const std::string& chat = model.chat ? model.chat->name() : model.no_chat;
+  int64_t bytes = kDescribedAnyway + 2 * (std::ssize(model.spec_json) + std::ssize(chat));
   for (const std::string& symbol : model.engine->spec().symbols) {
     bytes += kDescribedSymbol + 2 * std::ssize(symbol);
   }

@@ -126,10 +126,12 @@ class CallsTest(ServedTest):
     def test_messages_are_answered(self):
         question: Message = {"role": "user", "content": "How wide?"}
         options: Options = {"model": "text-small", "max_values": 20, "seed": 3}
-        stream = self.client.generate(messages=[question], **options)
+        asked: Options = {**options, "messages": [question]}
+        plain: Options = {**options, "begin": False}
+        stream = self.client.generate(**asked)
         text = "".join(stream.text())
         self.assertEqual(stream.finished[0].cached_values, 0)
-        expected = self.client.generate("User: How wide?\n\nAssistant:", begin=False, **options)
+        expected = self.client.generate("User: How wide?\n\nAssistant:", **plain)
         self.assertEqual(text, "".join(expected.text()))
         with self.client.session(model="text-small") as talk:
             for turn in range(2):
