@@ -1,6 +1,5 @@
-// The fields of requests, by the canonical names with which faults name them. They are those of the
-// wire contract (proto/runnel/v1), and `tools`, which conversations alone have. Doors have words of
-// their own (base/field.h).
+// The fields of requests, by the canonical names with which faults name them: those of the wire
+// contract (proto/runnel/v1). Doors have words of their own (base/field.h).
 #pragma once
 
 #include <array>
@@ -13,7 +12,10 @@ inline constexpr std::string_view kSession = "origin.session";
 inline constexpr std::string_view kState = "origin.state";
 inline constexpr std::string_view kToken = "origin.token";
 inline constexpr std::string_view kPrompt = "prompt";
-inline constexpr std::string_view kTools = "tools";
+inline constexpr std::string_view kMessages = "conversation.messages";
+inline constexpr std::string_view kTools = "conversation.tools";
+inline constexpr std::string_view kVariables = "conversation.variables";
+inline constexpr std::string_view kContinues = "conversation.continues";
 inline constexpr std::string_view kText = "text";
 inline constexpr std::string_view kValues = "values";
 inline constexpr std::string_view kSamples = "samples";
@@ -53,7 +55,10 @@ inline constexpr std::array kAll = {kModel,
                                     kState,
                                     kToken,
                                     kPrompt,
+                                    kMessages,
                                     kTools,
+                                    kVariables,
+                                    kContinues,
                                     kText,
                                     kValues,
                                     kSamples,

@@ -301,6 +301,7 @@ void print_json(const Plan& plan, const Transcript& transcript, Console& console
   if (pace.first_value) out["seconds_to_first_value"] = *pace.first_value;
   if (pace.prompt_rate) out["prompt_values_per_second"] = *pace.prompt_rate;
   if (pace.sampling_rate) out["sampled_values_per_second"] = *pace.sampling_rate;
+  if (pace.cached_values > 0) out["cached_prompt_values"] = pace.cached_values;
   if (const auto bits = transcript.bits_per_dim()) out["bits_per_dim"] = *bits;
   if (!started.session().empty()) out["session"] = started.session();
   if (plan.model.image) {
@@ -324,6 +325,7 @@ std::string figures(const Plan& plan, const Transcript& transcript) {
   std::string line = "in " + fixed(pace.seconds, 2) + " s";
   if (pace.first_value) line += ", first value after " + fixed(*pace.first_value * 1e3, 1) + " ms";
   if (pace.prompt_rate) line += rate_text(*pace.prompt_rate, "prompt values");
+  if (pace.cached_values > 0) line += ", " + with_commas(pace.cached_values) + " cached";
   if (pace.sampling_rate) line += rate_text(*pace.sampling_rate, "sampled values");
   if (plan.model.image && pace.seconds > 0) {
     line += ", " + fixed(transcript.samples().size() / pace.seconds, 1) + " images/s";

@@ -112,6 +112,12 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
   return kExitOk;
 }
 
+// The same of a server's model; "" where the server is older and does not tell.
+std::string chat_text(const v1::ModelInfo& model) {
+  if (model.chat().has_missing()) return "none: " + model.chat().missing();
+  return model.chat().template_name();
+}
+
 OrderedJson model_json(const v1::ModelInfo& model) {
   OrderedJson out = {{"name", model.name()},
                      {"parameters", model.parameters()},
@@ -127,6 +133,7 @@ OrderedJson model_json(const v1::ModelInfo& model) {
                      {"max_length", model.max_length()},
                      {"head", model.head()}};
   for (const std::string& alias : model.aliases()) out["aliases"].push_back(alias);
+  if (model.has_chat()) out["chat"] = chat_text(model);
   const auto spec = parse_spec(model.spec_json(), "the server's description");
   if (spec.ok()) out["digest"] = model_digest(*spec, model.weight_digest());
   if (const auto json = spec_json(model.spec_json()); json.ok()) out["spec"] = *json;
@@ -148,6 +155,7 @@ Lines model_lines(const v1::ModelInfo& model) {
   }
   lines.front().second = model.name();
   for (const std::string& alias : model.aliases()) lines.front().second += ", " + alias;
+  if (model.has_chat()) lines.emplace_back("chat", chat_text(model));
   lines.emplace_back("sessions", with_commas(model.sessions()) + " fit, " +
                                      with_commas(model.sessions_free()) + " are free");
   lines.emplace_back("backend", model.backend());

@@ -105,7 +105,8 @@ TranscriptPace Transcript::pace() const {
     if (!sample.finished) continue;
     const v1::Usage& usage = sample.finished->usage();
     pace.seconds = std::max(pace.seconds, seconds_of(usage.elapsed()));
-    prompt = usage.prompt_values();
+    pace.cached_values = usage.cached_values();
+    prompt = usage.prompt_values() - usage.cached_values();
     after_first += std::max<int64_t>(drawn(sample) - 1, 0);
     if (!usage.has_first_value()) continue;
     const double first = seconds_of(usage.first_value());

@@ -27,7 +27,8 @@ double seconds_of(const google::protobuf::Duration& duration);
 struct TranscriptPace {
   double seconds = 0;                   // of the sample that took longest
   std::optional<double> first_value;    // seconds to the first value that was sampled
-  std::optional<double> prompt_rate;    // values of the prompt a second
+  std::optional<double> prompt_rate;    // values of the prompt that were read a second
+  int64_t cached_values = 0;            // of the prompt, which were not
   std::optional<double> sampling_rate;  // values of all samples a second, after the first
 };
 

@@ -24,7 +24,7 @@ from runnel_client.door import Door
 from runnel_client.errors import AlreadyExists, CallError, NotFound, call_error
 from runnel_client.fault import failure_of
 from runnel_client.known import BUSY, LAST_KNOWN, Known
-from runnel_client.options import Options, takes_options
+from runnel_client.options import CONVERSATION, Options, takes_options
 from runnel_client.pictures import Picture
 from runnel_client.received import Progress, Received
 from runnel_client.results import Model, Run, Sample, Score, SessionInfo, StoredState
@@ -108,16 +108,19 @@ class Client:
 
     @takes_options()
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
-        """Continues a prompt: text, or values as a list or an array. The call begins when the stream is first read."""
+        """Continues a prompt: text, or values as a list or an array; or, with `messages`, answers a conversation.
+
+        The call begins when the stream is first read.
+        """
         return self._generate(prompt, "", options)
 
-    @takes_options("samples")
+    @takes_options("samples", *CONVERSATION)
     async def image(self, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]) -> Picture:
         """Draws one picture below the given rows: uint8 of shape (height, width), or (height, width, 3)."""
         drawn: Picture = (await self.images(1, given, **options))[0]
         return drawn
 
-    @takes_options("samples")
+    @takes_options("samples", *CONVERSATION)
     async def images(
         self, count: int, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]
     ) -> Picture:
@@ -426,7 +429,7 @@ class Session:
         all_options: Options = {**options, "model": self.model}
         return self._client._generate(prompt, self.id, all_options, self._known)
 
-    @takes_options("model", "state", "token", "include_state", "max_values")
+    @takes_options("model", "state", "token", "include_state", "max_values", *CONVERSATION)
     async def feed(self, prompt: Prompt, **options: Unpack[Options]) -> None:
         """Has the session take in text or values without sampling."""
         all_options: Options = {**options, "model": self.model, "max_values": 0}

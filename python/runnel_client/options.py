@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
+from runnel_client.conversation import Message, Variable
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -13,11 +15,15 @@ class Options(TypedDict, total=False):
     """What a call that samples may be given. An option that is left out has the server's default.
 
     model: the model's name, or one of its aliases; it may be left out if the server has one model
+    messages: a conversation in place of the prompt, in the form of OpenAI's API; on a session only the new messages
+    tools: tools that the answer may call, likewise; the calls are part of its text
+    variables: of the chat template, such as {"enable_thinking": False}
+    continues: the answer continues the last message, which is the assistant's
     state: starts from a stored state of this name (`Client.states` lists them)
     token: starts from a state token, `finished[0].token` of an earlier call with include_state
     include_state: end with a state token, from which any server with the same seal keys continues; for one sample
     samples: number of independent continuations of the prompt
-    max_values: values to sample, at most; 0 only feeds the prompt; default: up to the model's last position
+    max_values: most values to sample, 0 only feeds; default: to the last position, limits.chat_values for messages
     max_time: seconds after which every sample ends, with reason TIME
     max_queue_time: seconds that the call may wait in the server for a free state
     seed: the same seed gives the same values; default: drawn by the server
@@ -44,6 +50,10 @@ class Options(TypedDict, total=False):
     """
 
     model: str
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]]
+    variables: Mapping[str, Variable]
+    continues: bool
     state: str
     token: bytes
     include_state: bool
@@ -72,6 +82,9 @@ class Options(TypedDict, total=False):
     message_delay: float
     timeout: float
     progress: Callable[[int], object]
+
+
+CONVERSATION = ("messages", "tools", "variables", "continues")  # the options that take the place of a prompt
 
 
 class _LeftOut:

@@ -44,6 +44,7 @@ class Finished:
     position: int  # of the sequence's next value
     elapsed: float  # seconds
     token: bytes = b""  # the state after the last value, if the call had include_state
+    cached_values: int = 0  # of prompt_values: not read in this call, because a state after them was kept
 
 
 @dataclass
@@ -90,6 +91,8 @@ class Model:
     head: str
     has_text: bool  # prompts, results and stops can be text
     aliases: list[str]  # other names by which calls find it
+    chat: str = ""  # the name of its chat template; empty: it takes no conversations
+    no_chat: str = ""  # for this reason, if the server tells
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def finished_of(message: Any) -> Finished:
         usage.position,
         seconds_of(usage.elapsed),
         message.token,
+        usage.cached_values,
     )
 
 
@@ -172,6 +176,8 @@ def model_of(message: Any) -> Model:
         head=message.head,
         has_text=message.has_text,
         aliases=list(message.aliases),
+        chat=message.chat.template_name,
+        no_chat=message.chat.missing,
     )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from runnel_client import messages
-from runnel_client.options import Options
+from runnel_client.conversation import set_conversation
+from runnel_client.options import CONVERSATION, Options
 from runnel_client.results import Model
 
 Prompt = npt.ArrayLike  # text, or values: a list or an array of integers of any shape
@@ -82,7 +83,7 @@ def new_id() -> str:
 
 
 def generate_request(prompt: Prompt | None, session: str, options: Options) -> Any:
-    """A GenerateRequest. TypeError for an unknown option, and for a prompt that is neither text nor values."""
+    """A GenerateRequest. TypeError for an unknown option, a prompt that is neither text nor values, or two prompts."""
     unknown = sorted(set(options) - set(Options.__annotations__))
     if unknown:
         raise TypeError(f"generate() has no option {unknown[0]!r}; it has {', '.join(Options.__annotations__)}")
@@ -91,6 +92,16 @@ def generate_request(prompt: Prompt | None, session: str, options: Options) -> A
         model=options.get("model", ""), request_id=options.get("request_id") or new_id()
     )
     _set_prompt(request, prompt)
+    if any(name in options for name in CONVERSATION):
+        if prompt is not None or "messages" not in options:
+            raise TypeError("generate() takes a prompt, or messages with their tools, variables and continues")
+        set_conversation(
+            request.conversation,
+            options["messages"],
+            options.get("tools") or (),
+            options.get("variables") or {},
+            options.get("continues", False),
+        )
     _set_origin(request, session, options.get("state", ""), options.get("token", b""))
     for name in PLAIN:
         if given.get(name) is not None:

@@ -108,6 +108,7 @@ struct ToResponse {
     message.set_reason(reason_of(finished.reason));
     v1::Usage& usage = *message.mutable_usage();
     usage.set_prompt_values(finished.prompt_values);
+    usage.set_cached_values(finished.cached_values);
     usage.set_sampled_values(finished.sampled_values);
     usage.set_position(finished.position);
     set_duration(finished.elapsed, *usage.mutable_elapsed());
@@ -266,6 +267,11 @@ v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::str
   info.set_head(head_kind_name(spec.head.kind));
   info.set_has_text(model.tokenizer != nullptr);
   info.set_instructions(model.instructions);
+  if (model.chat != nullptr) {
+    info.mutable_chat()->set_template_name(model.chat->name());
+  } else {
+    info.mutable_chat()->set_missing(model.no_chat);
+  }
   info.mutable_aliases()->Add(aliases.begin(), aliases.end());
   return info;
 }

@@ -24,8 +24,9 @@ Origin start_of(const v1::Origin& origin);
 // longer than the engine can count is cut to that.
 Result<Duration> duration_of(const google::protobuf::Duration& duration, std::string_view field);
 
-// A request; `delivery` is what holds where it does not say. INVALID_ARGUMENT for text where the
-// model has no tokenizer, or for too much of it.
+// A request; `delivery` is what holds where it does not say. Without the conversation
+// (conversation.h). INVALID_ARGUMENT for text where the model has no tokenizer, or for too much of
+// it.
 Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const TextInput& input,
                                    const Delivery& delivery);
 

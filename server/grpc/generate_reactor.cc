@@ -6,6 +6,7 @@
 
 #include "runnel/v1/inference.pb.h"
 #include "server/calls/generate_call.h"
+#include "server/grpc/conversation.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/stream_reactor.h"
 
@@ -34,6 +35,9 @@ class GenerateReactor final : public GenerateBase {
     if (!model.ok()) return model.status();
     auto request = request_of(message, state.text_input(**model, message.model()), state.delivery);
     if (!request.ok()) return request.status();
+    if (message.has_conversation()) {
+      if (Status s = set_conversation(message, **model, state, *request); !s.ok()) return s;
+    }
     if (!message.has_max_queue_time()) request->max_queue_time = state.queue_time;
     session = request->session.value_or("");
     TokenUse use = {.wanted = message.include_state()};

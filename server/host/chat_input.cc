@@ -69,13 +69,13 @@ Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversa
 // --- Turns on sessions ---
 
 Status not_after_an_answer(const Status& status) {
-  return invalid_argument(place_of(fields::kPrompt) +
+  return invalid_argument(place_of(fields::kMessages) +
                           " cannot follow the last answer of the session: " + status.raw_message() +
                           "; send the whole conversation without " + place_of(fields::kSession));
 }
 
 Status only_after_an_answer(const Status& status) {
-  return invalid_argument(place_of(fields::kPrompt) +
+  return invalid_argument(place_of(fields::kMessages) +
                           " cannot begin the session, which is empty: " + status.raw_message());
 }
 
@@ -117,6 +117,15 @@ Status check_chats(const ServedModel& model, const std::string& asked) {
                    "the form that the model was trained on");
 }
 
+Status check_turns(const ServedModel& model, const std::string& asked, std::string_view field) {
+  if (model.chat->traits().follows_any_answer) return {};
+  return invalid_argument(place_of(field) + " is set, but the chat template of model " +
+                          quote(name_for(asked, model)) +
+                          " writes new messages in a way that depends on earlier ones; send the "
+                          "whole conversation without " +
+                          place_of(field));
+}
+
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
                                   bool continues, bool fresh, TimePoint until) {
   std::optional<Conversation> history;
@@ -139,7 +148,7 @@ Status check_later(const Conversation& news) {
   };
   const auto system = std::ranges::find_if(news.messages, is_system);
   if (system != news.messages.end()) {
-    return invalid_argument(place_of(fields::kPrompt) + " has a message of the role " +
+    return invalid_argument(place_of(fields::kMessages) + " has a message of the role " +
                             quote((*system)["role"].get<std::string>()) + begun +
                             "send it with the first messages of a session");
   }
@@ -171,6 +180,16 @@ Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, b
   if (!first.ok()) turn->at_start = only_after_an_answer(first.status());
   prompt.turn = std::move(*turn);
   return prompt;
+}
+
+Result<ChatPrompt> prompt_of_call(const ChatFormat& format, Conversation conversation,
+                                  bool continues, ChatStart start, TimePoint until) {
+  auto prompt = start == ChatStart::kSession
+                    ? prompt_of_turn(format, std::move(conversation), continues, until)
+                    : prompt_of_chat(format, std::move(conversation), continues,
+                                     start == ChatStart::kFresh, until);
+  if (prompt.ok()) return prompt;
+  return invalid_argument(place_of(fields::kMessages) + ": " + prompt.status().message());
 }
 
 }  // namespace runnel

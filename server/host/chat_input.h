@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -24,6 +25,10 @@ int64_t rendering_bytes(int64_t body_bytes);
 // OK where the model, for which the caller asked by this name, has a chat template. NOT_FOUND says
 // why there is none.
 Status check_chats(const ServedModel& model, const std::string& asked);
+
+// OK where the model's template can write new messages on a session, whatever came before them.
+// INVALID_ARGUMENT names `field`, with which the call names its session.
+Status check_turns(const ServedModel& model, const std::string& asked, std::string_view field);
 
 // What an answer to a conversation continues, and what ends it.
 struct ChatPrompt {
@@ -53,5 +58,16 @@ Status check_later(const Conversation& news);
 // where neither can.
 Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
                                   TimePoint until);
+
+// Where the sequence is that a call with a conversation continues.
+enum class ChatStart : uint8_t {
+  kFresh,   // before its first value
+  kState,   // after the values of a stored state
+  kSession  // in a conversation: the messages are new ones
+};
+
+// The one of these prompts that the call is to continue. INVALID_ARGUMENT names the messages.
+Result<ChatPrompt> prompt_of_call(const ChatFormat& format, Conversation conversation,
+                                  bool continues, ChatStart start, TimePoint until);
 
 }  // namespace runnel

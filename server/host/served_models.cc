@@ -22,9 +22,10 @@ constexpr auto kLastModel = std::chrono::seconds(70);
 constexpr int64_t kDescribedAnyway = 4096 + kMaxAliases * 2 * (kMaxNameLength + 96);
 constexpr int64_t kDescribedSymbol = 96;
 
-// Both the JSON and the list of symbols are there twice: in the message and encoded.
+// The texts are there twice: in the message and encoded.
 int64_t bytes_described(const ServedModel& model) {
-  int64_t bytes = kDescribedAnyway + 2 * std::ssize(model.spec_json);
+  const std::string& chat = model.chat ? model.chat->name() : model.no_chat;
+  int64_t bytes = kDescribedAnyway + 2 * (std::ssize(model.spec_json) + std::ssize(chat));
   for (const std::string& symbol : model.engine->spec().symbols) {
     bytes += kDescribedSymbol + 2 * std::ssize(symbol);
   }

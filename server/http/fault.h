@@ -4,17 +4,10 @@
 #include <string>
 
 #include "base/status.h"
+#include "server/host/fault.h"
 #include "server/http/http_server.h"
 
 namespace runnel {
-
-// A refusal; OK where there is none.
-struct [[nodiscard]] Fault {
-  Status status;
-  std::string param = {};  // the field of the request at fault; empty: none in particular
-
-  bool ok() const { return status.ok(); }
-};
 
 // The refusal in the words of a door: "max_values is 0; ..." becomes "max_tokens is 0; ...".
 Fault fault_of(const Status& status, const FieldWord& word_of);

@@ -170,7 +170,7 @@ class Chat final : public AnswerKind {
  private:
   const ServerContext& state_;
   ChatRequest request_;
-  ChatConversation conversation_{"messages"};
+  ChatConversation conversation_{chat_word};
   std::optional<ChatJson> json_;
 };
 

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/fields.h"
 #include "base/json.h"
 #include "base/text.h"
 
@@ -31,12 +32,9 @@ Fault ChatConversation::open(const ServedModel& model, const ChatRequest& reques
   if (Status s = check_chats(model, request.answer.model); !s.ok()) return {s};
   format_ = model.chat;
   const bool on_session = request.answer.call.session.has_value();
-  if (on_session && !format_->traits().follows_any_answer) {
-    return {invalid_argument("session is set, but the chat template of model " +
-                             quote(name_for(request.answer.model, model)) +
-                             " writes new messages in a way that depends on earlier ones; send the "
-                             "whole conversation without session"),
-            "session"};
+  if (on_session) {
+    const Status status = check_turns(model, request.answer.model, fields::kSession);
+    if (!status.ok()) return fault_of(status, word_of_);
   }
   // The session may have read tools with its first messages.
   const bool may_call = !request.tools.is_null() || (on_session && request.may_call);
@@ -57,11 +55,12 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
   const std::time_t now = input.unix_time;
   localtime_r(&now, &conversation.now);
   const GenerateRequest& call = request.answer.call;
-  auto prompt = call.session ? prompt_of_turn(*format_, std::move(conversation), request.continues,
-                                              input.until)
-                             : prompt_of_chat(*format_, std::move(conversation), request.continues,
-                                              !call.state.has_value(), input.until);
-  if (!prompt.ok()) return in_messages(prompt.status());
+  const ChatStart start = call.session ? ChatStart::kSession
+                          : call.state ? ChatStart::kState
+                                       : ChatStart::kFresh;
+  auto prompt =
+      prompt_of_call(*format_, std::move(conversation), request.continues, start, input.until);
+  if (!prompt.ok()) return fault_of(prompt.status(), word_of_);
   prompt_end_ = std::move(prompt->end);
   made.values = std::move(prompt->values);
   made.shared = prompt->shared;
@@ -74,10 +73,6 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
 
 ChatAnswer::Options ChatConversation::options(const ChatRequest& request) const {
   return {.form = form_, .tools = &request.tools, .one_call = request.one_call};
-}
-
-Fault ChatConversation::in_messages(const Status& status) const {
-  return {invalid_argument(field_ + ": " + status.message()), field_};
 }
 
 }  // namespace runnel

@@ -6,7 +6,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "base/field.h"
 #include "server/host/chat_input.h"
 #include "server/host/served_models.h"
 #include "server/host/text_input.h"
@@ -19,8 +21,8 @@ namespace runnel {
 
 class ChatConversation {
  public:
-  // The field of the request with the messages, for faults.
-  explicit ChatConversation(std::string field) : field_(std::move(field)) {}
+  // Faults have the words of this endpoint.
+  explicit ChatConversation(FieldWord word_of) : word_of_(std::move(word_of)) {}
 
   // Bytes of memory that reading and rendering a request with such a body takes for a moment.
   static int64_t bytes_to_read(std::string_view body);
@@ -37,9 +39,7 @@ class ChatConversation {
   const std::string& prompt_end() const { return prompt_end_; }
 
  private:
-  Fault in_messages(const Status& status) const;
-
-  const std::string field_;
+  const FieldWord word_of_;
   std::shared_ptr<const ChatFormat> format_;
   std::optional<ToolCallForm> form_;  // of the calls that the answer may have
   std::string prompt_end_;

@@ -6,39 +6,13 @@
 #include <utility>
 
 #include "base/text.h"
+#include "server/host/chat_messages.h"
 
 namespace runnel {
 namespace {
 
-constexpr size_t kMaxVariables = 64;
-constexpr size_t kMaxVariableName = 64;
-
-// Names that a template has from elsewhere.
-constexpr std::array<std::string_view, 13> kReserved = {"messages",
-                                                        "tools",
-                                                        "documents",
-                                                        "chat_template",
-                                                        "add_generation_prompt",
-                                                        "continue_final_message",
-                                                        "namespace",
-                                                        "raise_exception",
-                                                        "strftime_now",
-                                                        "range",
-                                                        "dict",
-                                                        "loop",
-                                                        "caller"};
-
 constexpr std::array<std::string_view, 6> kEfforts = {"none",   "minimal", "low",
                                                       "medium", "high",    "xhigh"};
-
-bool names_variable(const std::string& name) {
-  const auto is_part = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  return !name.empty() && name.size() <= kMaxVariableName && (name[0] < '0' || name[0] > '9') &&
-         std::ranges::all_of(name, is_part) && !name.ends_with("_token") &&
-         std::ranges::count(kReserved, name) == 0;
-}
 
 }  // namespace
 
@@ -89,23 +63,9 @@ void read_effort(RequestFields& fields, const char* key, ChatRequest& request) {
 void read_variables(RequestFields& fields, const OrderedJson& given, ChatRequest& request) {
   static_cast<void>(fields.find("chat_template_kwargs"));
   if (given.is_null()) return;
-  const std::string at = "chat_template_kwargs";
-  if (!given.is_object()) return fields.refuse(at, "must be an object");
-  if (given.size() > kMaxVariables) {
-    return fields.refuse(at, "has " + std::to_string(given.size()) + " members; at most " +
-                                 std::to_string(kMaxVariables) + " are allowed");
-  }
-  for (const auto& [name, value] : given.items()) {
-    const std::string member = at + "." + (name.empty() ? "''" : printable(name, kMaxVariableName));
-    if (!names_variable(name)) {
-      return fields.refuse(member, "is not a variable that a request may set; leave it out");
-    }
-    if (value.is_structured()) {
-      return fields.refuse(member, "is " + describe(Json(value)) +
-                                       "; expected a text, a number, true, false or null");
-    }
-    request.variables[name] = value;
-  }
+  const Fault fault = check_variables(given, "chat_template_kwargs");
+  if (!fault.ok()) return refuse(fields, fault);
+  for (const auto& [name, value] : given.items()) request.variables[name] = value;
 }
 
 }  // namespace runnel

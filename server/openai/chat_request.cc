@@ -8,8 +8,8 @@
 #include "base/limits.h"
 #include "base/ordered_json.h"
 #include "base/text.h"
+#include "server/host/chat_messages.h"
 #include "server/openai/chat_fields.h"
-#include "server/openai/chat_messages.h"
 #include "server/openai/neutral_fields.h"
 #include "server/openai/sampling_fields.h"
 
@@ -80,14 +80,8 @@ void read_continuation(RequestFields& fields, ChatRequest& request) {
                   "is not supported here with this value; leave it out, or use "
                   "continue_final_message");
   }
-  if (!request.continues || request.messages.empty() || !request.messages.is_array()) return;
-  // They need not be valid: read_messages() has refused them by now if they are not.
-  const OrderedJson& last = request.messages.back();
-  const bool is_answer = last.is_object() && last.contains("role") && last["role"] == "assistant";
-  if (!is_answer || !last.contains("content") || last.contains("tool_calls")) {
-    fields.refuse("continue_final_message",
-                  "is for a last message of the assistant that has a text and no calls");
-  }
+  if (request.continues)
+    refuse(fields, check_continues(request.messages, "continue_final_message"));
 }
 
 // Fields with one value that this server can do.

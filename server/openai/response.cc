@@ -173,7 +173,7 @@ class Response final : public AnswerKind {
   std::string owner_;
   ResponseRequest request_;
   MemoryBudget::Hold recalled_;  // until the conversation is rendered
-  ChatConversation conversation_{"input"};
+  ChatConversation conversation_{response_word};
   std::unique_ptr<ResponseOutput> output_;  // of the one sample
 };
 

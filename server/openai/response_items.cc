@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "server/openai/chat_messages.h"
-#include "server/openai/json_members.h"
+#include "server/host/chat_messages.h"
+#include "server/host/json_members.h"
 
 namespace runnel {
 namespace {

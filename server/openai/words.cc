@@ -38,16 +38,26 @@ constexpr NamedField kCompletion[] = {
 };
 
 constexpr NamedField kChat[] = {
-    {fields::kSession, "session"}, {fields::kTools, "tools"},
-    {fields::kState, "state"},     {fields::kPrompt, "messages"},
-    {fields::kText, "messages"},   {fields::kValues, "messages"},
-    {fields::kSamples, "n"},       {fields::kMaxValues, "max_completion_tokens"},
-    {fields::kStopText, "stop"},   {fields::kTopLogProbs, "top_logprobs"},
-    {fields::kKeep, "keep"},       {fields::kExpectedPosition, "position"},
+    {fields::kSession, "session"},
+    {fields::kState, "state"},
+    {fields::kMessages, "messages"},
+    {fields::kTools, "tools"},
+    {fields::kVariables, "chat_template_kwargs"},
+    {fields::kContinues, "continue_final_message"},
+    {fields::kPrompt, "messages"},
+    {fields::kText, "messages"},
+    {fields::kValues, "messages"},
+    {fields::kSamples, "n"},
+    {fields::kMaxValues, "max_completion_tokens"},
+    {fields::kStopText, "stop"},
+    {fields::kTopLogProbs, "top_logprobs"},
+    {fields::kKeep, "keep"},
+    {fields::kExpectedPosition, "position"},
 };
 
 constexpr NamedField kResponse[] = {
     {fields::kState, "state"},
+    {fields::kMessages, "input"},
     {fields::kPrompt, "input"},
     {fields::kText, "input"},
     {fields::kValues, "input"},

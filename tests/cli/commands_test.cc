@@ -20,6 +20,7 @@ namespace runnel {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -163,6 +164,18 @@ TEST_F(CommandsTest, InfoOfAServerAsJson) {
   ASSERT_EQ(json["models"].size(), 2);
   EXPECT_EQ(json["models"][1]["name"], "text");
   EXPECT_EQ(json["models"][0]["sessions_free"], 255);
+}
+
+TEST_F(CommandsTest, InfoOfAServerSaysWhetherAModelHasAChatTemplate) {
+  v1::ModelInfo with = fake_text_model("with"), without = fake_text_model("without");
+  with.mutable_chat()->set_template_name("chat_template.jinja");
+  without.mutable_chat()->set_missing("no template");
+  const FakeServer server({with, without});
+  InfoOptions options;
+  options.server.address = server.address();
+  EXPECT_EQ(info(options), kExitOk);
+  EXPECT_THAT(captured_.out(), AllOf(ContainsRegex("chat +chat_template.jinja\n"),
+                                     ContainsRegex("chat +none: no template\n")));
 }
 
 TEST_F(CommandsTest, InfoShowsAFailedCall) {

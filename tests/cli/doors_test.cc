@@ -30,19 +30,20 @@ struct Door {
 
 std::vector<Door> doors() {
   using enum Asked;
-  return {{"gRPC",
-           canonical,
-           {kGenerate, kScore, kCreate, kSessions, kSave, kLoad, kToken, kText, kModel, kWire}},
-          {"/v1/completions", completion_word, {kGenerate, kToken, kText, kModel}},
-          {"/v1/chat/completions", chat_word, {kGenerate, kModel, kTurn}},
-          {"/v1/responses", response_word, {kGenerate, kModel}},
-          {"/v1/images/generations", image_word, {kGenerate, kModel}},
-          {"runnel's own paths", rest_word, {kCreate, kSessions, kSave, kLoad, kText, kModel}},
-          {"runnel generate", generate_flag, {kGenerate, kCreate, kText, kModel}},
-          {"runnel draw", draw_flag, {kGenerate, kModel}},
-          {"runnel score", score_flag, {kScore, kText, kModel}},
-          {"runnel session", session_flag, {kSessions, kSave, kModel}},
-          {"runnel session load", session_load_flag, {kCreate, kLoad, kModel}}};
+  return {
+      {"gRPC",
+       canonical,
+       {kGenerate, kScore, kCreate, kSessions, kSave, kLoad, kToken, kText, kModel, kChat, kWire}},
+      {"/v1/completions", completion_word, {kGenerate, kToken, kText, kModel}},
+      {"/v1/chat/completions", chat_word, {kGenerate, kModel, kChat}},
+      {"/v1/responses", response_word, {kGenerate, kModel}},
+      {"/v1/images/generations", image_word, {kGenerate, kModel}},
+      {"runnel's own paths", rest_word, {kCreate, kSessions, kSave, kLoad, kText, kModel}},
+      {"runnel generate", generate_flag, {kGenerate, kCreate, kText, kModel}},
+      {"runnel draw", draw_flag, {kGenerate, kModel}},
+      {"runnel score", score_flag, {kScore, kText, kModel}},
+      {"runnel session", session_flag, {kSessions, kSave, kModel}},
+      {"runnel session load", session_load_flag, {kCreate, kLoad, kModel}}};
 }
 
 std::set<std::string> words_of(const Door& door) {

@@ -17,6 +17,7 @@
 #include "server/calls/export_call.h"
 #include "server/calls/session_calls.h"
 #include "server/calls/state_token.h"
+#include "server/grpc/conversation.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/page_token.h"
 #include "server/host/chat_input.h"
@@ -246,11 +247,49 @@ void add_calls_of(Refusals& all, ServerContext& state) {
   add(all, Asked::kSessions, fork_session(*call, "a", "s", {"b"}, 1, {}));
 }
 
+void add_conversations(Refusals& all) {
+  const auto refuse = [&](const std::function<void(v1::Conversation&)>& change) {
+    v1::Conversation message;
+    v1::ChatMessage& question = *message.add_messages();
+    question.set_role("user");
+    question.set_content("x");
+    change(message);
+    add(all, Asked::kChat, conversation_of(message).status());
+  };
+  refuse([](auto& c) { c.mutable_messages(0)->set_role("x"); });
+  refuse([](auto& c) { c.mutable_messages(0)->add_tool_calls(); });
+  refuse([](auto& c) { c.add_tools("x"); });
+  refuse([](auto& c) { c.add_tools("{}"); });
+  refuse([](auto& c) { (*c.mutable_variables())["loop"].set_flag(true); });
+  refuse([](auto& c) { c.set_continues(true); });
+}
+
 void add_turns(Refusals& all) {
   const auto system = OrderedJson::array({{{"role", "system"}, {"content", "x"}}});
-  add(all, Asked::kTurn, check_later({.messages = system}));
+  add(all, Asked::kChat, check_later({.messages = system}));
   const auto user = OrderedJson::array({{{"role", "user"}, {"content", "x"}}});
-  add(all, Asked::kTurn, check_later({.messages = user, .tools = OrderedJson::array()}));
+  add(all, Asked::kChat, check_later({.messages = user, .tools = OrderedJson::array()}));
+  ServedModel model = served_fake("m");
+  add(all, Asked::kChat, check_chats(model, "m"));
+  const auto format = ChatFormat::make({.source = "{% for m in messages %}{{ loop.index }}: "
+                                                  "{{ m.content }}{{ '\\n' }}{% endfor %}",
+                                        .name = "t"},
+                                       Tokenizer::of_bytes());
+  ASSERT_TRUE(format.ok()) << format.status().message();
+  model.chat = *format;
+  add(all, Asked::kChat, check_turns(model, "m", fields::kSession));
+  const auto tool = OrderedJson::array({{{"role", "tool"}, {"content", "x"}}});
+  const auto raising = ChatFormat::make(
+      {.source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}"
+                 "{% endif %}{{ m.content }}{% endfor %}",
+       .name = "t"},
+      Tokenizer::of_bytes());
+  ASSERT_TRUE(raising.ok()) << raising.status().message();
+  for (const ChatStart start : {ChatStart::kFresh, ChatStart::kSession}) {
+    const Conversation talk = {.messages = tool};
+    add(all, Asked::kChat,
+        prompt_of_call(**raising, talk, false, start, TimePoint::max()).status());
+  }
 }
 
 void add_of_server(Refusals& all) {
@@ -282,6 +321,7 @@ std::vector<Refusal> every_refusal() {
   add_calls(all);
   add_scores(all);
   add_sessions(all);
+  add_conversations(all);
   add_turns(all);
   add_of_server(all);
   return all;

@@ -19,7 +19,7 @@ enum class Asked : uint8_t {
   kToken,
   kText,
   kModel,
-  kTurn,
+  kChat,
   kWire
 };
 

@@ -114,6 +114,21 @@ TEST(Transcript, RefusesEventsThatBreakTheContract) {
   EXPECT_THAT(error({started(0), bare}), HasSubstr("without log-probabilities"));
 }
 
+TEST(Transcript, TheRateOfThePromptIsThatOfTheValuesThatWereRead) {
+  Transcript transcript(small_model(), 1);
+  v1::GenerateResponse end = finished(0);
+  v1::Usage& usage = *end.mutable_finished()->mutable_usage();
+  usage.set_prompt_values(100);
+  usage.set_cached_values(60);
+  usage.mutable_elapsed()->set_seconds(2);
+  usage.mutable_first_value()->set_seconds(2);
+  for (const auto& event : {started(0), values(0, 0, {0, 1}), end}) {
+    EXPECT_TRUE(transcript.add(event).ok());
+  }
+  EXPECT_EQ(transcript.pace().cached_values, 60);
+  EXPECT_EQ(transcript.pace().prompt_rate, 20);
+}
+
 TEST(Transcript, IsIncompleteUntilEverySampleHasFinished) {
   Transcript transcript(small_model(), 2);
   EXPECT_THAT(transcript.complete().message(), HasSubstr("without an event"));

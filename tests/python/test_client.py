@@ -30,6 +30,7 @@ import PIL.Image
 
 from cutting_proxy import CuttingProxy
 from runnel_client import Access, Client, Retry, Session, aio, errors, messages, pictures, serving, wire
+from runnel_client.conversation import Message
 from runnel_client.options import Options
 from runnel_client.results import SessionInfo
 
@@ -71,7 +72,8 @@ class ServedTest(unittest.TestCase):
         stack = contextlib.ExitStack()
         cls.addClassCleanup(stack.close)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel_client_"))
-        flags = (*map(str, MODELS[1:]), "--threads", "1", "--sessions", "20", "--rewind", "64,16")
+        template = f"--chat-template=text-small={ROOT / 'examples' / 'plain_chat.jinja'}"
+        flags = (*map(str, MODELS[1:]), "--threads", "1", "--sessions", "20", "--rewind", "64,16", template)
         running = serving.running(RUNNEL, MODELS[0], os.path.join(folder, "log"), flags)
         _, cls.address = stack.enter_context(running)
 
@@ -120,6 +122,30 @@ class CallsTest(ServedTest):
         for value, log_prob, top in zip(sample.values, sample.log_probs, sample.top_log_probs):
             self.assertEqual(len(top), 2)
             self.assertIn(dict(top).get(value), (None, log_prob))
+
+    def test_messages_are_answered(self):
+        question: Message = {"role": "user", "content": "How wide?"}
+        options: Options = {"model": "text-small", "max_values": 20, "seed": 3}
+        asked: Options = {**options, "messages": [question]}
+        plain: Options = {**options, "begin": False}
+        stream = self.client.generate(**asked)
+        text = "".join(stream.text())
+        self.assertEqual(stream.finished[0].cached_values, 0)
+        expected = self.client.generate("User: How wide?\n\nAssistant:", **plain)
+        self.assertEqual(text, "".join(expected.text()))
+        with self.client.session(model="text-small") as talk:
+            for turn in range(2):
+                [answer] = talk.generate(messages=[question], max_values=20, seed=3).samples()
+                self.assertEqual(answer.text == text, turn == 0, "the second turn has read the first one")
+        self.assertTrue(self.client.model("text-small").chat.endswith(".jinja"))
+        self.assertIn("not text", self.client.model("mnist-small").no_chat)
+
+    def test_messages_are_refused_in_the_words_of_the_client(self):
+        strange: Message = {"role": "king", "content": "x"}
+        with self.assertRaisesRegex(errors.InvalidArgument, r": messages\[0\]\.role is 'king'"):
+            self.client.generate(messages=[strange], model="text-small").samples()
+        with self.assertRaisesRegex(errors.NotFound, "has no chat template"):
+            self.client.generate(messages=[strange], model="mnist-small").samples()
 
     def test_samples_of_one_prompt(self):
         stream = self.client.generate("A", model="text-small", samples=3, max_values=5, stop=["e", [32]], seed=1)

@@ -14,8 +14,8 @@ from runnel_client.options import Options
 
 HEADER = pathlib.Path(support.ROOT, "base", "fields.h")
 FIELDS = re.findall(r'string_view k\w+ = "([\w.]+)";', HEADER.read_text())
-# The server sends pages as it likes, no function takes their tokens, and none takes conversations.
-WITHOUT_OPTION = {"page_size", "page_token", "tools"}
+# The server sends pages as it likes, and no function takes their tokens.
+WITHOUT_OPTION = {"page_size", "page_token"}
 
 
 def place(field):

@@ -12,7 +12,8 @@ support.require("grpc", "google.protobuf")
 import numpy as np
 
 from runnel_client import Client, Generation, Session, aio, messages, results, wire
-from runnel_client.options import Options
+from runnel_client.conversation import Message, ToolCall
+from runnel_client.options import CONVERSATION, Options
 
 OPTIONS: Options = {
     "model": "m",
@@ -49,7 +50,7 @@ OPTIONS: Options = {
 
 class WireTest(unittest.TestCase):
     def test_every_option_sets_its_field(self):
-        self.assertEqual(set(OPTIONS), set(Options.__annotations__))
+        self.assertEqual({*OPTIONS, *CONVERSATION}, set(Options.__annotations__))
         request = wire.generate_request("text", "mine", OPTIONS)
         expected = messages.inference().GenerateRequest(
             model="m", text="text", samples=2, max_values=0, stop_text=["."], ignore_eos=True, top_log_probs=4,
@@ -67,6 +68,41 @@ class WireTest(unittest.TestCase):
         expected.delivery.max_values = 5
         expected.delivery.max_delay.FromMilliseconds(20)
         self.assertEqual(request, expected)
+
+    def test_a_conversation_is_a_prompt(self):
+        call: ToolCall = {"id": "1", "type": "function", "function": {"name": "depth", "arguments": {"of": "Rhine"}}}
+        talk: list[Message] = [
+            {"role": "user", "content": "How deep?"},
+            {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [call]},
+            {"role": "tool", "content": "6 m", "tool_call_id": "1", "name": "depth"},
+        ]
+        tool = {"type": "function", "function": {"name": "depth"}}
+        variables: dict[str, Any] = {"a": True, "b": 2, "c": 0.5, "d": "x", "e": None}
+        options: Options = {"messages": talk, "tools": [tool], "variables": variables, "continues": True}
+        request = wire.generate_request(None, "mine", options)
+        self.assertEqual(request.WhichOneof("prompt"), "conversation")
+        found = request.conversation
+        self.assertEqual([message.HasField("content") for message in found.messages], [True, False, True])
+        question, answer, result = found.messages
+        self.assertEqual((question.role, question.content), ("user", "How deep?"))
+        self.assertEqual((answer.reasoning, answer.tool_calls[0].name), ("Hm.", "depth"))
+        self.assertEqual(answer.tool_calls[0].arguments, '{"of": "Rhine"}')
+        self.assertEqual((result.content, result.tool_call_id, result.name), ("6 m", "1", "depth"))
+        self.assertEqual(list(found.tools), ['{"type": "function", "function": {"name": "depth"}}'])
+        kinds = {name: one.WhichOneof("value") for name, one in found.variables.items()}
+        self.assertEqual(kinds, {"a": "flag", "b": "integer", "c": "number", "d": "text", "e": None})
+        self.assertTrue(found.continues)
+
+    def test_a_call_has_one_prompt(self):
+        wrongs: list[tuple[str | None, Any, str]] = [
+            ("x", {"messages": []}, "takes a prompt, or messages"),
+            (None, {"tools": []}, "takes a prompt, or messages"),
+            (None, {"messages": [{"role": "user", "contents": "x"}]}, "Message has no member 'contents'"),
+            (None, {"messages": [{"tool_calls": [{"name": "x"}]}]}, "ToolCall has no member 'name'"),
+        ]
+        for prompt, options, expected in wrongs:
+            with self.assertRaisesRegex(TypeError, expected):
+                wire.generate_request(prompt, "", options)
 
     def test_without_options_all_but_the_request_id_is_left_to_the_server(self):
         first, second = (wire.generate_request([1, 2], "", {}) for _ in range(2))
@@ -96,6 +132,7 @@ class WireTest(unittest.TestCase):
                 self.assertRegex(shown, rf"\b{name}: [^=]+ = \.\.\.")
                 self.assertRegex(shown, rf"\n +{name}: [a-z]")
         self.assertNotIn("samples", inspect.signature(Client.image).parameters)
+        self.assertNotIn("messages", inspect.signature(Client.image).parameters)
         self.assertIn("seed", inspect.signature(Client.image).parameters)
         self.assertIn("prompt", inspect.signature(Session.generate).parameters)
         self.assertNotIn("model", inspect.signature(Session.generate).parameters)

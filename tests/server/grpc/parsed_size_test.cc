@@ -42,6 +42,16 @@ TEST(ParsedSize, CoversWhatFieldsBecome) {
   request.mutable_origin()->set_session("a");
   for (int i = 0; i < 5000; ++i) (*request.mutable_sampling()->mutable_logit_bias())[i] = 1.0F;
   expect_covers(request.SerializeAsString());
+  for (int i = 0; i < 500; ++i) {
+    v1::Conversation& conversation = *request.mutable_conversation();
+    v1::ChatMessage& message = *conversation.add_messages();
+    message.set_role("assistant");
+    message.set_content("");
+    message.add_tool_calls()->set_arguments("{}");
+    conversation.add_tools("{}");
+    (*conversation.mutable_variables())[std::to_string(i)].set_flag(true);
+  }
+  expect_covers(request.SerializeAsString());
   expect_covers(
       std::string(1, static_cast<char>(v1::GenerateRequest::kSamplingFieldNumber << 3 | 2)));
   expect_covers(repeated(std::string("\x7a\x00", 2), 5000));          // stop_text, empty

@@ -6,7 +6,7 @@
 
 #include "models/template/chat_format.h"
 #include "tests/engine/fake_model.h"
-#include "tests/server/openai/openai_server.h"
+#include "tests/server/test_models.h"
 
 namespace runnel {
 
@@ -15,8 +15,9 @@ const std::string kChatTemplate =
     "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
     "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}[A]{% endif %}";
 
-ServedModel chat_model(const std::string& source, std::shared_ptr<const Tokenizer> tokenizer) {
-  ServedModel model = served_fake("fake", {}, {}, kTestLimits, byte_spec());
+ServedModel chat_model(const std::string& source, std::shared_ptr<const Tokenizer> tokenizer,
+                       const EngineOptions& options) {
+  ServedModel model = served_fake("fake", {}, options);
   model.tokenizer = std::move(tokenizer);
   model.chat = ChatFormat::make({.source = source, .name = "chat.jinja"}, model.tokenizer).value();
   return model;

@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "engine/engine.h"
 #include "models/text/tokenizer.h"
 #include "server/host/served_models.h"
 
@@ -14,7 +16,8 @@ extern const std::string kChatTemplate;
 
 // Its values are 0 to 99.
 ServedModel chat_model(const std::string& source = kChatTemplate,
-                       std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::of_bytes());
+                       std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::of_bytes(),
+                       const EngineOptions& options = {});
 
 // A tokenizer all of whose values stand for `text`. `literals` are found in the template's text.
 std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& text,

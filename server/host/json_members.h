@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "server/http/fault.h"
+#include "server/host/fault.h"
 
 namespace runnel {
 

@@ -1,4 +1,4 @@
-#include "server/openai/json_members.h"
+#include "server/host/json_members.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "server/openai/chat_messages.h"
+#include "server/host/chat_messages.h"
 
 #include <algorithm>
 #include <array>
@@ -7,12 +7,15 @@
 #include <utility>
 
 #include "base/ordered_json.h"
-#include "server/openai/json_members.h"
+#include "base/text.h"
+#include "server/host/json_members.h"
 
 namespace runnel {
 namespace {
 
 constexpr size_t kMaxTools = 128;
+constexpr size_t kMaxVariables = 64;
+constexpr size_t kMaxVariableName = 64;
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
@@ -25,6 +28,21 @@ constexpr std::array<std::string_view, 5> kOfPart = {"type", "text", "cache_cont
                                                      "logprobs"};
 // Answers have these, so clients send them back. They say nothing to a template.
 constexpr std::array<std::string_view, 3> kDropped = {"refusal", "annotations", "audio"};
+
+// Names that a template has from elsewhere.
+constexpr std::array<std::string_view, 13> kReserved = {"messages",
+                                                        "tools",
+                                                        "documents",
+                                                        "chat_template",
+                                                        "add_generation_prompt",
+                                                        "continue_final_message",
+                                                        "namespace",
+                                                        "raise_exception",
+                                                        "strftime_now",
+                                                        "range",
+                                                        "dict",
+                                                        "loop",
+                                                        "caller"};
 
 Fault read_content(OrderedJson& message, const std::string& at, bool required) {
   OrderedJson* const content = member(message, "content");
@@ -125,6 +143,15 @@ Fault read_tool(OrderedJson tool, const std::string& at) {
   return check_function(*function, at + ".function");
 }
 
+bool names_variable(const std::string& name) {
+  const auto is_part = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && name.size() <= kMaxVariableName && (name[0] < '0' || name[0] > '9') &&
+         std::ranges::all_of(name, is_part) && !name.ends_with("_token") &&
+         std::ranges::count(kReserved, name) == 0;
+}
+
 }  // namespace
 
 Fault read_parts(OrderedJson& content, const std::string& at,
@@ -214,6 +241,33 @@ Fault read_tools(const OrderedJson& tools) {
     if (Fault f = read_tool(tools[i], at + "[" + std::to_string(i) + "]"); !f.ok()) return f;
   }
   return {};
+}
+
+Fault check_variables(const OrderedJson& variables, const std::string& at) {
+  if (!variables.is_object()) return refusal(at, "must be an object");
+  if (variables.size() > kMaxVariables) {
+    return refusal(at, "has " + std::to_string(variables.size()) + " members; at most " +
+                           std::to_string(kMaxVariables) + " are allowed");
+  }
+  for (const auto& [name, value] : variables.items()) {
+    const std::string member = at + "." + (name.empty() ? "''" : printable(name, kMaxVariableName));
+    if (!names_variable(name)) {
+      return refusal(member, "is not a variable that a request may set; leave it out");
+    }
+    if (value.is_structured()) {
+      return refusal(member,
+                     "is " + shown(value) + "; expected a text, a number, true, false or null");
+    }
+  }
+  return {};
+}
+
+Fault check_continues(const OrderedJson& messages, const std::string& at) {
+  if (!messages.is_array() || messages.empty()) return {};
+  const OrderedJson& last = messages.back();
+  const bool is_answer = last.is_object() && last.contains("role") && last["role"] == "assistant";
+  if (is_answer && last.contains("content") && !last.contains("tool_calls")) return {};
+  return refusal(at, "is for a last message of the assistant that has a text and no calls");
 }
 
 }  // namespace runnel

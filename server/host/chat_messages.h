@@ -1,4 +1,4 @@
-// The messages and tools of a chat request.
+// The messages, tools and variables of a conversation, as clients send them.
 #pragma once
 
 #include <span>
@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "server/http/fault.h"
+#include "server/host/fault.h"
 
 namespace runnel {
 
@@ -18,6 +18,13 @@ Fault read_messages(OrderedJson& messages);
 
 // Checks a list of tools. INVALID_ARGUMENT names the member.
 Fault read_tools(const OrderedJson& tools);
+
+// Checks variables for the template, an object at `at`. INVALID_ARGUMENT names the member.
+Fault check_variables(const OrderedJson& variables, const std::string& at);
+
+// Checks that an answer can continue the last message, as the field `at` asks. The messages need
+// not be valid.
+Fault check_continues(const OrderedJson& messages, const std::string& at);
 
 // --- Their parts, for endpoints that have them in another place. `at`: the path of the value. ---
 
