@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/limits.h"
+#include "cli/chat.h"
 #include "cli/common_flags.h"
 #include "cli/key.h"
 #include "cli/load.h"
@@ -166,6 +167,7 @@ void add_reload(const Command& root) {
 
 void add_client_commands(const Command& root) {
   add_generate(root);
+  add_chat(root);
   add_draw(root);
   add_score(root);
   add_session(root);

@@ -43,6 +43,12 @@ constexpr NamedField kScore[] = {
     {fields::kText, "--text"},
 };
 
+constexpr NamedField kChat[] = {
+    {fields::kSession, "the session"}, {fields::kId, "--session"},
+    {fields::kMessages, "messages"},   {fields::kMaxValues, "--max-values"},
+    {fields::kChildren, "/fork"},
+};
+
 constexpr NamedField kSession[] = {
     {fields::kModel, "--model"},          {fields::kId, "id"},
     {fields::kPosition, "position"},      {fields::kChildren, "children"},
@@ -68,6 +74,7 @@ std::string_view sampling_word(std::span<const NamedField> own, std::string_view
 std::string_view generate_flag(std::string_view field) { return sampling_word(kGenerate, field); }
 std::string_view draw_flag(std::string_view field) { return sampling_word(kDraw, field); }
 std::string_view score_flag(std::string_view field) { return word_in(kScore, field); }
+std::string_view chat_flag(std::string_view field) { return sampling_word(kChat, field); }
 std::string_view session_flag(std::string_view field) { return word_in(kSession, field); }
 std::string_view session_load_flag(std::string_view field) { return word_in(kSessionLoad, field); }
 

@@ -11,6 +11,8 @@ namespace runnel {
 std::string_view generate_flag(std::string_view field);
 std::string_view draw_flag(std::string_view field);
 std::string_view score_flag(std::string_view field);
+// For `runnel chat`: a fork has the name that /fork gives it.
+std::string_view chat_flag(std::string_view field);
 // For the commands of `runnel session` except `load`, whose id is a flag.
 std::string_view session_flag(std::string_view field);
 std::string_view session_load_flag(std::string_view field);

@@ -390,7 +390,8 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
   };
   Status status = client.generate(plan.request, on_event);
   if (status.code() == Code::kNotFound && options.keep && !options.session.empty()) {
-    status = client.create_session(plan.model.name, options.session);
+    v1::Session made;
+    status = client.create_session(plan.model.name, options.session, made);
     if (status.ok()) status = client.generate(plan.request, on_event);
   }
   display.end();

@@ -23,17 +23,24 @@ Interrupt::Interrupt(std::function<void()> on_signal) : on_signal_(std::move(on_
   check(pthread_sigmask(SIG_BLOCK, &set, &before_) == 0, "signals can be blocked");
   signals_ = signalfd(-1, &set, SFD_CLOEXEC);
   stop_ = eventfd(0, EFD_CLOEXEC);
-  check(signals_ >= 0 && stop_ >= 0, "there are file descriptors for signals");
+  fired_file_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  check(signals_ >= 0 && stop_ >= 0 && fired_file_ >= 0, "there are file descriptors for signals");
   thread_ = std::thread([this] { watch(); });
 }
 
 Interrupt::~Interrupt() {
-  const uint64_t one = 1;
-  check(write(stop_, &one, sizeof one) == sizeof one, "the watching thread can be told to end");
+  check(eventfd_write(stop_, 1) == 0, "the watching thread can be told to end");
   thread_.join();
   close(signals_);
   close(stop_);
+  close(fired_file_);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void Interrupt::rearm() {
+  fired_ = false;
+  eventfd_t count = 0;
+  eventfd_read(fired_file_, &count);  // fails where it has not fired
 }
 
 void Interrupt::watch() {
@@ -44,7 +51,9 @@ void Interrupt::watch() {
     if (files[1].revents != 0) return;
     signalfd_siginfo info{};
     if (read(signals_, &info, sizeof info) != sizeof info) continue;
+    if (info.ssi_signo == SIGTERM) terminated_ = true;
     if (fired_.exchange(true)) _exit(kExitInterrupted);
+    check(eventfd_write(fired_file_, 1) == 0, "a signal can be told to the one who waits");
     on_signal_();
   }
 }

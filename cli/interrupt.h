@@ -9,8 +9,8 @@
 namespace runnel {
 
 // While it lives, SIGINT and SIGTERM call `on_signal` once, from a thread of its own; a second
-// signal ends the process at once with 130. Make it before any other thread: threads inherit that
-// the signals are blocked.
+// signal ends the process at once with 130, unless rearm() came between. Make it before any other
+// thread: threads inherit that the signals are blocked.
 class Interrupt {
  public:
   explicit Interrupt(std::function<void()> on_signal);
@@ -19,14 +19,20 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   bool fired() const { return fired_.load(); }
+  bool terminated() const { return terminated_.load(); }  // by SIGTERM
+  // A file descriptor that is readable while fired().
+  int file() const { return fired_file_; }
+  // Forgets the signal: the next one calls `on_signal` again.
+  void rearm();
 
  private:
   void watch();
 
   std::function<void()> on_signal_;
-  std::atomic<bool> fired_{false};
+  std::atomic<bool> fired_{false}, terminated_{false};
   sigset_t before_{};
-  int signals_ = -1, stop_ = -1;  // file descriptors: of the signals, and of the wish to end
+  // File descriptors: of the signals, of the wish to end, and that of file().
+  int signals_ = -1, stop_ = -1, fired_file_ = -1;
   std::thread thread_;
 };
 

@@ -17,9 +17,6 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kMostFileBytes = int64_t{4} << 30;
-constexpr int kFileMode = 0600;  // as private as what was said
-
 OrderedJson session_json(const v1::Session& session) {
   return {{"id", session.id()}, {"position", session.position()}};
 }
@@ -160,10 +157,10 @@ int run_session_save(const SessionStateOptions& options, Console& console) {
     request.set_id(options.id);
     request.set_any_owner(options.any_owner);
     if (options.expires) request.mutable_expires_in()->set_seconds(*options.expires);
-    return client.export_session(request, kMostFileBytes, bytes);
+    return client.export_session(request, kMostStateFileBytes, bytes);
   };
   return run_call(options, session_flag, console, call, [&] {
-    if (Status s = replace_file(options.file, bytes, kFileMode); !s.ok()) {
+    if (Status s = replace_file(options.file, bytes, kStateFileMode); !s.ok()) {
       return fail(console, kExitFailed, s.message());
     }
     console.out << tame(options.file) << ": " << with_commas(std::ssize(bytes)) << " bytes\n";
@@ -172,7 +169,7 @@ int run_session_save(const SessionStateOptions& options, Console& console) {
 }
 
 int run_session_load(const SessionStateOptions& options, Console& console) {
-  const Result<std::string> bytes = read_file(options.file, kMostFileBytes);
+  const Result<std::string> bytes = read_file(options.file, kMostStateFileBytes);
   if (!bytes.ok()) return fail(console, kExitUsage, bytes.status().message());
   v1::Session session;
   return run_call(
@@ -195,7 +192,7 @@ int run_session_load(const SessionStateOptions& options, Console& console) {
 }
 
 int run_session_inspect(const SessionStateOptions& options, Console& console) {
-  const Result<std::string> bytes = read_file(options.file, kMostFileBytes);
+  const Result<std::string> bytes = read_file(options.file, kMostStateFileBytes);
   if (!bytes.ok()) return fail(console, kExitUsage, bytes.status().message());
   const Result<StateHeader> header = inspect(*bytes);
   if (!header.ok()) {

@@ -10,6 +10,9 @@
 
 namespace runnel {
 
+inline constexpr int64_t kMostStateFileBytes = int64_t{4} << 30;
+inline constexpr int kStateFileMode = 0600;  // as private as what was said
+
 struct SessionStateOptions {
   Target server;
   std::string model;

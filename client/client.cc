@@ -148,7 +148,7 @@ class Client::Wire {
   Wire(Target target, Seconds timeout) : timeout(timeout), target_(std::move(target)) {}
 
   Status connect(Seconds at_most);
-  void cancel();
+  void cancel(bool future_calls);
   bool pause(milliseconds duration);  // false: cancelled
   system_clock::time_point deadline(Seconds at_most) const {
     return system_clock::now() +
@@ -243,7 +243,9 @@ Client::~Client() = default;
 
 Status Client::connect(Seconds at_most) { return wire_->connect(at_most); }
 
-void Client::cancel() { wire_->cancel(); }
+void Client::cancel() { wire_->cancel(true); }
+
+void Client::cancel_calls() { wire_->cancel(false); }
 
 Status Client::list_models(v1::ListModelsResponse& models) {
   Wire::Call call(*wire_, kShortCall);
@@ -256,13 +258,21 @@ Status Client::list_sessions(const v1::ListSessionsRequest& request,
   return status_of(wire_->sessions->ListSessions(call.context(), request, &sessions));
 }
 
-Status Client::create_session(const std::string& model, const std::string& id) {
+Status Client::create_session(const std::string& model, const std::string& id,
+                              v1::Session& session) {
   Wire::Call call(*wire_, kShortCall);
   v1::CreateSessionRequest request;
   request.set_model(model);
   request.set_id(id);
-  v1::Session session;
   return status_of(wire_->sessions->CreateSession(call.context(), request, &session));
+}
+
+Status Client::get_session(const std::string& model, const std::string& id, v1::Session& session) {
+  Wire::Call call(*wire_, kShortCall);
+  v1::GetSessionRequest request;
+  request.set_model(model);
+  request.set_id(id);
+  return status_of(wire_->sessions->GetSession(call.context(), request, &session));
 }
 
 Status Client::delete_session(const std::string& model, const std::string& id) {
@@ -395,9 +405,9 @@ bool Client::Wire::pause(milliseconds duration) {
   return !wake_.wait_for(lock, duration, [&] { return cancelled_; });
 }
 
-void Client::Wire::cancel() {
+void Client::Wire::cancel(bool future_calls) {
   std::lock_guard lock(mutex_);
-  cancelled_ = true;
+  cancelled_ = cancelled_ || future_calls;
   for (grpc::ClientContext* context : calls_) context->TryCancel();
   wake_.notify_all();
 }

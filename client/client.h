@@ -62,7 +62,9 @@ class Client {
   // Short calls: bounded by a few seconds, and by the timeout.
   Status list_models(v1::ListModelsResponse& models);
   Status list_sessions(const v1::ListSessionsRequest& request, v1::ListSessionsResponse& sessions);
-  Status create_session(const std::string& model, const std::string& id);
+  // With an empty `id` the server chooses one.
+  Status create_session(const std::string& model, const std::string& id, v1::Session& session);
+  Status get_session(const std::string& model, const std::string& id, v1::Session& session);
   Status delete_session(const std::string& model, const std::string& id);
   Status rewind_session(const v1::RewindSessionRequest& request, v1::Session& session);
   Status fork_session(const v1::ForkSessionRequest& request, v1::ForkSessionResponse& made);
@@ -91,6 +93,8 @@ class Client {
 
   // From any thread: ends running and future calls with CANCELLED.
   void cancel();
+  // The same for running calls alone.
+  void cancel_calls();
 
  private:
   class Wire;  // the channel and the calls that run

@@ -40,6 +40,7 @@ Result<ModelView> view_of(const v1::ModelInfo& model) {
   view.symbols.assign(model.symbols().begin(), model.symbols().end());
   view.has_begin = model.has_begin();
   view.has_text = model.has_text();
+  view.chat = model.chat();
   if (view.vocabulary < 1) {
     return invalid_argument("model " + quote(model.name()) + " of the server has no values");
   }

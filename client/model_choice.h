@@ -23,6 +23,7 @@ struct ModelView {
   std::vector<std::string> symbols;
   bool has_begin = false;
   bool has_text = false;  // the server turns text into values and back
+  v1::ChatInfo chat;
 };
 
 // The model called `name`, or by that alias, or the only one where `name` is empty. NOT_FOUND lists

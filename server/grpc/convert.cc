@@ -268,7 +268,10 @@ v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::str
   info.set_has_text(model.tokenizer != nullptr);
   info.set_instructions(model.instructions);
   if (model.chat != nullptr) {
-    info.mutable_chat()->set_template_name(model.chat->name());
+    v1::ChatInfo& chat = *info.mutable_chat();
+    chat.set_template_name(model.chat->name());
+    chat.set_stop_text(model.chat->stop_text());
+    chat.set_begins_thinking(model.chat->traits().thinking_open);
   } else {
     info.mutable_chat()->set_missing(model.no_chat);
   }

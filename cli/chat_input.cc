@@ -1,0 +1,71 @@
+#include "cli/chat_input.h"
+
+#include <poll.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace runnel {
+namespace {
+
+constexpr int kPasteMs = 50;  // a longer silence ends what is pasted
+
+}  // namespace
+
+ChatInput::ChatInput(int file, int interrupt)
+    : file_(file), interrupt_(interrupt), terminal_(isatty(file) == 1) {}
+
+std::optional<std::string> ChatInput::next() {
+  while (message_end() == std::string::npos) {
+    std::array<pollfd, 2> files = {pollfd{file_, POLLIN, 0}, pollfd{interrupt_, POLLIN, 0}};
+    if (poll(files.data(), files.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return std::nullopt;
+    }
+    if (files[1].revents != 0) return std::nullopt;
+    if (!read_some()) {
+      if (text_.empty()) return std::nullopt;
+      return std::exchange(text_, "");  // a last line without an end
+    }
+    if (terminal_) read_pasted();
+  }
+  const size_t end = message_end();
+  std::string message = text_.substr(0, end);
+  text_.erase(0, end + 1);
+  return message;
+}
+
+size_t ChatInput::message_end() const {
+  if (!terminal_) return text_.find('\n');
+  return text_.ends_with('\n') ? text_.size() - 1 : std::string::npos;
+}
+
+bool ChatInput::read_some() {
+  std::array<char, 4096> piece{};
+  const ssize_t bytes = read(file_, piece.data(), piece.size());
+  if (bytes < 0 && errno == EINTR) return true;
+  if (bytes <= 0) return false;
+  text_.append(piece.data(), static_cast<size_t>(bytes));
+  return true;
+}
+
+// A terminal hands over a line once it has ended. The last line of what is pasted often has no end:
+// for a moment the terminal hands over all that it has. That line then ends when Enter is pressed.
+void ChatInput::read_pasted() {
+  termios by_line{};
+  if (tcgetattr(file_, &by_line) != 0) return;
+  termios at_once = by_line;
+  at_once.c_lflag &= ~tcflag_t{ICANON};
+  at_once.c_cc[VMIN] = 0;
+  at_once.c_cc[VTIME] = 0;
+  tcsetattr(file_, TCSANOW, &at_once);
+  pollfd waiting = {file_, POLLIN, 0};
+  while (poll(&waiting, 1, kPasteMs) == 1 && read_some()) {
+  }
+  tcsetattr(file_, TCSANOW, &by_line);
+}
+
+}  // namespace runnel

@@ -1,0 +1,29 @@
+// The messages of a conversation, from a terminal or a pipe.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace runnel {
+
+class ChatInput {
+ public:
+  // Reads the file descriptor `file`, until `interrupt`, another one, is readable.
+  ChatInput(int file, int interrupt);
+
+  // The next line, without its end. Lines that are pasted into a terminal together are one message.
+  // None at the end of the file, and after an interrupt.
+  std::optional<std::string> next();
+
+ private:
+  size_t message_end() const;  // in text_; npos: more must be read
+  bool read_some();            // false: there is no more
+  void read_pasted();
+
+  const int file_, interrupt_;
+  const bool terminal_;
+  std::string text_;  // that has been read
+};
+
+}  // namespace runnel
