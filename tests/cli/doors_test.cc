@@ -40,6 +40,7 @@ std::vector<Door> doors() {
       {"/v1/images/generations", image_word, {kGenerate, kModel}},
       {"runnel's own paths", rest_word, {kCreate, kSessions, kSave, kLoad, kText, kModel}},
       {"runnel generate", generate_flag, {kGenerate, kCreate, kText, kModel}},
+      {"runnel chat", chat_flag, {kGenerate, kCreate, kSessions, kModel, kChat}},
       {"runnel draw", draw_flag, {kGenerate, kModel}},
       {"runnel score", score_flag, {kScore, kText, kModel}},
       {"runnel session", session_flag, {kSessions, kSave, kModel}},

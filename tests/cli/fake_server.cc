@@ -102,6 +102,11 @@ const v1::ModelInfo& FakeServer::model(const std::string& name) const {
   return found == models_.end() ? models_.front() : *found;
 }
 
+grpc::Status FakeServer::find_session(const std::string& id) const {
+  if (std::ranges::find(sessions, id) != sessions.end()) return grpc::Status::OK;
+  return {grpc::StatusCode::NOT_FOUND, "no session '" + id + "'"};
+}
+
 grpc::Status FakeServer::Check(grpc::ServerContext* /*context*/,
                                const grpc::health::v1::HealthCheckRequest* /*request*/,
                                grpc::health::v1::HealthCheckResponse* response) {
@@ -125,9 +130,8 @@ grpc::Status FakeServer::Generate(grpc::ServerContext* context, const v1::Genera
     requests_.push_back(*request);
   }
   if (generate_instead) return generate_instead(context, writer);
-  const std::string& from = request->origin().session();
-  if (knows_sessions && std::ranges::find(sessions, from) == sessions.end()) {
-    return {grpc::StatusCode::NOT_FOUND, "no session '" + from + "'"};
+  if (knows_sessions) {
+    if (const auto found = find_session(request->origin().session()); !found.ok()) return found;
   }
   const v1::ModelInfo& info = model(request->model());
   v1::GenerateResponse event;
@@ -231,16 +235,48 @@ grpc::Status FakeServer::ListSessions(grpc::ServerContext* /*context*/,
 grpc::Status FakeServer::CreateSession(grpc::ServerContext* /*context*/,
                                        const v1::CreateSessionRequest* request,
                                        v1::Session* session) {
-  sessions.push_back(request->id());
-  session->set_id(request->id());
+  const std::string id = request->id().empty() ? "s-1" : request->id();
+  if (find_session(id).ok()) return {grpc::StatusCode::ALREADY_EXISTS, "'" + id + "' exists"};
+  sessions.push_back(id);
+  session->set_id(id);
   return grpc::Status::OK;
 }
 
 grpc::Status FakeServer::DeleteSession(grpc::ServerContext* /*context*/,
                                        const v1::DeleteSessionRequest* request,
                                        v1::DeleteSessionResponse* /*response*/) {
-  if (std::erase(sessions, request->id()) > 0) return grpc::Status::OK;
-  return {grpc::StatusCode::NOT_FOUND, "no session '" + request->id() + "'"};
+  const grpc::Status found = find_session(request->id());
+  std::erase(sessions, request->id());
+  return found;
+}
+
+grpc::Status FakeServer::GetSession(grpc::ServerContext* /*context*/,
+                                    const v1::GetSessionRequest* request, v1::Session* session) {
+  session->set_id(request->id());
+  return find_session(request->id());
+}
+
+grpc::Status FakeServer::ForkSession(grpc::ServerContext* /*context*/,
+                                     const v1::ForkSessionRequest* request,
+                                     v1::ForkSessionResponse* response) {
+  if (const auto found = find_session(request->id()); !found.ok()) return found;
+  if (sessions.size() >= most_sessions) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "no state is free"};
+  }
+  const std::string child =
+      request->children().empty() ? "fork-" + std::to_string(++forks_) : request->children(0);
+  sessions.push_back(child);
+  response->add_sessions()->set_id(child);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeServer::ExportSession(grpc::ServerContext* /*context*/,
+                                       const v1::ExportSessionRequest* request,
+                                       grpc::ServerWriter<v1::ExportSessionResponse>* writer) {
+  v1::ExportSessionResponse response;
+  response.set_data("the state of " + request->id());
+  writer->Write(response);
+  return find_session(request->id());
 }
 
 grpc::Status FakeServer::Reload(grpc::ServerContext* /*context*/,

@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -57,6 +59,7 @@ class FakeServer final : public grpc::health::v1::Health::Service,
   grpc::Status list_status = grpc::Status::OK;
   std::vector<std::string> sessions;  // their names; set before the call
   bool knows_sessions = false;        // Generate from another one is NOT_FOUND
+  size_t most_sessions = 100;         // a fork that makes more is RESOURCE_EXHAUSTED
   v1::ReloadResponse reload_report;   // likewise
 
   v1::GenerateRequest last_request() const;
@@ -82,11 +85,20 @@ class FakeServer final : public grpc::health::v1::Health::Service,
                              v1::Session* session) override;
   grpc::Status DeleteSession(grpc::ServerContext* context, const v1::DeleteSessionRequest* request,
                              v1::DeleteSessionResponse* response) override;
+  grpc::Status GetSession(grpc::ServerContext* context, const v1::GetSessionRequest* request,
+                          v1::Session* session) override;
+  // Without a name it is "fork-1", then "fork-2".
+  grpc::Status ForkSession(grpc::ServerContext* context, const v1::ForkSessionRequest* request,
+                           v1::ForkSessionResponse* response) override;
+  // "the state of ID".
+  grpc::Status ExportSession(grpc::ServerContext* context, const v1::ExportSessionRequest* request,
+                             grpc::ServerWriter<v1::ExportSessionResponse>* writer) override;
   grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
                       v1::ReloadResponse* response) override;
 
  private:
   const v1::ModelInfo& model(const std::string& name) const;
+  grpc::Status find_session(const std::string& id) const;  // NOT_FOUND where there is none
 
   const std::vector<v1::ModelInfo> models_;
   mutable std::mutex mutex_;
@@ -95,8 +107,32 @@ class FakeServer final : public grpc::health::v1::Health::Service,
   size_t longest_text_ = 0;
   std::atomic<int> scores_{0}, most_scores_{0};
   std::atomic<bool> serving_{true};
-  int port_ = 0;
+  int port_ = 0, forks_ = 0;
   std::unique_ptr<grpc::Server> server_;
+};
+
+// Text that a test watches while a command writes it.
+class WatchedText final : public std::stringbuf {
+ public:
+  // Waits until what has been flushed holds `part`. False when that takes minutes.
+  bool comes_to_have(const std::string& part) {
+    std::unique_lock lock(mutex_);
+    return flushed_.wait_for(lock, std::chrono::minutes(2),
+                             [&] { return text_.find(part) != std::string::npos; });
+  }
+
+ protected:
+  int sync() override {
+    const std::lock_guard lock(mutex_);
+    text_ = str();
+    flushed_.notify_all();
+    return 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable flushed_;
+  std::string text_;  // of the last flush
 };
 
 // A console that keeps what is written. Signals are blocked before any thread starts, as in the

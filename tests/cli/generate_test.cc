@@ -1,10 +1,8 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <fstream>
 #include <iostream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -28,30 +26,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr ImageShape kShape{.height = 4, .width = 3, .channels = 1};
-
-// Text that a test watches while a command writes it.
-class WatchedText final : public std::stringbuf {
- public:
-  // Waits until what has been flushed holds `part`. False when that takes minutes.
-  bool comes_to_have(const std::string& part) {
-    std::unique_lock lock(mutex_);
-    return flushed_.wait_for(lock, std::chrono::minutes(2),
-                             [&] { return text_.find(part) != std::string::npos; });
-  }
-
- protected:
-  int sync() override {
-    const std::lock_guard lock(mutex_);
-    text_ = str();
-    flushed_.notify_all();
-    return 0;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable flushed_;
-  std::string text_;  // of the last flush
-};
 
 class GenerateTest : public testing::Test {
  protected:
@@ -468,7 +442,7 @@ TEST_F(GenerateTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
 
 TEST(FieldFlags, StandInThePlacesOfFields) {
   for (const auto flag_of :
-       {generate_flag, draw_flag, score_flag, session_flag, session_load_flag}) {
+       {generate_flag, chat_flag, draw_flag, score_flag, session_flag, session_load_flag}) {
     for (const std::string_view field : fields::kAll) {
       const std::string_view flag = flag_of(field);
       const Status status = in_flags(invalid_argument(place_of(field) + " is wrong"), flag_of);

@@ -13,7 +13,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = pathlib.Path(os.environ.get("RUNNEL") or ROOT / "build/release/runnel").resolve()
-COMMANDS = ["serve", "generate", "draw", "score", "session", "info", "health", "load", "bench", "help"]
+COMMANDS = ["serve", "generate", "chat", "draw", "score", "session", "info", "health", "load", "bench", "help"]
 
 
 def run(*command, **options):

@@ -175,6 +175,16 @@ TEST(Conversation, AModelTellsItsTemplate) {
   v1::ModelInfo info;
   ASSERT_TRUE(test.models->GetModel(&context, {}, &info).ok());
   EXPECT_EQ(info.chat().template_name(), "chat.jinja");
+  EXPECT_EQ(info.chat().stop_text(), "\n[U]");
+  EXPECT_FALSE(info.chat().begins_thinking());
+}
+
+TEST(Conversation, AModelTellsThatItsAnswersBeginWithThinking) {
+  TestServer test(chat_model(kChatTemplate + "{% if add_generation_prompt %}<think>{% endif %}"));
+  grpc::ClientContext context;
+  v1::ModelInfo info;
+  ASSERT_TRUE(test.models->GetModel(&context, {}, &info).ok());
+  EXPECT_TRUE(info.chat().begins_thinking());
 }
 
 TEST(Conversation, WhatTheTemplateRaisesIsTheReason) {
