@@ -52,8 +52,8 @@ bool ChatInput::read_some() {
   return true;
 }
 
-// A terminal hands over a line once it has ended. The last line of what is pasted often has no end:
-// for a moment the terminal hands over all that it has. That line then ends when Enter is pressed.
+// A terminal hands over a line once it has ended. The last line of a pasted text often has no end,
+// so the terminal is told to hand over all that it has for a moment. Enter then ends that line.
 void ChatInput::read_pasted() {
   termios by_line{};
   if (tcgetattr(file_, &by_line) != 0) return;

@@ -19,7 +19,7 @@ class ChatView {
 
   // An answer begins; `thinking`: inside <think>.
   void begin(bool thinking);
-  // What comes next of it, cut anywhere.
+  // The next part of it, cut anywhere.
   void add(std::string_view text);
   // The answer has ended.
   void end();
