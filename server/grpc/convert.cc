@@ -1,6 +1,7 @@
 #include "server/grpc/convert.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numbers>
 
 #include "base/fields.h"
@@ -268,7 +269,8 @@ v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::str
   info.set_has_text(model.tokenizer != nullptr);
   info.set_instructions(model.instructions);
   if (model.chat != nullptr) {
-    info.mutable_chat()->set_template_name(model.chat->name());
+    // Callers need not see the folders of the server.
+    info.mutable_chat()->set_template_name(std::filesystem::path(model.chat->name()).filename());
   } else {
     info.mutable_chat()->set_missing(model.no_chat);
   }
