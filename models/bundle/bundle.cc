@@ -10,8 +10,8 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "models/bundle/config.h"
+#include "models/bundle/gguf.h"
 #include "models/bundle/gguf_bundle.h"
-#include "models/bundle/gguf_file.h"
 #include "models/bundle/model_files.h"
 #include "models/bundle/name.h"
 #include "models/bundle/published.h"
@@ -158,7 +158,6 @@ Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress) 
   if (published) status = describe_published(*config, weights, directory, bundle);
   if (status.ok()) status = read_tensors(weights, bundle);
   if (!status.ok()) return status;
-  bundle.weight_digest = weights.digest();
   bundle.memory = *opened;
   return bundle;
 }

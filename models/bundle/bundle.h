@@ -23,8 +23,10 @@ struct Bundle {
   Spec spec;
   std::map<std::string, Tensor, std::less<>> tensors;    // by name; all elements are finite
   std::shared_ptr<const TensorMemory> memory;            // that they lie in
-  std::string weight_digest;                             // WeightFiles::digest()
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
+
+  // The weight digest. It is computed while the weights are used: ask for it after make_model().
+  Result<std::string> digest() const { return memory->digest(); }
 
   // Whether any weight is in blocks, as those of quantized GGUF files are.
   bool has_blocks() const {

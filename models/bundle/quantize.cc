@@ -12,7 +12,6 @@
 #include "kernels/blocks.h"
 #include "kernels/quantize_blocks.h"
 #include "models/bundle/gguf.h"
-#include "models/bundle/gguf_file.h"
 
 namespace runnel {
 namespace {

@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <list>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "kernels/stored_type.h"
 
 namespace runnel {
@@ -48,15 +51,23 @@ class TensorMemory {
   // Says that the bytes, of a tensor, are not read for a while: what can be had again need not stay
   // in memory meanwhile.
   virtual void release(std::span<const std::byte> /*bytes*/) const {}
+
+  // The digest of the weights. It may take a while: ask for it last.
+  virtual Result<std::string> digest() const = 0;
 };
 
 // Tensors that do not come from a file.
 class OwnedTensors final : public TensorMemory {
  public:
+  explicit OwnedTensors(std::string digest = "") : digest_(std::move(digest)) {}
+
   // As many values as the shape says. The tensor lies in this object.
   Tensor add(std::vector<int64_t> shape, std::vector<float> values);
 
+  Result<std::string> digest() const override { return digest_; }
+
  private:
+  const std::string digest_;
   std::list<std::vector<float>> values_;
 };
 

@@ -6,7 +6,6 @@
 
 #include "base/limits.h"
 #include "models/bundle/gguf.h"
-#include "models/bundle/gguf_file.h"
 
 namespace runnel {
 namespace {
@@ -29,6 +28,7 @@ Result<WeightFile> WeightFile::open_gguf(const std::string& path) {
   const std::span<const std::byte> bytes = file.file_.bytes();
   file.data_ = bytes.subspan(std::min(static_cast<size_t>(header->data_begin), bytes.size()));
   file.tensors_ = std::move(header->tensors);
+  file.metadata_ = std::move(header->metadata);
   return file;
 }
 

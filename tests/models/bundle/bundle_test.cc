@@ -48,7 +48,7 @@ TEST(Bundle, LoadsWhatWasWritten) {
       ASSERT_TRUE(bundle.ok()) << bundle.status().message();
       EXPECT_EQ(bundle->directory, directory.path());
       EXPECT_EQ(spec_to_json(bundle->spec), spec_to_json(spec));
-      EXPECT_EQ(bundle->weight_digest.size(), 64U);
+      EXPECT_EQ(bundle->digest()->size(), 64U);
       for (const ExpectedTensor& tensor : expected_tensors(spec)) {
         ASSERT_EQ(bundle->tensors.contains(tensor.name), tensor.read) << tensor.name;
         if (!tensor.read) continue;
@@ -303,7 +303,7 @@ TEST(Bundle, DigestFollowsTheWeights) {
     write_bundle(directory.path(), spec, random_tensors(spec, seed));
     const Result<Bundle> bundle = load_bundle(directory.path());
     ASSERT_TRUE(bundle.ok()) << bundle.status().message();
-    digests.insert(bundle->weight_digest);
+    digests.insert(*bundle->digest());
   }
   EXPECT_EQ(digests.size(), 2U);
 }
