@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 
@@ -113,6 +114,7 @@ Matrix matrix_for(const Tensor& tensor, DType type, Backend& backend) {
 const Tensor& WeightReader::tensor(const std::string& name) const {
   const auto found = bundle_.tensors.find(name);
   check(found != bundle_.tensors.end(), "load_bundle() has checked the names");
+  if (Status s = bundle_.memory->check(name); !s.ok()) throw WeightFault{std::move(s)};
   return found->second;
 }
 

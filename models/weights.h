@@ -22,8 +22,14 @@ struct LinearTensors {
   int64_t every = 0;        // and as many again from each row that is this much later; 0: no more
 };
 
+// Thrown for a tensor with an element that is not finite; make_model() returns its status.
+struct WeightFault {
+  Status status;
+};
+
 // Names are those of the spec's expected_tensors(), and shapes theirs: load_bundle() has checked
-// both. Throws std::bad_alloc when the memory is not there.
+// both. Each tensor's elements are checked before they are used. Throws WeightFault, and
+// std::bad_alloc when the memory is not there.
 class WeightReader {
  public:
   // Both outlive the object.
@@ -63,6 +69,7 @@ class WeightReader {
   Matrix matrix_of(std::span<const float> numbers, int rows) const;
 
  private:
+  // After a check of its elements.
   const Tensor& tensor(const std::string& name) const;
   // Tensors [., in] with `rows` rows in all, for pack(): where they lie or in `room`.
   HostTensor host_tensor(std::span<const Tensor* const> tensors, int rows, int in,

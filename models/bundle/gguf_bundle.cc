@@ -84,7 +84,7 @@ Status read_gguf_tensors(const WeightFiles& file, Bundle& bundle) {
     if (!tensor.read) continue;
     const std::vector<int64_t>& stored = file.tensors().find(tensor.name)->second.shape;
     const bool fits = without_ones(stored) == without_ones(tensor.shape);
-    Result<Tensor> found = file.read(tensor.name, fits ? stored : tensor.shape);
+    Result<Tensor> found = file.find(tensor.name, fits ? stored : tensor.shape);
     if (!found.ok()) return found.status();
     found->shape = tensor.shape;
     bundle.tensors.emplace(tensor.name, std::move(*found));

@@ -79,9 +79,9 @@ void MappedFile::release(std::span<const std::byte> bytes) {
             MADV_DONTNEED);
 }
 
-Result<Tensor> finite_tensor(Tensor tensor, std::string_view name, const std::string& file) {
+Status check_finite(const Tensor& tensor, std::string_view name, const std::string& file) {
   const int64_t place = first_not_finite(tensor);
-  if (place == tensor.elements()) return tensor;
+  if (place == tensor.elements()) return {};
   float value = 0.0F;
   widen(tensor, place, {&value, 1});
   return tensor_fault(file, name,

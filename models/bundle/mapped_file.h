@@ -42,9 +42,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// `tensor` of `file`. INVALID_ARGUMENT, naming file and tensor, when an element is a NaN or an
-// infinity.
-Result<Tensor> finite_tensor(Tensor tensor, std::string_view name, const std::string& file);
+// INVALID_ARGUMENT, naming file and tensor, when an element is a NaN or an infinity.
+Status check_finite(const Tensor& tensor, std::string_view name, const std::string& file);
 
 // "FILE: tensor 'NAME': WHAT", as INVALID_ARGUMENT.
 Status tensor_fault(const std::string& file, std::string_view tensor, const std::string& what);

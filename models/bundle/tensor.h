@@ -48,6 +48,10 @@ class TensorMemory {
   TensorMemory& operator=(const TensorMemory&) = delete;
   virtual ~TensorMemory() = default;
 
+  // INVALID_ARGUMENT, naming file and tensor, when an element of a tensor of a file is a NaN or an
+  // infinity. It looks through a tensor once, so that a tensor can be checked where it is used.
+  virtual Status check(const std::string& /*name*/) const { return {}; }
+
   // Says that the bytes, of a tensor, are not read for a while: what can be had again need not stay
   // in memory meanwhile.
   virtual void release(std::span<const std::byte> /*bytes*/) const {}

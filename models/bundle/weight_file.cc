@@ -56,6 +56,10 @@ Result<WeightFile> WeightFile::open_safetensors(const std::string& path) {
   return file;
 }
 
+Result<Tensor> WeightFile::find(std::string_view name, std::span<const int64_t> shape) const {
+  return find_tensor(tensors_, data_, name, shape, path());
+}
+
 Result<Tensor> WeightFile::read(std::string_view name, std::span<const int64_t> shape) const {
   Result<Tensor> tensor = read_tensor(tensors_, data_, name, shape, path());
   if (tensor.ok()) MappedFile::release(tensor->bytes);

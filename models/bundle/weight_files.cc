@@ -23,7 +23,6 @@ constexpr const char* kIndex = "/model.safetensors.index.json";
 constexpr JsonLimits kIndexLimits{.bytes = kMaxConfigBytes, .values = 1 << 20, .depth = 8};
 constexpr size_t kMaxFiles = 1024;
 constexpr size_t kMaxFileName = 255;
-constexpr int kOwnPasses = 2;  // of the thread that loads: to check and to pack
 constexpr std::chrono::milliseconds kBetweenCounts(50);  // while the digest is not known
 
 // A file of the same directory.
@@ -145,12 +144,20 @@ Status WeightFiles::take(WeightFile file) {
   return {};
 }
 
-Result<Tensor> WeightFiles::read(std::string_view name, std::span<const int64_t> shape) const {
+Result<Tensor> WeightFiles::find(std::string_view name, std::span<const int64_t> shape) const {
   const auto found = place_.find(name);
-  const size_t place = found == place_.end() ? 0 : found->second;  // any says that it has it not
-  Result<Tensor> tensor = files_[place].read(name, shape);
-  if (tensor.ok()) count(std::ssize(tensor->bytes));
-  return tensor;
+  // Of a tensor that is in no file, any file says so.
+  return files_[found == place_.end() ? 0 : found->second].find(name, shape);
+}
+
+Status WeightFiles::check(const std::string& name) const {
+  const auto found = place_.find(name);
+  if (found == place_.end() || finite_.contains(name)) return {};
+  const WeightFile& file = files_[found->second];
+  const Result<Tensor> tensor = file.find(name, tensors_.find(name)->second.shape);
+  Status status = check_finite(*tensor, name, file.path());
+  if (status.ok()) finite_.insert(name);
+  return status;
 }
 
 void WeightFiles::release(std::span<const std::byte> bytes) const {
@@ -161,15 +168,14 @@ void WeightFiles::release(std::span<const std::byte> bytes) const {
 Result<std::string> WeightFiles::digest() const {
   const Result<std::string>* digest = nullptr;
   while ((digest = digest_->wait_for(kBetweenCounts)) == nullptr) count(0);
-  if (digest->ok()) count(kOwnPasses * bytes_);
+  if (digest->ok()) count(bytes_);
   return *digest;
 }
 
 // Bytes of the files that nobody reads (headers, unused tensors) make no visible difference.
 void WeightFiles::count(int64_t bytes) const {
-  done_ = std::min(done_ + bytes, kOwnPasses * bytes_);
-  if (!progress_) return;
-  progress_(done_ + std::min(digest_->done(), bytes_), (kOwnPasses + 1) * bytes_);
+  packed_ = std::min(packed_ + bytes, bytes_);
+  if (progress_) progress_(packed_ + std::min(digest_->done(), bytes_), 2 * bytes_);
 }
 
 }  // namespace runnel

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,8 @@
 
 namespace runnel {
 
-// Told how far loading is: weights are read three times, to check, to hash and to pack them, and
-// `all` is three times their bytes. The thread that loads calls it, and an exception that it throws
-// ends the loading.
+// Told how far loading is: weights are read twice, to hash and to pack them, and `all` is twice
+// their bytes. The thread that loads calls it, and an exception that it throws ends the loading.
 using LoadProgress = std::function<void(int64_t done, int64_t all)>;
 
 // The file's name of each tensor, as an index gives it. INVALID_ARGUMENT names `file`, what was
@@ -44,8 +44,10 @@ class WeightFiles final : public TensorMemory {
   // WeightFile::metadata() of a GGUF file.
   const Json& metadata() const { return files_[0].metadata(); }
 
-  // As WeightFile::read().
-  Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
+  // As WeightFile::find().
+  Result<Tensor> find(std::string_view name, std::span<const int64_t> shape) const;
+
+  Status check(const std::string& name) const override;
   void release(std::span<const std::byte> bytes) const override;
 
   // Waits until the files are hashed: ask for it last. As FileDigest::wait_for().
@@ -64,9 +66,10 @@ class WeightFiles final : public TensorMemory {
   std::map<std::string, const size_t, std::less<>> place_;  // in files_, of each tensor
   StoredTensors tensors_;
   LoadProgress progress_;
-  int64_t bytes_ = 0;                   // of all files
-  mutable int64_t done_ = 0;            // bytes that were checked or packed
-  std::unique_ptr<FileDigest> digest_;  // it ends before the files do
+  int64_t bytes_ = 0;                     // of all files
+  mutable int64_t packed_ = 0;            // bytes, with those that need not be packed
+  mutable std::set<std::string> finite_;  // tensors that check() has looked through
+  std::unique_ptr<FileDigest> digest_;    // it ends before the files do
 };
 
 }  // namespace runnel

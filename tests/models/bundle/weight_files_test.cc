@@ -74,18 +74,32 @@ TEST_F(WeightFilesTest, SeveralFilesAreOne) {
   EXPECT_EQ(files.tensors().size(), 3U);
   EXPECT_EQ(files.path(), path(kIndex));
   for (const auto& [name, tensor] : files.tensors()) {
-    const auto read = files.read(name, tensor.shape);
-    ASSERT_TRUE(read.ok()) << read.status().message();
-    EXPECT_EQ(widened(*read), std::vector<float>(tensor.shape[0], 1.0F));
-    files.release(read->bytes);
+    const auto found = files.find(name, tensor.shape);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(widened(*found), std::vector<float>(tensor.shape[0], 1.0F));
+    EXPECT_TRUE(files.check(name).ok());
+    files.release(found->bytes);
   }
-  EXPECT_FALSE(files.read("x", std::vector<int64_t>{3}).ok());
-  EXPECT_FALSE(files.read("none", std::vector<int64_t>{3}).ok());
+  EXPECT_FALSE(files.find("x", std::vector<int64_t>{3}).ok());
+  EXPECT_FALSE(files.find("none", std::vector<int64_t>{3}).ok());
   // As `sha256sum a.safetensors b.safetensors | sha256sum` has it.
   const std::string lines = sha256_of_file("/a.safetensors") + "  a.safetensors\n" +
                             sha256_of_file("/b.safetensors") + "  b.safetensors\n";
   EXPECT_EQ(*files.digest(), sha256_of_text(lines));
-  EXPECT_EQ(done, all) << "checked, hashed and packed";
+  EXPECT_EQ(done, all) << "hashed and packed";
+}
+
+TEST_F(WeightFilesTest, ANumberThatIsNotFiniteIsRefusedWheneverItsTensorIsChecked) {
+  RawTensor z = ones(4);
+  z.data.replace(8, 4, std::string("\0\0\xc0\x7f", 4));
+  write_file(path("/b.safetensors"), safetensors_file({{"z", z}}));
+  const auto files = WeightFiles::open(directory_.path());
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_TRUE((*files)->check("x").ok());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ((*files)->check("z").message(),
+              path("/b.safetensors: tensor 'z': element [2] is NaN; expected a finite number"));
+  }
 }
 
 TEST_F(WeightFilesTest, OneFileIsTakenBeforeAnIndex) {
