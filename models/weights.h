@@ -41,6 +41,10 @@ class WeightReader {
   // The same for Embedding's tables: as bf16 where the file has them so and the backend takes it.
   Matrix table(const std::string& name) const;
 
+  // The table of the values' vectors, which `embedding` gets a view of: in the blocks of the file
+  // where the backend takes them, else as table().
+  Matrix vectors(const std::string& name, Embedding& embedding) const;
+
   // A linear layer, packed: NAME.weight [out, in] and NAME.bias [out]. Of several names: one layer
   // with the outputs of all, one after another. Weights that are bf16 in the file reach the
   // backend as bf16.
@@ -71,6 +75,8 @@ class WeightReader {
  private:
   // After a check of its elements.
   const Tensor& tensor(const std::string& name) const;
+  // Copies the bytes of a tensor as they lie.
+  void copy(const Tensor& from, const Buffer& to) const;
   // Tensors [., in] with `rows` rows in all, for pack(): where they lie or in `room`.
   HostTensor host_tensor(std::span<const Tensor* const> tensors, int rows, int in,
                          Precision precision, std::vector<std::byte>& room) const;

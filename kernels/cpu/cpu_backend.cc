@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/blocks.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/block_panels.h"
 #include "kernels/cpu/choose_isa.h"
@@ -336,7 +337,10 @@ void CpuBackend::zero(Span bytes) {
 void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) {
   check(value >= 0 && value < embedding.values.rows, "embed: a value is one of the vocabulary");
   const int width = embedding.values.cols;
-  if (embedding.values.type == DType::kF32) {
+  if (is_blocks(embedding.blocks)) {
+    widen_blocks(embedding.blocks, static_cast<const std::byte*>(embedding.values.data),
+                 int64_t{value} * width, {out, static_cast<size_t>(width)});
+  } else if (embedding.values.type == DType::kF32) {
     std::memcpy(out, embedding.values.f32(value), static_cast<size_t>(width) * 4);
   } else {
     for (int c = 0; c < width; ++c) out[c] = embedding.values.number(value, c);
@@ -368,7 +372,8 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
   check_inputs(rows, out, "embed: the rows' inputs are out's");
   const int64_t each = embedding.position == PositionKind::kSinusoidal
                            ? embedding.position_width * 13
-                           : embedding.values.cols / 8;
+                       : is_blocks(embedding.blocks) ? embedding.values.cols * 3 / 2
+                                                     : embedding.values.cols / 8;
   split(rows.count, out.rows * (each + 20), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
       const int32_t slot = rows.slot[row];
