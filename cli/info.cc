@@ -88,8 +88,9 @@ std::string chat_text(const Bundle& bundle) {
 int info_of_bundle(const std::string& directory, const InfoOptions& options, Console& console) {
   const Result<Bundle> bundle = load_bundle(directory);
   if (!bundle.ok()) return fail(console, kExitUsage, bundle.status().message());
-  if (const Status s = bundle->check_numbers(); !s.ok())
+  if (const Status s = bundle->check_numbers(); !s.ok()) {
     return fail(console, kExitUsage, s.message());
+  }
   const Result<std::string> weights = bundle->digest();
   if (!weights.ok()) return fail(console, kExitUsage, weights.status().message());
   if (options.json) {

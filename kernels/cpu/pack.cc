@@ -11,8 +11,9 @@
 namespace runnel::cpu {
 namespace {
 
-// Panels that each thread takes before steps of other models, which share the threads, may run.
-constexpr int64_t kPanelsOfAThread = 16;
+// Panels that each thread takes before steps of other models, which share the threads, may run: it
+// takes about 10 ms. With fewer, a reload on a busy server would wait for many more steps.
+constexpr int64_t kPanelsOfAThread = 64;
 
 // Words of a row that are transposed at a time: a cache line.
 constexpr int64_t kSlice = 16;

@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kRows = 2100;  // more panels than four threads take at once, and a part of one
+constexpr int kRows = 2100;  // of portable panels more than four threads take at once, and a part
 constexpr int kCols = 256;
 
 std::vector<std::byte> contents_of(const Buffer& buffer) {
