@@ -67,7 +67,7 @@ class WeightFiles final : public TensorMemory {
   StoredTensors tensors_;
   LoadProgress progress_;
   int64_t bytes_ = 0;                     // of all files
-  mutable int64_t packed_ = 0;            // bytes, with those that need not be packed
+  mutable int64_t packed_ = 0;            // bytes, and at the end all of them
   mutable std::set<std::string> finite_;  // tensors that check() has looked through
   std::unique_ptr<FileDigest> digest_;    // it ends before the files do
 };
