@@ -30,7 +30,8 @@ class ControlGroups {
   // `root` is put before the paths of the system's files.
   explicit ControlGroups(std::string root = "");
 
-  // The limit on processor time: `cpu.max`, or `cpu.cfs_quota_us` of version 1. None if there is no limit.
+  // The limit on processor time: `cpu.max`, or `cpu.cfs_quota_us` of version 1. None if there is
+  // no limit.
   std::optional<CoreQuota> cores() const;
 
   // The limit of which the least is free: `memory.max` and `memory.high`, beyond which the kernel

@@ -144,6 +144,20 @@ Result<std::string> RegularFile::read_head(int64_t count) const {
   return text;
 }
 
+Status RegularFile::read_at(int64_t at, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t got = ::pread(descriptor_, to.data(), to.size(), static_cast<off_t>(at));
+    const int error = errno;
+    if (got == 0) return invalid_argument(name_ + ": was cut short while it was read");
+    if (got < 0 && error != EINTR) {
+      return invalid_argument(name_ + ": cannot be read: " + reason(error));
+    }
+    to = to.subspan(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    at += std::max<ssize_t>(got, 0);
+  }
+  return {};
+}
+
 Result<std::string> read_file(const std::string& path, int64_t at_most) {
   Result<std::string> text = read_head(path, at_most + 1);
   if (text.ok() && std::ssize(*text) > at_most) {

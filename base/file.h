@@ -1,6 +1,7 @@
 // Files in and out: regular files only, within bounds, and errors that name the file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -43,6 +44,8 @@ class RegularFile {
   // The first `count` bytes, or all where there are fewer. INVALID_ARGUMENT when they cannot be
   // read.
   Result<std::string> read_head(int64_t count) const;
+  // Bytes [at, at + to.size()). INVALID_ARGUMENT when they cannot be read or are no longer there.
+  Status read_at(int64_t at, std::span<std::byte> to) const;
 
  private:
   RegularFile(const std::string& path, int descriptor);

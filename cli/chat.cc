@@ -239,7 +239,11 @@ v1::GenerateRequest Chat::request_of(const ChatTurn& turn, std::optional<uint64_
   };
   if (!turn.system.empty()) add("system", turn.system);
   add("user", turn.text);
-  if (thinking_) (*conversation.mutable_variables())["enable_thinking"].set_flag(*thinking_);
+  if (thinking_) {
+    v1::TemplateVariable& variable = *conversation.add_variables();
+    variable.set_name("enable_thinking");
+    variable.set_flag(*thinking_);
+  }
   fill_sampling(sampling_, *request.mutable_sampling());
   if (seed) request.mutable_sampling()->set_seed(*seed);
   if (options_.max_values) request.set_max_values(*options_.max_values);

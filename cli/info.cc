@@ -10,7 +10,7 @@
 #include "client/client.h"
 #include "models/bundle/bundle.h"
 #include "models/bundle/config.h"
-#include "models/bundle/gguf_file.h"
+#include "models/bundle/gguf.h"
 #include "models/state/file.h"
 #include "models/template/load_template.h"
 
@@ -88,6 +88,11 @@ std::string chat_text(const Bundle& bundle) {
 int info_of_bundle(const std::string& directory, const InfoOptions& options, Console& console) {
   const Result<Bundle> bundle = load_bundle(directory);
   if (!bundle.ok()) return fail(console, kExitUsage, bundle.status().message());
+  if (const Status s = bundle->check_numbers(); !s.ok()) {
+    return fail(console, kExitUsage, s.message());
+  }
+  const Result<std::string> weights = bundle->digest();
+  if (!weights.ok()) return fail(console, kExitUsage, weights.status().message());
   if (options.json) {
     const OrderedJson out = {{"directory", directory},
                              {"name", bundle->spec.name},
@@ -97,8 +102,8 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
                              {"max_length", bundle->spec.max_length()},
                              {"head", head_kind_name(bundle->spec.head.kind)},
                              {"chat", chat_text(*bundle)},
-                             {"weight_digest", bundle->weight_digest},
-                             {"digest", model_digest(bundle->spec, bundle->weight_digest)},
+                             {"weight_digest", *weights},
+                             {"digest", model_digest(bundle->spec, *weights)},
                              {"spec", *spec_json(spec_to_json(bundle->spec))}};
     console.out << json_text(out) << std::endl;
     return kExitOk;
@@ -106,8 +111,8 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
   Lines lines = spec_lines(bundle->spec);
   lines.emplace_back("chat", chat_text(*bundle));
   if (is_gguf(directory) || bundle->has_blocks()) lines.emplace_back("tensors", types_of(*bundle));
-  lines.emplace_back("weights", "sha-256 " + bundle->weight_digest);
-  lines.emplace_back("digest", model_digest(bundle->spec, bundle->weight_digest));
+  lines.emplace_back("weights", "sha-256 " + *weights);
+  lines.emplace_back("digest", model_digest(bundle->spec, *weights));
   print_lines(lines, console);
   return kExitOk;
 }

@@ -90,6 +90,9 @@ struct Embedding {
   Combine combine = Combine::kConcat;
   int position_width = 0;  // kAdd: equal to the value width; kNone: 0
   float scale = 1.0F;      // factor of a value's vector
+  // A type of blocks: the elements of `values` are in such blocks, row after row, and the type and
+  // the stride of the view say nothing.
+  StoredType blocks = StoredType::kF32;
 };
 
 // How a matrix product ends: out = activation(x W^T + b) * times + plus, element by element.
@@ -415,7 +418,8 @@ class Backend {
   // Whether embed() reads tables of bf16; where it does not, they are fp32.
   virtual bool takes_bf16_tables() const { return false; }
 
-  // Whether pack() takes weights in blocks of this type, for kBlocks.
+  // Whether pack() takes weights in blocks of this type, for kBlocks, and embed() takes vectors of
+  // values in them, for any precision.
   virtual bool takes_blocks(StoredType /*type*/) const { return false; }
 
   // Bytes of the device's memory that allocate() can still give, as the system estimates it.

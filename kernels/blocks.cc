@@ -9,8 +9,6 @@
 namespace runnel {
 namespace {
 
-constexpr std::array<int8_t, 16> kIq4NlValues = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                 1,    13,   25,  38,  53,  69,  89,  113};
 constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
                                                  0, -1, -2, -3, -4, -6, -8, -12};
 
@@ -59,20 +57,13 @@ BlockRun run_of_q8_0(const std::byte* block) {
 
 // A scale and a minimum of six bits each, of one of the 8 runs of Q4_K and Q5_K.
 BlockRun with_minimum(const std::byte* block, int part) {
-  const uint8_t* const packed = bytes_at(block + 4);
-  int scale = 0, least = 0;
-  if (part < 4) {
-    scale = packed[part] & 63;
-    least = packed[part + 4] & 63;
-  } else {
-    scale = (packed[part + 4] & 15) | packed[part - 4] >> 6 << 4;
-    least = packed[part + 4] >> 4 | packed[part] >> 6 << 4;
-  }
+  const RunFactors factors = run_factors(block, part);
+  const auto scale = static_cast<int8_t>(factors.scale);
   return {.q = {},
           .d = half_at(block),
           .d_least = half_at(block + 2),
-          .factors = {static_cast<int8_t>(scale), static_cast<int8_t>(scale)},
-          .least_factor = static_cast<int8_t>(least)};
+          .factors = {scale, scale},
+          .least_factor = static_cast<int8_t>(factors.least)};
 }
 
 BlockRun run_of_q4_k(const std::byte* block, int part) {

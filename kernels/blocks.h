@@ -24,6 +24,23 @@ struct BlockRun {
   float least() const { return d_least * static_cast<float>(least_factor); }
 };
 
+// The weights of the nibbles of IQ4_NL.
+inline constexpr std::array<int8_t, 16> kIq4NlValues = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                        1,    13,   25,  38,  53,  69,  89,  113};
+
+// The factors of run `part` of a block of Q4_K or Q5_K, six bits each.
+struct RunFactors {
+  uint8_t scale = 0, least = 0;
+};
+inline RunFactors run_factors(const std::byte* block, int part) {
+  const auto* const packed = reinterpret_cast<const uint8_t*>(block + 4);
+  if (part < 4) {
+    return {static_cast<uint8_t>(packed[part] & 63), static_cast<uint8_t>(packed[part + 4] & 63)};
+  }
+  return {static_cast<uint8_t>((packed[part + 4] & 15) | packed[part - 4] >> 6 << 4),
+          static_cast<uint8_t>(packed[part + 4] >> 4 | packed[part] >> 6 << 4)};
+}
+
 // Run `index` of a tensor of blocks that begins at `data`, at any address.
 BlockRun block_run(StoredType type, const std::byte* data, int64_t index);
 

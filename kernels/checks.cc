@@ -135,6 +135,8 @@ void check_embed(Rows rows, View values, const Embedding& embedding, View out) {
   check(rows.count > 0 || out.rows == 0, "embed: the rows' inputs are out's");
   check(is_number(embedding.values.type) && is_number(embedding.positions.type),
         "embed: tables are fp32 or bf16");
+  check(embedding.values.cols % format_of(embedding.blocks).elements == 0,
+        "embed: a vector is whole blocks");
   const int width = embedding.values.cols;
   const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
   const bool add = embedding.combine == Combine::kAdd;

@@ -8,6 +8,7 @@
 
 #include "models/families.h"
 #include "models/recurrent_model.h"
+#include "models/weights.h"
 
 namespace runnel {
 namespace {
@@ -92,12 +93,15 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
   if (sized.steps == 0) sized.steps = backend.preferred_steps();
   try {
     auto network = family.make_network({bundle, backend, layout, limits, precision, cache});
+    if (Status s = bundle.check_numbers(); !s.ok()) return s;
     const int64_t session_bytes =
         layout.state_bytes + (limits.slots_of_session - 1) * layout.fixed_bytes();
     if (sized.slots == 0) {
       sized.slots = slots_that_fit(backend.free_memory(), session_bytes, limits.slots_of_session);
     }
     return make_recurrent_model(spec, backend, sized, layout, std::move(network));
+  } catch (const WeightFault& fault) {
+    return fault.status;
   } catch (const std::bad_alloc&) {
     const int64_t mib = (layout.state_bytes * sized.slots + spec.parameters() * 4) >> 20;
     const std::string about = "(about " + std::to_string(mib) + " MiB)";

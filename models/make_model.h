@@ -23,7 +23,8 @@ int slots_that_fit(int64_t free_bytes, int64_t session_bytes, int each);
 // as slots_that_fit() says of what is free once the weights are packed.
 // `precision`: of the weights of the layers. `cache`: what attention keeps keys and values in, kF32
 // or kBF16; by default bf16, and fp32 with a precision of fp32. INVALID_ARGUMENT when prompts go in
-// chunks and limits.values has no room for one behind limits.rows. FAILED_PRECONDITION when the
+// chunks and limits.values has no room for one after limits.rows, and, naming file and tensor, when
+// an element of a tensor is a NaN or an infinity. FAILED_PRECONDITION when the
 // backend does not run this family or these sizes. RESOURCE_EXHAUSTED when the memory is not there,
 // naming how much was asked for.
 Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 
@@ -113,6 +114,7 @@ Matrix matrix_for(const Tensor& tensor, DType type, Backend& backend) {
 const Tensor& WeightReader::tensor(const std::string& name) const {
   const auto found = bundle_.tensors.find(name);
   check(found != bundle_.tensors.end(), "load_bundle() has checked the names");
+  if (Status s = bundle_.memory->check(name); !s.ok()) throw WeightFault{std::move(s)};
   return found->second;
 }
 
@@ -135,10 +137,31 @@ Matrix WeightReader::table(const std::string& name) const {
   const Tensor& from = tensor(name);
   if (type_of(from) == DType::kF32 || !backend_.takes_bf16_tables()) return matrix(name);
   Matrix table = matrix_for(from, DType::kBF16, backend_);
-  const Span bytes = host_span(from.bytes);
-  backend_.copy(bytes, {table.buffer.data(), bytes.bytes});
-  bundle_.memory->release(from.bytes);
+  copy(from, table.buffer);
   return table;
+}
+
+Matrix WeightReader::vectors(const std::string& name, Embedding& embedding) const {
+  const Tensor& from = tensor(name);
+  Matrix vectors;
+  if (is_blocks(from.type) && backend_.takes_blocks(from.type)) {
+    const auto cols = static_cast<int>(from.shape.back());
+    vectors.buffer = backend_.allocate(std::ssize(from.bytes), Memory::kDevice);
+    vectors.view = {vectors.buffer.data(), DType::kF32, static_cast<int>(from.elements() / cols),
+                    cols, cols};
+    copy(from, vectors.buffer);
+    embedding.blocks = from.type;
+  } else {
+    vectors = table(name);
+  }
+  embedding.values = vectors.view;
+  return vectors;
+}
+
+void WeightReader::copy(const Tensor& from, const Buffer& to) const {
+  const Span bytes = host_span(from.bytes);
+  backend_.copy(bytes, {to.data(), bytes.bytes});
+  bundle_.memory->release(from.bytes);
 }
 
 HostTensor WeightReader::host_tensor(std::span<const Tensor* const> tensors, int rows, int in,

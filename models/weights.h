@@ -22,8 +22,14 @@ struct LinearTensors {
   int64_t every = 0;        // and as many again from each row that is this much later; 0: no more
 };
 
+// Thrown for a tensor with an element that is not finite; make_model() returns its status.
+struct WeightFault {
+  Status status;
+};
+
 // Names are those of the spec's expected_tensors(), and shapes theirs: load_bundle() has checked
-// both. Throws std::bad_alloc when the memory is not there.
+// both. Each tensor's elements are checked before they are used. Throws WeightFault, and
+// std::bad_alloc when the memory is not there.
 class WeightReader {
  public:
   // Both outlive the object.
@@ -34,6 +40,10 @@ class WeightReader {
 
   // The same for Embedding's tables: as bf16 where the file has them so and the backend takes it.
   Matrix table(const std::string& name) const;
+
+  // The table of the values' vectors, which `embedding` gets a view of: in the blocks of the file
+  // where the backend takes them, else as table().
+  Matrix vectors(const std::string& name, Embedding& embedding) const;
 
   // A linear layer, packed: NAME.weight [out, in] and NAME.bias [out]. Of several names: one layer
   // with the outputs of all, one after another. Weights that are bf16 in the file reach the
@@ -63,7 +73,10 @@ class WeightReader {
   Matrix matrix_of(std::span<const float> numbers, int rows) const;
 
  private:
+  // After a check of its elements.
   const Tensor& tensor(const std::string& name) const;
+  // Copies the bytes of a tensor as they lie.
+  void copy(const Tensor& from, const Buffer& to) const;
   // Tensors [., in] with `rows` rows in all, for pack(): where they lie or in `room`.
   HostTensor host_tensor(std::span<const Tensor* const> tensors, int rows, int in,
                          Precision precision, std::vector<std::byte>& room) const;

@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 from bench_cpu import QUIET, BenchError, busy_share, machine, run
 from bench_report import table
@@ -35,7 +36,7 @@ sys.path.insert(0, str(ROOT / "python"))
 TEMPLATE = ROOT / "examples/plain_chat.jinja"
 CHAT_MODELS = ("RWKV-7 0.1B", "RWKV-7 0.4B")
 ANSWER = 64  # values of an answer; a token of these models is a byte
-QUESTION = "What did the river look like when nobody had seen the boat go by"
+QUESTION = "How wide was the river on the day when nobody saw the boat go by"
 LETTERS = {str(1 + byte): 100 for byte in b"abcdefghijklmnopqrstuvwxyz"}  # RWKV's tokens of bytes begin at 1
 CONTEXT = 1 << 15  # tokens that llama-server keeps
 PORT = 50972
@@ -100,7 +101,7 @@ def llama_serving(_, files):
         process.wait(timeout=60)
 
 
-SERVERS = {"runnel": runnel_serving, "llama-server": llama_serving}
+SERVERS: dict[str, Any] = {"runnel": runnel_serving, "llama-server": llama_serving}
 
 
 # --- A conversation ---
@@ -120,10 +121,12 @@ def events(port, body):
 
 
 def ask(port, messages):
-    """The answer, and what it took: ms to the first text and to the end, and the tokens that were read."""
+    """The answer, and its figures: ms to the first text and to the end, and the tokens that were read."""
     body = {"messages": messages, "max_tokens": ANSWER, "logit_bias": LETTERS, "seed": len(messages), "stream": True}
     began = time.perf_counter()
-    first, text, usage, timings = 0.0, "", {}, {}
+    first, text = 0.0, ""
+    usage: dict[str, Any] = {}
+    timings: dict[str, Any] = {}
     for event in events(port, {**body, "stream_options": {"include_usage": True}}):
         for choice in event.get("choices", []):
             piece = choice["delta"].get("content") or ""
@@ -170,7 +173,7 @@ def others_rate(runnel, files, cache_bytes):
 
 
 def measure_cost(runnel, files, rounds):
-    rates = {0: [], 1 << 30: []}
+    rates: dict[int, list[float]] = {0: [], 1 << 30: []}
     for number in range(rounds):
         for cache_bytes in sorted(rates, reverse=number % 2 == 1):
             rates[cache_bytes].append(others_rate(runnel, files, cache_bytes))
@@ -198,7 +201,7 @@ def figures_of_turn(one):
 
 
 def verdicts(ways, turns):
-    """What became of the goals."""
+    """The figures beside the goals."""
     last, early = ways["runnel"][turns - 1]["first_ms"], ways["runnel"][min(EARLY, turns) - 1]["first_ms"]
     growth = f"runnel's first text of turn {turns} takes {last / early:.2f}x as long as that of turn {EARLY}"
     lines = [f"{growth} (goal: at most {GROWTH}x)."]

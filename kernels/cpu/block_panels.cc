@@ -1,78 +1,130 @@
 #include "kernels/cpu/block_panels.h"
 
-#include <bit>
+#include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/blocks.h"
 #include "kernels/cpu/block_layout.h"
 
 namespace runnel::cpu {
 namespace {
 
-// The bits of a number that half precision has.
-uint16_t half_bits(float number) {
-  const auto bits = std::bit_cast<uint32_t>(number);
-  const uint32_t sign = bits >> 16 & 0x8000U;
-  const uint32_t exponent = bits >> 23 & 0xFFU;
-  if (exponent < 113) {  // a multiple of 2^-24, below 2^-14
-    const float size = std::bit_cast<float>(bits & 0x7fffffffU) * 0x1p24F;
-    return static_cast<uint16_t>(sign | static_cast<uint32_t>(size));
-  }
-  return static_cast<uint16_t>(sign | (exponent - 112) << 10 | (bits >> 13 & 0x3FFU));
+// A byte in each of the eight bytes of a word.
+constexpr uint64_t eightfold(uint8_t byte) { return byte * 0x0101010101010101U; }
+
+uint64_t word_at(const std::byte* from) {
+  uint64_t word = 0;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
 }
 
-// Writes runs of one output of a panel, whose units begin at `units`.
-class Column {
- public:
-  Column(const BlockLayout& layout, int panel, int lane, std::byte* units)
-      : layout_(layout), panel_(panel), lane_(lane), units_(units) {}
+// Nibbles 8 v to 8 v + 7 of 16 bytes, which hold 16 in their lower halves, then 16 in the upper.
+uint64_t halved(const std::byte* bytes, int v) {
+  return word_at(bytes + v % 2 * 8) >> (v / 2 * 4) & eightfold(15);
+}
 
-  void put(int64_t index, const BlockRun& run) {
-    std::byte* const unit = units_ + index / layout_.runs * layout_.unit_bytes(panel_);
-    const int part = static_cast<int>(index % layout_.runs);
-    std::byte* const words = unit + layout_.head_bytes(panel_) + part * layout_.run_bytes(panel_);
-    put_words(run, words);
-    if (layout_.runs == 1) {
-      put_half(words + layout_.words_bytes(panel_), run.d);
+// A byte for each bit, 16 where it is set.
+uint64_t sixteens(std::byte bits) {
+  const uint64_t set = eightfold(static_cast<uint8_t>(bits)) & 0x8040201008040201U;
+  return ((set + eightfold(0x7F)) & eightfold(0x80)) >> 3;
+}
+
+// Inputs 8 v to 8 v + 7 of run `part` of a block: q + the layout's offset, a byte each. No sum of
+// two bytes is above 255, so eight of them are added as one word.
+template <StoredType kType>
+uint64_t eight_of(const std::byte* block, int part, int v) {
+  if constexpr (kType == StoredType::kQ4_0) return halved(block + 2, v);
+  if constexpr (kType == StoredType::kQ5_0) {
+    return (halved(block + 6, v) | sixteens(block[2 + v])) + eightfold(128 - 16);
+  }
+  if constexpr (kType == StoredType::kQ8_0) return word_at(block + 2 + 8 * v) ^ eightfold(128);
+  if constexpr (kType == StoredType::kIq4Nl) {
+    const uint64_t nibbles = halved(block + 2, v);
+    uint64_t numbers = 0;
+    for (int i = 0; i < 64; i += 8) {
+      numbers |= static_cast<uint64_t>(kIq4NlValues[nibbles >> i & 15] + 128) << i;
+    }
+    return numbers;
+  }
+  if constexpr (kType == StoredType::kQ4K) {
+    return word_at(block + 16 + part / 2 * kRun + 8 * v) >> (part % 2 * 4) & eightfold(15);
+  }
+  if constexpr (kType == StoredType::kQ5K) {
+    const uint64_t lower = word_at(block + 48 + part / 2 * kRun + 8 * v) >> (part % 2 * 4);
+    const uint64_t fifth = word_at(block + 16 + 8 * v) >> part;
+    return (lower & eightfold(15)) + ((fifth & eightfold(1)) << 4) + eightfold(128);
+  }
+  if constexpr (kType == StoredType::kQ6K) {
+    const int half = part / 4, quarter = part % 4;
+    const uint64_t lower = word_at(block + 64 * half + 32 * (quarter % 2) + 8 * v);
+    const uint64_t upper = word_at(block + 128 + 32 * half + 8 * v) >> (2 * quarter);
+    return (lower >> (quarter / 2 * 4) & eightfold(15)) + ((upper & eightfold(3)) << 4) +
+           eightfold(128 - 32);
+  }
+}
+
+// Writes a number of half precision of output `lane`.
+void put_half(const std::byte* number, std::byte* row, int lane) {
+  std::memcpy(row + 2 * lane, number, 2);
+}
+
+// Writes the scales of a block of 8 runs into the head of its unit.
+template <StoredType kType>
+void put_head(const std::byte* block, int panel, int lane, std::byte* unit) {
+  constexpr BlockLayout kLayout = block_layout(kType);
+  put_half(kLayout.halves ? block + 208 : block, unit, lane);
+  if constexpr (kLayout.minimum) put_half(block + 2, unit + 2 * panel, lane);
+  std::byte* factors = unit + panel * (kLayout.minimum ? 4 : 2) + lane;
+  for (int part = 0; part < kLayout.runs; ++part, factors += 2 * panel) {
+    if constexpr (kLayout.minimum) {
+      const RunFactors of_run = run_factors(block, part);
+      factors[0] = static_cast<std::byte>(of_run.scale);
+      factors[panel] = static_cast<std::byte>(of_run.least);
     } else {
-      put_head(run, part, unit);
+      factors[0] = block[192 + 2 * part];
+      factors[panel] = block[192 + 2 * part + 1];
     }
   }
+}
 
- private:
-  void put_half(std::byte* row, float number) const {
-    const uint16_t bits = half_bits(number);
-    std::memcpy(row + 2 * lane_, &bits, sizeof(bits));
-  }
-
-  void put_head(const BlockRun& run, int part, std::byte* unit) const {
-    put_half(unit, run.d);
-    if (layout_.minimum) put_half(unit + 2 * panel_, run.d_least);
-    std::byte* const factors =
-        unit + panel_ * ((layout_.minimum ? 4 : 2) + part * layout_.factors()) + lane_;
-    factors[0] = static_cast<std::byte>(run.factors[0]);
-    if (layout_.minimum) factors[panel_] = static_cast<std::byte>(run.least_factor);
-    if (layout_.halves) factors[panel_] = static_cast<std::byte>(run.factors[1]);
-  }
-
-  void put_words(const BlockRun& run, std::byte* words) const {
-    const int lanes = panel_ / 2;  // of a vector
-    std::byte* const to =
-        words + lane_ / lanes * (layout_.words_bytes(panel_) / 2) + lane_ % lanes * 4;
-    for (int v = 0; v < layout_.vectors(); ++v) {
-      for (int byte = 0; byte < 4; ++byte) {
-        const auto at = [&](int i) { return run.q[i] + layout_.offset; };
-        const int number =
-            layout_.nibbles ? at(8 * v + byte) | at(8 * v + 4 + byte) << 4 : at(4 * v + byte);
-        to[v * lanes * 4 + byte] = static_cast<std::byte>(number);
-      }
+// Writes one block of output `lane` of a panel into its unit.
+template <StoredType kType>
+void pack_block(const std::byte* block, int panel, int lane, std::byte* unit) {
+  constexpr BlockLayout kLayout = block_layout(kType);
+  const int lanes = panel / 2;  // of a vector
+  for (int part = 0; part < kLayout.runs; ++part) {
+    std::byte* const words = unit + kLayout.head_bytes(panel) + part * kLayout.run_bytes(panel);
+    std::byte* to = words + lane / lanes * (kLayout.words_bytes(panel) / 2) + lane % lanes * 4;
+    const auto put = [&](uint64_t numbers) {
+      const auto word = static_cast<uint32_t>(numbers);
+      std::memcpy(to, &word, sizeof(word));
+      to += lanes * 4;
+    };
+    for (int v = 0; v < kRun / 8; ++v) {
+      const uint64_t eight = eight_of<kType>(block, part, v);
+      put(kLayout.nibbles ? eight | eight >> 28 : eight);
+      if (!kLayout.nibbles) put(eight >> 32);
     }
+    if constexpr (kLayout.runs == 1) put_half(block, words + kLayout.words_bytes(panel), lane);
   }
+  if constexpr (kLayout.runs > 1) put_head<kType>(block, panel, lane, unit);
+}
 
-  const BlockLayout layout_;
-  const int panel_, lane_;
-  std::byte* const units_;
-};
+template <StoredType kType>
+void pack_panel(const HostTensor& weight, int panel, int64_t index, std::byte* to) {
+  const int64_t blocks = weight.cols / format_of(kType).elements;  // of a row
+  const int64_t row_bytes = blocks * format_of(kType).bytes;
+  const int64_t first = index * panel;
+  const auto rows = static_cast<int>(std::min<int64_t>(panel, weight.rows - first));
+  const std::byte* const from = static_cast<const std::byte*>(weight.data) + first * row_bytes;
+  for (int64_t at = 0; at < row_bytes; at += format_of(kType).bytes) {
+    for (int lane = 0; lane < rows; ++lane) {
+      pack_block<kType>(from + lane * row_bytes + at, panel, lane, to);
+    }
+    to += block_layout(kType).unit_bytes(panel);
+  }
+}
 
 }  // namespace
 
@@ -80,19 +132,30 @@ bool has_block_panels(StoredType type) {
   return is_blocks(type) && type != StoredType::kMxfp4;  // whose scales half precision has not
 }
 
-Buffer block_panels(const HostTensor& weight, int panel, Arena& arena) {
-  const BlockLayout layout = block_layout(weight.stored);
-  const int64_t runs = weight.cols / kRun;
-  const int64_t bytes = runs / layout.runs * layout.unit_bytes(panel);
-  Buffer panels = arena.place((weight.rows + panel - 1) / panel * bytes);
-  const auto* const data = static_cast<const std::byte*>(weight.data);
-  for (int row = 0; row < weight.rows; ++row) {
-    Column column(layout, panel, row % panel, panels.data() + row / panel * bytes);
-    for (int64_t run = 0; run < runs; ++run) {
-      column.put(run, block_run(weight.stored, data, row * runs + run));
-    }
+int64_t block_panel_bytes(const HostTensor& weight, int panel) {
+  return weight.cols / format_of(weight.stored).elements *
+         block_layout(weight.stored).unit_bytes(panel);
+}
+
+void pack_block_panel(const HostTensor& weight, int panel, int64_t index, std::byte* to) {
+  switch (weight.stored) {
+    case StoredType::kQ4_0:
+      return pack_panel<StoredType::kQ4_0>(weight, panel, index, to);
+    case StoredType::kQ5_0:
+      return pack_panel<StoredType::kQ5_0>(weight, panel, index, to);
+    case StoredType::kQ8_0:
+      return pack_panel<StoredType::kQ8_0>(weight, panel, index, to);
+    case StoredType::kQ4K:
+      return pack_panel<StoredType::kQ4K>(weight, panel, index, to);
+    case StoredType::kQ5K:
+      return pack_panel<StoredType::kQ5K>(weight, panel, index, to);
+    case StoredType::kQ6K:
+      return pack_panel<StoredType::kQ6K>(weight, panel, index, to);
+    case StoredType::kIq4Nl:
+      return pack_panel<StoredType::kIq4Nl>(weight, panel, index, to);
+    default:
+      check(false, "pack: a type that has_block_panels()");
   }
-  return panels;
 }
 
 }  // namespace runnel::cpu

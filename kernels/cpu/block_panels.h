@@ -1,9 +1,9 @@
 // Weights in blocks on their way into panels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/memory.h"
 #include "kernels/view.h"
 
 namespace runnel::cpu {
@@ -11,8 +11,10 @@ namespace runnel::cpu {
 // Whether products take weights of this type in blocks. Those of other types are widened first.
 bool has_block_panels(StoredType type);
 
-// Panels of `panel` outputs each (block_layout.h) of a weight [rows, cols] in blocks, placed in the
-// arena. Outputs beyond the last are zeros.
-Buffer block_panels(const HostTensor& weight, int panel, Arena& arena);
+// The bytes of a panel of `panel` outputs (block_layout.h) of a weight [rows, cols] in blocks.
+int64_t block_panel_bytes(const HostTensor& weight, int panel);
+
+// Writes panel `index` of the weight into zeroed memory. Outputs beyond the last one stay zeros.
+void pack_block_panel(const HostTensor& weight, int panel, int64_t index, std::byte* to);
 
 }  // namespace runnel::cpu

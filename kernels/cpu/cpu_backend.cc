@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/blocks.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/block_panels.h"
 #include "kernels/cpu/choose_isa.h"
@@ -18,8 +19,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/cpu/memory.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/phases.h"
-#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/philox.h"
 #include "kernels/sinusoids.h"
@@ -177,8 +178,6 @@ class CpuBackend final : public Backend {
   }
   void run_together(Rows rows, const Pass& pass);
   void run_in_parts(Rows rows, int parts, const Pass& pass);
-  void pack_words(HostTensor weight, Weight& packed);
-  void pack_integers(HostTensor weight, Weight& packed);
   void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
   void round(View x, Precision precision);
   template <typename F>
@@ -302,65 +301,13 @@ Buffer CpuBackend::allocate(int64_t bytes, Memory) {
   return cpu::zeroed_memory(bytes);
 }
 
-// [panel][words][panel width].
-void CpuBackend::pack_words(HostTensor weight, Weight& packed) {
-  const int64_t panel = kernels_.panel;
-  const bool pairs = packed.precision == Precision::kBf16 || weight.type == DType::kBF16;
-  const bool rounds = packed.precision == Precision::kBf16;
-  const int64_t words = rounds  ? padded_to(kernels_.step, weight.cols) / 2
-                        : pairs ? divide_up(weight.cols, 2)
-                                : weight.cols;
-  packed.stored = pairs ? DType::kBF16 : DType::kF32;
-  packed.panels = weights_.place(divide_up(weight.rows, panel) * words * panel * 4);
-  std::vector<float> row(words);
-  for (int64_t out = 0; out < weight.rows; ++out) {
-    if (pairs && weight.type == DType::kF32) {
-      kernels_.round_pairs(reinterpret_cast<const float*>(weight.row(out)), weight.cols,
-                           row.data());
-    } else {
-      std::memcpy(row.data(), weight.row(out), weight.cols * element_bytes(weight.type));
-    }
-    float* column = packed.panels.as<float>() + out / panel * panel * words + out % panel;
-    for (int64_t k = 0; k < words; ++k) std::memcpy(column + k * panel, row.data() + k, 4);
-  }
-}
-
-// [panel][inputs, padded to steps][panel width].
-void CpuBackend::pack_integers(HostTensor weight, Weight& packed) {
-  const int64_t panel = kernels_.panel;
-  const int64_t panels = divide_up(weight.rows, panel);
-  const int64_t padded = padded_to(cpu::kStepInputs, weight.cols);
-  packed.stored = DType::kI8;
-  packed.panels = weights_.place(panels * padded * panel);
-  packed.scales = weights_.place(panels * panel * 4);
-  std::vector<float> row(weight.cols);
-  std::vector<int8_t> integers(weight.cols);
-  for (int64_t out = 0; out < weight.rows; ++out) {
-    for (int k = 0; k < weight.cols; ++k) row[k] = weight.number(out * weight.cols + k);
-    packed.scales.as<float>()[out] = cpu::quantize(row, integers.data());
-    int8_t* column = packed.panels.as<int8_t>() + out / panel * panel * padded + out % panel;
-    for (int k = 0; k < weight.cols; ++k) column[k * panel] = integers[k];
-  }
-}
-
 Weight CpuBackend::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
   check(!numerics(precision).empty(), "pack: in a precision that numerics() has an id for");
   check(precision == Precision::kBlocks || !is_blocks(weight.stored), "pack: blocks for kBlocks");
   const int64_t panel = kernels_.panel;
   if (!is_blocks(weight.stored) && precision == Precision::kBlocks) precision = Precision::kFp32;
-  Weight packed;
-  packed.precision = precision;
-  packed.in = weight.cols;
-  packed.out = weight.rows;
-  packed.blocks = weight.stored;
-  if (precision == Precision::kBlocks) {
-    packed.panels = cpu::block_panels(weight, kernels_.panel, weights_);
-  } else if (precision == Precision::kInt8) {
-    pack_integers(weight, packed);
-  } else {
-    pack_words(weight, packed);
-  }
+  Weight packed = cpu::pack_panels(weight, precision, kernels_, *team_->threads, weights_);
   packed.bias = weights_.place(divide_up(weight.rows, panel) * panel * 4);
   if (bias.data != nullptr) {
     std::memcpy(packed.bias.data(), bias.data, static_cast<size_t>(weight.rows) * 4);
@@ -390,7 +337,10 @@ void CpuBackend::zero(Span bytes) {
 void embed_input(const Embedding& embedding, int32_t value, int64_t position, float* out) {
   check(value >= 0 && value < embedding.values.rows, "embed: a value is one of the vocabulary");
   const int width = embedding.values.cols;
-  if (embedding.values.type == DType::kF32) {
+  if (is_blocks(embedding.blocks)) {
+    widen_blocks(embedding.blocks, static_cast<const std::byte*>(embedding.values.data),
+                 int64_t{value} * width, {out, static_cast<size_t>(width)});
+  } else if (embedding.values.type == DType::kF32) {
     std::memcpy(out, embedding.values.f32(value), static_cast<size_t>(width) * 4);
   } else {
     for (int c = 0; c < width; ++c) out[c] = embedding.values.number(value, c);
@@ -422,7 +372,8 @@ void CpuBackend::embed(Rows rows, View values, const Control* control, const Emb
   check_inputs(rows, out, "embed: the rows' inputs are out's");
   const int64_t each = embedding.position == PositionKind::kSinusoidal
                            ? embedding.position_width * 13
-                           : embedding.values.cols / 8;
+                       : is_blocks(embedding.blocks) ? embedding.values.cols * 3 / 2
+                                                     : embedding.values.cols / 8;
   split(rows.count, out.rows * (each + 20), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
       const int32_t slot = rows.slot[row];

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
+// MADV_POPULATE_WRITE, of Linux 5.14 and later.
+constexpr int kPopulateWrite = 23;
 // Addresses that an arena takes at once; the system provides memory only for used ones.
 constexpr int64_t kPiece = int64_t{64} << 20;
 
@@ -40,7 +42,10 @@ Buffer zeroed_memory(int64_t bytes) {
   if (bytes > std::numeric_limits<int64_t>::max() - 2 * kHugePage) throw std::bad_alloc();
   if (bytes >= 2 * kHugePage) {
     Buffer buffer = map_pages(bytes);
-    std::memset(buffer.data(), 0, static_cast<size_t>(bytes));
+    // New pages are zeros: it is enough to have the system provide them.
+    if (madvise(buffer.data(), static_cast<size_t>(bytes), kPopulateWrite) != 0) {
+      std::memset(buffer.data(), 0, static_cast<size_t>(bytes));
+    }
     return buffer;
   }
   const auto rounded = static_cast<size_t>(std::max(kAlignment, rounded_up(bytes, kAlignment)));

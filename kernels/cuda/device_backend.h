@@ -387,7 +387,8 @@ template <typename Device>
 void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control,
                                   const Embedding& embedding, View out) {
   check_embed(rows, values, embedding, out);
-  check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32,
+  check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32 &&
+            !is_blocks(embedding.blocks),
         "embed: a GPU reads tables of fp32");
   check(embedding.scale == 1.0F, "embed: a GPU takes vectors as they are");
   launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = here(rows),

@@ -10,8 +10,8 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "models/bundle/config.h"
+#include "models/bundle/gguf.h"
 #include "models/bundle/gguf_bundle.h"
-#include "models/bundle/gguf_file.h"
 #include "models/bundle/model_files.h"
 #include "models/bundle/name.h"
 #include "models/bundle/published.h"
@@ -123,7 +123,7 @@ Status read_tensors(const WeightFiles& weights, Bundle& bundle) {
   }
   for (const ExpectedTensor& tensor : expected) {
     if (!tensor.read) continue;
-    Result<Tensor> found = weights.read(
+    Result<Tensor> found = weights.find(
         tensor.name, tensor.shape_in(weights.tensors().find(tensor.name)->second.shape));
     if (!found.ok()) return found.status();
     if (tensor.name.ends_with(".omega") &&
@@ -138,6 +138,14 @@ Status read_tensors(const WeightFiles& weights, Bundle& bundle) {
 }
 
 }  // namespace
+
+Status Bundle::check_numbers() const {
+  for (const auto& [name, tensor] : tensors) {
+    if (Status s = memory->check(name); !s.ok()) return s;
+    memory->release(tensor.bytes);
+  }
+  return {};
+}
 
 Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress) {
   if (is_gguf(directory)) return load_gguf(directory, std::move(progress));
@@ -158,7 +166,6 @@ Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress) 
   if (published) status = describe_published(*config, weights, directory, bundle);
   if (status.ok()) status = read_tensors(weights, bundle);
   if (!status.ok()) return status;
-  bundle.weight_digest = weights.digest();
   bundle.memory = *opened;
   return bundle;
 }

@@ -21,10 +21,15 @@ namespace runnel {
 struct Bundle {
   std::string directory;  // or the GGUF file
   Spec spec;
-  std::map<std::string, Tensor, std::less<>> tensors;    // by name; all elements are finite
+  std::map<std::string, Tensor, std::less<>> tensors;    // by name
   std::shared_ptr<const TensorMemory> memory;            // that they lie in
-  std::string weight_digest;                             // WeightFiles::digest()
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
+
+  // Checks the elements of all tensors that nobody has checked: memory->check(). make_model() does.
+  Status check_numbers() const;
+
+  // The weight digest. It is computed while the weights are used: ask for it after make_model().
+  Result<std::string> digest() const { return memory->digest(); }
 
   // Whether any weight is in blocks, as those of quantized GGUF files are.
   bool has_blocks() const {
@@ -32,7 +37,8 @@ struct Bundle {
   }
 };
 
-// Reads and checks a bundle, a published model or a GGUF file. NOT_FOUND when a file is missing,
+// Reads and checks a bundle, a published model or a GGUF file, but for the elements of its tensors,
+// which are checked when they are used. NOT_FOUND when a file is missing,
 // INVALID_ARGUMENT naming file, tensor or key, expected and found for everything else that is wrong
 // with it, RESOURCE_EXHAUSTED when the memory is not there.
 Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress = {});

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -424,6 +423,10 @@ class HeaderReader {
 
 uint32_t gguf_type(StoredType type) {
   return std::ranges::find(kTensorTypes, std::optional(type), &TensorType::type)->number;
+}
+
+bool is_gguf(const std::string& path) {
+  return path.size() > kGgufEnding.size() && path.ends_with(kGgufEnding);
 }
 
 Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file, const std::string& name) {

@@ -6,12 +6,18 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/status.h"
 #include "models/bundle/safetensors.h"
 
 namespace runnel {
+
+inline constexpr std::string_view kGgufEnding = ".gguf";
+
+// Whether `path` names a GGUF file: by its ending.
+bool is_gguf(const std::string& path);
 
 struct GgufHeader {
   // One object: a member for each key, such as "rwkv7.block_count". Strings are UTF-8, but for

@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "models/bundle/gguf_file.h"
+#include "models/bundle/gguf.h"
 #include "models/bundle/model_files.h"
 #include "models/bundle/name.h"
 #include "models/bundle/published.h"
@@ -31,7 +31,7 @@ const Family* family_of_architecture(const PublishedConfig& config) {
   return nullptr;
 }
 
-Result<Spec> read_spec(const GgufFile& file) {
+Result<Spec> read_spec(const WeightFiles& file) {
   Faults faults(file.path());
   const PublishedModel model{{faults, &file.metadata()}, file.tensors(), file.path()};
   Spec spec;
@@ -46,7 +46,7 @@ Result<Spec> read_spec(const GgufFile& file) {
 
 // The text of a model with a vocabulary, and the values that end it. Rows of the tables beyond the
 // tokens that are in use are padding.
-Status describe_text(const GgufFile& file, Bundle& bundle) {
+Status describe_text(const WeightFiles& file, Bundle& bundle) {
   Result<GgufVocabulary> vocabulary = read_gguf_vocabulary(file.metadata(), file.path());
   if (!vocabulary.ok()) return vocabulary.status();
   if (vocabulary->tokenizer == nullptr) return {};
@@ -77,14 +77,14 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
 }
 
 // Sizes of 1 may be there or not: the format does not keep the last ones.
-Status read_tensors(const GgufFile& file, Bundle& bundle) {
+Status read_gguf_tensors(const WeightFiles& file, Bundle& bundle) {
   const std::vector<ExpectedTensor> expected = expected_tensors(bundle.spec);
   if (Status s = check_names(expected, {}, file.tensors(), file.path(), kKeys); !s.ok()) return s;
   for (const ExpectedTensor& tensor : expected) {
     if (!tensor.read) continue;
     const std::vector<int64_t>& stored = file.tensors().find(tensor.name)->second.shape;
     const bool fits = without_ones(stored) == without_ones(tensor.shape);
-    Result<Tensor> found = file.read(tensor.name, fits ? stored : tensor.shape);
+    Result<Tensor> found = file.find(tensor.name, fits ? stored : tensor.shape);
     if (!found.ok()) return found.status();
     found->shape = tensor.shape;
     bundle.tensors.emplace(tensor.name, std::move(*found));
@@ -95,7 +95,7 @@ Status read_tensors(const GgufFile& file, Bundle& bundle) {
 }  // namespace
 
 Result<Bundle> load_gguf(const std::string& path, LoadProgress progress) {
-  const auto file = GgufFile::open(path, std::move(progress));
+  const auto file = WeightFiles::open(path, std::move(progress));
   if (!file.ok()) return file.status();
   Result<Spec> spec = read_spec(**file);
   if (!spec.ok()) return spec.status();
@@ -103,9 +103,8 @@ Result<Bundle> load_gguf(const std::string& path, LoadProgress progress) {
   bundle.directory = path;
   bundle.spec = std::move(*spec);
   Status status = describe_text(**file, bundle);
-  if (status.ok()) status = read_tensors(**file, bundle);
+  if (status.ok()) status = read_gguf_tensors(**file, bundle);
   if (!status.ok()) return status;
-  bundle.weight_digest = (*file)->digest();
   bundle.memory = *file;
   return bundle;
 }

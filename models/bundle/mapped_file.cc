@@ -3,23 +3,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
-#include "base/hex.h"
-#include "base/sha256.h"
 #include "base/text.h"
 
 namespace runnel {
 namespace {
-
-// Bytes that are hashed at a time.
-constexpr size_t kPiece = 16 << 20;
 
 std::string not_finite(float value) {
   if (std::isnan(value)) return "NaN";
@@ -56,15 +49,19 @@ Result<MappedFile> MappedFile::open(const std::string& path, int64_t least, cons
   }
   MappedFile file;
   file.path_ = path;
+  file.file_ = std::move(*opened);
   file.bytes_ = {static_cast<const std::byte*>(map), static_cast<size_t>(bytes)};
   return file;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)),
+      file_(std::move(other.file_)),
+      bytes_(std::exchange(other.bytes_, {})) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(file_, other.file_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
@@ -82,22 +79,9 @@ void MappedFile::release(std::span<const std::byte> bytes) {
             MADV_DONTNEED);
 }
 
-std::string MappedFile::digest(const std::function<void(int64_t bytes)>& on_piece) const {
-  Sha256 hash;
-  std::span<const std::byte> left = bytes_;
-  while (!left.empty()) {
-    const auto piece = left.first(std::min(left.size(), kPiece));
-    hash.add(piece);
-    release(piece);
-    if (on_piece) on_piece(std::ssize(piece));
-    left = left.subspan(piece.size());
-  }
-  return hex(as_text(hash.finish()));
-}
-
-Result<Tensor> finite_tensor(Tensor tensor, std::string_view name, const std::string& file) {
+Status check_finite(const Tensor& tensor, std::string_view name, const std::string& file) {
   const int64_t place = first_not_finite(tensor);
-  if (place == tensor.elements()) return tensor;
+  if (place == tensor.elements()) return {};
   float value = 0.0F;
   widen(tensor, place, {&value, 1});
   return tensor_fault(file, name,

@@ -3,11 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "models/bundle/tensor.h"
 
@@ -29,20 +30,20 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // The file that is mapped, also if its path names another one by now.
+  const RegularFile& file() const { return *file_; }
+
   // Takes the pages of mapped bytes out of this process's memory until somebody reads them.
   static void release(std::span<const std::byte> bytes);
 
-  // SHA-256 of the whole file, in hex. `on_piece` is told the bytes of each piece that is done.
-  std::string digest(const std::function<void(int64_t bytes)>& on_piece = {}) const;
-
  private:
   std::string path_;
+  std::optional<RegularFile> file_;  // none of an object that is not open
   std::span<const std::byte> bytes_;
 };
 
-// `tensor` of `file`. INVALID_ARGUMENT, naming file and tensor, when an element is a NaN or an
-// infinity.
-Result<Tensor> finite_tensor(Tensor tensor, std::string_view name, const std::string& file);
+// INVALID_ARGUMENT, naming file and tensor, when an element is a NaN or an infinity.
+Status check_finite(const Tensor& tensor, std::string_view name, const std::string& file);
 
 // "FILE: tensor 'NAME': WHAT", as INVALID_ARGUMENT.
 Status tensor_fault(const std::string& file, std::string_view tensor, const std::string& what);

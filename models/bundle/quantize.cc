@@ -12,7 +12,6 @@
 #include "kernels/blocks.h"
 #include "kernels/quantize_blocks.h"
 #include "models/bundle/gguf.h"
-#include "models/bundle/gguf_file.h"
 
 namespace runnel {
 namespace {
@@ -96,6 +95,7 @@ class QuantizedFile {
     const std::string start = header();
     out_.write(start.data(), std::ssize(start));
     for (const auto& [name, tensor] : bundle_.tensors) {
+      if (Status s = bundle_.memory->check(name); !s.ok()) return s;
       if (Status s = write_tensor(name, tensor); !s.ok()) return s;
       bundle_.memory->release(tensor.bytes);
     }

@@ -177,7 +177,7 @@ Result<StoredTensors> parse_safetensors_header(std::string_view json, int64_t da
   return tensors;
 }
 
-Result<Tensor> read_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
+Result<Tensor> find_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
                            std::string_view name, std::span<const int64_t> shape,
                            const std::string& file) {
   const auto found = tensors.find(name);
@@ -192,7 +192,16 @@ Result<Tensor> read_tensor(const StoredTensors& tensors, std::span<const std::by
   }
   const auto bytes = data.subspan(static_cast<size_t>(stored.begin),
                                   static_cast<size_t>(stored.end - stored.begin));
-  return finite_tensor({stored.type, stored.shape, bytes}, name, file);
+  return Tensor{stored.type, stored.shape, bytes};
+}
+
+Result<Tensor> read_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
+                           std::string_view name, std::span<const int64_t> shape,
+                           const std::string& file) {
+  Result<Tensor> tensor = find_tensor(tensors, data, name, shape, file);
+  if (!tensor.ok()) return tensor;
+  if (Status s = check_finite(*tensor, name, file); !s.ok()) return s;
+  return tensor;
 }
 
 }  // namespace runnel

@@ -28,9 +28,13 @@ struct StoredTensor {
 // By name.
 using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
 
-// The tensor where it lies in `data`. INVALID_ARGUMENT when it is missing, has another shape than
-// `shape`, or holds a NaN or an infinity; the message names `file`, the tensor, what was expected
-// and what was found.
+// The tensor where it lies in `data`. INVALID_ARGUMENT when it is missing or has another shape than
+// `shape`; the message names `file`, the tensor, what was expected and what was found.
+Result<Tensor> find_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
+                           std::string_view name, std::span<const int64_t> shape,
+                           const std::string& file);
+
+// The same, with INVALID_ARGUMENT also when it holds a NaN or an infinity.
 Result<Tensor> read_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
                            std::string_view name, std::span<const int64_t> shape,
                            const std::string& file);

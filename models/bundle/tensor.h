@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <list>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "kernels/stored_type.h"
 
 namespace runnel {
@@ -45,18 +48,30 @@ class TensorMemory {
   TensorMemory& operator=(const TensorMemory&) = delete;
   virtual ~TensorMemory() = default;
 
+  // INVALID_ARGUMENT, naming file and tensor, when an element of a tensor of a file is a NaN or an
+  // infinity. It looks through a tensor once, so that a tensor can be checked where it is used.
+  virtual Status check(const std::string& /*name*/) const { return {}; }
+
   // Says that the bytes, of a tensor, are not read for a while: what can be had again need not stay
   // in memory meanwhile.
   virtual void release(std::span<const std::byte> /*bytes*/) const {}
+
+  // The digest of the weights. It may take a while: ask for it last.
+  virtual Result<std::string> digest() const = 0;
 };
 
 // Tensors that do not come from a file.
 class OwnedTensors final : public TensorMemory {
  public:
+  explicit OwnedTensors(std::string digest = "") : digest_(std::move(digest)) {}
+
   // As many values as the shape says. The tensor lies in this object.
   Tensor add(std::vector<int64_t> shape, std::vector<float> values);
 
+  Result<std::string> digest() const override { return digest_; }
+
  private:
+  const std::string digest_;
   std::list<std::vector<float>> values_;
 };
 

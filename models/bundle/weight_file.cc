@@ -6,7 +6,6 @@
 
 #include "base/limits.h"
 #include "models/bundle/gguf.h"
-#include "models/bundle/gguf_file.h"
 
 namespace runnel {
 namespace {
@@ -29,6 +28,7 @@ Result<WeightFile> WeightFile::open_gguf(const std::string& path) {
   const std::span<const std::byte> bytes = file.file_.bytes();
   file.data_ = bytes.subspan(std::min(static_cast<size_t>(header->data_begin), bytes.size()));
   file.tensors_ = std::move(header->tensors);
+  file.metadata_ = std::move(header->metadata);
   return file;
 }
 
@@ -54,6 +54,10 @@ Result<WeightFile> WeightFile::open_safetensors(const std::string& path) {
   if (!tensors.ok()) return tensors.status();
   file.tensors_ = std::move(*tensors);
   return file;
+}
+
+Result<Tensor> WeightFile::find(std::string_view name, std::span<const int64_t> shape) const {
+  return find_tensor(tensors_, data_, name, shape, path());
 }
 
 Result<Tensor> WeightFile::read(std::string_view name, std::span<const int64_t> shape) const {

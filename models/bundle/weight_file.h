@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "base/status.h"
 #include "models/bundle/mapped_file.h"
 #include "models/bundle/safetensors.h"
@@ -21,15 +22,14 @@ class WeightFile {
   static Result<WeightFile> open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  const RegularFile& file() const { return file_.file(); }
   const StoredTensors& tensors() const { return tensors_; }
+  // Of a GGUF file: GgufHeader::metadata.
+  const Json& metadata() const { return metadata_; }
 
-  // As read_tensor().
+  // As find_tensor() and read_tensor().
+  Result<Tensor> find(std::string_view name, std::span<const int64_t> shape) const;
   Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
-
-  // SHA-256 of the whole file, in hex. `on_piece` is told the bytes of each piece that is done.
-  std::string digest(const std::function<void(int64_t bytes)>& on_piece = {}) const {
-    return file_.digest(on_piece);
-  }
 
  private:
   WeightFile() = default;
@@ -39,6 +39,7 @@ class WeightFile {
   MappedFile file_;
   std::span<const std::byte> data_;  // of the file, after the header
   StoredTensors tensors_;
+  Json metadata_;
 };
 
 }  // namespace runnel

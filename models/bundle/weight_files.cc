@@ -1,15 +1,16 @@
 #include "models/bundle/weight_files.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
-#include "base/hex.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "base/sha256.h"
 #include "base/text.h"
+#include "models/bundle/gguf.h"
 
 namespace runnel {
 namespace {
@@ -22,7 +23,7 @@ constexpr const char* kIndex = "/model.safetensors.index.json";
 constexpr JsonLimits kIndexLimits{.bytes = kMaxConfigBytes, .values = 1 << 20, .depth = 8};
 constexpr size_t kMaxFiles = 1024;
 constexpr size_t kMaxFileName = 255;
-constexpr int kPasses = 3;
+constexpr std::chrono::milliseconds kBetweenCounts(50);  // while the digest is not known
 
 // A file of the same directory.
 bool is_plain_name(std::string_view name) {
@@ -67,21 +68,30 @@ Result<Index> parse_weight_index(std::string_view json, const std::string& file)
   return index;
 }
 
-Result<std::shared_ptr<const WeightFiles>> WeightFiles::open(const std::string& directory,
+Result<std::shared_ptr<const WeightFiles>> WeightFiles::open(const std::string& path,
                                                              LoadProgress progress) {
   const std::shared_ptr<WeightFiles> files(new WeightFiles);
   files->progress_ = std::move(progress);
-  Status status = files->open_one(directory + kOneFile);
-  if (status.code() == Code::kNotFound) status = files->open_one(directory + kQuantized);
-  if (status.code() == Code::kNotFound) {
-    const Result<std::string> index = read_file(directory + kIndex, kMaxConfigBytes);
-    if (index.status().code() == Code::kNotFound) return no_weights(directory);
-    if (!index.ok()) return index.status();
-    files->path_ = directory + kIndex;
-    status = files->open_listed(directory, *index);
-  }
+  Status status = is_gguf(path) ? files->open_one(path) : files->open_directory(path);
   if (!status.ok()) return status;
+  try {
+    files->digest_ = std::make_unique<FileDigest>(files->files_);
+  } catch (const std::system_error& error) {
+    return Status(Code::kResourceExhausted,
+                  files->path_ + ": no thread can be started to hash it: " + error.what());
+  }
   return std::shared_ptr<const WeightFiles>(files);
+}
+
+Status WeightFiles::open_directory(const std::string& directory) {
+  Status status = open_one(directory + kOneFile);
+  if (status.code() == Code::kNotFound) status = open_one(directory + kQuantized);
+  if (status.code() != Code::kNotFound) return status;
+  const Result<std::string> index = read_file(directory + kIndex, kMaxConfigBytes);
+  if (index.status().code() == Code::kNotFound) return no_weights(directory);
+  if (!index.ok()) return index.status();
+  path_ = directory + kIndex;
+  return open_listed(directory, *index);
 }
 
 Status WeightFiles::open_one(const std::string& path) {
@@ -134,12 +144,20 @@ Status WeightFiles::take(WeightFile file) {
   return {};
 }
 
-Result<Tensor> WeightFiles::read(std::string_view name, std::span<const int64_t> shape) const {
+Result<Tensor> WeightFiles::find(std::string_view name, std::span<const int64_t> shape) const {
   const auto found = place_.find(name);
-  const size_t place = found == place_.end() ? 0 : found->second;  // any says that it has it not
-  Result<Tensor> tensor = files_[place].read(name, shape);
-  if (tensor.ok()) count(std::ssize(tensor->bytes));
-  return tensor;
+  // Of a tensor that is in no file, any file says so.
+  return files_[found == place_.end() ? 0 : found->second].find(name, shape);
+}
+
+Status WeightFiles::check(const std::string& name) const {
+  const auto found = place_.find(name);
+  if (found == place_.end() || finite_.contains(name)) return {};
+  const WeightFile& file = files_[found->second];
+  const Result<Tensor> tensor = file.find(name, tensors_.find(name)->second.shape);
+  Status status = check_finite(*tensor, name, file.path());
+  if (status.ok()) finite_.insert(name);
+  return status;
 }
 
 void WeightFiles::release(std::span<const std::byte> bytes) const {
@@ -147,21 +165,17 @@ void WeightFiles::release(std::span<const std::byte> bytes) const {
   count(std::ssize(bytes));
 }
 
-std::string WeightFiles::digest() const {
-  const auto on_piece = [this](int64_t bytes) { count(bytes); };
-  if (files_.size() == 1) return files_[0].digest(on_piece);
-  std::string lines;
-  for (const WeightFile& file : files_) {
-    const std::string name = file.path().substr(file.path().rfind('/') + 1);
-    lines += file.digest(on_piece) + "  " + name + "\n";
-  }
-  return hex(as_text(sha256_of(std::as_bytes(std::span(lines)))));
+Result<std::string> WeightFiles::digest() const {
+  const Result<std::string>* digest = nullptr;
+  while ((digest = digest_->wait_for(kBetweenCounts)) == nullptr) count(0);
+  if (digest->ok()) count(bytes_);
+  return *digest;
 }
 
-// What is not read of the files (headers, tensors that nobody wants) makes no difference to see.
+// Bytes of the files that nobody reads (headers, unused tensors) make no visible difference.
 void WeightFiles::count(int64_t bytes) const {
-  done_ = std::min(done_ + bytes, kPasses * bytes_);
-  if (progress_) progress_(done_, kPasses * bytes_);
+  packed_ = std::min(packed_ + bytes, bytes_);
+  if (progress_) progress_(packed_ + std::min(digest_->done(), bytes_), 2 * bytes_);
 }
 
 }  // namespace runnel

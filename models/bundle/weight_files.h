@@ -1,22 +1,26 @@
-// The weights of a directory: model.safetensors, or model.gguf with the same names, or several
-// files of which model.safetensors.index.json says which tensor is in which.
+// The weights of a model: those of a directory in model.safetensors, in model.gguf with the same
+// names, or in several files, with an index of their tensors in model.safetensors.index.json; or
+// those of one GGUF file.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
+#include "models/bundle/file_digest.h"
 #include "models/bundle/weight_file.h"
 
 namespace runnel {
 
-// Told how far loading is: weights are gone through three times, to check, to hash and to pack
-// them. `all` is three times their bytes. What it throws ends the loading.
+// Told how far loading is: weights are read twice, to hash and to pack them, and `all` is twice
+// their bytes. The thread that loads calls it, and an exception that it throws ends the loading.
 using LoadProgress = std::function<void(int64_t done, int64_t all)>;
 
 // The file's name of each tensor, as an index gives it. INVALID_ARGUMENT names `file`, what was
@@ -26,26 +30,32 @@ Result<std::map<std::string, std::string, std::less<>>> parse_weight_index(std::
 
 class WeightFiles final : public TensorMemory {
  public:
-  // Maps the files read-only and checks their headers. Links are followed. NOT_FOUND when there
-  // are no weights or one of the files is missing; else as WeightFile::open(). Where there is
-  // an index, it and the files must agree on every tensor.
-  static Result<std::shared_ptr<const WeightFiles>> open(const std::string& directory,
+  // Maps the files of a directory, or a GGUF file, read-only, checks their headers and begins to
+  // hash them. Links are followed. NOT_FOUND when there are no weights or one of the files is
+  // missing, RESOURCE_EXHAUSTED when there is no thread to hash them; else as WeightFile::open().
+  // Where there is an index, it and the files must agree on every tensor.
+  static Result<std::shared_ptr<const WeightFiles>> open(const std::string& path,
                                                          LoadProgress progress = {});
 
   // The one file, or the index: whom a message about the set of tensors names.
   const std::string& path() const { return path_; }
   // Of all files.
   const StoredTensors& tensors() const { return tensors_; }
+  // WeightFile::metadata() of a GGUF file.
+  const Json& metadata() const { return files_[0].metadata(); }
 
-  // As WeightFile::read().
-  Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
+  // As WeightFile::find().
+  Result<Tensor> find(std::string_view name, std::span<const int64_t> shape) const;
+
+  Status check(const std::string& name) const override;
   void release(std::span<const std::byte> bytes) const override;
 
-  // Of one file its SHA-256, in hex; of several what `sha256sum *.safetensors | sha256sum` prints.
-  std::string digest() const;
+  // Waits until the files are hashed: ask for it last. As FileDigest::wait_for().
+  Result<std::string> digest() const override;
 
  private:
   WeightFiles() = default;
+  Status open_directory(const std::string& directory);
   Status open_one(const std::string& path);
   Status open_listed(const std::string& directory, const std::string& index);
   Status take(WeightFile file);
@@ -56,8 +66,10 @@ class WeightFiles final : public TensorMemory {
   std::map<std::string, const size_t, std::less<>> place_;  // in files_, of each tensor
   StoredTensors tensors_;
   LoadProgress progress_;
-  int64_t bytes_ = 0;         // of all files
-  mutable int64_t done_ = 0;  // bytes gone through
+  int64_t bytes_ = 0;                     // of all files
+  mutable int64_t packed_ = 0;            // bytes, and at the end all of them
+  mutable std::set<std::string> finite_;  // tensors that check() has looked through
+  std::unique_ptr<FileDigest> digest_;    // it ends before the files do
 };
 
 }  // namespace runnel

@@ -218,8 +218,7 @@ class GatedLinear final : public Network {
 GatedLinear::GatedLinear(const GatedLinearSpec& sizes, const NetworkParts& parts) : sizes_(sizes) {
   const Loader loader(sizes, parts);
   const std::string table = "model.embeddings.weight";
-  table_ = loader.weights().table(table);
-  embedding_.values = table_.view;
+  table_ = loader.weights().vectors(table, embedding_);
   if (sizes.rotates()) {
     embedding_.position = PositionKind::kSinusoidal;
     embedding_.position_width = sizes.dk;

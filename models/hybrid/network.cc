@@ -71,8 +71,7 @@ Hybrid::Hybrid(const HybridSpec& sizes, const NetworkParts& parts)
   }
   const hybrid::Loader loader(sizes, parts, angles_.view);
   const std::string table = loader.names().table + ".weight";
-  table_ = loader.weights().table(table);
-  embedding_.values = table_.view;
+  table_ = loader.weights().vectors(table, embedding_);
   embedding_.scale = sizes.factors.embedding;
   for (int i = 0; i < sizes.depth(); ++i) layers_.push_back(loader.layer(i));
   final_norm_ = loader.norm(loader.names().final_norm, sizes.factors.head);

@@ -133,7 +133,6 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const N
   const Spec& spec = parts.bundle.spec;
   const WeightReader weights(parts.bundle, parts.backend);
   const Loader loader(sizes, spec.head.kind, weights, parts.precision);
-  value_table_ = weights.table("value_embedding.weight");
   PositionKind position = sizes.position;
   if (position == PositionKind::kTable) position_table_ = weights.table("pos_embedding.pe");
   if (lie_in_a_table(sizes, spec.positions)) {
@@ -141,8 +140,8 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const N
                                         static_cast<int>(spec.positions));
     position = PositionKind::kTable;
   }
-  embedding_ = {value_table_.view, position_table_.view, position, sizes.combine,
-                sizes.position_width()};
+  embedding_ = {{}, position_table_.view, position, sizes.combine, sizes.position_width()};
+  value_table_ = weights.vectors("value_embedding.weight", embedding_);
   for (int i = 0; i < sizes.layers; ++i) {
     layers_.push_back(loader.layer(i));
     layers_.back().state = parts.layout.offsets[i][0];

@@ -109,8 +109,7 @@ Mamba2::Mamba2(const Mamba2Spec& sizes, const NetworkParts& parts) : sizes_(size
   const WeightReader weights(parts.bundle, parts.backend);
   const Loader loader(sizes, weights, parts.precision);
   const std::string table = name_in_file(sizes.names, "backbone.embeddings.weight");
-  table_ = weights.table(table);
-  embedding_.values = table_.view;
+  table_ = weights.vectors(table, embedding_);
   for (int i = 0; i < sizes.layers; ++i) {
     layers_.push_back(loader.layer(i));
     layers_.back().state = parts.layout.offsets[i][0];

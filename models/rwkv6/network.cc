@@ -180,8 +180,7 @@ class Rwkv6 final : public Network {
 
 Rwkv6::Rwkv6(const Rwkv6Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
   const Loader loader(sizes, parts);
-  table_ = loader.weights().table("emb.weight");
-  embedding_.values = table_.view;
+  table_ = loader.weights().vectors("emb.weight", embedding_);
   ln0_ = loader.norm("blocks.0.ln0");
   ln_out_ = loader.norm("ln_out");
   for (int i = 0; i < sizes.layers; ++i) {

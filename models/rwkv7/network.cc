@@ -48,7 +48,9 @@ class Loader {
   Loader(const Rwkv7Spec& sizes, const WeightReader& weights, Precision precision)
       : sizes_(sizes), weights_(weights), precision_(precision) {}
 
-  Matrix table() const { return weights_.table(in_file("emb.weight")); }
+  Matrix vectors(Embedding& embedding) const {
+    return weights_.vectors(in_file("emb.weight"), embedding);
+  }
 
   Weight head(int values) const {
     const std::string name = in_file(sizes_.tied ? "emb.weight" : "head.weight");
@@ -158,8 +160,7 @@ class Rwkv7 final : public Network {
 Rwkv7::Rwkv7(const Rwkv7Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
   const WeightReader weights(parts.bundle, parts.backend);
   const Loader loader(sizes, weights, parts.precision);
-  table_ = loader.table();
-  embedding_.values = table_.view;
+  table_ = loader.vectors(embedding_);
   if (sizes.input_norm) ln0_ = loader.norm("blocks.0.ln0");
   for (int i = 0; i < sizes.layers; ++i) {
     const std::vector<int64_t>& offsets = parts.layout.offsets[i];

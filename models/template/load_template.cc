@@ -6,7 +6,8 @@
 #include "base/limits.h"
 #include "base/ordered_json.h"
 #include "base/text.h"
-#include "models/bundle/gguf_file.h"
+#include "models/bundle/gguf.h"
+#include "models/bundle/weight_file.h"
 #include "models/template/gguf_template.h"
 #include "models/template/limits.h"
 #include "models/template/rwkv7_g1.h"
@@ -95,9 +96,9 @@ Status read_own(const std::string& directory, TemplateFiles& files) {
 }
 
 Result<TemplateFiles> template_in_gguf(const std::string& path) {
-  const auto file = GgufFile::open(path);
+  const auto file = WeightFile::open(path);
   if (!file.ok()) return file.status();
-  return gguf_template((*file)->metadata());
+  return gguf_template(file->metadata());
 }
 
 Result<TemplateFiles> template_in_directory(const std::string& directory) {

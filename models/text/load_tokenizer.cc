@@ -2,16 +2,17 @@
 
 #include "base/file.h"
 #include "base/limits.h"
-#include "models/bundle/gguf_file.h"
+#include "models/bundle/gguf.h"
+#include "models/bundle/weight_file.h"
 #include "models/text/gguf_vocabulary.h"
 
 namespace runnel {
 namespace {
 
 Result<std::shared_ptr<const Tokenizer>> tokenizer_of_gguf(const std::string& path) {
-  const auto file = GgufFile::open(path);
+  const auto file = WeightFile::open(path);
   if (!file.ok()) return file.status();
-  const Result<GgufVocabulary> vocabulary = read_gguf_vocabulary((*file)->metadata(), path);
+  const Result<GgufVocabulary> vocabulary = read_gguf_vocabulary(file->metadata(), path);
   if (!vocabulary.ok()) return vocabulary.status();
   if (vocabulary->tokenizer == nullptr) return not_found(path + ": no key tokenizer.ggml.model");
   return vocabulary->tokenizer;

@@ -61,8 +61,7 @@ def set_conversation(
                 arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
             )
     conversation.tools.extend(json.dumps(tool) for tool in tools)
-    for name, value in variables.items():
-        conversation.variables[name].CopyFrom(_variable(value))
+    conversation.variables.extend(_variable(name, value) for name, value in variables.items())
     conversation.continues = continues
 
 
@@ -72,8 +71,8 @@ def _check_members(given: Mapping[str, Any], kind: type) -> None:
         raise TypeError(f"a {kind.__name__} has no member {unknown[0]!r}; it has {', '.join(kind.__annotations__)}")
 
 
-def _variable(value: Variable) -> Any:
-    made = contract.inference().TemplateVariable()
+def _variable(name: str, value: Variable) -> Any:
+    made = contract.inference().TemplateVariable(name=name)
     if isinstance(value, bool):
         made.flag = value
     elif isinstance(value, int):

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/field.h"
@@ -86,13 +88,16 @@ OrderedJson json_of(const v1::TemplateVariable& variable) {
 
 Fault read_variables(const v1::Conversation& message, OrderedJson& variables) {
   auto& members = variables.get_ref<OrderedJson::object_t&>();
-  for (const auto& [name, variable] : message.variables()) {
-    members.emplace_back(name, json_of(variable));
+  for (const v1::TemplateVariable& variable : message.variables()) {
+    members.emplace_back(variable.name(), json_of(variable));
   }
   if (Fault f = check_variables(variables, "variables"); !f.ok()) return f;
-  for (const auto& [name, variable] : message.variables()) {
+  std::set<std::string_view> names;
+  for (const v1::TemplateVariable& variable : message.variables()) {
+    const std::string at = "variables." + variable.name();
+    if (!names.insert(variable.name()).second) return refusal(at, "is there twice; send one");
     if (std::isfinite(variable.number())) continue;
-    return refusal("variables." + name, "is not a number; expected a finite one");
+    return refusal(at, "is not a number; expected a finite one");
   }
   return {};
 }
@@ -151,6 +156,7 @@ Status set_conversation(const v1::GenerateRequest& message, const ServedModel& m
   if (!room.ok()) return room.status();
   auto conversation = conversation_of(given);
   if (!conversation.ok()) return conversation.status();
+  set_now(*conversation, state.clock.unix_time());
   auto prompt = prompt_of_call(*model.chat, std::move(*conversation), given.continues(), start,
                                std::chrono::steady_clock::now() + kMostTokenizing);
   if (!prompt.ok()) return prompt.status();

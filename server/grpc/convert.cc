@@ -1,6 +1,7 @@
 #include "server/grpc/convert.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numbers>
 
 #include "base/fields.h"
@@ -269,7 +270,8 @@ v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::str
   info.set_instructions(model.instructions);
   if (model.chat != nullptr) {
     v1::ChatInfo& chat = *info.mutable_chat();
-    chat.set_template_name(model.chat->name());
+    // Callers need not see the folders of the server.
+    chat.set_template_name(std::filesystem::path(model.chat->name()).filename());
     chat.set_stop_text(model.chat->stop_text());
     chat.set_begins_thinking(model.chat->traits().thinking_open);
   } else {

@@ -1,6 +1,7 @@
 #include "server/host/chat_input.h"
 
 #include <algorithm>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
@@ -126,6 +127,11 @@ Status check_turns(const ServedModel& model, const std::string& asked, std::stri
                           place_of(field));
 }
 
+void set_now(Conversation& conversation, int64_t unix_time) {
+  const std::time_t now = unix_time;
+  localtime_r(&now, &conversation.now);
+}
+
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
                                   bool continues, bool fresh, TimePoint until) {
   std::optional<Conversation> history;
@@ -189,7 +195,7 @@ Result<ChatPrompt> prompt_of_call(const ChatFormat& format, Conversation convers
                     : prompt_of_chat(format, std::move(conversation), continues,
                                      start == ChatStart::kFresh, until);
   if (prompt.ok()) return prompt;
-  return invalid_argument(place_of(fields::kMessages) + ": " + prompt.status().message());
+  return invalid_argument(place_of(fields::kMessages) + ": " + prompt.status().raw_message());
 }
 
 }  // namespace runnel

@@ -30,6 +30,9 @@ Status check_chats(const ServedModel& model, const std::string& asked);
 // INVALID_ARGUMENT names `field`, with which the call names its session.
 Status check_turns(const ServedModel& model, const std::string& asked, std::string_view field);
 
+// Tells the template the time, in seconds since 1970.
+void set_now(Conversation& conversation, int64_t unix_time);
+
 // What an answer to a conversation continues, and what ends it.
 struct ChatPrompt {
   std::vector<int32_t> values;

@@ -172,11 +172,13 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   if (Status s = set_chat(from, *bundle, served); !s.ok()) return s;
   options.computes = loaded->model->device() == DeviceKind::kCpu;
   served.engine = std::make_unique<Engine>(std::move(loaded->model), options, clock);
-  served.weight_digest = bundle->weight_digest;
   if (Status s = warm_up(*served.engine); !s.ok()) return s;
+  Result<std::string> digest = bundle->digest();  // last, because it is hashed meanwhile
+  if (!digest.ok()) return digest.status();
+  served.weight_digest = std::move(*digest);
   if (!config.stored_states.empty()) {
-    const std::string digest = model_digest(bundle->spec, bundle->weight_digest);
-    auto states = load_states(config.stored_states, digest, *served.engine);
+    auto states = load_states(config.stored_states,
+                              model_digest(bundle->spec, served.weight_digest), *served.engine);
     if (!states.ok()) return states.status();
     served.states = std::move(*states);
   }

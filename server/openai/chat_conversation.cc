@@ -1,6 +1,5 @@
 #include "server/openai/chat_conversation.h"
 
-#include <ctime>
 #include <utility>
 
 #include "base/fields.h"
@@ -52,8 +51,7 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
   conversation.messages = std::exchange(request.messages, nullptr);
   conversation.tools = request.tools;
   conversation.variables = std::exchange(request.variables, nullptr);
-  const std::time_t now = input.unix_time;
-  localtime_r(&now, &conversation.now);
+  set_now(conversation, input.unix_time);
   const GenerateRequest& call = request.answer.call;
   const ChatStart start = call.session ? ChatStart::kSession
                           : call.state ? ChatStart::kState

@@ -202,8 +202,9 @@ TEST_F(ChatTest, SeedAndThinkHoldForTheNextAnswers) {
   ASSERT_THAT(requests, SizeIs(3));
   EXPECT_THAT(requests[0].conversation().variables(), IsEmpty());
   EXPECT_EQ(requests[1].sampling().seed(), 7);
-  EXPECT_FALSE(requests[1].conversation().variables().at("enable_thinking").flag());
-  EXPECT_TRUE(requests[2].conversation().variables().at("enable_thinking").flag());
+  EXPECT_EQ(requests[1].conversation().variables(0).name(), "enable_thinking");
+  EXPECT_FALSE(requests[1].conversation().variables(0).flag());
+  EXPECT_TRUE(requests[2].conversation().variables(0).flag());
 }
 
 TEST_F(ChatTest, AWrongCommandIsExplained) {

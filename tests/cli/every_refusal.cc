@@ -260,7 +260,7 @@ void add_conversations(Refusals& all) {
   refuse([](auto& c) { c.mutable_messages(0)->add_tool_calls(); });
   refuse([](auto& c) { c.add_tools("x"); });
   refuse([](auto& c) { c.add_tools("{}"); });
-  refuse([](auto& c) { (*c.mutable_variables())["loop"].set_flag(true); });
+  refuse([](auto& c) { c.add_variables()->set_name("loop"); });
   refuse([](auto& c) { c.set_continues(true); });
 }
 

@@ -238,7 +238,7 @@ class Floods(unittest.TestCase):
         *("--connections", "64", "--network-bytes", str(16 * MIB), "--record-bytes", str(64 << 10)),
         "--log-access=false",
     )
-    SECONDS = float(os.environ.get("RUNNEL_FLOOD_SECONDS", "4"))
+    SECONDS = float(os.environ.get("RUNNEL_FLOOD_SECONDS", "1"))
     # More than before, some seconds after a flood. Most floods leave 5 to 40 MiB. On a loaded machine one in hundreds
     # leaves 100, since pieces in use share their pages with freed ones. Without a trim, 190 to 270 are left.
     LEFT = 192 * MIB

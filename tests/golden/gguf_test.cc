@@ -7,7 +7,7 @@
 
 #include "kernels/blocks.h"
 #include "kernels/quantize_blocks.h"
-#include "models/bundle/gguf_file.h"
+#include "models/bundle/weight_file.h"
 #include "tests/golden/golden_files.h"
 
 namespace runnel {
@@ -16,16 +16,16 @@ namespace {
 const std::string kFolder = std::string(kGoldenFolder) + "gguf/";
 
 TEST(GoldenGguf, BlocksAreWhatGgufTakesThemFor) {
-  const auto file = GgufFile::open(kFolder + "blocks.gguf");
+  const auto file = WeightFile::open(kFolder + "blocks.gguf");
   ASSERT_TRUE(file.ok()) << file.status().message();
   int types = 0;
-  for (const auto& [name, stored] : (*file)->tensors()) {
+  for (const auto& [name, stored] : file->tensors()) {
     if (!is_blocks(stored.type)) continue;
     SCOPED_TRACE(name);
     ++types;
     EXPECT_EQ(name, format_of(stored.type).name);
-    const auto blocks = (*file)->read(name, stored.shape);
-    const auto expected = (*file)->read(name + ".f32", stored.shape);
+    const auto blocks = file->read(name, stored.shape);
+    const auto expected = file->read(name + ".f32", stored.shape);
     ASSERT_TRUE(blocks.ok() && expected.ok());
     const std::vector<float> numbers = widened(*expected);
     EXPECT_EQ(widened(*blocks), numbers);
@@ -37,13 +37,13 @@ TEST(GoldenGguf, BlocksAreWhatGgufTakesThemFor) {
 }
 
 TEST(GoldenGguf, NumbersBecomeTheBlocksOfGguf) {
-  const auto file = GgufFile::open(kFolder + "blocks.gguf");
+  const auto file = WeightFile::open(kFolder + "blocks.gguf");
   ASSERT_TRUE(file.ok()) << file.status().message();
   for (const StoredType type : {StoredType::kQ4_0, StoredType::kQ8_0}) {
     const std::string name = format_of(type).name;
-    const StoredTensor& stored = (*file)->tensors().find(name)->second;
-    const auto blocks = (*file)->read(name, stored.shape);
-    const auto from = (*file)->read(name + ".from", stored.shape);
+    const StoredTensor& stored = file->tensors().find(name)->second;
+    const auto blocks = file->read(name, stored.shape);
+    const auto from = file->read(name + ".from", stored.shape);
     ASSERT_TRUE(blocks.ok() && from.ok());
     std::vector<std::byte> found(blocks->bytes.size());
     quantize_blocks(type, widened(*from), found.data());
@@ -52,12 +52,12 @@ TEST(GoldenGguf, NumbersBecomeTheBlocksOfGguf) {
 }
 
 TEST(GoldenGguf, ScalesMustBeFinite) {
-  const auto file = GgufFile::open(kFolder + "blocks.gguf");
+  const auto file = WeightFile::open(kFolder + "blocks.gguf");
   ASSERT_TRUE(file.ok());
-  for (const auto& [name, stored] : (*file)->tensors()) {
+  for (const auto& [name, stored] : file->tensors()) {
     if (!is_blocks(stored.type) || stored.type == StoredType::kMxfp4) continue;
     SCOPED_TRACE(name);
-    const auto tensor = (*file)->read(name, stored.shape);
+    const auto tensor = file->read(name, stored.shape);
     ASSERT_TRUE(tensor.ok());
     const StoredFormat& format = format_of(stored.type);
     const bool has_minimum = stored.type == StoredType::kQ4K || stored.type == StoredType::kQ5K;

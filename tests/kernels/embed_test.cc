@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 
+#include "kernels/blocks.h"
 #include "tests/kernels/fixture.h"
 
 namespace runnel {
@@ -92,6 +94,44 @@ TEST_P(Embed, NoPositions) {
   }
 }
 
+// Bytes that are blocks of any type, without scales that are infinite.
+std::vector<std::byte> blocks_of_a_table(StoredType type, int width) {
+  std::vector<std::byte> blocks(static_cast<size_t>(bytes_of(type, int64_t{kVocabulary} * width)));
+  std::mt19937 random(5);
+  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() & 0xBB);
+  return blocks;
+}
+
+class EmbedBlocks : public Embed {};
+
+// Rows in blocks have the bits of the widened table.
+TEST_P(EmbedBlocks, RowsInBlocksAreThoseOfTheWidenedTable) {
+  constexpr int kWidth = 512;
+  Tables tables(1, 3);
+  int types = 0;
+  for (size_t i = 0; i < kStoredFormats.size(); ++i) {
+    const auto type = static_cast<StoredType>(i);
+    if (!is_blocks(type) || !backend().takes_blocks(type)) continue;
+    SCOPED_TRACE(format_of(type).name);
+    ++types;
+    std::vector<std::byte> blocks = blocks_of_a_table(type, kWidth);
+    ASSERT_EQ(first_bad_block(type, blocks.data(), kVocabulary * kWidth), kVocabulary * kWidth);
+    std::vector<float> wide(kVocabulary * kWidth);
+    widen_blocks(type, blocks.data(), 0, wide);
+    Embedding embedding = {{wide.data(), DType::kF32, kVocabulary, kWidth, kWidth},
+                           tables.positions.view(),
+                           PositionKind::kTable,
+                           Combine::kConcat,
+                           3,
+                           0.5F};
+    const std::vector<float> expected = run(embedding, kWidth + 3);
+    embedding.values.data = blocks.data();
+    embedding.blocks = type;
+    EXPECT_TRUE(same_bits(run(embedding, kWidth + 3), expected));
+  }
+  EXPECT_EQ(types, 7);
+}
+
 class EmbedBf16 : public Embed {};
 
 // Tables of bf16 are widened, which is exact.
@@ -152,6 +192,7 @@ TEST_P(EmbedDeathTest, UnknownValuesAndPositionsStopTheProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Embed, testing::ValuesIn(all_backends()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, EmbedBlocks, testing::ValuesIn(all_setups()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Cpu, EmbedBf16, testing::ValuesIn(all_setups()), setup_name);
 INSTANTIATE_TEST_SUITE_P(Backends, EmbedDeathTest, testing::ValuesIn(each_backend()), setup_name);
 

@@ -2,12 +2,16 @@
 // backend one after another, and are never there twice.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "models/bundle/gguf.h"
 #include "models/make_model.h"
 #include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/bundle/gguf_writer.h"
 
 namespace runnel {
 namespace {
@@ -64,6 +68,64 @@ int64_t write_large_bundle(const std::string& directory, const Spec& spec, Store
   return static_cast<int64_t>(std::filesystem::file_size(directory + "/model.safetensors"));
 }
 
+// An RWKV-7 of about 7.1 million weights a layer, with an embedding and a head of as many weights.
+Spec large_gguf_spec(int layers) {
+  Spec spec = small_rwkv7_spec();
+  auto& sizes = std::get<Rwkv7Spec>(spec.model);
+  sizes.names = Rwkv7Names::kGguf;
+  sizes.layers = layers;
+  sizes.width = sizes.value_width = 768;
+  sizes.heads = 12;
+  sizes.ffn = 3072;
+  sizes.ranks = {.decay = 32, .rate = 32, .value = 32, .gate = 64};
+  sizes.table_rows = spec.vocabulary = spec.head.values = 8192;
+  return spec;
+}
+
+// Random blocks of Q4_0 or Q8_0 whose scale is 2^-8.
+std::string random_blocks(int64_t elements, StoredType type, uint64_t& seed) {
+  std::string bytes;
+  const auto all = static_cast<size_t>(bytes_of(type, elements));
+  bytes.reserve(all + 8);
+  while (bytes.size() < all) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    bytes += gguf_bytes(seed >> 32 | seed << 32);
+  }
+  bytes.resize(all);
+  for (size_t at = 0; at < all; at += format_of(type).bytes) bytes.replace(at, 2, "\0\x1c", 2);
+  return bytes;
+}
+
+// A GGUF file whose large matrices are in blocks. Gives its bytes.
+int64_t write_large_gguf(const std::string& path, StoredType type) {
+  const Spec spec = large_gguf_spec(type == StoredType::kQ4_0 ? 28 : 16);
+  const auto& sizes = std::get<Rwkv7Spec>(spec.model);
+  GgufWriter writer;
+  writer.text("general.architecture", "rwkv7");
+  for (const auto& [key, value] :
+       {std::pair("block_count", sizes.layers), std::pair("embedding_length", sizes.width),
+        std::pair("feed_forward_length", sizes.ffn), std::pair("wkv.head_size", sizes.key_size()),
+        std::pair("attention.decay_lora_rank", sizes.ranks.decay),
+        std::pair("attention.iclr_lora_rank", sizes.ranks.rate),
+        std::pair("attention.value_residual_mix_lora_rank", sizes.ranks.value),
+        std::pair("attention.gate_lora_rank", sizes.ranks.gate)}) {
+    writer.number("rwkv7." + std::string(key), static_cast<uint32_t>(value));
+  }
+  uint64_t seed = 1;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    if (!tensor.read) continue;
+    const bool is_large = tensor.elements() > 300'000;
+    const StoredType stored = is_large ? type : StoredType::kF32;
+    writer.tensor({tensor.name,
+                   gguf_type(stored),
+                   {tensor.shape.rbegin(), tensor.shape.rend()},
+                   is_large ? random_blocks(tensor.elements(), type, seed)
+                            : random_bytes(tensor.elements(), StoredType::kF32, seed)});
+  }
+  write_file(path, writer.file());
+  return static_cast<int64_t>(std::filesystem::file_size(path));
+}
+
 // A line of /proc/self/status, "VmRSS:   1234 kB", in bytes.
 int64_t status_bytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
@@ -87,17 +149,20 @@ class LoadMemoryTest : public testing::TestWithParam<Case> {};
 TEST_P(LoadMemoryTest, AModelNeedsItsFileAndATenth) {
   const auto [name, stored, precision, kept] = GetParam();
   const TempDir directory;
-  const Spec spec = large_spec(stored == StoredType::kF32 ? 8 : 16);
-  const int64_t file_bytes = write_large_bundle(directory.path(), spec, stored);
-  ASSERT_GT(file_bytes, 200'000'000);
+  const std::string path = is_blocks(stored) ? directory.path() + "/m.gguf" : directory.path();
+  const int64_t file_bytes =
+      is_blocks(stored)
+          ? write_large_gguf(path, stored)
+          : write_large_bundle(path, large_spec(stored == StoredType::kF32 ? 8 : 16), stored);
+  ASSERT_GT(file_bytes, is_blocks(stored) ? 140'000'000 : 200'000'000);
   const auto backend = make_cpu_backend({.isa = {}, .threads = 1});
   ASSERT_TRUE(backend.ok());
 
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
   const int64_t before = status_bytes("VmRSS");
-  const Result<Bundle> bundle = load_bundle(directory.path());
+  const Result<Bundle> bundle = load_bundle(path);
   ASSERT_TRUE(bundle.ok()) << bundle.status().message();
-  EXPECT_LT(status_bytes("VmHWM") - before, file_bytes / 5) << "checked piece by piece";
+  EXPECT_LT(status_bytes("VmHWM") - before, file_bytes / 5) << "mapped, and not read";
   const auto model =
       make_model(*bundle, **backend, {.slots = 2, .rows = 2, .values = 2, .steps = 1}, precision);
   ASSERT_TRUE(model.ok()) << model.status().message();
@@ -108,13 +173,15 @@ TEST_P(LoadMemoryTest, AModelNeedsItsFileAndATenth) {
   EXPECT_LT(peak, static_cast<int64_t>(kept * file_bytes) + file_bytes / 10 + states);
 }
 
-INSTANTIATE_TEST_SUITE_P(, LoadMemoryTest,
-                         testing::Values(Case{"Bf16AsBf16", StoredType::kBF16, Precision::kBf16},
-                                         Case{"Bf16AsFp32", StoredType::kBF16, Precision::kFp32},
-                                         Case{"Bf16AsInt8", StoredType::kBF16, Precision::kInt8,
-                                              0.5},
-                                         Case{"Fp32AsFp32", StoredType::kF32, Precision::kFp32}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    , LoadMemoryTest,
+    testing::Values(Case{"Bf16AsBf16", StoredType::kBF16, Precision::kBf16},
+                    Case{"Bf16AsFp32", StoredType::kBF16, Precision::kFp32},
+                    Case{"Bf16AsInt8", StoredType::kBF16, Precision::kInt8, 0.5},
+                    Case{"Fp32AsFp32", StoredType::kF32, Precision::kFp32},
+                    Case{"Q4_0AsBlocks", StoredType::kQ4_0, Precision::kBlocks},
+                    Case{"Q8_0AsBlocks", StoredType::kQ8_0, Precision::kBlocks}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace runnel

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "kernels/cpu/cpu_backend.h"
+#include "models/bundle/gguf.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -49,6 +53,59 @@ TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreAnErrorThatSaysSo) {
   EXPECT_EQ(model.status().code(), Code::kFailedPrecondition);
   EXPECT_TRUE(model.status().message().starts_with("some/bundle: ")) << model.status().message();
   EXPECT_NE(model.status().message().find("1024"), std::string::npos) << model.status().message();
+}
+
+// Why a model of this file or directory is refused.
+Status refusal_of(const std::string& path, Precision precision) {
+  const Result<Bundle> bundle = load_bundle(path);
+  if (!bundle.ok()) return bundle.status();
+  const auto backend = make_cpu_backend({.isa = {}, .threads = 2});
+  EXPECT_TRUE(backend.ok());
+  return make_model(*bundle, **backend, {.slots = 1, .rows = 1, .values = 8, .steps = 1}, precision)
+      .status();
+}
+
+TEST(MakeModel, ANumberThatIsNotFiniteIsFoundInEveryTensorThatIsPacked) {
+  const Spec spec = small_rwkv7_spec();
+  const auto raw = raw_tensors(spec, random_tensors(spec, 1), StoredType::kBF16);
+  const TempDir directory;
+  write_file(directory.path() + "/config.json", spec_to_json(spec));
+  const std::string path = directory.path() + "/model.safetensors";
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    if (!tensor.read) continue;
+    SCOPED_TRACE(tensor.name);
+    auto changed = raw;
+    std::string& data = changed[tensor.name].data;
+    data.replace(data.size() - 2, 2, "\x80\x7f");
+    write_file(path, safetensors_file(changed));
+    for (const Precision precision : {Precision::kFp32, Precision::kInt8}) {
+      const Status refusal = refusal_of(directory.path(), precision);
+      EXPECT_EQ(refusal.code(), Code::kInvalidArgument);
+      EXPECT_TRUE(refusal.message().starts_with(path + ": tensor '" + tensor.name + "': element ["))
+          << refusal.message();
+      EXPECT_TRUE(refusal.message().ends_with(" is infinity; expected a finite number"));
+    }
+  }
+}
+
+TEST(MakeModel, ANumberThatIsNotFiniteIsFoundInAGgufFile) {
+  std::ifstream from("tests/golden/gguf/rwkv7.gguf", std::ios::binary);
+  std::string file(std::istreambuf_iterator<char>(from), {});
+  const auto header = parse_gguf_header(std::as_bytes(std::span(file)), "rwkv7.gguf");
+  ASSERT_TRUE(header.ok());
+  const StoredTensor& tensor = header->tensors.at("blk.0.time_mix_key.weight");
+  const auto end = static_cast<size_t>(header->data_begin + tensor.end);
+  ASSERT_TRUE(tensor.type == StoredType::kF32 || tensor.type == StoredType::kBF16);
+  file.replace(end - 2, 2, "\xc0\x7f");  // the upper half of the last number
+  const TempDir directory;
+  const std::string path = directory.path() + "/m.gguf";
+  write_file(path, file);
+  const Status refusal = refusal_of(path, Precision::kFp32);
+  EXPECT_EQ(refusal.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(
+      refusal.message().starts_with(path + ": tensor 'blk.0.time_mix_key.weight': element ["))
+      << refusal.message();
+  EXPECT_TRUE(refusal.message().ends_with(" is NaN; expected a finite number"));
 }
 
 }  // namespace

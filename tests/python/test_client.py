@@ -232,7 +232,7 @@ class CallsTest(ServedTest):
             (
                 TypeError,
                 lambda: self.client.generate("a", max_value=1),  # type: ignore[call-arg]
-                "no option 'max_value'; it has model, state",
+                "no option 'max_value'; it has model, messages",
             ),
             (TypeError, lambda: self.client.generate([0.5]), "expected text or integers, found float64"),
             (ValueError, lambda: self.client.score(model="mnist-small"), "at least one value"),

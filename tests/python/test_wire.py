@@ -89,7 +89,7 @@ class WireTest(unittest.TestCase):
         self.assertEqual(answer.tool_calls[0].arguments, '{"of": "Rhine"}')
         self.assertEqual((result.content, result.tool_call_id, result.name), ("6 m", "1", "depth"))
         self.assertEqual(list(found.tools), ['{"type": "function", "function": {"name": "depth"}}'])
-        kinds = {name: one.WhichOneof("value") for name, one in found.variables.items()}
+        kinds = {one.name: one.WhichOneof("value") for one in found.variables}
         self.assertEqual(kinds, {"a": "flag", "b": "integer", "c": "number", "d": "text", "e": None})
         self.assertTrue(found.continues)
 

@@ -22,7 +22,7 @@ ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& 
   auto model = make_model(bundle, *served.backend, limits);
   EXPECT_TRUE(model.ok());
   served.engine = std::make_unique<Engine>(std::move(*model), options, real_clock());
-  served.weight_digest = bundle.weight_digest;
+  served.weight_digest = *bundle.digest();
   return served;
 }
 

@@ -79,6 +79,7 @@ LONG_FILES = {
 }
 # The files of server/ that ask the machine for the time, not ServerContext::clock, and why.
 MACHINE_TIME = {
+    "server/grpc/conversation.cc": "tokenizers and templates compare their deadline with the machine's clock",
     "server/grpc/grpc_door.cc": "gRPC's Shutdown() takes a deadline of the machine's clock",
     "server/host/live_calls.cc": "a thread that waits is not woken by a virtual clock",
     "server/http/http_connection.cc": "Asio's timers run by the machine's clock",

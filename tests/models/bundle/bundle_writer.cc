@@ -373,9 +373,8 @@ TensorMap random_tensors(const Spec& spec, uint64_t seed) {
 Bundle random_bundle(const Spec& spec, uint64_t seed) {
   Bundle bundle;
   bundle.spec = spec;
-  bundle.weight_digest = "random-" + std::to_string(seed);
   if (spec.text == TextKind::kBytes) bundle.tokenizer = Tokenizer::of_bytes();
-  const auto memory = std::make_shared<OwnedTensors>();
+  const auto memory = std::make_shared<OwnedTensors>("random-" + std::to_string(seed));
   TensorMap tensors = random_tensors(spec, seed);
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     if (!tensor.read) continue;

@@ -414,24 +414,15 @@ TEST_F(SafetensorsFileTest, RefusesWhatIsNoRegularFile) {
               HasSubstr("expected a file, found a pipe"));
 }
 
-TEST_F(SafetensorsFileTest, DigestIsSha256OfTheFile) {
-  const Result<WeightFile> file = open(safetensors_file("{}", ""));
-  ASSERT_TRUE(file.ok());
-  // printf '\2\0\0\0\0\0\0\0{}' | sha256sum
-  EXPECT_EQ(file->digest(), "411a485216e432ece6b9af94fa32154cf79a2a56d4f81266baa50063f45092bd");
-}
-
 TEST_F(SafetensorsFileTest, MovesKeepTheMapping) {
   Result<WeightFile> first =
       open(safetensors_file({{"w", {"F32", {1}, raw_values({2.5F}, StoredType::kF32)}}}));
   ASSERT_TRUE(first.ok());
-  const std::string digest = first->digest();
   WeightFile moved = std::move(*first);
   std::filesystem::remove(path());  // a file of its own, not the same one rewritten
   Result<WeightFile> second = open(safetensors_file("{}", ""));
   ASSERT_TRUE(second.ok());
   *second = std::move(moved);
-  EXPECT_EQ(second->digest(), digest);
   const auto values = second->read("w", std::array<int64_t, 1>{1});
   ASSERT_TRUE(values.ok());
   EXPECT_EQ(widened(*values), std::vector<float>{2.5F});

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <stdexcept>
 #include <string>
 
 #include "base/file.h"
@@ -33,6 +35,21 @@ class WeightFilesTest : public testing::Test {
   void write_index(const std::string& map) const {
     write_file(path(kIndex), R"({"metadata": {"total_size": 36}, "weight_map": )" + map + "}");
   }
+  // A file that takes many seconds to hash, and no room on a disk.
+  void write_large_file() const {
+    write_file(path("/model.safetensors"),
+               safetensors_file(R"({"w": {"dtype": "F32", "shape": [8589934592], )"
+                                R"("data_offsets": [0, 34359738368]}})",
+                                ""));
+    const std::string file = path("/model.safetensors");
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) + 34359738368);
+  }
+  static std::string sha256_of_text(const std::string& text) {
+    return hex(as_text(sha256_of(std::as_bytes(std::span(text)))));
+  }
+  std::string sha256_of_file(const std::string& name) const {
+    return sha256_of_text(*read_file(path(name), 1 << 30));
+  }
   std::string refusal() const {
     const auto files = WeightFiles::open(directory_.path());
     EXPECT_FALSE(files.ok());
@@ -57,19 +74,32 @@ TEST_F(WeightFilesTest, SeveralFilesAreOne) {
   EXPECT_EQ(files.tensors().size(), 3U);
   EXPECT_EQ(files.path(), path(kIndex));
   for (const auto& [name, tensor] : files.tensors()) {
-    const auto read = files.read(name, tensor.shape);
-    ASSERT_TRUE(read.ok()) << read.status().message();
-    EXPECT_EQ(widened(*read), std::vector<float>(tensor.shape[0], 1.0F));
-    files.release(read->bytes);
+    const auto found = files.find(name, tensor.shape);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(widened(*found), std::vector<float>(tensor.shape[0], 1.0F));
+    EXPECT_TRUE(files.check(name).ok());
+    files.release(found->bytes);
   }
-  EXPECT_FALSE(files.read("x", std::vector<int64_t>{3}).ok());
-  EXPECT_FALSE(files.read("none", std::vector<int64_t>{3}).ok());
+  EXPECT_FALSE(files.find("x", std::vector<int64_t>{3}).ok());
+  EXPECT_FALSE(files.find("none", std::vector<int64_t>{3}).ok());
   // As `sha256sum a.safetensors b.safetensors | sha256sum` has it.
-  const std::string a = WeightFile::open(path("/a.safetensors"))->digest();
-  const std::string b = WeightFile::open(path("/b.safetensors"))->digest();
-  const std::string lines = a + "  a.safetensors\n" + b + "  b.safetensors\n";
-  EXPECT_EQ(files.digest(), hex(as_text(sha256_of(std::as_bytes(std::span(lines))))));
-  EXPECT_EQ(done, all) << "checked, hashed and packed";
+  const std::string lines = sha256_of_file("/a.safetensors") + "  a.safetensors\n" +
+                            sha256_of_file("/b.safetensors") + "  b.safetensors\n";
+  EXPECT_EQ(*files.digest(), sha256_of_text(lines));
+  EXPECT_EQ(done, all) << "hashed and packed";
+}
+
+TEST_F(WeightFilesTest, ANumberThatIsNotFiniteIsRefusedWheneverItsTensorIsChecked) {
+  RawTensor z = ones(4);
+  z.data.replace(8, 4, std::string("\0\0\xc0\x7f", 4));
+  write_file(path("/b.safetensors"), safetensors_file({{"z", z}}));
+  const auto files = WeightFiles::open(directory_.path());
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_TRUE((*files)->check("x").ok());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ((*files)->check("z").message(),
+              path("/b.safetensors: tensor 'z': element [2] is NaN; expected a finite number"));
+  }
 }
 
 TEST_F(WeightFilesTest, OneFileIsTakenBeforeAnIndex) {
@@ -77,7 +107,50 @@ TEST_F(WeightFilesTest, OneFileIsTakenBeforeAnIndex) {
   const auto files = WeightFiles::open(directory_.path());
   ASSERT_TRUE(files.ok());
   EXPECT_EQ((*files)->tensors().size(), 1U);
-  EXPECT_EQ((*files)->digest(), WeightFile::open(path("/model.safetensors"))->digest());
+  EXPECT_EQ(*(*files)->digest(), sha256_of_file("/model.safetensors"));
+}
+
+TEST_F(WeightFilesTest, TheDigestOfOneFileIsItsSha256) {
+  write_file(path("/model.safetensors"), safetensors_file("{}", ""));
+  // printf '\2\0\0\0\0\0\0\0{}' | sha256sum
+  EXPECT_EQ(*(*WeightFiles::open(directory_.path()))->digest(),
+            "411a485216e432ece6b9af94fa32154cf79a2a56d4f81266baa50063f45092bd");
+  write_file(path("/model.safetensors"), safetensors_file({{"w", ones(1'000'000)}}));
+  const auto files = WeightFiles::open(directory_.path());
+  const std::string digest = sha256_of_file("/model.safetensors");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(*(*files)->digest(), digest);
+}
+
+TEST_F(WeightFilesTest, AGgufFileIsOneFile) {
+  const std::string golden = "tests/golden/gguf/rwkv7.gguf";
+  const auto files = WeightFiles::open(golden);
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_EQ((*files)->metadata()["general.architecture"], "rwkv7");
+  EXPECT_EQ(*(*files)->digest(), sha256_of_text(*read_file(golden, 1 << 30)));
+}
+
+TEST_F(WeightFilesTest, NobodyWaitsForTheDigestOfWeightsThatAreNotNeeded) {
+  write_large_file();
+  const auto begun = std::chrono::steady_clock::now();
+  ASSERT_TRUE(WeightFiles::open(directory_.path()).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
+}
+
+TEST_F(WeightFilesTest, AnExceptionOfTheProgressEndsTheWaiting) {
+  write_large_file();
+  const auto files = WeightFiles::open(
+      directory_.path(), [](int64_t, int64_t) { throw std::runtime_error("stopped"); });
+  ASSERT_TRUE(files.ok());
+  EXPECT_THROW((void)(*files)->digest(), std::runtime_error);
+}
+
+TEST_F(WeightFilesTest, AFileThatIsCutWhileItIsHashedHasNoDigest) {
+  write_large_file();
+  const auto files = WeightFiles::open(directory_.path());
+  ASSERT_TRUE(files.ok());
+  std::filesystem::resize_file(path("/model.safetensors"), 100);
+  EXPECT_THAT((*files)->digest().status().message(),
+              HasSubstr("model.safetensors: was cut short while it was read"));
 }
 
 // Hugging Face's cache keeps links to ../../blobs.

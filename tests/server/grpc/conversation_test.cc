@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <utility>
@@ -29,6 +30,12 @@ v1::ChatMessage message(const std::string& role, const std::string& content) {
   made.set_role(role);
   made.set_content(content);
   return made;
+}
+
+v1::TemplateVariable& add_variable(v1::Conversation& conversation, const std::string& name) {
+  v1::TemplateVariable& added = *conversation.add_variables();
+  added.set_name(name);
+  return added;
 }
 
 // The model has values 0 to 99, so texts are in capitals.
@@ -63,6 +70,23 @@ TEST(Conversation, IsAPromptOfItsRendering) {
   EXPECT_EQ(out.finished.at(0).usage().cached_values(), 0);
 }
 
+TEST(Conversation, TheTemplateKnowsTheTime) {
+  TestServer test(chat_model(kChatTemplate + "{{ strftime_now('%Y') }}"));
+  const auto year = [] {
+    const std::time_t now = std::time(nullptr);
+    std::tm time = {};
+    return std::to_string(1900 + localtime_r(&now, &time)->tm_year);
+  };
+  std::string before, after;
+  std::vector<int32_t> found;
+  do {  // another time if a year begins
+    before = year();
+    found = test.generate(request_of({message("user", "HI")})).values.at(0);
+    after = year();
+  } while (before != after);
+  EXPECT_EQ(found, continued(test, "[U]HI\n[A]" + after));
+}
+
 TEST(Conversation, CallsToolsAndVariablesReachTheTemplate) {
   TestServer test(chat_model(kChatTemplate + "{% if tools %}{{ tools[0].function.name }}{{ N + 1 "
                                              "}}{{ X }}{{ F }}{{ T }}{{ O }}{% endif %}"));
@@ -74,12 +98,11 @@ TEST(Conversation, CallsToolsAndVariablesReachTheTemplate) {
   call.mutable_tool_calls(0)->set_arguments(R"({"Z": 1, "A": [2]})");
   *conversation.add_messages() = message("tool", "3");
   conversation.add_tools(R"({"type": "function", "function": {"name": "F"}})");
-  auto& variables = *conversation.mutable_variables();
-  variables["N"].set_integer(41);
-  variables["X"].set_number(0.5);
-  variables["F"].set_flag(false);
-  variables["T"].set_text("T");
-  variables["O"] = {};
+  add_variable(conversation, "N").set_integer(41);
+  add_variable(conversation, "X").set_number(0.5);
+  add_variable(conversation, "F").set_flag(false);
+  add_variable(conversation, "T").set_text("T");
+  add_variable(conversation, "O");
   const Result<Conversation> made = conversation_of(conversation);
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ(json_text(made->messages[1]),
@@ -117,10 +140,12 @@ TEST(Conversation, RefusalsNameTheMember) {
        "conversation.tools[0].type is not set; expected 'function'"},
       {[](auto& c) { c.add_tools(R"({"type": "function", "function": {}})"); },
        "conversation.tools[0].function.name is not set; expected a text"},
-      {[](auto& c) { (*c.mutable_variables())["messages"].set_flag(true); },
+      {[](auto& c) { add_variable(c, "messages").set_flag(true); },
        "conversation.variables.messages is not a variable that a request may set; leave it out"},
-      {[](auto& c) { (*c.mutable_variables())["x"].set_number(INFINITY); },
+      {[](auto& c) { add_variable(c, "x").set_number(INFINITY); },
        "conversation.variables.x is not a number; expected a finite one"},
+      {[](auto& c) { add_variable(c, "x"), add_variable(c, "y"), add_variable(c, "x"); },
+       "conversation.variables.x is there twice; send one"},
       {[](auto& c) { c.set_continues(true); },
        "conversation.continues is for a last message of the assistant that has a text and no "
        "calls"}};

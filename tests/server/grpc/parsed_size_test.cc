@@ -49,7 +49,7 @@ TEST(ParsedSize, CoversWhatFieldsBecome) {
     message.set_content("");
     message.add_tool_calls()->set_arguments("{}");
     conversation.add_tools("{}");
-    (*conversation.mutable_variables())[std::to_string(i)].set_flag(true);
+    conversation.add_variables()->set_name(std::to_string(i));
   }
   expect_covers(request.SerializeAsString());
   expect_covers(

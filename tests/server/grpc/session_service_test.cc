@@ -218,7 +218,7 @@ TEST(Models, AreDescribedInFull) {
   EXPECT_EQ(info.sessions_free(), 8);
   EXPECT_EQ(info.backend(), "cpu");
   EXPECT_THAT(info.numerics(), StartsWith("cpu/"));
-  EXPECT_EQ(info.weight_digest(), random_bundle(spec, 1).weight_digest);
+  EXPECT_EQ(info.weight_digest(), *random_bundle(spec, 1).digest());
   EXPECT_EQ(info.vocabulary(), 256);
   EXPECT_EQ(info.max_length(), 20);
   EXPECT_EQ(info.image().height(), 5);

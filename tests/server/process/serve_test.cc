@@ -98,7 +98,7 @@ struct Workplace {
   std::string bundle;
 };
 
-// A model that fails when it has taken so many steps.
+// A model that fails after a number of steps.
 ModelFactory failing_after(int steps) {
   return [steps](const Bundle& bundle, const ServerConfig&, ModelLimits limits) {
     limits.slots = 4;

@@ -35,7 +35,7 @@ ApiAnswer load(const OpenAiServer& test, const std::string& id, const std::strin
       OpenAiServer::request("PUT", "/v1/sessions/" + id + "/state", file, kFile + headers));
 }
 
-// What a session goes on with.
+// What a session continues with.
 Json go_on(const OpenAiServer& test, const std::string& id, const Json& prompt = nullptr) {
   const ApiAnswer answer = test.complete({{"session", id},
                                           {"prompt", prompt},
