@@ -5,8 +5,9 @@
 
 namespace runnel::limits {
 
-inline constexpr Limit kChatValues{"chat_values", 4096, 1, int64_t{1} << 40,
-                                   "values generated for a chat answer unless the call asks "
-                                   "otherwise; max_values if that is less"};
+inline constexpr Limit kChatValues{
+    "chat_values", 4096, 1, int64_t{1} << 40,
+    "values generated for an answer to a conversation unless the call asks "
+    "otherwise; max_values if that is less"};
 
 }  // namespace runnel::limits
