@@ -57,10 +57,11 @@ bench-load: ## load a server to twice what it can do, write docs/benchmarks/load
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null
 	@/usr/bin/python3 bench/report/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
 
-bench-prompts: ## measure streams beside long prompts, write docs/benchmarks/prompts.md: three minutes
+bench-prompts: ## measure streams beside long prompts, write docs/benchmarks/prompts.md: six minutes
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
-	@/usr/bin/python3 bench/report/bench_prompts.py build/release/runnel docs/benchmarks
+	@test -d build/bench/rwkv7 || /usr/bin/python3 scripts/runnel-random-bundle --preset rwkv7 --dtype bf16 --out build/bench/rwkv7 >/dev/null
+	@/usr/bin/python3 bench/report/bench_prompts.py build/release/runnel build/bench/rwkv7 docs/benchmarks
 
 bench-sessions: ## measure forks and states that move, write docs/benchmarks/sessions.md: two minutes
 	@scripts/setup bench
