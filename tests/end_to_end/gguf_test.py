@@ -26,7 +26,7 @@ class GgufTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def ask(self, model: pathlib.Path, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a server of the model says of it, and 8 values that it samples after some of ours."""
+        """Serves the model: its description, and 8 values sampled after three of ours."""
         flags = ("--backend", "cpu", "--sessions", "2", "--log-access=false", *words)
         with serving.running(RUNNEL, model, self.folder / "log", flags) as (_, address):
             [about] = json.loads(runnel("info", "--server", address, "--json"))["models"]
