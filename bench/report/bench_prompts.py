@@ -205,8 +205,8 @@ def report(subjects, figures, cpu):
         "",
         f"{cpu}, load average {os.getloadavg()[0]:.1f}. {STREAMS} streams with one value in a message, and prompts "
         f"that follow each other; a text to tokenize has {TEXT:,} bytes. Medians of the rounds, but the largest "
-        "gap is that of all rounds. The goals: beside a prompt the median gap is at most 4 times that of streams alone, "
-        "and no gap is longer than 50 ms.",
+        "gap is that of all rounds. The goals: beside a prompt the median gap is at most 4 times that of streams "
+        "alone, and no gap is longer than 50 ms.",
     ]
     for subject in subjects:
         lines += ["", f"## {subject.name}, prompts of {subject.prompt:,} values", "", *table(figures[subject.name])]
