@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <system_error>
@@ -70,12 +71,16 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-// Pages that the bytes share with others go, too: whoever reads them has them mapped again.
-void MappedFile::release(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const std::byte* const begin = bytes.data() - reinterpret_cast<uintptr_t>(bytes.data()) % page;
-  ::madvise(const_cast<std::byte*>(begin), static_cast<size_t>(bytes.data() + bytes.size() - begin),
+// Pages around the bytes go, too, since the kernel maps them with those that are read. Whoever reads
+// them has them mapped again.
+void MappedFile::release(std::span<const std::byte> bytes) const {
+  constexpr uintptr_t kAround = 64 << 10;  // that a read maps at once
+  const auto whole = reinterpret_cast<uintptr_t>(bytes_.data());
+  const auto first = reinterpret_cast<uintptr_t>(bytes.data());
+  if (bytes.empty() || first < whole || first + bytes.size() > whole + bytes_.size()) return;
+  const uintptr_t begin = std::max(whole, first / kAround * kAround);
+  const uintptr_t end = (first + bytes.size() + kAround - 1) / kAround * kAround;
+  ::madvise(reinterpret_cast<void*>(begin), std::min(end, whole + bytes_.size()) - begin,
             MADV_DONTNEED);
 }
 

@@ -33,8 +33,9 @@ class MappedFile {
   // The file that is mapped, also if its path names another one by now.
   const RegularFile& file() const { return *file_; }
 
-  // Takes the pages of mapped bytes out of this process's memory until somebody reads them.
-  static void release(std::span<const std::byte> bytes);
+  // Takes the pages of its bytes out of this process's memory until somebody reads them. Others'
+  // bytes stay.
+  void release(std::span<const std::byte> bytes) const;
 
  private:
   std::string path_;

@@ -62,7 +62,7 @@ Result<Tensor> WeightFile::find(std::string_view name, std::span<const int64_t> 
 
 Result<Tensor> WeightFile::read(std::string_view name, std::span<const int64_t> shape) const {
   Result<Tensor> tensor = read_tensor(tensors_, data_, name, shape, path());
-  if (tensor.ok()) MappedFile::release(tensor->bytes);
+  if (tensor.ok()) file_.release(tensor->bytes);
   return tensor;
 }
 

@@ -31,6 +31,9 @@ class WeightFile {
   Result<Tensor> find(std::string_view name, std::span<const int64_t> shape) const;
   Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
 
+  // As MappedFile::release().
+  void release(std::span<const std::byte> bytes) const { file_.release(bytes); }
+
  private:
   WeightFile() = default;
   static Result<WeightFile> open_safetensors(const std::string& path);

@@ -161,13 +161,16 @@ Status WeightFiles::check(const std::string& name) const {
 }
 
 void WeightFiles::release(std::span<const std::byte> bytes) const {
-  MappedFile::release(bytes);
+  for (const WeightFile& file : files_) file.release(bytes);
   count(std::ssize(bytes));
 }
 
 Result<std::string> WeightFiles::digest() const {
   const Result<std::string>* digest = nullptr;
-  while ((digest = digest_->wait_for(kBetweenCounts)) == nullptr) count(0);
+  do {
+    count(0);
+    digest = digest_->wait_for(kBetweenCounts);
+  } while (digest == nullptr);
   if (digest->ok()) count(bytes_);
   return *digest;
 }
