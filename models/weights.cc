@@ -240,7 +240,10 @@ Matrix WeightReader::taps(const std::string& name) const {
 }
 
 std::vector<float> WeightReader::numbers(const std::string& name) const {
-  return widened(tensor(name));
+  const Tensor& from = tensor(name);
+  std::vector<float> numbers = widened(from);
+  bundle_.memory->release(from.bytes);
+  return numbers;
 }
 
 Matrix WeightReader::rows(const std::vector<std::string>& names) const {
