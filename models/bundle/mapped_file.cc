@@ -71,8 +71,8 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-// Pages around the bytes go, too, since the kernel maps them with those that are read. Whoever reads
-// them has them mapped again.
+// Pages around the bytes go, too, since the kernel maps them with those that are read. Whoever
+// reads them has them mapped again.
 void MappedFile::release(std::span<const std::byte> bytes) const {
   constexpr uintptr_t kAround = 64 << 10;  // that a read maps at once
   const auto whole = reinterpret_cast<uintptr_t>(bytes_.data());
