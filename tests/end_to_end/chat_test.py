@@ -2,9 +2,9 @@
 
     RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/chat_test.py
 
-The model is zoo/text-small, which was never trained on conversations, with a template added: what it
-says is nonsense, and all that is around it is real. Run by ctest (end_to_end.chat) for
-`make test-clients`, which installs the clients.
+Most tests use zoo/text-small with a template added. It was never trained on conversations, so its
+answers make no sense. Tests of thinking and of calls use a model with a script (scripted.py).
+Run by ctest (end_to_end.chat) for `make test-clients`, which installs the clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 
 import jsonschema
 import openai
-from openai_test import MODEL, PATIENCE, PROMPT, ROOT, Server
+import scripted
+from openai_test import ENDLESS, MODEL, PATIENCE, PROMPT, ROOT, Server, run, serving
 
 TEMPLATE = """\
 {%- for tool in tools or [] %}{{ 'Tool: ' + tool | tojson + '\\n\\n' }}{% endfor -%}
@@ -246,6 +247,128 @@ class Chat(unittest.TestCase):
         if text.startswith(("data: ", "event: ")):
             return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
         return json.loads(text)
+
+
+class Scripted(unittest.TestCase):
+    """Thinking and calls of tools, of a model that follows a script."""
+
+    client: openai.OpenAI
+    chat: Any  # chat.completions.create() with messages and the tool
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        bundle = pathlib.Path(folder.name) / "scripted"
+        scripted.write_scripted(bundle)
+        server = Server(models=(str(bundle),))
+        cls.addClassCleanup(server.stop)
+        cls.client = server.client(_strict_response_validation=True)
+        cls.chat = functools.partial(
+            cls.client.chat.completions.create, model="scripted", messages=MESSAGES, tools=[TOOL]
+        )
+
+    def check_calls(self, calls: Any) -> None:
+        """Of (id, name, arguments)."""
+        self.assertEqual([(name, json.loads(arguments)) for _, name, arguments in calls], scripted.CALLS)
+        self.assertEqual(len({call for call, _, _ in calls}), len(calls))
+
+    def test_an_answer_has_thinking_and_calls(self) -> None:
+        [choice] = self.chat().choices
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        self.assertEqual(choice.message.reasoning_content, scripted.THINKING)
+        self.assertEqual(choice.message.content, scripted.REMARK)
+        self.check_calls([(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls])
+
+    def test_a_stream_has_them_in_parts(self) -> None:
+        thinking, content, reasons = "", "", set()
+        calls: list[list[str]] = []
+        for chunk in self.chat(stream=True):
+            [choice] = chunk.choices
+            reasons.add(choice.finish_reason)
+            thinking += getattr(choice.delta, "reasoning_content", "")
+            content += choice.delta.content or ""
+            for part in choice.delta.tool_calls or []:
+                if part.id is not None:
+                    self.assertEqual((part.index, part.type), (len(calls), "function"))
+                    calls.append([part.id, part.function.name, ""])
+                calls[part.index][2] += part.function.arguments
+        self.assertEqual((thinking, content), (scripted.THINKING, scripted.REMARK))
+        self.assertEqual(reasons, {None, "tool_calls"})
+        self.check_calls(calls)
+
+    def test_the_streaming_helper_tells_of_calls(self) -> None:
+        with self.client.chat.completions.stream(model="scripted", messages=MESSAGES, tools=[TOOL]) as stream:
+            events = list(stream)
+            [choice] = stream.get_final_completion().choices
+        done = [event for event in events if event.type == "tool_calls.function.arguments.done"]
+        self.check_calls([(event.index, event.name, event.arguments) for event in done])
+        self.assertEqual([event.content for event in events if event.type == "content.done"], [scripted.REMARK])
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        self.check_calls([(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls])
+
+    def test_an_answer_follows_the_results(self) -> None:
+        asked = self.chat().choices[0].message
+        results = [{"role": "tool", "tool_call_id": call.id, "content": "2 m"} for call in asked.tool_calls]
+        [choice] = self.chat(messages=[*MESSAGES, asked, *results]).choices
+        self.assertEqual((choice.message.content, choice.finish_reason), (scripted.ANSWER, "stop"))
+        self.assertEqual(choice.message.reasoning_content, scripted.THINKING_AGAIN)
+
+    def test_one_call_alone(self) -> None:
+        [choice] = self.chat(parallel_tool_calls=False).choices
+        self.assertEqual(
+            [json.loads(call.function.arguments) for call in choice.message.tool_calls], [{"at": "the ford"}]
+        )
+        self.assertEqual(choice.finish_reason, "tool_calls")
+
+    def test_a_response_has_items_of_thinking_and_calls(self) -> None:
+        tool: Any = {"type": "function", "strict": False, **TOOL["function"]}
+        options: Any = {"model": "scripted", "tools": [tool]}
+        whole = self.client.responses.create(**options, input=PROMPT)
+        thinking, message, *calls = whole.output
+        self.assertEqual((thinking.type, thinking.content[0].text), ("reasoning", scripted.THINKING))
+        self.assertEqual((message.type, whole.output_text, whole.status), ("message", scripted.REMARK, "completed"))
+        self.check_calls([(call.call_id, call.name, call.arguments) for call in calls])
+        with self.client.responses.stream(**options, input=PROMPT) as stream:
+            events = list(stream)
+        self.assertEqual(
+            "".join(event.delta for event in events if event.type == "response.reasoning_text.delta"), scripted.THINKING
+        )
+        done = [event for event in events if event.type == "response.function_call_arguments.done"]
+        self.check_calls([(event.item_id, event.name, event.arguments) for event in done])
+        results: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "2 m"} for call in calls]
+        answer = self.client.responses.create(**options, previous_response_id=whole.id, input=results)
+        self.assertEqual([item.type for item in answer.output], ["reasoning", "message"])
+        self.assertEqual(answer.output_text, scripted.ANSWER)
+
+
+class Endless(unittest.TestCase):
+    """A model that never ends its answer."""
+
+    TEMPLATE = f"--chat-template={ENDLESS}={ROOT / 'examples/plain_chat.jinja'}"
+    LONG: Any = {"model": ENDLESS, "messages": MESSAGES, "max_completion_tokens": 1 << 20, "stream": True}
+
+    def test_a_quota_is_the_clients_error(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/keys.json"
+            key = run("key", "new", "alice", "--file", path, "--calls", "1").strip().splitlines()[-1]
+            with serving("--keys", path, self.TEMPLATE, models=(ENDLESS,)) as server:
+                client = server.client(api_key=key, _strict_response_validation=True)
+                with client.chat.completions.create(**self.LONG) as stream:
+                    next(iter(stream))
+                    with self.assertRaises(openai.RateLimitError) as limited:
+                        client.chat.completions.create(**self.LONG)
+                    self.assertEqual(limited.exception.code, "quota_calls")
+
+    def test_an_error_in_a_stream_is_the_clients_error(self) -> None:
+        with serving("--grace-ms", "0", self.TEMPLATE, models=(ENDLESS,)) as server:
+            stream = server.client(_strict_response_validation=True).chat.completions.create(**self.LONG)
+            next(iter(stream))
+            server.process.terminate()
+            with self.assertRaises(openai.APIError) as failed:
+                for _ in stream:
+                    pass
+            self.assertEqual(failed.exception.code, "draining")
 
 
 if __name__ == "__main__":
