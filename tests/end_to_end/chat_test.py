@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import unittest
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -41,6 +42,18 @@ TOOL: Any = {
     "type": "function",
     "function": {"name": "depth", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}},
 }
+
+
+def ask(server: Server, path: str, body: Any = None) -> Any:
+    """The answer as JSON, or the events of a stream."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://{server.http}{path}", data, headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        text = answer.read().decode()
+    if text.startswith(("data: ", "event: ")):
+        return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    return json.loads(text)
 
 
 class Chat(unittest.TestCase):
@@ -210,7 +223,7 @@ class Chat(unittest.TestCase):
             self.assertEqual(bad.exception.param, param)
 
     def test_answers_are_as_described(self) -> None:
-        document = self.ask("/openapi.json")
+        document = ask(self.server, "/openapi.json")
 
         def check(schema: str, value: Any) -> None:
             whole = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
@@ -220,10 +233,10 @@ class Chat(unittest.TestCase):
         for extra in ({}, more, {"keep": True}):
             request = {"model": MODEL, "messages": MESSAGES, "max_tokens": 20, "seed": -7, **extra}
             check("ChatRequest", request)
-            check("ChatCompletion", self.ask("/v1/chat/completions", request))
+            check("ChatCompletion", ask(self.server, "/v1/chat/completions", request))
             request |= {"stream": True, "stream_options": {"include_usage": True}}
             check("ChatRequest", request)
-            chunks = self.ask("/v1/chat/completions", request)
+            chunks = ask(self.server, "/v1/chat/completions", request)
             self.assertGreaterEqual(len(chunks), 3)
             for chunk in chunks:
                 check("ChatChunk", chunk)
@@ -233,25 +246,16 @@ class Chat(unittest.TestCase):
         for extra in ({}, more):
             request = {"model": MODEL, "input": PROMPT, "max_output_tokens": 20, "seed": -7, **extra}
             check("ResponseRequest", request)
-            check("Response", self.ask("/v1/responses", request))
+            check("Response", ask(self.server, "/v1/responses", request))
             check("ResponseRequest", request | {"stream": True})
-            for event in self.ask("/v1/responses", request | {"stream": True}):
+            for event in ask(self.server, "/v1/responses", request | {"stream": True}):
                 check("ResponseEvent", event)
-
-    def ask(self, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://{self.server.http}{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            text = answer.read().decode()
-        if text.startswith(("data: ", "event: ")):
-            return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-        return json.loads(text)
 
 
 class Scripted(unittest.TestCase):
     """Thinking and calls of tools, of a model that follows a script."""
 
+    server: Server
     client: openai.OpenAI
     chat: Any  # chat.completions.create() with messages and the tool
 
@@ -261,9 +265,9 @@ class Scripted(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         bundle = pathlib.Path(folder.name) / "scripted"
         scripted.write_scripted(bundle)
-        server = Server(models=(str(bundle),))
-        cls.addClassCleanup(server.stop)
-        cls.client = server.client(_strict_response_validation=True)
+        cls.server = Server(models=(str(bundle),))
+        cls.addClassCleanup(cls.server.stop)
+        cls.client = cls.server.client(_strict_response_validation=True)
         cls.chat = functools.partial(
             cls.client.chat.completions.create, model="scripted", messages=MESSAGES, tools=[TOOL]
         )
@@ -340,6 +344,21 @@ class Scripted(unittest.TestCase):
         answer = self.client.responses.create(**options, previous_response_id=whole.id, input=results)
         self.assertEqual([item.type for item in answer.output], ["reasoning", "message"])
         self.assertEqual(answer.output_text, scripted.ANSWER)
+
+    def test_open_webui_is_answered(self) -> None:
+        for case in json.loads(pathlib.Path(__file__).with_name("webui_bodies.json").read_text())["bodies"]:
+            with self.subTest(case["name"]):
+                if "param" in case:
+                    with self.assertRaises(urllib.error.HTTPError) as refused:
+                        ask(self.server, "/v1/chat/completions", case["body"])
+                    self.assertEqual(refused.exception.code, 400)
+                    self.assertEqual(json.load(refused.exception)["error"]["param"], case["param"])
+                    continue
+                answer = ask(self.server, "/v1/chat/completions", case["body"])
+                parts = answer if case["body"]["stream"] else [answer]
+                reasons = [choice["finish_reason"] for part in parts for choice in part["choices"]]
+                self.assertEqual(reasons[-1], "tool_calls" if case.get("calls") else "stop")
+                self.assertEqual("usage" in parts[-1], "stream_options" in case["body"] or not case["body"]["stream"])
 
 
 class Endless(unittest.TestCase):
