@@ -344,6 +344,7 @@ class Scripted(unittest.TestCase):
         answer = self.client.responses.create(**options, previous_response_id=whole.id, input=results)
         self.assertEqual([item.type for item in answer.output], ["reasoning", "message"])
         self.assertEqual(answer.output_text, scripted.ANSWER)
+        self.assertGreater(answer.usage.input_tokens_details.cached_tokens, 0)
 
     def test_open_webui_is_answered(self) -> None:
         for case in json.loads(pathlib.Path(__file__).with_name("webui_bodies.json").read_text())["bodies"]:
