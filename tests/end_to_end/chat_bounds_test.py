@@ -112,7 +112,9 @@ class ChatBounds(unittest.TestCase):
         # Those for which there is no memory wait for none: 429.
         self.assertLessEqual({status for status, _ in answers}, {400, 429}, answers)
         self.assertIn(400, [status for status, _ in answers])
-        self.check_refused({"tools": LARGE, "metadata": {"more": "x" * MIB}}, 413, str(MIB))
+        self.check_refused(
+            {"tools": LARGE, "metadata": {"more": "x" * MIB}}, 413, f"{MIB} bytes (limits.message_bytes)"
+        )
 
 
 if __name__ == "__main__":

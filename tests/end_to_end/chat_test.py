@@ -318,6 +318,11 @@ class Scripted(unittest.TestCase):
         self.assertEqual((choice.message.content, choice.finish_reason), (scripted.ANSWER, "stop"))
         self.assertEqual(choice.message.reasoning_content, scripted.THINKING_AGAIN)
 
+    def test_a_long_conversation_is_taken(self) -> None:
+        answer = self.chat(messages=[{"role": "user", "content": "x" * 300_000}])
+        self.assertGreater(answer.usage.prompt_tokens, 300_000)
+        self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
+
     def test_one_call_alone(self) -> None:
         [choice] = self.chat(parallel_tool_calls=False).choices
         self.assertEqual(
