@@ -45,6 +45,7 @@ Result<Conversation> conversation_of(const std::string& path) {
   if (!json.ok()) return json.status();
   if (!json->is_object()) return invalid_argument(file + " is not an object");
   Conversation conversation;
+  std::time_t now = std::time(nullptr);
   for (const auto& [key, value] : json->items()) {
     if (key == "messages" && value.is_array()) {
       conversation.messages = value;
@@ -54,15 +55,16 @@ Result<Conversation> conversation_of(const std::string& path) {
       conversation.variables = value;
     } else if (key == "add_generation_prompt" && value.is_boolean()) {
       conversation.add_generation_prompt = value.get<bool>();
+    } else if (key == "now" && value.is_number_integer()) {
+      now = value.get<int64_t>();
     } else {
       return invalid_argument(file + ": " + quote(key, 40) +
                               " is not a field of a request, or of another type; expected "
                               "messages and tools (arrays), variables (an object), "
-                              "add_generation_prompt (true or false)");
+                              "add_generation_prompt (true or false), now (seconds since 1970)");
     }
   }
   if (!json->contains("messages")) return invalid_argument(file + ": messages are missing");
-  const std::time_t now = std::time(nullptr);
   localtime_r(&now, &conversation.now);
   return conversation;
 }

@@ -92,6 +92,8 @@ struct Generation {
   const PrefixKey* answered() const {
     return keeps_answer() && prefix->length >= least_answer ? &*prefix : nullptr;
   }
+  // The worth of a state that the call has made: `fresh`, unless it began at a kept one.
+  PrefixWorth worth_of(PrefixWorth fresh) const { return cached > 0 ? PrefixWorth::kFound : fresh; }
   // The most of unfed() that may be fed in one step: up to the place where the state is kept.
   int64_t most_inputs() const {
     const int64_t most = std::ssize(request.prompt);

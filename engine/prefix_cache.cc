@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -70,19 +71,16 @@ std::optional<SlotId> PrefixCache::use(const PrefixKey& key, TimePoint now) {
   if (entry == entries_.end() || entry->key != key) return std::nullopt;
   entry->turn = ++turn_;
   entry->used = now;
+  entry->worth = PrefixWorth::kFound;
   return entry->slot;
 }
 
-void PrefixCache::add(const PrefixKey& key, SlotId slot, TimePoint now) {
+void PrefixCache::add(const PrefixKey& key, SlotId slot, TimePoint now, PrefixWorth worth) {
   check(!full(), "the prefix cache has room for a state");
   const auto place = place_of(key);
   check(place == entries_.end() || place->key != key, "a prefix is kept once");
-  entries_.insert(place, {.key = key, .slot = slot, .turn = ++turn_, .used = now});
+  entries_.insert(place, {.key = key, .slot = slot, .turn = ++turn_, .used = now, .worth = worth});
   size_.store(std::ssize(entries_), std::memory_order_relaxed);
-}
-
-PrefixCache::Entries::iterator PrefixCache::oldest() {
-  return std::ranges::min_element(entries_, {}, &Entry::turn);
 }
 
 SlotId PrefixCache::remove(Entries::iterator entry) {
@@ -92,10 +90,18 @@ SlotId PrefixCache::remove(Entries::iterator entry) {
   return slot;
 }
 
-std::optional<SlotId> PrefixCache::surrender() { return expire(TimePoint::max()); }
+std::optional<SlotId> PrefixCache::surrender() {
+  if (entries_.empty()) return std::nullopt;
+  const auto found = std::ranges::count(entries_, PrefixWorth::kFound, &Entry::worth);
+  const bool many = 2 * found > std::ssize(entries_);
+  return remove(std::ranges::min_element(entries_, {}, [&](const Entry& entry) {
+    const bool goes_first = many && entry.worth == PrefixWorth::kFound;
+    return std::tuple(!goes_first, entry.worth, entry.turn);
+  }));
+}
 
 std::optional<SlotId> PrefixCache::expire(TimePoint since) {
-  const auto entry = oldest();
+  const auto entry = std::ranges::min_element(entries_, {}, &Entry::turn);
   if (entry == entries_.end() || entry->used >= since) return std::nullopt;
   return remove(entry);
 }

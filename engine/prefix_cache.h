@@ -7,6 +7,10 @@
 // costs two products. Two different prefixes of a million values have the same digest with a
 // probability below 2^-80, whoever chooses them.
 //
+// Programs that chat make titles and tags by calls of their own, which share nothing with the
+// conversation and never come again. So that these do not displace it, the states of conversations
+// that have continued are given up last, as long as they are no more than half (a segmented LRU).
+//
 // All memory is allocated at construction, except for the names of owners in begin().
 #pragma once
 
@@ -34,6 +38,13 @@ struct PrefixKey {
   friend auto operator<=>(const PrefixKey&, const PrefixKey&) = default;
 };
 
+// The kinds of states. States of the first kind are given up first.
+enum class PrefixWorth : uint8_t {
+  kAnswer,  // after an answer: the state in the call's prompt is not far before it
+  kPrompt,  // in a prompt
+  kFound    // a prompt began at this state, or at an earlier one of the same sequence
+};
+
 class PrefixCache {
  public:
   // Of at most `most` states, and kMostStates; 0: none are kept.
@@ -55,13 +66,15 @@ class PrefixCache {
 
   // The longest kept prefix of `key` and `values` after it that leaves one of `values` to be read.
   std::optional<PrefixKey> find(PrefixKey key, std::span<const int32_t> values) const;
-  // The slot of a kept state, which then counts as used; none: it is not kept.
+  // The slot of a kept state, which then counts as used and found; none: it is not kept.
   std::optional<SlotId> use(const PrefixKey& key, TimePoint now);
   // Keeps the state in `slot`. The key is not kept yet, and the cache is not full.
-  void add(const PrefixKey& key, SlotId slot, TimePoint now);
-  // Gives up the state that was used longest ago, and returns its slot; none: it is empty.
+  void add(const PrefixKey& key, SlotId slot, TimePoint now,
+           PrefixWorth worth = PrefixWorth::kPrompt);
+  // Gives up the state that was used longest ago among those of the least worth, or among the found
+  // ones where these are more than half. Returns its slot; none: the cache is empty.
   std::optional<SlotId> surrender();
-  // As surrender(), if that state was last used before `since`.
+  // Gives up the state that was used longest ago, if that was before `since`.
   std::optional<SlotId> expire(TimePoint since);
 
  private:
@@ -70,11 +83,11 @@ class PrefixCache {
     SlotId slot = -1;
     uint64_t turn = 0;  // of its last use
     TimePoint used{};   // likewise
+    PrefixWorth worth = PrefixWorth::kPrompt;
   };
   using Entries = std::vector<Entry>;
 
   Entries::iterator place_of(const PrefixKey& key);
-  Entries::iterator oldest();
   SlotId remove(Entries::iterator entry);
 
   const int64_t most_;

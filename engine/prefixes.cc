@@ -16,13 +16,13 @@ int64_t most_states(const Model& model, const EngineOptions& options) {
 Prefixes::Prefixes(Model& model, StatePool& pool, const EngineOptions& options)
     : model_(model), pool_(pool), cache_(most_states(model, options)) {}
 
-void Prefixes::keep(const PrefixKey& key, SlotId slot, TimePoint now) {
+void Prefixes::keep(const PrefixKey& key, SlotId slot, TimePoint now, PrefixWorth worth) {
   if (cache_.use(key, now)) return;
   std::optional<SlotId> room = cache_.full() ? std::nullopt : pool_.set_aside();
   if (!room) room = cache_.surrender();
   if (!room) return;
   model_.copy(slot, *room, key.length);
-  cache_.add(key, *room, now);
+  cache_.add(key, *room, now, worth);
 }
 
 bool Prefixes::load(const PrefixKey& key, SlotId slot, TimePoint now) {
@@ -37,8 +37,8 @@ bool Prefixes::make_room(const PrefixKey& key, TimePoint now) {
   return true;
 }
 
-void Prefixes::hand_over(const PrefixKey& key, TimePoint now) {
-  cache_.add(key, *pool_.set_aside(), now);
+void Prefixes::hand_over(const PrefixKey& key, TimePoint now, PrefixWorth worth) {
+  cache_.add(key, *pool_.set_aside(), now, worth);
 }
 
 void Prefixes::make_way() {

@@ -26,17 +26,16 @@ class Prefixes {
   PrefixCache& cache() { return cache_; }
 
   // Keeps a copy of the state in `slot`, which has consumed the values of `key`, if there is room
-  // for it or an older one to give up.
-  void keep(const PrefixKey& key, SlotId slot, TimePoint now);
+  // for it or another one to give up.
+  void keep(const PrefixKey& key, SlotId slot, TimePoint now, PrefixWorth worth);
   // Copies the state of `key` into `slot`. False, without a change, if it is not kept any more.
   [[nodiscard]] bool load(const PrefixKey& key, SlotId slot, TimePoint now);
   // Prepares hand_over(): true if the state of `key` is to be kept in the slot that is released
   // next.
   [[nodiscard]] bool make_room(const PrefixKey& key, TimePoint now);
   // Keeps the state in the slot that was released last, after make_room().
-  void hand_over(const PrefixKey& key, TimePoint now);
-  // Gives up the state that was used longest ago where all free slots have one, so that a slot can
-  // be leased.
+  void hand_over(const PrefixKey& key, TimePoint now, PrefixWorth worth);
+  // Gives up a state where all free slots have one, so that a slot can be leased.
   void make_way();
   // Gives up the states that were last used before `since`.
   void expire(TimePoint since);

@@ -210,11 +210,11 @@ void Sessions::end(Session& session) {
   session.counted.reset();
 }
 
-void Sessions::give_back(Session& session, TimePoint now, const PrefixKey* key) {
+void Sessions::give_back(Session& session, TimePoint now, const PrefixKey* key, PrefixWorth worth) {
   if (session.key.id.empty()) {
     const bool stays = key != nullptr && prefixes_.make_room(*key, now);
     end(session);
-    if (stays) prefixes_.hand_over(*key, now);
+    if (stays) prefixes_.hand_over(*key, now, worth);
     return;
   }
   rewinds_.leave(session);

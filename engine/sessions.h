@@ -87,7 +87,8 @@ class Sessions {
   void apply(Session& session, SessionEvent event);
   // Ends the use of a session by a call: an anonymous session ends, a named one rests. The state of
   // an anonymous one is kept if `key` says what it has consumed.
-  void give_back(Session& session, TimePoint now, const PrefixKey* key = nullptr);
+  void give_back(Session& session, TimePoint now, const PrefixKey* key = nullptr,
+                 PrefixWorth worth = PrefixWorth::kAnswer);
   // States of prompts, in free slots.
   Prefixes& prefixes() { return prefixes_; }
   const Prefixes& prefixes() const { return prefixes_; }

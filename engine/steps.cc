@@ -79,7 +79,8 @@ void Steps::keep_prefix(Generation& generation) {
   sessions_.prefixes().cache().extend(
       prefix, std::span(generation.request.prompt).subspan(from, consumed - from));
   if (prefix.length != generation.keep_at) return;
-  sessions_.prefixes().keep(prefix, generation.samples[0].session->slot, time_.now());
+  sessions_.prefixes().keep(prefix, generation.samples[0].session->slot, time_.now(),
+                            generation.worth_of(PrefixWorth::kPrompt));
 }
 
 // Copies the state after the prompt to the other samples and lets all of them decode.
@@ -467,7 +468,8 @@ void Steps::finish_sample(Generation& generation, int index, FinishReason reason
                              .elapsed = time_.now() - generation.admitted,
                              .first_value = first};
   // Frees the slot before the client hears of the end: it may call again at once.
-  sessions_.give_back(*std::exchange(sample.session, nullptr), time_.now(), generation.answered());
+  sessions_.give_back(*std::exchange(sample.session, nullptr), time_.now(), generation.answered(),
+                      generation.worth_of(PrefixWorth::kAnswer));
   generation.stream->finish(finished);
   if (generation.record) generation.record->finished = finished;
   if (generation.live_samples() > 0) return;

@@ -123,9 +123,10 @@ Fault read_message(OrderedJson& message, const std::string& at) {
                    (role == nullptr ? "is not set" : "is " + shown(*role)) +
                        "; expected 'system', 'developer', 'user', 'assistant' or 'tool'");
   }
-  const bool is_answer = *role == "assistant";
+  const bool is_null = message.contains("content") && message["content"].is_null();
+  const bool may_lack = is_null || *role == "assistant";
   if (Fault f = read_members(message, at); !f.ok()) return f;
-  if (Fault f = read_content(message, at, !is_answer); !f.ok()) return f;
+  if (Fault f = read_content(message, at, !may_lack); !f.ok()) return f;
   for (const char* const key :
        {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"}) {
     if (Fault f = check_text(member(message, key), at + "." + key, false); !f.ok()) return f;

@@ -28,7 +28,9 @@ std::string_view view(beast::string_view text) { return {text.data(), text.size(
 beast::string_view beast_view(std::string_view text) { return {text.data(), text.size()}; }
 
 HttpRefusal body_too_long(const HttpLimits& limits) {
-  return {413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes; send less"};
+  const std::string setting = limits.body_setting;
+  return {413, "the body has more than " + std::to_string(limits.body_bytes) + " bytes" +
+                   (setting.empty() ? "" : " (" + setting + ")") + "; send less"};
 }
 
 // The answer to input that the parser refuses.

@@ -136,6 +136,7 @@ struct HttpLimits {
   int lingering = 8;
   int64_t header_bytes = 8 << 10;                     // of the request line and all headers
   int64_t body_bytes = 0;                             // where it is not taken in pieces
+  const char* body_setting = "";                      // the name of body_bytes for people
   int64_t bodies_bytes = INT64_MAX;                   // of all requests that are being read
   Duration read_timeout = std::chrono::seconds(10);   // from a request's first byte to its last
   Duration idle_timeout = std::chrono::seconds(60);   // from one request to the next

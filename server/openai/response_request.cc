@@ -196,6 +196,7 @@ Fault read_response(OrderedJson body, int64_t max_tokens, const Recall& recall,
   read_only(fields, "truncation", "disabled", R"("disabled")");
   fields.integer("max_tool_calls", 1,
                  kMostTokens);  // of tools that this server has, which are none
+  static_cast<void>(fields.find("prompt_cache_options"));  // changes nothing
   read_neutral(fields);
   read_harmless(fields);
   Fault fault = fields.end();

@@ -51,6 +51,7 @@ const OrderedJson* function_of(const std::string& name, const OrderedJson& tools
 std::optional<ToolCall> call_of(const OrderedJson& json) {
   if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return {};
   ToolCall call{json["name"].get<std::string>(), "{}"};
+  if (call.name.empty()) return {};
   auto arguments = json.find("arguments");
   if (arguments == json.end()) arguments = json.find("parameters");
   if (arguments == json.end() || arguments->is_null()) return call;
@@ -60,7 +61,7 @@ std::optional<ToolCall> call_of(const OrderedJson& json) {
     if (!inner.ok()) return {};
     object = std::move(*inner);
   }
-  if (!object.is_object() || call.name.empty()) return {};
+  if (!object.is_object()) return {};
   call.arguments = json_text(object);
   return call;
 }

@@ -21,6 +21,7 @@ HttpLimits http_limits(const ServerConfig& config) {
                         .name = "limits.connections"};
   limits.lingering = limits.connections.in_all / kLingeringShare;
   limits.body_bytes = config.limit(limits::kMessageBytes);
+  limits.body_setting = "limits.message_bytes";
   limits.bodies_bytes = config.limit(limits::kNetworkBytes);
   // By then the call has been ended, and its end has not been taken either.
   limits.write_timeout = 2 * std::chrono::milliseconds(config.limit(limits::kStallTimeoutMs));

@@ -196,6 +196,28 @@ TEST_F(CommandsTest, InfoOfABundleNeedsNoServer) {
                                      HasSubstr("stored position table")));
 }
 
+TEST_F(CommandsTest, InfoOfABundleNamesItsChatTemplate) {
+  const Spec spec = small_text_spec();
+  write_bundle(folder_.path(""), spec, random_tensors(spec, 1));
+  InfoOptions options;
+  options.bundle = folder_.path("");
+  options.json = true;
+  const auto chat = [&] {
+    CapturedConsole captured;
+    EXPECT_EQ(run_info(options, captured.console()), kExitOk) << captured.err();
+    return nlohmann::json::parse(captured.out())["chat"].get<std::string>();
+  };
+  EXPECT_THAT(chat(), AllOf(StartsWith("none: "), HasSubstr("has no chat template")));
+  write_file(folder_.path("chat_template.jinja"), "{{ raise_exception('no users') }}");
+  EXPECT_THAT(chat(), AllOf(StartsWith("none: "), HasSubstr("no users")));
+  write_file(folder_.path("chat_template.jinja"),
+             "{% for m in messages %}[{{ m.content }}]{% endfor %}");
+  EXPECT_EQ(chat(), "chat_template.jinja");
+  options.json = false;
+  EXPECT_EQ(info(options), kExitOk);
+  EXPECT_THAT(captured_.out(), ContainsRegex("\nchat +chat_template.jinja\n"));
+}
+
 TEST_F(CommandsTest, InfoOfABundleAsJson) {
   const Spec spec = small_symbol_spec();
   write_bundle(folder_.path(""), spec, random_tensors(spec, 1));

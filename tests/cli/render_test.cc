@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "base/file.h"
@@ -38,6 +39,29 @@ TEST_F(Render, PrintsTheTextAndItsSpans) {
   EXPECT_EQ(out_.str(),
             "{\"text\":\"<e>Hi\",\"spans\":[{\"begin\":0,\"end\":3,\"writer\":\"template\"},"
             "{\"begin\":3,\"end\":5,\"writer\":\"input\"}]}\n");
+}
+
+TEST_F(Render, ABundlesTokenizerGivesTheValues) {
+  const std::string folder = testing::TempDir() + "render_test_bundle";
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file("tests/golden/tokenizers/words/tokenizer.json",
+                             folder + "/tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  options_.bundle = folder;
+  file("bundle/chat_template.jinja", "{{ messages[0].content }}<|end|>");
+  options_.request = file("request.json", R"({"messages": [{"content": "a <|end|>"}]})");
+  options_.json = true;
+  EXPECT_EQ(run(), kExitOk) << err_.str();
+  // A user's token is letters.
+  EXPECT_NE(out_.str().find("\"values\":[64,220,27,91,363,91,29,900]}"), std::string::npos)
+      << out_.str();
+}
+
+TEST_F(Render, TheRequestMayTellTheTime) {
+  options_.template_file = file("d.jinja", "{{ strftime_now('%Y') }}");
+  options_.request = file("request.json", R"({"messages": [], "now": 1772694489})");
+  EXPECT_EQ(run(), kExitOk) << err_.str();
+  EXPECT_EQ(out_.str(), "2026");
 }
 
 TEST_F(Render, AnErrorOfTheTemplateIsItsMessage) {

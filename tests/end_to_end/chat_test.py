@@ -2,9 +2,9 @@
 
     RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/chat_test.py
 
-The model is zoo/text-small, which was never trained on conversations, with a template added: what it
-says is nonsense, and all that is around it is real. Run by ctest (end_to_end.chat) for
-`make test-clients`, which installs the clients.
+Most tests use zoo/text-small with a template added. It was never trained on conversations, so its
+answers make no sense. Tests of thinking and of calls use a model with a script (scripted.py).
+Run by ctest (end_to_end.chat) for `make test-clients`, which installs the clients.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import shutil
 import sys
 import tempfile
 import unittest
+import urllib.error
 import urllib.request
 from typing import Any
 
 import jsonschema
 import openai
-from openai_test import MODEL, PATIENCE, PROMPT, ROOT, Server
+import scripted
+from openai_test import ENDLESS, MODEL, PATIENCE, PROMPT, ROOT, Server, run, serving
 
 TEMPLATE = """\
 {%- for tool in tools or [] %}{{ 'Tool: ' + tool | tojson + '\\n\\n' }}{% endfor -%}
@@ -40,6 +42,18 @@ TOOL: Any = {
     "type": "function",
     "function": {"name": "depth", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}},
 }
+
+
+def ask(server: Server, path: str, body: Any = None) -> Any:
+    """The answer as JSON, or the events of a stream."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://{server.http}{path}", data, headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        text = answer.read().decode()
+    if text.startswith(("data: ", "event: ")):
+        return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    return json.loads(text)
 
 
 class Chat(unittest.TestCase):
@@ -209,7 +223,7 @@ class Chat(unittest.TestCase):
             self.assertEqual(bad.exception.param, param)
 
     def test_answers_are_as_described(self) -> None:
-        document = self.ask("/openapi.json")
+        document = ask(self.server, "/openapi.json")
 
         def check(schema: str, value: Any) -> None:
             whole = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
@@ -219,10 +233,10 @@ class Chat(unittest.TestCase):
         for extra in ({}, more, {"keep": True}):
             request = {"model": MODEL, "messages": MESSAGES, "max_tokens": 20, "seed": -7, **extra}
             check("ChatRequest", request)
-            check("ChatCompletion", self.ask("/v1/chat/completions", request))
+            check("ChatCompletion", ask(self.server, "/v1/chat/completions", request))
             request |= {"stream": True, "stream_options": {"include_usage": True}}
             check("ChatRequest", request)
-            chunks = self.ask("/v1/chat/completions", request)
+            chunks = ask(self.server, "/v1/chat/completions", request)
             self.assertGreaterEqual(len(chunks), 3)
             for chunk in chunks:
                 check("ChatChunk", chunk)
@@ -232,20 +246,154 @@ class Chat(unittest.TestCase):
         for extra in ({}, more):
             request = {"model": MODEL, "input": PROMPT, "max_output_tokens": 20, "seed": -7, **extra}
             check("ResponseRequest", request)
-            check("Response", self.ask("/v1/responses", request))
+            check("Response", ask(self.server, "/v1/responses", request))
             check("ResponseRequest", request | {"stream": True})
-            for event in self.ask("/v1/responses", request | {"stream": True}):
+            for event in ask(self.server, "/v1/responses", request | {"stream": True}):
                 check("ResponseEvent", event)
 
-    def ask(self, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://{self.server.http}{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            text = answer.read().decode()
-        if text.startswith(("data: ", "event: ")):
-            return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-        return json.loads(text)
+
+class Scripted(unittest.TestCase):
+    """Thinking and calls of tools, of a model that follows a script."""
+
+    server: Server
+    client: openai.OpenAI
+    chat: Any  # chat.completions.create() with messages and the tool
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        bundle = pathlib.Path(folder.name) / "scripted"
+        scripted.write_scripted(bundle)
+        cls.server = Server(models=(str(bundle),))
+        cls.addClassCleanup(cls.server.stop)
+        cls.client = cls.server.client(_strict_response_validation=True)
+        cls.chat = functools.partial(
+            cls.client.chat.completions.create, model="scripted", messages=MESSAGES, tools=[TOOL]
+        )
+
+    def check_calls(self, calls: Any) -> None:
+        """Of (id, name, arguments)."""
+        self.assertEqual([(name, json.loads(arguments)) for _, name, arguments in calls], scripted.CALLS)
+        self.assertEqual(len({call for call, _, _ in calls}), len(calls))
+
+    def test_an_answer_has_thinking_and_calls(self) -> None:
+        [choice] = self.chat().choices
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        self.assertEqual(choice.message.reasoning_content, scripted.THINKING)
+        self.assertEqual(choice.message.content, scripted.REMARK)
+        self.check_calls([(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls])
+
+    def test_a_stream_has_them_in_parts(self) -> None:
+        thinking, content, reasons = "", "", set()
+        calls: list[list[str]] = []
+        for chunk in self.chat(stream=True):
+            [choice] = chunk.choices
+            reasons.add(choice.finish_reason)
+            thinking += getattr(choice.delta, "reasoning_content", "")
+            content += choice.delta.content or ""
+            for part in choice.delta.tool_calls or []:
+                if part.id is not None:
+                    self.assertEqual((part.index, part.type), (len(calls), "function"))
+                    calls.append([part.id, part.function.name, ""])
+                calls[part.index][2] += part.function.arguments
+        self.assertEqual((thinking, content), (scripted.THINKING, scripted.REMARK))
+        self.assertEqual(reasons, {None, "tool_calls"})
+        self.check_calls(calls)
+
+    def test_the_streaming_helper_tells_of_calls(self) -> None:
+        with self.client.chat.completions.stream(model="scripted", messages=MESSAGES, tools=[TOOL]) as stream:
+            events = list(stream)
+            [choice] = stream.get_final_completion().choices
+        done = [event for event in events if event.type == "tool_calls.function.arguments.done"]
+        self.check_calls([(event.index, event.name, event.arguments) for event in done])
+        self.assertEqual([event.content for event in events if event.type == "content.done"], [scripted.REMARK])
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        self.check_calls([(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls])
+
+    def test_an_answer_follows_the_results(self) -> None:
+        asked = self.chat().choices[0].message
+        results = [{"role": "tool", "tool_call_id": call.id, "content": "2 m"} for call in asked.tool_calls]
+        [choice] = self.chat(messages=[*MESSAGES, asked, *results]).choices
+        self.assertEqual((choice.message.content, choice.finish_reason), (scripted.ANSWER, "stop"))
+        self.assertEqual(choice.message.reasoning_content, scripted.THINKING_AGAIN)
+
+    def test_a_long_conversation_is_taken(self) -> None:
+        answer = self.chat(messages=[{"role": "user", "content": "x" * 300_000}])
+        self.assertGreater(answer.usage.prompt_tokens, 300_000)
+        self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
+
+    def test_one_call_alone(self) -> None:
+        [choice] = self.chat(parallel_tool_calls=False).choices
+        self.assertEqual(
+            [json.loads(call.function.arguments) for call in choice.message.tool_calls], [{"at": "the ford"}]
+        )
+        self.assertEqual(choice.finish_reason, "tool_calls")
+
+    def test_a_response_has_items_of_thinking_and_calls(self) -> None:
+        tool: Any = {"type": "function", "strict": False, **TOOL["function"]}
+        options: Any = {"model": "scripted", "tools": [tool]}
+        whole = self.client.responses.create(**options, input=PROMPT)
+        thinking, message, *calls = whole.output
+        self.assertEqual((thinking.type, thinking.content[0].text), ("reasoning", scripted.THINKING))
+        self.assertEqual((message.type, whole.output_text, whole.status), ("message", scripted.REMARK, "completed"))
+        self.check_calls([(call.call_id, call.name, call.arguments) for call in calls])
+        with self.client.responses.stream(**options, input=PROMPT) as stream:
+            events = list(stream)
+        self.assertEqual(
+            "".join(event.delta for event in events if event.type == "response.reasoning_text.delta"), scripted.THINKING
+        )
+        done = [event for event in events if event.type == "response.function_call_arguments.done"]
+        self.check_calls([(event.item_id, event.name, event.arguments) for event in done])
+        results: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "2 m"} for call in calls]
+        answer = self.client.responses.create(**options, previous_response_id=whole.id, input=results)
+        self.assertEqual([item.type for item in answer.output], ["reasoning", "message"])
+        self.assertEqual(answer.output_text, scripted.ANSWER)
+        self.assertGreater(answer.usage.input_tokens_details.cached_tokens, 0)
+
+    def test_open_webui_is_answered(self) -> None:
+        for case in json.loads(pathlib.Path(__file__).with_name("webui_bodies.json").read_text())["bodies"]:
+            with self.subTest(case["name"]):
+                if "param" in case:
+                    with self.assertRaises(urllib.error.HTTPError) as refused:
+                        ask(self.server, "/v1/chat/completions", case["body"])
+                    self.assertEqual(refused.exception.code, 400)
+                    self.assertEqual(json.load(refused.exception)["error"]["param"], case["param"])
+                    continue
+                answer = ask(self.server, "/v1/chat/completions", case["body"])
+                parts = answer if case["body"]["stream"] else [answer]
+                reasons = [choice["finish_reason"] for part in parts for choice in part["choices"]]
+                self.assertEqual(reasons[-1], "tool_calls" if case.get("calls") else "stop")
+                self.assertEqual("usage" in parts[-1], "stream_options" in case["body"] or not case["body"]["stream"])
+
+
+class Endless(unittest.TestCase):
+    """A model that never ends its answer."""
+
+    TEMPLATE = f"--chat-template={ENDLESS}={ROOT / 'examples/plain_chat.jinja'}"
+    LONG: Any = {"model": ENDLESS, "messages": MESSAGES, "max_completion_tokens": 1 << 20, "stream": True}
+
+    def test_a_quota_is_the_clients_error(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/keys.json"
+            key = run("key", "new", "alice", "--file", path, "--calls", "1").strip().splitlines()[-1]
+            with serving("--keys", path, self.TEMPLATE, models=(ENDLESS,)) as server:
+                client = server.client(api_key=key, _strict_response_validation=True)
+                with client.chat.completions.create(**self.LONG) as stream:
+                    next(iter(stream))
+                    with self.assertRaises(openai.RateLimitError) as limited:
+                        client.chat.completions.create(**self.LONG)
+                    self.assertEqual(limited.exception.code, "quota_calls")
+
+    def test_an_error_in_a_stream_is_the_clients_error(self) -> None:
+        with serving("--grace-ms", "0", self.TEMPLATE, models=(ENDLESS,)) as server:
+            stream = server.client(_strict_response_validation=True).chat.completions.create(**self.LONG)
+            next(iter(stream))
+            server.process.terminate()
+            with self.assertRaises(openai.APIError) as failed:
+                for _ in stream:
+                    pass
+            self.assertEqual(failed.exception.code, "draining")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from typing import Any
 import jsonschema
 import openai
 import PIL.Image
+import scripted
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
@@ -344,7 +345,11 @@ class Recipes(unittest.TestCase):
         template = f"--chat-template={MODEL}={ROOT / 'examples/plain_chat.jinja'}"
         path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
         environment = {**os.environ, "PATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-        with tempfile.TemporaryDirectory() as folder, serving(template, models=(MODEL, PICTURES)) as server:
+        working = tempfile.TemporaryDirectory()
+        self.addCleanup(working.cleanup)
+        tool_model = pathlib.Path(working.name) / "my-model"
+        scripted.write_scripted(tool_model)
+        with serving(template, models=(MODEL, PICTURES, str(tool_model))) as server:
             for _, language, text in recipes:
                 self.assertIn(RECIPE_ADDRESS, text)
                 command = [*runners[language], text.replace(RECIPE_ADDRESS, server.http)]
@@ -355,7 +360,7 @@ class Recipes(unittest.TestCase):
                         text=True,
                         check=False,
                         timeout=5 * PATIENCE,
-                        cwd=folder,
+                        cwd=working.name,
                         env=environment,
                     )
                     self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,16 +1,30 @@
-"""A conversation that is sent again at every turn outlives its server: the next server gives the same answers."""
+"""A conversation that is sent again at every turn outlives its server: the next server gives the same answers.
+Another begins at a stored state.
+"""
 
 import json
+import pathlib
 import re
 import signal
+import tempfile
 import unittest
 import urllib.request
+from typing import Any
 
 from hostile_client import PATIENCE, ROOT, Server
 
 MODEL = "text-endless-small"
 TEMPLATE = f"--chat-template={MODEL}={ROOT / 'examples/plain_chat.jinja'}"
 TURNS, KILLED_AFTER = 12, 6
+
+
+def request(server: Server, path: str, body: Any = None) -> bytes:
+    """The answer to a GET, or to a POST of a body."""
+    [port] = re.findall(r" http address=127\.0\.0\.1:(\d+)", server.logged())
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
+        return bytes(answer.read())
 
 
 class Talk:
@@ -21,16 +35,9 @@ class Talk:
 
     def ask(self, server: Server, turn: int) -> tuple[str, int, int]:
         """The answer, and the tokens of the prompt, all of them and the cached ones."""
-        [port] = re.findall(r" http address=127\.0\.0\.1:(\d+)", server.logged())
         self.messages.append({"role": "user", "content": f"Where does the river go, at turn {turn}?"})
         body = {"model": MODEL, "messages": self.messages, "max_completion_tokens": 24, "seed": turn}
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/v1/chat/completions",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            told = json.load(answer)
+        told = json.loads(request(server, "/v1/chat/completions", body))
         content = told["choices"][0]["message"]["content"]
         self.messages.append({"role": "assistant", "content": content})
         usage = told["usage"]
@@ -40,8 +47,8 @@ class Talk:
 class Turns(unittest.TestCase):
     """One conversation, on servers that die and on one that does not."""
 
-    def serve(self) -> Server:
-        server = Server("--http-address", "127.0.0.1:0", TEMPLATE, bundle=f"zoo/{MODEL}")
+    def serve(self, *flags: str) -> Server:
+        server = Server("--http-address", "127.0.0.1:0", TEMPLATE, *flags, bundle=f"zoo/{MODEL}")
         self.addCleanup(server.stop)
         return server
 
@@ -59,6 +66,29 @@ class Turns(unittest.TestCase):
             if turn > 0:
                 self.assertGreater(cached, prompt // 2, turn)
             self.assertEqual(cached_again, 0 if turn == KILLED_AFTER else cached, turn)
+
+    def test_an_open_server_keeps_no_conversation(self):
+        server, talk = self.serve("--insecure-public"), Talk()
+        for turn in range(3):
+            self.assertEqual(talk.ask(server, turn)[2], 0, "how fast an answer comes would tell of others' prompts")
+
+    def test_a_conversation_begins_at_a_stored_state(self):
+        with tempfile.TemporaryDirectory() as folder:
+            first = self.serve()
+            request(first, "/v1/sessions", {"id": "s"})
+            request(first, "/v1/completions", {"session": "s", "prompt": "Long ago ", "max_tokens": 5, "seed": 3})
+            state = request(first, f"/v1/sessions/s/state?model={MODEL}")
+            (pathlib.Path(folder) / "start.state").write_bytes(state)
+            server = self.serve("--stored-states", folder)
+        options = {"state": "start", "seed": 7, "max_tokens": 20}
+        messages = [{"role": "user", "content": "Who?"}]
+        chat = json.loads(request(server, "/v1/chat/completions", {**options, "messages": messages}))
+        prompt = "User: Who?\n\nAssistant:"
+        plain = {**options, "prompt": prompt, "stop": "\n\nUser:"}
+        whole = json.loads(request(server, "/v1/completions", plain))
+        self.assertEqual(chat["choices"][0]["message"]["content"], whole["choices"][0]["text"].lstrip())
+        self.assertEqual(chat["choices"][0]["position"], whole["choices"][0]["position"])
+        self.assertEqual(chat["usage"]["prompt_tokens"], len(prompt))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,23 @@ TEST_F(PrefixCacheTest, TheOneUsedLongestAgoIsSurrenderedFirst) {
   EXPECT_EQ(cache_.size(), 0);
 }
 
+TEST_F(PrefixCacheTest, TheStateOfAnAnswerGoesFirstAndAFoundOneLast) {
+  cache_.add(key({4}), 4, at(1));
+  cache_.use(key({4}), at(1));
+  cache_.add(key({5}), 5, at(1));
+  cache_.add(key({6}), 6, at(1), PrefixWorth::kAnswer);
+  for (const int slot : {6, 5, 4}) EXPECT_EQ(cache_.surrender(), slot);
+}
+
+TEST_F(PrefixCacheTest, FoundStatesAreProtectedUpToHalf) {
+  for (const int slot : {4, 5, 6}) cache_.add(key({slot}), slot, at(1));
+  cache_.use(key({5}), at(1));
+  cache_.use(key({6}), at(1));
+  EXPECT_EQ(cache_.surrender(), 5) << "two of three have been found";
+  EXPECT_EQ(cache_.surrender(), 4);
+  EXPECT_EQ(cache_.surrender(), 6);
+}
+
 TEST_F(PrefixCacheTest, OneThatIsNotUsedExpires) {
   cache_.add(key({1}), 4, at(1));
   cache_.add(key({2}), 5, at(2));

@@ -190,6 +190,39 @@ TEST_F(OnePrefixSlotTest, TheStateThatACallNeedsIsTheLastToGo) {
   EXPECT_EQ(last_->values[1], FakeModel::expected(fake_spec(), counted(20), 9, 1, 3));
 }
 
+class SixPrefixSlotsTest : public PrefixTest {
+ protected:
+  SixPrefixSlotsTest() : PrefixTest({.slots = 6, .rows = 8, .values = 16, .steps = 1}) {}
+};
+
+// A program asks for a title, tags and follow-ups after each turn. The client sends no answer
+// again, as if all of it were thinking.
+TEST_F(SixPrefixSlotsTest, ThreeShortCallsATurnLeaveTheChatsPrefix) {
+  Values chat = counted(20);
+  int64_t kept = 0;
+  for (int turn = 0; turn < 8; ++turn) {
+    GenerateRequest request = request_of(chat, 3);
+    request.shared = std::ssize(chat) - 2;
+    run(request);
+    EXPECT_EQ(cached(), kept) << turn;
+    for (int call = 0; call < 3; ++call) run(Values(20, 3 * turn + call));
+    kept = *request.shared;
+    chat.resize(static_cast<size_t>(kept));
+    chat = joined(chat, Values(10, turn));
+  }
+}
+
+// Conversations that continue leave room for new ones.
+TEST_F(SixPrefixSlotsTest, ANewConversationFindsItsPrefixBesideOldOnes) {
+  for (int i = 0; i < 4; ++i) {
+    for (int again = 0; again < 2; ++again) run(Values(20, i));
+  }
+  run(Values(20, 50));
+  run(Values(20, 3));
+  run(Values(20, 50));
+  EXPECT_EQ(cached(), 19);
+}
+
 TEST(Prefix, BytesBoundWhatIsKept) {
   Harness harness(fake_spec(), Harness::default_limits(), options_with(3 * 8 + 7));
   for (int i = 0; i < 6; ++i) {

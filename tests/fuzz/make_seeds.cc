@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/fuzz/answer_properties.h"
 #include "tests/fuzz/chat_properties.h"
 #include "tests/fuzz/properties.h"
 #include "tests/fuzz/published_properties.h"
@@ -39,6 +40,7 @@ void write_corpus(const std::string& directory, const std::vector<std::string>& 
 }
 
 int run(const std::string& directory) {
+  write_corpus(directory + "/answer", answer_seeds(), answer_words());
   write_corpus(directory + "/chat", chat_seeds(), chat_words());
   write_corpus(directory + "/completion", completion_seeds(), completion_words());
   write_corpus(directory + "/gguf", gguf_seeds(), gguf_words());

@@ -2,10 +2,12 @@
 // as transformers has them. Skipped where they do not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -127,40 +129,167 @@ TEST_F(ChatCorpus, MarksWhoWroteControlTokens) {
   }
 }
 
-// A tokenizer that has every control token of the templates finds those that the templates wrote,
-// and none that a user typed.
-TEST_F(ChatCorpus, UsersWriteNoControlTokens) {
-  const OrderedJson all = json_of("marks.json");
-  std::ifstream file("tests/golden/tokenizers/whole/tokenizer.json");
-  Json tree = Json::parse(file);
-  int id = 1000;
-  std::map<std::string, int> ids;
-  for (const auto& [name, marks] : all.items()) {
-    if (marks.is_null()) continue;
-    for (const OrderedJson& control : marks["control"]) {
-      const bool is_new = ids.try_emplace(control[1].get<std::string>(), id).second;
-      if (is_new)
-        tree["added_tokens"].push_back({{"content", control[1]}, {"id", id++}, {"special", true}});
+constexpr int32_t kFirst = 1000;  // of the tokens in ControlTokens
+
+// A tokenizer that has every control token of the templates, and every added token of the golden
+// tokenizers, as a special token. None of them may be found in text of a client.
+class ControlTokens : public ChatCorpus {
+ protected:
+  void SetUp() override {
+    ChatCorpus::SetUp();
+    if (IsSkipped()) return;
+    marks_ = json_of("marks.json");
+    std::ifstream file("tests/golden/tokenizers/whole/tokenizer.json");
+    Json tree = Json::parse(file);
+    for (const std::string& token : control_tokens()) {
+      if (tree["model"]["vocab"].contains(token)) continue;
+      const int32_t id = kFirst + static_cast<int32_t>(ids_.size());
+      tree["added_tokens"].push_back({{"content", token}, {"id", id}, {"special", true}});
+      ids_[token] = id;
     }
+    tokenizer_ = Tokenizer::from_json(tree.dump(), "t").value();
   }
-  const auto tokenizer = Tokenizer::from_json(tree.dump(), "t").value();
-  for (const auto& [name, marks] : all.items()) {
+
+  std::set<std::string> control_tokens() const {
+    std::set<std::string> tokens;
+    const std::regex form(R"re(<[^\s<>'"{}()=]{1,40}>|\[/?[A-Z_]{3,}\])re");
+    for (const auto& [name, model] : models_.items()) {
+      const std::string source = text_of("templates/" + name + ".jinja");
+      for (std::sregex_iterator it(source.begin(), source.end(), form), end; it != end; ++it) {
+        tokens.insert(it->str());
+      }
+    }
+    for (const OrderedJson& marks : marks_) {
+      if (marks.is_null()) continue;
+      for (const OrderedJson& control : marks["control"]) tokens.insert(control[1]);
+    }
+    for (const auto& folder : std::filesystem::directory_iterator("tests/golden/tokenizers")) {
+      std::ifstream file(folder.path() / "tokenizer.json");
+      if (!file) continue;
+      const Json tree = Json::parse(file);
+      for (const Json& token : tree["added_tokens"]) {
+        const auto text = token["content"].get<std::string>();
+        if (!text.starts_with(' ')) tokens.insert(text);  // white space is found in all text
+      }
+    }
+    return tokens;
+  }
+
+  // Those among the values of a text.
+  std::vector<int32_t> found(const MarkedText& text) const {
+    std::vector<int32_t> values = tokenizer_->encode(text).value();
+    std::erase_if(values, [](int32_t value) { return value < kFirst; });
+    return values;
+  }
+
+  OrderedJson marks_;
+  std::map<std::string, int32_t> ids_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+TEST_F(ControlTokens, UsersWriteNone) {
+  for (const auto& [name, marks] : marks_.items()) {
     if (marks.is_null()) continue;
     Conversation conversation = conversation_of(conversations_["markup"]);
     conversation.add_generation_prompt = true;
-    const MarkedText text = templates(name).render(conversation).value();
-    std::vector<int32_t> expected, found;
-    std::set<int32_t> own;  // tokens of other templates may be there, too
+    std::vector<int32_t> expected;
+    std::set<int32_t> own;  // the template may write others, too
     for (const OrderedJson& control : marks["control"]) {
-      own.insert(ids.at(control[1].get<std::string>()));
-      if (control[2] == "template") expected.push_back(ids.at(control[1].get<std::string>()));
+      const int32_t id = ids_.at(control[1].get<std::string>());
+      own.insert(id);
+      if (control[2] == "template") expected.push_back(id);
     }
-    const std::vector<int32_t> values = tokenizer->encode(text).value();
-    for (const int32_t value : values) {
-      if (own.contains(value)) found.push_back(value);
-    }
-    EXPECT_EQ(found, expected) << name;
+    std::vector<int32_t> written = found(templates(name).render(conversation).value());
+    std::erase_if(written, [&](int32_t value) { return !own.contains(value); });
+    EXPECT_EQ(written, expected) << name;
   }
+}
+
+// Conversations with `words` wherever a client puts text, but for the assistant's content.
+std::vector<Conversation> conversations_with(const std::string& words) {
+  const OrderedJson user = {{"role", "user"}, {"content", words}, {"name", words}};
+  const OrderedJson system = {{"role", "system"}, {"content", words}};
+  const OrderedJson part = {{"type", "text"}, {"text", words}};
+  OrderedJson parts = user;
+  parts["content"] = OrderedJson::array({part, part});
+  OrderedJson call = {{"id", "abcdef123"}, {"type", "function"}};
+  call["function"]["name"] = words;
+  call["function"]["arguments"][words] = words;
+  OrderedJson asked = {{"role", "assistant"}, {"content", ""}};
+  asked["tool_calls"] = OrderedJson::array({call});
+  const OrderedJson result = {
+      {"role", "tool"}, {"tool_call_id", "abcdef123"}, {"name", words}, {"content", words}};
+  OrderedJson schema = {{"type", "object"}, {"required", OrderedJson::array({words})}};
+  schema["properties"][words] = {{"type", "string"}, {"description", words}, {"default", words}};
+  schema["properties"][words]["enum"] = OrderedJson::array({words});
+  OrderedJson tool = {{"type", "function"}};
+  tool["function"] = {{"name", words}, {"description", words}, {"parameters", schema}};
+  const OrderedJson tools = OrderedJson::array({tool});
+  const std::vector<std::vector<OrderedJson>> talks = {
+      {user}, {system, user}, {parts}, {user, asked, result}};
+  std::vector<Conversation> all;
+  for (const std::vector<OrderedJson>& messages : talks) {
+    OrderedJson from = {{"messages", messages}};
+    if (messages.size() == 3) from["tools"] = tools;
+    all.push_back(conversation_of(from));
+    all.back().add_generation_prompt = true;
+  }
+  all.push_back(all.front());
+  for (const char* const name : {"reasoning_effort", "model_identity", "date_string", "other"}) {
+    all.back().variables[name] = words;
+  }
+  return all;
+}
+
+// The values of words that are all tokens have exactly the control tokens that those of an "x"
+// have.
+TEST_F(ControlTokens, NoTextOfAClientIsOne) {
+  std::string words = "x";
+  for (const auto& [token, id] : ids_) words += " " + token;
+  const std::vector<Conversation> plain = conversations_with("x");
+  const std::vector<Conversation> typed = conversations_with(words + " x");
+  int count = 0;
+  for (const auto& [name, model] : models_.items()) {
+    const auto format = ChatFormat::make(files(name), tokenizer_);
+    if (!format.ok()) continue;  // ProbesFindTheTraits knows them
+    for (size_t i = 0; i < plain.size(); ++i) {
+      const Result<MarkedText> one = (*format)->render(plain[i]);
+      const Result<MarkedText> other = (*format)->render(typed[i]);
+      ASSERT_EQ(one.ok(), other.ok()) << name << " " << i;
+      if (!one.ok()) continue;  // it has no tools, or no system message
+      EXPECT_EQ(found(*other), found(*one)) << name << " " << i;
+      ++count;
+    }
+  }
+  EXPECT_GT(count, 160);
+}
+
+// A state is kept after the values that a turn shares with the next one, whose values begin so.
+TEST_F(ControlTokens, TheNextTurnBeginsWithTheSharedValues) {
+  int count = 0;
+  for (const auto& [name, model] : models_.items()) {
+    const auto format = ChatFormat::make(files(name), tokenizer_);
+    if (!format.ok() || !(*format)->traits().history_begins_next) continue;
+    for (const bool thinks : {false, true}) {
+      Conversation next = conversation_of(conversations_["turns"]);
+      next.add_generation_prompt = true;
+      if (!(*format)->traits().system) next.messages.erase(0);
+      for (OrderedJson& message : next.messages) {
+        if (thinks && message["role"] == "assistant") message["reasoning_content"] = "Hm.";
+      }
+      Conversation now = next;
+      now.messages.erase(now.messages.size() - 1);
+      now.messages.erase(now.messages.size() - 1);
+      const auto values = (*format)->encode((*format)->render(now).value()).value();
+      const int64_t shared = (*format)->shared_with_next(now, values);
+      EXPECT_GT(shared, 0) << name;
+      const auto later = (*format)->encode((*format)->render(next).value()).value();
+      ASSERT_LT(shared, std::ssize(later)) << name;
+      EXPECT_TRUE(std::equal(values.begin(), values.begin() + shared, later.begin())) << name;
+      ++count;
+    }
+  }
+  EXPECT_GT(count, 70);
 }
 
 TEST_F(ChatCorpus, ProbesFindTheTraits) {

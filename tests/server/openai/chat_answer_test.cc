@@ -3,7 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
+
+#include "base/json.h"
 #include "base/ordered_json.h"
+#include "tests/fuzz/answer_properties.h"
+#include "tests/fuzz/walk.h"
 
 namespace runnel {
 namespace {
@@ -155,7 +161,8 @@ TEST(ChatAnswer, ACallThatIsNotWellFormedStaysContent) {
   const Given given = {.form = ToolCallForm::kTagged};
   for (const char* const text :
        {"a <tool_call>{</tool_call> b", "<tool_call>[]</tool_call>", "<tool_call>",
-        "<tool_call>{\"name\": 3}</tool_call>", "<tool_call>{\"name\":\"f\",\"arguments\":[]}"}) {
+        "<tool_call>{\"name\": 3}</tool_call>", "<tool_call>{\"name\": \"\"}</tool_call>",
+        "<tool_call>{\"name\":\"f\",\"arguments\":[]}"}) {
     EXPECT_THAT(events_of(text, given), ElementsAre(content(text)));
   }
   EXPECT_THAT(events_of("<tool_call>?</tool_call>\n<tool_call>{\"name\":\"f\"}</tool_call>", given),
@@ -239,12 +246,40 @@ TEST(ToolCalls, TheFormIsFoundInACallThatATemplateWrote) {
   EXPECT_EQ(form_of(json), std::nullopt);
 }
 
+// The calls that published templates write, where they lie beside the source tree.
+TEST(ToolCalls, TheFormsOfPublishedTemplates) {
+  std::ifstream file("../shared/data/chat/traits.json");
+  if (!file) GTEST_SKIP() << "the templates are not there";
+  using Form = ToolCallForm;
+  const std::map<std::string, Form> expected = {
+      {"granite-4.0", Form::kTagged},  {"jamba", Form::kLowerList},   {"lfm2.5", Form::kPython},
+      {"nemotron-3-nano", Form::kXml}, {"qwen2.5", Form::kTagged},    {"qwen3", Form::kTagged},
+      {"qwen3-coder", Form::kXml},     {"qwen3-next", Form::kTagged}, {"qwen3.5", Form::kXml}};
+  std::map<std::string, Form> found;
+  const Json all = Json::parse(file);
+  for (const auto& [name, traits] : all.items()) {
+    for (const char* const key : {"tool_call_content_absent", "tool_call_content_empty"}) {
+      if (!traits.contains(key) || traits[key].is_null()) continue;
+      if (const auto form = form_of(traits[key].get<std::string>())) found.emplace(name, *form);
+    }
+  }
+  EXPECT_EQ(found, expected);
+}
+
 TEST(ChatAnswer, LittleIsHeldBack) {
   ChatAnswer answer = answer_of({.form = ToolCallForm::kTagged});
   answer.add("a" + std::string(1 << 20, ' '));
   EXPECT_LT(answer.bytes() - std::ssize(answer.take()[0].text), 1 << 20);
   answer.add("<tool_call>" + std::string(2 * kMaxCallBytes, 'x'));
   EXPECT_GT(std::ssize(answer.take()[0].text), 2 * kMaxCallBytes - 5000);
+}
+
+// The properties of tests/fuzz.
+TEST(ChatAnswerFuzz, Properties) {
+  constexpr int kAnswers = kInputs / 5;
+  const int calls = walk(answer_seeds(), Mutator(9, answer_words()), check_chat_answer, kAnswers);
+  EXPECT_GT(calls, kAnswers / 50);
+  EXPECT_LT(calls, kAnswers);
 }
 
 }  // namespace

@@ -88,6 +88,8 @@ TEST(ChatRequest, MessagesBecomeWhatTemplatesTake) {
       R"({"role":"user","content":"c","name":"Ann"}])");
   EXPECT_EQ(text(with_messages(R"([{"role":"user","content":[]}])").messages),
             R"([{"role":"user","content":""}])");
+  EXPECT_EQ(text(with_messages(R"([{"role":"user","content":null}])").messages),
+            R"([{"role":"user"}])");
   EXPECT_EQ(
       text(with_messages(
                R"([{"role":"user","content":"c"},{"role":"assistant","content":null,"refusal":null,

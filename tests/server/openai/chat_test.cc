@@ -49,6 +49,49 @@ TEST(Chat, AnAnswerContinuesTheRendering) {
                                         {"completion_tokens_details", {{"reasoning_tokens", 0}}}}));
 }
 
+// RWKV's models have read the value 0 before a first turn.
+TEST(Chat, ValuesBeforeAFirstTurnAreRead) {
+  ServedModel model = chat_model();
+  model.chat =
+      ChatFormat::make({.source = kChatTemplate, .name = "t", .begin = {0}}, model.tokenizer)
+          .value();
+  const OpenAiServer test({}, std::move(model));
+  Json body = request(5);
+  body["return_token_ids"] = true;
+  const Json answer = test.post(kPath, body).body;
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 1 + kRendered.size());
+  std::vector<int> values = {0};
+  values.insert(values.end(), kRendered.begin(), kRendered.end());
+  const Json expected =
+      test.complete(
+              {{"prompt", values}, {"max_tokens", 5}, {"seed", 7}, {"return_token_ids", true}})
+          .body;
+  EXPECT_EQ(answer["choices"][0]["token_ids"], expected["choices"][0]["token_ids"]);
+}
+
+TEST(Chat, AConversationMayBeLongerThanAText) {
+  const OpenAiServer test({}, chat_model());
+  const std::string text(50'000, 'A');  // of at most 1000
+  Json body = request(3);
+  body["messages"][0]["content"] = text;
+  EXPECT_EQ(test.post(kPath, body).body["usage"]["prompt_tokens"], 50'007);
+  EXPECT_EQ(test.complete({{"prompt", text}}).status, 400);
+}
+
+TEST(Chat, MemoryForRenderingIsTakenFirstAndGivenBack) {
+  constexpr int64_t kCallBytes = 64 << 20;
+  OpenAiServer test(OpenAiServer::Options{.call_bytes = kCallBytes}, chat_model());
+  EXPECT_EQ(test.post(kPath, request(3)).status, 200);
+  EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
+  {
+    const auto others = test.state.memory.take(kCallBytes / 2);  // a rendering takes a little more
+    const ApiAnswer refused = test.post(kPath, request(3));
+    EXPECT_EQ(refused.status, 429);
+    EXPECT_EQ(refused.error("code"), "call_bytes");
+  }
+  EXPECT_EQ(test.post(kPath, request(3)).status, 200);
+}
+
 TEST(Chat, AResentConversationIsReadFromWhereItWasLeft) {
   // Earlier answers are written without the words that asked for them.
   const std::string source =

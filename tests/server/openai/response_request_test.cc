@@ -68,7 +68,7 @@ TEST(ResponseRequest, FieldsAreTaken) {
          "text":{"format":{"type":"text"},"verbosity":"medium"},"metadata":{"a":"b"},
          "include":["message.output_text.logprobs"],"top_logprobs":4,"store":true,
          "background":false,"truncation":"disabled","user":"u","previous_response_id":null,
-         "conversation":null,"max_tool_calls":3,"chat_template_kwargs":{"z":1})"));
+         "conversation":null,"max_tool_calls":3,"prompt_cache_options":{},"chat_template_kwargs":{"z":1})"));
   const AnswerRequest& answer = request.chat.answer;
   EXPECT_EQ(answer.model, "m");
   EXPECT_EQ(answer.call.max_values, 7);

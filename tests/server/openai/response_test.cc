@@ -276,6 +276,23 @@ TEST(Response, ALaterRequestContinuesAnAnswer) {
   }
 }
 
+// The rest of the conversation is in the prefix cache.
+TEST(Response, ALaterRequestReadsTheNewItemsAlone) {
+  EngineOptions options;
+  options.prefix_cache_bytes = 1 << 20;
+  const OpenAiServer test({}, chat_model(kChatTemplate, Tokenizer::of_bytes(), options));
+  Json body = request(6);
+  body["input"] = "WHAT IS IT THAT RUNS?";
+  const Json first = test.post(kPath, body).body["usage"];
+  EXPECT_EQ(first["input_tokens_details"]["cached_tokens"], 0);
+  body["previous_response_id"] = test.post(kPath, body).body["id"];
+  const Json second = test.post(kPath, body).body["usage"];
+  // All but the line feed before the "[A]" that asks for an answer, which could merge with others.
+  EXPECT_GE(second["input_tokens_details"]["cached_tokens"].get<int64_t>(),
+            first["input_tokens"].get<int64_t>() - 4);
+  EXPECT_GT(second["input_tokens"], first["total_tokens"]);
+}
+
 TEST(Response, IsKeptForAnHourAfterItsLastUse) {
   Clock clock{TimePoint(std::chrono::seconds(1000))};
   const OpenAiServer test(OpenAiServer::Options{.clock = clock}, chat_model());
