@@ -69,7 +69,6 @@ LONG_FILES = {
     "kernels/cuda/cuda_backend.cu": "to be split: the launches of all operations",
     "kernels/cuda/device_backend.h": "to be split: one class that is a backend on any device",
     "kernels/cuda/head.h": "one family of kernels, sampling and scoring, that share their parts",
-    "tests/engine/scheduler_test.cc": "to be split by the classes of the scheduler",
     "tests/fuzz/properties.cc": "one property of a parser after the other",
     "tests/kernels/cuda_test.cc": "one test of an operation after the other",
     "tests/models/bundle/config_test.cc": "a table of faults, and the message of each",
