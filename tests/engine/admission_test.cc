@@ -1,4 +1,4 @@
-// What calls start from, and which calls are refused, through the engine's door.
+// Origins of calls, and refusals, through the engine's door.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a fake model gives.
+// The values of a fake model.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What steps make of running calls, through the engine's door: values, stops, pauses, cancels.
+// Running calls through the engine's door: values, stops, pauses, cancels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
