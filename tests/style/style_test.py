@@ -66,7 +66,6 @@ MAX_FILE_LINES = 600
 # Longer files, and why. Delete an entry once its file fits.
 LONG_FILES = {
     "kernels/cuda/cuda_backend.cu": "to be split: the launches of all operations",
-    "kernels/cuda/device_backend.h": "to be split: one class that is a backend on any device",
     "kernels/cuda/head.h": "one family of kernels, sampling and scoring, that share their parts",
     "tests/fuzz/properties.cc": "one property of a parser after the other",
     "tests/kernels/cuda_test.cc": "one test of an operation after the other",
@@ -89,7 +88,6 @@ MACHINE_TIME = {
 MAX_CLASS_FUNCTIONS = 40
 # Classes with more member functions, and why.
 LARGE_CLASSES = {
-    "DeviceBackend": "the operations of a backend; to be split",
     "WholeRun": "one step through the whole network; what samples is to be split off",
 }
 # The share of the code, tests apart, that one room may hold.
