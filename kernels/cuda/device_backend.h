@@ -24,19 +24,19 @@
 #include "base/check.h"
 #include "kernels/backend.h"
 #include "kernels/checks.h"
-#include "kernels/cuda/around_product.h"
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/features.h"
 #include "kernels/cuda/head.h"
+#include "kernels/cuda/library_products.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/product_library.h"
-#include "kernels/cuda/recur.h"
-#include "kernels/cuda/rule_recur.h"
+#include "kernels/cuda/recur_launch.h"
 #include "kernels/cuda/shift.h"
 #include "kernels/cuda/stage.h"
+#include "kernels/cuda/staged_rows.h"
 #include "kernels/cuda/whole.h"
 #include "kernels/cuda/whole_launch.h"
 #include "kernels/fused_network.h"
@@ -50,14 +50,14 @@ class DeviceBackend final : public Backend, public FusedSteps {
   explicit DeviceBackend(const CudaOptions& options, Arguments&&... arguments)
       : options_(options),
         device_(std::forward<Arguments>(arguments)...),
-        rooms_(rooms_of(device_)),
-        stage_(device_.allocate(kStageBytes, Memory::kDevice)),
-        copies_(device_.allocate(kArrays * kArrayBytes, Memory::kDevice)) {}
+        rooms_(whole_rooms(device_)),
+        staged_(device_.allocate(StagedRows::kRowsBytes, Memory::kDevice),
+                device_.allocate(StagedRows::kArrays * StagedRows::kArrayBytes, Memory::kDevice)) {}
 
   // Before the first weight is packed: products are this library's from now on.
   void use(std::unique_ptr<ProductLibrary> library) {
-    library_ = std::move(library);
-    workspace_ = device_.allocate(ProductLibrary::kWorkspaceBytes, Memory::kDevice);
+    products_.use(std::move(library),
+                  device_.allocate(ProductLibrary::kWorkspaceBytes, Memory::kDevice));
   }
 
   DeviceKind device() const override { return DeviceKind::kCuda; }
@@ -73,17 +73,17 @@ class DeviceBackend final : public Backend, public FusedSteps {
   bool batch_changes_bits() const override { return options_.library; }
   Precision preferred() const override { return Precision::kBf16; }
   Precision precise(Precision of) const override {
-    return of == Precision::kBf16 && library_ == nullptr ? Precision::kSplit : Precision::kFp32;
+    return of == Precision::kBf16 && !products_.are_used() ? Precision::kSplit : Precision::kFp32;
   }
   int64_t free_memory() const override { return device_.free_memory(); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     if (recurrence.linear() == nullptr) return recurrence.state_bytes();
-    return recurrence.heads * state_floats(form(), recurrence.dk, recurrence.dv) * 4;
+    return recurrence.heads * state_floats(form_, recurrence.dk, recurrence.dv) * 4;
   }
   std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
     std::vector<StatePart> parts = Backend::state_parts(recurrence);
     if (!options_.replay || recurrence.linear() == nullptr) return parts;
-    const int64_t stride = state_floats(form(), recurrence.dk, recurrence.dv) * 4;
+    const int64_t stride = state_floats(form_, recurrence.dk, recurrence.dv) * 4;
     for (StatePart& part : parts) part.stride = stride;
     parts.push_back({"log",
                      DType::kF32,
@@ -100,13 +100,13 @@ class DeviceBackend final : public Backend, public FusedSteps {
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
   // The whole batch at once: the device shares it out by itself.
   void run(Rows rows, int64_t, const Pass& pass) override {
-    check(staged_.count == 0, "run: not from within a pass");
+    check(staged_.is_empty(), "run: not from within a pass");
     if (rows.count == 0) return;
     device_.batch([&] {
-      stage(rows);
+      launch<StageKernel>(StageKernel::launch(rows.count), staged_.stage(rows));
       pass(*this, 0, rows.count);
     });
-    staged_ = {};
+    staged_.clear();
   }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
@@ -163,52 +163,6 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
 
  private:
-  // From here to the end of run(), operations on these rows read slot and first, and freeze rows,
-  // in the device's own memory: every layer reads them, and the host's is far away.
-  void stage(Rows rows) {
-    check((2 * int64_t{rows.count} + 1) * 4 <= kStageBytes, "run: at most 8191 rows");
-    int32_t* slot = stage_.as<int32_t>();
-    here_ = {slot, slot + rows.count, rows.count};
-    staged_ = rows;
-    longest_ = 0;
-    arrays_ = 0;
-    for (int row = 0; row < rows.count; ++row) {
-      longest_ = std::max(longest_, rows.first[row + 1] - rows.first[row]);
-    }
-    launch<StageKernel>(StageKernel::launch(rows.count), {.slot = rows.slot,
-                                                          .first = rows.first,
-                                                          .count = rows.count,
-                                                          .slot_here = slot,
-                                                          .first_here = slot + rows.count});
-  }
-  // Where the device finds these rows: a run of those staged, or others as they are.
-  Rows here(Rows rows) const {
-    const int64_t begin = place(rows);
-    if (begin >= staged_.count) return rows;
-    return {here_.slot + begin, here_.first + begin, rows.count};
-  }
-  // Where they stand among those staged, or behind.
-  int64_t place(Rows rows) const {
-    return static_cast<int64_t>(
-        (reinterpret_cast<uintptr_t>(rows.slot) - reinterpret_cast<uintptr_t>(staged_.slot)) / 4);
-  }
-  // As many inputs as a row may have; those of all where the host cannot see it.
-  int longest(Rows rows, int inputs) const {
-    return place(rows) < staged_.count ? longest_ : inputs;
-  }
-
-  // Where the next launch finds an array that every step of run() reads.
-  Kept kept(const int32_t* from, int64_t count) {
-    if (staged_.count == 0) return {from, nullptr};
-    const auto at = [&](int i) { return copies_.as<int32_t>() + i * (kArrayBytes / 4); };
-    for (int i = 0; i < arrays_; ++i) {
-      if (kept_[i] == from) return {at(i), nullptr};
-    }
-    if (arrays_ == kArrays || count * 4 > kArrayBytes) return {from, nullptr};
-    kept_[arrays_] = from;
-    return {from, at(arrays_++)};
-  }
-
   void note(const Status& status) {
     if (status_.ok()) status_ = status;
   }
@@ -228,91 +182,28 @@ class DeviceBackend final : public Backend, public FusedSteps {
       device_.template launch<Kernel>(launch, args);
     }
   }
-  template <typename Kernel>
-  void launch_matmul(const MatmulArgs& args) {
-    launch<Kernel>(Kernel::launch(args), args);
-  }
-  StateForm form() const { return options_.replay ? StateForm::kReplay : StateForm::kPlain; }
   void launch_recur(int rows, const RecurArgs& args) {
-    if (args.form == StateForm::kReplay) {
-      launch_recur_form<Recur<StateForm::kReplay>>(rows, args);
-    } else {
-      launch_recur_form<Recur<StateForm::kPlain>>(rows, args);
-    }
-  }
-  // Whether states can be read and written 16 bytes at a time.
-  template <typename Args>
-  static bool is_aligned(const Args& args) {
-    const auto at =
-        reinterpret_cast<uintptr_t>(args.states.base) + static_cast<uintptr_t>(args.states.offset);
-    return at % 16 == 0 && args.states.slot_bytes % 16 == 0 && args.dk % 4 == 0 && args.dv % 4 == 0;
-  }
-  // The choice looks at the shape and the layout of the states alone: never at the batch.
-  template <typename Forms>
-  void launch_recur_form(int rows, const RecurArgs& args) {
-    const bool aligned = is_aligned(args);
-    const auto as = [&]<typename Kernel>(Kernel) {
-      launch<Kernel>(Kernel::launch(rows, args), args);
-    };
-    if (aligned && Forms::Small::fits(args.dk, args.dv)) {
-      as(typename Forms::Small());
-    } else if (aligned && Forms::Medium::fits(args.dk, args.dv)) {
-      as(typename Forms::Medium());
-    } else if (aligned && Forms::Large::fits(args.dk, args.dv)) {
-      as(typename Forms::Large());
-    } else if (aligned) {
-      as(typename Forms::Aligned());
-    } else {
-      as(typename Forms::Any());
-    }
+    with_recur_kernel(
+        args, [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(rows, args), args); });
   }
   template <typename Terms>
   void recur_by_rule(Rows rows, const Recurrence& recurrence, const Terms& terms,
                      const RecurrenceInputs& inputs, States states, View out);
-  void plan(const Weight& weight);
-  ProductArgs product_of(const Weight& weight) const;
-  void matmul_by_library(View x, const Weight& weight, Activation activation, View out);
-  using WholeRooms = std::array<ClusterRooms, kWholeKernels>;
-  static WholeRooms rooms_of(Device& device) {
-    WholeRooms rooms;
-    for_whole_kernels([&]<typename Kernel>(size_t i) {
-      int64_t cluster = 1;
-      for (int64_t& room : rooms[i]) {
-        room = device.template room<Kernel>(Kernel::launch(1, cluster));
-        cluster *= 2;
-      }
-    });
-    return rooms;
-  }
-  Buffer upload(const void* from, int64_t bytes) {
-    Buffer buffer = device_.allocate(bytes, Memory::kDevice);
-    copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
-    return buffer;
-  }
-
-  static constexpr int64_t kStageBytes = 64 << 10;  // a server has at most 4,096 rows
-  static constexpr int kArrays = 3;                 // values, and the two of Outputs
-  static constexpr int64_t kArrayBytes = 32 << 10;  // longer ones are prompts, which are read once
 
   const CudaOptions options_;
-  std::unique_ptr<ProductLibrary> library_;  // null: products by the kernels here
-  Status status_;                            // the first thing that cannot be done; done() tells
+  const StateForm form_ = options_.replay ? StateForm::kReplay : StateForm::kPlain;
+  LibraryProducts products_;
+  Status status_;  // the first thing that cannot be done; done() tells
   Device device_;
   const WholeRooms rooms_;
-  Buffer workspace_, rounded_;  // the library's, and its inputs as bf16
-  Buffer stage_, copies_;
-  Rows staged_{};                      // by run(); count 0: none
-  Rows here_{};                        // the same on the device
-  int longest_ = 0;                    // inputs that one of them has
-  const int32_t* kept_[kArrays] = {};  // arrays of the host's that copies_ has
-  int arrays_ = 0;
+  StagedRows staged_;
 };
 
 template <typename Device>
 Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
   check(precision != Precision::kInt8, "pack: not in int8, as numerics() has said");
-  const bool in_rows = library_ != nullptr;
+  const bool in_rows = products_.are_used();
   check(!in_rows || precision != Precision::kSplit, "pack: a library has no split products");
   const std::vector<uint32_t> panels =
       in_rows                         ? plain_rows(weight, precision)
@@ -320,6 +211,11 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
                                       : bf16_panels(weight, bias, precision == Precision::kSplit);
   std::vector<float> biases((weight.rows + kPanelCols - 1) / kPanelCols * kPanelCols);
   for (int i = 0; bias.data != nullptr && i < weight.rows; ++i) biases[i] = bias.number(i);
+  const auto upload = [&](const void* from, int64_t bytes) {
+    Buffer buffer = device_.allocate(bytes, Memory::kDevice);
+    copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
+    return buffer;
+  };
   Weight packed;
   packed.in = weight.cols;
   packed.out = weight.rows;
@@ -327,60 +223,8 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
   packed.stored = precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
   packed.panels = upload(panels.data(), static_cast<int64_t>(panels.size()) * 4);
   packed.bias = upload(biases.data(), static_cast<int64_t>(biases.size()) * 4);
-  if (in_rows) plan(packed);
+  if (in_rows) note(products_.plan(packed, device_));
   return packed;
-}
-
-template <typename Device>
-ProductArgs DeviceBackend<Device>::product_of(const Weight& weight) const {
-  ProductArgs args{};
-  args.library = library_.get();
-  args.weight = weight.panels.data();
-  args.bias = weight.bias.template as<float>();
-  args.weight_stride = plain_stride(weight.in, weight.precision);
-  args.in = weight.in;
-  args.out = weight.out;
-  args.precision = weight.precision;
-  args.workspace = workspace_.data();
-  return args;
-}
-
-// While loading: algorithms, and room for the inputs.
-template <typename Device>
-void DeviceBackend<Device>::plan(const Weight& weight) {
-  note(library_->plan(product_of(weight)));
-  const int64_t bytes =
-      weight.precision == Precision::kBf16
-          ? int64_t{ProductLibrary::kMostRows} * plain_stride(weight.in, weight.precision) * 2
-          : 0;
-  if (bytes > rounded_.bytes()) rounded_ = device_.allocate(bytes, Memory::kDevice);
-}
-
-template <typename Device>
-void DeviceBackend<Device>::matmul_by_library(View x, const Weight& weight, Activation activation,
-                                              View out) {
-  ProductArgs args = product_of(weight);
-  args.relu = activation == Activation::kRelu;
-  for (int row = 0; row < x.rows; row += ProductLibrary::kMostRows) {
-    args.rows = std::min(x.rows - row, ProductLibrary::kMostRows);
-    const View from = x.slice(row, args.rows);
-    const View to = out.slice(row, args.rows);
-    args.x = from.data;
-    args.x_stride = from.stride;
-    if (weight.precision == Precision::kBf16) {
-      const RoundArgs round = {from.f32(), from.stride, args.rows, x.cols,
-                               rounded_.template as<uint32_t>()};
-      launch<RoundKernel>(RoundKernel::launch(round), round);
-      args.x = rounded_.data();
-      args.x_stride = args.weight_stride;
-    }
-    args.y = to.f32();
-    args.y_stride = to.stride;
-    launch<LibraryProduct>({.blocks = 1}, args);
-    if (activation != Activation::kGelu) continue;
-    const GeluArgs gelu = {args.y, args.y_stride, args.rows, args.out};
-    launch<GeluKernel>(GeluKernel::launch(gelu), gelu);
-  }
 }
 
 template <typename Device>
@@ -391,23 +235,28 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
             !is_blocks(embedding.blocks),
         "embed: a GPU reads tables of fp32");
   check(embedding.scale == 1.0F, "embed: a GPU takes vectors as they are");
-  launch<EmbedKernel>(EmbedKernel::launch(out.rows), {.rows = here(rows),
-                                                      .values = kept(values.i32(), values.cols),
-                                                      .control = control,
-                                                      .embedding = embedding,
-                                                      .out = out.f32(),
-                                                      .out_stride = out.stride,
-                                                      .out_width = out.cols});
+  launch<EmbedKernel>(EmbedKernel::launch(out.rows),
+                      {.rows = staged_.here(rows),
+                       .values = staged_.kept(values.i32(), values.cols),
+                       .control = control,
+                       .embedding = embedding,
+                       .out = out.f32(),
+                       .out_stride = out.stride,
+                       .out_width = out.cols});
 }
 
 template <typename Device>
 void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View out) {
   check_matmul(x, weight, end, out);
-  if (library_ != nullptr) {
+  if (products_.are_used()) {
     check(end.activation <= Activation::kGelu && end.times.data == nullptr &&
               end.plus.data == nullptr,
           "matmul: a library's products end with relu or gelu, as takes() has said");
-    matmul_by_library(x, weight, end.activation, out);
+    products_.multiply(
+        x, weight, end.activation, out,
+        [&]<typename Kernel>(Kernel, const Launch& at, const typename Kernel::Args& args) {
+          launch<Kernel>(at, args);
+        });
     return;
   }
   const MatmulArgs args = {.x = x.f32(),
@@ -424,25 +273,26 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View o
                                    .plus_stride = end.plus.stride},
                            .y = out.f32(),
                            .y_stride = out.stride};
+  const auto as = [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(args), args); };
   // Tiles as large as still leave every multiprocessor one. All of them sum in the same order.
   if (weight.precision == Precision::kBf16) {
     if (x.rows <= 16) {
-      launch_matmul<MatmulBf16<1, 1>>(args);
+      as(MatmulBf16<1, 1>());
     } else if (x.rows <= 256) {
-      launch_matmul<MatmulBf16<1, 4>>(args);
+      as(MatmulBf16<1, 4>());
     } else {
-      launch_matmul<MatmulBf16<2, 8>>(args);
+      as(MatmulBf16<2, 8>());
     }
   } else if (weight.precision == Precision::kSplit) {
     if (x.rows <= 256) {
-      launch_matmul<MatmulBf16<1, 1, true>>(args);
+      as(MatmulBf16<1, 1, true>());
     } else {
-      launch_matmul<MatmulBf16<1, 4, true>>(args);
+      as(MatmulBf16<1, 4, true>());
     }
   } else if (x.rows == 1) {
-    launch_matmul<MatmulFp32<1>>(args);
+    as(MatmulFp32<1>());
   } else {
-    launch_matmul<MatmulFp32<8>>(args);
+    as(MatmulFp32<8>());
   }
 }
 
@@ -492,7 +342,7 @@ void DeviceBackend<Device>::gated_norm(View x, const Norm& norm, const NormGate&
 template <typename Device>
 void DeviceBackend<Device>::shift(Rows rows, View x, View mu, States states, View out) {
   check_shift(x, mu, out);
-  const ShiftArgs args = {.rows = here(rows),
+  const ShiftArgs args = {.rows = staged_.here(rows),
                           .inputs = out.rows,
                           .x = x.f32(),
                           .x_stride = x.stride,
@@ -510,7 +360,7 @@ template <typename Device>
 void DeviceBackend<Device>::convolve(Rows rows, View x, const Convolution& convolution,
                                      States states, View out) {
   check_convolve(x, convolution, out);
-  const ConvolveArgs args = {.rows = here(rows),
+  const ConvolveArgs args = {.rows = staged_.here(rows),
                              .inputs = out.rows,
                              .x = x.f32(),
                              .x_stride = x.stride,
@@ -560,49 +410,10 @@ template <typename Terms>
 void DeviceBackend<Device>::recur_by_rule(Rows rows, const Recurrence& recurrence,
                                           const Terms& terms, const RecurrenceInputs& inputs,
                                           States states, View out) {
-  const auto matrix = [](View view) { return InputMatrix{view.f32(), view.stride}; };
-  RuleArgs args{};
-  args.rows = here(rows);
-  args.inputs = out.rows;
-  args.q = matrix(inputs.q);
-  args.k = matrix(inputs.k);
-  args.v = matrix(inputs.v);
-  args.decay = matrix(inputs.decay);
-  args.heads = recurrence.heads;
-  args.key_heads = recurrence.key_heads > 0 ? recurrence.key_heads : recurrence.heads;
-  args.dk = recurrence.dk;
-  args.dv = recurrence.dv;
-  args.states = states;
-  args.out = out.f32();
-  args.out_stride = out.stride;
-  if constexpr (Terms::kRule == Rule::kRwkv7) {
-    args.rate = matrix(inputs.rate);
-    args.first = matrix(inputs.first);
-    args.mix = matrix(inputs.mix);
-    args.eps = terms.eps;
-    args.k_k = terms.k_k.f32();
-    args.k_a = terms.k_a.f32();
-    args.r_k = terms.r_k.f32();
-    args.bonus = inputs.bonus.f32();
-    args.bonus_stride = inputs.bonus.stride;
-  } else {
-    args.dt_rate = terms.dt_rate.f32();
-    args.dt_bias = terms.dt_bias.f32();
-    args.skip = terms.skip.f32();
-    args.dt_least = terms.dt_least;
-    args.dt_most = terms.dt_most;
-  }
-  const auto as = [&]<typename Kernel>(Kernel) {
+  const RuleArgs args = rule_args(staged_.here(rows), recurrence, terms, inputs, states, out);
+  with_rule_kernel<Terms::kRule>(args, [&]<typename Kernel>(Kernel) {
     launch<Kernel>(Kernel::launch(rows.count, args), args);
-  };
-  using Forms = RuleRecur<Terms::kRule>;
-  if (is_aligned(args) && Forms::Medium::fits(args.dk, args.dv)) {
-    as(typename Forms::Medium());
-  } else if (is_aligned(args) && Forms::Large::fits(args.dk, args.dv)) {
-    as(typename Forms::Large());
-  } else {
-    as(typename Forms::Any());
-  }
+  });
 }
 
 template <typename Device>
@@ -625,10 +436,10 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
           "and prompts steps"});
     return;
   }
-  RecurArgs args = {.rows = here(rows),
+  RecurArgs args = {.rows = staged_.here(rows),
                     .control = control,
                     .part = Part::kAll,
-                    .form = form(),
+                    .form = form_,
                     .inputs = out.rows,
                     .q = inputs.q.f32(),
                     .k = inputs.k.f32(),
@@ -649,7 +460,8 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
   // A chunk without room is refused at the first step, which is while loading. Where no row can
   // have a whole one, all goes by positions: the same bits, in one launch.
   const Launch chunks = ChunkKernel::launch(rows.count, args);
-  if (!options_.chunks || !fits(chunks, "prompts steps") || longest(rows, args.inputs) < kChunk) {
+  if (!options_.chunks || !fits(chunks, "prompts steps") ||
+      staged_.longest(rows, args.inputs) < kChunk) {
     launch_recur(rows.count, args);
     return;
   }
@@ -666,9 +478,9 @@ void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind,
   check_head(kind, head);
   check(outputs.recent.room == 0 && outputs.recent.penalized == nullptr,
         "sample: recent values and penalties are the CPU's");
-  const SampleArgs args = {.rows = here(rows),
-                           .head_row = kept(outputs.head_row, rows.count),
-                           .pending = kept(outputs.pending, rows.count),
+  const SampleArgs args = {.rows = staged_.here(rows),
+                           .head_row = staged_.kept(outputs.head_row, rows.count),
+                           .pending = staged_.kept(outputs.pending, rows.count),
                            .kind = kind,
                            .head = head.f32(),
                            .head_stride = head.stride,
@@ -696,10 +508,10 @@ void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, Sta
   check(states.slot_bytes % 16 == 0 && states.offset % 16 == 0, "generate: states in steps of 16");
   check(steps > 0, "generate: one step or more");
   WholeArgs args = whole_args(network);
-  args.slot = here(rows).slot;
+  args.slot = staged_.here(rows).slot;
   args.rows = rows.count;
   args.steps = steps;
-  args.states = TileStates::of(form(), states, network.recurrence.linear()->eps);
+  args.states = TileStates::of(form_, states, network.recurrence.linear()->eps);
   args.control = control;
   args.to = to;
   args.to_stride = stride;

@@ -150,6 +150,22 @@ void for_whole_kernels(const Use& use) {
   each(std::make_index_sequence<kWholeKernels>());
 }
 
+// The rooms of a device for each of them.
+using WholeRooms = std::array<ClusterRooms, kWholeKernels>;
+
+template <typename Device>
+WholeRooms whole_rooms(Device& device) {
+  WholeRooms rooms;
+  for_whole_kernels([&]<typename Kernel>(size_t i) {
+    int64_t cluster = 1;
+    for (int64_t& room : rooms[i]) {
+      room = device.template room<Kernel>(Kernel::launch(1, cluster));
+      cluster *= 2;
+    }
+  });
+  return rooms;
+}
+
 // All but what differs from batch to batch.
 inline WholeArgs whole_args(const FusedNetwork& network) {
   const auto weight = [](const Weight& weight) { return weight.panels.data(); };

@@ -18,11 +18,9 @@ using boost::system::error_code;
 namespace {
 
 constexpr size_t kBuffersPerWrite = 16;
-// How long a connection stays open after its last answer, reading: a close with unread bytes would
-// reset it, and the client would lose the answer.
-constexpr auto kLinger = std::chrono::seconds(2);
-constexpr Duration kForever = Duration::max();
 constexpr auto kWatch = std::chrono::seconds(1);  // from one look for a reset to the next
+
+TimePoint machine_time() { return asio::steady_timer::clock_type::now(); }
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 beast::string_view beast_view(std::string_view text) { return {text.data(), text.size()}; }
@@ -67,6 +65,7 @@ HttpConnection::HttpConnection(HttpWorker& worker, AcceptedSocket accepted,
       hooks_(hooks),
       clock_(clock),
       socket_(worker.context),
+      rules_(limits),
       timer_(worker.context),
       watch_(worker.context) {
   sockaddr_storage peer{};
@@ -86,9 +85,8 @@ void HttpConnection::start() {
 }
 
 void HttpConnection::close() {
-  if (phase_ == Phase::kClosed) return;
+  if (!rules_.close()) return;
   const auto self = shared_from_this();
-  phase_ = Phase::kClosed;
   timer_.cancel();
   watch_.cancel();
   error_code ignored;
@@ -103,55 +101,64 @@ void HttpConnection::close() {
   tell_gone();
 }
 
-void HttpConnection::read() {
-  if (reading_ || client_ended_ || phase_ == Phase::kClosed) return;
-  if (is_full()) return watch();
-  reading_ = true;
+void HttpConnection::act(Next next) {
+  switch (next) {
+    case Next::kWait:
+      return;
+    case Next::kRead:
+      return wait_for_bytes();
+    case Next::kWatch:
+      return watch();
+    case Next::kParse:
+      return parse();
+    case Next::kPass:
+      return pass_piece();
+    case Next::kContinue:
+      return send("HTTP/1.1 100 Continue\r\n\r\n");
+    case Next::kHeartbeat:
+      return send(heartbeat_);
+    case Next::kWrite:
+      return write();
+    case Next::kFinish:
+      return finish();
+    case Next::kLinger:
+      return linger();
+    case Next::kRefuseCut:
+      return refuse({400, "the request ends too early"});
+    case Next::kRefuseLate:
+      return refuse({408, "the request took too long to come"});
+    case Next::kClose:
+      return close();
+  }
+}
+
+void HttpConnection::wait_for_bytes() {
   socket_.async_wait(asio::socket_base::wait_read, bound(&HttpConnection::on_readable));
 }
 
 void HttpConnection::on_readable(error_code error, size_t) {
-  reading_ = false;
   if (error) return close();
   const size_t bytes = socket_.read_some(asio::buffer(worker_.incoming), error);
-  if (error == asio::error::would_block) return read();
+  if (error == asio::error::would_block) return wait_for_bytes();
   if (error && error != asio::error::eof) return close();
-  client_ended_ = error == asio::error::eof;
-  if (phase_ == Phase::kHangingUp) return client_ended_ ? close() : read();
-  pending_.append(worker_.incoming.data(), bytes);
-  if (phase_ == Phase::kAnswering) {
-    pass_piece();
-    if (client_ended_) watch();
-  } else {
-    parse();
-  }
+  if (rules_.phase() != Phase::kHangingUp) pending_.append(worker_.incoming.data(), bytes);
+  act(rules_.came(error == asio::error::eof));
   read();
 }
 
-// Looks for a reset while nothing is read: because too much has come, or the client's end.
 void HttpConnection::watch() {
-  if (watching_) return;
-  watching_ = true;
   watch_.expires_after(kWatch);
   watch_.async_wait(bound(&HttpConnection::on_watch));
 }
 
-void HttpConnection::on_watch(error_code error, size_t) {
-  watching_ = false;
-  if (error || phase_ != Phase::kAnswering || !(is_full() || client_ended_)) return;
-  pollfd file = {socket_.native_handle(), POLLRDHUP, 0};
-  poll(&file, 1, 0);
-  if ((file.revents & (POLLHUP | POLLERR)) != 0) return close();
-  if ((file.revents & POLLRDHUP) != 0) probe();
-  watch();
-}
-
-// Sends an interim answer, which clients of HTTP/1.1 skip (RFC 9110, 15.2): the system of a client
-// whose socket is closed answers it with a reset. A stream's chunks do the same.
-void HttpConnection::probe() {
-  if (begun_ || writing_ || form_.version < 11) return;
-  enqueue("HTTP/1.1 100 Continue\r\n\r\n");
-  write();
+void HttpConnection::on_watch(error_code, size_t) {
+  if (rules_.watched(pending_.size())) {
+    pollfd file = {socket_.native_handle(), POLLRDHUP, 0};
+    poll(&file, 1, 0);
+    if ((file.revents & (POLLHUP | POLLERR)) != 0) return close();
+    if ((file.revents & POLLRDHUP) != 0 && form_.version >= 11) act(rules_.probe());
+  }
+  read();
 }
 
 void HttpConnection::next_request() {
@@ -162,28 +169,20 @@ void HttpConnection::next_request() {
   head_bytes_ = 0;
   route_ = nullptr;
   form_ = {.clock = &clock_};
-  heartbeat_.clear();
-  complete_ = false;
-  begun_ = false;
-  done_by_ = TimePoint::max();
-  phase_ = Phase::kIdle;
-  set_deadline(limits_.idle_timeout);
+  rules_.next_request(machine_time());
 }
 
 // Parses `pending_` up to the end of one request.
 void HttpConnection::parse() {
-  if (phase_ == Phase::kIdle) skip_empty_lines();
-  if (phase_ == Phase::kIdle && pending_ == "\r" && !client_ended_) return;  // half of one
-  if (phase_ == Phase::kIdle && !pending_.empty()) {
-    phase_ = Phase::kReading;
-    set_deadline(limits_.read_timeout);
+  if (rules_.phase() == Phase::kIdle) {
+    skip_empty_lines();
+    if (pending_ == "\r" && !rules_.client_ended()) return;  // half of one
+    if (!pending_.empty()) rules_.begin_request(machine_time());
   }
   while (!pending_.empty() && parse_some()) {
-    if (phase_ != Phase::kReading) return;
+    if (rules_.phase() != Phase::kReading) return;
   }
-  if (!client_ended_) return;
-  if (phase_ == Phase::kIdle) return close();
-  refuse({400, "the request ends too early"});
+  act(rules_.needs_more());
 }
 
 // Some clients end a body with one (RFC 9112, 2.2).
@@ -235,7 +234,7 @@ bool HttpConnection::parse_some() {
     return true;
   }
   if (in_head && parser_->is_header_done()) refuse_bad_head();
-  if (phase_ == Phase::kReading && (parser_->is_done() || route_->in_pieces)) handle();
+  if (rules_.phase() == Phase::kReading && (parser_->is_done() || route_->in_pieces)) handle();
   return true;
 }
 
@@ -291,15 +290,9 @@ void HttpConnection::refuse_bad_head() {
   const std::string_view expected = head.header("expect");
   if (head.version < 11 || expected.empty() || parser_->is_done()) return;
   if (!same_word(expected, "100-continue")) return refuse({417, "expect must be 100-continue"});
-  waits_to_continue_ = true;
-  if (!route_->in_pieces) let_continue();  // a handler that takes pieces asks for the first
-}
-
-// The client may send the body, if it waits to be told.
-void HttpConnection::let_continue() {
-  if (!std::exchange(waits_to_continue_, false)) return;
-  enqueue("HTTP/1.1 100 Continue\r\n\r\n");
-  write();
+  rules_.expect_continue();
+  // A handler that takes pieces asks for the first.
+  if (!route_->in_pieces) act(rules_.want_body());
 }
 
 // False where the request was refused, because its body is longer than it may be.
@@ -313,9 +306,8 @@ bool HttpConnection::bound_body() {
 }
 
 void HttpConnection::handle() {
-  phase_ = Phase::kAnswering;
+  rules_.end_request(machine_time());
   if (route_->in_pieces) form_.keep_alive = false;  // the rest of the body may never be taken
-  set_deadline(writing_ ? limits_.write_timeout : kForever);  // a "100 Continue" may be stuck
   const RequestHead head = this->head();
   const HttpRequest request = {.method = head.method,
                                .target = head.target,
@@ -331,13 +323,12 @@ void HttpConnection::handle() {
     pieces_->eager(true);
   }
   parser_.reset();
-  if (client_ended_) watch();
 }
 
 void HttpConnection::read_body(BodyTaker take) {
-  if (phase_ != Phase::kAnswering || complete_) return;
+  if (!rules_.takes_answer()) return;
   take_ = std::move(take);
-  let_continue();
+  act(rules_.want_body());
   pass_piece();
 }
 
@@ -355,7 +346,7 @@ void HttpConnection::pass_piece() {
   const bool waits = !error || error == http::error::need_more;
   if (bytes > 0 || pieces_->is_done()) {
     take_.tell(std::string_view(worker_.piece.data(), bytes));
-  } else if (waits && client_ended_) {
+  } else if (waits && rules_.client_ended()) {
     take_.tell(invalid_argument("the body ends too early"));
   } else if (!waits || pending_.size() >= kHttpReadBytes) {
     take_.tell(invalid_argument("the body is not HTTP/1.1: " + error.message()));
@@ -370,20 +361,17 @@ void HttpConnection::refuse(HttpRefusal refusal, const HttpHeaders& headers) {
   // What follows a request that was not read to its end is not the next one.
   form_.keep_alive = form_.keep_alive && parser_->is_done();
   forget_body();
-  phase_ = Phase::kAnswering;
-  begun_ = true;
-  if (writing_) set_deadline(limits_.write_timeout);
-  enqueue(answer_head(form_, answer.status, answer.content_type, answer.body.size(), headers));
-  if (!form_.head_only) enqueue(std::move(answer.body));
-  complete();
-  write();
+  int64_t bytes =
+      enqueue(answer_head(form_, answer.status, answer.content_type, answer.body.size(), headers));
+  if (!form_.head_only) bytes += enqueue(std::move(answer.body));
+  act(rules_.refuse(bytes, machine_time()));
 }
 
 void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
-  if (phase_ != Phase::kAnswering) return;
-  waits_to_continue_ = false;
-  begun_ = true;
+  if (!rules_.takes_answer()) return;
+  int64_t bytes = 0;
   for (Piece& piece : pieces) {
+    bytes += std::ssize(piece.bytes);
     if (!piece.bytes.empty()) {
       outgoing_.push_back(std::move(piece));
     } else {
@@ -391,33 +379,25 @@ void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
     }
   }
   if (last) {
-    complete();
     on_gone_.forget();
     take_ = {};
   }
-  if (outgoing_.empty()) {
-    if (complete_) answered();
-  } else {
-    write();
-  }
+  act(rules_.answer(bytes, last, machine_time()));
 }
 
-void HttpConnection::enqueue(std::string bytes) {
-  waiting_->fetch_add(std::ssize(bytes));
+// Returns the number of bytes, which the rules are still to be told.
+int64_t HttpConnection::enqueue(std::string bytes) {
+  const int64_t count = std::ssize(bytes);
+  waiting_->fetch_add(count);
   outgoing_.push_back({std::move(bytes)});
+  return count;
 }
 
-void HttpConnection::complete() {
-  complete_ = true;
-  const std::chrono::seconds more(waiting_->load() / limits_.slowest_bytes);
-  done_by_ = clock_.now() + limits_.write_timeout + more;
+void HttpConnection::send(std::string bytes) {
+  act(rules_.send(enqueue(std::move(bytes)), machine_time()));
 }
 
 void HttpConnection::write() {
-  if (writing_) return;
-  writing_ = true;
-  const Duration left = done_by_ - clock_.now();
-  if (phase_ == Phase::kAnswering) set_deadline(std::min(limits_.write_timeout, left));
   std::array<asio::const_buffer, kBuffersPerWrite> buffers;
   const size_t count = std::min(buffers.size(), outgoing_.size());
   for (size_t i = 0; i < count; ++i) buffers[i] = asio::buffer(outgoing_[i].bytes);
@@ -426,7 +406,6 @@ void HttpConnection::write() {
 }
 
 void HttpConnection::on_write(error_code error, size_t bytes) {
-  writing_ = false;
   if (error) return close();
   waiting_->fetch_sub(static_cast<int64_t>(bytes));
   written_ += bytes;
@@ -436,54 +415,39 @@ void HttpConnection::on_write(error_code error, size_t bytes) {
     outgoing_.pop_front();
     taken.tell(true);
   }
-  if (!outgoing_.empty()) return write();
-  if (phase_ != Phase::kAnswering) return;
-  set_deadline(heartbeat_.empty() || complete_ ? kForever : limits_.heartbeat);
-  if (complete_) answered();
+  act(rules_.written(static_cast<int64_t>(bytes), machine_time()));
 }
 
-void HttpConnection::answered() {
+void HttpConnection::finish() {
   if (form_.keep_alive) {
     next_request();
     parse();
     return read();
   }
-  phase_ = Phase::kHangingUp;
   error_code ignored;
   socket_.shutdown(asio::socket_base::shutdown_send, ignored);
-  if (client_ended_) return close();
-  linger();
+  const bool in_pieces = route_ != nullptr && route_->in_pieces;
+  act(rules_.hang_up(in_pieces, machine_time()));
 }
 
-// Reads on for a while. Beyond the worker's share of such connections the oldest one is closed: its
-// client has had the most time to take the answer.
+// Beyond the worker's share of lingering connections the oldest one is closed: its client has had
+// the most time to take the answer.
 void HttpConnection::linger() {
   worker_.lingering.push_back(this);
-  const int share = std::max(1, limits_.lingering / limits_.threads);
-  if (std::ssize(worker_.lingering) > share) worker_.lingering.front()->close();
-  const bool in_pieces = route_ != nullptr && route_->in_pieces;  // much may still be on its way
-  set_deadline(in_pieces ? limits_.write_timeout : kLinger);
+  if (std::ssize(worker_.lingering) > lingering_share(limits_)) worker_.lingering.front()->close();
   read();
 }
 
-void HttpConnection::set_deadline(Duration from_now) {
-  // on_deadline() tells an expired wait, already queued, from the new one by the expiry.
-  if (from_now == kForever) {
-    timer_.expires_at(asio::steady_timer::time_point::max());
-    return;
-  }
-  timer_.expires_after(std::chrono::duration_cast<asio::steady_timer::duration>(from_now));
-  timer_.async_wait(bound(&HttpConnection::on_deadline));
+void HttpConnection::set_timer() {
+  if (timer_at_ == rules_.deadline()) return;
+  timer_at_ = rules_.deadline();
+  timer_.expires_at(timer_at_);
+  if (timer_at_ != TimePoint::max()) timer_.async_wait(bound(&HttpConnection::on_deadline));
 }
 
-void HttpConnection::on_deadline(error_code error, size_t) {
-  if (error || timer_.expiry() > asio::steady_timer::clock_type::now()) return;
-  if (phase_ == Phase::kAnswering && !writing_) {
-    enqueue(heartbeat_);
-    return write();
-  }
-  if (phase_ != Phase::kReading) return close();
-  refuse({408, "the request took too long to come"});
+// Also comes for a deadline that has been moved.
+void HttpConnection::on_deadline(error_code, size_t) {
+  act(rules_.deadline_passed(machine_time()));
 }
 
 void HttpConnection::tell_gone() {

@@ -21,14 +21,12 @@
 
 #include "base/clock.h"
 #include "server/http/answer_head.h"
+#include "server/http/connection_rules.h"
 #include "server/http/head_rules.h"
 #include "server/http/http_server.h"
 #include "server/http/told.h"
 
 namespace runnel {
-
-// The most that is read from a connection at once.
-inline constexpr size_t kHttpReadBytes = 4096;
 
 // A socket that the listener has accepted. Its end shuts the connection down, unless an
 // HttpConnection has taken it over. Closing is not enough: the listener has a descriptor of its
@@ -42,9 +40,8 @@ struct AcceptedSocket {
   Descriptor socket;
 };
 
-// A connection stays on one thread. It reads even while it answers, so that it notices a reset;
-// requests that come meanwhile wait in `pending_`. A client that has closed its socket looks like
-// one that only sends no more, until something is sent to it: see probe().
+// The socket, the parser and the timers of a connection, which stays on one thread. ConnectionRules
+// decides what it does next. Requests that come while it answers wait in `pending_`.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpWorker& worker, AcceptedSocket accepted, const HttpLimits& limits,
@@ -57,7 +54,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Sends `pieces` of the current answer, which waiting() counts already.
   void deliver(std::vector<Piece> pieces, bool last);
   // What the current answer sends where nothing else goes out.
-  void set_heartbeat(std::string bytes) { heartbeat_ = std::move(bytes); }
+  void set_heartbeat(std::string bytes) {
+    heartbeat_ = std::move(bytes);
+    rules_.set_heartbeat();
+  }
   void on_gone(Taken gone) { on_gone_ = std::move(gone); }
   // Gives the next piece of the current request's body, as soon as there is one.
   void read_body(BodyTaker take);
@@ -66,22 +66,18 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // throws system_error.
   template <typename Task>
   void run(Task task) {
-    if (phase_ == Phase::kClosed) return;
+    if (rules_.phase() == Phase::kClosed) return;
     try {
       task();
+      set_timer();
     } catch (const std::exception&) {
       close();
     }
   }
 
  private:
-  enum class Phase {
-    kIdle,       // nothing of the next request is there
-    kReading,    // some of it is
-    kAnswering,  // until the answer's last byte is on its way
-    kHangingUp,  // all is sent: reads until the client closes
-    kClosed,
-  };
+  using Phase = ConnectionRules::Phase;
+  using Next = ConnectionRules::Next;
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   using PieceParser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
 
@@ -93,11 +89,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     };
   }
 
-  void read();
+  void act(Next next);
+  void read() { act(rules_.read(pending_.size())); }
+  void wait_for_bytes();
   void on_readable(boost::system::error_code error, size_t);
   void watch();
-  void on_watch(boost::system::error_code error, size_t);
-  void probe();
+  void on_watch(boost::system::error_code, size_t);
   void parse();
   void skip_empty_lines();
   void lower_minor_version();
@@ -108,20 +105,17 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void refuse_bad_head();
   RequestHead head() const;
   bool bound_body();
-  void let_continue();
   void handle();
   void pass_piece();
   void refuse(HttpRefusal refusal, const HttpHeaders& headers = {});
-  void enqueue(std::string bytes);
-  void complete();
+  int64_t enqueue(std::string bytes);
+  void send(std::string bytes);
   void write();
   void on_write(boost::system::error_code error, size_t bytes);
-  void answered();
+  void finish();
   void linger();
-  // More of the client's next requests has come than is read meanwhile.
-  bool is_full() const { return phase_ == Phase::kAnswering && pending_.size() >= kHttpReadBytes; }
-  void set_deadline(Duration from_now);
-  void on_deadline(boost::system::error_code error, size_t);
+  void set_timer();
+  void on_deadline(boost::system::error_code, size_t);
   void tell_gone();
 
   HttpWorker& worker_;
@@ -131,15 +125,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const HttpHooks& hooks_;
   const Clock& clock_;
   boost::asio::generic::stream_protocol::socket socket_;
-  boost::asio::steady_timer timer_;  // the deadline of the phase
-  boost::asio::steady_timer watch_;  // looks for a reset where nothing is read
-  Phase phase_ = Phase::kIdle;
+  ConnectionRules rules_;
+  boost::asio::steady_timer timer_;        // of the rules' deadline
+  TimePoint timer_at_ = TimePoint::max();  // what it is set to
+  boost::asio::steady_timer watch_;        // looks for a reset where nothing is read
   std::string peer_;
-
-  bool reading_ = false;
-  bool watching_ = false;
-  bool client_ended_ = false;  // sends no more; it may read on
-  std::string pending_;        // what was read and not parsed
+  std::string pending_;  // what was read and not parsed
 
   std::optional<Parser> parser_;  // of the request that is being read
   size_t head_bytes_ = 0;         // of it, parsed
@@ -154,11 +145,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string heartbeat_;
   std::deque<Piece> outgoing_;
   size_t written_ = 0;  // of the first
-  bool writing_ = false;
-  bool begun_ = false;                    // some of the current answer is on its way
-  bool waits_to_continue_ = false;        // the client, with the body
-  bool complete_ = false;                 // `outgoing_` has the end of the answer
-  TimePoint done_by_ = TimePoint::max();  // where it is complete
   const std::shared_ptr<std::atomic<int64_t>> waiting_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/rewinds.h"
+#include "tests/engine/expected.h"
 #include "tests/engine/harness.h"
 
 namespace runnel {
@@ -13,10 +14,6 @@ constexpr Duration kMs = std::chrono::milliseconds(1);
 constexpr int kSteps = 4;
 constexpr ModelLimits kLimits = {
     .slots = 8, .rows = 8, .values = 16, .steps = kSteps, .launches = 2};
-
-std::vector<int32_t> expected(const std::vector<int32_t>& known, int count) {
-  return FakeModel::expected(fake_spec(), known, 1, 0, count);
-}
 
 // A harness with a session "a" on which a call runs, and a launch on its way.
 struct Running : Harness {

@@ -10,6 +10,7 @@
 #include "base/fields.h"
 #include "engine/rewinds.h"
 #include "engine/validate.h"
+#include "tests/engine/expected.h"
 #include "tests/engine/harness.h"
 
 namespace runnel {
@@ -25,10 +26,6 @@ const std::vector<int32_t> kNews = {5, 6};      // the values of the second one'
 std::vector<int32_t> joined(std::vector<int32_t> values, const std::vector<int32_t>& more) {
   values.insert(values.end(), more.begin(), more.end());
   return values;
-}
-
-std::vector<int32_t> expected(const std::vector<int32_t>& known, int count) {
-  return FakeModel::expected(fake_spec(), known, 1, 0, count);
 }
 
 // The first answer.

@@ -5,14 +5,11 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include "tests/engine/expected.h"
 #include "tests/engine/harness.h"
 
 namespace runnel {
 namespace {
-
-std::vector<int32_t> expected(const std::vector<int32_t>& known, int count, uint64_t seed = 1) {
-  return FakeModel::expected(fake_spec(), known, seed, 0, count);
-}
 
 GenerateRequest retryable(std::vector<int32_t> prompt, int64_t max_values) {
   GenerateRequest request = request_of(std::move(prompt), max_values);

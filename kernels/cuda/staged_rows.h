@@ -1,0 +1,83 @@
+// The rows of a run, and the arrays that its steps read, in the device's own memory: every layer or
+// step reads them, and the host's memory is far away.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/stage.h"
+
+namespace runnel::cuda {
+
+class StagedRows {
+ public:
+  static constexpr int64_t kRowsBytes = 64 << 10;   // a server has at most 4,096 rows
+  static constexpr int kArrays = 3;                 // values, and the two of Outputs
+  static constexpr int64_t kArrayBytes = 32 << 10;  // longer ones are prompts, which are read once
+
+  // Device memory of kRowsBytes, and of kArrays * kArrayBytes.
+  StagedRows(Buffer rows, Buffer arrays) : here_at_(std::move(rows)), copies_(std::move(arrays)) {}
+
+  bool is_empty() const { return staged_.count == 0; }
+
+  // From here to clear(), operations on these rows read slot and first, and freeze rows, in the
+  // device's memory. Returns the arguments of the launch that fills it.
+  StageArgs stage(Rows rows) {
+    check((2 * int64_t{rows.count} + 1) * 4 <= kRowsBytes, "run: at most 8191 rows");
+    int32_t* slot = here_at_.as<int32_t>();
+    here_ = {slot, slot + rows.count, rows.count};
+    staged_ = rows;
+    longest_ = 0;
+    arrays_ = 0;
+    for (int row = 0; row < rows.count; ++row) {
+      longest_ = std::max(longest_, rows.first[row + 1] - rows.first[row]);
+    }
+    return {.slot = rows.slot,
+            .first = rows.first,
+            .count = rows.count,
+            .slot_here = slot,
+            .first_here = slot + rows.count};
+  }
+  void clear() { staged_ = {}; }
+
+  // Where the device finds these rows: a run of those staged, or others as they are.
+  Rows here(Rows rows) const {
+    const int64_t begin = place(rows);
+    if (begin >= staged_.count) return rows;
+    return {here_.slot + begin, here_.first + begin, rows.count};
+  }
+  // The most inputs that a row may have; `inputs`, those of all rows, where the host cannot see it.
+  int longest(Rows rows, int inputs) const {
+    return place(rows) < staged_.count ? longest_ : inputs;
+  }
+  // Where the next launch finds an array that every step of the run reads.
+  Kept kept(const int32_t* from, int64_t count) {
+    if (is_empty()) return {from, nullptr};
+    const auto at = [&](int i) { return copies_.as<int32_t>() + i * (kArrayBytes / 4); };
+    for (int i = 0; i < arrays_; ++i) {
+      if (kept_[i] == from) return {at(i), nullptr};
+    }
+    if (arrays_ == kArrays || count * 4 > kArrayBytes) return {from, nullptr};
+    kept_[arrays_] = from;
+    return {from, at(arrays_++)};
+  }
+
+ private:
+  // The index of the first row among those staged; their count or more: it is not one of them.
+  int64_t place(Rows rows) const {
+    return static_cast<int64_t>(
+        (reinterpret_cast<uintptr_t>(rows.slot) - reinterpret_cast<uintptr_t>(staged_.slot)) / 4);
+  }
+
+  Buffer here_at_, copies_;
+  Rows staged_{};                      // count 0: none
+  Rows here_{};                        // the same on the device
+  int longest_ = 0;                    // inputs that one of them has
+  const int32_t* kept_[kArrays] = {};  // arrays of the host's that copies_ has
+  int arrays_ = 0;
+};
+
+}  // namespace runnel::cuda

@@ -1,0 +1,115 @@
+// When an HTTP connection reads, writes and ends, apart from its socket, its parser and the clock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "server/http/http_server.h"
+
+namespace runnel {
+
+// The most that is read from a connection at once.
+inline constexpr size_t kHttpReadBytes = 4096;
+
+// How many connections of one thread may linger.
+int lingering_share(const HttpLimits& limits);
+
+// A connection tells its rules what happens, and when, and does what they say comes next. It reads
+// even while it answers, so that it notices a reset. A client that has closed its socket looks like
+// one that only sends no more, until something is sent to it: see probe().
+class ConnectionRules {
+ public:
+  enum class Phase {
+    kIdle,       // nothing of the next request is there
+    kReading,    // some of it is
+    kAnswering,  // until the answer's last byte is on its way
+    kHangingUp,  // all is sent: reads until the client closes
+    kClosed,
+  };
+  enum class Next {
+    kWait,       // for the next event
+    kRead,       // as soon as there are bytes
+    kWatch,      // read nothing, and look for a reset in a second
+    kParse,      // the bytes that have come
+    kPass,       // them to the handler, if it takes the body in pieces
+    kContinue,   // send "100 Continue"
+    kHeartbeat,  // send the heartbeat
+    kWrite,      // some of the bytes to send
+    kFinish,     // the answer: begin the next request, or hang_up()
+    kLinger,     // send no more, and read until the client closes
+    kRefuseCut,  // the request: its end does not come
+    kRefuseLate,
+    kClose,
+  };
+
+  explicit ConnectionRules(const HttpLimits& limits) : limits_(limits) {}
+
+  Phase phase() const { return phase_; }
+  bool client_ended() const { return client_ended_; }
+  // When deadline_passed() is due; TimePoint::max(): never.
+  TimePoint deadline() const { return deadline_; }
+  Next deadline_passed(TimePoint now);
+  // False where it is closed already.
+  bool close();
+
+  // Whether to read, where `pending` bytes have come and are not parsed.
+  Next read(size_t pending);
+  // Bytes have come. `end`: they are the last; the client may read on.
+  Next came(bool end);
+  // A second of kWatch is over. False: there is nothing to watch for.
+  bool watched(size_t pending);
+  // The client has ended its side. An interim answer, which clients of HTTP/1.1 skip (RFC 9110,
+  // 15.2), has the system of a client whose socket is closed reply with a reset. A stream's chunks
+  // do the same.
+  Next probe() const;
+
+  void next_request(TimePoint now);
+  void begin_request(TimePoint now);
+  // All that has come is parsed, and the request is not complete.
+  Next needs_more() const;
+  // The client waits to be told to send the body.
+  void expect_continue() { answer_.client_waits = true; }
+  // The body is wanted.
+  Next want_body();
+  // The request is there, or the part of it that its handler begins with.
+  void end_request(TimePoint now);
+
+  // The answer sends a heartbeat where nothing else goes out.
+  void set_heartbeat() { answer_.has_heartbeat = true; }
+  bool takes_answer() const { return phase_ == Phase::kAnswering && !answer_.complete; }
+  // Bytes to send, which are not of the handler's answer.
+  Next send(int64_t bytes, TimePoint now);
+  // A part of the answer; `last`: it completes the answer.
+  Next answer(int64_t bytes, bool last, TimePoint now);
+  // The whole answer to a request that may not be there.
+  Next refuse(int64_t bytes, TimePoint now);
+  // The system has taken bytes.
+  Next written(int64_t bytes, TimePoint now);
+  // No request follows. `in_pieces`: much of the body may still be on its way.
+  Next hang_up(bool in_pieces, TimePoint now);
+
+ private:
+  bool is_watched(size_t pending) const;
+  Next write(TimePoint now);
+
+  struct Answer {
+    bool has_heartbeat = false;
+    bool client_waits = false;  // with the body
+    bool begun = false;         // some of it is on its way
+    bool complete = false;      // its end is on its way
+    TimePoint done_by = TimePoint::max();
+  };
+
+  const HttpLimits& limits_;
+  Phase phase_ = Phase::kIdle;
+  TimePoint deadline_ = TimePoint::max();
+  bool reading_ = false;
+  bool watching_ = false;
+  bool client_ended_ = false;
+  bool writing_ = false;
+  int64_t unsent_ = 0;  // bytes
+  Answer answer_;       // to the current request
+};
+
+}  // namespace runnel
