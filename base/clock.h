@@ -1,4 +1,5 @@
-// Time that tests can hold still: the engine and the server ask a Clock, not the machine.
+// Time that tests can hold still: the engine asks a Clock, and so does the server, except for how
+// long work and sockets take.
 #pragma once
 
 #include <atomic>

@@ -40,6 +40,8 @@ struct ChatTurn {
   uint64_t seed = 0;
 };
 
+Status interrupted() { return {Code::kCancelled, "interrupted"}; }
+
 class Chat {
  public:
   // All references outlive the object.
@@ -199,10 +201,15 @@ Status Chat::ask(const std::string& text, std::optional<uint64_t> seed) {
     if (!before.ok() && before.status().code() != Code::kResourceExhausted) return before.status();
     if (before.ok()) turn.before = *before;
   }
+  if (interrupt_.fired()) {
+    drop(turn.before);
+    return interrupted();
+  }
   Transcript transcript(model_, 1);
   bool started = false;
   Status status =
       client_.generate(request_of(turn, seed), [&](const v1::GenerateResponse& event) -> Status {
+        if (interrupt_.fired()) return interrupted();
         if (Status s = transcript.add(event); !s.ok()) return s;
         if (event.has_started()) {
           started = true;
@@ -259,7 +266,10 @@ Status Chat::undo(const std::string& /*word*/) {
   system_ = turn.system;
   drop(std::exchange(session_, turn.before));
   if (options_.session.empty()) return {};
-  if (auto named = fork_of(session_, options_.session); !named.ok()) return named.status();
+  if (auto named = fork_of(session_, options_.session); !named.ok()) {
+    static_cast<void>(note("the conversation goes on as session " + tame(session_)));
+    return named.status();
+  }
   drop(std::exchange(session_, options_.session));
   return {};
 }
@@ -268,6 +278,7 @@ Status Chat::again(const std::string& /*word*/) {
   if (!can_undo()) return {};
   const ChatTurn turn = turns_.back();
   if (Status s = undo(); !s.ok()) return s;
+  if (interrupt_.fired()) return interrupted();
   return ask(turn.text, turn.seed + 1);
 }
 
@@ -314,6 +325,7 @@ Result<std::string> Chat::fork_of(const std::string& session, const std::string&
   v1::ForkSessionResponse made;
   Status status = client_.fork_session(request, made);
   for (int i = 0; i < kMostBusyPauses && status.code() == Code::kAborted; ++i) {
+    if (interrupt_.fired()) return interrupted();
     std::this_thread::sleep_for(kBusyPause);
     status = client_.fork_session(request, made);
   }

@@ -20,22 +20,26 @@ ChatInput::ChatInput(int file, int interrupt)
 
 std::optional<std::string> ChatInput::next() {
   while (message_end() == std::string::npos) {
+    if (ended_) return rest();
     std::array<pollfd, 2> files = {pollfd{file_, POLLIN, 0}, pollfd{interrupt_, POLLIN, 0}};
     if (poll(files.data(), files.size(), -1) < 0) {
       if (errno == EINTR) continue;
       return std::nullopt;
     }
     if (files[1].revents != 0) return std::nullopt;
-    if (!read_some()) {
-      if (text_.empty()) return std::nullopt;
-      return std::exchange(text_, "");  // a last line without an end
-    }
+    if (!read_some()) return rest();
     if (terminal_) read_pasted();
   }
   const size_t end = message_end();
   std::string message = text_.substr(0, end);
   text_.erase(0, end + 1);
   return message;
+}
+
+// A last line without an end.
+std::optional<std::string> ChatInput::rest() {
+  if (text_.empty()) return std::nullopt;
+  return std::exchange(text_, "");
 }
 
 size_t ChatInput::message_end() const {
@@ -66,6 +70,9 @@ void ChatInput::read_pasted() {
   while (poll(&waiting, 1, kPasteMs) == 1 && read_some()) {
   }
   tcsetattr(file_, TCSANOW, &by_line);
+  if (text_.empty() || text_.back() != static_cast<char>(by_line.c_cc[VEOF])) return;
+  text_.pop_back();
+  ended_ = true;
 }
 
 }  // namespace runnel

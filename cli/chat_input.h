@@ -17,13 +17,15 @@ class ChatInput {
   std::optional<std::string> next();
 
  private:
+  std::optional<std::string> rest();
   size_t message_end() const;  // in text_; npos: more must be read
   bool read_some();            // false: there is no more
   void read_pasted();
 
   const int file_, interrupt_;
   const bool terminal_;
-  std::string text_;  // that has been read
+  std::string text_;    // that has been read
+  bool ended_ = false;  // by a Ctrl-D that came with text
 };
 
 }  // namespace runnel

@@ -38,6 +38,7 @@ Interrupt::~Interrupt() {
 }
 
 void Interrupt::rearm() {
+  const std::lock_guard lock(mutex_);
   fired_ = false;
   eventfd_t count = 0;
   eventfd_read(fired_file_, &count);  // fails where it has not fired
@@ -52,9 +53,10 @@ void Interrupt::watch() {
     signalfd_siginfo info{};
     if (read(signals_, &info, sizeof info) != sizeof info) continue;
     if (info.ssi_signo == SIGTERM) terminated_ = true;
+    const std::lock_guard lock(mutex_);
     if (fired_.exchange(true)) _exit(kExitInterrupted);
+    on_signal_();  // before those who wait go on
     check(eventfd_write(fired_file_, 1) == 0, "a signal can be told to the one who waits");
-    on_signal_();
   }
 }
 

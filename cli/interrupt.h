@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 namespace runnel {
@@ -29,6 +30,7 @@ class Interrupt {
   void watch();
 
   std::function<void()> on_signal_;
+  std::mutex mutex_;  // of a signal from fired_ to file(), so that rearm() forgets all of it
   std::atomic<bool> fired_{false}, terminated_{false};
   sigset_t before_{};
   // File descriptors: of the signals, of the wish to end, and that of file().

@@ -65,7 +65,9 @@ Result<Conversation> conversation_of(const std::string& path) {
     }
   }
   if (!json->contains("messages")) return invalid_argument(file + ": messages are missing");
-  localtime_r(&now, &conversation.now);
+  if (localtime_r(&now, &conversation.now) == nullptr) {
+    return invalid_argument(file + ": now is " + std::to_string(now) + ", which is no time");
+  }
   return conversation;
 }
 

@@ -1,7 +1,6 @@
 #include "engine/prefix_cache.h"
 
 #include <algorithm>
-#include <limits>
 #include <random>
 #include <tuple>
 
@@ -95,8 +94,7 @@ std::optional<SlotId> PrefixCache::surrender() {
   const auto found = std::ranges::count(entries_, PrefixWorth::kFound, &Entry::worth);
   const bool many = 2 * found > std::ssize(entries_);
   return remove(std::ranges::min_element(entries_, {}, [&](const Entry& entry) {
-    const bool goes_first = many && entry.worth == PrefixWorth::kFound;
-    return std::tuple(!goes_first, entry.worth, entry.turn);
+    return std::tuple(many ? PrefixWorth::kFound : entry.worth, entry.turn);
   }));
 }
 

@@ -9,7 +9,8 @@
 //
 // Programs that chat make titles and tags by calls of their own, which share nothing with the
 // conversation and never come again. So that these do not displace it, the states of conversations
-// that have continued are given up last, as long as they are no more than half (a segmented LRU).
+// that have continued are given up last, as long as they are no more than half. Where they are
+// more, the state that was used longest ago goes, whatever it is.
 //
 // All memory is allocated at construction, except for the names of owners in begin().
 #pragma once
@@ -71,8 +72,8 @@ class PrefixCache {
   // Keeps the state in `slot`. The key is not kept yet, and the cache is not full.
   void add(const PrefixKey& key, SlotId slot, TimePoint now,
            PrefixWorth worth = PrefixWorth::kPrompt);
-  // Gives up the state that was used longest ago among those of the least worth, or among the found
-  // ones where these are more than half. Returns its slot; none: the cache is empty.
+  // Gives up the state that was used longest ago, among those of the least worth unless more than
+  // half are found ones. Returns its slot; none: the cache is empty.
   std::optional<SlotId> surrender();
   // Gives up the state that was used longest ago, if that was before `since`.
   std::optional<SlotId> expire(TimePoint since);

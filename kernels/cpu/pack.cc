@@ -11,21 +11,24 @@
 namespace runnel::cpu {
 namespace {
 
-// Panels that each thread takes before steps of other models, which share the threads, may run: it
+// Weights that each thread packs before steps of other models, which share the threads, may run: it
 // takes about 10 ms. With fewer, a reload on a busy server would wait for many more steps.
-constexpr int64_t kPanelsOfAThread = 64;
+constexpr int64_t kWeightsOfAThread = int64_t{2} << 20;
 
 // Words of a row that are transposed at a time: a cache line.
 constexpr int64_t kSlice = 16;
 
 int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-// Calls body(panel, thread) for each panel. `thread` is below the number of threads.
+// Calls body(panel, thread) for each panel of `width` outputs. `thread` is below the number of
+// threads.
 template <typename F>
-void for_each_panel(int64_t panels, CpuThreads& threads, const F& body) {
+void for_each_panel(const HostTensor& weight, int64_t width, CpuThreads& threads, const F& body) {
   const int all = threads.pool.threads();
-  for (int64_t first = 0; first < panels; first += kPanelsOfAThread * all) {
-    const auto count = static_cast<int>(std::min(kPanelsOfAThread * all, panels - first));
+  const int64_t panels = divide_up(weight.rows, width);
+  const int64_t each = std::max<int64_t>(1, kWeightsOfAThread / (width * weight.cols));
+  for (int64_t first = 0; first < panels; first += each * all) {
+    const auto count = static_cast<int>(std::min(each * all, panels - first));
     const Places::Hold hold(threads.places, all);
     threads.pool.for_each(count, [&](int task, int thread) { body(first + task, thread); });
   }
@@ -65,7 +68,7 @@ void pack_words(const HostTensor& weight, const Kernels& kernels, CpuThreads& th
   const int64_t panels = divide_up(weight.rows, width);
   packed.stored = pairs ? DType::kBF16 : DType::kF32;
   packed.panels = arena.place(panels * words * width * 4);
-  for_each_panel(panels, threads, [&](int64_t panel, int) {
+  for_each_panel(weight, width, threads, [&](int64_t panel, int) {
     const PanelRows rows = rows_of_panel(weight, panel, kernels.panel);
     float* const to = packed.panels.as<float>() + panel * words * width;
     for (int64_t word = 0; word < words; word += kSlice) {
@@ -91,7 +94,7 @@ void pack_integers(const HostTensor& weight, int width, CpuThreads& threads, Are
   const auto cols = static_cast<size_t>(weight.cols);
   std::vector<float> numbers(cols * threads.pool.threads());  // a row for each thread
   std::vector<int8_t> integers(numbers.size());
-  for_each_panel(panels, threads, [&](int64_t panel, int thread) {
+  for_each_panel(weight, width, threads, [&](int64_t panel, int thread) {
     const PanelRows rows = rows_of_panel(weight, panel, width);
     const std::span<float> row = std::span(numbers).subspan(thread * cols, cols);
     int8_t* const whole = integers.data() + thread * cols;
@@ -110,7 +113,7 @@ void pack_blocks(const HostTensor& weight, int width, CpuThreads& threads, Arena
   const int64_t panels = divide_up(weight.rows, width);
   const int64_t bytes = block_panel_bytes(weight, width);
   packed.panels = arena.place(panels * bytes);
-  for_each_panel(panels, threads, [&](int64_t panel, int) {
+  for_each_panel(weight, width, threads, [&](int64_t panel, int) {
     pack_block_panel(weight, width, panel, packed.panels.data() + panel * bytes);
   });
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/sha256.h"
+#include "base/thread_priority.h"
 
 namespace runnel {
 namespace {
@@ -27,6 +28,7 @@ const Result<std::string>* FileDigest::wait_for(std::chrono::milliseconds time) 
 }
 
 void FileDigest::run(const std::stop_token& stop) {
+  compute_behind_others();  // models are served meanwhile
   Result<std::string> found = Status(Code::kResourceExhausted, "no memory to hash the weights");
   try {
     found = of_all(stop);

@@ -1,7 +1,6 @@
 #include "models/bundle/mapped_file.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "models/template/conversation.h"
 #include "models/template/interpreter.h"
 #include "models/template/parser.h"
@@ -10,8 +11,16 @@
 namespace runnel {
 namespace {
 
+constexpr size_t kMostRaised = 1000;  // bytes of a message that a template raises
+
 Status status_of(const jinja::Fault& fault, const std::string& name) {
-  if (fault.kind == jinja::FaultKind::kRaised) return invalid_argument(fault.message);
+  if (fault.kind == jinja::FaultKind::kRaised) {
+    // It may have texts of the conversation: of any length, and with the marks of a field's place.
+    std::string message = fault.message.substr(0, kMostRaised);
+    message.resize(valid_utf8_prefix(message));
+    std::erase_if(message, [](char c) { return c == '\x1e' || c == '\x1f'; });
+    return invalid_argument(std::move(message));
+  }
   const std::string line = fault.line > 0 ? ", line " + std::to_string(fault.line) : "";
   return {
       fault.kind == jinja::FaultKind::kLimit ? Code::kResourceExhausted : Code::kInvalidArgument,

@@ -129,7 +129,10 @@ Result<TemplateFiles> load_template(const std::string& path) {
   Result<TemplateFiles> files =
       is_gguf(path) ? template_in_gguf(path) : template_in_directory(path);
   if (files.ok() && files->source.empty()) {
-    return not_found(quote(path, 400) + " has no chat template");
+    // Callers hear it, too: without the folders above.
+    std::filesystem::path folder(path);
+    if (folder.filename().empty()) folder = folder.parent_path();
+    return not_found(quote(folder.filename().string(), 400) + " has no chat template");
   }
   return files;
 }

@@ -54,7 +54,8 @@ def set_conversation(
         for call in message.get("tool_calls") or ():
             _check_members(call, ToolCall)
             function = call.get("function", {})
-            arguments = function.get("arguments", "")
+            _check_members(function, Function)
+            arguments = function.get("arguments") or ""
             made.tool_calls.add(
                 id=call.get("id", ""),
                 name=function.get("name", ""),

@@ -1,6 +1,7 @@
 #include "server/host/host.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace runnel {
@@ -82,9 +83,9 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
 
 // `tend` is called here, too: a client that neither sends nor reads does not use up the grace.
 bool Host::wait_until_none(Duration at_most, const std::function<void()>& tend) {
-  const TimePoint end = context_.clock.now() + at_most;
+  const TimePoint end = std::chrono::steady_clock::now() + at_most;
   for (;;) {
-    const Duration left = end - context_.clock.now();
+    const Duration left = end - std::chrono::steady_clock::now();
     if (context_.calls.wait_until_none(std::clamp(left, Duration(0), Duration(kTend)))) return true;
     if (left <= Duration(kTend)) return false;
     tend();

@@ -26,6 +26,7 @@ constexpr int64_t kDescribedSymbol = 96;
 int64_t bytes_described(const ServedModel& model) {
   const std::string& chat = model.chat ? model.chat->name() : model.no_chat;
   int64_t bytes = kDescribedAnyway + 2 * (std::ssize(model.spec_json) + std::ssize(chat));
+  if (model.chat) bytes += 2 * std::ssize(model.chat->stop_text());
   for (const std::string& symbol : model.engine->spec().symbols) {
     bytes += kDescribedSymbol + 2 * std::ssize(symbol);
   }

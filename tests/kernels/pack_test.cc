@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kRows = 2100;  // of portable panels more than four threads take at once, and a part
+constexpr int kRows = 2100;  // panels of every width, and a part of one
 constexpr int kCols = 256;
 
 std::vector<std::byte> contents_of(const Buffer& buffer) {
@@ -51,6 +51,12 @@ TEST(Pack, PlainNumbers) {
       expect_same_with_all_threads(bf16, precision);
     }
   }
+}
+
+// Two threads pack about 4 million weights before others may run.
+TEST(Pack, InSeveralRounds) {
+  const std::vector<float> numbers = random_floats(int64_t{kRows} * kRows, 4);
+  expect_same_with_all_threads({numbers.data(), kRows, kRows}, Precision::kFp32);
 }
 
 TEST(Pack, Blocks) {

@@ -78,6 +78,7 @@ LONG_FILES = {
 MACHINE_TIME = {
     "server/grpc/conversation.cc": "tokenizers and templates compare their deadline with the machine's clock",
     "server/grpc/grpc_door.cc": "gRPC's Shutdown() takes a deadline of the machine's clock",
+    "server/host/host.cc": "a drain waits for calls as live_calls.cc does",
     "server/host/live_calls.cc": "a thread that waits is not woken by a virtual clock",
     "server/http/http_connection.cc": "Asio's timers run by the machine's clock",
     "server/net/server_certificate.cc": "certificates expire by the machine's clock",

@@ -235,6 +235,18 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   }
 }
 
+// Clients can put their text into it, with the marks that a field's place has in a message.
+TEST(ChatTemplate, AMessageThatIsRaisedIsBounded) {
+  const std::string raises = "{{ raise_exception(messages[0].content) }}";
+  const auto raised = [&](const std::string& content) {
+    return rendered(raises, "{}", R"([{"role": "user", "content": ")" + content + R"("}])");
+  };
+  EXPECT_EQ(raised("a\\u001eb\\u001fc"), "INVALID_ARGUMENT: abc");
+  std::string umlauts;
+  for (int i = 0; i < 600; ++i) umlauts += "\u00fc";
+  EXPECT_EQ(raised("x" + umlauts), "INVALID_ARGUMENT: x" + umlauts.substr(0, 998));
+}
+
 TEST(ChatTemplate, NamespacesThatHoldThemselvesAreFreed) {
   EXPECT_EQ(rendered("{% set n = namespace() %}{% set n.n = n %}{% set n.l = [n] %}"
                      "{% for i in range(50000) %}{% set n.x = namespace(x=n.x) %}{% endfor %}."),
