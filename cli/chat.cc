@@ -267,7 +267,7 @@ Status Chat::undo(const std::string& /*word*/) {
   drop(std::exchange(session_, turn.before));
   if (options_.session.empty()) return {};
   if (auto named = fork_of(session_, options_.session); !named.ok()) {
-    static_cast<void>(note("the conversation goes on as session " + tame(session_)));
+    static_cast<void>(note("the conversation continues as session " + tame(session_)));
     return named.status();
   }
   drop(std::exchange(session_, options_.session));

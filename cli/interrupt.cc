@@ -55,7 +55,7 @@ void Interrupt::watch() {
     if (info.ssi_signo == SIGTERM) terminated_ = true;
     const std::lock_guard lock(mutex_);
     if (fired_.exchange(true)) _exit(kExitInterrupted);
-    on_signal_();  // before those who wait go on
+    on_signal_();  // first, because the next line wakes the thread that waits
     check(eventfd_write(fired_file_, 1) == 0, "a signal can be told to the one who waits");
   }
 }

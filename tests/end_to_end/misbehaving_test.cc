@@ -120,6 +120,7 @@ class Misbehaving : public testing::Test {
   grpc::Status read_whole(const v1::GenerateRequest& request, std::vector<int32_t>& values) {
     grpc::ClientContext context;
     context.set_deadline(system_clock::now() + kPatience);
+    context.set_wait_for_ready(true);
     const auto reader = inference_->Generate(&context, request);
     values.clear();
     v1::GenerateResponse response;

@@ -119,6 +119,8 @@ int ServeProcess::open_files() const {
 v1::ModelInfo ServeProcess::info() const {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_wait_for_ready(
+      true);  // a server that was flooded may refuse connections for a moment
   v1::ListModelsResponse models;
   const auto status = v1::Models::NewStub(channel_)->ListModels(&context, {}, &models);
   EXPECT_TRUE(status.ok()) << status.error_message();
