@@ -422,7 +422,7 @@ Result<SessionInfo> Admission::create_session(SessionKey key, const Caller& call
 Status Admission::delete_session(const SessionKey& key) {
   Session* session = sessions_.find(key);
   if (session == nullptr) return no_session(key.id, fields::kId);
-  if (session->state == SessionState::kMoving) {
+  if (session->state == SessionPhase::kMoving) {
     Status busy(Code::kAborted, "the state of session '" + key.id + "' is being copied; try again");
     return busy.with_retry_after(std::chrono::milliseconds(100));
   }

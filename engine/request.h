@@ -131,12 +131,12 @@ struct Finished {
   std::optional<Duration> first_value = {};  // of `elapsed`, until one was sampled
 };
 
-enum class SessionState { kNew, kPrompting, kGenerating, kMoving, kIdle, kEnded };
+enum class SessionPhase { kNew, kPrompting, kGenerating, kMoving, kIdle, kEnded };
 inline constexpr int kSlotStates = 5;  // all but kEnded hold a slot
 
 struct SessionInfo {
   SessionKey key;
-  SessionState state = SessionState::kNew;
+  SessionPhase state = SessionPhase::kNew;
   int64_t position = 0;  // of its next value
   Duration idle{0};      // since its last use; 0 while a call runs on it
 };

@@ -6,14 +6,14 @@
 
 namespace runnel {
 
-const char* session_state_name(SessionState state) {
+const char* session_phase_name(SessionPhase state) {
   constexpr std::array kNames = {"new", "prompting", "generating", "moving", "idle", "ended"};
   return kNames[static_cast<size_t>(state)];
 }
 
-std::optional<SessionState> next_state(SessionState state, SessionEvent event) {
-  using S = SessionState;
-  using Next = std::optional<SessionState>;
+std::optional<SessionPhase> next_state(SessionPhase state, SessionEvent event) {
+  using S = SessionPhase;
+  using Next = std::optional<SessionPhase>;
   constexpr Next kNever = std::nullopt;
   // Rows by state, columns by event: feed, sample, move, pause, end.
   constexpr std::array<std::array<Next, 5>, 6> kTable = {{
@@ -28,7 +28,7 @@ std::optional<SessionState> next_state(SessionState state, SessionEvent event) {
 }
 
 void Session::apply(SessionEvent event) {
-  const std::optional<SessionState> next = next_state(state, event);
+  const std::optional<SessionPhase> next = next_state(state, event);
   check(next.has_value(), "the table of a session has this event in this state");
   state = *next;
 }

@@ -30,10 +30,10 @@ enum class SessionEvent {
   kEnd,     // its slot goes back to the pool
 };
 
-const char* session_state_name(SessionState state);
+const char* session_phase_name(SessionPhase state);
 
 // The table above; none where the event cannot happen.
-std::optional<SessionState> next_state(SessionState state, SessionEvent event);
+std::optional<SessionPhase> next_state(SessionPhase state, SessionEvent event);
 
 struct Session {
   SessionKey key;
@@ -41,7 +41,7 @@ struct Session {
   std::shared_ptr<const void> counted;  // against the quota of its account, while this lives
   bool stored = false;                  // read-only: calls start from it alone
   SlotId slot = -1;
-  SessionState state = SessionState::kNew;
+  SessionPhase state = SessionPhase::kNew;
   int64_t position = 0;        // of the next value: the number of known values
   int32_t pending = kNoValue;  // the last known value, while it is not consumed
   TimePoint idle_since{};      // when the last call on it ended, or the last call from it began
@@ -53,7 +53,7 @@ struct Session {
   // Follows the table; an event that cannot happen stops the process.
   void apply(SessionEvent event);
   // No call runs on it.
-  bool resting() const { return state == SessionState::kNew || state == SessionState::kIdle; }
+  bool resting() const { return state == SessionPhase::kNew || state == SessionPhase::kIdle; }
 };
 
 }  // namespace runnel

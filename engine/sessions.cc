@@ -120,7 +120,7 @@ SlotId Sessions::lease(const Caller& caller) {
   prefixes_.make_way();
   const std::optional<SlotId> slot = pool_.lease();
   check(slot.has_value(), "a session is opened where a slot is free");
-  gauge(SessionState::kNew).add(1);
+  gauge(SessionPhase::kNew).add(1);
   ++held_[caller.account];
   return *slot;
 }
@@ -186,7 +186,7 @@ void Sessions::set(const Session& session, Control control, Penalized penalized)
   if (penalized.penalties != nullptr) model_.penalize(session.slot, std::move(penalized));
 }
 
-Gauge& Sessions::gauge(SessionState state) { return by_state_[static_cast<size_t>(state)]; }
+Gauge& Sessions::gauge(SessionPhase state) { return by_state_[static_cast<size_t>(state)]; }
 
 std::array<int64_t, kSlotStates> Sessions::slots_by_state() const {
   std::array<int64_t, kSlotStates> slots{};

@@ -115,7 +115,7 @@ class Sessions {
   int64_t held_by(const Caller& caller) const;
   Status check_share(int needed, const Caller& caller, std::string_view field) const;
   SlotId lease(const Caller& caller);
-  Gauge& gauge(SessionState state);
+  Gauge& gauge(SessionPhase state);
   void end(Session& session);
 
   Model& model_;

@@ -16,7 +16,7 @@ namespace runnel {
 class AnsweredCall : public LiveCall, public std::enable_shared_from_this<AnsweredCall> {
  public:
   // Once the door knows who calls.
-  const Caller& caller() const { return *origin_.caller; }
+  const Caller& caller() const { return *start_.caller; }
   // ServedModels::find() for the caller. The call is counted with the model.
   Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name);
   // Makes room for this many more bytes of memory. RESOURCE_EXHAUSTED.
@@ -34,13 +34,12 @@ class AnsweredCall : public LiveCall, public std::enable_shared_from_this<Answer
 
  protected:
   // `state` outlives the call.
-  AnsweredCall(ServerContext& state, CallOrigin origin)
-      : state_(state), origin_(std::move(origin)) {}
+  AnsweredCall(ServerContext& state, CallStart start) : state_(state), start_(std::move(start)) {}
   // Answers with a refusal.
   virtual void refuse(const Status& status) = 0;
 
   ServerContext& state_;
-  const CallOrigin origin_;
+  const CallStart start_;
   std::shared_ptr<const ServedModel> model_;  // null before find_model()
   MemoryBudget::Hold room_;
 

@@ -7,8 +7,8 @@
 
 namespace runnel {
 
-Call::Call(ServerContext& state, CallOrigin origin, CallSink& sink)
-    : state_(state), origin_(std::move(origin)), sink_(sink) {}
+Call::Call(ServerContext& state, CallStart start, CallSink& sink)
+    : state_(state), start_(std::move(start)), sink_(sink) {}
 
 void Call::enter() {
   const Status status = within_memory([this] {
@@ -19,7 +19,7 @@ void Call::enter() {
 }
 
 Status Call::admit() {
-  if (!origin_.caller.ok()) return origin_.caller.status();
+  if (!start_.caller.ok()) return start_.caller.status();
   std::lock_guard lock(mutex_);
   return over_ ? *over_ : quota_.begin(caller());
 }
@@ -63,7 +63,7 @@ void Call::tend(TimePoint now) {
 
 // Whether the keys, as they are now, cover this call.
 Status Call::check_rights() const {
-  if (!origin_.caller.ok()) return {};
+  if (!start_.caller.ok()) return {};
   const auto now = state_.callers.as_of_now(caller());
   if (now == nullptr) {
     Status status(Code::kUnauthenticated, "the key of this call has been taken away");
@@ -104,7 +104,7 @@ void Call::finish(const Status& status) {
     std::lock_guard lock(mutex_);
     progress_.given = given_;
   }
-  report(state_, origin_, model().get(), progress_, status);
+  report(state_, start_, model().get(), progress_, status);
   sink_.finish(status);
 }
 
@@ -225,7 +225,7 @@ void Call::note_given(int64_t values) {
 }
 
 void Call::note_values(int64_t sampled) {
-  if (!progress_.first) progress_.first = state_.clock.now() - origin_.came;
+  if (!progress_.first) progress_.first = state_.clock.now() - start_.came;
   progress_.sampled += sampled;
 }
 

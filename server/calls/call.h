@@ -58,7 +58,7 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   void leave() { state_.calls.leave(shared_from_this()); }
 
   // After admit().
-  const Caller& caller() const { return *origin_.caller; }
+  const Caller& caller() const { return *start_.caller; }
 
   // --- LiveCall ---
 
@@ -73,7 +73,7 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   using Step = std::variant<Waiting, Writing, Status>;
 
   // `state` outlives all but the call's last moments, after leave().
-  Call(ServerContext& state, CallOrigin origin, CallSink& sink);
+  Call(ServerContext& state, CallStart start, CallSink& sink);
 
   // Does what is due, with the turn. Before it gives an event to the sink it calls begin_write(),
   // and after that it touches nothing: written() may come on another thread. Where memory gives out
@@ -113,7 +113,7 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   void note_values(int64_t sampled);
 
   ServerContext& state_;
-  const CallOrigin origin_;
+  const CallStart start_;
   mutable std::mutex mutex_;  // of what several threads touch, here and in subclasses
 
  private:

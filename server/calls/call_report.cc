@@ -9,36 +9,36 @@ namespace {
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-void log_call(const ServerContext& state, const CallOrigin& origin, const ServedModel* model,
+void log_call(const ServerContext& state, const CallStart& start, const ServedModel* model,
               const CallProgress& progress, const Status& status) {
   std::vector<LogField> fields = {
-      {"rpc", origin.rpc},
+      {"rpc", start.rpc},
       {"model", model == nullptr ? "" : model->name},
-      {"caller", origin.caller.ok() ? origin.caller->name : ""},
-      {"peer", origin.peer},
+      {"caller", start.caller.ok() ? start.caller->name : ""},
+      {"peer", start.peer},
       {"code", code_name(status.code())},
       {"given", progress.given},
       {"sampled", progress.sampled},
   };
   if (progress.queued) fields.push_back({"queue_seconds", seconds(*progress.queued)});
   if (progress.first) fields.push_back({"first_seconds", seconds(*progress.first)});
-  fields.push_back({"seconds", seconds(state.clock.now() - origin.came)});
-  if (!origin.trace_id.empty()) fields.push_back({"trace", origin.trace_id});
+  fields.push_back({"seconds", seconds(state.clock.now() - start.came)});
+  if (!start.trace_id.empty()) fields.push_back({"trace", start.trace_id});
   if (!status.ok()) fields.push_back({"message", status.message()});
   state.log.info("call", fields);
 }
 
 }  // namespace
 
-void report(ServerContext& state, const CallOrigin& origin, const ServedModel* model,
+void report(ServerContext& state, const CallStart& start, const ServedModel* model,
             const CallProgress& progress, const Status& status) {
   CallMetrics& metrics = model == nullptr ? state.metrics.calls : *model->calls;
-  metrics.count(origin.rpc, status);
+  metrics.count(start.rpc, status);
   if (progress.first && progress.sampled > 0) metrics.first_value.observe(*progress.first);
   if (!state.access_log) return;
   // A call ends also where there is no memory for its line.
   static_cast<void>(within_memory([&] {
-    log_call(state, origin, model, progress, status);
+    log_call(state, start, model, progress, status);
     return Status();
   }));
 }

@@ -13,8 +13,8 @@
 
 namespace runnel {
 
-// A call's origin, known to a door before it reads the request.
-struct CallOrigin {
+// What a door knows of a call before it reads the request.
+struct CallStart {
   const char* rpc;  // its name in log and metrics: "Generate"
   std::string peer;
   Result<Caller> caller;      // or why the caller is refused
@@ -32,7 +32,7 @@ struct CallProgress {
 
 // Counts the call and writes its line, if memory allows. `model` is null if the call found no
 // model. Called once, at the call's end.
-void report(ServerContext& state, const CallOrigin& origin, const ServedModel* model,
+void report(ServerContext& state, const CallStart& start, const ServedModel* model,
             const CallProgress& progress, const Status& status);
 
 }  // namespace runnel

@@ -15,12 +15,12 @@ constexpr int64_t kBesideBytes = (int64_t{1} << 20) + 3 * int64_t{kPieceBytes};
 
 }  // namespace
 
-ExportCall::ExportCall(ServerContext& state, CallOrigin origin, ExportSink& sink)
-    : Call(state, std::move(origin), sink), sink_(sink) {}
+ExportCall::ExportCall(ServerContext& state, CallStart start, ExportSink& sink)
+    : Call(state, std::move(start), sink), sink_(sink) {}
 
-std::shared_ptr<ExportCall> ExportCall::make(ServerContext& state, CallOrigin origin,
+std::shared_ptr<ExportCall> ExportCall::make(ServerContext& state, CallStart start,
                                              ExportSink& sink) {
-  return std::shared_ptr<ExportCall>(new ExportCall(state, std::move(origin), sink));
+  return std::shared_ptr<ExportCall>(new ExportCall(state, std::move(start), sink));
 }
 
 void ExportCall::start(std::shared_ptr<const ServedModel> model, const std::string& session,

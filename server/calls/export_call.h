@@ -31,8 +31,7 @@ struct ExportTerms {
 class ExportCall final : public Call {
  public:
   // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
-  static std::shared_ptr<ExportCall> make(ServerContext& state, CallOrigin origin,
-                                          ExportSink& sink);
+  static std::shared_ptr<ExportCall> make(ServerContext& state, CallStart start, ExportSink& sink);
 
   // Asks for the state of a session of the caller's; refuses the call as MemoryBudget::take() and
   // Engine::export_session() do, and terms that are out of range or need a seal.
@@ -40,7 +39,7 @@ class ExportCall final : public Call {
              const ExportTerms& terms);
 
  private:
-  ExportCall(ServerContext& state, CallOrigin origin, ExportSink& sink);
+  ExportCall(ServerContext& state, CallStart start, ExportSink& sink);
   Step next() override;
   Status set_terms(const ExportTerms& terms);
   void note(Status outcome);

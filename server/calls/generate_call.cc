@@ -27,12 +27,12 @@ std::vector<int32_t> ends_of(const GenerateRequest& request, const Spec& spec) {
 
 }  // namespace
 
-GenerateCall::GenerateCall(ServerContext& state, CallOrigin origin, GenerateSink& sink)
-    : Call(state, std::move(origin), sink), sink_(sink) {}
+GenerateCall::GenerateCall(ServerContext& state, CallStart start, GenerateSink& sink)
+    : Call(state, std::move(start), sink), sink_(sink) {}
 
-std::shared_ptr<GenerateCall> GenerateCall::make(ServerContext& state, CallOrigin origin,
+std::shared_ptr<GenerateCall> GenerateCall::make(ServerContext& state, CallStart start,
                                                  GenerateSink& sink) {
-  return std::shared_ptr<GenerateCall>(new GenerateCall(state, std::move(origin), sink));
+  return std::shared_ptr<GenerateCall>(new GenerateCall(state, std::move(start), sink));
 }
 
 void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
@@ -272,8 +272,8 @@ void GenerateCall::note(const GenerateEvent& event) {
 
 void GenerateCall::log_start(const GenerateRequest& request) const {
   if (!state_.log.wants_debug()) return;
-  state_.log.debug("begin", {{"rpc", origin_.rpc},
-                             {"peer", origin_.peer},
+  state_.log.debug("begin", {{"rpc", start_.rpc},
+                             {"peer", start_.peer},
                              {"caller", caller().name},
                              {"model", model()->name},
                              {"session", request.session.value_or("")},

@@ -27,7 +27,7 @@ class GenerateCall final : public Call {
  public:
   // For start() or refuse(), after enter(), from which on the call is live. `sink` is the door's.
   // `state` outlives the call.
-  static std::shared_ptr<GenerateCall> make(ServerContext& state, CallOrigin origin,
+  static std::shared_ptr<GenerateCall> make(ServerContext& state, CallStart start,
                                             GenerateSink& sink);
 
   // Asks the model's engine for `request`, in the caller's name. What comes of it, a refusal as
@@ -48,7 +48,7 @@ class GenerateCall final : public Call {
   void end(const Status& status) override;
 
  private:
-  GenerateCall(ServerContext& state, CallOrigin origin, GenerateSink& sink);
+  GenerateCall(ServerContext& state, CallStart start, GenerateSink& sink);
   Step next() override;
   Step take_scores(const Result<ScoredChunk>& scores);
   void take_session(const Status& status, std::shared_ptr<PassingSession> session);

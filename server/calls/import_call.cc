@@ -13,14 +13,14 @@ constexpr int kMostStalls = 10;  // that the client may take to send the file, i
 
 }  // namespace
 
-ImportCall::ImportCall(ServerContext& state, CallOrigin origin, ImportSink& sink)
-    : Call(state, std::move(origin), sink), sink_(sink) {
+ImportCall::ImportCall(ServerContext& state, CallStart start, ImportSink& sink)
+    : Call(state, std::move(start), sink), sink_(sink) {
   bound_reads(kMostStalls * state.stall_timeout);
 }
 
-std::shared_ptr<ImportCall> ImportCall::make(ServerContext& state, CallOrigin origin,
+std::shared_ptr<ImportCall> ImportCall::make(ServerContext& state, CallStart start,
                                              ImportSink& sink) {
-  return std::shared_ptr<ImportCall>(new ImportCall(state, std::move(origin), sink));
+  return std::shared_ptr<ImportCall>(new ImportCall(state, std::move(start), sink));
 }
 
 // --- The door's side ---

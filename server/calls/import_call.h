@@ -26,8 +26,7 @@ class ImportSink : public CallSink {
 class ImportCall final : public Call {
  public:
   // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
-  static std::shared_ptr<ImportCall> make(ServerContext& state, CallOrigin origin,
-                                          ImportSink& sink);
+  static std::shared_ptr<ImportCall> make(ServerContext& state, CallStart start, ImportSink& sink);
 
   // Asks for the first message; refuses the call as admit() does, and where the server loads its
   // models or drains.
@@ -54,7 +53,7 @@ class ImportCall final : public Call {
  private:
   enum class Phase { kIdle, kReading, kMaking, kMade };
 
-  ImportCall(ServerContext& state, CallOrigin origin, ImportSink& sink);
+  ImportCall(ServerContext& state, CallStart start, ImportSink& sink);
   Step next() override;
   int64_t held() const;
   Result<StateImage> whole_image();

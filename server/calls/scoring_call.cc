@@ -13,12 +13,12 @@ constexpr size_t kEventValues = 1 << 18;
 
 }  // namespace
 
-ScoringCall::ScoringCall(ServerContext& state, CallOrigin origin, ScoreSink& sink)
-    : Call(state, std::move(origin), sink), sink_(sink) {}
+ScoringCall::ScoringCall(ServerContext& state, CallStart start, ScoreSink& sink)
+    : Call(state, std::move(start), sink), sink_(sink) {}
 
-std::shared_ptr<ScoringCall> ScoringCall::make(ServerContext& state, CallOrigin origin,
+std::shared_ptr<ScoringCall> ScoringCall::make(ServerContext& state, CallStart start,
                                                ScoreSink& sink) {
-  return std::shared_ptr<ScoringCall>(new ScoringCall(state, std::move(origin), sink));
+  return std::shared_ptr<ScoringCall>(new ScoringCall(state, std::move(start), sink));
 }
 
 // --- The door's side ---
@@ -36,8 +36,8 @@ Status ScoringCall::open(std::shared_ptr<const ServedModel> model, const Origin&
   auto scoring = model->engine->start_score(caller(), origin, begin, keep, max_queue_time);
   if (!scoring.ok()) return scoring.status();
   scoring_ = *scoring;
-  state_.log.debug("begin", {{"rpc", origin_.rpc},
-                             {"peer", origin_.peer},
+  state_.log.debug("begin", {{"rpc", start_.rpc},
+                             {"peer", start_.peer},
                              {"caller", caller().name},
                              {"model", model->name},
                              {"session", origin.session.value_or("")}});

@@ -25,8 +25,7 @@ class ScoreSink : public CallSink {
 class ScoringCall final : public Call {
  public:
   // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
-  static std::shared_ptr<ScoringCall> make(ServerContext& state, CallOrigin origin,
-                                           ScoreSink& sink);
+  static std::shared_ptr<ScoringCall> make(ServerContext& state, CallStart start, ScoreSink& sink);
 
   // Asks for the first message; refuses the call as admit() does, and where the server loads its
   // models or drains.
@@ -49,7 +48,7 @@ class ScoringCall final : public Call {
  private:
   enum class Phase { kIdle, kReading, kScoring, kAnswered, kClosed, kTotalled };
 
-  ScoringCall(ServerContext& state, CallOrigin origin, ScoreSink& sink);
+  ScoringCall(ServerContext& state, CallStart start, ScoreSink& sink);
   Step next() override;
   Step ask();
   Step take_answer();

@@ -61,19 +61,19 @@ v1::Finished::Reason reason_of(FinishReason reason) {
   return v1::Finished::REASON_UNSPECIFIED;
 }
 
-v1::Session::State state_of(SessionState state) {
+v1::Session::State state_of(SessionPhase state) {
   switch (state) {
-    case SessionState::kNew:
+    case SessionPhase::kNew:
       return v1::Session::NEW;
-    case SessionState::kPrompting:
+    case SessionPhase::kPrompting:
       return v1::Session::PROMPTING;
-    case SessionState::kGenerating:
+    case SessionPhase::kGenerating:
       return v1::Session::GENERATING;
-    case SessionState::kMoving:
+    case SessionPhase::kMoving:
       return v1::Session::MOVING;
-    case SessionState::kIdle:
+    case SessionPhase::kIdle:
       return v1::Session::IDLE;
-    case SessionState::kEnded:
+    case SessionPhase::kEnded:
       break;
   }
   return v1::Session::STATE_UNSPECIFIED;

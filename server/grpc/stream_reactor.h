@@ -25,7 +25,7 @@ class StreamReactor : public Reactor, protected Sink {
   StreamReactor(const char* rpc, ServerContext& state, grpc::CallbackServerContext& context)
       : state_(state),
         context_(context),
-        call_(CallType::make(state, origin_of(rpc, state, context), *this)) {}
+        call_(CallType::make(state, call_start(rpc, state, context), *this)) {}
 
   void OnCancel() override { call_->cancel(); }
   void OnDone() override {

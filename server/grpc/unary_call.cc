@@ -14,7 +14,7 @@ grpc::ServerUnaryReactor* UnaryCall::start(const char* rpc, ServerContext& state
   state.calls.enter(call);
   state.metrics.received.add(length_of(request));
   const Status status = within_memory(
-      [&] { return call->origin_.caller.ok() ? begin(*call) : call->origin_.caller.status(); });
+      [&] { return call->start_.caller.ok() ? begin(*call) : call->start_.caller.status(); });
   if (!status.ok()) call->refuse(status);
   return call.get();  // lives until OnDone()
 }
@@ -28,7 +28,7 @@ void UnaryCall::finish(const Status& status) {
   const grpc::Status end = to_grpc(status);
   add_pushback(status, context_);
   state_.metrics.sent.add(length_of(response_));
-  report(state_, origin_, model_.get(), {}, status);
+  report(state_, start_, model_.get(), {}, status);
   Finish(end);
 }
 
@@ -39,7 +39,7 @@ void UnaryCall::refuse(const Status& status) {
   });
   // Nothing else ends the call: it must have an answer, if without a word.
   if (refused.ok()) return;
-  report(state_, origin_, model_.get(), {}, refused);
+  report(state_, start_, model_.get(), {}, refused);
   Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, {}});
 }
 

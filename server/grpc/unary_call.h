@@ -55,7 +55,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public AnsweredCall {
  private:
   UnaryCall(const char* rpc, ServerContext& state, grpc::CallbackServerContext& context,
             const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
-      : AnsweredCall(state, origin_of(rpc, state, context)),
+      : AnsweredCall(state, call_start(rpc, state, context)),
         context_(context),
         request_(request),
         response_(response) {}

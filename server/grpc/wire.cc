@@ -125,7 +125,7 @@ void add_pushback(const Status& status, grpc::CallbackServerContext& context) {
                               std::to_string(status.retry_after()->count()));
 }
 
-CallOrigin origin_of(const char* rpc, const ServerContext& state,
+CallStart call_start(const char* rpc, const ServerContext& state,
                      const grpc::CallbackServerContext& context) {
   const auto authorization = values_of("authorization", context);
   const auto traceparent = values_of("traceparent", context);

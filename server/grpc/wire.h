@@ -74,7 +74,7 @@ grpc::Status to_grpc(const Status& status);
 void add_pushback(const Status& status, grpc::CallbackServerContext& context);
 
 // What is known of a call of method `rpc` before its messages.
-CallOrigin origin_of(const char* rpc, const ServerContext& state,
+CallStart call_start(const char* rpc, const ServerContext& state,
                      const grpc::CallbackServerContext& context);
 
 }  // namespace runnel

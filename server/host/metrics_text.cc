@@ -116,7 +116,7 @@ void put_slots(MetricsText& text, const ByModel& models) {
     text.sample({{"model", name}, {"state", "stored"}}, figures.slots_stored);
     for (size_t state = 0; state < figures.slots_by_state.size(); ++state) {
       text.sample(
-          {{"model", name}, {"state", session_state_name(static_cast<SessionState>(state))}},
+          {{"model", name}, {"state", session_phase_name(static_cast<SessionPhase>(state))}},
           figures.slots_by_state[state]);
     }
   }

@@ -126,7 +126,7 @@ std::map<std::string, ModelFigures> ServedModels::figures() const {
     }
     // To the engine a stored state is an idle session.
     figures.slots_stored += std::ssize(model->states);
-    figures.slots_by_state[static_cast<size_t>(SessionState::kIdle)] -= std::ssize(model->states);
+    figures.slots_by_state[static_cast<size_t>(SessionPhase::kIdle)] -= std::ssize(model->states);
   }
   return all;
 }

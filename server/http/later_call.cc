@@ -1,8 +1,8 @@
 #include "server/http/later_call.h"
 
 #include "base/within_memory.h"
+#include "server/http/call_start.h"
 #include "server/http/live_answer.h"
-#include "server/http/origin.h"
 
 namespace runnel {
 
@@ -12,9 +12,9 @@ HttpHandler LaterCall::handler(ServerContext& state, const char* rpc, FieldWord 
              const HttpRequest& request, HttpReply reply) {
     state.metrics.received.add(std::ssize(request.body));
     const std::shared_ptr<LaterCall> call(
-        new LaterCall(state, origin_of(rpc, state, request), word_of, std::move(reply)));
+        new LaterCall(state, call_start(rpc, state, request), word_of, std::move(reply)));
     state.calls.enter(call);
-    Fault fault{call->origin_.caller.status()};
+    Fault fault{call->start_.caller.status()};
     if (fault.ok() && request.method == "POST") fault = {call->quota_.begin(call->caller())};
     const Status status = within_memory([&] {
       if (fault.ok()) fault = begin(*call, request);
@@ -29,7 +29,7 @@ void LaterCall::answer(const OrderedJson& json) { finish({}, json); }
 
 void LaterCall::finish(const Fault& fault, const OrderedJson& json) {
   quota_.end();
-  report(state_, origin_, model_.get(), {}, fault.status);
+  report(state_, start_, model_.get(), {}, fault.status);
   // Without memory for the answer the reply ends with 500.
   static_cast<void>(within_memory([&] {
     if (!fault.ok()) {

@@ -34,8 +34,8 @@ class LaterCall final : public AnsweredCall {
   void tend(TimePoint /*now*/) override {}
 
  private:
-  LaterCall(ServerContext& state, CallOrigin origin, FieldWord word_of, HttpReply reply)
-      : AnsweredCall(state, std::move(origin)),
+  LaterCall(ServerContext& state, CallStart start, FieldWord word_of, HttpReply reply)
+      : AnsweredCall(state, std::move(start)),
         word_of_(std::move(word_of)),
         reply_(std::move(reply)) {}
   void refuse(const Status& status) override { finish(fault_of(status, word_of_)); }

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/within_memory.h"
+#include "server/http/call_start.h"
 #include "server/http/live_answer.h"
-#include "server/http/origin.h"
 
 namespace runnel {
 namespace {

@@ -5,8 +5,8 @@
 #include "base/within_memory.h"
 #include "server/calls/call_report.h"
 #include "server/host/call_quota.h"
+#include "server/http/call_start.h"
 #include "server/http/live_answer.h"
-#include "server/http/origin.h"
 
 namespace runnel {
 
@@ -21,17 +21,17 @@ HttpHandler answer_at_once(ServerContext& state, const char* rpc,
                            std::function<Fault(ShortCall&)> handle) {
   return [&state, rpc, handle = std::move(handle)](const HttpRequest& request, HttpReply reply) {
     state.metrics.received.add(std::ssize(request.body));
-    const CallOrigin origin = origin_of(rpc, state, request);
+    const CallStart start = call_start(rpc, state, request);
     std::shared_ptr<const ServedModel> model;
     std::string body;
     std::shared_ptr<const void> kept;
-    Fault fault{origin.caller.status()};
+    Fault fault{start.caller.status()};
     const Status status = within_memory([&] {
       if (!fault.ok()) return fault.status;
       CallQuota quota;
-      if (request.method == "POST") fault = {quota.begin(*origin.caller)};
+      if (request.method == "POST") fault = {quota.begin(*start.caller)};
       if (!fault.ok()) return fault.status;
-      ShortCall call{.state = state, .request = request, .caller = *origin.caller};
+      ShortCall call{.state = state, .request = request, .caller = *start.caller};
       fault = handle(call);
       model = std::move(call.model);
       if (!fault.ok()) return fault.status;
@@ -40,7 +40,7 @@ HttpHandler answer_at_once(ServerContext& state, const char* rpc,
       return Status();
     });
     if (!status.ok() && fault.ok()) fault = {status};
-    report(state, origin, model.get(), {}, fault.status);
+    report(state, start, model.get(), {}, fault.status);
     if (!fault.ok()) return send_fault(fault, reply);
     state.metrics.sent.add(std::ssize(body));
     reply.send({200, "application/json", std::move(body)}, std::move(kept));
@@ -49,7 +49,7 @@ HttpHandler answer_at_once(ServerContext& state, const char* rpc,
 
 HttpHandler count_requests(ServerContext& state, const char* rpc, HttpHandler handle) {
   return [&state, rpc, handle = std::move(handle)](const HttpRequest& request, HttpReply reply) {
-    report(state, origin_of(rpc, state, request), nullptr, {}, {});
+    report(state, call_start(rpc, state, request), nullptr, {}, {});
     handle(request, std::move(reply));
   };
 }

@@ -12,9 +12,9 @@
 #include "base/within_memory.h"
 #include "server/calls/generate_call.h"
 #include "server/calls/session_header.h"
+#include "server/http/call_start.h"
 #include "server/http/event_stream.h"
 #include "server/http/live_answer.h"
-#include "server/http/origin.h"
 #include "server/openai/choice.h"
 #include "server/openai/sampling_fields.h"
 
@@ -156,7 +156,7 @@ class Answer final : public std::enable_shared_from_this<Answer> {
 Part::Part(Answer& owner, const HttpRequest& request)
     : state_(owner.state()),
       answer_(owner),
-      call_(GenerateCall::make(state_, origin_of(owner.rpc(), state_, request), *this)) {}
+      call_(GenerateCall::make(state_, call_start(owner.rpc(), state_, request), *this)) {}
 
 void Part::enter() {
   kept_ = answer_.shared_from_this();

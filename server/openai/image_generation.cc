@@ -9,9 +9,9 @@
 
 #include "base/within_memory.h"
 #include "server/calls/generate_call.h"
+#include "server/http/call_start.h"
 #include "server/http/event_stream.h"
 #include "server/http/live_answer.h"
-#include "server/http/origin.h"
 #include "server/http/request_fields.h"
 #include "server/openai/drawing.h"
 #include "server/openai/image_json.h"
@@ -77,7 +77,7 @@ class ImageGeneration final : public GenerateSink,
 
 void ImageGeneration::start(const HttpRequest& request) {
   state_.metrics.received.add(std::ssize(request.body));
-  call_ = GenerateCall::make(state_, origin_of(kMethod, state_, request), *this);
+  call_ = GenerateCall::make(state_, call_start(kMethod, state_, request), *this);
   self_ = shared_from_this();
   call_->enter();
   Fault fault;

@@ -51,11 +51,11 @@ std::vector<HttpRoute> http_routes(ServerContext& state, const Gate& gate) {
 }
 
 void report_refusal(ServerContext& state, const HttpRefusal& refusal) {
-  const CallOrigin origin = {.rpc = "http.refused",
-                             .peer = std::string(refusal.peer),
-                             .caller = Caller(),
-                             .came = state.clock.now()};
-  report(state, origin, nullptr, {}, Status(code_of_http(refusal.status), refusal.message));
+  const CallStart start = {.rpc = "http.refused",
+                           .peer = std::string(refusal.peer),
+                           .caller = Caller(),
+                           .came = state.clock.now()};
+  report(state, start, nullptr, {}, Status(code_of_http(refusal.status), refusal.message));
 }
 
 }  // namespace runnel

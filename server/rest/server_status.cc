@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "base/within_memory.h"
 #include "server/calls/call_report.h"
+#include "server/http/call_start.h"
 #include "server/http/live_answer.h"
-#include "server/http/origin.h"
 #include "server/rest/words.h"
 
 namespace runnel {
@@ -77,18 +77,18 @@ OrderedJson status_json(const ServerContext& state, const Caller& caller) {
 
 std::vector<HttpRoute> server_status_routes(ServerContext& state, const Gate& gate) {
   const auto handle = [&state](const HttpRequest& request, HttpReply reply) {
-    const CallOrigin origin = origin_of(kCall, state, request);
+    const CallStart start = call_start(kCall, state, request);
     std::string body;
-    Status status = origin.caller.status();
+    Status status = start.caller.status();
     if (status.ok()) status = state.models.ready();
     if (status.ok()) {
       status = within_memory([&] {
-        body = json_text(status_json(state, *origin.caller)) + "\n";
+        body = json_text(status_json(state, *start.caller)) + "\n";
         return Status();
       });
     }
     if (!status.ok()) {
-      report(state, origin, nullptr, {}, status);
+      report(state, start, nullptr, {}, status);
       return send_fault(rest_fault(status), reply);
     }
     reply.set_header("Cache-Control", "no-store");

@@ -12,7 +12,7 @@ OrderedJson session_json(const SessionInfo& session, const ServedModel& model) {
           {"object", "session"},
           {"model", model.name},
           {"position", session.position},
-          {"state", session_state_name(session.state)},
+          {"state", session_phase_name(session.state)},
           {"state_bytes", model.engine->state_bytes()},
           {"idle_seconds", idle}};
 }

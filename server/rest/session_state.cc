@@ -11,10 +11,10 @@
 #include "server/calls/export_call.h"
 #include "server/calls/import_call.h"
 #include "server/calls/session_header.h"
+#include "server/http/call_start.h"
 #include "server/http/fault.h"
 #include "server/http/header_text.h"
 #include "server/http/live_answer.h"
-#include "server/http/origin.h"
 #include "server/http/request_fields.h"
 #include "server/rest/session_json.h"
 #include "server/rest/words.h"
@@ -49,7 +49,7 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
   ExportAnswer(ServerContext& state, HttpReply reply) : state_(state), reply_(std::move(reply)) {}
 
   void start(const HttpRequest& request) {
-    call_ = ExportCall::make(state_, origin_of("ExportSession", state_, request), *this);
+    call_ = ExportCall::make(state_, call_start("ExportSession", state_, request), *this);
     self_ = shared_from_this();
     call_->enter();
     const Status status = within_memory([&] {
@@ -129,7 +129,7 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
         allow_inexact_(query_field(request, fields::kAllowInexact)) {}
 
   void start(const HttpRequest& request) {
-    call_ = ImportCall::make(state_, origin_of("ImportSession", state_, request), *this);
+    call_ = ImportCall::make(state_, call_start("ImportSession", state_, request), *this);
     self_ = shared_from_this();
     call_->enter();
     call_->start();

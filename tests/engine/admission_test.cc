@@ -30,7 +30,7 @@ TEST(Scheduler, ASessionGoesOnWhereItStood) {
     EXPECT_EQ(reader->values[0], values);
     known.insert(known.end(), values.begin(), values.end());
     EXPECT_EQ(harness.get("a")->position, static_cast<int64_t>(known.size()));
-    EXPECT_EQ(harness.get("a")->state, SessionState::kIdle);
+    EXPECT_EQ(harness.get("a")->state, SessionPhase::kIdle);
   }
   EXPECT_TRUE(harness.remove("a").ok());
   EXPECT_EQ(harness.engine->stats().sessions_free, 8);
@@ -96,7 +96,7 @@ TEST(Scheduler, RefusalsSayWhatIsWrong) {
   harness.turn();
   EXPECT_EQ(reader->end->code(), Code::kAborted);
   EXPECT_THAT(reader->end->message(), HasSubstr("busy"));
-  EXPECT_EQ(harness.get("a")->state, SessionState::kGenerating);
+  EXPECT_EQ(harness.get("a")->state, SessionPhase::kGenerating);
   EXPECT_FALSE(running->end.has_value());
 }
 
@@ -204,7 +204,7 @@ TEST(Scheduler, CallsFromASessionKeepItAlive) {
     harness.run();
     ASSERT_TRUE(reader->end->ok()) << reader->end->to_string();
     EXPECT_EQ(harness.get("a")->idle, Duration(0));
-    EXPECT_EQ(harness.get("a")->state, SessionState::kNew) << "no call has run on it";
+    EXPECT_EQ(harness.get("a")->state, SessionPhase::kNew) << "no call has run on it";
   }
   harness.clock.advance(std::chrono::seconds(62));
   harness.turn();

@@ -49,7 +49,7 @@ TEST(Moves, ChildrenGoOnAsTheirParentDoes) {
   ASSERT_EQ(made->size(), 2U);
   EXPECT_EQ((*made)[0].key.id, "b");
   EXPECT_EQ((*made)[0].position, 3);
-  EXPECT_EQ((*made)[0].state, SessionState::kIdle);
+  EXPECT_EQ((*made)[0].state, SessionPhase::kIdle);
   EXPECT_EQ((*made)[1].key.id.size(), 34U);  // s- and 128 bits
   const auto expected = FakeModel::expected(fake_spec(), {1, 2, 3}, 9, 0, 20);
   EXPECT_EQ(go_on(harness, "b", 20), expected);
@@ -80,7 +80,7 @@ TEST(Moves, AForkThatIsRefusedChangesNothing) {
   EXPECT_EQ(refused("a", {"c/d"}).code(), Code::kInvalidArgument);
   EXPECT_EQ(refused("a", std::vector<std::string>(7)).code(), Code::kResourceExhausted);
   EXPECT_EQ(harness.engine->stats().sessions_free, 6);
-  EXPECT_EQ(harness.get("a")->state, SessionState::kIdle);
+  EXPECT_EQ(harness.get("a")->state, SessionPhase::kIdle);
   EXPECT_EQ(harness.get("c").status().code(), Code::kNotFound);
 }
 
@@ -151,7 +151,7 @@ TEST(Moves, WhatIsMovingIsBusy) {
   harness.engine->fork_session({}, "a", {"b", "c"}, [&](auto r) { forked = std::move(r); });
   harness.turn();
   for (const char* id : {"a", "b"}) {
-    EXPECT_EQ(harness.get(id)->state, SessionState::kMoving);
+    EXPECT_EQ(harness.get(id)->state, SessionPhase::kMoving);
     EXPECT_EQ(harness.remove(id).code(), Code::kAborted);
     GenerateRequest request = request_of({}, 1);
     request.session = id;
@@ -204,7 +204,7 @@ TEST(Moves, EveryMoveEndsWithTheEngineAndGivesItsSlotsBack) {
   harness.engine->end_all(over);
   harness.turn();
   EXPECT_THAT(ends, ElementsAre(over, over));
-  EXPECT_EQ(harness.get("a")->state, SessionState::kIdle);
+  EXPECT_EQ(harness.get("a")->state, SessionPhase::kIdle);
   EXPECT_EQ(harness.get("b").status().code(), Code::kNotFound);
   EXPECT_EQ(harness.engine->stats().sessions_free, 7);
 }

@@ -102,7 +102,7 @@ TEST(Rewind, GoesOnLikeASessionThatStoppedThere) {
       const auto back = harness.rewind("a", position);
       ASSERT_TRUE(back.ok()) << position << ": " << back.status().to_string();
       EXPECT_EQ(back->position, position);
-      EXPECT_EQ(back->state, SessionState::kIdle);
+      EXPECT_EQ(back->state, SessionPhase::kIdle);
       EXPECT_EQ(try_on(harness, "a"), expected_after(known, position));
     }
   }
@@ -337,7 +337,7 @@ TEST(Rewind, EndsWithItsSession) {
   const auto note = [&](const auto& r) { ended = r.status(); };
   harness.engine->rewind_session({}, "a", 14, note);
   for (int i = 0; i < 3; ++i) harness.turn();
-  EXPECT_EQ(harness.get("a")->state, SessionState::kPrompting);
+  EXPECT_EQ(harness.get("a")->state, SessionPhase::kPrompting);
   EXPECT_EQ(harness.engine->active_calls(), 1);
   EXPECT_TRUE(harness.remove("a").ok());
   EXPECT_EQ(ended, Status(Code::kAborted, "session 'a' was deleted"));
@@ -348,7 +348,7 @@ TEST(Rewind, EndsWithItsSession) {
   harness.engine->end_all({Code::kUnavailable, "over"});
   harness.run();
   EXPECT_EQ(ended, Status(Code::kUnavailable, "over"));
-  EXPECT_EQ(harness.get("b")->state, SessionState::kIdle);
+  EXPECT_EQ(harness.get("b")->state, SessionPhase::kIdle);
   EXPECT_EQ(harness.engine->active_calls(), 0);
 }
 

@@ -72,7 +72,7 @@ TEST_F(ScoreTest, ASessionThatKeepsTheValuesGoesOnBehindThem) {
   const auto scored = score(call, {3, 4});
   EXPECT_THAT(scored->log_probs, ElementsAre(FakeModel::expected_log_prob({1, 2, 3}, 2),
                                              FakeModel::expected_log_prob({1, 2, 3, 4}, 3)));
-  EXPECT_EQ(harness_.get("a")->state, SessionState::kPrompting);
+  EXPECT_EQ(harness_.get("a")->state, SessionPhase::kPrompting);
   EXPECT_EQ(harness_.engine->stats().sessions_free, 7) << "it needs no state beside the session's";
   harness_.engine->end_score(call);
   harness_.run();
@@ -154,7 +154,7 @@ TEST_F(ScoreTest, CallsFromASessionKeepItAlive) {
     ASSERT_TRUE(score(call, {4, 5}).ok());
     harness_.engine->end_score(call);
     EXPECT_EQ(harness_.get("a")->idle, Duration(0));
-    EXPECT_EQ(harness_.get("a")->state, SessionState::kNew);
+    EXPECT_EQ(harness_.get("a")->state, SessionPhase::kNew);
   }
 }
 

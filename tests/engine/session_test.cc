@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-using S = SessionState;
+using S = SessionPhase;
 using E = SessionEvent;
 
 // Every pair that the table allows; all others must be refused.
@@ -29,7 +29,7 @@ TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
       const auto it = allowed.find(key);
       const auto expected = it == allowed.end() ? std::nullopt : std::optional(it->second);
       EXPECT_EQ(next_state(key.first, key.second), expected)
-          << session_state_name(key.first) << " " << event;
+          << session_phase_name(key.first) << " " << event;
     }
   }
 }

@@ -59,7 +59,7 @@ TEST_F(SessionsTest, AnAnonymousSessionEndsWithItsCallAndANamedOneRests) {
   named.apply(SessionEvent::kFeed);
   EXPECT_EQ(sessions_.free_slots(), 1);
   sessions_.give_back(anonymous, kNow);
-  EXPECT_EQ(anonymous.state, SessionState::kEnded);
+  EXPECT_EQ(anonymous.state, SessionPhase::kEnded);
   sessions_.give_back(named, kNow);
   EXPECT_TRUE(named.resting());
   EXPECT_EQ(sessions_.free_slots(), 2);

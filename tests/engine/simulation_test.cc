@@ -493,7 +493,7 @@ class Simulation {
     const EngineStats stats = harness_.engine->stats();
     EXPECT_EQ(stats.sessions_free + static_cast<int64_t>(page.sessions.size()), stats.sessions);
     for (const SessionInfo& info : page.sessions) {
-      EXPECT_TRUE(info.state == SessionState::kNew || info.state == SessionState::kIdle);
+      EXPECT_TRUE(info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle);
     }
   }
 

@@ -56,7 +56,7 @@ Caller caller_named(const std::string& name) {
   return caller;
 }
 
-CallOrigin origin_of(Result<Caller> caller) {
+CallStart call_start(Result<Caller> caller) {
   return {.rpc = "Test", .peer = "here", .caller = std::move(caller)};
 }
 
@@ -89,7 +89,7 @@ class Ending {
 class GenerateDoor final : public GenerateSink {
  public:
   explicit GenerateDoor(Service& service, Result<Caller> caller = Caller())
-      : call(GenerateCall::make(service.state, origin_of(std::move(caller)), *this)) {
+      : call(GenerateCall::make(service.state, call_start(std::move(caller)), *this)) {
     call->enter();
   }
   ~GenerateDoor() override { call->leave(); }
@@ -135,7 +135,7 @@ TEST(GenerateCall, IsLiveFromWhenItsDoorSaysSo) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
   EXPECT_EQ(service.state.calls.count(), 1);
-  const auto made = GenerateCall::make(service.state, origin_of(Caller()), door);
+  const auto made = GenerateCall::make(service.state, call_start(Caller()), door);
   EXPECT_EQ(service.state.calls.count(), 1);
 }
 
@@ -311,7 +311,7 @@ class ScoreDoor final : public ScoreSink {
   ScoreDoor(Service& service, std::vector<std::vector<int32_t>> chunks)
       : service_(service),
         chunks_(std::move(chunks)),
-        call(ScoringCall::make(service.state, origin_of(caller_named("ada")), *this)) {
+        call(ScoringCall::make(service.state, call_start(caller_named("ada")), *this)) {
     call->enter();
   }
   ~ScoreDoor() override { call->leave(); }

@@ -274,7 +274,7 @@ TEST(GenerateMessage, TakesNoMoreMemoryThanIsCountedForAnEvent) {
 
 TEST(SessionMessage, SaysWhatIsKnown) {
   const SessionInfo info{.key = {"", "a"},
-                         .state = SessionState::kGenerating,
+                         .state = SessionPhase::kGenerating,
                          .position = 7,
                          .idle = std::chrono::milliseconds(1500)};
   const ServedModel model = served_fake("m");

@@ -1,4 +1,4 @@
-// The origin of a call over HTTP, known before its body is read.
+// What is known of a call over HTTP before its body is read.
 #pragma once
 
 #include "server/calls/call_report.h"
@@ -11,6 +11,6 @@ namespace runnel {
 Result<Caller> caller_of(const ServerContext& state, const HttpRequest& request);
 
 // caller_of() and the trace of the call. `rpc` is of static storage.
-CallOrigin origin_of(const char* rpc, const ServerContext& state, const HttpRequest& request);
+CallStart call_start(const char* rpc, const ServerContext& state, const HttpRequest& request);
 
 }  // namespace runnel

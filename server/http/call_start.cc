@@ -1,4 +1,4 @@
-#include "server/http/origin.h"
+#include "server/http/call_start.h"
 
 #include <span>
 #include <string>
@@ -14,7 +14,7 @@ Result<Caller> caller_of(const ServerContext& state, const HttpRequest& request)
   return state.callers.identify(shown, std::string(request.peer));
 }
 
-CallOrigin origin_of(const char* rpc, const ServerContext& state, const HttpRequest& request) {
+CallStart call_start(const char* rpc, const ServerContext& state, const HttpRequest& request) {
   return {.rpc = rpc,
           .peer = std::string(request.peer),
           .caller = caller_of(state, request),
