@@ -410,7 +410,7 @@ void attend_block(Rows rows, int first, int last, const F& body) {
   }
 }
 
-// Of head `head` of keys and values.
+// The arguments for one head of keys and values, and for the queries that read it.
 cpu::AttendArgs attend_args(const Attention& attention, const AttentionInputs& inputs,
                             const Cache& cache, const AttendingRow& row, int head, View out) {
   const int64_t keys = attention.key_bytes();
