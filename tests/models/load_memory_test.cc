@@ -151,6 +151,8 @@ struct Case {
   StoredType stored;
   Precision precision;
   double kept = 1.0;  // of the file's bytes
+
+  friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
 };
 
 class LoadMemoryTest : public testing::TestWithParam<Case> {};
