@@ -44,6 +44,7 @@ void each_switch(Sizes& sizes, const Visit& visit) {
   visit("convolution_bias", sizes.convolution_bias);
   visit("ffn_bias", sizes.ffn_bias);
   visit("nested", sizes.nested);
+  visit("gguf", sizes.gguf);
   visit("tied", sizes.tied);
 }
 
@@ -106,7 +107,8 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
        "heads",     "kv_heads", "head_size",      "rotated",       "theta",      "recurrent_heads",
        "key_heads", "key_size", "value_size",     "taps",          "gated_norm", "attention_scale",
        "dt_least",  "dt_most",  "attention_bias", "in_bias",       "out_bias",   "convolution_bias",
-       "ffn_bias",  "norm_eps", "factors",        "nested",        "tied",       "table_rows"});
+       "ffn_bias",  "norm_eps", "factors",        "nested",        "gguf",       "tied",
+       "table_rows"});
   sizes.style = model.choice("style", kStyles);
   sizes.layers = read_layers(model, faults);
   each_size(sizes, [&](const char* key, int& size, int64_t least, int64_t largest) {
