@@ -82,13 +82,12 @@ std::vector<std::string> unread_layers(const Json& metadata) {
   const std::string architecture = metadata["general.architecture"];
   const auto number = [&](const char* key) {
     const auto found = metadata.find(architecture + "." + key);
-    return found != metadata.end() && found->is_number_integer() && *found <= kMaxLayers
-               ? found->get<int>()
-               : 0;
+    const bool is_there = found != metadata.end() && found->is_number_integer();
+    return std::clamp<int64_t>(is_there ? found->get<int64_t>() : 0, 0, kMaxLayers);
   };
-  const int blocks = number("block_count");
+  const int64_t blocks = number("block_count");
   std::vector<std::string> names;
-  for (int i = std::max(blocks - number("nextn_predict_layers"), 0); i < blocks; ++i) {
+  for (int64_t i = blocks - number("nextn_predict_layers"); i < blocks; ++i) {
     names.push_back("blk." + std::to_string(i) + ".");
   }
   return names;

@@ -44,7 +44,6 @@ void each_switch(Sizes& sizes, const Visit& visit) {
   visit("convolution_bias", sizes.convolution_bias);
   visit("ffn_bias", sizes.ffn_bias);
   visit("nested", sizes.nested);
-  visit("gguf", sizes.gguf);
   visit("tied", sizes.tied);
 }
 
@@ -115,6 +114,7 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
     size = model.small(key, least, largest);
   });
   each_switch(sizes, [&](const char* key, bool& on) { on = model.boolean(key, on); });
+  sizes.gguf = model.boolean("gguf", false);
   sizes.theta = model.number("theta", sizes.theta, kMaxHybridNumber);
   sizes.attention_scale = model.number("attention_scale", sizes.attention_scale, kMaxHybridNumber);
   sizes.gated_norm = model.choice("gated_norm", kGatedNorms);
@@ -149,6 +149,7 @@ OrderedJson model_to_json(const HybridSpec& sizes, const Spec& spec) {
   if (sizes.dt_least > 0.0F) model["dt_least"] = shortest(sizes.dt_least);
   if (std::isfinite(sizes.dt_most)) model["dt_most"] = shortest(sizes.dt_most);
   each_switch(sizes, [&](const char* key, bool on) { model[key] = on; });
+  if (sizes.gguf) model["gguf"] = true;
   model["norm_eps"] = shortest(sizes.norm_eps);
   model["factors"] = OrderedJson::object();
   each_factor(sizes.factors, [&](const char* key, float factor) {
