@@ -53,7 +53,7 @@ class Keys {
     fault(key, std::string("0, as ") + what + " not implemented", describe(*found));
   }
 
-  // One integer up to `max` for each of so many layers, or one for all.
+  // An integer up to `max` for each of the layers. The file may have one for all.
   std::vector<int> of_layers(const char* key, int layers, int64_t max) const {
     const Json* const found = find(key);
     if (found == nullptr || !found->is_array()) return std::vector<int>(layers, size(key, max, 0));
@@ -105,7 +105,7 @@ void refuse_options(const Keys& keys) {
   keys.allow("attention.causal", true);
 }
 
-// Qwen3.5's layers: listed, or every so many with attention.
+// Qwen3.5's layers: as the file lists them, or one with attention in each interval.
 std::string qwen_layers(const Keys& keys, int blocks) {
   const int every = keys.size_or("full_attention_interval", kInterval, 1, kMaxLayers);
   std::string layers;
@@ -124,8 +124,8 @@ std::string qwen_layers(const Keys& keys, int blocks) {
   return layers;
 }
 
-// The kinds of layers, and the numbers that decide them. Layers that predict further values follow
-// the others, and are not read.
+// The kinds of layers, and the numbers that decide them. The file's last layers may predict further
+// values. They are not read.
 void read_layers(const Keys& keys, HybridSpec& sizes) {
   const int blocks = keys.size("block_count", kMaxLayers);
   const int depth = blocks - keys.size_or("nextn_predict_layers", 0, 0, blocks - 1);

@@ -82,6 +82,7 @@ void add_feed_forward(const HybridSpec& sizes, const HybridNames& names, const A
   layer.linear(names.ffn_down, sizes.width, sizes.ffn, sizes.ffn_bias);
 }
 
+// Of llama.cpp.
 HybridNames names_of_gguf(HybridStyle style) {
   HybridNames names = {.table = "token_embd",
                        .layers = "blk.",
@@ -124,38 +125,43 @@ HybridNames names_of_gguf(HybridStyle style) {
   return names;
 }
 
+// Most of them are the same in the files of all makers.
+HybridNames usual_names() {
+  return {.table = "model.embed_tokens",
+          .layers = "model.layers.",
+          .final_norm = "model.norm",
+          .head = "lm_head",
+          .norm = "input_layernorm",
+          .ffn_norm = "post_attention_layernorm.weight",
+          .attention = "self_attn.",
+          .query = "q_proj",
+          .key = "k_proj",
+          .value = "v_proj",
+          .attention_out = "o_proj",
+          .query_norm = "q_norm",
+          .key_norm = "k_norm",
+          .recurrent = "mamba.",
+          .in = "in_proj",
+          .convolution = "conv1d",
+          .rates = "A_log",
+          .dt_bias = "dt_bias",
+          .skip = "D",
+          .gated_norm = "norm",
+          .out = "out_proj",
+          .qkv = "linear_attn.in_proj_qkv",
+          .z = "linear_attn.in_proj_z",
+          .rate = "linear_attn.in_proj_b",
+          .dt = "linear_attn.in_proj_a",
+          .ffn_gate = "mlp.gate_proj",
+          .ffn_up = "mlp.up_proj",
+          .ffn_down = "mlp.down_proj"};
+}
+
 }  // namespace
 
 HybridNames names_of(const HybridSpec& sizes) {
   if (sizes.gguf) return names_of_gguf(sizes.style);
-  HybridNames names = {.table = "model.embed_tokens",
-                       .layers = "model.layers.",
-                       .final_norm = "model.norm",
-                       .head = "lm_head",
-                       .norm = "input_layernorm",
-                       .ffn_norm = "post_attention_layernorm.weight",
-                       .attention = "self_attn.",
-                       .query = "q_proj",
-                       .key = "k_proj",
-                       .value = "v_proj",
-                       .attention_out = "o_proj",
-                       .query_norm = "q_norm",
-                       .key_norm = "k_norm",
-                       .recurrent = "mamba.",
-                       .in = "in_proj",
-                       .convolution = "conv1d",
-                       .rates = "A_log",
-                       .dt_bias = "dt_bias",
-                       .skip = "D",
-                       .gated_norm = "norm",
-                       .out = "out_proj",
-                       .qkv = "linear_attn.in_proj_qkv",
-                       .z = "linear_attn.in_proj_z",
-                       .rate = "linear_attn.in_proj_b",
-                       .dt = "linear_attn.in_proj_a",
-                       .ffn_gate = "mlp.gate_proj",
-                       .ffn_up = "mlp.up_proj",
-                       .ffn_down = "mlp.down_proj"};
+  HybridNames names = usual_names();
   switch (sizes.style) {
     case HybridStyle::kQwen35:
       names.recurrent = "linear_attn.";
