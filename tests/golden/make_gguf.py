@@ -275,7 +275,7 @@ def convert(name: str) -> None:
     kinds = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f32": gguf.LlamaFileType.ALL_F32}
     converter = conversion.get_model_class(config["architectures"][0])
     converter.set_vocab = lambda self: self._set_vocab_none()
-    # Nemotron-H's config as it is: transformers adds keys of experts, by which the converter takes it for another model.
+    # Nemotron-H's config as it is: transformers adds keys of experts, and the converter would see another model.
     more = {"hparams": dict(config)} if name == "nemotron_h" else {}
     converter(OUT / name, kinds[dtype], OUT / f"{name}.gguf", **more).write()
 
