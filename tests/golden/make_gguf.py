@@ -189,9 +189,9 @@ def write_mamba2() -> None:
 
 # The hybrid models that the converter writes: the type of their weights, in the safetensors file and in the GGUF file,
 # and the config. They have the groups, layers and factors in which the architectures differ.
-SMALL = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 37}
+SMALL: Config = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 37}
 SMALL |= {"max_position_embeddings": 512, "tie_word_embeddings": False}
-MAMBA = {"mamba_n_heads": 4, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_n_groups": 2, "mamba_d_head": 8}
+MAMBA: Config = {"mamba_n_heads": 4, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_n_groups": 2, "mamba_d_head": 8}
 MAMBA |= {"mamba_expand": 2, "mamba_conv_bias": True, "rms_norm_eps": 1e-5}
 HYBRIDS: dict[str, tuple[str, Config]] = {
     "qwen35": (
