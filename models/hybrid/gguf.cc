@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/limits.h"
-#include "base/text.h"
 #include "models/hybrid/config.h"
 
 namespace runnel {
@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kLeastFactor = 1e-12;
 constexpr int kInterval = 4;  // of Qwen3.5's layers with attention
+constexpr const char* kHeads = "attention.head_count";
 constexpr const char* kKvHeads = "attention.head_count_kv";
 constexpr const char* kFfn = "feed_forward_length";
 
@@ -53,22 +54,35 @@ class Keys {
     fault(key, std::string("0, as ") + what + " not implemented", describe(*found));
   }
 
-  // An integer up to `max` for each of the layers. The file may have one for all.
-  std::vector<int> of_layers(const char* key, int layers, int64_t max) const {
+  int blocks() const { return size("block_count", kMaxLayers); }
+
+  // An integer up to `max` for each of the first `depth` layers. The file has one for each of its
+  // blocks, or one for all.
+  std::vector<int> of_layers(const char* key, int depth, int64_t max) const {
     const Json* const found = find(key);
-    if (found == nullptr || !found->is_array()) return std::vector<int>(layers, size(key, max, 0));
-    std::vector<int> numbers;
-    for (const Json& item : *found) {
-      if (item.is_number_integer() && item >= 0 && item <= max) numbers.push_back(item.get<int>());
-    }
-    if (numbers.size() != found->size() || std::ssize(numbers) != layers) {
-      fault(key,
-            "an integer from 0 to " + std::to_string(max) + ", or one for each of the " +
-                std::to_string(layers) + " layers",
-            printable(json_text(*found), 200));
-      numbers.assign(layers, 0);
-    }
+    if (found == nullptr || !found->is_array()) return std::vector<int>(depth, size(key, max, 0));
+    const auto fits = [&](const Json& item) {
+      return item.is_number_integer() && item >= 0 && item <= max;
+    };
+    const std::string expected = "an integer from 0 to " + std::to_string(max);
+    if (!check_list(key, *found, expected, fits)) return std::vector<int>(depth);
+    std::vector<int> numbers = found->get<std::vector<int>>();
+    numbers.resize(depth);
     return numbers;
+  }
+
+  // Whether `list` is an array with an item that fits for each of the blocks; else a fault.
+  bool check_list(const char* key, const Json& list, const std::string& expected,
+                  const std::function<bool(const Json&)>& fits) const {
+    const int layers = blocks();
+    const std::string each = expected + " for each of the " + std::to_string(layers) + " layers";
+    if (!list.is_array() || std::ssize(list) != layers) {
+      fault(key, each, describe(list));
+      return false;
+    }
+    const auto other = std::ranges::find_if_not(list, fits);
+    if (other != list.end()) fault(key, each, describe(*other));
+    return other == list.end();
   }
 
   // The number of all layers that have one.
@@ -113,13 +127,8 @@ std::string qwen_layers(const Keys& keys, int blocks) {
   constexpr const char* kListed = "attention.recurrent_layers";
   const Json* const listed = keys.find(kListed);
   if (listed == nullptr) return layers;
-  const bool fits = listed->is_array() && std::ssize(*listed) == blocks &&
-                    std::ranges::all_of(*listed, [](const Json& x) { return x.is_boolean(); });
-  if (!fits) {
-    keys.fault(kListed, "true or false for each of the " + std::to_string(blocks) + " layers",
-               printable(json_text(*listed), 200));
-    return layers;
-  }
+  const auto is_bool = [](const Json& item) { return item.is_boolean(); };
+  if (!keys.check_list(kListed, *listed, "true or false", is_bool)) return layers;
   for (int i = 0; i < blocks; ++i) layers[i] = (*listed)[i].get<bool>() ? 'r' : 'a';
   return layers;
 }
@@ -127,12 +136,10 @@ std::string qwen_layers(const Keys& keys, int blocks) {
 // The kinds of layers, and the numbers that decide them. The file's last layers may predict further
 // values. They are not read.
 void read_layers(const Keys& keys, HybridSpec& sizes) {
-  const int blocks = keys.size("block_count", kMaxLayers);
+  const int blocks = keys.blocks();
   const int depth = blocks - keys.size_or("nextn_predict_layers", 0, 0, blocks - 1);
-  std::vector<int> kv_heads = keys.of_layers(kKvHeads, blocks, kMaxWidth);
-  std::vector<int> ffn = keys.of_layers(kFfn, blocks, kMaxFfn);
-  kv_heads.resize(depth);
-  ffn.resize(depth);
+  const std::vector<int> kv_heads = keys.of_layers(kKvHeads, depth, kMaxWidth);
+  const std::vector<int> ffn = keys.of_layers(kFfn, depth, kMaxFfn);
   sizes.kv_heads = keys.common(kKvHeads, kv_heads);
   sizes.ffn = keys.common(kFfn, ffn);
   switch (sizes.style) {
@@ -167,9 +174,8 @@ void read_rotary(const Keys& keys, HybridSpec& sizes) {
 }
 
 void read_attention(const PublishedModel& model, const Keys& keys, HybridSpec& sizes) {
-  constexpr const char* kHeads = "attention.head_count";
-  sizes.heads = keys.size(kHeads);
-  const int usual = std::max(sizes.width / sizes.heads, 1);
+  sizes.heads = keys.common(kHeads, keys.of_layers(kHeads, sizes.depth(), kMaxWidth));
+  const int usual = std::max(sizes.width / std::max(sizes.heads, 1), 1);
   const int size = keys.size_or("attention.key_length", usual, 1, kMaxWidth);
   keys.size_or("attention.value_length", size, size, size);
   sizes.head_size = size;
@@ -219,7 +225,7 @@ void read_granite(const Keys& keys, HybridSpec& sizes) {
 
 // check_sizes() by the keys of the file.
 void check(const Keys& keys, const HybridSpec& sizes, Faults& faults) {
-  const std::string layers = keys.path("block_count"), heads = keys.path("attention.head_count"),
+  const std::string layers = keys.path("block_count"), heads = keys.path(kHeads),
                     kv_heads = keys.path(kKvHeads), head_size = keys.path("attention.key_length"),
                     recurrent_heads = keys.path("ssm.time_step_rank"),
                     key_heads = keys.path("ssm.group_count"), dk = keys.path("ssm.state_size"),
