@@ -8,6 +8,10 @@ namespace runnel {
 
 // Of factors, theta and limits of dt.
 inline constexpr float kMaxHybridNumber = 1e12F;
+inline constexpr double kLeastFactor = 1e-12;
+
+// Of Qwen3.5, whose file does not list its layers: each fourth one has attention.
+inline constexpr int kInterval = 4;
 
 // What a file calls the sizes that check_sizes() looks at.
 struct HybridKeys {

@@ -12,8 +12,6 @@
 namespace runnel {
 namespace {
 
-constexpr double kLeastFactor = 1e-12;
-constexpr int kInterval = 4;  // of Qwen3.5's layers with attention
 constexpr const char* kHeads = "attention.head_count";
 constexpr const char* kKvHeads = "attention.head_count_kv";
 constexpr const char* kFfn = "feed_forward_length";

@@ -12,8 +12,6 @@
 namespace runnel {
 namespace {
 
-constexpr double kLeastFactor = 1e-12;
-constexpr int kInterval = 4;  // of Qwen3.5's layers with attention
 constexpr int kTaps = 4;
 constexpr int kNemotronHeadSize = 128;
 constexpr const char* kLayers = "num_hidden_layers";

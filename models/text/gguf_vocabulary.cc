@@ -25,13 +25,13 @@ std::vector<uint32_t> unsigned_of(const std::vector<int32_t>& values) {
 // How files with a name in tokenizer.ggml.pre cut text into words.
 struct Split {
   std::string_view name;
-  std::vector<const char*> steps;  // patterns, and kBytes
+  std::vector<const char*> steps;  // patterns, and kToLetters
   bool composes = false;           // the text is in form C first
   bool whole_words = false;        // a word that is a token is not merged
   bool begins = false;             // the begin token comes first, unless the file says otherwise
 };
 
-constexpr const char* kBytes = nullptr;  // bytes become letters
+constexpr const char* kToLetters = nullptr;  // bytes become letters
 
 // The steps are those of the tokenizer.json files that the names stand for; those of `default` are
 // llama.cpp's.
@@ -56,24 +56,24 @@ const std::vector<Split>& splits() {
   constexpr const char* kSigns = R"([\p{P}$+<=>\^`|~]+)";
   constexpr const char* kFewerSigns = R"([\p{P}$+<=>\^|~]+)";
   const auto llama3 = [&](std::string_view name) {
-    return Split{.name = name, .steps = {kLlama3, kBytes}, .whole_words = true, .begins = true};
+    return Split{.name = name, .steps = {kLlama3, kToLetters}, .whole_words = true, .begins = true};
   };
   static const std::vector<Split> kSplits = {
-      {.name = "default", .steps = {kFewerSigns, kGpt2, kDigits, kThreeDigits, kBytes}},
-      {.name = "gpt-2", .steps = {kGpt2, kBytes}},
-      {.name = "mpt", .steps = {kGpt2, kBytes}, .composes = true},
-      {.name = "olmo", .steps = {kGpt2, kBytes}, .composes = true},
-      {.name = "granite-docling", .steps = {kGpt2, kBytes}},
-      {.name = "refact", .steps = {kDigit, kGpt2, kBytes}},
-      {.name = "falcon", .steps = {kSigns, kGpt2, kBytes, kDigits, kThreeDigits}},
-      {.name = "dbrx", .steps = {kLlama3, kBytes}},
+      {.name = "default", .steps = {kFewerSigns, kGpt2, kDigits, kThreeDigits, kToLetters}},
+      {.name = "gpt-2", .steps = {kGpt2, kToLetters}},
+      {.name = "mpt", .steps = {kGpt2, kToLetters}, .composes = true},
+      {.name = "olmo", .steps = {kGpt2, kToLetters}, .composes = true},
+      {.name = "granite-docling", .steps = {kGpt2, kToLetters}},
+      {.name = "refact", .steps = {kDigit, kGpt2, kToLetters}},
+      {.name = "falcon", .steps = {kSigns, kGpt2, kToLetters, kDigits, kThreeDigits}},
+      {.name = "dbrx", .steps = {kLlama3, kToLetters}},
       llama3("llama-bpe"),
       llama3("falcon-h1"),
       llama3("lfm2"),
       llama3("pixtral"),
-      {.name = "tekken", .steps = {kTekken, kBytes}, .whole_words = true, .begins = true},
-      {.name = "qwen2", .steps = {kQwen2, kBytes}, .composes = true},
-      {.name = "qwen35", .steps = {kQwen35, kBytes}, .composes = true}};
+      {.name = "tekken", .steps = {kTekken, kToLetters}, .whole_words = true, .begins = true},
+      {.name = "qwen2", .steps = {kQwen2, kToLetters}, .composes = true},
+      {.name = "qwen35", .steps = {kQwen35, kToLetters}, .composes = true}};
   return kSplits;
 }
 
@@ -210,7 +210,7 @@ class Reader {
   Json pre_tokenizer() const {
     Json steps = Json::array();
     for (const char* const step : split_->steps) {
-      if (step == kBytes) {
+      if (step == kToLetters) {
         steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
       } else {
         steps.push_back({{"type", "Split"},
