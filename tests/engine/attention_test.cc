@@ -1,4 +1,4 @@
-// Models with attention through the engine: their last position, and what moves of their caches.
+// Models with attention through the engine: their last position, and the pages that moves copy.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

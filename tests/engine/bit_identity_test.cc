@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
             Family{"GatedDeltaNet",
                    [] { return small_gated_linear_spec(GatedMixer::kGatedDeltaNet); }})),
     case_name);
-// What these have of their own is the order of the operations, which no instruction set changes.
+// Only the order of their operations is new, and no instruction set changes it.
 INSTANTIATE_TEST_SUITE_P(
     Hybrids, BitIdentityTest,
     testing::Combine(
