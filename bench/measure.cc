@@ -122,8 +122,8 @@ void begin_row(Model& model, int row, int64_t position) {
   model.set(row, control, true);
 }
 
-// Steps a batch of rows that all sample, from position `from` on, for so many seconds, at least
-// once. Gives the number of steps and the seconds that they took.
+// Steps a batch of rows that all sample, from position `from` on, for at least `seconds` and at
+// least once. Gives the number of steps and the seconds that they took.
 Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seconds, int64_t from) {
   std::vector<Row> rows(batch);
   for (int row = 0; row < batch; ++row) {
@@ -182,7 +182,7 @@ OrderedJson limits_json(const MachineLimits& limits) {
           {"dram_update_gbps", rounded(limits.dram_update_gbps, 1)}};
 }
 
-// What load_model() would load.
+// The bundle as load_model() loads it.
 Result<Bundle> bundle_of(const MeasuredModel& subject) {
   Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
   if (!bundle.ok()) return bundle;

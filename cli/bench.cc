@@ -411,8 +411,8 @@ void add_flags(const Command& command, BenchOptions& options) {
       .shows_default();
   command
       .flag("--from", options.from,
-            "Position at which 'engine' and 'operations' begin: so many random values are read "
-            "first, and not counted (default: 0)")
+            "Position at which 'engine' and 'operations' begin; the random values before it are "
+            "read first, and not counted (default: 0)")
       .between(int64_t{0}, int64_t{1} << 30);
   command
       .flag("--seconds", options.seconds,

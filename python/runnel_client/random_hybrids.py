@@ -299,7 +299,7 @@ def layer_shapes(c: Config, kind: str) -> Shapes:
 
 
 def shapes_of(name: str, layers: int, values: int) -> Shapes:
-    """Every tensor of what config_of() says, by the names of transformers."""
+    """Every tensor of a preset's first layers and values, by the names of transformers."""
     config = config_of(name, layers, values)
     width, family = config["hidden_size"], config["model_type"]
     table = "backbone.embeddings.weight" if family == "nemotron_h" else "model.embed_tokens.weight"
