@@ -255,8 +255,8 @@ Result<OrderedJson> measure_memory(const MeasuredModel& subject) {
   Result<Bundle> bundle = bundle_of(subject);
   if (!bundle.ok()) return bundle.status();
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
-  const auto fit = static_cast<int>(
-      std::clamp<int64_t>(kMemoryBytes / bundle->spec.state_bytes(), 1, kMemorySessions));
+  const auto fit = static_cast<int>(std::clamp<int64_t>(
+      kMemoryBytes / std::max<int64_t>(bundle->spec.state_bytes(), 1), 1, kMemorySessions));
   int64_t resident[2] = {};
   int64_t state_bytes = 0;
   for (int64_t& bytes : resident) {

@@ -5,6 +5,7 @@
 
 #include "engine/metrics.h"
 #include "engine/rewinds.h"
+#include "models/state/form.h"
 #include "tests/engine/harness.h"
 #include "tests/kernels/host_backend.h"
 #include "tests/kernels/print.h"
@@ -302,8 +303,9 @@ HarnessRun run_kept(Harness& harness, const Values& prompt, int64_t cached) {
   harness.run();
   EXPECT_TRUE(reader->end && reader->end->ok());
   EXPECT_EQ(reader->finished[0].cached_values, cached);
-  const auto state = harness.export_state(reader->started->session);
+  auto state = harness.export_state(reader->started->session);
   EXPECT_TRUE(state.ok());
+  clear_unused(harness.engine->layout(), state->position - 1, state->bytes);
   return {reader->values[0], reader->log_probs[0], state->bytes};
 }
 

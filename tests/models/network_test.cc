@@ -203,7 +203,11 @@ TEST_P(NetworkTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
 
 TEST_P(NetworkTest, TheNumericsIdSaysWhatDecidesTheBits) {
   const CpuModel made = make();
-  EXPECT_EQ(made.model->layout().numerics, made.backend->numerics(precision()) + "/state-fp32");
+  const std::string caches = made.model->spec().position_bytes() == 0 ? ""
+                             : precision() == Precision::kFp32        ? "+cache-fp32"
+                                                                      : "+cache-bf16";
+  EXPECT_EQ(made.model->layout().numerics,
+            made.backend->numerics(precision()) + "/state-fp32" + caches);
 }
 
 TEST_P(NetworkTest, PromptChunksDoNotChangeBits) {
