@@ -37,7 +37,8 @@ Result<double> run_one(Engine& engine, GenerateRequest request, const Work& work
 
 }  // namespace
 
-Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& on_values) {
+Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& on_values,
+                             const std::string& session) {
   const auto tally = std::make_shared<Tally>(work);
   for (int call = 0; call < work.calls; ++call) {
     GenerateRequest request;
@@ -45,7 +46,12 @@ Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& o
     request.max_values = work.values;
     request.ignore_eos = true;  // as many values as are counted on
     request.seed = work.seed + static_cast<uint64_t>(call);
-    if (!engine.spec().begin) request.prompt = {0};
+    if (!session.empty()) {
+      request.session = session;
+      request.keep = false;
+    } else if (!engine.spec().begin) {
+      request.prompt = {0};
+    }
     start_call(engine, std::move(request), tally);
   }
   return tally->wait(on_values);

@@ -11,8 +11,10 @@
 
 namespace runnel {
 
-// Runs fresh sequences to their end. Gives seconds, from the first call to the last value.
-Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& on_values);
+// Runs sequences to their end: fresh ones, or with `session` copies of that session, which stays as
+// it was. Gives seconds, from the first call to the last value, with the time of the copies.
+Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& on_values,
+                             const std::string& session = "");
 
 // Gives a fresh sequence a prompt, and samples the value after it. Gives seconds.
 Result<double> read_prompt(Engine& engine, std::vector<int32_t> prompt);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <set>
 #include <utility>
@@ -19,8 +20,9 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kWarmUpValues = 16;
-constexpr double kLongestRun = 2;  // times the seconds of a pace
-constexpr int kMemorySessions = 1024;
+constexpr double kLongestRun = 2;      // times the seconds of a pace
+constexpr int kMemorySessions = 1024;  // or fewer, so that they are not above
+constexpr int64_t kMemoryBytes = int64_t{4} << 30;
 constexpr int kTurns = 31;  // at each position, of which the median counts
 constexpr int64_t kChunk = 1 << 14;
 constexpr const char* kSession = "bench";
@@ -64,7 +66,7 @@ class PositionWalk {
  public:
   PositionWalk(Engine& engine, int64_t values) : engine_(engine), values_(values) {}
 
-  // Feeds random values until the session has consumed `position` of them.
+  // Feeds random values until the session has consumed `to` of them.
   Status walk(const std::string& session, int64_t from, int64_t to, const OnValues& on_values) {
     for (int64_t at = from; at < to; at += kChunk) {
       const int64_t count = std::min(kChunk, to - at);
@@ -110,18 +112,19 @@ class PositionWalk {
   double feed_seconds_ = 0;
 };
 
-// A fresh sequence.
-void begin_row(Model& model, int row) {
+// A sequence at `position`.
+void begin_row(Model& model, int row, int64_t position) {
   Control control;
+  control.position = position;
   control.seed = static_cast<uint64_t>(row);
   control.pending = 0;
   control.remaining = INT64_MAX;
   model.set(row, control, true);
 }
 
-// Steps a batch of rows that all sample for so many seconds, at least once. Gives the number of
-// steps and the seconds that they took.
-Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seconds) {
+// Steps a batch of rows that all sample, from position `from` on, for at least `seconds` and at
+// least once. Gives the number of steps and the seconds that they took.
+Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seconds, int64_t from) {
   std::vector<Row> rows(batch);
   for (int row = 0; row < batch; ++row) {
     rows[row] = {.slot = row, .values = {}, .want = Want::kNext};
@@ -133,8 +136,8 @@ Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seco
   double spent = 0;
   for (int64_t position = last; steps == 0 || spent < seconds; ++steps, ++position) {
     if (position == last) {  // and so in the first step
-      for (int row = 0; row < batch; ++row) begin_row(model, row);
-      position = 0;
+      for (int row = 0; row < batch; ++row) begin_row(model, row, from);
+      position = from;
     }
     emitted.clear();
     const auto start = std::chrono::steady_clock::now();
@@ -177,6 +180,20 @@ OrderedJson limits_json(const MachineLimits& limits) {
           {"l3_gbps", rounded(limits.l3_gbps, 1)},
           {"dram_gbps", rounded(limits.dram_gbps, 1)},
           {"dram_update_gbps", rounded(limits.dram_update_gbps, 1)}};
+}
+
+// The bundle as load_model() loads it.
+Result<Bundle> bundle_of(const MeasuredModel& subject) {
+  Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
+  if (!bundle.ok()) return bundle;
+  if (Status s = set_context(subject.config.context, bundle->spec); !s.ok()) return s;
+  return bundle;
+}
+
+// The type of a model's caches; nothing where it has none.
+std::optional<DType> cache_of(const StateLayout& layout) {
+  const auto part = std::ranges::find_if(layout.parts, &StatePart::paged);
+  return part == layout.parts.end() ? std::nullopt : std::optional(part->type);
 }
 
 // Values of each sequence in a run, where one for all of them takes `seconds_each`.
@@ -235,20 +252,24 @@ Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double secon
 }
 
 Result<OrderedJson> measure_memory(const MeasuredModel& subject) {
-  Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
+  Result<Bundle> bundle = bundle_of(subject);
   if (!bundle.ok()) return bundle.status();
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
+  const auto fit = static_cast<int>(std::clamp<int64_t>(
+      kMemoryBytes / std::max<int64_t>(bundle->spec.state_bytes(), 1), 1, kMemorySessions));
   int64_t resident[2] = {};
+  int64_t state_bytes = 0;
   for (int64_t& bytes : resident) {
     const Result<LoadedModel> loaded = subject.make_model(*bundle, subject.config, limits);
     if (!loaded.ok()) return loaded.status();
     if (Status s = only_on_cpu(*loaded, "memory"); !s.ok()) return s;
     bytes = resident_bytes();
-    limits.slots += kMemorySessions;
+    state_bytes = loaded->model->layout().state_bytes;
+    limits.slots += fit;
   }
-  return OrderedJson{{"state_bytes", bundle->spec.state_bytes()},
-                     {"sessions", kMemorySessions},
-                     {"resident_bytes_per_session", (resident[1] - resident[0]) / kMemorySessions}};
+  return OrderedJson{{"state_bytes", state_bytes},
+                     {"sessions", fit},
+                     {"resident_bytes_per_session", (resident[1] - resident[0]) / fit}};
 }
 
 Result<OrderedJson> measure_positions(const MeasuredModel& subject,
@@ -259,13 +280,9 @@ Result<OrderedJson> measure_positions(const MeasuredModel& subject,
       load_model(subject.config.models[0], subject.config, subject.make_model, clock);
   if (!model.ok()) return model.status();
   const std::set<int64_t> sorted(positions.begin(), positions.end());
-  const int64_t length = model->engine->spec().max_length();
-  if (length > 0 && *sorted.rbegin() + values > length) {
-    return invalid_argument("position " + std::to_string(*sorted.rbegin()) + " and " +
-                            std::to_string(values) + " values after it: the model ends at " +
-                            std::to_string(length) +
-                            "; measure one without an end, made by 'scripts/runnel-random-bundle "
-                            "--preset mnist --endless --out DIR'");
+  if (Status s = check_room(model->engine->spec(), "--positions", *sorted.rbegin(), values);
+      !s.ok()) {
+    return s;
   }
   PositionWalk walk(*model->engine, values);
   if (Status s = walk.walk(kReference, 0, *sorted.begin(), {}); !s.ok()) return s;
@@ -286,9 +303,11 @@ Result<OrderedJson> measure_positions(const MeasuredModel& subject,
                      {"resident_growth_bytes", resident_bytes() - resident}};
 }
 
-Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds) {
-  Result<Bundle> bundle = load_bundle(subject.config.models[0].path);
+Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds,
+                                       int64_t from) {
+  Result<Bundle> bundle = bundle_of(subject);
   if (!bundle.ok()) return bundle.status();
+  if (Status s = check_room(bundle->spec, "--from", from, 2); !s.ok()) return s;
   ModelLimits limits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
   const Result<LoadedModel> plain = subject.make_model(*bundle, subject.config, limits);
   if (!plain.ok()) return plain.status();
@@ -296,11 +315,13 @@ Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, 
   TimedBackend backend(*plain->backend, bundle->spec);
   limits = {.slots = batch, .rows = batch, .values = batch, .steps = 1};
   const Result<std::unique_ptr<Model>> model =
-      make_model(*bundle, backend, limits, plain->precision);
+      make_model(*bundle, backend, limits, plain->precision, cache_of(plain->model->layout()));
   if (!model.ok()) return model.status();
-  if (const auto warm = step_for(**model, batch, seconds / 10); !warm.ok()) return warm.status();
+  if (const auto warm = step_for(**model, batch, seconds / 10, from); !warm.ok()) {
+    return warm.status();
+  }
   backend.reset();
-  const Result<std::pair<int64_t, double>> stepped = step_for(**model, batch, seconds);
+  const Result<std::pair<int64_t, double>> stepped = step_for(**model, batch, seconds, from);
   if (!stepped.ok()) return stepped.status();
   const auto [steps, spent] = *stepped;
   return OrderedJson{{"batch", batch},
@@ -308,6 +329,27 @@ Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, 
                      {"threads", rounded(backend.threads(), 2)},
                      {"step_us", rounded(spent / static_cast<double>(steps) * 1e6, 2)},
                      {"operations", operations_json(backend, steps)}};
+}
+
+Status feed_to(Engine& engine, const std::string& session, int64_t position) {
+  return PositionWalk(engine, 0).walk(session, 0, position, {});
+}
+
+Status check_room(const Spec& spec, const std::string& asked, int64_t position, int64_t values) {
+  const int64_t length = spec.max_length();
+  const int64_t needed = position + values;
+  if (length == 0 || needed <= length) return {};
+  std::string remedy = "ask for an earlier position";
+  if (needed <= spec.most_positions + 1) {
+    remedy = "add --context " + std::to_string(needed - 1);
+  } else if (spec.most_positions == 0) {
+    remedy =
+        "measure one without an end, made by 'scripts/runnel-random-bundle --preset mnist "
+        "--endless --out DIR'";
+  }
+  return invalid_argument(asked + " " + std::to_string(position) + " with " +
+                          std::to_string(values) + " values after it: the model ends at " +
+                          std::to_string(length) + "; " + remedy);
 }
 
 Result<OrderedJson> measure_machine(int threads) {

@@ -55,8 +55,17 @@ Result<OrderedJson> measure_positions(const MeasuredModel& subject,
                                       const OnValues& on_values);
 
 // Where the time of a step goes: {batch, steps, threads, step_us, operations: [{name, us}]}, in
-// microseconds of one step; where several threads took part, of each of them on average.
-Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds);
+// microseconds of one step; where several threads took part, of each of them on average. The steps
+// are those from position `from` on; caches of attention hold zeros before it.
+Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds,
+                                       int64_t from = 0);
+
+// Makes a session named `session` and gives it `position` random values.
+Status feed_to(Engine& engine, const std::string& session, int64_t position);
+
+// INVALID_ARGUMENT where sequences of the model end before `values` values after `position`. The
+// message begins with `asked` and says what to do.
+Status check_room(const Spec& spec, const std::string& asked, int64_t position, int64_t values);
 
 // The machine's limits, with one thread and with `threads`.
 Result<OrderedJson> measure_machine(int threads);

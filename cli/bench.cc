@@ -23,8 +23,9 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kEndlessValues = 784;   // of a sequence without an end: as many as of an image
-constexpr int64_t kPositionValues = 128;  // sampled at each position
+constexpr int64_t kEndlessValues = 784;    // of a sequence without an end: as many as of an image
+constexpr int64_t kPositionValues = 128;   // sampled at each position
+constexpr const char* kFed = "bench-fed";  // a session at BenchOptions::from
 
 // What can be measured, of what, and whether it is when nobody says what.
 enum class Needs { kBundle, kServer, kNothing };
@@ -52,9 +53,11 @@ constexpr const char* kExamples = R"(Examples:
   runnel bench --server 127.0.0.1:50051           the same sequences through gRPC, twice: a stream
                                                   for each, and one stream for all
 
-'positions' needs a bundle without a last position:
+'positions' needs long sequences: a bundle without a last position, or a hybrid with --context:
   scripts/runnel-random-bundle --preset mnist --endless --out build/endless
   runnel bench build/endless --what positions --positions 1000,10000,100000
+  scripts/runnel-random-bundle --preset lfm2-350m --out build/lfm2
+  runnel bench build/lfm2 --what positions --positions 64,1000,30000 --context 32768
 
 'make bench' does all of it in turns with PyTorch, and draws docs/benchmarks.)";
 
@@ -88,6 +91,7 @@ class Bench {
     ServeFlags flags = {.config_file = {}, .models = {options_.bundle}, .words = options_.words};
     const std::string count = std::to_string(rows);
     for (const char* flag : {"--sessions", "--batch-rows", "--samples"}) flags.words[flag] = count;
+    if (options_.from > 0) flags.words["--sessions"] = std::to_string(rows + 1);
     flags.words["--batch-values"] =
         std::to_string(std::max<int64_t>(rows, limits::kBatchValues.default_value));
     Result<ServerConfig> config = config_of(flags);
@@ -110,7 +114,8 @@ class Bench {
     for (size_t i = 0; what.contains("operations") && i < options_.batches.size(); ++i) {
       const int batch = options_.batches[i];
       announce("operations, batch " + with_commas(batch));
-      Result<OrderedJson> figures = measure_operations(*few, batch, options_.seconds);
+      Result<OrderedJson> figures =
+          measure_operations(*few, batch, options_.seconds, options_.from);
       if (!figures.ok()) return figures.status();
       out_["operations"].push_back(std::move(*figures));
     }
@@ -136,17 +141,32 @@ class Bench {
     if (!model.ok()) return model.status();
     const v1::ModelInfo info = model_message(*model, {});
     describe(info);
-    const RunWork run = [&](const Work& work, const OnValues& on_values) {
-      return run_on_engine(*model->engine, work, on_values);
-    };
-    const Pace pace = this->pace(info.max_length(), info.has_begin());
-    for (const int batch : options_.batches) {
-      if (!what.contains("engine")) break;
-      if (Status s = throughput("engine", run, batch, 1, pace); !s.ok()) return s;
+    if (what.contains("engine")) {
+      if (Status s = run_batches(*model->engine); !s.ok()) return s;
     }
     if (!what.contains("prompts")) return {};
     return keep("prompts", "a prompt of " + with_commas(options_.prompt) + " values",
                 [&] { return measure_prompts(*model->engine, options_.prompt, options_.seconds); });
+  }
+
+  Status run_batches(Engine& engine) {
+    const Spec& spec = engine.spec();
+    const int64_t from = options_.from;
+    if (Status s = check_room(spec, "--from", from, from > 0 ? 2 : 0); !s.ok()) return s;
+    const Pace pace = this->pace(spec.max_length() == 0 ? 0 : spec.max_length() - from,
+                                 spec.begin.has_value() && from == 0);
+    if (from > 0) {
+      announce("reading " + with_commas(from) + " values");
+      if (Status s = feed_to(engine, kFed, from); !s.ok()) return s;
+    }
+    const RunWork run = [&](const Work& work, const OnValues& on_values) {
+      return run_on_engine(engine, work, on_values, from > 0 ? kFed : "");
+    };
+    for (const int batch : options_.batches) {
+      const int samples = from > 0 ? batch : 1;
+      if (Status s = throughput("engine", run, batch / samples, samples, pace); !s.ok()) return s;
+    }
+    return {};
   }
 
   Status run_server(const std::set<std::string>& what) {
@@ -212,6 +232,7 @@ class Bench {
     line.clear();
     if (!figures.ok()) return figures.status();
     OrderedJson named = {{"what", what}};
+    if (options_.from > 0) named["from"] = options_.from;
     named.update(*figures);
     out_["throughput"].push_back(std::move(named));
     return {};
@@ -389,6 +410,11 @@ void add_flags(const Command& command, BenchOptions& options) {
       .between(int64_t{1}, limits::kPromptValues.default_value)
       .shows_default();
   command
+      .flag("--from", options.from,
+            "Position at which 'engine' and 'operations' begin; the random values before it are "
+            "read first, and not counted (default: 0)")
+      .between(int64_t{0}, int64_t{1} << 30);
+  command
       .flag("--seconds", options.seconds,
             "Seconds that each batch is measured at least; of whole runs the median counts, and "
             "one that would take over twice as long is cut")
@@ -436,7 +462,8 @@ void add_bench(const Command& root, const ModelFactory& make_model) {
   add_flags(command, *options);
   // How the model is put on the device, in the words of serve.
   for (const Field& field : fields()) {
-    const std::set<std::string> of_the_device = {"--backend", "--isa", "--threads", "--precision"};
+    const std::set<std::string> of_the_device = {"--backend",   "--isa",     "--threads",
+                                                 "--precision", "--context", "--cache"};
     if (field.for_gpu || of_the_device.contains(field.flag))
       add_setting(command, field, options->words);
   }

@@ -25,6 +25,7 @@ struct BenchOptions {
   std::vector<int> batches = {1, 8, 32, 128, 512};
   int64_t values = 0;    // sampled of each sequence; 0: to the last position, or 784 if it has none
   int64_t prompt = 512;  // values
+  int64_t from = 0;      // the position at which "engine" and "operations" begin
   double seconds = 2;    // of measuring at least, whole runs
   std::vector<int64_t> positions = {1'000, 10'000, 100'000, 1'000'000};
   std::map<std::string, std::string> words;  // settings as for serve, by flag

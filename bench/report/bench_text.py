@@ -43,6 +43,7 @@ DISTURBED = 0.1  # a measurement beside which more of the machine was in use is 
 TRIES = 3
 SDIST = "llama-cpp-python==0.3.36"
 PORT = 50971
+HEAD = "lm_head.weight"
 
 # Layers and width by name. Values to decode for a measurement: a few seconds of them.
 MODELS: dict[str, dict[str, Any]] = {
@@ -75,13 +76,15 @@ class Setup:
     def program(self, name):
         return self.folder / "llama-build/bin" / name
 
-    def make(self):
+    def make(self, without=()):
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, make in (
             ("rwkv", lambda: install_peers(self.python.parents[1])),
             ("llama.cpp", self.build_llama),
             ("llama-server", lambda: self.build("llama-server")),
         ):
+            if name in without:
+                continue
             try:
                 make()
             except (BenchError, OSError) as error:
@@ -168,8 +171,8 @@ class Files:
             for name, entry in header.items()
             if name != "__metadata__"
         }
-        tied = "lm_head.weight" not in sizes
-        head = sum(size for name, size in sizes.items() if ("embedding" if tied else "lm_head") in name)
+        tied = HEAD not in sizes
+        head = sum(size for name, size in sizes.items() if is_table(name) and (tied or name == HEAD))
         return {"head_bytes": head, "step_bytes": head + sum(sizes[name] for name in sizes if not is_table(name))}
 
     def state_bytes(self, runnel):
@@ -177,7 +180,7 @@ class Files:
 
 
 def is_table(name):
-    return "embedding" in name or name == "lm_head.weight"
+    return name == HEAD or name.endswith(("embeddings.weight", "embed_tokens.weight"))
 
 
 # --- The ways: each gives figures by name, load_s, "1", "4", "16" and "prompt" of them ---
@@ -300,8 +303,9 @@ WAYS = {
 class Bench:
     """Takes turns, and keeps what every way came to."""
 
-    def __init__(self, runnel, setup):
+    def __init__(self, runnel, setup, models=None, ways=None):
         self.runnel, self.setup = runnel, setup
+        self.models, self.ways = models or MODELS, ways or WAYS
         self.numerics = ""
         self.runs = {}  # model -> way -> figure -> a number for each round
         self.limits = []  # of every round and model
@@ -312,9 +316,9 @@ class Bench:
         missing = set(self.setup.missing)
         if "llama.cpp" in missing:
             missing.add("llama-server")
-        if MODELS[model]["preset"] != "rwkv7":
+        if self.models[model]["preset"] != "rwkv7":
             missing.add("rwkv")
-        return [way for way in WAYS if way not in missing]
+        return [way for way in self.ways if way not in missing]
 
     def undisturbed(self, measure):
         """What it gives, once nothing else uses the machine much, or at the least disturbed of some tries."""
@@ -331,7 +335,7 @@ class Bench:
         ways = self.ways_of(model)
         for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
             self.limits.append(self.undisturbed(self.measure_limits))
-            figures = self.undisturbed(lambda way=way: WAYS[way](self, files))
+            figures = self.undisturbed(lambda way=way: self.ways[way](self, files))
             for name, value in figures.items():
                 self.runs.setdefault(model, {}).setdefault(way, {}).setdefault(name, []).append(round(value, 3))
             shown = ", ".join(f"{name}: {value:,.1f}" for name, value in figures.items())

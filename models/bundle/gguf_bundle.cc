@@ -27,12 +27,9 @@ const Family* family_of_architecture(const PublishedConfig& config) {
     if (std::ranges::find(all, found) != all.end()) return &family;
     known.insert(known.end(), all.begin(), all.end());
   }
-  const bool has_experts = found.ends_with("moe") || found == "qwen3next";
-  config.faults().add(
-      "general.architecture",
-      quoted_choices(known) + ", the architectures that are read from GGUF files",
-      found.empty() ? "no such key"
-                    : quote(found) + (has_experts ? ", whose experts are not implemented" : ""));
+  config.faults().add("general.architecture",
+                      quoted_choices(known) + ", the architectures that are read from GGUF files",
+                      describe_unread(found));
   return nullptr;
 }
 

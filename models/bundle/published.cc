@@ -76,7 +76,7 @@ const Family* family_of_type(const PublishedConfig& config) {
     known.insert(known.end(), family.model_types.begin(), family.model_types.end());
   }
   config.faults().add("model_type", quoted_choices(known) + ", the families that are implemented",
-                      type.empty() ? "no such key" : quote(type));
+                      describe_unread(type));
   return nullptr;
 }
 
@@ -209,6 +209,13 @@ int PublishedModel::read_vocabulary(const std::string& embedding, std::optional<
                         std::to_string(spec.vocabulary));
   }
   return rows;
+}
+
+std::string describe_unread(const std::string& type) {
+  if (type.empty()) return "no such key";
+  const bool has_experts =
+      type.find("moe") != std::string::npos || type == "qwen3_next" || type == "qwen3next";
+  return quote(type) + (has_experts ? ", whose experts are not implemented" : "");
 }
 
 bool is_published(const Json& config) {

@@ -73,6 +73,10 @@ struct PublishedModel {
                       Spec& spec) const;
 };
 
+// A model_type or an architecture that no family reads, for a fault: with the reason where that is
+// known, "no such key" where it is empty.
+std::string describe_unread(const std::string& type);
+
 // Whether it is of a published model; else it may be a bundle's own.
 bool is_published(const Json& config);
 

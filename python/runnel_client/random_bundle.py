@@ -18,7 +18,7 @@ from runnel_client.errors import check
 try:
     import numpy as np
 
-    from runnel_client import bundle, random_published
+    from runnel_client import bundle, random_hybrids, random_published
     from runnel_client.bundle import Config, Floats, Shapes
 except ImportError as error:
     command.exit_missing("runnel-random-bundle", error)
@@ -31,6 +31,7 @@ EXAMPLES = """examples:
   runnel-random-bundle --preset tiny --endless --symbols 01 --out bundles/bits
   runnel-random-bundle --preset tiny --endless --text --out bundles/noise
   runnel-random-bundle --preset rwkv7 --layers 2 --out bundles/rwkv7
+  runnel-random-bundle --preset qwen3.5-0.8b --out bundles/qwen
 """
 
 # The paper's image models, a language model of 1.4 billion parameters, and one for tests.
@@ -110,7 +111,8 @@ def add_size_flags(add: Add) -> None:
         choices=(*PRESETS, *random_published.PRESETS),
         default="tiny",
         help="mnist, cifar10: the paper's sizes; lm: 1.4 billion parameters; tiny (default); rwkv7, mamba2: "
-        "the files of a published model of the smallest size, with --layers, --width, --values, --dtype alone",
+        "the files of a published model of the smallest size, with --layers, --width, --values, --dtype alone; the "
+        "others: of a hybrid, of which --layers takes the first layers, with --values, --dtype alone",
     )
     add("--name", help="the model's name (default: random-PRESET)")
     add("--seed", type=int, default=0, help="of the weights (default: 0)")
@@ -311,9 +313,13 @@ def card_text(config: Config, args: argparse.Namespace) -> str:
 def generate_published(args: argparse.Namespace) -> None:
     usual = random_published.PRESETS[args.preset]
     sizes = random_published.Sizes(args.layers or usual.layers, args.width or usual.width, args.values or usual.values)
-    check(sizes.width % random_published.HEAD_SIZE == 0, f"--width: expected a multiple of 64, found {sizes.width}")
-    bundle.check_range("--layers", sizes.layers, 2, bundle.MAX_LAYERS)
-    bundle.check_range("--width", sizes.width, 64, bundle.MAX_WIDTH // 4)
+    if args.preset in random_hybrids.PRESETS:
+        check(args.width is None, f"--width: that of {args.preset} is {usual.width}; leave the flag out")
+        bundle.check_range("--layers", sizes.layers, 1, usual.layers)
+    else:
+        check(sizes.width % random_published.HEAD_SIZE == 0, f"--width: expected a multiple of 64, found {sizes.width}")
+        bundle.check_range("--layers", sizes.layers, 2, bundle.MAX_LAYERS)
+        bundle.check_range("--width", sizes.width, 64, bundle.MAX_WIDTH // 4)
     bundle.check_range("--values", sizes.values, random_published.FIRST_WORDS, bundle.MAX_VOCABULARY)
     parameters = random_published.write(args.preset, args.out, sizes, args.seed, args.dtype or "bf16")
     print(f"{args.out}: {args.preset} as it is published, {sizes.layers} layers, {parameters:,} parameters")

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from runnel_client import bundle
+from runnel_client import bundle, random_hybrids
 from runnel_client.bundle import Floats, Shapes
 from runnel_client.publish import VOCABULARY, write_all
 
@@ -31,7 +31,14 @@ class Sizes:
     values: int
 
 
-PRESETS = {"rwkv7": Sizes(12, 768, 65536), "mamba2": Sizes(24, 768, 50288)}
+PRESETS = {
+    "rwkv7": Sizes(12, 768, 65536),
+    "mamba2": Sizes(24, 768, 50288),
+    **{
+        name: Sizes(len(hybrid.layers), hybrid.config["hidden_size"], hybrid.values)
+        for name, hybrid in random_hybrids.PRESETS.items()
+    },
+}
 
 
 def rwkv7_ranks(width: int) -> dict[str, int]:
@@ -164,23 +171,32 @@ def vocabulary_text() -> str:
     return "".join(f"{byte + 1} {literal} 1\n" for byte, literal in enumerate(literals))
 
 
-def write(family: str, out: str, sizes: Sizes, seed: int, dtype: str) -> int:
-    """Writes the directory; gives the parameters that it has."""
-    config, shapes = {
-        "rwkv7": (rwkv7_config, rwkv7_shapes),
-        "mamba2": (mamba2_config, mamba2_shapes),
-    }[family]
-    all_shapes = shapes(sizes)
-    texts = {"config.json": json.dumps(config(sizes), indent=2) + "\n"}
-    if family == "rwkv7":
+def config_and_shapes(preset: str, sizes: Sizes) -> tuple[dict[str, Any], Shapes]:
+    if preset == "rwkv7":
+        return rwkv7_config(sizes), rwkv7_shapes(sizes)
+    if preset == "mamba2":
+        return mamba2_config(sizes), mamba2_shapes(sizes)
+    first = (preset, sizes.layers, sizes.values)
+    return random_hybrids.config_of(*first), random_hybrids.shapes_of(*first)
+
+
+def write(preset: str, out: str, sizes: Sizes, seed: int, dtype: str) -> int:
+    """Writes the directory; gives the parameters that it has. A hybrid's width is the preset's."""
+    config, all_shapes = config_and_shapes(preset, sizes)
+    texts = {"config.json": json.dumps(config, indent=2) + "\n"}
+    if preset == "rwkv7":
         texts[VOCABULARY] = vocabulary_text()
 
     def write_text(text: str) -> Callable[[BinaryIO], object]:
         return lambda file: file.write(text.encode())
 
     write_all(out, {name: write_text(text) for name, text in texts.items()})
+
+    def tensor(name: str) -> Floats:
+        if preset in random_hybrids.PRESETS and random_hybrids.is_zero_centred(preset, name):
+            return np.zeros(all_shapes[name], np.float32)
+        return random_tensor(name, all_shapes[name], seed)
+
     path = os.path.join(out, "model.safetensors")
-    bundle.write_safetensors(
-        path, all_shapes, lambda name: random_tensor(name, all_shapes[name], seed), dtype, {"format": "pt"}
-    )
+    bundle.write_safetensors(path, all_shapes, tensor, dtype, {"format": "pt"})
     return sum(math.prod(shape) for shape in all_shapes.values())

@@ -93,6 +93,7 @@ class Model:
     aliases: list[str]  # other names by which calls find it
     chat: str = ""  # the name of its chat template; empty: it takes no conversations
     no_chat: str = ""  # for this reason, if the server tells
+    position_bytes: int = 0  # of state_bytes, for each position; 0: a state does not grow
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ def model_of(message: Any) -> Model:
         aliases=list(message.aliases),
         chat=message.chat.template_name,
         no_chat=message.chat.missing,
+        position_bytes=message.position_bytes,
     )
 
 

@@ -38,6 +38,7 @@ OrderedJson described(const ServedModel& model) {
           {"parameters", spec.parameters()},
           {"numerics", engine.numerics()},
           {"state_bytes", engine.state_bytes()},
+          {"position_bytes", engine.position_bytes()},
           {"vocabulary", spec.vocabulary},
           {"max_length", spec.max_length() == 0 ? OrderedJson() : OrderedJson(spec.max_length())},
           {"begin", begin_json(spec)},

@@ -205,6 +205,27 @@ TEST_F(BenchTest, PositionsNeedAModelWithoutAnEnd) {
   EXPECT_THAT(captured_.err(), HasSubstr("--endless"));
 }
 
+TEST_F(BenchTest, MeasuresFromAPositionOn) {
+  use_bundle(small_hybrid_spec(HybridStyle::kLfm2));
+  options_.what = {"engine", "memory", "operations"};
+  options_.words = {{"--context", "100"}, {"--threads", "1"}};
+  options_.from = 64;
+  const OrderedJson all = figures();
+  ASSERT_EQ(all["throughput"].size(), 2);
+  for (const OrderedJson& one : all["throughput"]) EXPECT_EQ(one["from"], 64);
+  expect_throughput(all["throughput"][0], "engine", 1, 36);  // of 101 less those before
+  expect_throughput(all["throughput"][1], "engine", 3, 36);
+  EXPECT_EQ(all["operations"].size(), 2);
+  EXPECT_LT(all["memory"]["state_bytes"], small_hybrid_spec(HybridStyle::kLfm2).state_bytes());
+  options_.from = 100;
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("--from 100 with 2 values after it: the model ends at "
+                                         "101; add --context 101"));
+  options_.from = 400;
+  EXPECT_EQ(run(), kExitFailed);
+  EXPECT_THAT(captured_.err(), HasSubstr("ask for an earlier position"));
+}
+
 TEST_F(BenchTest, MeasuresAServer) {
   const TestServer server(served_bundle(small_image_spec(), 5));
   options_.server.address = server.server.address();
@@ -287,6 +308,8 @@ TEST(BenchCommandTest, ReadsItsFlags) {
                                                         {"bench --what everything", "--what"},
                                                         {"bench --values 1", "--values"},
                                                         {"bench --positions 0", "--positions"},
+                                                        {"bench --from -1", "--from"},
+                                                        {"bench --cache fp64", "--cache"},
                                                         {"bench a b", "b"}}) {
     Program program("test", "1.2.3");
     add_bench(program.root(), make_model);

@@ -9,7 +9,6 @@
 #include <random>
 #include <vector>
 
-#include "models/state/form.h"
 #include "tests/engine/harness.h"
 #include "tests/kernels/host_backend.h"
 #include "tests/kernels/print.h"
@@ -33,15 +32,6 @@ struct Around {
   bool penalized = false;
   uint64_t seed = 1;  // of all that is random around it
 };
-
-// The state of a slot, without what caches hold after the inputs that its sequence has consumed:
-// that may be another sequence's.
-std::vector<std::byte> own_state(Model& model, SlotId slot, int64_t consumed) {
-  std::vector<std::byte> state = state_bytes(model, slot);
-  clear_unused(model.layout(), consumed, state);
-  state.resize(static_cast<size_t>(model.layout().live_bytes(consumed)));
-  return state;
-}
 
 // A family of models, and a small one of it over 11 values.
 struct Family {
@@ -242,6 +232,16 @@ INSTANTIATE_TEST_SUITE_P(
             Family{"Gla", [] { return small_gated_linear_spec(GatedMixer::kGla); }},
             Family{"GatedDeltaNet",
                    [] { return small_gated_linear_spec(GatedMixer::kGatedDeltaNet); }})),
+    case_name);
+// Only the order of their operations is new, and no instruction set changes it.
+INSTANTIATE_TEST_SUITE_P(
+    Hybrids, BitIdentityTest,
+    testing::Combine(
+        testing::Values(kIsas[0]), testing::Values(Precision::kFp32),
+        testing::Values(Family{"Lfm2", [] { return small_hybrid_spec(HybridStyle::kLfm2); }},
+                        Family{"Granite", [] { return small_hybrid_spec(HybridStyle::kGranite); }},
+                        Family{"NemotronH",
+                               [] { return small_hybrid_spec(HybridStyle::kNemotronH); }})),
     case_name);
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "models/state/form.h"
 
 namespace runnel {
 
@@ -79,6 +80,13 @@ std::vector<std::byte> state_bytes(Model& model, SlotId slot) {
   std::vector<std::byte> bytes(model.layout().state_bytes);
   model.read(slot, 0, bytes);
   return bytes;
+}
+
+std::vector<std::byte> own_state(Model& model, SlotId slot, int64_t consumed) {
+  std::vector<std::byte> state = state_bytes(model, slot);
+  clear_unused(model.layout(), consumed, state);
+  state.resize(static_cast<size_t>(model.layout().live_bytes(consumed)));
+  return state;
 }
 
 void expect_parts_tile_the_state(const StateLayout& layout) {

@@ -42,6 +42,10 @@ HarnessRun generate(Model& model, SlotId slot, int count, int steps = 1);
 // The state of a slot, without what stands beside it.
 std::vector<std::byte> state_bytes(Model& model, SlotId slot);
 
+// The same without what caches hold after the inputs that the slot's sequence has consumed: that
+// may be another sequence's.
+std::vector<std::byte> own_state(Model& model, SlotId slot, int64_t consumed);
+
 // Fails the test unless the parts are all of the state's bytes, each once.
 void expect_parts_tile_the_state(const StateLayout& layout);
 

@@ -35,15 +35,24 @@ enum class Kind {
   kHgrn2,
   kRwkv6,
   kRwkv5,
-  kMamba1
+  kMamba1,
+  kQwen35,
+  kLfm2,
+  kGranite,
+  kFalconH1,
+  kNemotronH
 };
-constexpr const char* kKindNames[] = {"Symbols", "Image",  "Gated",    "Rwkv7",         "Mamba2",
-                                      "Gla",     "RetNet", "DeltaNet", "GatedDeltaNet", "Kda",
-                                      "Hgrn2",   "Rwkv6",  "Rwkv5",    "Mamba1"};
+constexpr const char* kKindNames[] = {"Symbols", "Image",   "Gated",    "Rwkv7",         "Mamba2",
+                                      "Gla",     "RetNet",  "DeltaNet", "GatedDeltaNet", "Kda",
+                                      "Hgrn2",   "Rwkv6",   "Rwkv5",    "Mamba1",        "Qwen35",
+                                      "Lfm2",    "Granite", "FalconH1", "NemotronH"};
 constexpr Kind kKinds[] = {Kind::kSymbols, Kind::kImage,         Kind::kGated,  Kind::kRwkv7,
                            Kind::kMamba2,  Kind::kGla,           Kind::kRetNet, Kind::kDeltaNet,
                            Kind::kKda,     Kind::kGatedDeltaNet, Kind::kHgrn2,  Kind::kRwkv6,
                            Kind::kRwkv5,   Kind::kMamba1};
+// With caches of attention.
+constexpr Kind kHybridKinds[] = {Kind::kQwen35, Kind::kLfm2, Kind::kGranite, Kind::kFalconH1,
+                                 Kind::kNemotronH};
 // Of large models: one of each kind of recurrence.
 constexpr Kind kLargeKinds[] = {Kind::kImage,         Kind::kRwkv7,  Kind::kMamba2, Kind::kGla,
                                 Kind::kGatedDeltaNet, Kind::kRetNet, Kind::kRwkv6,  Kind::kMamba1};
@@ -87,6 +96,16 @@ Spec spec_of(Kind kind) {
       return small_rwkv6_spec(Rwkv6Version::kFive);
     case Kind::kMamba1:
       return small_mamba1_spec();
+    case Kind::kQwen35:
+      return small_hybrid_spec(HybridStyle::kQwen35);
+    case Kind::kLfm2:
+      return small_hybrid_spec(HybridStyle::kLfm2);
+    case Kind::kGranite:
+      return small_hybrid_spec(HybridStyle::kGranite);
+    case Kind::kFalconH1:
+      return small_hybrid_spec(HybridStyle::kFalconH1);
+    case Kind::kNemotronH:
+      return small_hybrid_spec(HybridStyle::kNemotronH);
   }
   return {};
 }
@@ -117,6 +136,7 @@ class NetworkTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kin
 
   // A prompt of 9 values and 12 sampled ones, alone in slot 0: what all variations must equal.
   static constexpr int kCount = 12;
+  static constexpr int64_t kConsumed = 8 + kCount;  // the last value is pending
   std::vector<int32_t> prompt() const {
     std::vector<int32_t> values(9);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 7 % 11);
@@ -127,20 +147,32 @@ class NetworkTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kin
     begin_sequence(model, slot, values[0]);
     feed(model, slot, {values.begin() + 1, values.end()}, chunk, Want::kNothing);
     sample_from(model, slot, values.back(), static_cast<int64_t>(values.size()) - 1, seed, kCount);
-    return generate(model, slot, kCount, steps);
+    return sample(model, slot, kCount, kConsumed, steps);
+  }
+
+  // The next `count` values of a slot, which has consumed `consumed` inputs when they are there.
+  static HarnessRun sample(Model& model, SlotId slot, int count, int64_t consumed, int steps = 1) {
+    HarnessRun sampled = generate(model, slot, count, steps);
+    sampled.state = own_state(model, slot, consumed);
+    return sampled;
   }
 };
 
 TEST_P(NetworkTest, StateBytesAreExact) {
   const CpuModel made = make();
   const Spec& spec = made.model->spec();
-  EXPECT_EQ(made.model->layout().state_bytes, spec.state_bytes());
+  const int64_t caches =
+      StateLayout::pages_of(spec.positions) * kPagePositions * spec.position_bytes();
+  const int64_t saved = precision() == Precision::kFp32 ? 0 : caches / 2;  // by caches of bf16
+  EXPECT_EQ(made.model->layout().state_bytes, spec.state_bytes() - saved);
 }
 
 TEST_P(NetworkTest, PartsNameEveryByteOfAState) {
   const CpuModel made = make();
   const StateLayout& layout = made.model->layout();
   const Spec& spec = made.model->spec();
+  expect_parts_tile_the_state(layout);
+  if (spec.position_bytes() > 0) return;  // layers differ
   const auto recurrence = std::get<Recurrence>(family_of(spec).layers(spec)[1][0]);
   const std::vector<std::string> names = part_names(kind());
   ASSERT_GE(layout.parts.size(), 2 * names.size());
@@ -150,17 +182,17 @@ TEST_P(NetworkTest, PartsNameEveryByteOfAState) {
   const StatePart& s = layout.parts[names.size()];
   EXPECT_EQ(s.type, DType::kF32);
   EXPECT_EQ(s.shape, (std::vector<int64_t>{recurrence.heads, recurrence.dk, recurrence.dv}));
-  expect_parts_tile_the_state(layout);
 }
 
 TEST_P(NetworkTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
   const CpuModel made = make();
   begin_sequence(*made.model, 3, 1);
-  for (const std::byte byte : state_bytes(*made.model, 3)) ASSERT_EQ(byte, std::byte{0});
+  for (const std::byte byte : own_state(*made.model, 3, 0)) ASSERT_EQ(byte, std::byte{0});
   feed(*made.model, 3, prompt(), 64, Want::kNothing);
   const std::vector<std::byte> bytes = state_bytes(*made.model, 3);
   for (const StatePart& part : made.model->layout().parts) {
-    for (int64_t head = 0; head < part.shape[0]; ++head) {
+    const int64_t entries = part.paged ? 1 : part.shape[0];  // of a cache the first page
+    for (int64_t head = 0; head < entries; ++head) {
       const auto* entry = bytes.data() + part.offset + head * part.stride;
       EXPECT_TRUE(std::any_of(entry, entry + part.entry_bytes(),
                               [](std::byte byte) { return byte != std::byte{0}; }))
@@ -171,7 +203,11 @@ TEST_P(NetworkTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
 
 TEST_P(NetworkTest, TheNumericsIdSaysWhatDecidesTheBits) {
   const CpuModel made = make();
-  EXPECT_EQ(made.model->layout().numerics, made.backend->numerics(precision()) + "/state-fp32");
+  const std::string caches = made.model->spec().position_bytes() == 0 ? ""
+                             : precision() == Precision::kFp32        ? "+cache-fp32"
+                                                                      : "+cache-bf16";
+  EXPECT_EQ(made.model->layout().numerics,
+            made.backend->numerics(precision()) + "/state-fp32" + caches);
 }
 
 TEST_P(NetworkTest, PromptChunksDoNotChangeBits) {
@@ -243,7 +279,7 @@ TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
         generated.log_probs.push_back(e.log_prob);
       }
     }
-    generated.state = state_bytes(model, mine);
+    generated.state = own_state(model, mine, kConsumed);
     ASSERT_EQ(generated, alone) << round;
   }
 }
@@ -263,8 +299,8 @@ TEST_P(NetworkTest, ACopyGoesOnAsTheOriginalDoes) {
   feed(model, 1, {values.begin() + 1, values.end()}, 64, Want::kNothing);
   sample_from(model, 1, values.back(), 8, 4, 20);
   generate(model, 1, 5);
-  model.copy(1, 7, 0);
-  EXPECT_EQ(generate(model, 7, 10), generate(model, 1, 10));
+  model.copy(1, 7, 13);
+  EXPECT_EQ(sample(model, 7, 10, 23), sample(model, 1, 10, 23));
 }
 
 TEST_P(NetworkTest, AStateMovesToAnotherModelOfTheSameNumerics) {
@@ -296,7 +332,7 @@ TEST_P(NetworkTest, ARowFreezesWhenNothingRemains) {
   begin_sequence(model, 2, 1);
   sample_from(model, 2, 1, 0, 5, 3);
   generate(model, 2, 3);
-  EXPECT_EQ(state_bytes(model, 0), state_bytes(model, 2));
+  EXPECT_EQ(own_state(model, 0, 3), own_state(model, 2, 3));
 }
 
 TEST_P(NetworkTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
@@ -322,6 +358,12 @@ INSTANTIATE_TEST_SUITE_P(, NetworkTest,
                                           testing::Values(Precision::kFp32, Precision::kBf16,
                                                           Precision::kInt8),
                                           testing::ValuesIn(kKinds)),
+                         case_name);
+// Caches of fp32 and of bf16. AttendTest and BitIdentityTest have the other instruction sets.
+INSTANTIATE_TEST_SUITE_P(Hybrids, NetworkTest,
+                         testing::Combine(testing::Values(kIsas[0]),
+                                          testing::Values(Precision::kFp32, Precision::kBf16),
+                                          testing::ValuesIn(kHybridKinds)),
                          case_name);
 
 // Models so large that threads share their operations where rows are few.
@@ -351,6 +393,12 @@ Spec large_spec(Kind kind) {
   } else if (auto* const mamba1 = std::get_if<Mamba1Spec>(&spec.model)) {
     mamba1->width = mamba1->table_rows = 256;
     mamba1->inner = 512;
+  } else if (auto* const hybrid = std::get_if<HybridSpec>(&spec.model)) {
+    hybrid->width = hybrid->table_rows = 256;
+    hybrid->ffn = 512;
+    hybrid->heads = hybrid->recurrent_heads = 8;
+    hybrid->kv_heads = hybrid->key_heads = 4;
+    hybrid->head_size = hybrid->dk = hybrid->dv = 32;
   } else {
     LinearTransformerSpec& sizes = sizes_of(spec);
     sizes.width = 256;
@@ -398,7 +446,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, 
       generated.values.push_back(e.value);
       generated.log_probs.push_back(e.log_prob);
     }
-    generated.state = state_bytes(model, index);
+    generated.state = own_state(model, index, 8 + 9);
     return generated;
   }
 };
@@ -449,6 +497,11 @@ INSTANTIATE_TEST_SUITE_P(Portable, LargeModelTest,
                          testing::Combine(testing::Values(kIsas[0]), testing::ValuesIn(kPrecisions),
                                           testing::Values(Kind::kImage, Kind::kRwkv7,
                                                           Kind::kMamba2)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Hybrids, LargeModelTest,
+                         testing::Combine(testing::Values(kIsas[1]),
+                                          testing::Values(Precision::kFp32, Precision::kBf16),
+                                          testing::Values(Kind::kQwen35)),
                          case_name);
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import unittest
 
 import support
@@ -9,7 +10,10 @@ from support import Reference, ToolTest, bundle, np
 
 support.require("numpy")
 
-from runnel_client import random_bundle
+sys.path.insert(0, os.path.join(support.ROOT, "tests/golden"))
+import make_hybrids
+
+from runnel_client import random_bundle, random_hybrids
 
 
 class RandomBundleTest(ToolTest):
@@ -176,6 +180,8 @@ class RandomBundleTest(ToolTest):
             (["--preset", "huge"], "--preset", "huge"),
             (["--preset", "rwkv7", "--width", "100"], "--width", "multiple of 64", "100"),
             (["--preset", "mamba2", "--layers", "1"], "--layers", "from 2", "1"),
+            (["--preset", "lfm2-350m", "--layers", "17"], "--layers", "16", "17"),
+            (["--preset", "lfm2-350m", "--width", "512"], "--width", "1024", "leave the flag out"),
             (["--layers", "many"], "--layers", "many"),
             (["--image", "4"], "--image", "'4'"),
         ):
@@ -202,6 +208,25 @@ class RandomBundleTest(ToolTest):
             first = self.content(family)
             self.run_tool(random_bundle, [*argv, self.path(family)])
             self.assertEqual(self.content(family), first)
+
+    def test_hybrids_have_their_makers_tensors(self):
+        """As the equations of make_hybrids.py, which are compared with transformers, read them."""
+        for preset, hybrid in random_hybrids.PRESETS.items():
+            size = (preset, len(hybrid.layers), hybrid.values)
+            config = random_hybrids.config_of(*size)
+            expected = make_hybrids.Hybrid({"intermediate_size": 4608, **config}).shapes()  # LFM2's is in no key
+            self.assertEqual(random_hybrids.shapes_of(*size), expected, preset)
+
+    def test_a_hybrid_is_written(self):
+        argv = ["--preset", "qwen3.5-0.8b", "--layers", "1", "--values", "300"]
+        self.assertEqual(self.run_tool(random_bundle, [*argv, "--out", self.path("qwen")])[0], 0)
+        with open(self.path("qwen", "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        self.assertEqual((config["layer_types"], config["vocab_size"]), (["linear_attention"], 300))
+        tensors = bundle.read_safetensors(self.path("qwen", "model.safetensors"))
+        self.assertEqual(tensors["model.norm.weight"].max(), 0, "transformers adds 1")
+        self.assertEqual(tensors["model.layers.0.linear_attn.norm.weight"].min(), 1)
+        self.assertTrue(all(np.isfinite(values).all() for values in tensors.values()))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ function kindOf(model) {
 
 function facts(model) {
   const rows = [
-    ['One session', `${bytes(model.state_bytes)}, however long`],
+    ['One session', bytes(model.state_bytes) + (model.position_bytes > 0 ? '' : ', however long')],
     ['In use', `${number(model.sessions - model.sessions_free)} of ${number(model.sessions)} sessions`],
     ['Free', `${number(model.sessions_free)} sessions`],
     ['Parameters', number(model.parameters)],

@@ -83,6 +83,23 @@ TEST(HybridPublished, WhatIsNotImplementedIsRefusedByItsKey) {
   }
 }
 
+// Configs of other versions of transformers.
+TEST(HybridPublished, OlderKeysSayTheSame) {
+  Published granite = read("hybrid_granite");
+  const Spec expected = *spec_of(granite);
+  granite.config["layers_block_type"] = Json{"mamba", "attention", "mamba", "attention"};
+  granite.config.erase("layer_types");
+  EXPECT_EQ(std::get<HybridSpec>(spec_of(granite)->model).layers,
+            std::get<HybridSpec>(expected.model).layers);
+  Published qwen = read("hybrid_qwen3_5");
+  const int rotated = std::get<HybridSpec>(spec_of(qwen)->model).rotated;
+  for (const double share : {0.25, 0.5}) {
+    qwen.config["rope_parameters"].erase("partial_rotary_factor");
+    qwen.config["partial_rotary_factor"] = share;
+    EXPECT_EQ(std::get<HybridSpec>(spec_of(qwen)->model).rotated, rotated * share / 0.25);
+  }
+}
+
 TEST(HybridPublished, PositionsAreTheModelsAndAtMost4096UntilSomebodyAsks) {
   Spec lfm2 = *spec_of(read("hybrid_lfm2"));
   EXPECT_EQ(lfm2.positions, 4096);

@@ -214,6 +214,7 @@ TEST(Models, AreDescribedInFull) {
   EXPECT_EQ(info.name(), "small-image");
   EXPECT_EQ(info.parameters(), spec.parameters());
   EXPECT_EQ(info.state_bytes(), spec.state_bytes());
+  EXPECT_EQ(info.position_bytes(), 0);
   EXPECT_EQ(info.sessions(), 8);
   EXPECT_EQ(info.sessions_free(), 8);
   EXPECT_EQ(info.backend(), "cpu");
@@ -227,6 +228,17 @@ TEST(Models, AreDescribedInFull) {
   EXPECT_TRUE(info.has_begin());
   EXPECT_EQ(info.head(), "mixture_of_logistics");
   EXPECT_TRUE(parse_spec(info.spec_json(), "spec_json").ok());
+}
+
+TEST(Models, AHybridSaysWhatAPositionTakes) {
+  const Spec spec = small_hybrid_spec(HybridStyle::kLfm2);
+  TestServer test(served_bundle(spec, 1));
+  grpc::ClientContext context;
+  v1::ModelInfo info;
+  ASSERT_TRUE(test.models->GetModel(&context, {}, &info).ok());
+  EXPECT_EQ(info.position_bytes(), spec.position_bytes());
+  EXPECT_GT(info.position_bytes(), 0);
+  EXPECT_EQ(info.max_length(), spec.positions + 1);
 }
 
 TEST(Models, AreFoundByNameAndOneNeedsNone) {

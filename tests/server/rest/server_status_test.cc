@@ -24,6 +24,7 @@ TEST(HttpStatus, SaysWhatIsServedAndWhatWasCounted) {
   const Json idle = before.body["models"][0];
   EXPECT_EQ(idle["id"], "fake");
   EXPECT_EQ(idle["state_bytes"], 8);
+  EXPECT_EQ(idle["position_bytes"], 0);
   EXPECT_EQ(idle["begin"], Json());
   EXPECT_EQ(idle["image"], Json());
   EXPECT_EQ(idle["has_text"], true);

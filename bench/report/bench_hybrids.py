@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Measures hybrids on this machine's CPU beside llama.cpp, at several positions, and writes it down.
+
+Random weights of published sizes in bf16, the same for both: as transformers names them for runnel, GGUF for llama.cpp.
+Round after round and model after model, in turns, one program at a time: an engine of runnel, and llama-batched-bench.
+
+    bench/report/bench_hybrids.py              # make bench-hybrids: builds what is missing, writes hybrids.md
+    bench/report/bench_hybrids.py --models 350M --rounds 1 --docs build/bench/text
+
+llama.cpp is built from the sources in PyPI's llama-cpp-python, under build/bench/text, as bench_text.py does. If it
+cannot be had it is left out, and the page says why. Needs a built runnel, Python with numpy and venv, a C++ compiler
+and cmake, 16 GB of memory and of disk.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import text_page
+from bench_cpu import QUIET, BenchError, busy_share, machine, run
+from bench_report import table
+from bench_text import BATCHES, ROOT, SLOTS, Bench, Files, Setup, cores, medians
+
+POSITIONS = (0, 1000, 4000)
+PROMPTS = (512, 4096)
+CONTEXT = 4352  # positions of a sequence, for the longest prompt and the values after it
+SESSION = 4096  # positions of a session whose memory is compared
+UBATCH = 512
+
+# Values to decode for a measurement: a few seconds of them.
+MODELS = {
+    "LFM2 350M": {"preset": "lfm2-350m", "values": 48},
+    "Granite 4.0-H 350M": {"preset": "granite-4.0-h-350m", "values": 48},
+    "Qwen3.5 0.8B": {"preset": "qwen3.5-0.8b", "values": 32},
+}
+
+
+class HybridFiles(Files):
+    """A hybrid's files for both, made where they are missing."""
+
+    def make(self):
+        if not (self.bundle / "model.safetensors").exists():
+            maker = ROOT / "scripts/runnel-random-bundle"
+            preset = ("--preset", MODELS[self.model]["preset"])
+            run([sys.executable, maker, *preset, "--dtype", "bf16", "--out", self.bundle])
+        if not {"llama.cpp", "rwkv"} & self.setup.missing.keys() and not self.gguf.exists():
+            part = self.beside(".part")
+            writer = ROOT / "bench/report/write_gguf.py"
+            run([self.setup.python, writer, self.setup.source(), self.bundle, part])
+            part.rename(self.gguf)
+
+    def sizes(self, runnel):
+        """Bytes that a step reads: weights, the recurrent part of a state, and a cache of bf16 for each position."""
+        told = json.loads(run([runnel, "info", self.bundle, "--json"]))  # of a cache in fp32
+        positions = told["max_length"] - 1
+        recurrent = told["state_bytes"] - positions * told["position_bytes"]
+        return {
+            **MODELS[self.model],
+            **self.weight_bytes(),
+            "state_bytes": recurrent,
+            "position_bytes": told["position_bytes"] // 2,
+        }
+
+
+# --- The ways: each gives figures by name: POSITION/SEQUENCES, prompt/VALUES, session_bytes ---
+
+
+def runnel_engine(bench, files):
+    def told(what, *words, context=CONTEXT):
+        common = [bench.runnel, "bench", files.bundle, "--backend", "cpu", "--precision", "bf16", "--seconds", "0"]
+        return json.loads(run([*common, "--json", "--context", context, "--what", what, *words]))
+
+    batches = ("--batch", ",".join(map(str, BATCHES)), "--values", MODELS[files.model]["values"])
+    figures: dict[str, float] = {}
+    for position in POSITIONS:
+        found = told("engine", *batches, "--from", position)
+        bench.numerics = found["numerics"]
+        figures |= {f"{position}/{one['batch']}": one["values_per_s"] for one in found["throughput"]}
+    for prompt in PROMPTS:
+        figures[f"prompt/{prompt}"] = told("prompts", "--prompt", prompt)["prompts"]["values_per_s"]
+    figures["session_bytes"] = told("memory", context=SESSION)["memory"]["state_bytes"]
+    return figures
+
+
+def llama_bench(bench, files):
+    """Without sampling: it feeds random values. Every sequence reads a prompt of its own, as a shared one would be read
+    once for all of them."""
+
+    def output(*words, context=CONTEXT):
+        common = ["-m", files.gguf, "-t", cores(), "-tb", cores(), "-c", SLOTS * context, "-b", UBATCH, "-ub", UBATCH]
+        command = [bench.setup.program("llama-batched-bench"), *common, "--output-format", "jsonl", *words]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"llama-batched-bench: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+        return done.stdout + done.stderr
+
+    def rows(*words):
+        return [json.loads(line) for line in output(*words).splitlines() if line.startswith("{")]
+
+    figures = {}
+    for position in POSITIONS:
+        fed = ("-npp", max(position, 1), "-ntg", MODELS[files.model]["values"])
+        for one in rows(*fed, "-npl", ",".join(map(str, BATCHES))):
+            figures[f"{position}/{one['pl']}"] = one["speed_tg"]
+    for prompt in PROMPTS:
+        figures[f"prompt/{prompt}"] = rows("-npp", prompt, "-ntg", 1, "-npl", 1)[0]["speed_pp"]
+    # It logs the sizes of its buffers at this level.
+    log = output("-npp", 1, "-ntg", 1, "-npl", SLOTS, "--verbosity", 4, context=SESSION)
+    if memory := memory_of(log):
+        figures["session_bytes"] = memory / SLOTS
+    return figures
+
+
+def memory_of(log):
+    """Bytes of the caches and recurrent states of all sequences."""
+    return sum(float(size) for size in re.findall(r"(?:KV|RS) buffer size = +([\d.]+) MiB", log)) * 2**20
+
+
+WAYS = {"runnel": runnel_engine, "llama.cpp": llama_bench}
+
+
+def measure(arguments):
+    """The figures after each round."""
+    setup = Setup(arguments.folder)
+    setup.make(without=("llama-server",))
+    if "rwkv" in setup.missing:  # its environment has what the converter needs
+        setup.missing.setdefault("llama.cpp", setup.missing["rwkv"])
+    files = {model: HybridFiles(setup, model) for model in arguments.models}
+    for one in files.values():
+        one.make()
+    about = machine()
+    if (busy := busy_share()) > QUIET:
+        print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
+    sizes = {model: one.sizes(arguments.runnel) for model, one in files.items()}
+    bench = Bench(arguments.runnel, setup, MODELS, WAYS)
+    for number in range(arguments.rounds):
+        for model in arguments.models:
+            bench.measure_round(number, model, files[model])
+        yield {
+            "machine": {**about, "disturbed": bench.disturbed},
+            "versions": setup.versions(),
+            "numerics": bench.numerics,
+            "missing": {name: why for name, why in setup.missing.items() if name in WAYS},
+            "rounds": number + 1,
+            "models": sizes,
+            "limits": bench.limits,
+            "medians": medians(bench.runs),
+            "runs": bench.runs,
+        }
+
+
+# --- The page ---
+
+
+def least_seconds(figures, model, position, batch):
+    """Of a step: weights, caches and states from memory, states back; at the same time the products."""
+    sizes = figures["models"][model]
+    read = sizes["step_bytes"] + batch * position * sizes["position_bytes"]
+    states = 2 * batch * sizes["state_bytes"] / text_page.limit(figures, "dram_update_gbps")
+    products = batch * sizes["step_bytes"] / text_page.limit(figures, "bf16_gflops")
+    return max(read / text_page.limit(figures, "dram_gbps") + states, products) / 1e9
+
+
+def pair(figures, model, name, digits=1):
+    """Both figures, and how many times the second the first is."""
+    ours, theirs = (text_page.figure(figures, model, way, name) for way in WAYS)
+    shown = (text_page.shown(ours, digits), text_page.shown(theirs, digits), text_page.times(ours, theirs))
+    return ours, [f"**{shown[0]}**", shown[1], f"**{shown[2]}**"]
+
+
+def decoding(figures):
+    rows = []
+    for model in figures["models"]:
+        for position in POSITIONS:
+            for batch in BATCHES:
+                ours, cells = pair(figures, model, f"{position}/{batch}")
+                limit = batch / least_seconds(figures, model, position, batch)
+                rows.append([model, f"{position:,}", f"{batch}", *cells, text_page.share(ours, limit)])
+    return table(["model", "position", "sequences", "runnel", "llama.cpp", "", "runnel's share of the limit"], rows)
+
+
+def prompts(figures):
+    rows = []
+    for model in figures["models"]:
+        for prompt in PROMPTS:
+            rows.append([model, f"{prompt:,}", *pair(figures, model, f"prompt/{prompt}", 0)[1]])
+    return table(["model", "values", "runnel", "llama.cpp", ""], rows)
+
+
+def memory(figures):
+    rows = []
+    for model, sizes in figures["models"].items():
+        found = [text_page.figure(figures, model, way, "session_bytes") for way in WAYS]
+        cells = [text_page.shown(bytes_ and bytes_ / 1e6) for bytes_ in found]
+        rows.append([model, f"{sizes['state_bytes'] / 1e6:,.1f}", f"{sizes['position_bytes']:,}", *cells])
+    heads = ["model", "recurrent MB", "bytes a position", f"runnel, MB at {SESSION:,}", f"llama.cpp, MB at {SESSION:,}"]
+    return table(heads, rows)
+
+
+def page(figures):
+    about, disturbed = figures["machine"], figures["machine"]["disturbed"]
+    busy = "" if disturbed <= 0.1 else f" **Others used up to {disturbed:.0%} of the machine beside a measurement.**"
+    return f"""# Hybrids on the CPU
+
+Written by `make bench-hybrids`. Models of published sizes with random weights in bf16, the same for both: the files of
+transformers for runnel; GGUF in bf16, by llama.cpp's own converter, for
+[llama.cpp](https://github.com/ggml-org/llama.cpp), built from the sources in PyPI's llama-cpp-python
+{figures["versions"]["llama-cpp-python"]}. Both keep keys and values in 16 bits.
+
+{about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, a thread on each;
+load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds, in turns, one program at
+a time; runnel's numerics are {figures["numerics"]}.
+{text_page.missing(figures)}
+## Decoding, values per second of all sequences together
+
+Every sequence has read the number of values in the column `position` before.
+
+{decoding(figures)}
+`runnel` is an engine in one process, sampling and the copies of the first sequence's state included; `llama.cpp` is
+`llama-batched-bench`, which does not sample. A step reads its weights once, the keys and values of all sequences, and
+reads and writes their recurrent states; memory or arithmetic, whichever is slower, is the limit.
+
+## Prompts, values per second of one prompt
+
+{prompts(figures)}
+## Memory of a session
+
+{memory(figures)}
+runnel takes all of it when the server starts, for every session.
+
+## Reproduce
+
+```sh
+make bench-hybrids
+```
+
+[hybrids_figures.json](hybrids_figures.json) has every run, `bench/report/bench_hybrids.py` every command.
+"""
+
+
+def write(figures, docs):
+    (docs / "hybrids_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    (docs / "hybrids.md").write_text(page(figures), encoding="utf-8")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="bench_hybrids.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peers and models")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for page and figures")
+    parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default: %(default)s)")
+    parser.add_argument(
+        "--models",
+        type=lambda text: [name for name in MODELS if any(one in name for one in text.split(","))],
+        default=list(MODELS),
+        metavar="PART,...",
+        help="those whose names contain one of these (default: all)",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    try:
+        if not os.access(arguments.runnel, os.X_OK):
+            raise BenchError(f"there is no program {arguments.runnel}: run make build, or name it with --runnel")
+        arguments.docs.mkdir(parents=True, exist_ok=True)
+        for figures in measure(arguments):
+            write(figures, arguments.docs)
+        print(arguments.docs / "hybrids.md")
+    except (BenchError, OSError, ValueError) as error:
+        print(f"bench_hybrids.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
