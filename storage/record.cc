@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <random>
 
 #include "base/hex.h"
 #include "base/json_fields.h"
@@ -13,6 +14,7 @@ constexpr int64_t kVersion = 1;
 constexpr size_t kMostTextBytes = 512;
 constexpr JsonLimits kJsonLimits = {.bytes = kMostRecordBytes, .values = 16, .depth = 2};
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kEpochsPerMs = 4096;
 constexpr int64_t kMostEpoch = int64_t{1} << 60;  // leaves room to count up
 
 Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
@@ -113,10 +115,13 @@ bool end_record(Record& record, const Holder& holder, int64_t now) {
   return true;
 }
 
-// Epochs begin at the time, so that a session that is deleted and made again has none of before.
+// Epochs begin at the time, so that a session that is deleted and made again has none of those
+// before: a late writer of the old session would pass for one of the new. Within a millisecond
+// chance keeps them apart.
 Record new_record(const std::string& owner, int64_t now) {
+  std::random_device device;
   Record record;
-  record.epoch = std::max<int64_t>(now, 1);
+  record.epoch = std::max<int64_t>(now, 1) * kEpochsPerMs + device() % (kEpochsPerMs / 2);
   record.owner = owner;
   record.used = now;
   return record;

@@ -207,9 +207,8 @@ void GenerateCall::submit_scored(std::shared_ptr<const ServedModel> model, Gener
     held_ = std::move(request);
   }
   set_model(model);
-  on_end([model, scoring = *scoring, stored = stored_.lock()] {
-    model->engine->end_score(scoring);
-  });
+  on_end(
+      [model, scoring = *scoring, stored = stored_.lock()] { model->engine->end_score(scoring); });
   const std::weak_ptr<GenerateCall> weak =
       std::static_pointer_cast<GenerateCall>(shared_from_this());
   const Status status =

@@ -85,16 +85,16 @@ class GenerateCall final : public Call {
   std::weak_ptr<PassingSession> session_;           // then
   std::shared_ptr<const void> token_room_;
   std::optional<Result<std::shared_ptr<StoredSession>>> opened_stored_;  // until it has been taken
-  std::optional<Status> saved_;  // the session in the store
+  std::optional<Status> saved_;                                          // the session in the store
 
   // With the turn.
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
-  bool notes_prompt_ = false;          // its values are not known before Finished
-  std::optional<int> scored_;          // top_log_probs of start_scored(), while the session opens
-  bool makes_stored_ = false;          // a session without a record, once it has started
-  bool saves_ = false;                 // StoredSession::save() has been called
+  bool notes_prompt_ = false;  // its values are not known before Finished
+  std::optional<int> scored_;  // top_log_probs of start_scored(), while the session opens
+  bool makes_stored_ = false;  // a session without a record, once it has started
+  bool saves_ = false;         // StoredSession::save() has been called
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
   std::optional<Finished> finished_;   // waits for the token, or until the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet

@@ -73,13 +73,13 @@ void ScoringCall::open_stored(std::vector<int32_t> values, std::shared_ptr<const
   };
   state_.kept->open(model(), caller(), std::move(use),
                     [weak, values = std::move(values), room = std::move(room)](
-                        const Result<std::shared_ptr<StoredSession>>& opened) {
+                        const Result<std::shared_ptr<StoredSession>>& opened) mutable {
                       const auto call = weak.lock();
                       if (call == nullptr) return;
                       const Stored stored = call->stored_.lock();
                       if (opened.ok() && stored != nullptr) {
                         *stored = *opened;
-                        return call->score(values, room);
+                        return call->score(std::move(values), std::move(room));
                       }
                       call->answer(opened.status());
                       call->wake();

@@ -84,14 +84,13 @@ Status delete_session(AnsweredCall& call, const std::string& model, const std::s
                       std::function<void()> reply) {
   const auto found = call.find_model(model);
   if (!found.ok()) return found.status();
-  delete_session(
-      call.context(), *found, call.caller(), id,
-      [kept = call.shared_from_this(), reply = std::move(reply)](const Status& status) {
-        kept->answer_later([status, reply] {
-          if (status.ok()) reply();
-          return status;
-        });
-      });
+  delete_session(call.context(), *found, call.caller(), id,
+                 [kept = call.shared_from_this(), reply = std::move(reply)](const Status& status) {
+                   kept->answer_later([status, reply] {
+                     if (status.ok()) reply();
+                     return status;
+                   });
+                 });
   return {};
 }
 

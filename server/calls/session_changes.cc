@@ -22,7 +22,10 @@ class NewSessions : public std::enable_shared_from_this<NewSessions> {
   void save_next() {
     if (next_ == made_.size()) return done_(made_);
     auto session = kept_.adopt(model_, caller_, made_[next_].key.id, empty_);
-    if (!session.ok()) return undo(session.status());
+    if (!session.ok()) {
+      model_->engine->delete_session(made_[next_].key, [](const Status&) {});
+      return undo(session.status());
+    }
     (*session)->save([self = shared_from_this()](const Status& saved) {
       if (!saved.ok()) return self->undo(saved);
       ++self->next_;
@@ -31,9 +34,8 @@ class NewSessions : public std::enable_shared_from_this<NewSessions> {
   }
 
  private:
+  // The session that could not be saved has been deleted already.
   void undo(const Status& status) {
-    // The one that could not be saved may be another server's by now.
-    model_->engine->delete_session(made_[next_].key, [](const Status&) {});
     for (size_t i = 0; i < next_; ++i) {
       kept_.remove(model_, caller_, made_[i].key.id, [](const Status&) {});
     }
@@ -78,10 +80,9 @@ void make_twice(ServerContext& state, const ModelHold& model, const Caller& call
 void fetch_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                    const std::string& id, const std::function<void(const Status&)>& done) {
   if (state.kept == nullptr) return done({});
-  state.kept->open(model, caller, {.id = id},
-                   [done](const Result<std::shared_ptr<StoredSession>>& opened) {
-                     done(opened.status());
-                   });
+  state.kept->open(
+      model, caller, {.id = id},
+      [done](const Result<std::shared_ptr<StoredSession>>& opened) { done(opened.status()); });
 }
 
 void create_session(ServerContext& state, const ModelHold& model, const Caller& caller,
@@ -119,16 +120,16 @@ void fork_session(ServerContext& state, const ModelHold& model, const Caller& ca
   if (state.kept == nullptr) {
     return model->engine->fork_session(caller, parent, std::move(children), done);
   }
-  fetch_session(state, model, caller, parent, [&state, model, caller, parent, children,
-                                               done](const Status& fetched) {
-    if (!fetched.ok()) return done(fetched);
-    model->engine->fork_session(
-        caller, parent, children,
-        [&state, model, caller, done](const Result<std::vector<SessionInfo>>& made) {
-          if (!made.ok()) return done(made.status());
-          save_new(state, model, caller, false, *made, done);
-        });
-  });
+  fetch_session(state, model, caller, parent,
+                [&state, model, caller, parent, children, done](const Status& fetched) {
+                  if (!fetched.ok()) return done(fetched);
+                  model->engine->fork_session(
+                      caller, parent, children,
+                      [&state, model, caller, done](const Result<std::vector<SessionInfo>>& made) {
+                        if (!made.ok()) return done(made.status());
+                        save_new(state, model, caller, false, *made, done);
+                      });
+                });
 }
 
 void import_session(ServerContext& state, const ModelHold& model, const Caller& caller,
@@ -149,20 +150,17 @@ void import_session(ServerContext& state, const ModelHold& model, const Caller& 
 void rewind_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, int64_t position, const MoveDone& done) {
   if (state.kept == nullptr) return model->engine->rewind_session(caller, id, position, done);
-  SessionUse use = {
-      .id = id, .changes = true, .request = "rewind " + std::to_string(position)};
+  SessionUse use = {.id = id, .changes = true, .request = "rewind " + std::to_string(position)};
   state.kept->open(
       model, caller, std::move(use),
       [model, caller, id, position, done](const Result<std::shared_ptr<StoredSession>>& opened) {
         if (!opened.ok()) return done(opened.status());
         const std::shared_ptr<StoredSession> session = *opened;
         model->engine->rewind_session(
-            caller, id, position,
-            [session, done](const Result<std::vector<SessionInfo>>& moved) {
+            caller, id, position, [session, done](const Result<std::vector<SessionInfo>>& moved) {
               if (!moved.ok() || session == nullptr) return done(moved);
-              session->save([moved, done](const Status& saved) {
-                saved.ok() ? done(moved) : done(saved);
-              });
+              session->save(
+                  [moved, done](const Status& saved) { saved.ok() ? done(moved) : done(saved); });
             });
       });
 }

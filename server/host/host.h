@@ -43,7 +43,8 @@ class Host {
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
-  // Reads the keys and opens the store. Errors of read_key_file(), read_seal_keys() and open_store().
+  // Reads the keys and opens the store. Errors of read_key_file(), read_seal_keys() and
+  // open_store().
   Status open();
 
   // The state that all doors' calls share. The calls must end before the host does.

@@ -15,8 +15,8 @@ constexpr size_t kMostJobs = 4096;
 constexpr size_t kMostWaiting = 64;  // calls for one session
 
 Status busy(const std::string& id) {
-  Status status(Code::kAborted, "session " + quote(id) +
-                                    " is busy with another call; wait until that one ends");
+  Status status(Code::kAborted,
+                "session " + quote(id) + " is busy with another call; wait until that one ends");
   return status.with_retry_after(std::chrono::milliseconds(100));
 }
 
@@ -84,9 +84,9 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
   });
 }
 
-Result<std::shared_ptr<StoredSession>> KeptSessions::adopt(
-    std::shared_ptr<const ServedModel> model, const Caller& caller, const std::string& id,
-    bool empty) {
+Result<std::shared_ptr<StoredSession>> KeptSessions::adopt(std::shared_ptr<const ServedModel> model,
+                                                           const Caller& caller,
+                                                           const std::string& id, bool empty) {
   const auto session = std::make_shared<StoredSession>(*this, std::move(model), caller,
                                                        SessionUse{.id = id, .changes = true});
   if (Status s = session->adopt(empty); !s.ok()) return s;

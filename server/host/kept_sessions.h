@@ -22,7 +22,7 @@ namespace runnel {
 struct ServerContext;
 
 struct StorageOptions {
-  std::string url = {};        // open_store(); empty: sessions end with the process
+  std::string url = {};       // open_store(); empty: sessions end with the process
   std::string sync = "each";  // likewise
   StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
   std::shared_ptr<Store> store = {};  // in place of that of `url`, for tests

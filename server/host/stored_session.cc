@@ -53,14 +53,13 @@ void StoredSession::open(Done done) {
                        .seed = static_cast<int64_t>(use_.seed),
                        .expected_position = use_.expected_position};
   const auto self = shared_from_this();
-  kept_.threads().run<Begun>(
-      [self, claim] { return self->kept_.store().begin(self->key_, claim); },
-      [self](const Result<Begun>& begun) { self->take_begun(begun); },
-      [self](const Begun& begun) {  // nobody waits for this call any more
-        if (begun.outcome != FenceOutcome::kOk) return;
-        static_cast<void>(
-            self->kept_.store().end(self->key_, {self->owner_, begun.epoch}, nullptr));
-      });
+  kept_.threads().run<Begun>([self, claim] { return self->kept_.store().begin(self->key_, claim); },
+                             [self](const Result<Begun>& begun) { self->take_begun(begun); },
+                             [self](const Begun& begun) {  // nobody waits for this call any more
+                               if (begun.outcome != FenceOutcome::kOk) return;
+                               static_cast<void>(self->kept_.store().end(
+                                   self->key_, {self->owner_, begun.epoch}, nullptr));
+                             });
 }
 
 void StoredSession::look() {
@@ -107,11 +106,11 @@ Status StoredSession::refusal(const Begun& begun) const {
     Status status(Code::kAborted, name + " is busy with a call on another server; try again");
     return status.with_retry_after(std::chrono::milliseconds(begun.left_ms));
   }
-  return {Code::kAborted, "the last call on " + name + " was cut off, and the session is at position " +
-                              std::to_string(position) +
-                              ": make that call again, or send " +
-                              place_of(fields::kExpectedPosition) + " " +
-                              std::to_string(position) + " to make another one"};
+  return {Code::kAborted, "the last call on " + name +
+                              " was cut off, and the session is at position " +
+                              std::to_string(position) + ": make that call again, or send " +
+                              place_of(fields::kExpectedPosition) + " " + std::to_string(position) +
+                              " to make another one"};
 }
 
 // Uses the engine's copy if it is that of the record. Nobody else has begun a call since this
@@ -124,9 +123,8 @@ void StoredSession::check_copy() {
     const bool is_current =
         here.ok() && here->position == record.position && record.owner == self->owner_;
     if (is_current) return self->finish_opening({});
-    self->drop_copy([self](const Status& dropped) {
-      dropped.ok() ? self->load() : self->give_up(dropped);
-    });
+    self->drop_copy(
+        [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
   });
 }
 
@@ -144,8 +142,7 @@ void StoredSession::load() {
   };
   if (record_.state == 0) {
     return model_->engine->create_session(
-        caller_, use_.id,
-        [made](const Result<SessionInfo>& session) { made(session.status()); });
+        caller_, use_.id, [made](const Result<SessionInfo>& session) { made(session.status()); });
   }
   if (Status s = take_room(); !s.ok()) return give_up(s);
   kept_.threads().run<std::shared_ptr<StateImage>>(
@@ -186,9 +183,9 @@ Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
   }
   if (status.ok()) return std::make_shared<StateImage>(std::move(*image));
   const bool damaged = status.code() == Code::kInvalidArgument;
-  return Status(damaged ? Code::kDataLoss : status.code(),
-                "the stored state of session " + quote(use_.id) +
-                    " cannot be used: " + status.message());
+  return Status(
+      damaged ? Code::kDataLoss : status.code(),
+      "the stored state of session " + quote(use_.id) + " cannot be used: " + status.message());
 }
 
 Status StoredSession::store_failed(Status status) const {
@@ -310,10 +307,10 @@ void StoredSession::take_saved(const Result<bool>& saved) {
   if (saved.ok() && *saved) return finish({});
   Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost();
   if (!saved.ok()) {
-    status = store_failed({saved.status().code(),
-                           "the call has run, and session " + quote(use_.id) +
-                               " could not be saved: " + saved.status().message() +
-                               "; make the call again"});
+    status = store_failed(
+        {saved.status().code(), "the call has run, and session " + quote(use_.id) +
+                                    " could not be saved: " + saved.status().message() +
+                                    "; make the call again"});
     status.with_retry_after(std::chrono::seconds(1));
   }
   const auto self = shared_from_this();

@@ -21,9 +21,9 @@ class KeptSessions;
 // The use that a call makes of a session.
 struct SessionUse {
   std::string id;
-  bool changes = false;       // else the call only reads the session
-  std::string request = {};   // Claim::request
-  uint64_t seed = 0;          // Claim::seed
+  bool changes = false;      // else the call only reads the session
+  std::string request = {};  // Claim::request
+  uint64_t seed = 0;         // Claim::seed
   std::optional<int64_t> expected_position = {};
   // Called at most once, while the call runs, from any thread: another server has the session now.
   std::function<void(const Status&)> on_lost = {};
