@@ -34,8 +34,8 @@ struct Record {
 // The record as JSON, with its key.
 std::string record_text(const Record& record, std::string_view key);
 
-// Reads such a text. DATA_LOSS, with what is wrong, for a text that record_text() has not written,
-// and for the record of another key.
+// Reads such a text. DATA_LOSS says why a text is none that record_text() has written, or is the
+// record of another key.
 Result<Record> parse_record(std::string_view text, std::string_view key);
 
 // A call that is about to change a session.
@@ -54,7 +54,7 @@ enum class FenceOutcome {
   kCutOff,     // another call was cut off, and this one names no position
 };
 
-// What came of a Claim.
+// The outcome of a Claim.
 struct Begun {
   FenceOutcome outcome = FenceOutcome::kNone;
   int64_t epoch = 0;    // kOk: of the call

@@ -48,7 +48,7 @@ class Store {
   // The record as it is; none if there is none.
   virtual Result<std::optional<Record>> look(const std::string& key) = 0;
   // Hands the state of `record` to `sink`. NOT_FOUND if another state has replaced it; DATA_LOSS;
-  // and what `sink` says.
+  // errors of `sink`.
   virtual Status load(const std::string& key, const Record& record, const StateSink& sink) = 0;
   // Extends the lease. False: the call is over, another has begun, or the session was deleted.
   virtual Result<bool> renew(const std::string& key, const Holder& holder) = 0;

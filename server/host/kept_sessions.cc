@@ -10,7 +10,6 @@
 namespace runnel {
 namespace {
 
-constexpr int kThreads = 4;
 constexpr size_t kMostJobs = 4096;
 constexpr size_t kMostWaiting = 64;  // calls for one session
 

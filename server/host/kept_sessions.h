@@ -30,6 +30,8 @@ struct StorageOptions {
 
 class KeptSessions {
  public:
+  static constexpr int kThreads = 4;  // that work on the store
+
   // An open session, which is the call's until this is let go of or the session was saved. Null for
   // a call that only reads.
   using OpenDone = std::function<void(Result<std::shared_ptr<StoredSession>>)>;
