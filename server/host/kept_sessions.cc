@@ -39,6 +39,7 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
                            const StoreTimes& times)
     : context_(context),
       store_(std::move(store)),
+      lease_(std::chrono::milliseconds(times.lease_ms)),
       threads_(kThreads, kMostJobs, std::chrono::milliseconds(times.timeout_ms), context.clock) {
   threads_.run<bool>(
       [this]() -> Result<bool> {

@@ -66,6 +66,7 @@ class KeptSessions {
 
   Store& store() { return *store_; }
   StoreThreads& threads() { return threads_; }
+  Duration lease() const { return lease_; }
   ServerContext& context() { return context_; }
   // Calls that want the session may wait for it from here on.
   void ends_soon(const StoredSession& session);
@@ -86,6 +87,7 @@ class KeptSessions {
 
   ServerContext& context_;
   const std::shared_ptr<Store> store_;
+  const Duration lease_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Use> uses_;  // by key

@@ -14,9 +14,8 @@
 namespace runnel {
 namespace {
 
-constexpr size_t kPieceBytes = 256 << 10;
-// The header of a state file, as text and parsed, and pieces on their way.
-constexpr int64_t kBesideBytes = kStateHeaderMemory + 3 * int64_t{kPieceBytes};
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr int64_t kPartBytes = 1024;  // of a part's description, as it is and as text
 // Turns of the scheduler that a save waits for another copy of the session's state.
 constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
@@ -37,9 +36,13 @@ StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedMod
       owner_(kept.store().replica() + "/" + model_->name),
       seed_(use_.seed) {}
 
-// For the state, as it is loaded or saved.
-Status StoredSession::take_room() {
-  return kept_.context().memory.grow(room_, model_->engine->state_bytes() + kBesideBytes);
+// For the state and its file's header, as it is saved, and for `beside`.
+Status StoredSession::take_room(int64_t beside) {
+  const Engine& engine = *model_->engine;
+  const int64_t saving = engine.state_bytes() + 3 * int64_t{kPieceBytes} +
+                         kPartBytes * std::ssize(engine.layout().parts);
+  MemoryBudget::shrink(room_, saving);
+  return kept_.context().memory.grow(room_, saving + beside);
 }
 
 // --- Opening ---
@@ -47,7 +50,7 @@ Status StoredSession::take_room() {
 void StoredSession::open(Done done) {
   opened_ = std::move(done);
   if (!use_.changes) return look();
-  if (Status s = take_room(); !s.ok()) return finish_opening(s);
+  if (Status s = take_room(0); !s.ok()) return finish_opening(s);
   const Claim claim = {.owner = owner_,
                        .request = use_.request,
                        .seed = static_cast<int64_t>(use_.seed),
@@ -144,7 +147,7 @@ void StoredSession::load() {
     return model_->engine->create_session(
         caller_, use_.id, [made](const Result<SessionInfo>& session) { made(session.status()); });
   }
-  if (Status s = take_room(); !s.ok()) return give_up(s);
+  if (Status s = take_room(kStateHeaderMemory); !s.ok()) return give_up(s);
   kept_.threads().run<std::shared_ptr<StateImage>>(
       [self] { return self->read_state(); },
       [self, made](const Result<std::shared_ptr<StateImage>>& image) {
@@ -152,6 +155,7 @@ void StoredSession::load() {
         const bool again = image.status().code() == Code::kNotFound && self->epoch_ == 0;
         if (again && ++self->tries_ < kMostLooks) return self->look();
         if (!image.ok()) return self->give_up(self->store_failed(image.status()));
+        static_cast<void>(self->take_room(0));  // it needs less than it has
         self->model_->engine->import_session(
             self->caller_, self->use_.id, *image,
             [made](const auto& sessions) { made(sessions.status()); });
@@ -206,13 +210,14 @@ void StoredSession::finish_opening(const Status& status) {
   {
     std::lock_guard lock(mutex_);
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
+    renewed_ = kept_.context().clock.now();
   }
   if (!status.ok() || !use_.changes) kept_.release(*this);
   std::exchange(opened_, nullptr)(status);
 }
 
 Status StoredSession::adopt(bool empty) {
-  if (Status s = take_room(); !s.ok()) return s;
+  if (Status s = take_room(0); !s.ok()) return s;
   std::lock_guard lock(mutex_);
   empty_ = empty;
   stage_ = Stage::kOpen;
@@ -282,11 +287,13 @@ void StoredSession::take_exported(const Status& status) {
   }
   if (!status.ok()) return take_saved(status);
   const auto self = shared_from_this();
-  kept_.threads().run<bool>([self] { return self->write_state(); },
+  kept_.threads().run<bool>([self, image = image_] { return self->write_state(std::move(*image)); },
                             [self](const Result<bool>& saved) { self->take_saved(saved); });
 }
 
-Result<bool> StoredSession::write_state() {
+// A job that takes too long still runs when the rest of this object has moved on: it has an image
+// of its own.
+Result<bool> StoredSession::write_state(StateImage image) const {
   if (empty_) return kept_.store().create(key_, owner_, nullptr);
   const ServerContext& context = kept_.context();
   const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
@@ -295,9 +302,8 @@ Result<bool> StoredSession::write_state() {
     terms.issued = context.clock.unix_time();
     if (!caller_.name.empty()) terms.owner = owner_mark(*seal, caller_.name);
   }
-  const int64_t position = image_->position;
-  StateWriter writer(model_->state_digest, model_->engine->layout(), std::move(*image_), seal,
-                     terms);
+  const int64_t position = image.position;
+  StateWriter writer(model_->state_digest, model_->engine->layout(), std::move(image), seal, terms);
   const Snapshot snapshot = {position, [&] { return writer.next(kPieceBytes); }};
   if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
   return kept_.store().end(key_, {owner_, epoch_}, &snapshot);
@@ -344,8 +350,10 @@ void StoredSession::finish(const Status& status) {
 void StoredSession::renew() {
   {
     std::lock_guard lock(mutex_);
+    const TimePoint now = kept_.context().clock.now();
     const bool runs = stage_ == Stage::kOpen || stage_ == Stage::kEnding;
-    if (!runs || epoch_ == 0) return;
+    if (!runs || epoch_ == 0 || now - renewed_ < kept_.lease() / 3) return;
+    renewed_ = now;
   }
   const auto self = shared_from_this();
   kept_.threads().run<bool>(

@@ -66,7 +66,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   enum class Stage { kOpening, kOpen, kLost, kEnding, kEnded };
 
   SessionKey session() const { return {caller_.name, use_.id}; }
-  Status take_room();
+  Status take_room(int64_t beside);
   void look();
   void take_begun(const Result<Begun>& begun);
   void check_copy();
@@ -80,7 +80,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void end_if_unchanged();
   void export_state();
   void take_exported(const Status& status);
-  Result<bool> write_state();
+  Result<bool> write_state(StateImage image) const;
   void take_saved(const Result<bool>& saved);
   void end_unsaved(const Status& status);
   void finish(const Status& status);
@@ -102,6 +102,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   uint64_t seed_ = 0;
   bool empty_ = false;
   int tries_ = 0;
+  TimePoint renewed_{};  // when the lease last began, by the server's clock
   std::shared_ptr<StateImage> image_;
   MemoryBudget::Hold room_;  // of image_ and a piece
 

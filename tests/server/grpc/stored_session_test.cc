@@ -79,6 +79,13 @@ class StoredSessions : public ::testing::Test {
     return session.position();
   }
 
+  // The end of a session's lease, as the store has it.
+  static int64_t until(TestServer& test, const std::string& id) {
+    const std::string digest = (*test.server.models().find({}, ""))->state_digest;
+    const auto record = test.server.context().kept->store().look(record_key(digest, "", id));
+    return record.ok() && *record ? (*record)->until : 0;
+  }
+
   // The files of the store whose names end so.
   std::vector<std::filesystem::path> files(const std::string& end) const {
     std::vector<std::filesystem::path> found;
@@ -297,12 +304,21 @@ TEST_F(StoredSessions, ACallThatWasCutOffIsMadeAgainOrLeftBehindOnPurpose) {
 }
 
 TEST_F(StoredSessions, ACallWhoseSessionIsGoneEnds) {
-  const auto one = server();
-  const auto two = server();
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  const auto one =
+      std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options_, clock);
+  const auto two =
+      std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options_, clock);
   ASSERT_TRUE(one->create("a").ok());
   LongCall call(*one, "a");
-  one->server.tend();  // renews the lease
+  for (int i = 0; i < 10; ++i) {  // its lease is of five seconds
+    clock.advance(std::chrono::seconds(1));
+    one->server.tend();
+    EXPECT_TRUE(eventually([&] { return until(*one, "a") > clock.unix_ms() + 3000; }));
+    EXPECT_THAT(two->generate(in_session("a", {1})).status.error_message(), HasSubstr("is busy"));
+  }
   EXPECT_TRUE(two->remove("a").ok());
+  clock.advance(std::chrono::seconds(2));
   one->server.tend();
   const grpc::Status status = call.finish();
   EXPECT_EQ(status.error_code(), kAborted);
