@@ -59,6 +59,8 @@ bool GenerateCall::uses_store(const GenerateRequest& request) const {
 void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                                std::optional<int> scored) {
   request.caller = caller();
+  auto hold = state_.memory.take(bytes_of(request));
+  if (!hold.ok()) return refuse(hold.status());
   const RequestDigest digest = digest_of(request);
   if (!request.seed) request.seed = seed_of(request.request_id);
   SessionUse use = {.id = request.session ? *request.session : made_session_id(request.request_id),
@@ -77,6 +79,7 @@ void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, Generat
   {
     std::lock_guard lock(mutex_);
     held_ = std::move(request);
+    held_room_ = std::move(*hold);
     scored_ = scored;
   }
   state_.kept->open(std::move(model), caller(), std::move(use), [weak](auto opened) {
@@ -97,6 +100,7 @@ Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession
   {
     std::lock_guard lock(mutex_);
     request = std::move(held_);
+    held_room_ = {};
     scored = scored_;
   }
   const Stored stored = std::make_shared<std::shared_ptr<StoredSession>>(*opened);
@@ -142,8 +146,10 @@ Call::Step GenerateCall::save_session() {
     saved = saved_;
   }
   if (saved) return saved->ok() ? write_finished() : Step(*saved);
+  if (std::exchange(saves_, true)) return Waiting();
   const Stored stored = stored_.lock();
-  if (stored == nullptr || std::exchange(saves_, true)) return Waiting();
+  // The call has let go of it, because it was ended.
+  if (stored == nullptr) return ending().value_or(Status(Code::kCancelled, "the call was ended"));
   const std::weak_ptr<GenerateCall> weak =
       std::static_pointer_cast<GenerateCall>(shared_from_this());
   (*stored)->save([weak](const Status& status) {

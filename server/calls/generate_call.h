@@ -79,6 +79,8 @@ class GenerateCall final : public Call {
   std::shared_ptr<TokenStream> stream_;
   std::optional<Result<ScoredChunk>> scores_;  // until they have been taken
   GenerateRequest held_;          // starts when the prompt has been scored, or the session is there
+  MemoryBudget::Hold held_room_;  // of held_, while a session of the store opens
+  std::optional<int> scored_;     // top_log_probs of start_scored(), likewise
   std::optional<Status> opened_;  // the session of a call with tokens, until it has been taken
   std::optional<Status> exported_;                  // its state, likewise
   std::shared_ptr<PassingSession> opened_session_;  // of a call with tokens, until it starts
@@ -92,7 +94,6 @@ class GenerateCall final : public Call {
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
   bool notes_prompt_ = false;  // its values are not known before Finished
-  std::optional<int> scored_;  // top_log_probs of start_scored(), while the session opens
   bool makes_stored_ = false;  // a session without a record, once it has started
   bool saves_ = false;         // StoredSession::save() has been called
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
