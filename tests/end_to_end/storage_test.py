@@ -1,4 +1,4 @@
-"""Sessions that survive kill -9 of their server: what clients have heard is there, with the bits of a server that lives.
+"""Sessions that survive kill -9 of their server: nothing that clients have heard is lost.
 
 Needs grpcio and protobuf.
 """
