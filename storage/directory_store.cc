@@ -126,7 +126,7 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
   if (!locked.ok()) return locked.status();
   auto record = read(key);
   if (!record.ok()) return record.status();
-  const bool holds = *record && end_record(**record, holder, clock_.unix_ms());
+  const bool holds = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
   if (!holds) {
     const bool in_use = *record && (*record)->state == holder.epoch;
     if (snapshot != nullptr && !in_use) folder_.remove(state_name(key, holder.epoch));

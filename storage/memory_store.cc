@@ -72,7 +72,8 @@ Result<bool> MemoryStore::end(const std::string& key, const Holder& holder,
   std::string state = snapshot == nullptr ? "" : whole(*snapshot);
   std::lock_guard lock(shelf_->mutex);
   MemoryShelf::Entry* const entry = find(key);
-  if (entry == nullptr || !end_record(entry->record, holder, clock_.unix_ms())) return false;
+  if (entry == nullptr || !end_record(entry->record, holder, clock_.unix_ms(), snapshot != nullptr))
+    return false;
   if (snapshot != nullptr) put(*entry, *snapshot, std::move(state));
   return true;
 }

@@ -41,9 +41,10 @@ std::string record_text(const Record& record, std::string_view key) {
   };
   return "{\"version\":" + std::to_string(kVersion) + text("key", key) +
          number("epoch", record.epoch) + text("owner", record.owner) +
-         number("until", record.until) + text("begun", record.begun) + number("seed", record.seed) +
-         number("position", record.position) + number("state", record.state) +
-         text("tail", record.tail) + number("used", record.used) + "}\n";
+         number("until", record.until) + text("begun", record.begun) + text("last", record.last) +
+         number("seed", record.seed) + number("position", record.position) +
+         number("state", record.state) + text("tail", record.tail) + number("used", record.used) +
+         "}\n";
 }
 
 Result<Record> parse_record(std::string_view text, std::string_view key) {
@@ -52,8 +53,8 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   if (!json.ok()) return damaged(json.status().message());
   Faults faults(source);
   const Fields fields(faults, &*json, "",
-                      {"version", "key", "epoch", "owner", "until", "begun", "seed", "position",
-                       "state", "tail", "used"});
+                      {"version", "key", "epoch", "owner", "until", "begun", "last", "seed",
+                       "position", "state", "tail", "used"});
   fields.integer("version", kVersion, kVersion);
   const std::string found = text_of(fields, faults, "key");
   Record record;
@@ -61,6 +62,7 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   record.owner = text_of(fields, faults, "owner");
   record.until = fields.integer("until", 0, kMost);
   record.begun = text_of(fields, faults, "begun");
+  record.last = text_of(fields, faults, "last");
   record.seed = fields.integer("seed", std::numeric_limits<int64_t>::min(), kMost);
   record.position = fields.integer("position", 0, kMost);
   record.state = fields.integer("state", 0, kMostEpoch);
@@ -78,11 +80,13 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
 Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t lease, bool dead) {
   Begun begun;
   begun.before = record;
+  begun.repeats = !record.last.empty() && record.last == claim.request;
   const bool same_call = !record.begun.empty() && record.begun == claim.request;
   if (record.until > now && !dead) {
     begun.outcome = FenceOutcome::kBusy;
     begun.left_ms = record.until - now;
-  } else if (claim.expected_position.value_or(record.position) != record.position) {
+  } else if (!begun.repeats &&
+             claim.expected_position.value_or(record.position) != record.position) {
     begun.outcome = FenceOutcome::kElsewhere;
   } else if (!record.begun.empty() && !same_call && !claim.expected_position) {
     begun.outcome = FenceOutcome::kCutOff;
@@ -106,8 +110,9 @@ bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lea
   return true;
 }
 
-bool end_record(Record& record, const Holder& holder, int64_t now) {
+bool end_record(Record& record, const Holder& holder, int64_t now, bool saved) {
   if (record.epoch != holder.epoch || record.owner != holder.owner) return false;
+  if (saved) record.last = record.begun.starts_with(kNamedCall) ? record.begun : "";
   record.until = 0;
   record.begun.clear();
   record.seed = 0;

@@ -16,6 +16,9 @@ namespace runnel {
 // state of another session is never taken for its own.
 inline constexpr size_t kTailBytes = 32;
 inline constexpr int64_t kMostRecordBytes = 4096;
+// How the name of a call begins that has an id of its client's: the same name is then the same call
+// also after the call has ended, and not another call that asks for the same.
+inline constexpr std::string_view kNamedCall = "id:";
 
 struct Record {
   int64_t epoch = 0;     // grows with every call that begins
@@ -23,6 +26,7 @@ struct Record {
   int64_t until = 0;     // milliseconds since 1970: the end of its lease; 0: no call runs
   std::string begun;     // names the call that runs or was cut off; empty: none
   int64_t seed = 0;      // of that call
+  std::string last;      // likewise, the last call that was saved, if it has an id of its client's
   int64_t position = 0;  // of the session's next value
   int64_t state = 0;     // the epoch that wrote the state; 0: no state, the session is empty
   std::string tail;      // the last kTailBytes of the state, in hexadecimal digits; empty: no state
@@ -57,10 +61,11 @@ enum class FenceOutcome {
 // The outcome of a Claim.
 struct Begun {
   FenceOutcome outcome = FenceOutcome::kNone;
-  int64_t epoch = 0;    // kOk: of the call
-  int64_t seed = 0;     // kOk: that of the call that was cut off, if this is the same
-  int64_t left_ms = 0;  // kBusy: of the lease
-  Record before = {};   // the record as it was
+  int64_t epoch = 0;     // kOk: of the call
+  int64_t seed = 0;      // kOk: that of the call that was cut off, if this is the same
+  int64_t left_ms = 0;   // kBusy: of the lease
+  bool repeats = false;  // the call was saved already, whatever its expected position
+  Record before = {};    // the record as it was
 };
 
 // Whoever began: only they may renew, and end.
@@ -74,8 +79,8 @@ struct Holder {
 Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t lease, bool dead);
 // False, and no change, if another call has begun since, or the call has ended.
 bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lease);
-// Ends a call likewise. The caller sets position and state if the call has a state to save.
-bool end_record(Record& record, const Holder& holder, int64_t now);
+// Ends a call likewise. If it is `saved` the caller sets position and state.
+bool end_record(Record& record, const Holder& holder, int64_t now, bool saved);
 // A record that a call may begin on.
 Record new_record(const std::string& owner, int64_t now);
 // Whether nothing has used the session for `ttl` milliseconds.

@@ -1,10 +1,14 @@
 #include "server/calls/generate_call.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/hex.h"
+#include "base/sha256.h"
 #include "engine/request_digest.h"
 
 namespace runnel {
@@ -26,6 +30,10 @@ std::vector<int32_t> ends_of(const GenerateRequest& request, const Spec& spec) {
   std::vector<int32_t> ends = spec.eos;
   if (request.end_of_turn) ends.push_back(*request.end_of_turn);
   return ends;
+}
+
+std::string digits_of(const Sha256Digest& digest) {
+  return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
 }
 
 }  // namespace
@@ -63,9 +71,12 @@ void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, Generat
   if (!hold.ok()) return refuse(hold.status());
   const RequestDigest digest = digest_of(request);
   if (!request.seed) request.seed = seed_of(request.request_id);
-  SessionUse use = {.id = request.session ? *request.session : made_session_id(request.request_id),
+  const std::string& id = request.request_id;
+  const Sha256Digest name = id.empty() ? digest : sha256_of(std::as_bytes(std::span(id)));
+  SessionUse use = {.id = request.session ? *request.session : made_session_id(id),
                     .changes = request.in_place() || request.makes_named(),
-                    .request = hex({reinterpret_cast<const char*>(digest.data()), digest.size()}),
+                    .request = (id.empty() ? "" : std::string(kNamedCall)) + digits_of(name),
+                    .digest = digits_of(digest),
                     .seed = *request.seed,
                     .expected_position = request.expected_position};
   // A session that the call makes anew has no position before.

@@ -61,6 +61,7 @@ void KeptSessions::open(std::shared_ptr<const ServedModel> model, const Caller& 
 // Takes the session for the call, or lets the call wait for it.
 void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done) {
   bool taken = false;
+  std::shared_ptr<StoredSession> earlier;  // this call, made before
   {
     std::lock_guard lock(mutex_);
     const auto [entry, is_new] = uses_.try_emplace(session->key());
@@ -69,11 +70,15 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
       use.session = session;
       use.is_brief = !session->changes();
       taken = true;
-    } else if (use.is_brief && use.waiting.size() < kMostWaiting) {
-      use.waiting.emplace_back([this, session, done] { enter(session, done); });
-      return;
+    } else if (use.waiting.size() < kMostWaiting) {
+      if (!use.is_brief && session->repeats(*use.session)) earlier = use.session;
+      if (use.is_brief || earlier != nullptr) {
+        use.waiting.emplace_back([this, session, done] { enter(session, done); });
+        if (earlier == nullptr) return;
+      }
     }
   }
+  if (earlier != nullptr) return earlier->give_way();
   if (!taken) {
     if (session->changes()) return done(busy(session->id()));
     return done(std::shared_ptr<StoredSession>());

@@ -41,8 +41,9 @@ class KeptSessions {
   KeptSessions(const KeptSessions&) = delete;
   KeptSessions& operator=(const KeptSessions&) = delete;
 
-  // StoredSession::open(). ABORTED, too, while another call of this server changes the session. A
-  // call that reads then finds the session as that call has it.
+  // StoredSession::open(). ABORTED, too, while another call of this server changes the session,
+  // unless this is that call made again, which ends the earlier try. A call that reads then finds
+  // the session as the other call has it.
   void open(std::shared_ptr<const ServedModel> model, const Caller& caller, SessionUse use,
             OpenDone done);
   // StoredSession::adopt(). ABORTED if a call has a session of this name open.

@@ -86,6 +86,7 @@ void StoredSession::take_begun(const Result<Begun>& begun) {
     case FenceOutcome::kOk:
       epoch_ = begun->epoch;
       seed_ = static_cast<uint64_t>(begun->seed);
+      repeats_ = begun->repeats;
       return check_copy();
     case FenceOutcome::kNone: {
       const auto self = shared_from_this();
@@ -116,6 +117,13 @@ Status StoredSession::refusal(const Begun& begun) const {
                               " to make another one"};
 }
 
+Status StoredSession::made_already() const {
+  return {Code::kAborted,
+          "this call was made and saved already, and its values are not kept: session " +
+              quote(use_.id) + " is at position " + std::to_string(record_.position) +
+              "; continue from there, with another " + place_of(fields::kRequestId)};
+}
+
 // Uses the engine's copy if it is that of the record. Nobody else has begun a call since this
 // server did, and a copy that could not be saved was deleted.
 void StoredSession::check_copy() {
@@ -126,6 +134,8 @@ void StoredSession::check_copy() {
     const bool is_current =
         here.ok() && here->position == record.position && record.owner == self->owner_;
     if (is_current) return self->finish_opening({});
+    // Only the server that made the call has its values.
+    if (self->repeats_) return self->give_up(self->made_already());
     self->drop_copy(
         [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
   });
@@ -362,6 +372,15 @@ void StoredSession::renew() {
         if (!renewed.ok()) return self->kept_.count_error();
         if (!*renewed) self->lose();
       });
+}
+
+bool StoredSession::repeats(const StoredSession& other) const {
+  return use_.request.starts_with(kNamedCall) && use_.request == other.use_.request &&
+         use_.digest == other.use_.digest;
+}
+
+void StoredSession::give_way() const {
+  if (use_.on_lost) use_.on_lost(made_again());
 }
 
 void StoredSession::lose() {

@@ -23,9 +23,10 @@ struct SessionUse {
   std::string id;
   bool changes = false;      // else the call only reads the session
   std::string request = {};  // Claim::request
+  std::string digest = {};   // of all that the call asks for
   uint64_t seed = 0;         // Claim::seed
   std::optional<int64_t> expected_position = {};
-  // Called at most once, while the call runs, from any thread: another server has the session now.
+  // Ends the call, from any thread: another server has the session now, or the call was made again.
   std::function<void(const Status&)> on_lost = {};
 };
 
@@ -61,6 +62,10 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void end_unheard();
   // Extends the lease while the call runs.
   void renew();
+  // Whether this is the call of `other`, made again.
+  bool repeats(const StoredSession& other) const;
+  // The call was made again: ends it.
+  void give_way() const;
 
  private:
   enum class Stage { kOpening, kOpen, kLost, kEnding, kEnded };
@@ -87,6 +92,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void lose();
   Status lost() const;
   Status refusal(const Begun& begun) const;
+  Status made_already() const;
 
   KeptSessions& kept_;
   const std::shared_ptr<const ServedModel> model_;
@@ -100,6 +106,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   Record record_;      // before the call
   int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads
   uint64_t seed_ = 0;
+  bool repeats_ = false;  // the call was saved already
   bool empty_ = false;
   int tries_ = 0;
   TimePoint renewed_{};  // when the lease last began, by the server's clock

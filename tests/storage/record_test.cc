@@ -20,6 +20,7 @@ Record some_record() {
           .until = 99,
           .begun = "abc",
           .seed = -5,
+          .last = "id:abc",
           .position = 12,
           .state = 6,
           .tail = std::string(64, '0'),
@@ -85,7 +86,7 @@ TEST(Record, OfASessionThatIsMadeAgainHasNewEpochs) {
   const Begun begun = begin_record(first, {.owner = "one/m", .request = "a"}, 1000, 10, false);
   ASSERT_EQ(begun.outcome, FenceOutcome::kOk);
   Record second = new_record("one/m", 1005);
-  EXPECT_FALSE(end_record(second, {"one/m", begun.epoch}, 1006));
+  EXPECT_FALSE(end_record(second, {"one/m", begun.epoch}, 1006, true));
 }
 
 }  // namespace

@@ -172,6 +172,30 @@ TEST_P(StoreContract, TheCallThatWasCutOffHasItsSeed) {
   EXPECT_EQ(again->seed, 42);
 }
 
+TEST_P(StoreContract, ACallWithAnIdIsKnownAfterItWasSaved) {
+  const auto one = open();
+  const auto two = open();
+  create(*one);
+  const std::string named = std::string(kNamedCall) + "x";
+  Begun begun = begin(*one, named, 0);
+  EXPECT_FALSE(begun.repeats);
+  EXPECT_TRUE(end(*one, begun.epoch));
+  begun = begin(*one, named, 0);
+  EXPECT_FALSE(begun.repeats) << "it has changed nothing";
+  EXPECT_TRUE(end(*one, begun.epoch, 5));
+  begun = begin(*two, named, 0);
+  EXPECT_EQ(begun.outcome, FenceOutcome::kOk) << "whatever its position";
+  EXPECT_TRUE(begun.repeats);
+  EXPECT_TRUE(end(*two, begun.epoch));
+  EXPECT_EQ(begin(*two, std::string(kNamedCall) + "y", 0).outcome, FenceOutcome::kElsewhere);
+  begun = begin(*two, "z", 5);
+  EXPECT_TRUE(end(*two, begun.epoch, 6));
+  EXPECT_EQ(begin(*one, named, 0).outcome, FenceOutcome::kElsewhere)
+      << "another call came after it";
+  begun = begin(*one, "z");
+  EXPECT_FALSE(begun.repeats) << "the same request without an id is another call";
+}
+
 TEST_P(StoreContract, AServersOwnLeaseDoesNotKeepItOut) {
   const auto store = open();
   create(*store);

@@ -151,6 +151,48 @@ TEST_F(StoredSessions, ASequenceThatIsMadeAgainElsewhereIsNotLost) {
   EXPECT_TRUE(two->generate(in_session(first.started.session(), {1})).status.ok());
 }
 
+TEST_F(StoredSessions, ARetryIsAnsweredOrRefusedAndNeverRunsTwice) {
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  v1::GenerateRequest request = in_session("a", {1, 2});
+  request.set_request_id("again");
+  request.set_expected_position(0);
+  const Generated first = one->generate(request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  const Generated again = one->generate(request);
+  EXPECT_EQ(again.values, first.values) << again.status.error_message();
+  EXPECT_EQ(position(*one, "a"), 7);
+  const auto two = server();
+  const Generated elsewhere = two->generate(request);
+  EXPECT_EQ(elsewhere.status.error_code(), kAborted);
+  EXPECT_THAT(elsewhere.status.error_message(), HasSubstr("made and saved already"));
+  request.clear_expected_position();
+  EXPECT_EQ(two->generate(request).status.error_code(), kAborted);
+  EXPECT_EQ(position(*two, "a"), 7);
+}
+
+TEST_F(StoredSessions, ARetryTakesARunningCallOver) {
+  const auto test = server();
+  ASSERT_TRUE(test->create("a").ok());
+  v1::GenerateRequest request = in_session("a", {1, 2}, 1 << 20);
+  request.set_request_id("again");
+  grpc::ClientContext context;
+  const auto reader = test->inference->Generate(&context, request);
+  v1::GenerateResponse response;
+  EXPECT_TRUE(reader->Read(&response));
+  grpc::ClientContext retrying;
+  const auto retry = test->inference->Generate(&retrying, request);
+  static_cast<void>(retry->Read(&response));  // once the earlier try has let go of the session
+  while (reader->Read(&response)) {
+  }
+  const grpc::Status ended = reader->Finish();
+  EXPECT_EQ(ended.error_code(), kAborted);
+  EXPECT_THAT(ended.error_message(), HasSubstr("was made again"));
+  retrying.TryCancel();
+  static_cast<void>(retry->Finish());
+  expect_saved(*test);
+}
+
 TEST_F(StoredSessions, AreMadeAndDeletedForAllServers) {
   const auto one = server();
   const auto two = server();
