@@ -27,16 +27,17 @@
 namespace runnel {
 namespace {
 
-constexpr size_t kMostTurns = 8;  // that can be undone: each keeps a state on the server
+// Turns that can be undone. Each one keeps a state on the server.
+constexpr size_t kMostTurns = 8;
 // A call that was interrupted ends a moment later, and its session is busy until then.
 constexpr std::chrono::milliseconds kBusyPause{20};
 constexpr int kMostBusyPauses = 100;
 
-// A message that was answered, and the way back.
+// A message that was answered, with the data to undo it.
 struct ChatTurn {
   std::string text;
-  std::string system;  // said before it
-  std::string before;  // the session as it was before them, forked; "": no state was free
+  std::string system;  // the system message that went with it, or ""
+  std::string before;  // a fork of the session from before the turn; "": no state was free
   uint64_t seed = 0;
 };
 
@@ -99,10 +100,10 @@ class Chat {
   Console& console_;
   ChatInput input_;
   ChatView view_;
-  std::string session_;  // that has the conversation
-  std::string system_;   // to be said before the next message
+  std::string session_;  // of the conversation
+  std::string system_;   // goes with the next message
   SamplingFlags sampling_;
-  std::optional<bool> thinking_;  // none: as the template does by itself
+  std::optional<bool> thinking_;  // none: the template decides
   std::deque<ChatTurn> turns_;    // the last ones, if interactive
   bool has_quit_ = false;
 };
@@ -169,7 +170,7 @@ int Chat::talk() {
       if (!options_.interactive) return code;
     }
   }
-  return kExitOk;  // nobody reads the answers: delivered() says so
+  return kExitOk;  // nobody reads the answers, which delivered() reports
 }
 
 void Chat::close() {
@@ -316,7 +317,7 @@ Status Chat::quit(const std::string& /*word*/) {
   return {};
 }
 
-// A new session in the state of this one: its name, or why there is none.
+// Forks the session. Returns the new session's name, or the error.
 Result<std::string> Chat::fork_of(const std::string& session, const std::string& name) {
   v1::ForkSessionRequest request;
   request.set_model(model_.name);
@@ -349,7 +350,7 @@ bool Chat::can_undo() {
   return false;
 }
 
-// A session that is gone already is as good.
+// It is no error when the session no longer exists.
 void Chat::drop(const std::string& session) {
   if (!session.empty()) static_cast<void>(client_.delete_session(model_.name, session));
 }

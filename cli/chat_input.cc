@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kPasteMs = 50;  // a longer silence ends what is pasted
+constexpr int kPasteMs = 50;  // pasted text ends when nothing comes for longer
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::optional<std::string> ChatInput::next() {
   return message;
 }
 
-// A last line without an end.
+// The last line, where no line break ends it.
 std::optional<std::string> ChatInput::rest() {
   if (text_.empty()) return std::nullopt;
   return std::exchange(text_, "");
@@ -56,8 +56,9 @@ bool ChatInput::read_some() {
   return true;
 }
 
-// A terminal hands over a line once it has ended. The last line of a pasted text often has no end,
-// so the terminal is told to hand over all that it has for a moment. Enter then ends that line.
+// A terminal gives the program only whole lines, and the last line of a pasted text often has no
+// line break. So this turns line mode off for a moment and reads what is there. Enter then ends
+// that line.
 void ChatInput::read_pasted() {
   termios by_line{};
   if (tcgetattr(file_, &by_line) != 0) return;

@@ -1,5 +1,5 @@
-// A turn of a conversation on a session. Which values the session is given depends on how much of
-// the end of its last answer it has read.
+// The next turn of a conversation on a session. The values to feed depend on how much of the end of
+// the last answer the session has already consumed.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,19 @@ struct GenerateRequest;
 struct Session;
 
 struct NextTurn {
-  // Not OK: why an empty session, or one that has begun, cannot take the turn.
+  // Why the turn cannot be fed: to an empty session (`at_start`), or to one that has begun
+  // (`later`).
   Status at_start = {}, later = {};
   // For a session that has begun: the end of the last answer, then the new messages and the text
   // that asks for an answer.
   std::vector<int32_t> values = {};
   // The value that ends an answer; none: the template writes a text instead.
   std::optional<int32_t> end_of_turn = {};
-  // How many of `values` end the last answer. They are left out where the session has read the end:
-  // where its last value is end_of_turn, or one of Spec::eos.
+  // How many of `values`, at their start, end the last answer. They are not fed if the session's
+  // last value already ended it: if that value is end_of_turn, or one of Spec::eos.
   int64_t end = 0;
-  // Where the text of the session ends with `stop_text`, it is given `after_stop` instead of
-  // `values`. "": no text ends an answer.
+  // If the session's text ends with `stop_text`, `after_stop` is fed in place of `values`. "": no
+  // text ends an answer.
   std::string stop_text = {};
   std::vector<int32_t> after_stop = {};
 };

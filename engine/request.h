@@ -51,7 +51,7 @@ struct GenerateRequest {
   std::optional<std::string> session, state;
   // May be empty where the sequence has a pending value or the model a first value of its own.
   std::vector<int32_t> prompt;
-  // What a named session that has begun is given instead of the prompt.
+  // The values for a named session that has already begun. They replace `prompt`.
   std::optional<NextTurn> turn = {};
   bool begin = false;  // a prompt of a new sequence comes after the spec's first value
   // How many values of the prompt later prompts are likely to begin with; none: all.

@@ -235,6 +235,7 @@ struct GatedTerms {
   KeyNorm norm = KeyNorm::kNone;
   Activation map = Activation::kNone;  // of q and k
   bool decay_of_heads = false;         // x is a number of each head, not of each channel
+  bool tiled_keys = false;             // where q and k have fewer heads: head h takes h % fewer
   float scale = 1.0F;
   float delta = 0.0F;  // 0: no delta rule
   float decay_least = -std::numeric_limits<float>::max();
@@ -270,7 +271,8 @@ struct RecurrenceInputs {
   View q, k;  // [inputs, keys()]
   View v;     // [inputs, heads * dv]
   // With kGated, q, k, v, `decay` and `rate` may each have fewer heads; each of these serves
-  // heads / fewer neighbours. k is absent with DecayKind::kSigmoid, `decay` with kConstant.
+  // heads / fewer neighbours, but for q and k with GatedTerms::tiled_keys. k is absent with
+  // DecayKind::kSigmoid, `decay` with kConstant.
   View gate = {};  // of kLinear if gated: [inputs, heads], before the sigmoid; of kMamba1: as v
 
   // Shape: [inputs, heads * dk] in kRwkv7, [inputs, heads] in kMamba2, [inputs, heads * dv] in

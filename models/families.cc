@@ -6,6 +6,7 @@
 #include "models/gated_linear/network.h"
 #include "models/gated_linear/published.h"
 #include "models/hybrid/config.h"
+#include "models/hybrid/gguf.h"
 #include "models/hybrid/network.h"
 #include "models/hybrid/published.h"
 #include "models/linear_transformer/config.h"
@@ -35,7 +36,7 @@ struct Published {
   const char* untyped_key = nullptr;
   std::span<const std::string_view> skipped = {};
   void (*read)(const PublishedModel& model, Spec& spec) = nullptr;
-  const char* architecture = nullptr;
+  std::span<const std::string_view> architectures = {};
   void (*read_gguf)(const PublishedModel& model, Spec& spec) = nullptr;
 };
 
@@ -57,7 +58,7 @@ constexpr Family row(const char* name, decltype(Family::read_config) read_config
       .untyped_key = published.untyped_key,
       .skipped = published.skipped,
       .read_published = published.read,
-      .architecture = published.architecture,
+      .architectures = published.architectures,
       .read_gguf = published.read_gguf,
       .layers = [](const Spec& spec) { return layers_of(sizes_of<Sizes>(spec)); },
       .tensors = [](const Spec& spec) { return tensors_of(sizes_of<Sizes>(spec), spec); },
@@ -77,6 +78,8 @@ constexpr std::string_view kRwkv6Types[] = {"rwkv6", "rwkv5"};
 constexpr std::string_view kMamba1Types[] = {"mamba", "falcon_mamba"};
 constexpr std::string_view kHybridTypes[] = {"qwen3_5_text",     "qwen3_5",   "lfm2",
                                              "granitemoehybrid", "falcon_h1", "nemotron_h"};
+constexpr std::string_view kHybridArchitectures[] = {"qwen35", "lfm2", "granitehybrid", "falcon-h1",
+                                                     "nemotron_h"};
 constexpr std::string_view kHybridSkipped[] = {"model.visual.", "mtp."};
 
 // In the order of FamilySpec.
@@ -85,22 +88,25 @@ constexpr std::array kFamilies = {
     row<Rwkv7Spec>("rwkv7", read_rwkv7,
                    {.model_types = kRwkv7Types,
                     .read = read_published_rwkv7,
-                    .architecture = "rwkv7",
+                    .architectures = kRwkv7Types,
                     .read_gguf = read_gguf_rwkv7}),
     row<Mamba2Spec>("mamba2", read_mamba2,
                     {.model_types = kMamba2Types,
                      .untyped_key = "ssm_cfg",
                      .read = read_published_mamba2,
-                     .architecture = "mamba2",
+                     .architectures = kMamba2Types,
                      .read_gguf = read_gguf_mamba2}),
     row<GatedLinearSpec>("gated_linear", read_gated_linear,
                          {.model_types = kGatedLinearTypes, .read = read_published_gated_linear}),
     row<Rwkv6Spec>("rwkv6", read_rwkv6, {.model_types = kRwkv6Types, .read = read_published_rwkv6}),
     row<Mamba1Spec>("mamba1", read_mamba1,
                     {.model_types = kMamba1Types, .read = read_published_mamba1}),
-    row<HybridSpec>(
-        "hybrid", read_hybrid,
-        {.model_types = kHybridTypes, .skipped = kHybridSkipped, .read = read_published_hybrid}),
+    row<HybridSpec>("hybrid", read_hybrid,
+                    {.model_types = kHybridTypes,
+                     .skipped = kHybridSkipped,
+                     .read = read_published_hybrid,
+                     .architectures = kHybridArchitectures,
+                     .read_gguf = read_gguf_hybrid}),
 };
 static_assert(kFamilies.size() == std::variant_size_v<FamilySpec>, "a row for each family");
 

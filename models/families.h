@@ -55,8 +55,8 @@ struct Family {
   // read_config(); the first fault goes to the config's faults, by the keys of that file.
   void (*read_published)(const PublishedModel& model, Spec& spec);
 
-  // general.architecture of its GGUF files; null: there are none.
-  const char* architecture;
+  // general.architecture of its GGUF files; none: there are no such files.
+  std::span<const std::string_view> architectures;
   // Reads the keys of such a file as read_published() does.
   void (*read_gguf)(const PublishedModel& model, Spec& spec);
 

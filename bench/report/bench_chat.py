@@ -234,7 +234,7 @@ def page(figures):
     cost = figures["cost"]
     lines += [
         "",
-        "## What it costs those who do not chat",
+        "## The cost for other streams",
         "",
         f"{AT_ONCE} calls at once of {cost['model']}, each with 64 values of its own to read and 64 to sample: "
         f"{cost['without']:,.0f} values/s without the prefix cache, {cost['with']:,.0f} with it, "

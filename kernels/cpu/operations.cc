@@ -314,8 +314,8 @@ struct RuleArgs {
   }
   void operator()(const GatedTerms& terms) const {
     args.gated = terms;
-    args.q = shared(inputs.q, args.dk);
-    args.k = shared(inputs.k, args.dk);
+    args.q = shared(inputs.q, args.dk, terms.tiled_keys);
+    args.k = shared(inputs.k, args.dk, terms.tiled_keys);
     args.v = shared(inputs.v, args.dv);
     args.decay = shared(inputs.decay, terms.decay_of_heads ? 1 : args.dk);
     args.rate = shared(inputs.rate, 1);
@@ -325,9 +325,10 @@ struct RuleArgs {
     args.turn = head_of(inputs.turn, input, 0, 0);
   }
   // The part of the head's group, where the view has fewer heads.
-  cpu::Matrix shared(View view, int size) const {
+  cpu::Matrix shared(View view, int size, bool is_tiled = false) const {
     if (view.data == nullptr) return {};
-    return head_of(view, input, head / (heads / (view.cols / size)), size);
+    const int fewer = view.cols / size;
+    return head_of(view, input, is_tiled ? head % fewer : head / (heads / fewer), size);
   }
 };
 
@@ -410,7 +411,7 @@ void attend_block(Rows rows, int first, int last, const F& body) {
   }
 }
 
-// Of head `head` of keys and values.
+// The arguments for one head of keys and values, and for the queries that read it.
 cpu::AttendArgs attend_args(const Attention& attention, const AttentionInputs& inputs,
                             const Cache& cache, const AttendingRow& row, int head, View out) {
   const int64_t keys = attention.key_bytes();

@@ -294,7 +294,7 @@ inline void attend_all(const AttendArgs& args, int begin, int end) {
   for (; begin + kTogether <= end; begin += kTogether) {
     attend_queries<kTogether, Number>(args, begin);
   }
-  // Those that are left read the cache together, too.
+  // The one to three queries left over share one pass over the cache, too.
   switch (end - begin) {
     case 3:
       return attend_queries<3, Number>(args, begin);

@@ -28,7 +28,7 @@ const Result<std::string>* FileDigest::wait_for(std::chrono::milliseconds time) 
 }
 
 void FileDigest::run(const std::stop_token& stop) {
-  compute_behind_others();  // models are served meanwhile
+  compute_behind_others();  // so that it slows no model that is being served
   Result<std::string> found = Status(Code::kResourceExhausted, "no memory to hash the weights");
   try {
     found = of_all(stop);

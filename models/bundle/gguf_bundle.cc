@@ -1,6 +1,8 @@
 #include "models/bundle/gguf_bundle.h"
 
+#include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/limits.h"
@@ -21,13 +23,16 @@ const Family* family_of_architecture(const PublishedConfig& config) {
   const std::string found = config.text_or("general.architecture", "");
   std::vector<std::string_view> known;
   for (const Family& family : families()) {
-    if (family.architecture == nullptr) continue;
-    if (found == family.architecture) return &family;
-    known.emplace_back(family.architecture);
+    const auto all = family.architectures;
+    if (std::ranges::find(all, found) != all.end()) return &family;
+    known.insert(known.end(), all.begin(), all.end());
   }
-  config.faults().add("general.architecture",
-                      quoted_choices(known) + ", the families that are read from GGUF files",
-                      found.empty() ? "no such key" : quote(found));
+  const bool has_experts = found.ends_with("moe") || found == "qwen3next";
+  config.faults().add(
+      "general.architecture",
+      quoted_choices(known) + ", the architectures that are read from GGUF files",
+      found.empty() ? "no such key"
+                    : quote(found) + (has_experts ? ", whose experts are not implemented" : ""));
   return nullptr;
 }
 
@@ -71,6 +76,23 @@ Status describe_text(const WeightFiles& file, Bundle& bundle) {
   return {};
 }
 
+// How the names begin of layers that predict further values. They follow the model's own, and no
+// family reads them.
+std::vector<std::string> unread_layers(const Json& metadata) {
+  const std::string architecture = metadata["general.architecture"];
+  const auto number = [&](const char* key) {
+    const auto found = metadata.find(architecture + "." + key);
+    const bool is_there = found != metadata.end() && found->is_number_integer();
+    return std::clamp<int64_t>(is_there ? found->get<int64_t>() : 0, 0, kMaxLayers);
+  };
+  const int64_t blocks = number("block_count");
+  std::vector<std::string> names;
+  for (int64_t i = blocks - number("nextn_predict_layers"); i < blocks; ++i) {
+    names.push_back("blk." + std::to_string(i) + ".");
+  }
+  return names;
+}
+
 std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
   std::erase(shape, 1);
   return shape;
@@ -79,7 +101,11 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
 // Sizes of 1 may be there or not: the format does not keep the last ones.
 Status read_gguf_tensors(const WeightFiles& file, Bundle& bundle) {
   const std::vector<ExpectedTensor> expected = expected_tensors(bundle.spec);
-  if (Status s = check_names(expected, {}, file.tensors(), file.path(), kKeys); !s.ok()) return s;
+  const std::vector<std::string> unread = unread_layers(file.metadata());
+  const std::vector<std::string_view> skipped(unread.begin(), unread.end());
+  if (Status s = check_names(expected, skipped, file.tensors(), file.path(), kKeys); !s.ok()) {
+    return s;
+  }
   for (const ExpectedTensor& tensor : expected) {
     if (!tensor.read) continue;
     const std::vector<int64_t>& stored = file.tensors().find(tensor.name)->second.shape;

@@ -70,10 +70,10 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-// Pages around the bytes go, too, since the kernel maps them with those that are read. Whoever
-// reads them has them mapped again.
+// Also releases the pages around the bytes, which the kernel maps together with them. A later read
+// maps them again.
 void MappedFile::release(std::span<const std::byte> bytes) const {
-  constexpr uintptr_t kAround = 64 << 10;  // that a read maps at once
+  constexpr uintptr_t kAround = 64 << 10;  // bytes that the kernel maps for one read
   const auto whole = reinterpret_cast<uintptr_t>(bytes_.data());
   const auto first = reinterpret_cast<uintptr_t>(bytes.data());
   if (bytes.empty() || first < whole || first + bytes.size() > whole + bytes_.size()) return;

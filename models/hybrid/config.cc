@@ -106,13 +106,15 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
        "heads",     "kv_heads", "head_size",      "rotated",       "theta",      "recurrent_heads",
        "key_heads", "key_size", "value_size",     "taps",          "gated_norm", "attention_scale",
        "dt_least",  "dt_most",  "attention_bias", "in_bias",       "out_bias",   "convolution_bias",
-       "ffn_bias",  "norm_eps", "factors",        "nested",        "tied",       "table_rows"});
+       "ffn_bias",  "norm_eps", "factors",        "nested",        "gguf",       "tied",
+       "table_rows"});
   sizes.style = model.choice("style", kStyles);
   sizes.layers = read_layers(model, faults);
   each_size(sizes, [&](const char* key, int& size, int64_t least, int64_t largest) {
     size = model.small(key, least, largest);
   });
   each_switch(sizes, [&](const char* key, bool& on) { on = model.boolean(key, on); });
+  sizes.gguf = model.boolean("gguf", false);
   sizes.theta = model.number("theta", sizes.theta, kMaxHybridNumber);
   sizes.attention_scale = model.number("attention_scale", sizes.attention_scale, kMaxHybridNumber);
   sizes.gated_norm = model.choice("gated_norm", kGatedNorms);
@@ -147,6 +149,7 @@ OrderedJson model_to_json(const HybridSpec& sizes, const Spec& spec) {
   if (sizes.dt_least > 0.0F) model["dt_least"] = shortest(sizes.dt_least);
   if (std::isfinite(sizes.dt_most)) model["dt_most"] = shortest(sizes.dt_most);
   each_switch(sizes, [&](const char* key, bool on) { model[key] = on; });
+  if (sizes.gguf) model["gguf"] = true;
   model["norm_eps"] = shortest(sizes.norm_eps);
   model["factors"] = OrderedJson::object();
   each_factor(sizes.factors, [&](const char* key, float factor) {

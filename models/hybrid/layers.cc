@@ -51,8 +51,10 @@ Scaled Loader::scaled(Weight weight, float factor) const {
   return {std::move(weight), std::move(factors)};
 }
 
-Matrix Loader::norm(const std::string& name, float factor, int heads) const {
-  const std::vector<float> stored = weights_.numbers(name + ".weight");
+float Loader::rate_of(float stored) const { return sizes_.gguf ? -stored : exponential(stored); }
+
+Matrix Loader::norm(const std::string& tensor, float factor, int heads) const {
+  const std::vector<float> stored = weights_.numbers(tensor);
   std::vector<float> scale;
   for (int head = 0; head < heads; ++head) {
     for (const float x : stored) scale.push_back((sizes_.zero_centred() ? 1.0F + x : x) * factor);
@@ -62,7 +64,7 @@ Matrix Loader::norm(const std::string& name, float factor, int heads) const {
 
 Layer Loader::layer(int index) const {
   Layer layer;
-  const std::string norm_name = names_.layer(index) + names_.norm;
+  const std::string norm_name = names_.layer(index) + names_.norm + ".weight";
   if (sizes_.is_recurrent(index)) {
     layer.recurrent_norm = norm(norm_name, sizes_.factors.recurrent_in);
     layer.recurrent = recurrent(index);
@@ -82,7 +84,7 @@ RecurrentMixer Loader::recurrent(int index) const {
   mixer.taps = weights_.taps(convolution + ".weight");
   if (sizes_.convolution_bias) mixer.bias = weights_.matrix(convolution + ".bias");
   mixer.convolution = {mixer.taps.view, mixer.bias.view};
-  mixer.out = scaled(pack(name + "out_proj", sizes_.out_bias), sizes_.factors.recurrent_out);
+  mixer.out = scaled(pack(name + names_.out, sizes_.out_bias), sizes_.factors.recurrent_out);
   mixer.inputs = parts_.layout.offsets[index][0];
   if (sizes_.style == HybridStyle::kLfm2) {
     read_convolution(name, mixer);
@@ -91,12 +93,12 @@ RecurrentMixer Loader::recurrent(int index) const {
   mixer.state = parts_.layout.offsets[index][0];
   mixer.inputs = parts_.layout.offsets[index][1];
   mixer.recurrence = recurrence_of(sizes_);
-  sizes_.is_mamba2() ? read_mamba2(name, mixer) : read_delta(name, mixer);
+  sizes_.is_mamba2() ? read_mamba2(name, mixer) : read_delta(index, mixer);
   return mixer;
 }
 
 void Loader::read_mamba2(const std::string& name, RecurrentMixer& mixer) const {
-  mixer.in.weight = pack(name + "in_proj", sizes_.in_bias);
+  mixer.in.weight = pack(name + names_.in, sizes_.in_bias);
   const HybridFactors& factors = sizes_.factors;
   const std::pair<float, int> blocks[] = {{factors.z, sizes_.inner()},
                                           {factors.x, sizes_.inner()},
@@ -106,23 +108,26 @@ void Loader::read_mamba2(const std::string& name, RecurrentMixer& mixer) const {
   std::vector<float> all;
   for (const auto& [factor, columns] : blocks) all.insert(all.end(), columns, factor);
   if (std::ranges::any_of(all, [](float x) { return x != 1.0F; })) mixer.in.factors = row_of(all);
-  std::vector<float> rates = weights_.numbers(name + "A_log");
-  std::ranges::transform(rates, rates.begin(), exponential);
+  std::vector<float> rates = weights_.numbers(name + names_.rates);
+  std::ranges::transform(rates, rates.begin(), [&](float x) { return rate_of(x); });
   mixer.decay_rate = row_of(rates);
-  mixer.decay_bias = weights_.matrix(name + "dt_bias");
-  mixer.skip = weights_.matrix(name + "D");
+  mixer.decay_bias = weights_.matrix(name + names_.dt_bias);
+  mixer.skip = weights_.matrix(name + names_.skip);
   auto& terms = std::get<Mamba2Terms>(mixer.recurrence.terms);
   terms.dt_rate = mixer.decay_rate.view;
   terms.dt_bias = mixer.decay_bias.view;
   terms.skip = mixer.skip.view;
-  if (sizes_.gated_norm != GatedNormKind::kNone) mixer.norm = weights_.matrix(name + "norm.weight");
+  if (sizes_.gated_norm == GatedNormKind::kNone) return;
+  mixer.norm = row_of(weights_.numbers(name + names_.gated_norm + ".weight"));
 }
 
-void Loader::read_delta(const std::string& name, RecurrentMixer& mixer) const {
-  mixer.in.weight = pack(name + "in_proj_qkv", false);
-  mixer.z = pack(name + "in_proj_z", false);
-  mixer.rate = pack(name + "in_proj_b", false);
-  mixer.dt = pack(name + "in_proj_a", false);
+void Loader::read_delta(int index, RecurrentMixer& mixer) const {
+  const std::string layer = names_.layer(index);
+  const std::string name = layer + names_.recurrent;
+  mixer.in.weight = pack(layer + names_.qkv, false);
+  mixer.z = pack(layer + names_.z, false);
+  mixer.rate = pack(layer + names_.rate, false);
+  mixer.dt = pack(layer + names_.dt, false);
   // A number of each head for all channels of its keys.
   const auto of_heads = [&](const std::string& tensor, auto number) {
     std::vector<float> all;
@@ -131,12 +136,12 @@ void Loader::read_delta(const std::string& name, RecurrentMixer& mixer) const {
     }
     return row_of(all);
   };
-  mixer.decay_rate = of_heads("A_log", exponential);
-  mixer.decay_bias = of_heads("dt_bias", [](float x) { return x; });
+  mixer.decay_rate = of_heads(names_.rates, [&](float x) { return rate_of(x); });
+  mixer.decay_bias = of_heads(names_.dt_bias, [](float x) { return x; });
   auto& terms = std::get<GatedTerms>(mixer.recurrence.terms);
   terms.decay_rate = mixer.decay_rate.view;
   terms.decay_bias = mixer.decay_bias.view;
-  const std::vector<float> of_head = weights_.numbers(name + "norm.weight");
+  const std::vector<float> of_head = weights_.numbers(name + names_.gated_norm + ".weight");
   std::vector<float> scale;
   for (int head = 0; head < sizes_.recurrent_heads; ++head) {
     scale.insert(scale.end(), of_head.begin(), of_head.end());
@@ -147,9 +152,9 @@ void Loader::read_delta(const std::string& name, RecurrentMixer& mixer) const {
 // in_proj gives [B | C | x].
 void Loader::read_convolution(const std::string& name, RecurrentMixer& mixer) const {
   const int width = sizes_.width;
-  mixer.before = pack_rows(name + "in_proj", sizes_.in_bias, 0, width);
-  mixer.after = pack_rows(name + "in_proj", sizes_.in_bias, width, width);
-  mixer.in.weight = pack_rows(name + "in_proj", sizes_.in_bias, int64_t{2} * width, width);
+  mixer.before = pack_rows(name + names_.in, sizes_.in_bias, 0, width);
+  mixer.after = pack_rows(name + names_.in, sizes_.in_bias, width, width);
+  mixer.in.weight = pack_rows(name + names_.in, sizes_.in_bias, int64_t{2} * width, width);
   mixer.convolution.activation = Activation::kNone;
 }
 
@@ -159,17 +164,17 @@ AttentionMixer Loader::attention(int index) const {
   AttentionMixer mixer;
   if (sizes_.gates_attention()) {  // query and gate alternate by heads
     const int64_t size = sizes_.head_size;
-    mixer.q = pack_rows(name + "q_proj", bias, 0, size, 2 * size);
-    mixer.gate = pack_rows(name + "q_proj", bias, size, size, 2 * size);
+    mixer.q = pack_rows(name + names_.query, bias, 0, size, 2 * size);
+    mixer.gate = pack_rows(name + names_.query, bias, size, size, 2 * size);
   } else {
-    mixer.q = pack(name + "q_proj", bias);
+    mixer.q = pack(name + names_.query, bias);
   }
-  mixer.k = scaled(pack(name + "k_proj", bias), sizes_.factors.key);
-  mixer.v = pack(name + "v_proj", bias);
+  mixer.k = scaled(pack(name + names_.key, bias), sizes_.factors.key);
+  mixer.v = pack(name + names_.value, bias);
   mixer.out = scaled(pack(name + names_.attention_out, bias), sizes_.factors.attention_out);
   if (sizes_.norms_heads()) {
-    mixer.query_norm = norm(name + names_.query_norm, 1.0F, sizes_.heads);
-    mixer.key_norm = norm(name + names_.key_norm, 1.0F, sizes_.kv_heads);
+    mixer.query_norm = norm(name + names_.query_norm + ".weight", 1.0F, sizes_.heads);
+    mixer.key_norm = norm(name + names_.key_norm + ".weight", 1.0F, sizes_.kv_heads);
   }
   mixer.attention = attention_of(sizes_);
   mixer.attention.stored = parts_.cache;

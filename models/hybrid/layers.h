@@ -68,16 +68,19 @@ class Loader {
   const WeightReader& weights() const { return weights_; }
   const HybridNames& names() const { return names_; }
   Layer layer(int index) const;
-  // A norm's scale times `factor`, of several heads side by side; zero-centred where the style is.
-  Matrix norm(const std::string& name, float factor = 1.0F, int heads = 1) const;
+  // The scale of the norm `tensor` times `factor`, of several heads side by side; zero-centred
+  // where the style is.
+  Matrix norm(const std::string& tensor, float factor = 1.0F, int heads = 1) const;
 
  private:
   RecurrentMixer recurrent(int index) const;
   void read_mamba2(const std::string& name, RecurrentMixer& mixer) const;
-  void read_delta(const std::string& name, RecurrentMixer& mixer) const;
+  void read_delta(int index, RecurrentMixer& mixer) const;
   void read_convolution(const std::string& name, RecurrentMixer& mixer) const;
   AttentionMixer attention(int index) const;
   FeedForward feed_forward(int index) const;
+  // exp(A_log), for which a GGUF file has -exp(A_log).
+  float rate_of(float stored) const;
 
   Weight pack(const std::string& name, bool bias) const;
   Weight pack_rows(const std::string& name, bool bias, int64_t first, int64_t rows,

@@ -74,9 +74,10 @@ Hybrid::Hybrid(const HybridSpec& sizes, const NetworkParts& parts)
   table_ = loader.weights().vectors(table, embedding_);
   embedding_.scale = sizes.factors.embedding;
   for (int i = 0; i < sizes.depth(); ++i) layers_.push_back(loader.layer(i));
-  final_norm_ = loader.norm(loader.names().final_norm, sizes.factors.head);
+  final_norm_ = loader.norm(loader.names().final_norm + ".weight", sizes.factors.head);
   head_ = loader.weights().pack(
-      {.weight = sizes.tied ? table : "lm_head.weight", .rows = parts.bundle.spec.vocabulary},
+      {.weight = sizes.tied ? table : std::string(loader.names().head) + ".weight",
+       .rows = parts.bundle.spec.vocabulary},
       parts.precision);
   allocate(parts);
 }

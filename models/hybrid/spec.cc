@@ -33,9 +33,9 @@ void add_attention(const HybridSpec& sizes, const HybridNames& names, const Adde
   const Adder to = {layer.to, layer.prefix + names.attention};
   const int keys = sizes.kv_heads * sizes.head_size;
   const int queries = sizes.attended() * (sizes.gates_attention() ? 2 : 1);
-  to.linear("q_proj", queries, sizes.width, sizes.attention_bias);
-  to.linear("k_proj", keys, sizes.width, sizes.attention_bias);
-  to.linear("v_proj", keys, sizes.width, sizes.attention_bias);
+  to.linear(names.query, queries, sizes.width, sizes.attention_bias);
+  to.linear(names.key, keys, sizes.width, sizes.attention_bias);
+  to.linear(names.value, keys, sizes.width, sizes.attention_bias);
   to.linear(names.attention_out, sizes.width, sizes.attended(), sizes.attention_bias);
   if (!sizes.norms_heads()) return;
   to.add(std::string(names.query_norm) + ".weight", {sizes.head_size});
@@ -48,24 +48,28 @@ void add_recurrent(const HybridSpec& sizes, const HybridNames& names, const Adde
   to.add(convolution + ".weight", {sizes.channels(), 1, sizes.taps});
   if (sizes.convolution_bias) to.add(convolution + ".bias", {sizes.channels()});
   if (sizes.style == HybridStyle::kLfm2) {
-    to.linear("in_proj", 3 * sizes.width, sizes.width, sizes.in_bias);
-    to.linear("out_proj", sizes.width, sizes.width, sizes.out_bias);
+    to.linear(names.in, 3 * sizes.width, sizes.width, sizes.in_bias);
+    to.linear(names.out, sizes.width, sizes.width, sizes.out_bias);
     return;
   }
-  to.add("A_log", {sizes.recurrent_heads});
-  to.add("dt_bias", {sizes.recurrent_heads});
-  to.linear("out_proj", sizes.width, sizes.inner(), sizes.out_bias);
+  to.add(names.rates, {sizes.recurrent_heads});
+  to.add(names.dt_bias, {sizes.recurrent_heads});
+  to.linear(names.out, sizes.width, sizes.inner(), sizes.out_bias);
+  const std::string norm = std::string(names.gated_norm) + ".weight";
   if (sizes.is_mamba2()) {
-    to.linear("in_proj", sizes.projected(), sizes.width, sizes.in_bias);
-    to.add("D", {sizes.recurrent_heads});
-    if (sizes.gated_norm != GatedNormKind::kNone) to.add("norm.weight", {sizes.inner()});
+    to.linear(names.in, sizes.projected(), sizes.width, sizes.in_bias);
+    to.add(names.skip, {sizes.recurrent_heads});
+    if (sizes.gated_norm == GatedNormKind::kNone) return;
+    const int groups = sizes.key_heads;
+    to.add(norm, sizes.gguf ? std::vector<int64_t>{groups, sizes.inner() / groups}
+                            : std::vector<int64_t>{sizes.inner()});
     return;
   }
-  to.linear("in_proj_qkv", sizes.channels(), sizes.width);
-  to.linear("in_proj_z", sizes.inner(), sizes.width);
-  to.linear("in_proj_b", sizes.recurrent_heads, sizes.width);
-  to.linear("in_proj_a", sizes.recurrent_heads, sizes.width);
-  to.add("norm.weight", {sizes.dv});
+  layer.linear(names.qkv, sizes.channels(), sizes.width);
+  layer.linear(names.z, sizes.inner(), sizes.width);
+  layer.linear(names.rate, sizes.recurrent_heads, sizes.width);
+  layer.linear(names.dt, sizes.recurrent_heads, sizes.width);
+  to.add(norm, {sizes.dv});
 }
 
 void add_feed_forward(const HybridSpec& sizes, const HybridNames& names, const Adder& layer) {
@@ -78,23 +82,86 @@ void add_feed_forward(const HybridSpec& sizes, const HybridNames& names, const A
   layer.linear(names.ffn_down, sizes.width, sizes.ffn, sizes.ffn_bias);
 }
 
+// Of llama.cpp.
+HybridNames names_of_gguf(HybridStyle style) {
+  HybridNames names = {.table = "token_embd",
+                       .layers = "blk.",
+                       .final_norm = "output_norm",
+                       .head = "output",
+                       .norm = "attn_norm",
+                       .ffn_norm = "ffn_norm.weight",
+                       .attention = "attn_",
+                       .query = "q",
+                       .key = "k",
+                       .value = "v",
+                       .attention_out = "output",
+                       .query_norm = "q_norm",
+                       .key_norm = "k_norm",
+                       .recurrent = "ssm_",
+                       .in = "in",
+                       .convolution = "conv1d",
+                       .rates = "a",
+                       .dt_bias = "dt.bias",
+                       .skip = "d",
+                       .gated_norm = "norm",
+                       .out = "out",
+                       .qkv = "attn_qkv",
+                       .z = "attn_gate",
+                       .rate = "ssm_beta",
+                       .dt = "ssm_alpha",
+                       .ffn_gate = "ffn_gate",
+                       .ffn_up = "ffn_up",
+                       .ffn_down = "ffn_down"};
+  if (style == HybridStyle::kQwen35) names.ffn_norm = "post_attention_norm.weight";
+  if (style == HybridStyle::kFalconH1) names.ffn_norm = "ffn_norm";
+  if (style == HybridStyle::kNemotronH) names.ffn_norm = "attn_norm.weight";
+  if (style == HybridStyle::kLfm2) {
+    names.final_norm = "token_embd_norm";
+    names.recurrent = "shortconv.";
+    names.in = "in_proj";
+    names.convolution = "conv";
+    names.out = "out_proj";
+  }
+  return names;
+}
+
+// Most of them are the same in the files of all makers.
+HybridNames usual_names() {
+  return {.table = "model.embed_tokens",
+          .layers = "model.layers.",
+          .final_norm = "model.norm",
+          .head = "lm_head",
+          .norm = "input_layernorm",
+          .ffn_norm = "post_attention_layernorm.weight",
+          .attention = "self_attn.",
+          .query = "q_proj",
+          .key = "k_proj",
+          .value = "v_proj",
+          .attention_out = "o_proj",
+          .query_norm = "q_norm",
+          .key_norm = "k_norm",
+          .recurrent = "mamba.",
+          .in = "in_proj",
+          .convolution = "conv1d",
+          .rates = "A_log",
+          .dt_bias = "dt_bias",
+          .skip = "D",
+          .gated_norm = "norm",
+          .out = "out_proj",
+          .qkv = "linear_attn.in_proj_qkv",
+          .z = "linear_attn.in_proj_z",
+          .rate = "linear_attn.in_proj_b",
+          .dt = "linear_attn.in_proj_a",
+          .ffn_gate = "mlp.gate_proj",
+          .ffn_up = "mlp.up_proj",
+          .ffn_down = "mlp.down_proj"};
+}
+
 }  // namespace
 
 HybridNames names_of(const HybridSpec& sizes) {
-  HybridNames names = {.table = "model.embed_tokens",
-                       .layers = "model.layers.",
-                       .final_norm = "model.norm",
-                       .norm = "input_layernorm",
-                       .ffn_norm = "post_attention_layernorm",
-                       .attention = "self_attn.",
-                       .attention_out = "o_proj",
-                       .query_norm = "q_norm",
-                       .key_norm = "k_norm",
-                       .recurrent = "mamba.",
-                       .convolution = "conv1d",
-                       .ffn_gate = "mlp.gate_proj",
-                       .ffn_up = "mlp.up_proj",
-                       .ffn_down = "mlp.down_proj"};
+  if (sizes.gguf) return names_of_gguf(sizes.style);
+  HybridNames names = usual_names();
   switch (sizes.style) {
     case HybridStyle::kQwen35:
       names.recurrent = "linear_attn.";
@@ -106,7 +173,7 @@ HybridNames names_of(const HybridSpec& sizes) {
     case HybridStyle::kLfm2:
       names.final_norm = "model.embedding_norm";
       names.norm = "operator_norm";
-      names.ffn_norm = "ffn_norm";
+      names.ffn_norm = "ffn_norm.weight";
       names.attention_out = "out_proj";
       names.query_norm = "q_layernorm";
       names.key_norm = "k_layernorm";
@@ -122,7 +189,7 @@ HybridNames names_of(const HybridSpec& sizes) {
       break;
     case HybridStyle::kFalconH1:
       names.final_norm = "model.final_layernorm";
-      names.ffn_norm = "pre_ff_layernorm";
+      names.ffn_norm = "pre_ff_layernorm.weight";
       names.ffn_gate = "feed_forward.gate_proj";
       names.ffn_up = "feed_forward.up_proj";
       names.ffn_down = "feed_forward.down_proj";
@@ -131,7 +198,8 @@ HybridNames names_of(const HybridSpec& sizes) {
       names.table = "backbone.embeddings";
       names.layers = "backbone.layers.";
       names.final_norm = "backbone.norm_f";
-      names.norm = names.ffn_norm = "norm";
+      names.norm = "norm";
+      names.ffn_norm = "norm.weight";
       names.attention = names.recurrent = "mixer.";
       names.ffn_up = "mixer.up_proj";
       names.ffn_down = "mixer.down_proj";
@@ -154,6 +222,7 @@ Recurrence recurrence_of(const HybridSpec& sizes) {
           .terms = GatedTerms{.decay = DecayKind::kSoftplus,
                               .norm = KeyNorm::kL2,
                               .decay_of_heads = true,
+                              .tiled_keys = sizes.gguf,
                               .scale = static_cast<float>(1.0 / std::sqrt(double(sizes.dk))),
                               .delta = 1.0F}};
 }
@@ -182,7 +251,9 @@ std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& /*sp
   const HybridNames names = names_of(sizes);
   std::vector<ExpectedTensor> tensors = {{names.table + ".weight", {sizes.table_rows, sizes.width}},
                                          {names.final_norm + ".weight", {sizes.width}}};
-  if (!sizes.tied) tensors.push_back({"lm_head.weight", {sizes.table_rows, sizes.width}});
+  if (!sizes.tied) {
+    tensors.push_back({std::string(names.head) + ".weight", {sizes.table_rows, sizes.width}});
+  }
   for (int i = 0; i < sizes.depth(); ++i) {
     const Adder layer = {tensors, names.layer(i)};
     layer.add(std::string(names.norm) + ".weight", {sizes.width});
@@ -190,7 +261,7 @@ std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& /*sp
     if (sizes.attends(i)) add_attention(sizes, names, layer);
     if (!sizes.feeds(i)) continue;
     if (sizes.style != HybridStyle::kNemotronH) {
-      layer.add(std::string(names.ffn_norm) + ".weight", {sizes.width});
+      layer.add(names.ffn_norm, {sizes.width});
     }
     add_feed_forward(sizes, names, layer);
   }

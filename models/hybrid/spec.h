@@ -63,6 +63,7 @@ struct HybridSpec {
   float norm_eps = 1e-6F;
   HybridFactors factors;
   bool nested = false;  // Qwen3.5: tensors lie under model.language_model
+  bool gguf = false;    // the file is one of llama.cpp's converter
   bool tied = false;    // the head is the embedding
   int table_rows = 0;   // of embedding and head: Spec::vocabulary and padding
 
@@ -78,8 +79,9 @@ struct HybridSpec {
   bool is_mamba2() const { return style >= HybridStyle::kGranite; }
   bool gates_attention() const { return style == HybridStyle::kQwen35; }
   bool norms_heads() const { return style <= HybridStyle::kLfm2; }  // of queries and keys
-  bool zero_centred() const { return style == HybridStyle::kQwen35; }
-  bool joined_ffn() const { return style == HybridStyle::kGranite; }
+  // The norms' scales lack 1, which GGUF files have added.
+  bool zero_centred() const { return style == HybridStyle::kQwen35 && !gguf; }
+  bool joined_ffn() const { return style == HybridStyle::kGranite && !gguf; }
   bool gates_ffn() const { return style != HybridStyle::kNemotronH; }
 
   // Columns of what layers compute.
@@ -114,9 +116,13 @@ void each_factor(Factors& factors, const Visit& visit) {
 // Names of tensors, without ".weight". Those of a layer follow its prefix.
 struct HybridNames {
   std::string table, layers, final_norm;
-  const char *norm, *ffn_norm;
-  const char *attention, *attention_out, *query_norm, *key_norm;
-  const char *recurrent, *convolution;
+  const char* head;
+  const char *norm, *ffn_norm;  // the latter is a whole name
+  // After `attention`.
+  const char *attention, *query, *key, *value, *attention_out, *query_norm, *key_norm;
+  // After `recurrent`. Rates, the bias of dt and the skip are whole names.
+  const char *recurrent, *in, *convolution, *rates, *dt_bias, *skip, *gated_norm, *out;
+  const char *qkv, *z, *rate, *dt;           // of Gated DeltaNet
   const char *ffn_gate, *ffn_up, *ffn_down;  // a joined gate has the rows of up, too
 
   // "model.layers.3."

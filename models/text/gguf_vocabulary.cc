@@ -1,7 +1,6 @@
 #include "models/text/gguf_vocabulary.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "models/text/split_pattern.h"
 
 namespace runnel {
 namespace {
@@ -22,6 +22,61 @@ std::vector<uint32_t> unsigned_of(const std::vector<int32_t>& values) {
   return {values.begin(), values.end()};
 }
 
+// How files with a name in tokenizer.ggml.pre cut text into words.
+struct Split {
+  std::string_view name;
+  std::vector<const char*> steps;  // patterns, and kBytes
+  bool composes = false;           // the text is in form C first
+  bool whole_words = false;        // a word that is a token is not merged
+  bool begins = false;             // the begin token comes first, unless the file says otherwise
+};
+
+constexpr const char* kBytes = nullptr;  // bytes become letters
+
+// The steps are those of the tokenizer.json files that the names stand for; those of `default` are
+// llama.cpp's.
+const std::vector<Split>& splits() {
+  static const char* const kGpt2 = SplitPattern::gpt2();
+  constexpr const char* kLlama3 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+)"
+      R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  constexpr const char* kQwen2 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)"
+      R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  constexpr const char* kQwen35 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}])"
+      R"(+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  constexpr const char* kTekken =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
+      R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  constexpr const char* kDigit = R"(\p{N})";
+  constexpr const char* kDigits = R"(\p{N}+)";
+  constexpr const char* kThreeDigits = "[0-9][0-9][0-9]";
+  constexpr const char* kSigns = R"([\p{P}$+<=>\^`|~]+)";
+  constexpr const char* kFewerSigns = R"([\p{P}$+<=>\^|~]+)";
+  const auto llama3 = [&](std::string_view name) {
+    return Split{.name = name, .steps = {kLlama3, kBytes}, .whole_words = true, .begins = true};
+  };
+  static const std::vector<Split> kSplits = {
+      {.name = "default", .steps = {kFewerSigns, kGpt2, kDigits, kThreeDigits, kBytes}},
+      {.name = "gpt-2", .steps = {kGpt2, kBytes}},
+      {.name = "mpt", .steps = {kGpt2, kBytes}, .composes = true},
+      {.name = "olmo", .steps = {kGpt2, kBytes}, .composes = true},
+      {.name = "granite-docling", .steps = {kGpt2, kBytes}},
+      {.name = "refact", .steps = {kDigit, kGpt2, kBytes}},
+      {.name = "falcon", .steps = {kSigns, kGpt2, kBytes, kDigits, kThreeDigits}},
+      {.name = "dbrx", .steps = {kLlama3, kBytes}},
+      llama3("llama-bpe"),
+      llama3("falcon-h1"),
+      llama3("lfm2"),
+      llama3("pixtral"),
+      {.name = "tekken", .steps = {kTekken, kBytes}, .whole_words = true, .begins = true},
+      {.name = "qwen2", .steps = {kQwen2, kBytes}, .composes = true},
+      {.name = "qwen35", .steps = {kQwen35, kBytes}, .composes = true}};
+  return kSplits;
+}
+
 // Of tokenizer.ggml.token_type.
 enum TokenType : int64_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
@@ -32,12 +87,13 @@ class Reader {
 
   Result<GgufVocabulary> read() {
     const Json* const model = find("tokenizer.ggml.model");
-    if (model == nullptr || *model == "no_vocab") return GgufVocabulary{};
+    if (model == nullptr || *model == "none" || *model == "no_vocab") return GgufVocabulary{};
     const bool is_rwkv = *model == "rwkv";
     if (!is_rwkv && *model != "gpt2") {
       faults_.add("tokenizer.ggml.model", "'rwkv' or 'gpt2', the models that are implemented",
                   describe(*model));
     }
+    if (faults_.ok() && !is_rwkv) split_ = find_split();
     if (faults_.ok()) read_tokens();
     if (faults_.ok()) read_begin_and_end();
     if (!faults_.ok()) return faults_.status();
@@ -100,9 +156,9 @@ class Reader {
     return -1;
   }
 
-  bool is_set(const char* key) const {
+  bool is_set(const char* key, bool otherwise) const {
     const Json* const found = find(key);
-    return found != nullptr && *found == true;
+    return found == nullptr ? otherwise : *found == true;
   }
 
   // Where the file asks for a value before or after each text, it names the value.
@@ -112,13 +168,16 @@ class Reader {
     for (const int32_t value : {eos, value_of("tokenizer.ggml.eot_token_id")}) {
       if (value >= 0) eos_.push_back(value);
     }
-    require_value("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id", bos, begin_);
-    require_value("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", eos, end_);
+    const bool begins = bos >= 0 && split_ != nullptr && split_->begins;
+    require_value("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id", bos, begins,
+                  begin_);
+    require_value("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", eos, false, end_);
   }
 
-  void require_value(const char* key, const char* value_key, int32_t value,
+  // `otherwise`: where the file does not say.
+  void require_value(const char* key, const char* value_key, int32_t value, bool otherwise,
                      std::vector<int32_t>& values) {
-    if (!is_set(key)) return;
+    if (!is_set(key, otherwise)) return;
     if (value < 0) faults_.add(value_key, std::string("a value, as ") + key + " is true", "none");
     values.push_back(value);
   }
@@ -133,23 +192,43 @@ class Reader {
     return Tokenizer::from_rwkv_tokens(words, begin_, file_ + ": " + kTokens);
   }
 
-  Result<std::shared_ptr<const Tokenizer>> make_gpt2() {
-    constexpr std::array<std::string_view, 3> kSplits = {"gpt-2", "mpt", "olmo"};
-    const Json* const split = find("tokenizer.ggml.pre");
-    const bool is_known =
-        split != nullptr && split->is_string() &&
-        std::ranges::find(kSplits, split->get_ref<const std::string&>()) != kSplits.end();
-    if (!is_known) {
-      faults_.add("tokenizer.ggml.pre",
-                  quoted_choices(kSplits) + ", the splits that are implemented",
-                  split == nullptr ? "no such key" : describe(*split));
+  // Null, and a fault, where no split has the name.
+  const Split* find_split() {
+    constexpr const char* kPre = "tokenizer.ggml.pre";
+    const Json* const name = find(kPre);
+    std::vector<std::string_view> known;
+    for (const Split& split : splits()) {
+      if (name != nullptr && *name == std::string(split.name)) return &split;
+      known.push_back(split.name);
     }
-    Json tree = {{"pre_tokenizer",
-                  {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+    faults_.add(kPre, quoted_choices(known) + ", the splits that are implemented",
+                name == nullptr ? "no such key" : describe(*name));
+    return nullptr;
+  }
+
+  // As tokenizer.json has it.
+  Json pre_tokenizer() const {
+    Json steps = Json::array();
+    for (const char* const step : split_->steps) {
+      if (step == kBytes) {
+        steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+      } else {
+        steps.push_back({{"type", "Split"},
+                         {"pattern", {{"Regex", step}}},
+                         {"behavior", "Isolated"},
+                         {"invert", false}});
+      }
+    }
+    return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+  }
+
+  Result<std::shared_ptr<const Tokenizer>> make_gpt2() {
+    Json tree = {{"pre_tokenizer", pre_tokenizer()},
                  {"decoder", {{"type", "ByteLevel"}}},
                  {"post_processor", post_processor()},
                  {"added_tokens", Json::array()},
-                 {"model", {{"type", "BPE"}}}};
+                 {"model", {{"type", "BPE"}, {"ignore_merges", split_->whole_words}}}};
+    if (split_->composes) tree["normalizer"]["type"] = "NFC";
     Json vocabulary = Json::object();
     for (size_t value = 0; faults_.ok() && value < tokens_->size(); ++value) {
       add_gpt2(value, vocabulary, tree["added_tokens"]);
@@ -190,6 +269,7 @@ class Reader {
   const Json& metadata_;
   const std::string& file_;
   Faults faults_;
+  const Split* split_ = nullptr;  // of the model gpt2
   const Json* tokens_ = nullptr;
   const Json* types_ = nullptr;  // null: all are normal
   std::vector<int32_t> begin_, end_, eos_;

@@ -19,8 +19,8 @@ struct GgufVocabulary {
 };
 
 // Reads the keys that begin with "tokenizer.ggml." from the members of `metadata`
-// (GgufHeader::metadata): the models `rwkv` and `gpt2`, the latter with the splits that GPT-2, MPT
-// and OLMo share. INVALID_ARGUMENT names `file`, the key, what was expected and what was found:
+// (GgufHeader::metadata): the models `rwkv` and `gpt2`, the latter with the splits of
+// docs/bundle.md. INVALID_ARGUMENT names `file`, the key, what was expected and what was found:
 // also where the file asks for something that is not done here.
 Result<GgufVocabulary> read_gguf_vocabulary(const Json& metadata, const std::string& file);
 

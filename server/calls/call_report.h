@@ -13,7 +13,7 @@
 
 namespace runnel {
 
-// What a door knows of a call before it reads the request.
+// The facts of a call that its door has before it reads the request.
 struct CallStart {
   const char* rpc;  // its name in log and metrics: "Generate"
   std::string peer;

@@ -1,4 +1,4 @@
-// What is known of a call over HTTP before its body is read.
+// The start of a call over HTTP, known before its body is read.
 #pragma once
 
 #include "server/calls/call_report.h"

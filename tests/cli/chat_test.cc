@@ -272,7 +272,7 @@ class InterruptedChatTest : public ChatTest {
       write(writer, 0, "Half of");
       EXPECT_TRUE(text_.comes_to_have("Half of"));
       kill(getpid(), signal);
-      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      wait_until_cancelled(*context);
       return grpc::Status(grpc::StatusCode::CANCELLED, "");
     };
   }

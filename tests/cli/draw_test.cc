@@ -4,7 +4,6 @@
 #include <chrono>
 #include <csignal>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cli/commands.h"
@@ -87,7 +86,7 @@ TEST_F(DrawTest, AnInterruptRestoresTheCursor) {
     event.mutable_started();
     writer->Write(event);
     kill(getpid(), SIGINT);
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    wait_until_cancelled(*context);
     return grpc::Status::CANCELLED;
   };
   EXPECT_EQ(run(), kExitInterrupted);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numbers>
+#include <thread>
 #include <utility>
 
 namespace runnel {
@@ -27,6 +28,10 @@ v1::ModelInfo common(const std::string& name) {
 }
 
 }  // namespace
+
+void wait_until_cancelled(const grpc::ServerContext& context) {
+  while (!context.IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
 
 v1::ModelInfo fake_image_model(const std::string& name) {
   v1::ModelInfo model = common(name);

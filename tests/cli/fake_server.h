@@ -38,6 +38,10 @@ std::string fake_text(int64_t position);
 // The value that the fake server draws.
 int32_t fake_value(int sample, int64_t position, int64_t vocabulary);
 
+// Returns when the client has cancelled the call or is gone. Looks every few milliseconds: a method
+// that may block is not told.
+void wait_until_cancelled(const grpc::ServerContext& context);
+
 class FakeServer final : public grpc::health::v1::Health::Service,
                          public v1::Inference::Service,
                          public v1::Models::Service,

@@ -5,7 +5,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <thread>
 
 #include "base/fields.h"
 #include "base/file.h"
@@ -14,6 +13,7 @@
 #include "cli/image_sheet.h"
 #include "cli/png_file.h"
 #include "server/grpc/wire.h"
+#include "tests/base/eventually.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
 
@@ -359,7 +359,7 @@ TEST_F(GenerateTest, AStreamThatEndsEarlyIsCaught) {
 TEST_F(GenerateTest, TheDeadlineEndsACall) {
   std::atomic<bool> seen = false;
   server_.generate_instead = [&](grpc::ServerContext* context, auto*) {
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until_cancelled(*context);
     seen = true;
     return grpc::Status::CANCELLED;
   };
@@ -375,16 +375,13 @@ TEST_F(GenerateTest, AnInterruptCancelsTheCall) {
     event.mutable_started();
     writer->Write(event);
     kill(getpid(), SIGINT);
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until_cancelled(*context);
     cancelled = true;
     return grpc::Status::CANCELLED;
   };
   EXPECT_EQ(run(), kExitInterrupted);
   EXPECT_THAT(captured_.err(), HasSubstr("interrupted; no image was written"));
-  for (int i = 0; i < 24'000 && !cancelled; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_TRUE(cancelled);
+  EXPECT_TRUE(eventually([&] { return cancelled.load(); }));
   EXPECT_TRUE(folder_.empty());
 }
 

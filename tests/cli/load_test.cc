@@ -8,7 +8,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 
 #include "bench/load_figures.h"
 #include "tests/base/test_files.h"
@@ -167,7 +166,7 @@ TEST_F(LoadTest, CancelsAsTold) {
   server_.generate_instead = [](auto* context, auto* writer) {
     write_values(writer, 40);
     // A call that is cancelled is heard of, however fast the values were.
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    wait_until_cancelled(*context);
     return grpc::Status::OK;
   };
   const json run = only_run();
@@ -191,7 +190,7 @@ TEST_F(LoadTest, StallsAsTold) {
 
 TEST_F(LoadTest, EndsByItselfWhenTheServerDoesNot) {
   server_.generate_instead = [](auto* context, auto*) {
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until_cancelled(*context);
     return grpc::Status::CANCELLED;
   };
   options_.rate = 30;
@@ -203,7 +202,7 @@ TEST_F(LoadTest, EndsByItselfWhenTheServerDoesNot) {
 
 TEST_F(LoadTest, DropsWhatIsDueBeyondItsBound) {
   server_.generate_instead = [](auto* context, auto*) {
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until_cancelled(*context);
     return grpc::Status::CANCELLED;
   };
   options_.most_open = 4;
@@ -256,7 +255,7 @@ TEST_F(LoadTest, AnInterruptEndsIt) {
   std::atomic<bool> interrupted{false};
   server_.generate_instead = [&](auto* context, auto*) {
     if (!interrupted.exchange(true)) kill(getpid(), SIGINT);
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until_cancelled(*context);
     return grpc::Status::CANCELLED;
   };
   const Clock clock;

@@ -201,7 +201,7 @@ TEST_F(ScoreTest, AnInterruptEndsEveryCall) {
   std::atomic<int> calls = 0;
   server_.score_instead = [&](grpc::ServerContext* context) {
     if (++calls == 3) kill(getpid(), SIGINT);
-    while (!context->IsCancelled()) std::this_thread::sleep_for(milliseconds(5));
+    wait_until_cancelled(*context);
     return grpc::Status::CANCELLED;
   };
   options_.jobs = 3;

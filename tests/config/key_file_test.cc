@@ -107,6 +107,8 @@ TEST(KeyFile, WhatIsWrittenReadsBackTheSame) {
 
 struct BadKeys {
   std::string text, message;
+
+  friend void PrintTo(const BadKeys& of, std::ostream* out) { *out << of.text; }
 };
 
 class BadKeyFile : public ::testing::TestWithParam<BadKeys> {};

@@ -129,6 +129,8 @@ TEST(ServerConfig, TheExampleParsesAndHoldsEveryDefault) {
 struct Bad {
   const char* text;
   const char* message;
+
+  friend void PrintTo(const Bad& of, std::ostream* out) { *out << of.text; }
 };
 
 class BadFile : public ::testing::TestWithParam<Bad> {};

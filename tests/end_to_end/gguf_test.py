@@ -36,14 +36,14 @@ class GgufTest(unittest.TestCase):
         return about, json.loads(drawn)
 
     def test_a_file_is_described(self) -> None:
-        for name in ("rwkv7", "mamba2"):
+        for name in ("rwkv7", "mamba2", "qwen35", "lfm2"):
             with self.subTest(name):
                 self.assertIn(" of F32", runnel("info", FILES / f"{name}.gguf"))
                 told = json.loads(runnel("info", FILES / f"{name}.gguf", "--json"))
                 self.assertEqual(told["name"], name)
 
     def test_a_file_is_served(self) -> None:
-        for name in ("rwkv7", "mamba2"):
+        for name in ("rwkv7", "mamba2", "qwen35", "lfm2"):
             with self.subTest(name):
                 about, drawn = self.ask(FILES / f"{name}.gguf")
                 self.assertEqual(about["name"], name)

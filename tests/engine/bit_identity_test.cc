@@ -12,6 +12,7 @@
 #include "models/state/form.h"
 #include "tests/engine/harness.h"
 #include "tests/kernels/host_backend.h"
+#include "tests/kernels/print.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -46,6 +47,8 @@ std::vector<std::byte> own_state(Model& model, SlotId slot, int64_t consumed) {
 struct Family {
   const char* name;
   Spec (*spec)();
+
+  friend void PrintTo(const Family& of, std::ostream* out) { *out << of.name; }
 };
 
 class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision, Family>> {
@@ -220,9 +223,8 @@ TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
 }
 
 std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Family>>& info) {
-  constexpr const char* kPrecisions[] = {"Fp32", "Bf16", "Int8"};
   const auto [isa, precision, family] = info.param;
-  return std::string(isa_name(isa)) + kPrecisions[static_cast<int>(precision)] + family.name;
+  return std::string(isa_name(isa)) + precision_name(precision) + family.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(

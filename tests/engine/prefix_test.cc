@@ -7,6 +7,7 @@
 #include "engine/rewinds.h"
 #include "tests/engine/harness.h"
 #include "tests/kernels/host_backend.h"
+#include "tests/kernels/print.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -318,6 +319,8 @@ void warm(Harness& harness, Values prompt, int64_t length) {
 struct Family {
   const char* name;
   Spec (*spec)();
+
+  friend void PrintTo(const Family& of, std::ostream* out) { *out << of.name; }
 };
 
 class PrefixBitsTest : public testing::TestWithParam<std::tuple<Precision, Family>> {
@@ -362,7 +365,7 @@ TEST_P(PrefixBitsTest, AfterAnAnswerThatWasSampled) {
 
 std::string case_name(const testing::TestParamInfo<std::tuple<Precision, Family>>& info) {
   const auto [precision, family] = info.param;
-  return std::string(precision == Precision::kFp32 ? "Fp32" : "Int8") + family.name;
+  return std::string(precision_name(precision)) + family.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(, PrefixBitsTest,

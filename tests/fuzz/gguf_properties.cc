@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "models/bundle/gguf.h"
+#include "models/bundle/published.h"
 #include "models/text/gguf_vocabulary.h"
 #include "tests/fuzz/properties.h"
 #include "tests/models/bundle/gguf_writer.h"
@@ -43,6 +44,22 @@ void check_vocabulary_keys(const Json& metadata) {
   check(vocabulary->tokens <= kMaxVocabulary, "tokens are within their limit");
 }
 
+// The keys of a family, whatever the file's tensors are.
+void check_family_keys(const GgufHeader& header) {
+  Faults faults(kFile);
+  const std::string file = kFile;
+  const PublishedModel model{{faults, &header.metadata}, header.tensors, file};
+  const std::string architecture = model.config.text_or("general.architecture", "");
+  for (const Family& family : families()) {
+    const auto all = family.architectures;
+    if (std::ranges::find(all, architecture) == all.end()) continue;
+    Spec spec;
+    family.read_gguf(model, spec);
+    if (faults.ok()) check(!family.tensors(spec).empty(), "a model has tensors");
+  }
+  if (!faults.ok()) check_refusal(faults.status(), kFile);
+}
+
 std::string zeros(size_t count) { return std::string(count, '\0'); }
 
 }  // namespace
@@ -57,6 +74,7 @@ bool check_gguf(std::string_view text) {
   check(std::ssize(header->metadata) <= gguf_bounds::kPairs, "keys");
   check_tensors(*header, file);
   check_vocabulary_keys(header->metadata);
+  check_family_keys(*header);
   return true;
 }
 
@@ -77,6 +95,18 @@ std::vector<std::string> gguf_seeds() {
           .tensor({"e", 14, {256}, zeros(210)})
           .tensor({"f", 20, {32}, zeros(18)})
           .tensor({"g", 39, {32}, zeros(17)})
+          .file(),
+      GgufWriter()
+          .text("general.architecture", "lfm2")
+          .number("lfm2.block_count", 2U)
+          .number("lfm2.embedding_length", 4U)
+          .number("lfm2.feed_forward_length", 6U)
+          .number("lfm2.context_length", 64U)
+          .number("lfm2.attention.head_count", 2U)
+          .numbers("lfm2.attention.head_count_kv", {0, 1})
+          .number("lfm2.attention.layer_norm_rms_epsilon", 1e-5F)
+          .number("lfm2.shortconv.l_cache", 3U)
+          .tensor({"token_embd.weight", 0, {4, 2}, zeros(32)})
           .file(),
       GgufWriter()
           .text("tokenizer.ggml.model", "gpt2")

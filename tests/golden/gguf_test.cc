@@ -1,4 +1,5 @@
-// GGUF files written by llama.cpp's package gguf (make_gguf.py): its blocks, and whole models.
+// GGUF files written by llama.cpp's package gguf and by its converter (make_gguf.py): blocks, and
+// whole models.
 
 #include <gtest/gtest.h>
 
@@ -81,6 +82,25 @@ TEST(GoldenGguf, ModelsAgreeWithTheirOwnClasses) {
     ASSERT_EQ(found.head.size(), golden.head.size());
     EXPECT_LT(worst_error(found.head, golden.head), kTolerance);
     EXPECT_LT(worst_error(found.log_prob, golden.log_prob), kTolerance);
+  }
+}
+
+// Files of llama.cpp's own converter. It adds 1 to norms, takes exponentials, multiplies factors
+// into weights and puts heads into another order, but changes no number of LFM2.
+TEST(GoldenGguf, HybridsAgreeWithTheModelsThatTheyWereMadeOf) {
+  constexpr double kTolerance = 1e-4;
+  for (const std::string name : {"qwen35", "lfm2", "granitehybrid", "falcon-h1", "nemotron_h"}) {
+    SCOPED_TRACE(name);
+    const Golden golden = load_golden("gguf/" + name, 1)[0];
+    const Golden published = run_model(load(kFolder + name), Isa::kPortable, golden.values);
+    const Golden found = run_model(load(kFolder + name + ".gguf"), Isa::kPortable, golden.values);
+    ASSERT_EQ(found.head.size(), golden.head.size());
+    EXPECT_LT(worst_error(published.head, golden.head), kTolerance);
+    EXPECT_LT(worst_error(found.head, golden.head), kTolerance);
+    EXPECT_LT(worst_error(found.log_prob, golden.log_prob), kTolerance);
+    if (name == "lfm2") {
+      EXPECT_EQ(found.head, published.head);
+    }
   }
 }
 

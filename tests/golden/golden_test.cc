@@ -14,6 +14,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/golden/golden_files.h"
 #include "tests/kernels/host_backend.h"
+#include "tests/kernels/print.h"
 #include "tests/models/model_harness.h"
 #include "tests/reference/reference_model.h"
 

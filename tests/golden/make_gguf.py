@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Write the GGUF files of this folder with the package gguf of llama.cpp.
+"""Write the GGUF files of this folder with the package gguf of llama.cpp, and with its converter.
 
     python3 -m venv build/gguf && build/gguf/bin/pip install gguf==0.19.0
     build/gguf/bin/python tests/golden/make_gguf.py
+    build/gguf/bin/pip install torch transformers sentencepiece
+    build/gguf/bin/python tests/golden/make_gguf.py --llama llama_cpp_python-0.3.36/vendor/llama.cpp [--check]
 
 gguf/blocks.gguf    for each type T of blocks a tensor T, and T.f32, what gguf dequantizes it to. Q4_0, Q5_0,
                     Q8_0 and MXFP4 are quantized by gguf from T.from; it has no quantizer for the others, which
@@ -12,19 +14,34 @@ gguf/mamba2.gguf    the model in mamba2_state_spaces, likewise, without its padd
 
 The keys and the names of tensors are those that gguf has for the architecture. What llama.cpp's converters do
 to the numbers besides (their code is not in the package) is repeated here.
+
+With --llama the converter itself writes the hybrid models of HYBRIDS. Its sources are in PyPI's source archive of
+llama-cpp-python.
+
+gguf/NAME/          config.json, model.safetensors and golden.bin of a random model, as make_hybrids.py describes
+gguf/NAME.gguf      what convert_hf_to_gguf.py makes of the folder, without a vocabulary
+
+--check compares the equations of make_hybrids.py with the classes of transformers and writes nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
+import make_hybrids
 import numpy as np
+from make_recurrences import Config, bundle, random_tensor
 
-# The package of that name; the folder beside this file has it, too.
+# Of the sources of llama.cpp where they are given. The folder beside this file has the name of the package, too.
+if "--llama" in sys.argv:
+    sources = sys.argv[sys.argv.index("--llama") + 1]
+    sys.path[:0] = [sources, sources + "/gguf-py"]
 gguf: Any = importlib.import_module("gguf")
 Type = gguf.GGMLQuantizationType
 
@@ -170,11 +187,128 @@ def write_mamba2() -> None:
     save(writer)
 
 
+# The hybrid models that the converter writes: the type of their weights, in the safetensors file and in the GGUF file,
+# and the config. They have the groups, layers and factors in which the architectures differ.
+SMALL: Config = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 37}
+SMALL |= {"max_position_embeddings": 512, "tie_word_embeddings": False}
+MAMBA: Config = {"mamba_n_heads": 4, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_n_groups": 2, "mamba_d_head": 8}
+MAMBA |= {"mamba_expand": 2, "mamba_conv_bias": True, "rms_norm_eps": 1e-5}
+HYBRIDS: dict[str, tuple[str, Config]] = {
+    "qwen35": (
+        "bf16",
+        SMALL
+        | {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "num_hidden_layers": 3}
+        | {"full_attention_interval": 3, "head_dim": 8, "intermediate_size": 20, "rms_norm_eps": 1e-5}
+        | {"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 5}
+        | {"linear_value_head_dim": 4, "linear_conv_kernel_dim": 3, "mtp_num_hidden_layers": 1}
+        | {"layer_types": ["linear_attention", "linear_attention", "full_attention"]}
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}},
+    ),
+    "lfm2": (
+        "bf16",
+        SMALL
+        | {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "num_hidden_layers": 3}
+        | {"layer_types": ["conv", "full_attention", "conv"], "intermediate_size": 30, "conv_L_cache": 3}
+        | {"conv_bias": False, "norm_eps": 1e-5, "tie_word_embeddings": True, "block_auto_adjust_ff_dim": False}
+        | {"block_ffn_dim_multiplier": 1.0, "block_multiple_of": 2}
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
+    ),
+    "granitehybrid": (
+        "bf16",
+        SMALL
+        | MAMBA
+        | {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "num_hidden_layers": 3}
+        | {"layer_types": ["mamba", "attention", "mamba"], "shared_intermediate_size": 20, "intermediate_size": 20}
+        | {"num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "nope"}
+        | {"attention_multiplier": 0.3, "attention_bias": False, "mamba_proj_bias": False}
+        | {"embedding_multiplier": 2.5, "residual_multiplier": 0.7, "logits_scaling": 1.5},
+    ),
+    "falcon-h1": (
+        "f32",
+        SMALL
+        | MAMBA
+        | {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "num_hidden_layers": 2}
+        | {"intermediate_size": 20, "mamba_d_ssm": 32, "mamba_rms_norm": False, "mamba_norm_before_gate": False}
+        | {"mamba_proj_bias": False, "attention_bias": False, "mlp_bias": False, "projectors_bias": False}
+        | {"head_dim": 6, "rope_theta": 1e5, "key_multiplier": 0.6, "attention_in_multiplier": 1.1}
+        | {"mlp_multipliers": [0.8, 1.3], "ssm_multipliers": [1.1, 0.9, 1.2, 0.8, 1.4], "ssm_in_multiplier": 0.9}
+        | {"attention_out_multiplier": 1.2, "lm_head_multiplier": 0.5, "embedding_multiplier": 1.5}
+        | {"ssm_out_multiplier": 0.7},
+    ),
+    "nemotron_h": (
+        "bf16",
+        SMALL
+        | {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "num_hidden_layers": 5}
+        | {"hybrid_override_pattern": "M-*-M", "intermediate_size": 28, "head_dim": 6, "mamba_num_heads": 8}
+        | {"mamba_head_dim": 8, "ssm_state_size": 7, "n_groups": 2, "conv_kernel": 4, "layer_norm_epsilon": 1e-5}
+        | {"use_bias": False, "mlp_bias": True, "attention_bias": False, "use_conv_bias": True, "expand": 2}
+        | {"mlp_hidden_act": "relu2", "time_step_min": 0.0},
+    ),
+}
+
+
+# Part of the layer that predicts a second token, in Qwen3.5's files. Nobody reads it.
+MTP = {"mtp.fc.weight": (16, 32), "mtp.norm.weight": (16,), "mtp.layers.0.input_layernorm.weight": (16,)}
+
+
+def write_hybrid(name: str) -> None:
+    """The random model, and its outputs by the equations."""
+    dtype, config = HYBRIDS[name]
+    model = make_hybrids.Hybrid(config)
+    rng = np.random.Generator(np.random.PCG64([18, list(HYBRIDS).index(name)]))
+    made = {key: random_tensor(rng, key, shape) for key, shape in sorted(model.shapes().items())}
+    tensors = {key: bundle.rounded(key, array.astype(np.float32), dtype) for key, array in made.items()}
+    values = rng.integers(0, config["vocab_size"], make_hybrids.STEPS + 1)
+    head = model.logits({key: array.astype(np.float64) for key, array in tensors.items()}, values[:-1])
+    if "mtp_num_hidden_layers" in config:
+        tensors |= {key: np.zeros(shape, np.float32) for key, shape in MTP.items()}
+    (OUT / name).mkdir(exist_ok=True)
+    (OUT / name / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    make_hybrids.write(str(OUT / name / "model.safetensors"), tensors, dtype)
+    make_hybrids.write(str(OUT / name / "golden.bin"), make_hybrids.golden_of(values, head), "f32")
+
+
+def convert(name: str) -> None:
+    """By llama.cpp's converter, as its command line does it, but for the vocabulary, which the model does not have."""
+    conversion: Any = importlib.import_module("conversion")
+    dtype, config = HYBRIDS[name]
+    kinds = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f32": gguf.LlamaFileType.ALL_F32}
+    converter = conversion.get_model_class(config["architectures"][0])
+    converter.set_vocab = lambda self: self._set_vocab_none()
+    # Nemotron-H's config as it is: transformers adds keys of experts, and the converter would see another model.
+    more = {"hparams": dict(config)} if name == "nemotron_h" else {}
+    converter(OUT / name, kinds[dtype], OUT / f"{name}.gguf", **more).write()
+
+
+def check_hybrid(name: str) -> None:
+    torch: Any = importlib.import_module("torch")
+    transformers: Any = importlib.import_module("transformers")
+    golden = bundle.read_safetensors(str(OUT / name / "golden.bin"))
+    model = transformers.AutoModelForCausalLM.from_pretrained(OUT / name, dtype=torch.float32).eval()
+    with torch.no_grad():
+        logits = model(torch.tensor(golden["values"][None, :-1].astype(np.int64))).logits[0]
+    worst = np.abs(logits.numpy() - golden["head"]).max()
+    print(f"{name}: the class of transformers differs by {worst:.1e}")
+    assert worst < 1e-4
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama", type=Path, metavar="DIR", help="the sources of llama.cpp: write HYBRIDS alone")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
     OUT.mkdir(exist_ok=True)
-    write_blocks()
-    write_rwkv7()
-    write_mamba2()
+    if args.llama is None:
+        write_blocks()
+        write_rwkv7()
+        write_mamba2()
+        return
+    for name in HYBRIDS:
+        if args.check:
+            check_hybrid(name)
+        else:
+            write_hybrid(name)
+            convert(name)
 
 
 if __name__ == "__main__":

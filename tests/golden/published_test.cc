@@ -9,6 +9,7 @@
 
 #include "tests/golden/golden_files.h"
 #include "tests/kernels/host_backend.h"
+#include "tests/kernels/print.h"
 
 namespace runnel {
 namespace {

@@ -280,6 +280,31 @@ TEST_P(GatedRules, BitsDependOnTheRowAlone) {
   }
 }
 
+// Two heads of q and k serve heads 0 and 2, and 1 and 3.
+TEST_P(GatedRules, TiledKeysServeEveryOtherHead) {
+  const int dk = 18, dv = 5, count = 3;
+  Inputs inputs(all_mixers()[4], {4, dk, dv}, count);
+  for (int input = 0; input < count; ++input) {
+    for (int column = 0; column < 2 * dk; ++column) {
+      inputs.q.at(input, 2 * dk + column) = inputs.q.at(input, column);
+      inputs.k.at(input, 2 * dk + column) = inputs.k.at(input, column);
+    }
+  }
+  RecurrenceInputs views = inputs.views(0, count);
+  Recurrence recurrence = inputs.recurrence();
+  Batch batch({0}, {count});
+  SlotStates of_all(1, 4 * dk * dv), of_tiles(1, 4 * dk * dv);
+  Guarded all(count, 4 * dv), tiles(count, 4 * dv);
+  backend().recur(batch.rows(), batch.control(), recurrence, views, of_all.states(), all.view());
+  std::get<GatedTerms>(recurrence.terms).tiled_keys = true;
+  views.q = views.q.columns(0, 2 * dk);
+  views.k = views.k.columns(0, 2 * dk);
+  backend().recur(batch.rows(), batch.control(), recurrence, views, of_tiles.states(),
+                  tiles.view());
+  EXPECT_TRUE(same_bits(tiles.values(), all.values()));
+  EXPECT_TRUE(same_bits(of_tiles.memory.values(), of_all.memory.values()));
+}
+
 // Every number of S decays at a rate of its own.
 TEST_P(GatedRules, Mamba1MatchesItsEquations) {
   for (const int dv : {1, 3, 16, 33, 100}) {

@@ -23,6 +23,16 @@ struct Case {
   Precision precision;
   CudaOptions options = {};  // .library on the host: the one that stands in for it
   bool gated = false;        // with random features
+
+  std::string label() const {
+    return std::string(on_gpu ? "Gpu" : "Host") +
+           (gated   ? "Gated"
+            : image ? "Image"
+                    : "Symbols") +
+           (precision == Precision::kFp32 ? "Fp32" : "Bf16") + (options.replay ? "Replay" : "") +
+           (options.chunks ? "Chunks" : "");
+  }
+  friend void PrintTo(const Case& of, std::ostream* out) { *out << of.label(); }
 };
 
 Spec spec_of(bool image) {
@@ -273,14 +283,7 @@ TEST(CudaModelLimits, SizesTooLargeForTheGpuAreToldAtTheFirstStepAndStopNothing)
   EXPECT_NE(done.status().message().find("too large for this GPU"), std::string::npos);
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.on_gpu ? "Gpu" : "Host") +
-         (info.param.gated   ? "Gated"
-          : info.param.image ? "Image"
-                             : "Symbols") +
-         (info.param.precision == Precision::kFp32 ? "Fp32" : "Bf16") +
-         (info.param.options.replay ? "Replay" : "") + (info.param.options.chunks ? "Chunks" : "");
-}
+std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.label(); }
 
 INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
                          testing::Values(Case{false, false, Precision::kFp32},

@@ -50,11 +50,15 @@ TEST(Families, APublishedFileIsReadAsTheAlternativeOfItsType) {
 }
 
 TEST(Families, NamesAndTypesAreOfOneFamilyEach) {
-  std::set<std::string_view> names, types;
+  std::set<std::string_view> names, types, architectures;
   for (const Family& family : families()) {
     EXPECT_TRUE(names.insert(family.name).second) << family.name;
     for (const std::string_view type : family.model_types) {
       EXPECT_TRUE(types.insert(type).second) << type;
+    }
+    EXPECT_EQ(family.read_gguf == nullptr, family.architectures.empty()) << family.name;
+    for (const std::string_view architecture : family.architectures) {
+      EXPECT_TRUE(architectures.insert(architecture).second) << architecture;
     }
   }
 }

@@ -2,6 +2,7 @@
 // backend one after another, and are never there twice.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -28,18 +29,27 @@ Spec large_spec(int layers) {
   return spec;
 }
 
-// Small numbers of either sign, as quickly as a disk takes them: elements of the upper halves of
-// fp32, which are those of bf16.
+// Appends `pattern` until there are this many bytes. A pattern of a large file is computed once.
+std::string repeated(const std::string& pattern, size_t bytes) {
+  std::string all;
+  all.reserve(bytes + pattern.size());
+  while (all.size() < bytes) all += pattern;
+  all.resize(bytes);
+  return all;
+}
+
+constexpr int64_t kPattern = 1 << 16;  // elements
+
+// Small numbers of either sign: elements of the upper halves of fp32, which are those of bf16.
 std::string random_bytes(int64_t elements, StoredType type, uint64_t& seed) {
   std::string bytes;
-  bytes.reserve(elements * bytes_of(type));
-  for (int64_t i = 0; i < elements; ++i) {
+  for (int64_t i = 0; i < std::min(elements, kPattern); ++i) {
     seed = seed * 6364136223846793005U + 1442695040888963407U;
     const auto half = static_cast<uint16_t>(0x3c00 | (seed >> 48 & 0x80ff));
     if (type == StoredType::kF32) bytes.append(2, '\0');
     bytes += {static_cast<char>(half & 255), static_cast<char>(half >> 8)};
   }
-  return bytes;
+  return repeated(bytes, elements * bytes_of(type));
 }
 
 // Gives the bytes of model.safetensors.
@@ -85,15 +95,14 @@ Spec large_gguf_spec(int layers) {
 // Random blocks of Q4_0 or Q8_0 whose scale is 2^-8.
 std::string random_blocks(int64_t elements, StoredType type, uint64_t& seed) {
   std::string bytes;
-  const auto all = static_cast<size_t>(bytes_of(type, elements));
-  bytes.reserve(all + 8);
-  while (bytes.size() < all) {
+  const auto pattern = static_cast<size_t>(bytes_of(type, kPattern));
+  while (bytes.size() < pattern) {
     seed = seed * 6364136223846793005U + 1442695040888963407U;
     bytes += gguf_bytes(seed >> 32 | seed << 32);
   }
-  bytes.resize(all);
-  for (size_t at = 0; at < all; at += format_of(type).bytes) bytes.replace(at, 2, "\0\x1c", 2);
-  return bytes;
+  bytes.resize(pattern);
+  for (size_t at = 0; at < pattern; at += format_of(type).bytes) bytes.replace(at, 2, "\0\x1c", 2);
+  return repeated(bytes, static_cast<size_t>(bytes_of(type, elements)));
 }
 
 // A GGUF file whose large matrices are in blocks. Gives its bytes.
@@ -142,6 +151,8 @@ struct Case {
   StoredType stored;
   Precision precision;
   double kept = 1.0;  // of the file's bytes
+
+  friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
 };
 
 class LoadMemoryTest : public testing::TestWithParam<Case> {};

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "models/begin.h"
 #include "models/make_model.h"
+#include "tests/kernels/print.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -46,6 +47,8 @@ constexpr Kind kKinds[] = {Kind::kSymbols, Kind::kImage,         Kind::kGated,  
 // Of large models: one of each kind of recurrence.
 constexpr Kind kLargeKinds[] = {Kind::kImage,         Kind::kRwkv7,  Kind::kMamba2, Kind::kGla,
                                 Kind::kGatedDeltaNet, Kind::kRetNet, Kind::kRwkv6,  Kind::kMamba1};
+
+void PrintTo(Kind kind, std::ostream* out) { *out << kKindNames[static_cast<int>(kind)]; }
 
 Spec endless_image_spec() {
   Spec spec = small_image_spec();
@@ -307,10 +310,6 @@ TEST_P(NetworkTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
     scored = feed(*made.model, 1, generated.values, chunk, Want::kScores);
     EXPECT_EQ(scored, generated.log_probs) << chunk;
   }
-}
-
-std::string precision_name(Precision precision) {
-  return precision == Precision::kFp32 ? "Fp32" : precision == Precision::kBf16 ? "Bf16" : "Int8";
 }
 
 std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Kind>>& info) {

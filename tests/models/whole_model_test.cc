@@ -154,6 +154,11 @@ struct Case {
   bool replay = false;
 
   CudaOptions options() const { return {.replay = replay, .cluster = ranks, .together = together}; }
+  std::string label() const {
+    return name + std::to_string(rows) + "By" + std::to_string(ranks) + "Times" +
+           std::to_string(together) + (replay ? "Replay" : "");
+  }
+  friend void PrintTo(const Case& of, std::ostream* out) { *out << of.label(); }
 };
 
 class WholeModelTest : public testing::TestWithParam<Case> {
@@ -189,11 +194,7 @@ TEST_P(WholeModelTest, HasTheBitsOfStepsOnTheGpu) {
   expect_the_bits_of_steps(**by_steps, **whole);
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  const Case& at = info.param;
-  return at.name + std::to_string(at.rows) + "By" + std::to_string(at.ranks) + "Times" +
-         std::to_string(at.together) + (at.replay ? "Replay" : "");
-}
+std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.label(); }
 
 INSTANTIATE_TEST_SUITE_P(
     , WholeModelTest,

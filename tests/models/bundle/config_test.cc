@@ -134,6 +134,8 @@ struct Fault {
   const char* pointer;             // RFC 6901
   const char* value;               // JSON; "": the key is removed
   std::vector<const char*> wants;  // beside the file
+
+  friend void PrintTo(const Fault& of, std::ostream* out) { *out << of.name; }
 };
 
 std::string with_change(const Fault& fault) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <fstream>
+#include <map>
 
 #include "base/json.h"
 #include "models/text/byte_letters.h"
@@ -11,6 +13,7 @@
 namespace runnel {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // "<s>", every byte as Python's repr() writes it, "it's", a pair of bytes, padding.
@@ -119,18 +122,102 @@ TEST(GgufVocabulary, AddsTheFirstValueWhereTheFileAsks) {
   }
 }
 
+TEST(GgufVocabulary, SomeSplitsBeginTextsUnlessTheFileSaysOtherwise) {
+  Json metadata = gpt2();
+  metadata["tokenizer.ggml.pre"] = "lfm2";
+  metadata["tokenizer.ggml.bos_token_id"] = 257;
+  const auto begin = [&] {
+    const auto found = read_gguf_vocabulary(metadata, "m.gguf");
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    return found->tokenizer->begin();
+  };
+  EXPECT_EQ(begin(), std::vector<int32_t>{257});
+  metadata["tokenizer.ggml.add_bos_token"] = false;
+  EXPECT_EQ(begin(), std::vector<int32_t>());
+}
+
 TEST(GgufVocabulary, NoneIsFine) {
-  const auto found = read_gguf_vocabulary(Json::object(), "m.gguf");
-  ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->tokenizer, nullptr);
+  for (const Json& metadata : {Json::object(), Json{{"tokenizer.ggml.model", "none"}}}) {
+    const auto found = read_gguf_vocabulary(metadata, "m.gguf");
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->tokenizer, nullptr);
+  }
+}
+
+Json json_of(const std::string& path) {
+  std::ifstream file(path);
+  return Json::parse(file);
+}
+
+// The keys that llama.cpp's converter makes of a tokenizer.json.
+Json keys_of(const Json& tree, const char* split) {
+  std::map<int64_t, std::pair<std::string, int>> tokens;
+  for (const auto& [token, value] : tree["model"]["vocab"].items()) tokens[value] = {token, 1};
+  for (const Json& added : tree["added_tokens"]) {
+    tokens[added["id"]] = {added["content"], added["special"] == true ? 3 : 4};
+  }
+  Json texts = Json::array(), types = Json::array(), merges = Json::array();
+  for (const auto& [value, token] : tokens) {
+    texts.push_back(token.first);
+    types.push_back(token.second);
+  }
+  for (const Json& merge : tree["model"]["merges"]) {
+    const bool is_text = merge.is_string();
+    merges.push_back(is_text ? merge.get<std::string>()
+                             : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  }
+  return {{"tokenizer.ggml.model", "gpt2"},
+          {"tokenizer.ggml.pre", split},
+          {"tokenizer.ggml.tokens", texts},
+          {"tokenizer.ggml.token_type", types},
+          {"tokenizer.ggml.merges", merges}};
+}
+
+TEST(GgufVocabulary, EncodesAsTheTokenizerThatItWasMadeOf) {
+  for (const auto& [name, split] :
+       {std::pair{"qwen3_5", "qwen35"}, std::pair{"falcon", "falcon"}, std::pair{"gpt2", "gpt-2"},
+        std::pair{"words", "llama-bpe"}, std::pair{"neox", "mpt"}}) {
+    SCOPED_TRACE(name);
+    const std::string folder = std::string("tests/golden/tokenizers/") + name;
+    const Json keys = keys_of(json_of(folder + "/tokenizer.json"), split);
+    const auto found = read_gguf_vocabulary(keys, "m.gguf");
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    for (const Json& one : json_of(folder + "/encodings.json")) {
+      const auto text = one["text"].get<std::string>();
+      const auto values = found->tokenizer->encode(text);
+      ASSERT_TRUE(values.ok()) << values.status().message();
+      EXPECT_EQ(*values, one["values"].get<std::vector<int32_t>>()) << text;
+    }
+  }
+}
+
+// The words of a text are seen by the merges that they allow.
+TEST(GgufVocabulary, EverySplitCutsNumbersAndSignsAsItsModelsDo) {
+  Json metadata = gpt2();
+  for (const char* const word : {"12", "123", ".D"}) {
+    metadata["tokenizer.ggml.tokens"].push_back(word);
+    metadata["tokenizer.ggml.token_type"].push_back(1);
+  }
+  metadata["tokenizer.ggml.merges"] = {"1 2", "12 3", ". D"};
+  const std::map<std::string, size_t> counts = {
+      {"default", 4}, {"gpt-2", 4},  {"mpt", 4},       {"olmo", 4},  {"granite-docling", 4},
+      {"refact", 6},  {"falcon", 4}, {"dbrx", 3},      {"lfm2", 3},  {"llama-bpe", 3},
+      {"pixtral", 3}, {"tekken", 5}, {"falcon-h1", 3}, {"qwen2", 5}, {"qwen35", 5}};
+  for (const auto& [split, count] : counts) {
+    metadata["tokenizer.ggml.pre"] = split;
+    const auto found = read_gguf_vocabulary(metadata, "m.gguf");
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(found->tokenizer->encode("1234.D")->size(), count) << split;
+  }
 }
 
 TEST(GgufVocabulary, RefusesAnythingElse) {
   EXPECT_THAT(fault_with(rwkv(), "tokenizer.ggml.model", "llama"),
               HasSubstr("m.gguf: tokenizer.ggml.model: expected 'rwkv' or 'gpt2', the models that "
                         "are implemented, found 'llama'"));
-  EXPECT_THAT(fault_with(gpt2(), "tokenizer.ggml.pre", "qwen2"),
-              HasSubstr("tokenizer.ggml.pre: expected 'gpt-2', 'mpt' or 'olmo'"));
+  EXPECT_THAT(fault_with(gpt2(), "tokenizer.ggml.pre", "bloom"),
+              AllOf(HasSubstr("tokenizer.ggml.pre: expected 'default', 'gpt-2', 'mpt'"),
+                    HasSubstr("the splits that are implemented, found 'bloom'")));
   EXPECT_THAT(fault_with(rwkv(), "tokenizer.ggml.tokens", {1, 2}), HasSubstr("array of strings"));
   EXPECT_THAT(fault_with(rwkv(), "tokenizer.ggml.token_type", {1, 2}),
               HasSubstr("an integer for each of the 260 tokens"));

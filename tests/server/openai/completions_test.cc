@@ -192,9 +192,7 @@ TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
         EXPECT_FLOAT_EQ(logprobs["token_logprobs"][j], FakeModel::expected_log_prob(known, j));
         if (j >= given) continue;
         ASSERT_EQ(logprobs["top_logprobs"][j].size(), 2U);
-        for (const Json& likely : logprobs["top_logprobs"][j]) {
-          EXPECT_LE(-20, likely.get<float>());
-        }
+        for (const Json& likely : logprobs["top_logprobs"][j]) EXPECT_LE(-20, likely.get<float>());
       }
     }
   }
@@ -223,6 +221,8 @@ struct Refusal {
   const char* change;  // of a good request
   int status;
   const char* param;
+
+  friend void PrintTo(const Refusal& of, std::ostream* out) { *out << of.change; }
 };
 
 class CompletionsRefuse : public ::testing::TestWithParam<Refusal> {};

@@ -204,6 +204,8 @@ struct Refusal {
   int status;
   const char* param;
   const char* says;
+
+  friend void PrintTo(const Refusal& of, std::ostream* out) { *out << of.change; }
 };
 
 class ImagesRefuse : public ::testing::TestWithParam<Refusal> {};
