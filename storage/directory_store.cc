@@ -118,6 +118,10 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
                                  const Snapshot* snapshot) {
   std::string tail;
   if (snapshot != nullptr) {
+    auto seen = read(key);
+    if (!seen.ok()) return seen.status();
+    // The state of a call that has ended is not written over, nor one in vain.
+    if (!*seen || !end_record(**seen, holder, 0, true)) return false;
     auto written = write_state(key, holder.epoch, *snapshot);
     if (!written.ok()) return written.status();
     tail = std::move(*written);
@@ -126,8 +130,8 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
   if (!locked.ok()) return locked.status();
   auto record = read(key);
   if (!record.ok()) return record.status();
-  const bool holds = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
-  if (!holds) {
+  const bool ended = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
+  if (!ended) {
     const bool in_use = *record && (*record)->state == holder.epoch;
     if (snapshot != nullptr && !in_use) folder_.remove(state_name(key, holder.epoch));
     return false;

@@ -30,6 +30,11 @@ std::string text_of(const Fields& fields, Faults& faults, const char* key) {
   return "";
 }
 
+// A call that has ended holds nothing: of two ends, the one that comes late changes nothing.
+bool holds(const Record& record, const Holder& holder) {
+  return record.until != 0 && record.epoch == holder.epoch && record.owner == holder.owner;
+}
+
 }  // namespace
 
 std::string record_text(const Record& record, std::string_view key) {
@@ -104,18 +109,17 @@ Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t leas
 }
 
 bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lease) {
-  const bool holds = record.epoch == holder.epoch && record.owner == holder.owner;
-  if (!holds || record.until == 0) return false;
+  if (!holds(record, holder)) return false;
   record.until = now + lease;
   return true;
 }
 
 bool end_record(Record& record, const Holder& holder, int64_t now, bool saved) {
-  if (record.epoch != holder.epoch || record.owner != holder.owner) return false;
+  if (!holds(record, holder)) return false;
   if (saved) record.last = record.begun.starts_with(kNamedCall) ? record.begun : "";
+  record.begun = saved ? "" : holder.cut_off;
+  record.seed = saved ? 0 : holder.seed;
   record.until = 0;
-  record.begun.clear();
-  record.seed = 0;
   record.used = now;
   return true;
 }

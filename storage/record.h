@@ -72,6 +72,9 @@ struct Begun {
 struct Holder {
   std::string owner;
   int64_t epoch = 0;
+  // The call that was cut off, and its seed, if this one ends without a state; empty: none was.
+  std::string cut_off = {};
+  int64_t seed = 0;
 };
 
 // The fence. A store calls each with the record locked, and writes the record if it was changed.
@@ -79,7 +82,7 @@ struct Holder {
 Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t lease, bool dead);
 // False, and no change, if another call has begun since, or the call has ended.
 bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lease);
-// Ends a call likewise. If it is `saved` the caller sets position and state.
+// Ends a call likewise, once. If it is `saved` the caller sets position and state.
 bool end_record(Record& record, const Holder& holder, int64_t now, bool saved);
 // A record that a call may begin on.
 Record new_record(const std::string& owner, int64_t now);

@@ -105,7 +105,8 @@ void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, Generat
 }
 
 Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession>>& opened) {
-  if (!opened.ok()) return ending().value_or(opened.status());
+  if (const auto status = ending()) return *status;
+  if (!opened.ok()) return opened.status();
   GenerateRequest request;
   std::optional<int> scored;
   {

@@ -56,13 +56,14 @@ void StoredSession::open(Done done) {
                        .seed = static_cast<int64_t>(use_.seed),
                        .expected_position = use_.expected_position};
   const auto self = shared_from_this();
-  kept_.threads().run<Begun>([self, claim] { return self->kept_.store().begin(self->key_, claim); },
-                             [self](const Result<Begun>& begun) { self->take_begun(begun); },
-                             [self](const Begun& begun) {  // nobody waits for this call any more
-                               if (begun.outcome != FenceOutcome::kOk) return;
-                               static_cast<void>(self->kept_.store().end(
-                                   self->key_, {self->owner_, begun.epoch}, nullptr));
-                             });
+  kept_.threads().run<Begun>(
+      [self, claim] { return self->kept_.store().begin(self->key_, claim); },
+      [self](const Result<Begun>& begun) { self->take_begun(begun); },
+      [self](const Begun& begun) {  // nobody waits for this call any more
+        if (begun.outcome != FenceOutcome::kOk) return;
+        const Holder late = {self->owner_, begun.epoch, begun.before.begun, begun.before.seed};
+        static_cast<void>(self->kept_.store().end(self->key_, late, nullptr));
+      });
 }
 
 void StoredSession::look() {
@@ -207,12 +208,19 @@ Status StoredSession::store_failed(Status status) const {
   return status.with_reason("storage");
 }
 
+// If the session was not saved: a call that has run was cut off itself, and one that has not leaves
+// the call that was cut off before.
+Holder StoredSession::holder(bool has_run) const {
+  if (!has_run) return {owner_, epoch_, record_.begun, record_.seed};
+  return {owner_, epoch_, use_.request, static_cast<int64_t>(seed_)};
+}
+
 // The call does not begin: others may.
 void StoredSession::give_up(const Status& status) {
   if (epoch_ == 0) return finish_opening(status);
   const auto self = shared_from_this();
   kept_.threads().run<bool>(
-      [self] { return self->kept_.store().end(self->key_, {self->owner_, self->epoch_}, nullptr); },
+      [self] { return self->kept_.store().end(self->key_, self->holder(false), nullptr); },
       [self, status](const Result<bool>&) { self->finish_opening(status); });
 }
 
@@ -316,7 +324,7 @@ Result<bool> StoredSession::write_state(StateImage image) const {
   StateWriter writer(model_->state_digest, model_->engine->layout(), std::move(image), seal, terms);
   const Snapshot snapshot = {position, [&] { return writer.next(kPieceBytes); }};
   if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
-  return kept_.store().end(key_, {owner_, epoch_}, &snapshot);
+  return kept_.store().end(key_, holder(true), &snapshot);
 }
 
 void StoredSession::take_saved(const Result<bool>& saved) {
@@ -337,8 +345,11 @@ void StoredSession::take_saved(const Result<bool>& saved) {
 void StoredSession::end_unsaved(const Status& status) {
   if (epoch_ == 0) return finish(status);
   const auto self = shared_from_this();
+  const bool has_run = !status.ok();
   kept_.threads().run<bool>(
-      [self] { return self->kept_.store().end(self->key_, {self->owner_, self->epoch_}, nullptr); },
+      [self, has_run] {
+        return self->kept_.store().end(self->key_, self->holder(has_run), nullptr);
+      },
       [self, status](const Result<bool>&) { self->finish(status); });
 }
 

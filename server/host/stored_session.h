@@ -81,6 +81,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void give_up(const Status& status);
   Status store_failed(Status status) const;
   void finish_opening(const Status& status);
+  Holder holder(bool has_run) const;
   bool begin_ending();
   void end_if_unchanged();
   void export_state();

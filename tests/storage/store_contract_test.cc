@@ -156,6 +156,7 @@ TEST_P(StoreContract, ARunningCallKeepsOthersOutUntilItsLeaseIsOver) {
   EXPECT_FALSE(end(*one, other.epoch, 9)) << "of another's epoch";
   EXPECT_EQ(load(*two), state_at(4));
   EXPECT_TRUE(end(*two, other.epoch, 6));
+  EXPECT_FALSE(end(*two, other.epoch, 7)) << "it has ended";
   EXPECT_EQ(load(*one), state_at(6));
   EXPECT_FALSE(*two->renew(kKey, {owner(*two), other.epoch})) << "the call is over";
   EXPECT_EQ(begin(*one, "z").outcome, FenceOutcome::kOk);
@@ -194,6 +195,19 @@ TEST_P(StoreContract, ACallWithAnIdIsKnownAfterItWasSaved) {
       << "another call came after it";
   begun = begin(*one, "z");
   EXPECT_FALSE(begun.repeats) << "the same request without an id is another call";
+}
+
+TEST_P(StoreContract, ACallThatDoesNotRunLeavesTheOneThatWasCutOff) {
+  const auto store = open();
+  create(*store);
+  const Begun cut_off = begin(*store, "x");
+  const Begun other = begin(*store, "y", 0);
+  const Holder holder = {owner(*store), other.epoch, other.before.begun, other.before.seed};
+  EXPECT_TRUE(*store->end(kKey, holder, nullptr));
+  EXPECT_EQ(begin(*store, "y").outcome, FenceOutcome::kCutOff);
+  const auto again = store->begin(kKey, {.owner = owner(*store), .request = "x", .seed = 9});
+  EXPECT_EQ(again->outcome, FenceOutcome::kOk);
+  EXPECT_EQ(again->seed, cut_off.seed);
 }
 
 TEST_P(StoreContract, AServersOwnLeaseDoesNotKeepItOut) {
