@@ -28,11 +28,13 @@ class Clock {
 
   // Seconds since 1970: the machine's time of day, which people can set. A virtual clock counts
   // both now() and these from 1970.
-  int64_t unix_time() const {
+  int64_t unix_time() const { return unix_ms() / 1000; }
+  // The same in milliseconds.
+  int64_t unix_ms() const {
     const int64_t ns = virtual_ns_.load(std::memory_order_acquire);
     const Duration since =
         ns == kReal ? std::chrono::system_clock::now().time_since_epoch() : Duration(ns);
-    return since / std::chrono::seconds(1);
+    return since / std::chrono::milliseconds(1);
   }
 
   bool is_virtual() const { return virtual_ns_.load(std::memory_order_acquire) != kReal; }

@@ -133,6 +133,38 @@ void add_log_fields(std::vector<Field>& fields) {
       "log a line for each call that has ended"));
 }
 
+// A time in milliseconds.
+Field storage_time(const char* key, const char* flag, int64_t* (*at)(ServerConfig&, size_t),
+                   int64_t min, int64_t max, const char* what) {
+  Field field = integer_field(key, flag, at, max, what);
+  field.min = min;
+  return field;
+}
+
+void add_storage_fields(std::vector<Field>& fields) {
+  fields.push_back(optional_text_field(
+      "storage.url", "--storage", [](ServerConfig& config) { return &config.storage_url; },
+      "where sessions outlive the server: dir:PATH, a directory that several servers may share"));
+  fields.push_back(choice_field(
+      "storage.sync", "--storage-sync", [](ServerConfig& config) { return &config.storage_sync; },
+      {"none", "interval", "each"},
+      "when a session is on the disk: when the system likes, within about a second, or before its "
+      "call ends"));
+  fields.push_back(storage_time(
+      "storage.ttl_ms", "--storage-ttl-ms",
+      [](ServerConfig& config, size_t) { return &config.storage_ttl_ms; }, 1000, int64_t{1} << 40,
+      "milliseconds after which a session that nobody uses is removed from the store"));
+  fields.push_back(storage_time(
+      "storage.lease_ms", "--storage-lease-ms",
+      [](ServerConfig& config, size_t) { return &config.storage_lease_ms; }, 3000, 600000,
+      "milliseconds for which a server that is silent keeps the sessions of its running calls from "
+      "other servers"));
+  fields.push_back(storage_time(
+      "storage.timeout_ms", "--storage-timeout-ms",
+      [](ServerConfig& config, size_t) { return &config.storage_timeout_ms; }, 100, 60000,
+      "milliseconds that a call waits for the store"));
+}
+
 Field precision_field() {
   return choice_field(
       "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
@@ -220,6 +252,7 @@ std::vector<Field> make_fields() {
       "them has sealed is refused"));
   fields.back().kind = FieldKind::kFiles;
   was_called(fields.back(), "seal_key", "--seal-key");
+  add_storage_fields(fields);
   fields.push_back(optional_text_field(
       "rewind", "--rewind", [](ServerConfig& config) { return &config.rewind; },
       "W,N: sessions can go back to their last W positions, by a snapshot every N values"));

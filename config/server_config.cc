@@ -270,10 +270,19 @@ Status check_stream_room(const ServerConfig& config) {
       " values, and may hold " + std::to_string(kMaxStreamValues) + "; lower one of them");
 }
 
+Status check_storage(const ServerConfig& config) {
+  const std::string_view url = config.storage_url;
+  const bool is_directory = url.starts_with("dir:") && url.size() > 4;
+  if (url.empty() || url == "memory" || is_directory) return {};
+  return invalid_argument("storage.url is '" + std::string(url.substr(0, 80)) +
+                          "'; it must be dir:PATH, or memory, which ends with the process");
+}
+
 }  // namespace
 
 ServerConfig::ServerConfig()
     : address("127.0.0.1:50051"),
+      storage_sync("each"),
       backend("auto"),
       isa("auto"),
       precision("auto"),
@@ -397,6 +406,7 @@ Status check_config(const ServerConfig& config) {
   if (Status s = check_stream_room(config); !s.ok()) return s;
   if (Status s = check_call_bytes(config); !s.ok()) return s;
   if (Status s = check_tls(config); !s.ok()) return s;
+  if (Status s = check_storage(config); !s.ok()) return s;
   if (Status s = check_address("address", config.address); !s.ok()) return s;
   for (const auto& [key, address] : {std::pair("metrics_address", &config.metrics_address),
                                      std::pair("http_address", &config.http_address)}) {

@@ -36,20 +36,25 @@ struct ServerConfig {
   std::string keys;                    // path of the file of keys; empty: nobody is asked for one
   bool insecure_public = false;        // listens beyond this machine without keys, or without TLS
   std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none
-  std::string stored_states;  // path of the directory of stored states; empty: none
-  std::string seal_keys;      // paths of the keys of state files, with commas; empty: none
-  std::string rewind;         // "W,N", as parse_rewind() reads it; empty: none
-  std::string backend;        // "auto", "cpu", "cuda"
-  std::string isa;            // "auto", "portable", "avx2", "avx512", "avx512bf16", "amx"
-  int64_t threads = 0;        // of the CPU backend; 0: one per core
-  std::string precision;      // "auto", "fp32", "bf16", "int8", "blocks"
-  int64_t context = 0;        // positions of models with attention; 0: the usual ones
-  std::string cache;          // of such models: "auto", "fp32", "bf16"
-  std::string kernels;        // of the CUDA backend: "own", "cublas"
-  std::string gpu_state;      // likewise: "plain", "replay"
-  std::string prompts;        // likewise: "steps", "chunks"
-  std::string network;        // likewise: "whole", "operations"
-  std::string log_level;      // "debug", "info", "warn", "error"
+  std::string stored_states;           // path of the directory of stored states; empty: none
+  std::string seal_keys;               // paths of the keys of state files, with commas; empty: none
+  std::string storage_url;             // "dir:PATH", "memory"; empty: sessions end with the process
+  std::string storage_sync;            // of a directory: "none", "interval", "each"
+  int64_t storage_ttl_ms = 604800000;  // after which an unused session is removed from the store
+  int64_t storage_lease_ms = 5000;     // of a call, after which another server may go ahead
+  int64_t storage_timeout_ms = 1000;   // that a call waits for the store
+  std::string rewind;                  // "W,N", as parse_rewind() reads it; empty: none
+  std::string backend;                 // "auto", "cpu", "cuda"
+  std::string isa;                     // "auto", "portable", "avx2", "avx512", "avx512bf16", "amx"
+  int64_t threads = 0;                 // of the CPU backend; 0: one per core
+  std::string precision;               // "auto", "fp32", "bf16", "int8", "blocks"
+  int64_t context = 0;                 // positions of models with attention; 0: the usual ones
+  std::string cache;                   // of such models: "auto", "fp32", "bf16"
+  std::string kernels;                 // of the CUDA backend: "own", "cublas"
+  std::string gpu_state;               // likewise: "plain", "replay"
+  std::string prompts;                 // likewise: "steps", "chunks"
+  std::string network;                 // likewise: "whole", "operations"
+  std::string log_level;               // "debug", "info", "warn", "error"
   bool log_json = false;
   bool log_access = true;
   std::vector<int64_t> limits;  // in the order of all_limits()

@@ -5,8 +5,6 @@
 
 #include "base/check.h"
 #include "base/fields.h"
-#include "base/hash.h"
-#include "base/hex.h"
 #include "base/text.h"
 #include "engine/refusals.h"
 #include "engine/validate.h"
@@ -21,7 +19,7 @@ namespace {
 SessionKey key_of(const GenerateRequest& request) {
   if (request.session) return {request.caller.name, *request.session};
   if (request.request_id.empty() || !request.keep.value_or(false)) return {request.caller.name, ""};
-  return {request.caller.name, "r-" + hex(hash_of(request.request_id))};
+  return {request.caller.name, made_session_id(request.request_id)};
 }
 
 // ABORTED if a sequence is not where its caller expects it.

@@ -1,11 +1,9 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/fields.h"
-#include "base/hash.h"
 #include "base/thread_priority.h"
 #include "base/within_memory.h"
 #include "engine/refusals.h"
@@ -22,16 +20,6 @@ constexpr int kValuesPerWork = 1024;
 
 int64_t bytes_of(const std::vector<int32_t>& values) {
   return static_cast<int64_t>(values.size() * sizeof(int32_t));
-}
-
-// The seed of a request that names none. It follows from the request_id, so that a retry gets the
-// same stream.
-uint64_t seed_of(const std::string& request_id) {
-  if (request_id.empty()) {
-    std::random_device device;
-    return (uint64_t{device()} << 32) | device();
-  }
-  return hash_of(request_id);
 }
 
 // Slots that the call will lease in any case. A retry may find its session, which only the

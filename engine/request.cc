@@ -1,10 +1,23 @@
 #include "engine/request.h"
 
 #include <algorithm>
+#include <random>
 
+#include "base/hash.h"
+#include "base/hex.h"
 #include "base/limits.h"
 
 namespace runnel {
+
+uint64_t seed_of(const std::string& request_id) {
+  if (!request_id.empty()) return hash_of(request_id);
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+std::string made_session_id(const std::string& request_id) {
+  return "r-" + hex(hash_of(request_id));
+}
 
 void set_temperature(float temperature, Sampling& sampling) {
   if (temperature >= 0 && temperature < kLeastTemperature) {

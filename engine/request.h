@@ -94,6 +94,13 @@ struct GenerateRequest {
   bool in_place() const { return session && keep.value_or(samples == 1); }
 };
 
+// The seed of a request that names none. It follows from the request_id, so that a retry gets the
+// same stream; without one it is drawn.
+uint64_t seed_of(const std::string& request_id);
+
+// The id of the session that a call with this request_id makes (makes_named()).
+std::string made_session_id(const std::string& request_id);
+
 // Sets the temperature that a caller asks for. Below kLeastTemperature, down to 0, it is greedy.
 void set_temperature(float temperature, Sampling& sampling);
 

@@ -17,6 +17,7 @@ class AnsweredCall : public LiveCall, public std::enable_shared_from_this<Answer
  public:
   // Once the door knows who calls.
   const Caller& caller() const { return *start_.caller; }
+  ServerContext& context() const { return state_; }
   // ServedModels::find() for the caller. The call is counted with the model.
   Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name);
   // Makes room for this many more bytes of memory. RESOURCE_EXHAUSTED.

@@ -4,6 +4,7 @@
 
 #include "base/fields.h"
 #include "engine/engine.h"
+#include "server/calls/session_changes.h"
 
 namespace runnel {
 namespace {
@@ -31,13 +32,20 @@ void ExportCall::start(std::shared_ptr<const ServedModel> model, const std::stri
   if (!room.ok()) return refuse(room.status());
   room_ = std::make_shared<const MemoryBudget::Hold>(std::move(*room));
   image_ = std::make_shared<StateImage>();
-  set_model(std::move(model));
+  image_->bytes.resize(static_cast<size_t>(engine.state_bytes()));
+  set_model(model);
   const auto call = std::static_pointer_cast<ExportCall>(shared_from_this());
+  const auto note = [weak = std::weak_ptr(call)](const Status& status) {
+    if (const auto alive = weak.lock()) alive->note(status);
+  };
+  const SessionKey key = {caller().name, session};
   // The engine keeps the image, and so its room, until it is done, however the call ends.
-  engine.export_session({caller().name, session}, image_,
-                        [weak = std::weak_ptr(call), room = room_](const auto& moved) {
-                          if (const auto alive = weak.lock()) alive->note(moved.status());
-                        });
+  fetch_session(state_, model, caller(), session,
+                [model, key, note, image = image_, room = room_](const Status& fetched) {
+                  if (!fetched.ok()) return note(fetched);
+                  model->engine->export_session(
+                      key, image, [note, room](const auto& moved) { note(moved.status()); });
+                });
 }
 
 Status ExportCall::set_terms(const ExportTerms& terms) {

@@ -1,8 +1,15 @@
 #include "server/calls/generate_call.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "base/hex.h"
+#include "base/sha256.h"
+#include "engine/request_digest.h"
 
 namespace runnel {
 namespace {
@@ -25,6 +32,10 @@ std::vector<int32_t> ends_of(const GenerateRequest& request, const Spec& spec) {
   return ends;
 }
 
+std::string digits_of(const Sha256Digest& digest) {
+  return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
+
 }  // namespace
 
 GenerateCall::GenerateCall(ServerContext& state, CallStart start, GenerateSink& sink)
@@ -36,6 +47,146 @@ std::shared_ptr<GenerateCall> GenerateCall::make(ServerContext& state, CallStart
 }
 
 void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
+  if (uses_store(request)) return open_stored(std::move(model), std::move(request), {});
+  submit(std::move(model), std::move(request));
+}
+
+void GenerateCall::start_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
+                                int top_log_probs) {
+  if (uses_store(request)) return open_stored(std::move(model), std::move(request), top_log_probs);
+  submit_scored(std::move(model), std::move(request), top_log_probs);
+}
+
+// --- Sessions of the store ---
+
+// Whether the call names a session, or makes one of a name that is known before.
+bool GenerateCall::uses_store(const GenerateRequest& request) const {
+  return state_.kept != nullptr && (request.session || request.makes_named());
+}
+
+void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
+                               std::optional<int> scored) {
+  request.caller = caller();
+  auto hold = state_.memory.take(bytes_of(request));
+  if (!hold.ok()) return refuse(hold.status());
+  const RequestDigest digest = digest_of(request);
+  if (!request.seed) request.seed = seed_of(request.request_id);
+  const std::string& id = request.request_id;
+  const Sha256Digest name = id.empty() ? digest : sha256_of(std::as_bytes(std::span(id)));
+  SessionUse use = {.id = request.session ? *request.session : made_session_id(id),
+                    .changes = request.in_place() || request.makes_named(),
+                    .request = (id.empty() ? "" : std::string(kNamedCall)) + digits_of(name),
+                    .digest = digits_of(digest),
+                    .seed = *request.seed,
+                    .expected_position = request.expected_position};
+  // A session that the call makes anew has no position before.
+  if (!request.session) use.expected_position.reset();
+  const std::weak_ptr<GenerateCall> weak =
+      std::static_pointer_cast<GenerateCall>(shared_from_this());
+  use.on_lost = [weak](const Status& status) {
+    if (const auto call = weak.lock()) call->refuse(status);
+  };
+  set_model(model);
+  {
+    std::lock_guard lock(mutex_);
+    held_ = std::move(request);
+    held_room_ = std::move(*hold);
+    scored_ = scored;
+  }
+  state_.kept->open(std::move(model), caller(), std::move(use), [weak](auto opened) {
+    const auto call = weak.lock();
+    if (call == nullptr) return;
+    {
+      std::lock_guard lock(call->mutex_);
+      call->opened_stored_ = std::move(opened);
+    }
+    call->wake();
+  });
+}
+
+Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession>>& opened) {
+  if (const auto status = ending()) return *status;
+  if (!opened.ok()) return opened.status();
+  GenerateRequest request;
+  std::optional<int> scored;
+  {
+    std::lock_guard lock(mutex_);
+    request = std::move(held_);
+    held_room_ = {};
+    scored = scored_;
+  }
+  const Stored stored = std::make_shared<std::shared_ptr<StoredSession>>(*opened);
+  if (*stored) request.seed = (*stored)->seed();
+  stored_ = stored;
+  if (scored) {
+    submit_scored(model(), std::move(request), *scored);
+  } else {
+    submit(model(), std::move(request));
+  }
+  return Waiting();
+}
+
+// The session in the store, which is the call's until the result is let go of. A call that makes a
+// session gets one later.
+GenerateCall::Stored GenerateCall::use_stored(const GenerateRequest& request) {
+  Stored stored = stored_.lock();
+  if (stored != nullptr || state_.kept == nullptr || token_room_ != nullptr) return stored;
+  stored = std::make_shared<std::shared_ptr<StoredSession>>();
+  stored_ = stored;
+  makes_stored_ = request.keep.value_or(false) && !request.session;
+  return stored;
+}
+
+// A session that the engine has named is the call's in the store as well, before its client knows
+// the name.
+Status GenerateCall::adopt_made(const GenerateEvent& event) {
+  const auto* const started = std::get_if<Started>(&event);
+  if (!makes_stored_ || started == nullptr || started->session.empty()) return {};
+  const Stored stored = stored_.lock();
+  if (stored == nullptr || *stored != nullptr) return {};
+  auto adopted = state_.kept->adopt(model(), caller(), started->session, false);
+  if (!adopted.ok()) return adopted.status();
+  *stored = std::move(*adopted);
+  return {};
+}
+
+// After the last event but Finished: has the session saved, and then writes Finished.
+Call::Step GenerateCall::save_session() {
+  std::optional<Status> saved;
+  {
+    std::lock_guard lock(mutex_);
+    saved = saved_;
+  }
+  if (saved) return saved->ok() ? write_finished() : Step(*saved);
+  if (std::exchange(saves_, true)) return Waiting();
+  const Stored stored = stored_.lock();
+  // The call has let go of it, because it was ended.
+  if (stored == nullptr) return ending().value_or(Status(Code::kCancelled, "the call was ended"));
+  const std::weak_ptr<GenerateCall> weak =
+      std::static_pointer_cast<GenerateCall>(shared_from_this());
+  (*stored)->save([weak](const Status& status) {
+    const auto call = weak.lock();
+    if (call == nullptr) return;
+    {
+      std::lock_guard lock(call->mutex_);
+      call->saved_ = status;
+    }
+    call->wake();
+  });
+  return Waiting();
+}
+
+Call::Step GenerateCall::write_finished() {
+  const GenerateEvent event = *std::exchange(finished_, std::nullopt);
+  note(event);
+  begin_write();
+  sink_.write(event);
+  return Writing();
+}
+
+// --- To the engine ---
+
+void GenerateCall::submit(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
   Engine& engine = *model->engine;
   request.caller = caller();
   // The stream's memory is allocated before the engine has looked at the request.
@@ -56,13 +207,13 @@ void GenerateCall::start(std::shared_ptr<const ServedModel> model, GenerateReque
   set_model(std::move(model));
   notes_prompt_ = request.turn.has_value();
   if (!notes_prompt_) note_given(std::ssize(request.prompt));
-  on_end([stream, session = let_session_end()] { stream->cancel(); });
+  on_end([stream, session = let_session_end(), stored = use_stored(request)] { stream->cancel(); });
   log_start(request);
   if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);
 }
 
-void GenerateCall::start_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
-                                int top_log_probs) {
+void GenerateCall::submit_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
+                                 int top_log_probs) {
   Engine& engine = *model->engine;
   const auto scoring =
       engine.start_score(caller(), {request.session, request.state, {}, request.model},
@@ -74,7 +225,8 @@ void GenerateCall::start_scored(std::shared_ptr<const ServedModel> model, Genera
     held_ = std::move(request);
   }
   set_model(model);
-  on_end([model, scoring = *scoring] { model->engine->end_score(scoring); });
+  on_end(
+      [model, scoring = *scoring, stored = stored_.lock()] { model->engine->end_score(scoring); });
   const std::weak_ptr<GenerateCall> weak =
       std::static_pointer_cast<GenerateCall>(shared_from_this());
   const Status status =
@@ -91,7 +243,8 @@ void GenerateCall::start_scored(std::shared_ptr<const ServedModel> model, Genera
 }
 
 Call::Step GenerateCall::take_scores(const Result<ScoredChunk>& scores) {
-  release();  // its state
+  const Stored stored = stored_.lock();  // stays the call's
+  release();                             // its state
   if (!scores.ok()) return ending().value_or(scores.status());
   sink_.take_scores(*scores);
   GenerateRequest request;
@@ -101,7 +254,7 @@ Call::Step GenerateCall::take_scores(const Result<ScoredChunk>& scores) {
   }
   // The state that the prompt was scored in is free within a turn or two of the scheduler.
   request.max_queue_time = std::max(request.max_queue_time, kForOwnState);
-  start(model(), std::move(request));
+  submit(model(), std::move(request));
   return Waiting();
 }
 
@@ -159,7 +312,7 @@ Call::Step GenerateCall::start_in_session(const Status& opened) {
     request = std::move(held_);
     request.session = opened_session_->key().id;
   }
-  start(model(), std::move(request));
+  submit(model(), std::move(request));
   return Waiting();
 }
 
@@ -200,10 +353,7 @@ Call::Step GenerateCall::write_token() {
   if (!exported) return Waiting();
   if (!exported->ok()) return *exported;
   sink_.take_token(make_token(state_, *model(), caller(), std::move(*image_)));
-  const GenerateEvent event = *std::exchange(finished_, std::nullopt);
-  begin_write();
-  sink_.write(event);
-  return Writing();
+  return write_finished();
 }
 
 void GenerateCall::stop(int sample) {
@@ -225,36 +375,45 @@ Call::Step GenerateCall::next() {
   std::shared_ptr<TokenStream> stream;
   std::optional<Result<ScoredChunk>> scores;
   std::optional<Status> opened;
+  std::optional<Result<std::shared_ptr<StoredSession>>> stored;
   {
     std::lock_guard lock(mutex_);
     stream = stream_;
     scores.swap(scores_);
     opened.swap(opened_);
+    stored.swap(opened_stored_);
   }
+  if (stored) return start_stored(*stored);
   if (scores) return take_scores(*scores);
   if (opened) return start_in_session(*opened);
   if (stream == nullptr) return Waiting();
   for (;;) {
     if (auto event = events_->next()) {
-      if (keep_for_token(*event)) continue;
+      if (hold_finished(*event)) continue;
+      if (Status s = adopt_made(*event); !s.ok()) return s;
       note(*event);
       begin_write();
       sink_.write(*event);
       return Writing();
     }
     if (group_.end && !group_.end->ok()) return ending().value_or(*group_.end);
-    if (group_.end) return finished_ ? write_token() : *group_.end;
+    if (group_.end && !finished_) return *group_.end;
+    if (group_.end) return wants_token_ ? write_token() : save_session();
     if (!stream->take(group_)) return Waiting();
     events_->start(group_);
   }
 }
 
-// Of a call with tokens: its session has no name for the client, and Finished waits for the token.
-bool GenerateCall::keep_for_token(GenerateEvent& event) {
-  if (token_room_ == nullptr) return false;
-  if (auto* const started = std::get_if<Started>(&event)) started->session.clear();
+// Finished waits for a token, or until the session is saved. The session of a call with tokens has
+// no name for the client.
+bool GenerateCall::hold_finished(GenerateEvent& event) {
+  auto* const started = std::get_if<Started>(&event);
+  if (started != nullptr && token_room_ != nullptr) started->session.clear();
   const auto* const finished = std::get_if<Finished>(&event);
-  if (finished == nullptr || !wants_token_) return false;
+  if (finished == nullptr) return false;
+  const Stored stored = stored_.lock();
+  const bool is_stored = stored != nullptr && *stored != nullptr;
+  if (!wants_token_ && !is_stored) return false;
   finished_ = *finished;
   return true;
 }

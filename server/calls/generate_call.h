@@ -9,6 +9,7 @@
 #include "server/calls/call_event.h"
 #include "server/calls/group_events.h"
 #include "server/calls/state_token.h"
+#include "server/host/kept_sessions.h"
 
 namespace runnel {
 
@@ -48,14 +49,28 @@ class GenerateCall final : public Call {
   void end(const Status& status) override;
 
  private:
+  // The session that the call has open in the store; null: none.
+  using Stored = std::shared_ptr<std::shared_ptr<StoredSession>>;
+
   GenerateCall(ServerContext& state, CallStart start, GenerateSink& sink);
   Step next() override;
+  bool uses_store(const GenerateRequest& request) const;
+  void open_stored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
+                   std::optional<int> scored);
+  Step start_stored(const Result<std::shared_ptr<StoredSession>>& opened);
+  Status adopt_made(const GenerateEvent& event);
+  Stored use_stored(const GenerateRequest& request);
+  Step save_session();
+  Step write_finished();
+  void submit(std::shared_ptr<const ServedModel> model, GenerateRequest request);
+  void submit_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
+                     int top_log_probs);
   Step take_scores(const Result<ScoredChunk>& scores);
   void take_session(const Status& status, std::shared_ptr<PassingSession> session);
   Step start_in_session(const Status& opened);
   std::shared_ptr<PassingSession> let_session_end();
   Step write_token();
-  bool keep_for_token(GenerateEvent& event);
+  bool hold_finished(GenerateEvent& event);
   void note(const GenerateEvent& event);
   void log_start(const GenerateRequest& request) const;
 
@@ -64,18 +79,25 @@ class GenerateCall final : public Call {
   std::shared_ptr<TokenStream> stream_;
   std::optional<Result<ScoredChunk>> scores_;  // until they have been taken
   GenerateRequest held_;          // starts when the prompt has been scored, or the session is there
+  MemoryBudget::Hold held_room_;  // of held_, while a session of the store opens
+  std::optional<int> scored_;     // top_log_probs of start_scored(), likewise
   std::optional<Status> opened_;  // the session of a call with tokens, until it has been taken
   std::optional<Status> exported_;                  // its state, likewise
   std::shared_ptr<PassingSession> opened_session_;  // of a call with tokens, until it starts
   std::weak_ptr<PassingSession> session_;           // then
   std::shared_ptr<const void> token_room_;
+  std::optional<Result<std::shared_ptr<StoredSession>>> opened_stored_;  // until it has been taken
+  std::optional<Status> saved_;                                          // the session in the store
 
   // With the turn.
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
-  bool notes_prompt_ = false;          // its values are not known before Finished
-  std::optional<Finished> finished_;   // waits for the token
+  bool notes_prompt_ = false;  // its values are not known before Finished
+  bool makes_stored_ = false;  // a session without a record, once it has started
+  bool saves_ = false;         // StoredSession::save() has been called
+  std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
+  std::optional<Finished> finished_;   // waits for the token, or until the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/fields.h"
 #include "engine/refusals.h"
+#include "server/calls/session_changes.h"
 
 namespace runnel {
 namespace {
@@ -78,11 +79,10 @@ void ImportCall::close() {
   if (!image.ok()) return refuse(image.status());
   set_phase(Phase::kMaking);
   const auto call = std::static_pointer_cast<ImportCall>(shared_from_this());
-  model()->engine->import_session(
-      caller(), id_, std::make_shared<StateImage>(std::move(*image)),
-      [weak = std::weak_ptr(call), room = room_](Result<std::vector<SessionInfo>> made) {
-        if (const auto alive = weak.lock()) alive->note(std::move(made));
-      });
+  import_session(state_, model(), caller(), id_, std::make_shared<StateImage>(std::move(*image)),
+                 [weak = std::weak_ptr(call), room = room_](Result<std::vector<SessionInfo>> made) {
+                   if (const auto alive = weak.lock()) alive->note(std::move(made));
+                 });
 }
 
 // The state that has been read, once all of the file is known to be good.

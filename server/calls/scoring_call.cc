@@ -42,13 +42,51 @@ Status ScoringCall::open(std::shared_ptr<const ServedModel> model, const Origin&
                              {"model", model->name},
                              {"session", origin.session.value_or("")}});
   set_model(model);
-  on_end([model = std::move(model), scoring = scoring_] { model->engine->end_score(scoring); });
+  Stored stored;
+  if (state_.kept && origin.session) {
+    stored = std::make_shared<std::shared_ptr<StoredSession>>();
+    use_ = {.id = *origin.session,
+            .changes = keep,
+            .request = "score",
+            .expected_position = origin.expected_position};
+  }
+  stored_ = stored;
+  on_end([model = std::move(model), scoring = scoring_, stored] {
+    model->engine->end_score(scoring);
+  });
   return {};
 }
 
 void ScoringCall::feed(std::vector<int32_t> values, std::shared_ptr<const void> room) {
   set_phase(Phase::kScoring);
   note_given(std::ssize(values));
+  if (use_) return open_stored(std::move(values), std::move(room));
+  score(std::move(values), std::move(room));
+}
+
+// Before the first chunk: makes the session that the call starts from the one of the store.
+void ScoringCall::open_stored(std::vector<int32_t> values, std::shared_ptr<const void> room) {
+  SessionUse use = *std::exchange(use_, std::nullopt);
+  const std::weak_ptr<ScoringCall> weak = std::static_pointer_cast<ScoringCall>(shared_from_this());
+  use.on_lost = [weak](const Status& status) {
+    if (const auto call = weak.lock()) call->refuse(status);
+  };
+  state_.kept->open(model(), caller(), std::move(use),
+                    [weak, values = std::move(values), room = std::move(room)](
+                        const Result<std::shared_ptr<StoredSession>>& opened) mutable {
+                      const auto call = weak.lock();
+                      if (call == nullptr) return;
+                      const Stored stored = call->stored_.lock();
+                      if (opened.ok() && stored != nullptr) {
+                        *stored = *opened;
+                        return call->score(std::move(values), std::move(room));
+                      }
+                      call->answer(opened.status());
+                      call->wake();
+                    });
+}
+
+void ScoringCall::score(std::vector<int32_t> values, std::shared_ptr<const void> room) {
   const std::weak_ptr<ScoringCall> weak = std::static_pointer_cast<ScoringCall>(shared_from_this());
   const Status status = model()->engine->score(
       scoring_, std::move(values), [weak, room = std::move(room)](Result<ScoredChunk> chunk) {
@@ -57,7 +95,9 @@ void ScoringCall::feed(std::vector<int32_t> values, std::shared_ptr<const void> 
         call->answer(std::move(chunk));
         call->wake();
       });
-  if (!status.ok()) refuse(status);
+  if (status.ok()) return;
+  answer(status);
+  wake();
 }
 
 void ScoringCall::close() {
@@ -100,6 +140,10 @@ Call::Step ScoringCall::next() {
     case Phase::kAnswered:
       return take_answer();
     case Phase::kClosed:
+      return save_session();
+    case Phase::kSaving:
+      return Waiting();
+    case Phase::kSaved:
       return write_total();
     case Phase::kTotalled:
       break;
@@ -144,9 +188,31 @@ Call::Step ScoringCall::write_part() {
   return Writing();
 }
 
+// The engine lets go of the session, which is saved before the client hears of the end.
+Call::Step ScoringCall::save_session() {
+  const Stored stored = stored_.lock();
+  const std::shared_ptr<StoredSession> session = stored == nullptr ? nullptr : *stored;
+  release();
+  if (session == nullptr) return write_total();
+  set_phase(Phase::kSaving);
+  const std::weak_ptr<ScoringCall> weak = std::static_pointer_cast<ScoringCall>(shared_from_this());
+  session->save([weak](const Status& status) {
+    const auto call = weak.lock();
+    if (call == nullptr) return;
+    {
+      std::lock_guard lock(call->mutex_);
+      call->saved_ = status;
+      call->phase_ = Phase::kSaved;
+    }
+    call->wake();
+  });
+  return Waiting();
+}
+
 Call::Step ScoringCall::write_total() {
   set_phase(Phase::kTotalled);
   release();
+  if (!saved_.ok()) return saved_;
   total_.numerics = model()->engine->numerics();
   begin_write();
   sink_.write(total_);

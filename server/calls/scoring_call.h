@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "server/calls/call.h"
 #include "server/calls/call_event.h"
+#include "server/host/kept_sessions.h"
 
 namespace runnel {
 
@@ -46,13 +47,17 @@ class ScoringCall final : public Call {
   void close();
 
  private:
-  enum class Phase { kIdle, kReading, kScoring, kAnswered, kClosed, kTotalled };
+  enum class Phase { kIdle, kReading, kScoring, kAnswered, kClosed, kSaving, kSaved, kTotalled };
+  using Stored = std::shared_ptr<std::shared_ptr<StoredSession>>;
 
   ScoringCall(ServerContext& state, CallStart start, ScoreSink& sink);
   Step next() override;
+  void score(std::vector<int32_t> values, std::shared_ptr<const void> room);
+  void open_stored(std::vector<int32_t> values, std::shared_ptr<const void> room);
   Step ask();
   Step take_answer();
   Step write_part();
+  Step save_session();
   Step write_total();
   void answer(Result<ScoredChunk> chunk);
   Phase phase() const;
@@ -60,10 +65,13 @@ class ScoringCall final : public Call {
 
   ScoreSink& sink_;
   std::shared_ptr<ScoreCall> scoring_;  // the door's, from open() on
+  std::optional<SessionUse> use_;       // of the session in the store, until it is opened
+  std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // that session, while the call has it
 
   // With mutex_ held.
   Phase phase_ = Phase::kIdle;
   std::optional<Result<ScoredChunk>> answer_;  // to the last chunk
+  Status saved_;                               // the session in the store
 
   // With the turn.
   ScoredChunk scored_;

@@ -5,6 +5,7 @@
 
 #include "base/fields.h"
 #include "base/limits.h"
+#include "server/calls/session_changes.h"
 
 namespace runnel {
 namespace {
@@ -46,8 +47,8 @@ Status create_session(AnsweredCall& call, const std::string& model, const std::s
                       SessionReply reply) {
   const auto found = call.find_model(model);
   if (!found.ok()) return found.status();
-  (*found)->engine->create_session(call.caller(), id,
-                                   later<SessionInfo>(call, *found, std::move(reply)));
+  create_session(call.context(), *found, call.caller(), id,
+                 later<SessionInfo>(call, *found, std::move(reply)));
   return {};
 }
 
@@ -55,8 +56,8 @@ Status get_session(AnsweredCall& call, const std::string& model, const std::stri
                    SessionReply reply) {
   const auto found = call.find_model(model);
   if (!found.ok()) return found.status();
-  (*found)->engine->get_session({call.caller().name, id},
-                                later<SessionInfo>(call, *found, std::move(reply)));
+  get_session(call.context(), *found, call.caller(), id,
+              later<SessionInfo>(call, *found, std::move(reply)));
   return {};
 }
 
@@ -83,14 +84,13 @@ Status delete_session(AnsweredCall& call, const std::string& model, const std::s
                       std::function<void()> reply) {
   const auto found = call.find_model(model);
   if (!found.ok()) return found.status();
-  (*found)->engine->delete_session(
-      {call.caller().name, id},
-      [kept = call.shared_from_this(), reply = std::move(reply)](const Status& status) {
-        kept->answer_later([status, reply] {
-          if (status.ok()) reply();
-          return status;
-        });
-      });
+  delete_session(call.context(), *found, call.caller(), id,
+                 [kept = call.shared_from_this(), reply = std::move(reply)](const Status& status) {
+                   kept->answer_later([status, reply] {
+                     if (status.ok()) reply();
+                     return status;
+                   });
+                 });
   return {};
 }
 
@@ -109,8 +109,8 @@ Status fork_session(AnsweredCall& call, const std::string& model, const std::str
     children = std::move(*made);
   }
   if (Status s = call.reserve(std::ssize(children) * kEntryBytes); !s.ok()) return s;
-  (*found)->engine->fork_session(call.caller(), id, std::move(children),
-                                 later<std::vector<SessionInfo>>(call, *found, std::move(reply)));
+  fork_session(call.context(), *found, call.caller(), id, std::move(children),
+               later<std::vector<SessionInfo>>(call, *found, std::move(reply)));
   return {};
 }
 
@@ -122,8 +122,8 @@ Status rewind_session(AnsweredCall& call, const std::string& model, const std::s
                                                 const ServedModel& served) {
     reply(sessions[0], served);
   };
-  (*found)->engine->rewind_session(call.caller(), id, position,
-                                   later<std::vector<SessionInfo>>(call, *found, first));
+  rewind_session(call.context(), *found, call.caller(), id, position,
+                 later<std::vector<SessionInfo>>(call, *found, first));
   return {};
 }
 

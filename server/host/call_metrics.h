@@ -37,11 +37,11 @@ inline constexpr std::array<std::string_view, 26> kMethods = {"Generate",
                                                               "http.options",
                                                               "http.refused",
                                                               "other"};
-inline constexpr std::array<std::string_view, 14> kReasons = {
+inline constexpr std::array<std::string_view, 15> kReasons = {
     "mailbox",     "queue",          "sessions",     "sessions_per_caller",
     "quota_calls", "quota_sessions", "quota_values", "call_bytes",
     "memory",      "loading",        "draining",     "device",
-    "key",         "other"};
+    "key",         "storage",        "other"};
 inline constexpr size_t kCodes = 17;  // of Code
 
 struct CallMetrics {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "storage/open_store.h"
+
 namespace runnel {
 namespace {
 
@@ -11,12 +13,14 @@ constexpr auto kTend = std::chrono::seconds(1);
 constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
 constexpr auto kQuiet = std::chrono::milliseconds(30);
 constexpr auto kLastCalls = std::chrono::milliseconds(300);
+constexpr auto kLastSaves = std::chrono::seconds(5);
 
 }  // namespace
 
 Host::Host(const HostOptions& options, const EventLog& log, const Clock& clock)
     : keys_(options.keys),
       seal_keys_(options.seal_keys),
+      storage_(options.storage),
       log_(log),
       context_(log, clock, options.call_bytes) {
   context_.version = options.version;
@@ -37,10 +41,19 @@ Status Host::open() {
   if (!keys_.empty()) {
     if (Status s = context_.callers.ask_for_keys(keys_); !s.ok()) return s;
   }
-  if (seal_keys_.empty()) return {};
-  Result<SealKeys> keys = read_seal_keys(seal_keys_);
-  if (!keys.ok()) return keys.status();
-  context_.seal_keys = std::move(*keys);
+  if (!seal_keys_.empty()) {
+    Result<SealKeys> keys = read_seal_keys(seal_keys_);
+    if (!keys.ok()) return keys.status();
+    context_.seal_keys = std::move(*keys);
+  }
+  if (storage_.url.empty() && storage_.store == nullptr) return {};
+  std::shared_ptr<Store> store = storage_.store;
+  if (store == nullptr) {
+    auto opened = open_store(storage_.url, storage_.sync, storage_.times, context_.clock);
+    if (!opened.ok()) return opened.status();
+    store = std::move(*opened);
+  }
+  context_.kept = std::make_shared<KeptSessions>(context_, std::move(store), storage_.times);
   return {};
 }
 
@@ -52,6 +65,7 @@ void Host::ready() {
 void Host::tend() {
   context_.callers.refresh(log_);
   context_.calls.tend_all(context_.clock.now());
+  if (context_.kept) context_.kept->tend();
 }
 
 Status Host::failure() const {
@@ -79,6 +93,7 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
   // A library may answer a call that comes during its shutdown with a status of its own, as gRPC
   // does with CANCELLED. Calls that are on their way by now still get UNAVAILABLE.
   context_.calls.wait_until_quiet(kQuiet, kLastCalls);
+  if (context_.kept) context_.kept->wait_until_saved(kLastSaves);
 }
 
 // `tend` is called here, too: a client that neither sends nor reads does not use up the grace.

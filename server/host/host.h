@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/token_limits.h"
 #include "server/host/event_log.h"
+#include "server/host/kept_sessions.h"
 #include "server/host/server_context.h"
 
 namespace runnel {
@@ -30,6 +31,7 @@ struct HostOptions {
   int64_t token_bytes = limits::kTokenBytes.default_value;  // of a state, at most
   Duration token_ttl = std::chrono::milliseconds(limits::kTokenTtlMs.default_value);
   bool access_log = true;  // a line for each call
+  StorageOptions storage = {};
 };
 
 // One thread calls open(), then ready(), then tend() now and then, perhaps unready(), then refuse()
@@ -41,7 +43,8 @@ class Host {
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
-  // Reads the keys. Errors of read_key_file() and read_seal_keys().
+  // Reads the keys and opens the store. Errors of read_key_file(), read_seal_keys() and
+  // open_store().
   Status open();
 
   // The state that all doors' calls share. The calls must end before the host does.
@@ -65,14 +68,15 @@ class Host {
   // From here on new calls get UNAVAILABLE.
   void refuse();
   // After refuse(): waits until the calls have ended, for at most `grace`, and calls `tend` about
-  // once a second. Then ends those that are left with UNAVAILABLE. Returns a second after `grace`
-  // at the latest.
+  // once a second. Then ends those that are left with UNAVAILABLE, and waits until their sessions
+  // are saved. Returns a second after `grace` at the latest, or a few if the store does not answer.
   void end_calls(Duration grace, const std::function<void()>& tend);
 
  private:
   bool wait_until_none(Duration at_most, const std::function<void()>& tend);
 
   const std::string keys_, seal_keys_;  // paths
+  const StorageOptions storage_;
   const EventLog& log_;
   std::atomic<bool> serving_{false};
   ServerContext context_;

@@ -149,6 +149,9 @@ void put_server(MetricsText& text, const ServerContext& state,
              state.metrics.received.value());
   put_number(text, "runnel_sent_bytes_total", "counter", "Bytes of messages to clients.",
              state.metrics.sent.value());
+  put_number(text, "runnel_storage_errors_total", "counter",
+             "Operations that the store of sessions has not done.",
+             state.metrics.storage_errors.value());
   put_number(text, "runnel_call_memory_bytes", "gauge",
              "Bytes of limits.call_bytes that calls have taken.", state.memory.held());
   put_number(text, "runnel_call_memory_limit_bytes", "gauge", "limits.call_bytes.",

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -35,7 +36,10 @@ inline constexpr int64_t kReadAtOnce = 4 << 10;
 struct ServerMetrics {
   CallMetrics calls;       // that came to no model
   Counter received, sent;  // bytes of messages
+  Counter storage_errors;  // operations that the store has not done
 };
+
+class KeptSessions;
 
 struct ServerContext {
   // Both references outlive the context.
@@ -72,6 +76,7 @@ struct ServerContext {
   std::optional<SealKeys> seal_keys;  // seal state files, and are asked of those that come
   int64_t token_bytes = limits::kTokenBytes.default_value;  // of a state that leaves as a token
   Duration token_ttl = std::chrono::milliseconds(limits::kTokenTtlMs.default_value);
+  std::shared_ptr<KeptSessions> kept;  // null: sessions end with the process; ends after the models
   Callers callers;
   ServedModels models;
   LiveCalls calls;

@@ -46,7 +46,12 @@ HostOptions host_options(const ServerConfig& config, const std::string& version)
       .http_queue_time = std::chrono::milliseconds(config.http_queue_time_ms),
       .token_bytes = config.limit(limits::kTokenBytes),
       .token_ttl = milliseconds_of(config, limits::kTokenTtlMs),
-      .access_log = config.log_access};
+      .access_log = config.log_access,
+      .storage = {.url = config.storage_url,
+                  .sync = config.storage_sync,
+                  .times = {.ttl_ms = config.storage_ttl_ms,
+                            .lease_ms = config.storage_lease_ms,
+                            .timeout_ms = config.storage_timeout_ms}}};
 }
 
 GrpcOptions grpc_options(const ServerConfig& config) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/control_groups.h"
+#include "server/host/kept_sessions.h"
 
 namespace runnel {
 namespace {
@@ -35,7 +36,9 @@ int64_t threads_for(const ServerConfig& config) {
   const int64_t computing =
       config.threads > 0 ? config.threads : std::max(1U, std::thread::hardware_concurrency());
   const int64_t executors = std::min(kOfGrpcEachProcessor * cores, kMostOfExecutors);
-  return kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc + executors;
+  const int64_t storing = config.storage_url.empty() ? 0 : KeptSessions::kThreads;
+  return storing + kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc +
+         executors;
 }
 
 std::string limits_on_threads() {

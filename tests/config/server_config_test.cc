@@ -103,6 +103,19 @@ TEST(ServerConfig, ACertificateAndItsKeyGoTogether) {
   EXPECT_THAT(check_config(config).message(), HasSubstr("certificates of clients need TLS"));
 }
 
+TEST(ServerConfig, AStoreIsADirectoryOrMemory) {
+  ServerConfig config;
+  config.models = {{"", "/b"}};
+  for (const char* const url : {"", "memory", "dir:sessions"}) {
+    config.storage_url = url;
+    EXPECT_TRUE(check_config(config).ok()) << url;
+  }
+  for (const char* const url : {"dir:", "sessions", "redis://localhost"}) {
+    config.storage_url = url;
+    EXPECT_THAT(check_config(config).message(), HasSubstr("it must be dir:PATH")) << url;
+  }
+}
+
 TEST(ServerConfig, TheExampleParsesAndHoldsEveryDefault) {
   ServerConfig config;
   const Status status = read_config_file("config/serve.json", config);

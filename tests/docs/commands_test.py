@@ -181,7 +181,7 @@ class Documents(unittest.TestCase):
 
     def test_messages_of_the_troubleshooting_page_are_those_of_the_program(self):
         sources = ""
-        for folder in ("base", "cli", "client", "config", "server", "engine", "models"):
+        for folder in ("base", "cli", "client", "config", "server", "engine", "models", "storage"):
             for file in sorted((ROOT / folder).rglob("*.cc")):
                 sources += file.read_text()
         joined = re.sub(r'"\s*\n?\s*"', "", sources)  # C++ joins literals that follow each other

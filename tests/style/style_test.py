@@ -19,13 +19,14 @@ CODE = ("*.h", "*.cc", "*.cu", "*.cuh")
 MAX_FUNCTION_LINES = 70
 
 # What each folder may include, itself aside. `proto` stands for the generated headers.
-BELOW_SERVER = ["engine", "models", "base", "config"]
+BELOW_SERVER = ["engine", "models", "base", "config", "storage"]
 LAYERS = {
     "base": [],
     "kernels": ["base"],
     "models": ["kernels", "base"],
     "engine": ["models", "kernels/control.h", "kernels/penalties.h", "kernels/view.h", "base"],
     "config": ["base"],
+    "storage": ["base"],
     "server/host": BELOW_SERVER,
     "server/calls": ["server/host", *BELOW_SERVER],
     "server/net": ["server/host/event_log.h", "server/host/mishaps.h", "base"],

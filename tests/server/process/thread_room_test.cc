@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "server/host/kept_sessions.h"
+
 namespace runnel {
 namespace {
 
@@ -19,6 +21,9 @@ TEST(ThreadRoom, EachModelAndEachComputingThreadCounts) {
   config.models = {{}, {}};
   EXPECT_GT(threads_for(config), one + 2);
   EXPECT_TRUE(check_threads(threads_for(config)).ok());
+  const int64_t without = threads_for(config);
+  config.storage_url = "memory";
+  EXPECT_EQ(threads_for(config), without + KeptSessions::kThreads);
 }
 
 TEST(ThreadRoom, AddressesThatThereAreNotAreRefused) {

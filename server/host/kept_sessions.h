@@ -1,0 +1,98 @@
+// Sessions that outlive their server, and move between servers (docs/fleet.md). It knows which
+// sessions a call of this server has open in the store, and renews their leases.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/host/stored_session.h"
+#include "storage/store.h"
+#include "storage/store_threads.h"
+
+namespace runnel {
+
+struct ServerContext;
+
+struct StorageOptions {
+  std::string url = {};       // open_store(); empty: sessions end with the process
+  std::string sync = "each";  // likewise
+  StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
+  std::shared_ptr<Store> store = {};  // in place of that of `url`, for tests
+};
+
+class KeptSessions {
+ public:
+  static constexpr int kThreads = 4;  // that work on the store
+
+  // An open session, which is the call's until this is let go of or the session was saved. Null for
+  // a call that only reads.
+  using OpenDone = std::function<void(Result<std::shared_ptr<StoredSession>>)>;
+
+  // `context` outlives it.
+  KeptSessions(ServerContext& context, std::shared_ptr<Store> store, const StoreTimes& times);
+  KeptSessions(const KeptSessions&) = delete;
+  KeptSessions& operator=(const KeptSessions&) = delete;
+
+  // StoredSession::open(). ABORTED, too, while another call of this server changes the session,
+  // unless this is that call made again, which ends the earlier try. A call that reads then finds
+  // the session as the other call has it.
+  void open(std::shared_ptr<const ServedModel> model, const Caller& caller, SessionUse use,
+            OpenDone done);
+  // StoredSession::adopt(). ABORTED if a call has a session of this name open.
+  Result<std::shared_ptr<StoredSession>> adopt(std::shared_ptr<const ServedModel> model,
+                                               const Caller& caller, const std::string& id,
+                                               bool empty);
+  // Deletes a session in the engine and in the store, whoever uses it. NOT_FOUND.
+  void remove(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
+              const std::string& id, const std::function<void(Status)>& done);
+  // A session as it is now, also where the engine does not have it. NOT_FOUND.
+  void find(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
+            const std::string& id, const std::function<void(Result<SessionInfo>)>& done);
+
+  // To be called about once a second: renews leases, has the store make durable what it has
+  // written, and ends waits that are too long.
+  void tend();
+  // Waits until no session is open any more, for at most `at_most`. True when none is.
+  bool wait_until_saved(Duration at_most);
+
+  // --- For StoredSession ---
+
+  Store& store() { return *store_; }
+  StoreThreads& threads() { return threads_; }
+  Duration lease() const { return lease_; }
+  ServerContext& context() { return context_; }
+  // Calls that want the session may wait for it from here on.
+  void ends_soon(const StoredSession& session);
+  // Nobody has the session any more.
+  void release(const StoredSession& session);
+  void count_error();
+  void log_unsaved(const std::string& session, const Status& status);
+
+ private:
+  // A session that a call has open.
+  struct Use {
+    std::shared_ptr<StoredSession> session;
+    bool is_brief = false;                      // others may wait for it
+    std::deque<std::function<void()>> waiting;  // for it
+  };
+
+  void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
+
+  ServerContext& context_;
+  const std::shared_ptr<Store> store_;
+  const Duration lease_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Use> uses_;  // by key
+  StoreThreads threads_;             // ends first
+};
+
+}  // namespace runnel

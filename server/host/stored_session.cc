@@ -1,0 +1,413 @@
+#include "server/host/stored_session.h"
+
+#include <utility>
+
+#include "base/fields.h"
+#include "base/text.h"
+#include "base/within_memory.h"
+#include "engine/refusals.h"
+#include "models/state/file.h"
+#include "server/host/kept_sessions.h"
+#include "server/host/server_context.h"
+#include "storage/record_key.h"
+
+namespace runnel {
+namespace {
+
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr int64_t kPartBytes = 1024;  // of a part's description, as it is and as text
+// Turns of the scheduler that a save waits for another copy of the session's state.
+constexpr int kMostTries = 10000;
+constexpr int kMostLooks = 3;
+
+bool is_resting(const SessionInfo& info) {
+  return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
+}
+
+}  // namespace
+
+StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model,
+                             Caller caller, SessionUse use)
+    : kept_(kept),
+      model_(std::move(model)),
+      caller_(std::move(caller)),
+      use_(std::move(use)),
+      key_(record_key(model_->state_digest, caller_.name, use_.id)),
+      owner_(kept.store().replica() + "/" + model_->name),
+      seed_(use_.seed) {}
+
+// For the state and its file's header, as it is saved, and for `beside`.
+Status StoredSession::take_room(int64_t beside) {
+  const Engine& engine = *model_->engine;
+  const int64_t saving = engine.state_bytes() + 3 * int64_t{kPieceBytes} +
+                         kPartBytes * std::ssize(engine.layout().parts);
+  MemoryBudget::shrink(room_, saving);
+  return kept_.context().memory.grow(room_, saving + beside);
+}
+
+// --- Opening ---
+
+void StoredSession::open(Done done) {
+  opened_ = std::move(done);
+  if (!use_.changes) return look();
+  if (Status s = take_room(0); !s.ok()) return finish_opening(s);
+  const Claim claim = {.owner = owner_,
+                       .request = use_.request,
+                       .seed = static_cast<int64_t>(use_.seed),
+                       .expected_position = use_.expected_position};
+  const auto self = shared_from_this();
+  kept_.threads().run<Begun>(
+      [self, claim] { return self->kept_.store().begin(self->key_, claim); },
+      [self](const Result<Begun>& begun) { self->take_begun(begun); },
+      [self](const Begun& begun) {  // nobody waits for this call any more
+        if (begun.outcome != FenceOutcome::kOk) return;
+        const Holder late = {self->owner_, begun.epoch, begun.before.begun, begun.before.seed};
+        static_cast<void>(self->kept_.store().end(self->key_, late, nullptr));
+      });
+}
+
+void StoredSession::look() {
+  const auto self = shared_from_this();
+  kept_.threads().run<std::optional<Record>>(
+      [self] { return self->kept_.store().look(self->key_); },
+      [self](const Result<std::optional<Record>>& found) {
+        if (!found.ok()) return self->give_up(self->store_failed(found.status()));
+        if (*found) {
+          self->record_ = **found;
+          return self->check_copy();
+        }
+        self->drop_copy([self](const Status& dropped) { self->finish_opening(dropped); });
+      });
+}
+
+void StoredSession::take_begun(const Result<Begun>& begun) {
+  if (!begun.ok()) return give_up(store_failed(begun.status()));
+  record_ = begun->before;
+  switch (begun->outcome) {
+    case FenceOutcome::kOk:
+      epoch_ = begun->epoch;
+      seed_ = static_cast<uint64_t>(begun->seed);
+      repeats_ = begun->repeats;
+      return check_copy();
+    case FenceOutcome::kNone: {
+      const auto self = shared_from_this();
+      return drop_copy([self](const Status& dropped) { self->finish_opening(dropped); });
+    }
+    case FenceOutcome::kBusy:
+    case FenceOutcome::kElsewhere:
+    case FenceOutcome::kCutOff:
+      break;
+  }
+  give_up(refusal(*begun));
+}
+
+Status StoredSession::refusal(const Begun& begun) const {
+  const int64_t position = begun.before.position;
+  if (begun.outcome == FenceOutcome::kElsewhere) {
+    return not_at(position, use_.expected_position.value_or(position));
+  }
+  const std::string name = "session " + quote(use_.id);
+  if (begun.outcome == FenceOutcome::kBusy) {
+    Status status(Code::kAborted, name + " is busy with a call on another server; try again");
+    return status.with_retry_after(std::chrono::milliseconds(begun.left_ms));
+  }
+  return {Code::kAborted, "the last call on " + name +
+                              " was cut off, and the session is at position " +
+                              std::to_string(position) + ": make that call again, or send " +
+                              place_of(fields::kExpectedPosition) + " " + std::to_string(position) +
+                              " to make another one"};
+}
+
+Status StoredSession::made_already() const {
+  return {Code::kAborted,
+          "this call was made and saved already, and its values are not kept: session " +
+              quote(use_.id) + " is at position " + std::to_string(record_.position) +
+              "; continue from there, with another " + place_of(fields::kRequestId)};
+}
+
+// Uses the engine's copy if it is that of the record. Nobody else has begun a call since this
+// server did, and a copy that could not be saved was deleted.
+void StoredSession::check_copy() {
+  const auto self = shared_from_this();
+  model_->engine->get_session(session(), [self](const Result<SessionInfo>& here) {
+    if (!here.ok() && here.status().code() != Code::kNotFound) return self->give_up(here.status());
+    const Record& record = self->record_;
+    const bool is_current =
+        here.ok() && here->position == record.position && record.owner == self->owner_;
+    if (is_current) return self->finish_opening({});
+    // Only the server that made the call has its values.
+    if (self->repeats_) return self->give_up(self->made_already());
+    self->drop_copy(
+        [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
+  });
+}
+
+// Deletes the engine's copy, if there is one.
+void StoredSession::drop_copy(Done done) {
+  model_->engine->delete_session(session(), [done = std::move(done)](const Status& deleted) {
+    done(deleted.code() == Code::kNotFound ? Status() : deleted);
+  });
+}
+
+void StoredSession::load() {
+  const auto self = shared_from_this();
+  const auto made = [self](const Status& status) {
+    status.ok() ? self->finish_opening({}) : self->give_up(status);
+  };
+  if (record_.state == 0) {
+    return model_->engine->create_session(
+        caller_, use_.id, [made](const Result<SessionInfo>& session) { made(session.status()); });
+  }
+  if (Status s = take_room(kStateHeaderMemory); !s.ok()) return give_up(s);
+  kept_.threads().run<std::shared_ptr<StateImage>>(
+      [self] { return self->read_state(); },
+      [self, made](const Result<std::shared_ptr<StateImage>>& image) {
+        // A call that only reads does not keep others from replacing the state.
+        const bool again = image.status().code() == Code::kNotFound && self->epoch_ == 0;
+        if (again && ++self->tries_ < kMostLooks) return self->look();
+        if (!image.ok()) return self->give_up(self->store_failed(image.status()));
+        static_cast<void>(self->take_room(0));  // it needs less than it has
+        self->model_->engine->import_session(
+            self->caller_, self->use_.id, *image,
+            [made](const auto& sessions) { made(sessions.status()); });
+      });
+}
+
+Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
+  const ServerContext& context = kept_.context();
+  const SealKeys* const keys = context.seal_keys ? &*context.seal_keys : nullptr;
+  const StateTarget target = {.spec = model_->engine->spec(),
+                              .layout = model_->engine->layout(),
+                              .model = model_->state_digest,
+                              .keys = keys,
+                              .caller = caller_.name,
+                              .now = context.clock.unix_time()};
+  StateReader reader(
+      [&target](const StateHeader& header) {
+        const Status status = check_state(header, target);
+        return status.ok() ? Result<StateLayout>(target.layout) : Result<StateLayout>(status);
+      },
+      keys);
+  const Status loaded =
+      kept_.store().load(key_, record_, [&](auto bytes) { return reader.add(bytes); });
+  if (loaded.code() == Code::kNotFound) return loaded;
+  Result<StateImage> image = loaded.ok() ? reader.finish() : Result<StateImage>(loaded);
+  Status status = image.status();
+  if (image.ok() && image->position != record_.position) {
+    status = {Code::kDataLoss, "it is of another position"};
+  }
+  if (status.ok()) return std::make_shared<StateImage>(std::move(*image));
+  const bool damaged = status.code() == Code::kInvalidArgument;
+  return Status(
+      damaged ? Code::kDataLoss : status.code(),
+      "the stored state of session " + quote(use_.id) + " cannot be used: " + status.message());
+}
+
+Status StoredSession::store_failed(Status status) const {
+  kept_.count_error();
+  return status.with_reason("storage");
+}
+
+// If the session was not saved: a call that has run was cut off itself, and one that has not leaves
+// the call that was cut off before.
+Holder StoredSession::holder(bool has_run) const {
+  if (!has_run) return {owner_, epoch_, record_.begun, record_.seed};
+  return {owner_, epoch_, use_.request, static_cast<int64_t>(seed_)};
+}
+
+// The call does not begin: others may.
+void StoredSession::give_up(const Status& status) {
+  if (epoch_ == 0) return finish_opening(status);
+  const auto self = shared_from_this();
+  kept_.threads().run<bool>(
+      [self] { return self->kept_.store().end(self->key_, self->holder(false), nullptr); },
+      [self, status](const Result<bool>&) { self->finish_opening(status); });
+}
+
+void StoredSession::finish_opening(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
+    renewed_ = kept_.context().clock.now();
+  }
+  if (!status.ok() || !use_.changes) kept_.release(*this);
+  std::exchange(opened_, nullptr)(status);
+}
+
+Status StoredSession::adopt(bool empty) {
+  if (Status s = take_room(0); !s.ok()) return s;
+  std::lock_guard lock(mutex_);
+  empty_ = empty;
+  stage_ = Stage::kOpen;
+  return {};
+}
+
+// --- Ending ---
+
+// True once, if the session is the call's to end.
+bool StoredSession::begin_ending() {
+  {
+    std::lock_guard lock(mutex_);
+    if (stage_ != Stage::kOpen && stage_ != Stage::kLost) return false;
+    if (stage_ == Stage::kOpen) {
+      stage_ = Stage::kEnding;
+      kept_.ends_soon(*this);
+      return true;
+    }
+  }
+  finish(lost());
+  return false;
+}
+
+void StoredSession::save(Done done) {
+  saved_ = std::move(done);
+  image_ = std::make_shared<StateImage>();
+  if (!empty_) image_->bytes.resize(static_cast<size_t>(model_->engine->state_bytes()));
+  if (!begin_ending()) return;
+  empty_ ? take_exported({}) : export_state();
+}
+
+void StoredSession::end_unheard() {
+  if (begin_ending()) end_if_unchanged();
+}
+
+void StoredSession::end_if_unchanged() {
+  const auto self = shared_from_this();
+  model_->engine->get_session(session(), [self](const Result<SessionInfo>& here) {
+    if (here.ok() && !is_resting(*here) && ++self->tries_ < kMostTries) {
+      return self->end_if_unchanged();  // the call is over within a turn or two
+    }
+    const bool changed =
+        here.ok() && (self->epoch_ == 0 || here->position != self->record_.position);
+    if (!changed) return self->end_unsaved({});
+    const Status room = within_memory([&] {
+      self->image_ = std::make_shared<StateImage>();
+      self->image_->bytes.resize(static_cast<size_t>(self->model_->engine->state_bytes()));
+      return Status();
+    });
+    room.ok() ? self->export_state() : self->take_saved(room);
+  });
+}
+
+void StoredSession::export_state() {
+  const auto self = shared_from_this();
+  model_->engine->export_session(session(), image_, [self](const auto& moved) {
+    // A client may have the state exported, too.
+    const bool busy = moved.status().code() == Code::kAborted;
+    if (busy && ++self->tries_ < kMostTries) return self->export_state();
+    self->take_exported(moved.status());
+  });
+}
+
+void StoredSession::take_exported(const Status& status) {
+  if (status.code() == Code::kNotFound) {  // it was deleted here
+    return end_unsaved({Code::kAborted, "session " + quote(use_.id) + " was deleted"});
+  }
+  if (!status.ok()) return take_saved(status);
+  const auto self = shared_from_this();
+  kept_.threads().run<bool>([self, image = image_] { return self->write_state(std::move(*image)); },
+                            [self](const Result<bool>& saved) { self->take_saved(saved); });
+}
+
+// A job that takes too long still runs when the rest of this object has moved on: it has an image
+// of its own.
+Result<bool> StoredSession::write_state(StateImage image) const {
+  if (empty_) return kept_.store().create(key_, owner_, nullptr);
+  const ServerContext& context = kept_.context();
+  const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
+  SealTerms terms;
+  if (seal != nullptr) {
+    terms.issued = context.clock.unix_time();
+    if (!caller_.name.empty()) terms.owner = owner_mark(*seal, caller_.name);
+  }
+  const int64_t position = image.position;
+  StateWriter writer(model_->state_digest, model_->engine->layout(), std::move(image), seal, terms);
+  const Snapshot snapshot = {position, [&] { return writer.next(kPieceBytes); }};
+  if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
+  return kept_.store().end(key_, holder(true), &snapshot);
+}
+
+void StoredSession::take_saved(const Result<bool>& saved) {
+  if (saved.ok() && *saved) return finish({});
+  Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost();
+  if (!saved.ok()) {
+    status = store_failed(
+        {saved.status().code(), "the call has run, and session " + quote(use_.id) +
+                                    " could not be saved: " + saved.status().message() +
+                                    "; make the call again"});
+    status.with_retry_after(std::chrono::seconds(1));
+  }
+  const auto self = shared_from_this();
+  drop_copy([self, status](const Status&) { self->end_unsaved(status); });
+}
+
+// Lets others begin, and tells `status`.
+void StoredSession::end_unsaved(const Status& status) {
+  if (epoch_ == 0) return finish(status);
+  const auto self = shared_from_this();
+  const bool has_run = !status.ok();
+  kept_.threads().run<bool>(
+      [self, has_run] {
+        return self->kept_.store().end(self->key_, self->holder(has_run), nullptr);
+      },
+      [self, status](const Result<bool>&) { self->finish(status); });
+}
+
+void StoredSession::finish(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    stage_ = Stage::kEnded;
+  }
+  image_.reset();
+  MemoryBudget::shrink(room_, 0);
+  // Before the client hears of it: it may call again at once.
+  kept_.release(*this);
+  if (const Done done = std::exchange(saved_, nullptr)) return done(status);
+  if (!status.ok()) kept_.log_unsaved(use_.id, status);
+}
+
+// --- The lease ---
+
+void StoredSession::renew() {
+  {
+    std::lock_guard lock(mutex_);
+    const TimePoint now = kept_.context().clock.now();
+    const bool runs = stage_ == Stage::kOpen || stage_ == Stage::kEnding;
+    if (!runs || epoch_ == 0 || now - renewed_ < kept_.lease() / 3) return;
+    renewed_ = now;
+  }
+  const auto self = shared_from_this();
+  kept_.threads().run<bool>(
+      [self] { return self->kept_.store().renew(self->key_, {self->owner_, self->epoch_}); },
+      [self](const Result<bool>& renewed) {
+        if (!renewed.ok()) return self->kept_.count_error();
+        if (!*renewed) self->lose();
+      });
+}
+
+bool StoredSession::repeats(const StoredSession& other) const {
+  return use_.request.starts_with(kNamedCall) && use_.request == other.use_.request &&
+         use_.digest == other.use_.digest;
+}
+
+void StoredSession::give_way() const {
+  if (use_.on_lost) use_.on_lost(made_again());
+}
+
+void StoredSession::lose() {
+  {
+    std::lock_guard lock(mutex_);
+    if (stage_ != Stage::kOpen) return;
+    stage_ = Stage::kLost;
+  }
+  drop_copy([](const Status&) {});
+  if (use_.on_lost) use_.on_lost(lost());
+}
+
+Status StoredSession::lost() const {
+  return {Code::kAborted, "session " + quote(use_.id) +
+                              " was deleted, or another server continues it: this call was not "
+                              "saved"};
+}
+
+}  // namespace runnel

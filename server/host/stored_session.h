@@ -1,0 +1,121 @@
+// One session of a store in the hands of one call (docs/decisions/storage.md). It makes the
+// engine's copy of the session current before the call, and saves it after the call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/engine.h"
+#include "server/host/memory_budget.h"
+#include "server/host/served_models.h"
+#include "storage/store.h"
+
+namespace runnel {
+
+class KeptSessions;
+
+// The use that a call makes of a session.
+struct SessionUse {
+  std::string id;
+  bool changes = false;      // else the call only reads the session
+  std::string request = {};  // Claim::request
+  std::string digest = {};   // of all that the call asks for
+  uint64_t seed = 0;         // Claim::seed
+  std::optional<int64_t> expected_position = {};
+  // Ends the call, from any thread: another server has the session now, or the call was made again.
+  std::function<void(const Status&)> on_lost = {};
+};
+
+// Each step hands over to the next by a callback of the engine or of the store's threads, so none
+// blocks.
+class StoredSession : public std::enable_shared_from_this<StoredSession> {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  // `kept` outlives the model.
+  StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model, Caller caller,
+                SessionUse use);
+
+  const std::string& key() const { return key_; }
+  const std::string& id() const { return use_.id; }
+  bool changes() const { return use_.changes; }
+  // Of the call: that of an earlier try which was cut off, if this is the same call.
+  uint64_t seed() const { return seed_; }
+
+  // Makes the engine's copy current, and begins the call if it changes the session. ABORTED if the
+  // fence does not let it; UNAVAILABLE, DATA_LOSS, errors of Engine::import_session(). Without a
+  // record the engine has no copy afterwards.
+  void open(Done done);
+  // In place of open(): the engine has just made the session. `empty`: it has no values.
+  // RESOURCE_EXHAUSTED.
+  Status adopt(bool empty);
+
+  // After open(), when no call runs on the session in the engine: saves it, and ends the call in
+  // the store. If that is not possible the engine's copy is deleted, because it is ahead of the
+  // store. ABORTED: another server has the session now.
+  void save(Done done);
+  // The call is over without save(): saves the session if it has changed, and tells nobody.
+  void end_unheard();
+  // Extends the lease while the call runs.
+  void renew();
+  // Whether this is the call of `other`, made again.
+  bool repeats(const StoredSession& other) const;
+  // The call was made again: ends it.
+  void give_way() const;
+
+ private:
+  enum class Stage { kOpening, kOpen, kLost, kEnding, kEnded };
+
+  SessionKey session() const { return {caller_.name, use_.id}; }
+  Status take_room(int64_t beside);
+  void look();
+  void take_begun(const Result<Begun>& begun);
+  void check_copy();
+  void drop_copy(Done done);
+  void load();
+  Result<std::shared_ptr<StateImage>> read_state() const;
+  void give_up(const Status& status);
+  Status store_failed(Status status) const;
+  void finish_opening(const Status& status);
+  Holder holder(bool has_run) const;
+  bool begin_ending();
+  void end_if_unchanged();
+  void export_state();
+  void take_exported(const Status& status);
+  Result<bool> write_state(StateImage image) const;
+  void take_saved(const Result<bool>& saved);
+  void end_unsaved(const Status& status);
+  void finish(const Status& status);
+  void lose();
+  Status lost() const;
+  Status refusal(const Begun& begun) const;
+  Status made_already() const;
+
+  KeptSessions& kept_;
+  const std::shared_ptr<const ServedModel> model_;
+  const Caller caller_;
+  const SessionUse use_;
+  const std::string key_;    // of the record
+  const std::string owner_;  // Claim::owner
+
+  // Each step has them in turn.
+  Done opened_, saved_;
+  Record record_;      // before the call
+  int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads
+  uint64_t seed_ = 0;
+  bool repeats_ = false;  // the call was saved already
+  bool empty_ = false;
+  int tries_ = 0;
+  TimePoint renewed_{};  // when the lease last began, by the server's clock
+  std::shared_ptr<StateImage> image_;
+  MemoryBudget::Hold room_;  // of image_ and a piece
+
+  std::mutex mutex_;
+  Stage stage_ = Stage::kOpening;  // with mutex_ held
+};
+
+}  // namespace runnel

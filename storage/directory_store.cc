@@ -1,0 +1,278 @@
+#include "storage/directory_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "storage/open_store.h"
+#include "storage/record_key.h"
+
+namespace runnel {
+namespace {
+
+constexpr std::string_view kRecordEnd = ".json";
+constexpr std::string_view kStateEnd = ".state";
+constexpr std::string_view kServer = "server-";
+constexpr size_t kKeyLength = 64;
+// A file that belongs to nothing may be of a call that still runs, until it is this old.
+constexpr int64_t kOldMs = 3600 * 1000;
+
+std::string record_name(const std::string& key) { return key + std::string(kRecordEnd); }
+
+std::string state_name(const std::string& key, int64_t epoch) {
+  return key + "." + std::to_string(epoch) + std::string(kStateEnd);
+}
+
+std::string server_name(const std::string& owner) {
+  return std::string(kServer) + owner.substr(0, owner.find('/'));
+}
+
+// Bytes that are given as one piece.
+std::function<std::string()> once(std::string text) {
+  return [text = std::move(text)]() mutable { return std::exchange(text, ""); };
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DirectoryStore>> DirectoryStore::open(const DirectoryOptions& options,
+                                                             const Clock& clock) {
+  std::string replica = new_replica();
+  auto folder = Folder::open(options.folder, replica, options.disk);
+  if (!folder.ok()) return folder.status();
+  auto alive = folder->lock(server_name(replica), 0);
+  if (!alive.ok()) return alive.status();
+  return std::unique_ptr<DirectoryStore>(new DirectoryStore(
+      options, std::move(replica), std::move(*folder), std::move(*alive), clock));
+}
+
+DirectoryStore::DirectoryStore(const DirectoryOptions& options, std::string replica, Folder folder,
+                               OpenFile alive, const Clock& clock)
+    : sync_(options.sync),
+      times_(options.times),
+      replica_(std::move(replica)),
+      folder_(std::move(folder)),
+      alive_(std::move(alive)),
+      clock_(clock) {}
+
+DirectoryStore::~DirectoryStore() { folder_.remove(server_name(replica_)); }
+
+// --- Records ---
+
+Result<OpenFile> DirectoryStore::lock(const std::string& key) const {
+  return folder_.lock("lock-" + key.substr(0, 2), times_.timeout_ms);
+}
+
+Result<std::optional<Record>> DirectoryStore::read(const std::string& key) const {
+  const auto text = folder_.read(record_name(key), kMostRecordBytes);
+  if (!text.ok()) return text.status();
+  if (!*text) return std::optional<Record>();
+  auto record = parse_record(**text, key);
+  if (!record.ok()) {
+    return Status(Code::kDataLoss, record_name(key) + ": " + record.status().message());
+  }
+  if (has_expired(*record, clock_.unix_ms(), times_.ttl_ms)) return std::optional<Record>();
+  return std::optional<Record>(std::move(*record));
+}
+
+Status DirectoryStore::write(const std::string& key, const Record& record) {
+  dirty_.store(true, std::memory_order_relaxed);
+  return folder_.replace(record_name(key), once(record_text(record, key)),
+                         sync_ == SyncMode::kEach);
+}
+
+// Whether no call of `owner` can run: this server begins one call of a session at a time, and the
+// process of another server holds a lock for as long as it lives.
+bool DirectoryStore::is_dead(const std::string& owner) const {
+  const std::string name = server_name(owner);
+  return name == server_name(replica_) || !folder_.is_locked(name);
+}
+
+Result<Begun> DirectoryStore::begin(const std::string& key, const Claim& claim) {
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  auto record = read(key);
+  if (!record.ok()) return record.status();
+  if (!*record) return Begun();
+  const int64_t now = clock_.unix_ms();
+  const bool dead = (*record)->until > now && is_dead((*record)->owner);
+  Begun begun = begin_record(**record, claim, now, times_.lease_ms, dead);
+  if (begun.outcome != FenceOutcome::kOk) return begun;
+  if (Status s = write(key, **record); !s.ok()) return s;
+  return begun;
+}
+
+Result<std::optional<Record>> DirectoryStore::look(const std::string& key) { return read(key); }
+
+Result<bool> DirectoryStore::renew(const std::string& key, const Holder& holder) {
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  auto record = read(key);
+  if (!record.ok()) return record.status();
+  if (!*record || !renew_record(**record, holder, clock_.unix_ms(), times_.lease_ms)) return false;
+  if (Status s = write(key, **record); !s.ok()) return s;
+  return true;
+}
+
+// The state is written first, under a name that no record has yet. A call that was fenced off
+// leaves the record as it is.
+Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
+                                 const Snapshot* snapshot) {
+  std::string tail;
+  if (snapshot != nullptr) {
+    auto seen = read(key);
+    if (!seen.ok()) return seen.status();
+    // The state of a call that has ended is not written over, nor one in vain.
+    if (!*seen || !end_record(**seen, holder, 0, true)) return false;
+    auto written = write_state(key, holder.epoch, *snapshot);
+    if (!written.ok()) return written.status();
+    tail = std::move(*written);
+  }
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  auto record = read(key);
+  if (!record.ok()) return record.status();
+  const bool ended = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
+  if (!ended) {
+    const bool in_use = *record && (*record)->state == holder.epoch;
+    if (snapshot != nullptr && !in_use) folder_.remove(state_name(key, holder.epoch));
+    return false;
+  }
+  const int64_t old = (*record)->state;
+  if (snapshot != nullptr) {
+    (*record)->position = snapshot->position;
+    (*record)->state = holder.epoch;
+    (*record)->tail = tail;
+  }
+  if (Status s = write(key, **record); !s.ok()) return s;
+  if (old != 0 && old != (*record)->state) folder_.remove(state_name(key, old));
+  return true;
+}
+
+Result<bool> DirectoryStore::create(const std::string& key, const std::string& owner,
+                                    const Snapshot* snapshot) {
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  const auto found = read(key);
+  if (!found.ok()) return found.status();
+  if (*found) return false;
+  Record record = new_record(owner, clock_.unix_ms());
+  if (snapshot != nullptr) {
+    auto tail = write_state(key, record.epoch, *snapshot);
+    if (!tail.ok()) return tail.status();
+    record.position = snapshot->position;
+    record.state = record.epoch;
+    record.tail = std::move(*tail);
+  }
+  if (Status s = write(key, record); !s.ok()) return s;
+  return true;
+}
+
+// A record that cannot be read is deleted as well; sweep() finds its state.
+Result<bool> DirectoryStore::remove(const std::string& key) {
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  const auto record = read(key);
+  const bool is_there = !record.ok() || *record;
+  folder_.remove(record_name(key));
+  if (record.ok() && *record) folder_.remove(state_name(key, (*record)->state));
+  dirty_.store(true, std::memory_order_relaxed);
+  if (sync_ == SyncMode::kEach) {
+    if (Status s = folder_.sync_names(); !s.ok()) return s;
+  }
+  return is_there;
+}
+
+// --- States ---
+
+// Returns the state's tail.
+Result<std::string> DirectoryStore::write_state(const std::string& key, int64_t epoch,
+                                                const Snapshot& snapshot) {
+  std::string last;
+  const auto next = [&] {
+    std::string piece = snapshot.next();
+    last =
+        (last + piece)
+            .substr(piece.size() + last.size() - std::min(piece.size() + last.size(), kTailBytes));
+    return piece;
+  };
+  dirty_.store(true, std::memory_order_relaxed);
+  if (Status s = folder_.replace(state_name(key, epoch), next, sync_ == SyncMode::kEach); !s.ok()) {
+    return s;
+  }
+  return tail_of(last);
+}
+
+Status DirectoryStore::load(const std::string& key, const Record& record, const StateSink& sink) {
+  const std::string name = state_name(key, record.state);
+  const auto file = folder_.open_file(name);
+  if (!file.ok()) {
+    return file.status().code() == Code::kNotFound ? state_replaced() : file.status();
+  }
+  std::string last;
+  const Status status = folder_.read_pieces(*file, [&](std::span<const std::byte> piece) {
+    const std::string_view text(reinterpret_cast<const char*>(piece.data()), piece.size());
+    last.append(text.substr(text.size() - std::min(text.size(), kTailBytes)));
+    last.erase(0, last.size() - std::min(last.size(), kTailBytes));
+    return sink(piece);
+  });
+  if (!status.ok()) return status;
+  if (tail_of(last) == record.tail) return {};
+  return {Code::kDataLoss, name + " is not the state that was saved"};
+}
+
+// --- Upkeep ---
+
+bool DirectoryStore::is_old(const std::string& name) const {
+  const auto written = folder_.written_at(name);
+  return written && clock_.unix_ms() - *written > kOldMs;
+}
+
+Status DirectoryStore::sweep() {
+  const auto names = folder_.list();
+  if (!names.ok()) return names.status();
+  Status first;
+  for (const std::string& name : *names) {
+    Status status;
+    if (name.find('~') != name.npos) {
+      if (is_old(name)) folder_.remove(name);
+    } else if (name.starts_with(kServer)) {
+      if (is_old(name) && !folder_.is_locked(name)) folder_.remove(name);
+    } else if (name.ends_with(kStateEnd)) {
+      status = sweep_state(name);
+    } else if (name.ends_with(kRecordEnd)) {
+      status = sweep_record(name.substr(0, name.size() - kRecordEnd.size()));
+    }
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+// Deletes an expired session. A record that cannot be read stays, for people to look at.
+Status DirectoryStore::sweep_record(const std::string& key) {
+  if (!is_record_key(key)) return {};
+  const auto seen = read(key);
+  if (!seen.ok() || *seen) return {};
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  const auto record = read(key);
+  if (record.ok() && !*record) folder_.remove(record_name(key));
+  return {};
+}
+
+// Deletes a state that no record names.
+Status DirectoryStore::sweep_state(const std::string& name) {
+  const std::string key = name.substr(0, kKeyLength);
+  if (!is_record_key(key) || !is_old(name)) return {};
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  const auto record = read(key);
+  if (!record.ok()) return {};
+  if (!*record || state_name(key, (*record)->state) != name) folder_.remove(name);
+  return {};
+}
+
+Status DirectoryStore::sync() {
+  if (sync_ != SyncMode::kInterval || !dirty_.exchange(false)) return {};
+  return folder_.sync_all();
+}
+
+}  // namespace runnel

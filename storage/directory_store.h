@@ -1,0 +1,70 @@
+// A store in a directory, which several servers may share, also over NFSv4. A session KEY has a
+// record KEY.json and a state KEY.EPOCH.state. Records are read and replaced under one of 256 lock
+// files. Each server holds the lock of a file of its own for as long as it lives, so that others
+// know when it has died.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "storage/folder.h"
+#include "storage/store.h"
+
+namespace runnel {
+
+// When a call's state is on the disk: sometime, within about a second, or before the call ends.
+enum class SyncMode { kNone, kInterval, kEach };
+
+struct DirectoryOptions {
+  std::string folder;
+  SyncMode sync = SyncMode::kEach;
+  StoreTimes times;
+  DiskCalls disk = DiskCalls::system();
+};
+
+class DirectoryStore final : public Store {
+ public:
+  // `clock` outlives the store. Errors of Folder::open(), and UNAVAILABLE if the folder cannot be
+  // written to or has no locks.
+  static Result<std::unique_ptr<DirectoryStore>> open(const DirectoryOptions& options,
+                                                      const Clock& clock);
+  ~DirectoryStore() override;
+
+  const std::string& replica() const override { return replica_; }
+  Result<Begun> begin(const std::string& key, const Claim& claim) override;
+  Result<std::optional<Record>> look(const std::string& key) override;
+  Status load(const std::string& key, const Record& record, const StateSink& sink) override;
+  Result<bool> renew(const std::string& key, const Holder& holder) override;
+  Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
+  Result<bool> create(const std::string& key, const std::string& owner,
+                      const Snapshot* snapshot) override;
+  Result<bool> remove(const std::string& key) override;
+  Status sweep() override;
+  Status sync() override;
+
+ private:
+  DirectoryStore(const DirectoryOptions& options, std::string replica, Folder folder,
+                 OpenFile alive, const Clock& clock);
+
+  Result<OpenFile> lock(const std::string& key) const;
+  Result<std::optional<Record>> read(const std::string& key) const;
+  Status write(const std::string& key, const Record& record);
+  Result<std::string> write_state(const std::string& key, int64_t epoch, const Snapshot& snapshot);
+  bool is_dead(const std::string& owner) const;
+  bool is_old(const std::string& name) const;
+  Status sweep_record(const std::string& key);
+  Status sweep_state(const std::string& name);
+
+  const SyncMode sync_;
+  const StoreTimes times_;
+  const std::string replica_;
+  Folder folder_;
+  const OpenFile alive_;  // locked
+  const Clock& clock_;
+  std::atomic<bool> dirty_{false};  // something was written since the last sync()
+};
+
+}  // namespace runnel

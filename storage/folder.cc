@@ -1,0 +1,230 @@
+#include "storage/folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+
+namespace runnel {
+namespace {
+
+constexpr auto kLockPause = std::chrono::milliseconds(1);
+constexpr size_t kPieceBytes = 256 << 10;
+constexpr mode_t kPrivate = 0700;
+
+// Repeats a call of the system that a signal has interrupted.
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+// The lock of a whole file, which belongs to the open file and not to the process.
+struct flock whole_file() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+}  // namespace
+
+DiskCalls DiskCalls::system() { return {::write, ::fdatasync, ::fsync, ::syncfs}; }
+
+OpenFile::OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+OpenFile::~OpenFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Result<Folder> Folder::open(const std::string& path, const std::string& writer, DiskCalls disk) {
+  const auto wrong = [&](const std::string& what) {
+    return invalid_argument("the folder " + quote(path) + " " + what);
+  };
+  if (mkdir(path.c_str(), kPrivate) != 0 && errno != EEXIST) {
+    return wrong(std::string("cannot be made: ") + strerror(errno));
+  }
+  OpenFile directory(
+      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (directory.descriptor() < 0) {
+    return wrong(std::string("cannot be opened: ") + strerror(errno));
+  }
+  struct stat status = {};
+  if (fstat(directory.descriptor(), &status) != 0) {
+    return wrong(std::string("cannot be examined: ") + strerror(errno));
+  }
+  if (status.st_uid != geteuid()) return wrong("belongs to another user");
+  if ((status.st_mode & 0077) != 0) {
+    return wrong("can be used by others: run chmod 700 on it");
+  }
+  return Folder(path, writer, std::move(disk), std::move(directory));
+}
+
+Status Folder::failed(const std::string& what, const std::string& name, int error) const {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return {full ? Code::kResourceExhausted : Code::kUnavailable,
+          "cannot " + what + " " + quote(path_ + "/" + name, 300) + ": " + strerror(error)};
+}
+
+Result<OpenFile> Folder::open_file(const std::string& name) const {
+  OpenFile file(uninterrupted([&] {
+    return openat(directory_.descriptor(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  }));
+  if (file.descriptor() >= 0) return file;
+  if (errno == ENOENT) return not_found("there is no file " + quote(name, 200));
+  return failed("open", name, errno);
+}
+
+Status Folder::read_pieces(const OpenFile& file,
+                           const std::function<Status(std::span<const std::byte>)>& sink) const {
+  std::vector<std::byte> piece(kPieceBytes);
+  for (;;) {
+    const ssize_t count =
+        uninterrupted([&] { return ::read(file.descriptor(), piece.data(), piece.size()); });
+    if (count < 0) return failed("read", "", errno);
+    if (count == 0) return {};
+    if (Status s = sink(std::span(piece).first(static_cast<size_t>(count))); !s.ok()) return s;
+  }
+}
+
+Result<std::optional<std::string>> Folder::read(const std::string& name, size_t most) const {
+  const auto file = open_file(name);
+  if (!file.ok() && file.status().code() == Code::kNotFound) return std::optional<std::string>();
+  if (!file.ok()) return file.status();
+  std::string text;
+  const Status status = read_pieces(*file, [&](std::span<const std::byte> piece) {
+    if (text.size() + piece.size() > most) {
+      return Status(Code::kDataLoss, "the file " + quote(name, 200) + " has more than " +
+                                         std::to_string(most) + " bytes");
+    }
+    text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return Status();
+  });
+  if (!status.ok()) return status;
+  return std::optional<std::string>(std::move(text));
+}
+
+Status Folder::write_all(int descriptor, std::string_view bytes, const std::string& name) const {
+  while (!bytes.empty()) {
+    const ssize_t count =
+        uninterrupted([&] { return disk_.write(descriptor, bytes.data(), bytes.size()); });
+    if (count < 0) return failed("write", name, errno);
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  return {};
+}
+
+Status Folder::write_new(const std::string& name, const std::function<std::string()>& next,
+                         bool durable) const {
+  const OpenFile file(uninterrupted([&] {
+    return openat(directory_.descriptor(), name.c_str(),
+                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  }));
+  if (file.descriptor() < 0) return failed("make", name, errno);
+  for (std::string piece = next(); !piece.empty(); piece = next()) {
+    if (Status s = write_all(file.descriptor(), piece, name); !s.ok()) return s;
+  }
+  // After a failure the kernel forgets what it could not write: a second try would succeed without
+  // the bytes.
+  if (durable && disk_.sync_file(file.descriptor()) != 0) return failed("sync", name, errno);
+  return {};
+}
+
+Status Folder::replace(const std::string& name, const std::function<std::string()>& next,
+                       bool durable) {
+  const std::string fresh = name + "~" + writer_ + "." + std::to_string(files_->fetch_add(1));
+  Status status = write_new(fresh, next, durable);
+  if (status.ok() && renameat(directory_.descriptor(), fresh.c_str(), directory_.descriptor(),
+                              name.c_str()) != 0) {
+    status = failed("rename", fresh, errno);
+  }
+  if (!status.ok()) {
+    remove(fresh);
+    return status;
+  }
+  return durable ? sync_names() : Status();
+}
+
+bool Folder::remove(const std::string& name) const {
+  return unlinkat(directory_.descriptor(), name.c_str(), 0) == 0;
+}
+
+Result<std::vector<std::string>> Folder::list() const {
+  // A copy of the descriptor would share its position with the other copies.
+  const int again = openat(directory_.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(again < 0 ? nullptr : fdopendir(again),
+                                                    closedir);
+  if (entries == nullptr) return failed("list", "", errno);
+  std::vector<std::string> names;
+  for (const dirent* entry = readdir(entries.get()); entry != nullptr;
+       entry = readdir(entries.get())) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  return names;
+}
+
+std::optional<int64_t> Folder::written_at(const std::string& name) const {
+  struct stat status = {};
+  if (fstatat(directory_.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return {};
+  return status.st_mtim.tv_sec * int64_t{1000} + status.st_mtim.tv_nsec / 1000000;
+}
+
+// Asks again and again, because a wait in the kernel has no bound.
+Result<OpenFile> Folder::lock(const std::string& name, int64_t wait_ms) const {
+  OpenFile file(uninterrupted([&] {
+    return openat(directory_.descriptor(), name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
+                  0600);
+  }));
+  if (file.descriptor() < 0) return failed("open", name, errno);
+  struct flock lock = whole_file();
+  for (int64_t waited = 0;; ++waited) {
+    if (uninterrupted([&] { return fcntl(file.descriptor(), F_OFD_SETLK, &lock); }) == 0) {
+      return file;
+    }
+    if (errno != EAGAIN && errno != EACCES) return failed("lock", name, errno);
+    if (waited >= wait_ms) {
+      return Status(Code::kUnavailable, "another server has locked " +
+                                            quote(path_ + "/" + name, 300) + " for " +
+                                            std::to_string(wait_ms) + " ms");
+    }
+    std::this_thread::sleep_for(kLockPause);
+  }
+}
+
+bool Folder::is_locked(const std::string& name) const {
+  const OpenFile file(uninterrupted([&] {
+    return openat(directory_.descriptor(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  }));
+  if (file.descriptor() < 0) return errno != ENOENT;  // nobody knows
+  struct flock lock = whole_file();
+  if (fcntl(file.descriptor(), F_OFD_GETLK, &lock) != 0) return true;
+  return lock.l_type != F_UNLCK;
+}
+
+Status Folder::sync_names() const {
+  if (disk_.sync_folder(directory_.descriptor()) == 0) return {};
+  return failed("sync", "", errno);
+}
+
+Status Folder::sync_all() const {
+  if (disk_.sync_all(directory_.descriptor()) == 0) return {};
+  return failed("sync", "", errno);
+}
+
+}  // namespace runnel

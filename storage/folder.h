@@ -1,0 +1,102 @@
+// A folder of small and large files that several processes share: whole files are replaced, and
+// locks hold between processes and between threads.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace runnel {
+
+// The calls of the system that can fail with the disk, so that a test can have them fail.
+struct DiskCalls {
+  std::function<ssize_t(int descriptor, const void* bytes, size_t count)> write;  // as write(2)
+  std::function<int(int descriptor)> sync_file;                                   // as fdatasync(2)
+  std::function<int(int descriptor)> sync_folder;                                 // as fsync(2)
+  std::function<int(int descriptor)> sync_all;                                    // as syncfs(2)
+
+  // Those of the system.
+  static DiskCalls system();
+};
+
+// A file that is closed, and unlocked, with this object.
+class OpenFile {
+ public:
+  OpenFile() = default;
+  explicit OpenFile(int descriptor) : descriptor_(descriptor) {}
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&& other) noexcept;
+  ~OpenFile();
+
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+class Folder {
+ public:
+  // Opens a folder, or makes it with mode 0700; the folder that it is in must exist. `writer`
+  // distinguishes the temporary files of this object from those of others. INVALID_ARGUMENT if it
+  // cannot be used, belongs to another user, or lets others in.
+  static Result<Folder> open(const std::string& path, const std::string& writer, DiskCalls disk);
+
+  // The bytes of a file of at most `most`; none if there is no such file.
+  Result<std::optional<std::string>> read(const std::string& name, size_t most) const;
+  // Opens a file for reading. NOT_FOUND.
+  Result<OpenFile> open_file(const std::string& name) const;
+  // Hands the bytes of a file to `sink`.
+  Status read_pieces(const OpenFile& file,
+                     const std::function<Status(std::span<const std::byte>)>& sink) const;
+
+  // Replaces a file by the pieces that `next` gives until an empty one. With `durable` the bytes
+  // and the name are on the disk afterwards. After a failure the file is as it was, unless only the
+  // name could not be made durable.
+  Status replace(const std::string& name, const std::function<std::string()>& next, bool durable);
+  // False if there was no such file.
+  bool remove(const std::string& name) const;
+  // The names of all files.
+  Result<std::vector<std::string>> list() const;
+  // Milliseconds since 1970 when a file was last written; none if there is no such file.
+  std::optional<int64_t> written_at(const std::string& name) const;
+
+  // Locks a file, which is made if it is not there, until the result is closed. UNAVAILABLE if
+  // another holds the lock for `wait_ms`.
+  Result<OpenFile> lock(const std::string& name, int64_t wait_ms) const;
+  // Whether somebody has locked the file; false if there is no such file.
+  bool is_locked(const std::string& name) const;
+
+  // Makes durable which files there are.
+  Status sync_names() const;
+  // Makes durable all that has been written to the file system.
+  Status sync_all() const;
+
+ private:
+  Folder(const std::string& path, const std::string& writer, DiskCalls disk, OpenFile directory)
+      : path_(path), writer_(writer), disk_(std::move(disk)), directory_(std::move(directory)) {}
+
+  Status write_new(const std::string& name, const std::function<std::string()>& next,
+                   bool durable) const;
+  Status write_all(int descriptor, std::string_view bytes, const std::string& name) const;
+  Status failed(const std::string& what, const std::string& name, int error) const;
+
+  std::string path_;
+  std::string writer_;
+  DiskCalls disk_;
+  OpenFile directory_;
+  std::unique_ptr<std::atomic<uint64_t>> files_ = std::make_unique<std::atomic<uint64_t>>(0);
+};
+
+}  // namespace runnel

@@ -1,0 +1,51 @@
+// A store in the memory of the process, for tests: it ends with the process.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "storage/store.h"
+
+namespace runnel {
+
+// The sessions that several MemoryStores share.
+struct MemoryShelf {
+  struct Entry {
+    Record record;
+    std::string state;
+  };
+
+  std::mutex mutex;
+  std::map<std::string, Entry> entries;  // by key
+};
+
+class MemoryStore final : public Store {
+ public:
+  // `clock` outlives the store.
+  MemoryStore(std::shared_ptr<MemoryShelf> shelf, const StoreTimes& times, const Clock& clock);
+
+  const std::string& replica() const override { return replica_; }
+  Result<Begun> begin(const std::string& key, const Claim& claim) override;
+  Result<std::optional<Record>> look(const std::string& key) override;
+  Status load(const std::string& key, const Record& record, const StateSink& sink) override;
+  Result<bool> renew(const std::string& key, const Holder& holder) override;
+  Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
+  Result<bool> create(const std::string& key, const std::string& owner,
+                      const Snapshot* snapshot) override;
+  Result<bool> remove(const std::string& key) override;
+  Status sweep() override { return {}; }
+  Status sync() override { return {}; }
+
+ private:
+  MemoryShelf::Entry* find(const std::string& key);
+
+  const std::shared_ptr<MemoryShelf> shelf_;
+  const StoreTimes times_;
+  const Clock& clock_;
+  const std::string replica_;
+};
+
+}  // namespace runnel

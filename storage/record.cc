@@ -1,0 +1,143 @@
+#include "storage/record.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "base/hex.h"
+#include "base/json_fields.h"
+
+namespace runnel {
+namespace {
+
+constexpr int64_t kVersion = 1;
+constexpr size_t kMostTextBytes = 512;
+constexpr JsonLimits kJsonLimits = {.bytes = kMostRecordBytes, .values = 16, .depth = 2};
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kEpochsPerMs = 4096;
+constexpr int64_t kMostEpoch = int64_t{1} << 60;  // leaves room to count up
+
+Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
+
+std::string text_of(const Fields& fields, Faults& faults, const char* key) {
+  const std::string expected = "a text of at most " + std::to_string(kMostTextBytes) + " bytes";
+  const Json* const member = fields.require(key, expected);
+  if (member == nullptr) return "";
+  if (member->is_string() && member->get_ref<const std::string&>().size() <= kMostTextBytes) {
+    return member->get<std::string>();
+  }
+  faults.add(fields.path(key), expected, describe(*member));
+  return "";
+}
+
+// A call that has ended holds nothing: of two ends, the one that comes late changes nothing.
+bool holds(const Record& record, const Holder& holder) {
+  return record.until != 0 && record.epoch == holder.epoch && record.owner == holder.owner;
+}
+
+}  // namespace
+
+std::string record_text(const Record& record, std::string_view key) {
+  const auto number = [](const char* name, int64_t value) {
+    return ",\"" + std::string(name) + "\":" + std::to_string(value);
+  };
+  const auto text = [](const char* name, std::string_view value) {
+    return ",\"" + std::string(name) + "\":" + json_string(value);
+  };
+  return "{\"version\":" + std::to_string(kVersion) + text("key", key) +
+         number("epoch", record.epoch) + text("owner", record.owner) +
+         number("until", record.until) + text("begun", record.begun) + text("last", record.last) +
+         number("seed", record.seed) + number("position", record.position) +
+         number("state", record.state) + text("tail", record.tail) + number("used", record.used) +
+         "}\n";
+}
+
+Result<Record> parse_record(std::string_view text, std::string_view key) {
+  const std::string source = "the record";
+  const auto json = parse_json(text, source, kJsonLimits);
+  if (!json.ok()) return damaged(json.status().message());
+  Faults faults(source);
+  const Fields fields(faults, &*json, "",
+                      {"version", "key", "epoch", "owner", "until", "begun", "last", "seed",
+                       "position", "state", "tail", "used"});
+  fields.integer("version", kVersion, kVersion);
+  const std::string found = text_of(fields, faults, "key");
+  Record record;
+  record.epoch = fields.integer("epoch", 1, kMostEpoch);
+  record.owner = text_of(fields, faults, "owner");
+  record.until = fields.integer("until", 0, kMost);
+  record.begun = text_of(fields, faults, "begun");
+  record.last = text_of(fields, faults, "last");
+  record.seed = fields.integer("seed", std::numeric_limits<int64_t>::min(), kMost);
+  record.position = fields.integer("position", 0, kMost);
+  record.state = fields.integer("state", 0, kMostEpoch);
+  record.tail = text_of(fields, faults, "tail");
+  record.used = fields.integer("used", 0, kMost);
+  if (!faults.ok()) return damaged(faults.status().message());
+  if (found != key) return damaged("the record is of another session");
+  const bool has_tail = record.tail.size() <= 2 * kTailBytes && bytes_of_hex(record.tail);
+  if (!has_tail || record.state > record.epoch) {
+    return damaged("the record has a state that cannot be");
+  }
+  return record;
+}
+
+Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t lease, bool dead) {
+  Begun begun;
+  begun.before = record;
+  begun.repeats = !record.last.empty() && record.last == claim.request;
+  const bool same_call = !record.begun.empty() && record.begun == claim.request;
+  if (record.until > now && !dead) {
+    begun.outcome = FenceOutcome::kBusy;
+    begun.left_ms = record.until - now;
+  } else if (!begun.repeats &&
+             claim.expected_position.value_or(record.position) != record.position) {
+    begun.outcome = FenceOutcome::kElsewhere;
+  } else if (!record.begun.empty() && !same_call && !claim.expected_position) {
+    begun.outcome = FenceOutcome::kCutOff;
+  } else {
+    begun.outcome = FenceOutcome::kOk;
+    begun.epoch = ++record.epoch;
+    begun.seed = same_call ? record.seed : claim.seed;
+    record.owner = claim.owner;
+    record.until = now + lease;
+    record.begun = claim.request;
+    record.seed = begun.seed;
+    record.used = now;
+  }
+  return begun;
+}
+
+bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lease) {
+  if (!holds(record, holder)) return false;
+  record.until = now + lease;
+  return true;
+}
+
+bool end_record(Record& record, const Holder& holder, int64_t now, bool saved) {
+  if (!holds(record, holder)) return false;
+  if (saved) record.last = record.begun.starts_with(kNamedCall) ? record.begun : "";
+  record.begun = saved ? "" : holder.cut_off;
+  record.seed = saved ? 0 : holder.seed;
+  record.until = 0;
+  record.used = now;
+  return true;
+}
+
+// Epochs begin at the time, so that a session that is deleted and made again has none of those
+// before: a late writer of the old session would pass for one of the new. Within a millisecond
+// chance keeps them apart.
+Record new_record(const std::string& owner, int64_t now) {
+  std::random_device device;
+  Record record;
+  record.epoch = std::max<int64_t>(now, 1) * kEpochsPerMs + device() % (kEpochsPerMs / 2);
+  record.owner = owner;
+  record.used = now;
+  return record;
+}
+
+bool has_expired(const Record& record, int64_t now, int64_t ttl) {
+  return record.until <= now && now - record.used > ttl;
+}
+
+}  // namespace runnel

@@ -1,0 +1,78 @@
+#include "storage/store_threads.h"
+
+#include <string>
+
+namespace runnel {
+
+StoreThreads::StoreThreads(int threads, size_t most, Duration timeout, const Clock& clock)
+    : most_(most), timeout_(timeout), clock_(clock) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+StoreThreads::~StoreThreads() {
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  posted_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void StoreThreads::add(std::shared_ptr<Job> job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (unsettled_.size() < most_) {
+      job->until = clock_.now() + timeout_;
+      unsettled_.insert(job);
+      queue_.push_back(std::move(job));
+      posted_.notify_one();
+      return;
+    }
+  }
+  Status status(Code::kResourceExhausted, "too many calls wait for the store; try again");
+  job->fail(status.with_retry_after(std::chrono::milliseconds(100)).with_reason("storage"));
+}
+
+// True once: whoever gets it calls `done`.
+bool StoreThreads::settle(const std::shared_ptr<Job>& job) {
+  std::lock_guard lock(mutex_);
+  return unsettled_.erase(job) == 1;
+}
+
+void StoreThreads::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    posted_.wait(lock, [&] { return over_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    std::shared_ptr<Job> job = std::move(queue_.front());
+    queue_.pop_front();
+    const bool waits = unsettled_.contains(job);
+    lock.unlock();
+    const Status done = within_memory([&] {
+      if (waits) job->run(job);
+      return Status();
+    });
+    if (!done.ok() && settle(job)) job->fail(done);
+    job.reset();
+    lock.lock();
+  }
+}
+
+void StoreThreads::tend() {
+  std::vector<std::shared_ptr<Job>> late;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& job : unsettled_) {
+      if (clock_.now() >= job->until) late.push_back(job);
+    }
+  }
+  for (const auto& job : late) {
+    if (!settle(job)) continue;
+    Status status(Code::kUnavailable, "the store has not answered within " +
+                                          std::to_string(timeout_ / std::chrono::milliseconds(1)) +
+                                          " ms (storage.timeout_ms)");
+    job->fail(status.with_retry_after(std::chrono::seconds(1)).with_reason("storage"));
+  }
+}
+
+}  // namespace runnel

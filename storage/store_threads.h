@@ -1,0 +1,76 @@
+// Threads on which a store works, so that no other thread waits for it. The queue is bounded, and
+// nobody waits longer than a timeout for an outcome.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/within_memory.h"
+
+namespace runnel {
+
+class StoreThreads {
+ public:
+  // `most`: jobs that wait or run at once. `clock` outlives the object.
+  StoreThreads(int threads, size_t most, Duration timeout, const Clock& clock);
+  StoreThreads(const StoreThreads&) = delete;
+  StoreThreads& operator=(const StoreThreads&) = delete;
+  // Does all jobs that wait, then ends.
+  ~StoreThreads();
+
+  // Has `work` done by one of the threads and gives its outcome to `done`, which is called exactly
+  // once and must not block: by that thread; by tend(), with UNAVAILABLE, once the timeout is over;
+  // or before this returns, with RESOURCE_EXHAUSTED, if too many jobs wait. If the outcome comes
+  // after the timeout, `late` gets it.
+  template <typename T>
+  void run(std::function<Result<T>()> work, std::function<void(Result<T>)> done,
+           std::function<void(T)> late = {}) {
+    auto job = std::make_shared<Job>();
+    job->fail = done;
+    job->run = [this, work = std::move(work), done = std::move(done),
+                late = std::move(late)](const std::shared_ptr<Job>& self) {
+      Result<T> outcome = within_memory(work);
+      if (settle(self)) {
+        done(std::move(outcome));
+      } else if (late && outcome.ok()) {
+        late(std::move(*outcome));
+      }
+    };
+    add(std::move(job));
+  }
+
+  // To be called about once a second: ends the wait for jobs whose time is over.
+  void tend();
+
+ private:
+  struct Job {
+    std::function<void(const std::shared_ptr<Job>&)> run;
+    std::function<void(Status)> fail;
+    TimePoint until{};
+  };
+
+  void add(std::shared_ptr<Job> job);
+  bool settle(const std::shared_ptr<Job>& job);
+  void work();
+
+  const size_t most_;
+  const Duration timeout_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  std::deque<std::shared_ptr<Job>> queue_;
+  std::set<std::shared_ptr<Job>> unsettled_;  // `done` has not been called
+  bool over_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,104 @@
+"""Sessions that survive kill -9 of their server: nothing that clients have heard is lost.
+
+Needs grpcio and protobuf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+import unittest
+from collections.abc import Sequence
+from typing import Any
+
+from keys_test import PATIENCE, ROOT, Server, Tenant, grpc, messages
+
+MODEL = ROOT / "zoo/text-endless-small"
+GENERATE = "/runnel.v1.Inference/Generate"
+CRASHES = 3
+
+
+class Client(Tenant):
+    """A client without a key."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(grpc.insecure_channel(f"127.0.0.1:{server.port()}"), None)
+
+    def ask(self, session: str, count: int, prompt: Sequence[int] = (65,), position: int | None = None) -> Any:
+        """The stream of a call in a session."""
+        inference = messages.inference()
+        request = inference.GenerateRequest(max_values=count)
+        request.sampling.seed = 7
+        request.values.values.extend(prompt)
+        request.origin.session = session
+        if position is not None:
+            request.expected_position = position
+        call = self.channel.unary_stream(
+            GENERATE,
+            request_serializer=inference.GenerateRequest.SerializeToString,
+            response_deserializer=inference.GenerateResponse.FromString,
+        )
+        return call(request, timeout=PATIENCE)
+
+    def hear(self, session: str, count: int, position: int | None = None) -> tuple[list[int], int]:
+        """The values of a call, and where the session is after it."""
+        events = list(self.ask(session, count, position=position))
+        values = [value for event in events for run in event.values.runs for value in run.values]
+        return values, events[-1].finished.usage.position
+
+
+class StorageTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.flags = ("--storage", f"dir:{folder / 'store'}", "--storage-lease-ms", "600000")
+
+    def serve(self, *flags: str) -> tuple[Server, Client]:
+        server = Server("--address", "127.0.0.1:0", *flags, models=[MODEL])
+        self.stack.callback(server.stop)
+        client = Client(server)
+        self.stack.callback(client.channel.close)
+        return server, client
+
+    def test_three_crashes_lose_nothing_that_was_heard(self) -> None:
+        _, untouched = self.serve()
+        server, client = self.serve(*self.flags)
+        for session in ("rests", "runs"):
+            untouched.create(session)
+            client.create(session)
+        position = None
+        for crash in range(CRASHES):
+            for session in ("rests", "runs"):
+                heard = client.hear(session, 20, position=position if session == "runs" else None)
+                self.assertEqual(heard, untouched.hear(session, 20), f"{session} after {crash} crashes")
+            position = heard[1]
+            cut_off = client.ask("runs", 1 << 20)  # too long for anybody to have read it
+            next(cut_off)
+            server.process.kill()
+            self.assertNotEqual(server.process.wait(PATIENCE), 0)
+            with self.assertRaises(grpc.RpcError):
+                list(cut_off)
+            server, client = self.serve(*self.flags)
+            # The lease is of ten minutes, and the server that had it is dead.
+            with self.assertRaises(grpc.RpcError) as refused:
+                client.hear("runs", 20)
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.ABORTED)
+            self.assertIn(f"was cut off, and the session is at position {position}", refused.exception.details())
+        self.assertEqual(client.hear("runs", 20, position), untouched.hear("runs", 20))
+        self.assertEqual(server.stop(), 0)
+        _, client = self.serve(*self.flags)
+        self.assertEqual(client.hear("runs", 20), untouched.hear("runs", 20), "after a restart")
+
+    def test_two_servers_share_sessions(self) -> None:
+        _, untouched = self.serve()
+        clients = [self.serve(*self.flags)[1] for _ in range(2)]
+        untouched.create("a")
+        clients[0].create("a")
+        for turn in range(4):
+            self.assertEqual(clients[turn % 2].hear("a", 20), untouched.hear("a", 20), turn)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,294 @@
+// A directory as a store: damage, failing disks, servers that die, leftovers.
+#include "storage/directory_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "storage/open_store.h"
+#include "storage/record_key.h"
+#include "tests/base/test_files.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kKey = record_key("model", "", "a");
+const std::string kOther = record_key("model", "", "b");
+
+class DirectoryStoreTest : public ::testing::Test {
+ protected:
+  DirectoryStoreTest() { options_.folder = folder_.path("store"); }
+
+  std::unique_ptr<DirectoryStore> open() {
+    auto store = DirectoryStore::open(options_, clock_);
+    EXPECT_TRUE(store.ok()) << store.status().message();
+    return store.ok() ? std::move(*store) : nullptr;
+  }
+
+  static Snapshot snapshot(int64_t position, const std::string& state) {
+    return {position, [text = state]() mutable { return std::exchange(text, ""); }};
+  }
+
+  static void create(DirectoryStore& store, const std::string& key, const std::string& state) {
+    const Snapshot given = snapshot(1, state);
+    const auto made = store.create(key, store.replica() + "/m", &given);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+  }
+
+  static int64_t begin(DirectoryStore& store) {
+    const auto begun = store.begin(kKey, {.owner = store.replica() + "/m", .request = "x"});
+    EXPECT_TRUE(begun.ok()) << begun.status().message();
+    EXPECT_EQ(begun->outcome, FenceOutcome::kOk);
+    return begun->epoch;
+  }
+
+  static Result<bool> end(DirectoryStore& store, int64_t epoch) {
+    const Snapshot given = snapshot(2, std::string(5000, 'n'));
+    return store.end(kKey, {store.replica() + "/m", epoch}, &given);
+  }
+
+  static Status load(DirectoryStore& store, const std::string& key) {
+    const auto record = store.look(key);
+    if (!record.ok()) return record.status();
+    return store.load(key, **record, [](auto) { return Status(); });
+  }
+
+  std::string state_of(DirectoryStore& store, const std::string& key) const {
+    return options_.folder + "/" + key + "." + std::to_string((*store.look(key))->state) + ".state";
+  }
+
+  // The names of the files whose names contain `part`.
+  std::vector<std::string> names_with(const std::string& part) const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) {
+      const std::string name = entry.path().filename();
+      if (name.find(part) != name.npos) names.push_back(name);
+    }
+    return names;
+  }
+
+  void make_old(const std::string& name) const {
+    const timespec when[2] = {{.tv_sec = clock_.unix_time() - 7200, .tv_nsec = 0},
+                              {.tv_sec = clock_.unix_time() - 7200, .tv_nsec = 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, (options_.folder + "/" + name).c_str(), when, 0), 0);
+  }
+
+  const Clock clock_;
+  const TestFolder folder_;
+  DirectoryOptions options_{.folder = "",
+                            .sync = SyncMode::kEach,
+                            .times = {.ttl_ms = 100000000, .lease_ms = 600000, .timeout_ms = 5}};
+};
+
+TEST_F(DirectoryStoreTest, FilesAreTheOwnersAlone) {
+  create(*open(), kKey, std::string(100, 'a'));
+  struct stat status = {};
+  ASSERT_EQ(stat(options_.folder.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700U);
+  for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) {
+    ASSERT_EQ(stat(entry.path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600U) << entry.path();
+  }
+  ASSERT_EQ(chmod(options_.folder.c_str(), 0750), 0);
+  EXPECT_THAT(DirectoryStore::open(options_, clock_).status().message(), HasSubstr("chmod 700"));
+  options_.folder = folder_.path("none/store");
+  EXPECT_EQ(DirectoryStore::open(options_, clock_).status().code(), Code::kInvalidArgument);
+  options_.folder = folder_.write("file", std::string("x"));
+  EXPECT_EQ(DirectoryStore::open(options_, clock_).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(DirectoryStoreTest, ADamagedRecordIsRefusedAndCanBeDeleted) {
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  create(*store, kOther, std::string(100, 'b'));
+  const std::string path = options_.folder + "/" + kKey + ".json";
+  std::filesystem::copy_file(options_.folder + "/" + kOther + ".json", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(load(*store, kKey).code(), Code::kDataLoss) << "of another session";
+  std::filesystem::resize_file(path, 20);
+  EXPECT_EQ(store->begin(kKey, {.owner = store->replica() + "/m", .request = "x"}).status().code(),
+            Code::kDataLoss);
+  std::ofstream(path) << std::string(100000, ' ');
+  EXPECT_EQ(load(*store, kKey).code(), Code::kDataLoss);
+  EXPECT_TRUE(load(*store, kOther).ok());
+  EXPECT_TRUE(*store->remove(kKey));
+  EXPECT_FALSE(store->look(kKey)->has_value());
+}
+
+TEST_F(DirectoryStoreTest, AStateThatWasNotSavedSoIsRefused) {
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  create(*store, kOther, std::string(100, 'b'));
+  EXPECT_TRUE(load(*store, kKey).ok());
+  const std::string path = state_of(*store, kKey);
+  std::filesystem::resize_file(path, 99);
+  EXPECT_TRUE(load(*store, kKey).ok()) << "its checksum, which the server looks at, would not hold";
+  std::filesystem::copy_file(state_of(*store, kOther), path,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(load(*store, kKey).code(), Code::kDataLoss) << "swapped";
+  std::filesystem::resize_file(path, 0);
+  EXPECT_EQ(load(*store, kKey).code(), Code::kDataLoss) << "torn";
+  std::filesystem::remove(path);
+  EXPECT_EQ(load(*store, kKey).code(), Code::kNotFound);
+}
+
+TEST_F(DirectoryStoreTest, AServerThatDiesKeepsNobodyWaiting) {
+  create(*open(), kKey, std::string(100, 'a'));
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto store = open();
+    begin(*store);
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(names_with("server-").size(), 1U);
+  const auto store = open();
+  const auto begun = store->begin(kKey, {.owner = store->replica() + "/m", .request = "x"});
+  EXPECT_EQ(begun->outcome, FenceOutcome::kOk) << "its lease is of ten minutes";
+}
+
+TEST_F(DirectoryStoreTest, AServerThatLivesKeepsItsLease) {
+  const auto one = open();
+  create(*one, kKey, std::string(100, 'a'));
+  begin(*one);
+  const auto two = open();
+  EXPECT_EQ(two->begin(kKey, {.owner = two->replica() + "/m", .request = "x"})->outcome,
+            FenceOutcome::kBusy);
+}
+
+TEST_F(DirectoryStoreTest, ALockIsWaitedForWithinBounds) {
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  auto folder = Folder::open(options_.folder, "w", DiskCalls::system());
+  ASSERT_TRUE(folder.ok());
+  const auto lock = folder->lock("lock-" + kKey.substr(0, 2), 0);
+  ASSERT_TRUE(lock.ok()) << lock.status().message();
+  const Status status =
+      store->begin(kKey, {.owner = store->replica() + "/m", .request = "x"}).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("for 5 ms"));
+  EXPECT_TRUE(load(*store, kKey).ok()) << "whoever reads needs no lock";
+}
+
+TEST_F(DirectoryStoreTest, AFailedSyncLeavesTheSessionAsItWas) {
+  create(*open(), kKey, std::string(100, 'a'));
+  bool fails = false;
+  int syncs = 0;
+  options_.disk.sync_file = [&](int descriptor) {
+    ++syncs;
+    if (fails) errno = EIO;
+    return fails ? -1 : fdatasync(descriptor);
+  };
+  const auto store = open();
+  const int64_t epoch = begin(*store);
+  fails = true;
+  syncs = 0;
+  EXPECT_EQ(end(*store, epoch).status().code(), Code::kUnavailable);
+  EXPECT_EQ(syncs, 1) << "a file whose sync has failed is not tried again";
+  EXPECT_TRUE(names_with("~").empty());
+  EXPECT_EQ(names_with(".state").size(), 1U);
+  fails = false;
+  EXPECT_EQ((*store->look(kKey))->position, 1);
+  EXPECT_TRUE(load(*store, kKey).ok());
+  EXPECT_TRUE(*store->end(kKey, {store->replica() + "/m", epoch}, nullptr));
+}
+
+TEST_F(DirectoryStoreTest, AFullDiskIsSaidToBeFull) {
+  create(*open(), kKey, std::string(100, 'a'));
+  bool full = false;
+  options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
+    if (!full) return write(descriptor, bytes, std::min<size_t>(count, 7));
+    errno = ENOSPC;
+    return -1;
+  };
+  const auto store = open();
+  const int64_t epoch = begin(*store);
+  full = true;
+  const Status status = end(*store, epoch).status();
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("No space left on device"));
+  EXPECT_TRUE(names_with("~").empty());
+  full = false;
+  EXPECT_TRUE(*end(*store, epoch));
+  EXPECT_TRUE(load(*store, kKey).ok()) << "written seven bytes at a time";
+}
+
+TEST_F(DirectoryStoreTest, WhatIsSyncedFollowsTheSetting) {
+  int files = 0;
+  int folders = 0;
+  int all = 0;
+  options_.disk.sync_file = [&](int) { return ++files, 0; };
+  options_.disk.sync_folder = [&](int) { return ++folders, 0; };
+  options_.disk.sync_all = [&](int) { return ++all, 0; };
+  for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
+    files = folders = all = 0;
+    options_.sync = mode;
+    const auto store = open();
+    create(*store, kKey, std::string(100, 'a'));
+    EXPECT_TRUE(store->sync().ok());
+    EXPECT_TRUE(store->sync().ok()) << "nothing was written since";
+    EXPECT_EQ(files, mode == SyncMode::kEach ? 2 : 0);
+    EXPECT_EQ(folders, mode == SyncMode::kEach ? 2 : 0);
+    EXPECT_EQ(all, mode == SyncMode::kInterval ? 1 : 0);
+    EXPECT_TRUE(*store->remove(kKey));
+  }
+  options_.sync = SyncMode::kInterval;
+  options_.disk.sync_all = [](int) { return errno = EIO, -1; };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  EXPECT_EQ(store->sync().code(), Code::kUnavailable);
+}
+
+TEST_F(DirectoryStoreTest, LeftoversAreRemovedOnceTheyAreOld) {
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  const std::string temporary = kKey + ".json~gone.1";
+  const std::string orphan = kOther + ".5.state";
+  const std::string server = "server-" + std::string(32, 'd');
+  for (const std::string& name : {temporary, orphan, server}) {
+    std::ofstream(options_.folder + "/" + name) << "x";
+  }
+  EXPECT_TRUE(store->sweep().ok());
+  EXPECT_EQ(names_with(orphan).size(), 1U) << "it may be of a call that runs";
+  for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) {
+    make_old(entry.path().filename());
+  }
+  EXPECT_TRUE(store->sweep().ok());
+  for (const std::string& name : {temporary, orphan, server}) {
+    EXPECT_TRUE(names_with(name).empty()) << name;
+  }
+  EXPECT_EQ(names_with("server-").size(), 1U) << "its own";
+  EXPECT_TRUE(load(*store, kKey).ok());
+  options_.times.ttl_ms = -1;
+  EXPECT_TRUE(open()->sweep().ok());
+  EXPECT_TRUE(names_with(".json").empty()) << "expired";
+}
+
+TEST(StoreUrl, IsADirectoryOrMemory) {
+  const TestFolder folder;
+  for (const std::string wrong : {"", "dir:", "redis://x", "/a", "memory:"}) {
+    EXPECT_EQ(open_store(wrong, "each", {}, real_clock()).status().code(), Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(open_store("memory", "each", {}, real_clock()).ok());
+  const auto store = open_store("dir:" + folder.path("s"), "none", {}, real_clock());
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  EXPECT_EQ((*store)->replica().size(), 32U);
+}
+
+}  // namespace
+}  // namespace runnel

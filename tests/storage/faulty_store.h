@@ -1,0 +1,59 @@
+// A store whose operations fail, or take their time, as a test says.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "storage/store.h"
+
+namespace runnel {
+
+class FaultyStore final : public Store {
+ public:
+  // `before` is called with the name of each operation; if its status is not OK the operation fails
+  // with it.
+  FaultyStore(std::shared_ptr<Store> store, std::function<Status(const std::string&)> before)
+      : store_(std::move(store)), before_(std::move(before)) {}
+
+  const std::string& replica() const override { return store_->replica(); }
+  Result<Begun> begin(const std::string& key, const Claim& claim) override {
+    if (Status s = before_("begin"); !s.ok()) return s;
+    return store_->begin(key, claim);
+  }
+  Result<std::optional<Record>> look(const std::string& key) override {
+    if (Status s = before_("look"); !s.ok()) return s;
+    return store_->look(key);
+  }
+  Status load(const std::string& key, const Record& record, const StateSink& sink) override {
+    if (Status s = before_("load"); !s.ok()) return s;
+    return store_->load(key, record, sink);
+  }
+  Result<bool> renew(const std::string& key, const Holder& holder) override {
+    if (Status s = before_("renew"); !s.ok()) return s;
+    return store_->renew(key, holder);
+  }
+  Result<bool> end(const std::string& key, const Holder& holder,
+                   const Snapshot* snapshot) override {
+    if (Status s = before_(snapshot == nullptr ? "give up" : "end"); !s.ok()) return s;
+    return store_->end(key, holder, snapshot);
+  }
+  Result<bool> create(const std::string& key, const std::string& owner,
+                      const Snapshot* snapshot) override {
+    if (Status s = before_("create"); !s.ok()) return s;
+    return store_->create(key, owner, snapshot);
+  }
+  Result<bool> remove(const std::string& key) override {
+    if (Status s = before_("remove"); !s.ok()) return s;
+    return store_->remove(key);
+  }
+  Status sweep() override { return {}; }
+  Status sync() override { return store_->sync(); }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const std::function<Status(const std::string&)> before_;
+};
+
+}  // namespace runnel

@@ -1,0 +1,93 @@
+#include "storage/record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "storage/record_key.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kKey = record_key("model", "ada", "a");
+
+Record some_record() {
+  return {.epoch = 7,
+          .owner = "server/model \"x\"",
+          .until = 99,
+          .begun = "abc",
+          .seed = -5,
+          .last = "id:abc",
+          .position = 12,
+          .state = 6,
+          .tail = std::string(64, '0'),
+          .used = 50};
+}
+
+TEST(RecordKey, HasNoTwoTextsThatGiveTheSame) {
+  EXPECT_TRUE(is_record_key(kKey));
+  EXPECT_NE(record_key("model", "ada", "b"), kKey);
+  EXPECT_NE(record_key("model", "adaa", ""), kKey);
+  EXPECT_NE(record_key("modelada", "", "a"), kKey);
+  EXPECT_FALSE(is_record_key(kKey + "0"));
+  EXPECT_FALSE(is_record_key("../" + kKey.substr(3)));
+}
+
+TEST(Record, IsReadAsItWasWritten) {
+  const auto read = parse_record(record_text(some_record(), kKey), kKey);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, some_record());
+}
+
+TEST(Record, OfEveryTruncationIsRefused) {
+  const std::string whole = record_text(some_record(), kKey);
+  for (size_t size = 0; size + 2 < whole.size(); ++size) {
+    EXPECT_EQ(parse_record(whole.substr(0, size), kKey).status().code(), Code::kDataLoss) << size;
+  }
+}
+
+TEST(Record, OfAnotherSessionIsRefused) {
+  const std::string other = record_text(some_record(), record_key("model", "bob", "a"));
+  const Status status = parse_record(other, kKey).status();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("of another session"));
+}
+
+TEST(Record, WithAnythingThatCannotBeIsRefused) {
+  const auto with = [](const std::string& found, const std::string& wrong) {
+    std::string text = record_text(some_record(), kKey);
+    const size_t at = text.find(found);
+    EXPECT_NE(at, text.npos) << found;
+    return parse_record(text.replace(at, found.size(), wrong), kKey).status();
+  };
+  EXPECT_TRUE(with("\"used\":50", "\"used\":51").ok());
+  for (const auto& [found, wrong] :
+       {std::pair("\"version\":1", "\"version\":2"), std::pair("\"epoch\":7", "\"epoch\":0"),
+        std::pair("\"epoch\":7", "\"epoch\":1e300"),
+        std::pair("\"epoch\":7", "\"epoch\":9223372036854775807"),
+        std::pair("\"epoch\":7", "\"epoch\":\"7\""),
+        std::pair("\"position\":12", "\"position\":-1"), std::pair("\"state\":6", "\"state\":8"),
+        std::pair("\"until\":99", "\"until\":-1"), std::pair("\"begun\":\"abc\"", "\"begun\":3"),
+        std::pair("\"begun\":\"abc\"", "\"other\":\"abc\""),
+        std::pair("\"tail\":\"00", "\"tail\":\"0g"),
+        std::pair("\"tail\":\"00", "\"tail\":\"0000")}) {
+    EXPECT_EQ(with(found, wrong).code(), Code::kDataLoss) << wrong;
+  }
+  EXPECT_EQ(with("abc", std::string(600, 'a')).code(), Code::kDataLoss);
+  EXPECT_EQ(with("abc", std::string(100000, 'a')).code(), Code::kDataLoss);
+  EXPECT_EQ(with("abc", std::string("a\0b", 3)).code(), Code::kDataLoss);
+}
+
+TEST(Record, OfASessionThatIsMadeAgainHasNewEpochs) {
+  Record first = new_record("one/m", 1000);
+  const Begun begun = begin_record(first, {.owner = "one/m", .request = "a"}, 1000, 10, false);
+  ASSERT_EQ(begun.outcome, FenceOutcome::kOk);
+  Record second = new_record("one/m", 1005);
+  EXPECT_FALSE(end_record(second, {"one/m", begun.epoch}, 1006, true));
+}
+
+}  // namespace
+}  // namespace runnel

@@ -1,0 +1,314 @@
+// The contract of storage/store.h, for every store.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "storage/directory_store.h"
+#include "storage/memory_store.h"
+#include "storage/record_key.h"
+#include "tests/base/test_files.h"
+
+namespace runnel {
+namespace {
+
+constexpr StoreTimes kTimes = {.ttl_ms = 100000, .lease_ms = 300, .timeout_ms = 60000};
+const std::string kKey = record_key("model", "", "a");
+
+enum class Kind { kMemory, kDirectory };
+
+// A state that says its position.
+std::string state_at(int64_t position) {
+  std::string text = std::to_string(position);
+  return text + std::string(100 - text.size(), '.');
+}
+
+Snapshot snapshot_at(int64_t position) {
+  return {position, [text = state_at(position)]() mutable {
+            const std::string piece = text.substr(0, 33);
+            text.erase(0, 33);
+            return piece;
+          }};
+}
+
+class StoreContract : public ::testing::TestWithParam<Kind> {
+ protected:
+  // As another server opens it.
+  std::shared_ptr<Store> open() {
+    if (GetParam() == Kind::kMemory) return std::make_shared<MemoryStore>(shelf_, kTimes, clock_);
+    auto store = DirectoryStore::open(
+        {.folder = folder_.path("store"), .sync = SyncMode::kNone, .times = kTimes}, clock_);
+    EXPECT_TRUE(store.ok()) << store.status().message();
+    return std::move(*store);
+  }
+
+  static std::string owner(const Store& store) { return store.replica() + "/m"; }
+
+  static Begun begin(Store& store, const std::string& request,
+                     std::optional<int64_t> expected = {}) {
+    const auto begun = store.begin(
+        kKey,
+        {.owner = owner(store), .request = request, .seed = 1, .expected_position = expected});
+    EXPECT_TRUE(begun.ok()) << begun.status().message();
+    return begun.ok() ? *begun : Begun();
+  }
+
+  static bool end(Store& store, int64_t epoch, std::optional<int64_t> position = {}) {
+    const Snapshot snapshot = snapshot_at(position.value_or(0));
+    const auto ended = store.end(kKey, {owner(store), epoch}, position ? &snapshot : nullptr);
+    EXPECT_TRUE(ended.ok()) << ended.status().message();
+    return ended.ok() && *ended;
+  }
+
+  static void create(Store& store, int64_t position = 0) {
+    const Snapshot snapshot = snapshot_at(position);
+    const auto made = store.create(kKey, owner(store), &snapshot);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    EXPECT_TRUE(*made);
+  }
+
+  static std::string load(Store& store) {
+    const auto record = store.look(kKey);
+    EXPECT_TRUE(record.ok() && *record);
+    std::string text;
+    const Status loaded = store.load(kKey, **record, [&](std::span<const std::byte> bytes) {
+      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      return Status();
+    });
+    EXPECT_TRUE(loaded.ok()) << loaded.message();
+    return text;
+  }
+
+  void advance(int64_t ms) { clock_.advance(std::chrono::milliseconds(ms)); }
+
+  Clock clock_{TimePoint(std::chrono::hours(1))};
+  const TestFolder folder_;
+  const std::shared_ptr<MemoryShelf> shelf_ = std::make_shared<MemoryShelf>();
+};
+
+TEST_P(StoreContract, ACallIsTakenUpElsewhereWhereItEnded) {
+  const auto one = open();
+  const auto two = open();
+  create(*one);
+  const Begun first = begin(*one, "x");
+  ASSERT_EQ(first.outcome, FenceOutcome::kOk);
+  EXPECT_TRUE(end(*one, first.epoch, 5));
+  const Begun second = begin(*two, "y");
+  ASSERT_EQ(second.outcome, FenceOutcome::kOk);
+  EXPECT_EQ(second.epoch, first.epoch + 1);
+  EXPECT_EQ(second.before.position, 5);
+  EXPECT_EQ(second.before.owner, owner(*one));
+  EXPECT_EQ(load(*two), state_at(5));
+  EXPECT_TRUE(end(*two, second.epoch));
+  EXPECT_EQ(load(*one), state_at(5)) << "a call that has changed nothing";
+}
+
+TEST_P(StoreContract, WithoutARecordThereIsNothing) {
+  const auto store = open();
+  EXPECT_EQ(begin(*store, "x").outcome, FenceOutcome::kNone);
+  EXPECT_FALSE(store->look(kKey)->has_value());
+  EXPECT_FALSE(*store->remove(kKey));
+  EXPECT_FALSE(*store->renew(kKey, {owner(*store), 1}));
+  EXPECT_FALSE(end(*store, 1, 3));
+}
+
+TEST_P(StoreContract, AnEmptySessionHasNoState) {
+  const auto store = open();
+  ASSERT_TRUE(*store->create(kKey, owner(*store), nullptr));
+  EXPECT_FALSE(*store->create(kKey, owner(*store), nullptr)) << "there is one";
+  EXPECT_EQ((*store->look(kKey))->state, 0);
+  const Begun begun = begin(*store, "x", 0);
+  ASSERT_EQ(begun.outcome, FenceOutcome::kOk);
+  EXPECT_TRUE(end(*store, begun.epoch, 2));
+  EXPECT_EQ(load(*store), state_at(2));
+}
+
+TEST_P(StoreContract, ARunningCallKeepsOthersOutUntilItsLeaseIsOver) {
+  const auto one = open();
+  const auto two = open();
+  create(*one, 4);
+  const Begun first = begin(*one, "x");
+  Begun other = begin(*two, "y");
+  EXPECT_EQ(other.outcome, FenceOutcome::kBusy);
+  EXPECT_EQ(other.left_ms, kTimes.lease_ms);
+  advance(200);
+  EXPECT_TRUE(*one->renew(kKey, {owner(*one), first.epoch}));
+  advance(200);
+  EXPECT_EQ(begin(*two, "y").outcome, FenceOutcome::kBusy) << "it was renewed";
+  advance(100);
+  other = begin(*two, "y");
+  EXPECT_EQ(other.outcome, FenceOutcome::kCutOff);
+  EXPECT_EQ(other.before.position, 4);
+  EXPECT_EQ(begin(*two, "y", 5).outcome, FenceOutcome::kElsewhere);
+  other = begin(*two, "y", 4);
+  EXPECT_EQ(other.outcome, FenceOutcome::kOk);
+  EXPECT_FALSE(*one->renew(kKey, {owner(*one), first.epoch}));
+  EXPECT_FALSE(end(*one, first.epoch, 9)) << "a late writer";
+  EXPECT_FALSE(end(*one, other.epoch, 9)) << "of another's epoch";
+  EXPECT_EQ(load(*two), state_at(4));
+  EXPECT_TRUE(end(*two, other.epoch, 6));
+  EXPECT_FALSE(end(*two, other.epoch, 7)) << "it has ended";
+  EXPECT_EQ(load(*one), state_at(6));
+  EXPECT_FALSE(*two->renew(kKey, {owner(*two), other.epoch})) << "the call is over";
+  EXPECT_EQ(begin(*one, "z").outcome, FenceOutcome::kOk);
+}
+
+TEST_P(StoreContract, TheCallThatWasCutOffHasItsSeed) {
+  const auto one = open();
+  const auto two = open();
+  create(*one);
+  ASSERT_EQ(one->begin(kKey, {.owner = owner(*one), .request = "x", .seed = 42})->seed, 42);
+  advance(kTimes.lease_ms);
+  const auto again = two->begin(kKey, {.owner = owner(*two), .request = "x", .seed = 7});
+  EXPECT_EQ(again->outcome, FenceOutcome::kOk);
+  EXPECT_EQ(again->seed, 42);
+}
+
+TEST_P(StoreContract, ACallWithAnIdIsKnownAfterItWasSaved) {
+  const auto one = open();
+  const auto two = open();
+  create(*one);
+  const std::string named = std::string(kNamedCall) + "x";
+  Begun begun = begin(*one, named, 0);
+  EXPECT_FALSE(begun.repeats);
+  EXPECT_TRUE(end(*one, begun.epoch));
+  begun = begin(*one, named, 0);
+  EXPECT_FALSE(begun.repeats) << "it has changed nothing";
+  EXPECT_TRUE(end(*one, begun.epoch, 5));
+  begun = begin(*two, named, 0);
+  EXPECT_EQ(begun.outcome, FenceOutcome::kOk) << "whatever its position";
+  EXPECT_TRUE(begun.repeats);
+  EXPECT_TRUE(end(*two, begun.epoch));
+  EXPECT_EQ(begin(*two, std::string(kNamedCall) + "y", 0).outcome, FenceOutcome::kElsewhere);
+  begun = begin(*two, "z", 5);
+  EXPECT_TRUE(end(*two, begun.epoch, 6));
+  EXPECT_EQ(begin(*one, named, 0).outcome, FenceOutcome::kElsewhere)
+      << "another call came after it";
+  begun = begin(*one, "z");
+  EXPECT_FALSE(begun.repeats) << "the same request without an id is another call";
+}
+
+TEST_P(StoreContract, ACallThatDoesNotRunLeavesTheOneThatWasCutOff) {
+  const auto store = open();
+  create(*store);
+  const Begun cut_off = begin(*store, "x");
+  const Begun other = begin(*store, "y", 0);
+  const Holder holder = {owner(*store), other.epoch, other.before.begun, other.before.seed};
+  EXPECT_TRUE(*store->end(kKey, holder, nullptr));
+  EXPECT_EQ(begin(*store, "y").outcome, FenceOutcome::kCutOff);
+  const auto again = store->begin(kKey, {.owner = owner(*store), .request = "x", .seed = 9});
+  EXPECT_EQ(again->outcome, FenceOutcome::kOk);
+  EXPECT_EQ(again->seed, cut_off.seed);
+}
+
+TEST_P(StoreContract, AServersOwnLeaseDoesNotKeepItOut) {
+  const auto store = open();
+  create(*store);
+  const Begun lost = begin(*store, "x");
+  const Begun again = begin(*store, "x");
+  EXPECT_EQ(again.outcome, FenceOutcome::kOk);
+  EXPECT_FALSE(end(*store, lost.epoch, 3));
+  EXPECT_TRUE(end(*store, again.epoch, 3));
+}
+
+TEST_P(StoreContract, ASessionThatIsDeletedTakesNothingMore) {
+  const auto one = open();
+  const auto two = open();
+  create(*one);
+  const Begun begun = begin(*one, "x");
+  EXPECT_TRUE(*two->remove(kKey));
+  EXPECT_FALSE(*one->renew(kKey, {owner(*one), begun.epoch}));
+  EXPECT_FALSE(end(*one, begun.epoch, 3));
+  advance(1);
+  create(*two, 8);
+  EXPECT_FALSE(end(*one, begun.epoch, 3)) << "made again";
+  EXPECT_EQ(load(*one), state_at(8));
+}
+
+TEST_P(StoreContract, ASessionThatNobodyUsesExpires) {
+  const auto store = open();
+  create(*store);
+  advance(kTimes.ttl_ms);
+  EXPECT_TRUE(store->look(kKey)->has_value());
+  advance(1);
+  EXPECT_FALSE(store->look(kKey)->has_value());
+  EXPECT_EQ(begin(*store, "x").outcome, FenceOutcome::kNone);
+  create(*store, 3);
+  EXPECT_EQ(load(*store), state_at(3));
+}
+
+TEST_P(StoreContract, AStateThatWasReplacedIsNotFound) {
+  const auto store = open();
+  create(*store, 1);
+  const Record old = **store->look(kKey);
+  ASSERT_TRUE(end(*store, begin(*store, "x").epoch, 2));
+  const Status status = store->load(kKey, old, [](auto) { return Status(); });
+  EXPECT_EQ(status.code(), Code::kNotFound);
+}
+
+TEST_P(StoreContract, RefusalsOfWhoeverLoadsAreHandedOn) {
+  const auto store = open();
+  create(*store, 1);
+  const Status status =
+      store->load(kKey, **store->look(kKey), [](auto) { return Status(Code::kAborted, "enough"); });
+  EXPECT_EQ(status.message(), "enough");
+}
+
+// Servers race for one session: some die in a call, some stall for longer than their lease. Every
+// position that was acknowledged is there, and none twice.
+TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
+  create(*open());
+  std::mutex mutex;
+  std::vector<int64_t> acknowledged;
+  int64_t fenced = 0;
+  const auto serve = [&](int number) {
+    const auto store = open();
+    std::mt19937 random(static_cast<uint32_t>(number));
+    for (int call = 0; call < 100; ++call) {
+      const std::string request = std::to_string(number) + "-" + std::to_string(call);
+      Begun begun = begin(*store, request);
+      if (begun.outcome == FenceOutcome::kCutOff) {
+        begun = begin(*store, request, begun.before.position);
+      }
+      if (begun.outcome != FenceOutcome::kOk) {
+        advance(20);
+        std::this_thread::yield();
+        continue;
+      }
+      const int64_t position = begun.before.position + 1;
+      const auto chance = random() % 20;
+      if (chance == 0) continue;                      // dies
+      if (chance == 1) advance(2 * kTimes.lease_ms);  // stalls
+      if (chance < 8) std::this_thread::yield();
+      const bool ended = end(*store, begun.epoch, position);
+      std::lock_guard lock(mutex);
+      ended ? acknowledged.push_back(position) : static_cast<void>(++fenced);
+    }
+  };
+  std::vector<std::thread> servers;
+  for (int i = 0; i < 6; ++i) servers.emplace_back(serve, i);
+  for (std::thread& server : servers) server.join();
+  std::ranges::sort(acknowledged);
+  ASSERT_FALSE(acknowledged.empty());
+  for (size_t i = 0; i < acknowledged.size(); ++i) {
+    ASSERT_EQ(acknowledged[i], static_cast<int64_t>(i) + 1) << fenced << " late writers";
+  }
+  EXPECT_EQ(load(*open()), state_at(std::ssize(acknowledged)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Stores, StoreContract, ::testing::Values(Kind::kMemory, Kind::kDirectory),
+                         [](const auto& kind) {
+                           return kind.param == Kind::kMemory ? "Memory" : "Directory";
+                         });
+
+}  // namespace
+}  // namespace runnel

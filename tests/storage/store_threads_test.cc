@@ -1,0 +1,94 @@
+#include "storage/store_threads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <new>
+#include <optional>
+
+#include "tests/base/eventually.h"
+
+namespace runnel {
+namespace {
+
+constexpr Duration kTimeout = std::chrono::seconds(1);
+
+TEST(StoreThreads, GivesOutcomesAndFailures) {
+  std::atomic<int> sum{0};
+  std::atomic<int> failed{0};
+  {
+    StoreThreads threads(2, 100, kTimeout, real_clock());
+    for (int i = 1; i <= 10; ++i) {
+      threads.run<int>([i] { return Result<int>(i); }, [&](const Result<int>& n) { sum += *n; });
+    }
+    threads.run<int>(
+        []() -> Result<int> { throw std::bad_alloc(); },
+        [&](const Result<int>& n) { failed += n.status().code() == Code::kResourceExhausted; });
+  }
+  EXPECT_EQ(sum, 55) << "all that was given is done before the threads end";
+  EXPECT_EQ(failed, 1);
+}
+
+TEST(StoreThreads, NobodyWaitsLongerThanTheTimeout) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::latch may_end(1);
+  std::atomic<int> late{0};
+  std::atomic<int> ran{0};
+  std::vector<Status> ends;
+  {
+    StoreThreads threads(1, 100, kTimeout, clock);
+    std::latch runs(1);
+    threads.run<int>(
+        [&]() -> Result<int> {
+          runs.count_down();
+          may_end.wait();
+          return 3;
+        },
+        [&](const Result<int>& n) { ends.push_back(n.status()); }, [&](int n) { late += n; });
+    threads.run<int>([&]() -> Result<int> { return ++ran; },
+                     [&](const Result<int>& n) { ends.push_back(n.status()); });
+    runs.wait();
+    threads.tend();
+    EXPECT_TRUE(ends.empty());
+    clock.advance(kTimeout);
+    threads.tend();
+    threads.tend();
+    may_end.count_down();
+  }
+  ASSERT_EQ(ends.size(), 2U);
+  for (const Status& status : ends) {
+    EXPECT_EQ(status.code(), Code::kUnavailable);
+    EXPECT_EQ(status.reason(), "storage");
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("within 1000 ms"));
+  }
+  EXPECT_EQ(late, 3) << "the outcome that nobody waited for";
+  EXPECT_EQ(ran, 0) << "a job that came too late is not begun";
+}
+
+TEST(StoreThreads, TheQueueIsBounded) {
+  std::latch may_end(1);
+  std::atomic<int> done{0};
+  std::optional<Status> refused;
+  {
+    StoreThreads threads(1, 2, kTimeout, real_clock());
+    for (int i = 0; i < 2; ++i) {
+      threads.run<bool>(
+          [&]() -> Result<bool> {
+            may_end.wait();
+            return true;
+          },
+          [&](const Result<bool>&) { ++done; });
+    }
+    threads.run<bool>([]() -> Result<bool> { return true; },
+                      [&](const Result<bool>& n) { refused = n.status(); });
+    ASSERT_TRUE(refused.has_value());
+    EXPECT_EQ(refused->code(), Code::kResourceExhausted);
+    may_end.count_down();
+  }
+  EXPECT_EQ(done, 2);
+}
+
+}  // namespace
+}  // namespace runnel
