@@ -309,7 +309,6 @@ TEST(BenchCommandTest, ReadsItsFlags) {
                                                         {"bench --values 1", "--values"},
                                                         {"bench --positions 0", "--positions"},
                                                         {"bench --from -1", "--from"},
-                                                        {"bench --cache fp64", "--cache"},
                                                         {"bench a b", "b"}}) {
     Program program("test", "1.2.3");
     add_bench(program.root(), make_model);

@@ -184,7 +184,7 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
       parse(R"({"colour": 1})").message(),
       "a.json has an unknown key 'colour'; known are models, address, metrics_address, "
       "http_address, http_hosts, http_origins, queue_time_ms, http_queue_time_ms, keys, "
-      "insecure_public, tls, stored_states, seal_keys, rewind, "
+      "insecure_public, tls, stored_states, seal_keys, storage, rewind, "
       "backend, isa, threads, precision, context, cache, kernels, gpu_state, prompts, network, "
       "log, limits");
   // A limit at the wrong level is not one.

@@ -87,7 +87,7 @@ class ChatBounds(unittest.TestCase):
     def check_refused(self, body: Any, code: int, words: str) -> None:
         status, error = self.ask(body)
         self.assertEqual(status, code, error)
-        self.assertIn(words, error["message"])
+        self.assertRegex(error["message"], words)
 
     def test_many_messages(self):
         self.check_refused({"messages": messages(10_000)}, 400, "more values from position 0 do not fit")
@@ -97,7 +97,7 @@ class ChatBounds(unittest.TestCase):
         self.check_refused(
             {"model": "quadratic", "messages": messages(10_000)},
             400,
-            "the template takes more than 5000000 evaluations",
+            "the template takes (more than 5000000 evaluations|longer than it may)",  # the latter on a busy machine
         )
 
     def test_levels(self):
@@ -113,7 +113,7 @@ class ChatBounds(unittest.TestCase):
         self.assertLessEqual({status for status, _ in answers}, {400, 429}, answers)
         self.assertIn(400, [status for status, _ in answers])
         self.check_refused(
-            {"tools": LARGE, "metadata": {"more": "x" * MIB}}, 413, f"{MIB} bytes (limits.message_bytes)"
+            {"tools": LARGE, "metadata": {"more": "x" * MIB}}, 413, rf"{MIB} bytes \(limits.message_bytes\)"
         )
 
 
