@@ -76,11 +76,14 @@ def text(config, dtype, report, path):
     run = report["run"]
     start = f", from the weights of `{run['start_from'].split('/')[-1]}`" if run["start_from"] else ""
     items = run["steps"] * run["batch"] * report["length"]
+    what, how = "linear transformer", "as a recurrent network"
+    if bundle.is_softmax(config["model"]):
+        what, how = "transformer with softmax attention", "with a cache of keys and values"
     flags = f"--dataset {run['dataset']}" + (f" --length {report['length']}" if run["endless"] else "")
     return f"""\
 # {config["name"]}
 
-A linear transformer that {KINDS[run["dataset"]]}, run as a recurrent network.
+A {what} that {KINDS[run["dataset"]]}, run {how}.
 
 {bundle.card_table(config, dtype)}
 ## Training

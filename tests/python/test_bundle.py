@@ -67,6 +67,8 @@ class LimitsTest(unittest.TestCase):
             ("MAX_WIDTH", "base/limits.h", "kMaxWidth"),
             ("MAX_VOCABULARY", "base/limits.h", "kMaxVocabulary"),
             ("MAX_POSITIONS", "base/limits.h", "kMaxPositions"),
+            ("MAX_CONTEXT", "base/limits.h", "kMaxContext"),
+            ("PAGE_POSITIONS", "kernels/backend.h", "kPagePositions"),
             ("MAX_CONFIG_BYTES", "base/limits.h", "kMaxConfigBytes"),
             ("MAX_HEADER_BYTES", "base/limits.h", "kMaxSafetensorsHeaderBytes"),
             ("MAX_NAME_LENGTH", "base/limits.h", "kMaxNameLength"),
@@ -119,6 +121,18 @@ class ConfigTest(unittest.TestCase):
             self.assertEqual(shapes[layer + "attention.gate.weight"], (3, 12))
             self.assertEqual(bundle.state_bytes(config), 4 * 2 * 3 * size * 5)
 
+    def test_softmax_attention_has_pages_for_all_positions(self):
+        for attention in ({"kind": "softmax"}, {"kind": "softmax", "scale": 0.25}):
+            config = changed(model__attention=attention, model__position__length=65, image=None)
+            bundle.check_config(config)
+            self.assertEqual(bundle.expected_tensors(config).keys(), bundle.expected_tensors(CONFIG).keys())
+            self.assertEqual(bundle.position_bytes(config), 4 * 2 * 3 * (5 + 4))
+            self.assertEqual(bundle.state_bytes(config), 128 * bundle.position_bytes(config))
+            self.assertIn(
+                f"| {128 * 216:,} bytes (fp32), 216 for each of 65 positions", bundle.card_table(config, "f32")
+            )
+        self.assertEqual(bundle.position_bytes(CONFIG), 0)
+
     def test_accepts_text(self):
         text = {"image": None, "model__head": {"kind": "categorical"}}
         bundle.check_config(changed(**text, text="bytes"))
@@ -152,6 +166,20 @@ class ConfigTest(unittest.TestCase):
                 "'tanh'",
             ),
             ({"model__attention__normalize": True}, "normalize", "'elu' has no such key"),
+            ({"model__attention__scale": 1.0}, "scale", "'elu' has no such key"),
+            ({"model__attention__kind": "full"}, "linear or softmax", "'full'"),
+            ({"model__attention": {"kind": "softmax", "eps": 1e-6}}, "attention.eps", "'softmax' has no such key"),
+            ({"model__attention": {"kind": "softmax", "scale": 0.0}}, "attention.scale", "above 0", "found 0.0"),
+            (
+                {
+                    "model__attention": {"kind": "softmax"},
+                    "model__position": {"kind": "none"},
+                    "model__embedding__value_width": 12,
+                    "image": None,
+                },
+                "model.position.length",
+                "--length",
+            ),
             ({"values": 0}, "values", "found 0"),
             ({"values": 255}, "256 bytes", "found 255"),
             ({"model__head__components": 0}, "model.head.components", "1 to 256"),

@@ -94,6 +94,25 @@ class AttentionTest(unittest.TestCase):
         self.assertEqual(found.dtype, torch.float32)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
+    def test_softmax_in_blocks_is_softmax_position_by_position(self):
+        for length in (1, 2, 15, 16, 17, 100):
+            q, k, v = inputs(length)
+            for scale in (None, 0.3):
+                by = 5**-0.5 if scale is None else scale
+                expected = torch.cat(
+                    [
+                        (by * q[..., i : i + 1, :] @ k[..., : i + 1, :].mT).softmax(-1) @ v[..., : i + 1, :]
+                        for i in range(length)
+                    ],
+                    -2,
+                )
+                for block in (1, 3, 16, 128):
+                    found = attention.causal_softmax_attention(q, k, v, scale, block)
+                    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = attention.causal_softmax_attention(*(x.bfloat16() for x in inputs(20)))
+        self.assertEqual(found.dtype, torch.float32)
+
     def test_small_features_keep_their_digits(self):
         x = torch.linspace(-60, 5, 300)
         expected = torch.nn.functional.elu(x.double()) + 1
@@ -139,6 +158,8 @@ class NetworkTest(ToolTest):
         self.assert_as_the_reference("--endless", "--symbols", "abcde", "--combine", "add")
         self.assert_as_the_reference("--endless", "--position-kind", "none", "--values", "9")
         self.assert_as_the_reference("--endless", "--position-kind", "none", "--gate", "--text")
+        self.assert_as_the_reference("--attention", "softmax", "--value-size", "5")
+        self.assert_as_the_reference("--attention", "softmax", "--scale", "0.7", "--values", "9", "--length", "30")
 
     def test_the_recipes_are_the_papers_networks(self):
         class Data:
