@@ -2,7 +2,7 @@
 
 import math
 
-from runnel_client import bundle
+from runnel_client import bundle, cards
 
 KINDS = {
     "mnist": "generates handwritten digits, byte by byte",
@@ -85,7 +85,7 @@ def text(config, dtype, report, path):
 
 A {what} that {KINDS[run["dataset"]]}, run {how}.
 
-{bundle.card_table(config, dtype)}
+{cards.card_table(config, dtype)}
 ## Training
 
 {run["steps"]:,} steps of {run["batch"]} sequences of {report["length"]:,}{start}: {items / 1e6:,.1f} million values in

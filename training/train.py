@@ -33,7 +33,7 @@ try:
     import card
     import datasets
     import recipes
-    from runnel_client import bundle, checkpoint
+    from runnel_client import bundle, cards, checkpoint
     from trainer import Training, evaluate
 except ImportError as error:
     command.exit_missing("train.py", error, "train")
@@ -260,7 +260,7 @@ def train(argv):
     with open(os.path.join(args.work, args.name + ".json"), "w", encoding="utf-8") as file:
         json.dump(report, file)
         file.write("\n")
-    print(bundle.summary(args.out, config))
+    print(cards.summary(args.out, config))
     return 0
 
 

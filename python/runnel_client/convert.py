@@ -26,7 +26,7 @@ from runnel_client import command
 from runnel_client.errors import BundleError, check
 
 try:
-    from runnel_client import bundle, publish, verify
+    from runnel_client import bundle, cards, publish, verify
     from runnel_client.bundle import Config, Floats
 except ImportError as error:
     command.exit_missing("runnel-convert", error, "convert")
@@ -260,7 +260,7 @@ def card_text(config: Config, sources: Sequence[Checkpoint], args: argparse.Name
     how = "with a cache of keys and values" if bundle.is_softmax(config["model"]) else "as a recurrent network"
     lines.append(f"{what} that generates {kind}, run {how}.\n")
     lines += [note.strip() + "\n" for note in args.card_note]
-    lines.append(bundle.card_table(config, args.dtype))
+    lines.append(cards.card_table(config, args.dtype))
     lines.append("Converted from:\n")
     lines.append("| checkpoint | iteration | SHA-256 |\n| --- | --- | --- |")
     for source in sources:
@@ -373,7 +373,7 @@ def convert_linear(args: argparse.Namespace) -> None:
     card = card_text(config, sources, args)
     tokenizer = None if args.tokenizer is None else read_text("--tokenizer", args.tokenizer)
     bundle.write_bundle(args.out, config, make, args.dtype, card, tokenizer)
-    print(bundle.summary(args.out, config))
+    print(cards.summary(args.out, config))
     for note in notes:
         print(f"note: {note}")
 

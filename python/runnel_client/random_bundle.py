@@ -18,7 +18,7 @@ from runnel_client.errors import check
 try:
     import numpy as np
 
-    from runnel_client import bundle, random_hybrids, random_published
+    from runnel_client import bundle, cards, random_hybrids, random_published
     from runnel_client.bundle import Config, Floats, Shapes
 except ImportError as error:
     command.exit_missing("runnel-random-bundle", error)
@@ -324,7 +324,7 @@ def card_text(config: Config, args: argparse.Namespace) -> str:
     return (
         f"# {config['name']}\n\n"
         f"Random weights (seed {args.seed}), for tests and benchmarks: it has learned nothing. "
-        "Written by `scripts/runnel-random-bundle`.\n\n" + bundle.card_table(config, args.dtype)
+        "Written by `scripts/runnel-random-bundle`.\n\n" + cards.card_table(config, args.dtype)
     )
 
 
@@ -359,7 +359,7 @@ def generate(argv: Sequence[str] | None) -> None:
         args.dtype,
         card_text(config, args),
     )
-    print(bundle.summary(args.out, config))
+    print(cards.summary(args.out, config))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

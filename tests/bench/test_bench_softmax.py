@@ -1,4 +1,4 @@
-"""bench_softmax.py of bench/report: its page, and what a session takes at a position."""
+"""bench_softmax.py of bench/report: its page, and the bytes of a session at a position."""
 
 import unittest
 from typing import Any

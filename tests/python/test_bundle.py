@@ -8,6 +8,7 @@ import re
 import unittest
 from typing import Any
 
+from runnel_client import cards
 from runnel_client.errors import BundleError
 from support import ROOT, ToolTest, bundle, np
 
@@ -129,7 +130,7 @@ class ConfigTest(unittest.TestCase):
             self.assertEqual(bundle.position_bytes(config), 4 * 2 * 3 * (5 + 4))
             self.assertEqual(bundle.state_bytes(config), 128 * bundle.position_bytes(config))
             self.assertIn(
-                f"| {128 * 216:,} bytes (fp32), 216 for each of 65 positions", bundle.card_table(config, "f32")
+                f"| {128 * 216:,} bytes (fp32), 216 for each of 65 positions", cards.card_table(config, "f32")
             )
         self.assertEqual(bundle.position_bytes(CONFIG), 0)
 
@@ -137,6 +138,29 @@ class ConfigTest(unittest.TestCase):
         text = {"image": None, "model__head": {"kind": "categorical"}}
         bundle.check_config(changed(**text, text="bytes"))
         bundle.check_config(changed(**text, text="tokenizer", values=50257))
+
+    def test_refuses_what_softmax_attention_does_not_have(self):
+        for changes, *parts in (
+            ({"model__attention__scale": 1.0}, "scale", "'elu' has no such key"),
+            ({"model__attention__kind": "full"}, "linear or softmax", "'full'"),
+            ({"model__attention": {"kind": "softmax", "eps": 1e-6}}, "attention.eps", "'softmax' has no such key"),
+            ({"model__attention": {"kind": "softmax", "scale": 0.0}}, "attention.scale", "above 0", "found 0.0"),
+            (
+                {
+                    "model__attention": {"kind": "softmax"},
+                    "model__position": {"kind": "none"},
+                    "model__embedding__value_width": 12,
+                    "image": None,
+                },
+                "model.position.length",
+                "--length",
+            ),
+        ):
+            with self.subTest(changes):
+                with self.assertRaises(BundleError) as caught:
+                    bundle.check_config(changed(**changes))
+                for part in parts:
+                    self.assertIn(part, str(caught.exception))
 
     def test_refuses(self):
         symbols = {"image": None, "values": 2, "model__head": {"kind": "categorical"}}
@@ -166,20 +190,6 @@ class ConfigTest(unittest.TestCase):
                 "'tanh'",
             ),
             ({"model__attention__normalize": True}, "normalize", "'elu' has no such key"),
-            ({"model__attention__scale": 1.0}, "scale", "'elu' has no such key"),
-            ({"model__attention__kind": "full"}, "linear or softmax", "'full'"),
-            ({"model__attention": {"kind": "softmax", "eps": 1e-6}}, "attention.eps", "'softmax' has no such key"),
-            ({"model__attention": {"kind": "softmax", "scale": 0.0}}, "attention.scale", "above 0", "found 0.0"),
-            (
-                {
-                    "model__attention": {"kind": "softmax"},
-                    "model__position": {"kind": "none"},
-                    "model__embedding__value_width": 12,
-                    "image": None,
-                },
-                "model.position.length",
-                "--length",
-            ),
             ({"values": 0}, "values", "found 0"),
             ({"values": 255}, "256 bytes", "found 255"),
             ({"model__head__components": 0}, "model.head.components", "1 to 256"),

@@ -375,16 +375,19 @@ class RunTest(ToolTest):
             np.testing.assert_array_equal(tensor, first[name], name)
 
     def test_a_checkpoint_converts_to_the_same_bundle(self):
-        self.train("--steps", "2")
-        argv = [self.path("work", "tiny.pth"), "--heads", "1", "--begin", "none", "--dtype", "bf16"]
-        code, _, err = self.run_tool(convert, [*argv, "--out", self.path("converted", "tiny")])
-        self.assertEqual((code, err), (0, ""))
-        for name in ("config.json", "model.safetensors"):
-            with (
-                open(self.path("tiny", name), "rb") as ours,
-                open(self.path("converted", "tiny", name), "rb") as theirs,
-            ):
-                self.assertEqual(ours.read(), theirs.read(), name)
+        for trained, flags in ([], []), (["--softmax", "--fresh"], ["--attention", "softmax"]):
+            self.train("--steps", "2", *trained)
+            argv = [self.path("work", "tiny.pth"), "--heads", "1", "--begin", "none", "--dtype", "bf16", *flags]
+            code, _, err = self.run_tool(convert, [*argv, "--out", self.path("converted", "tiny")])
+            self.assertEqual((code, err), (0, ""))
+            for name in ("config.json", "model.safetensors"):
+                with (
+                    open(self.path("tiny", name), "rb") as ours,
+                    open(self.path("converted", "tiny", name), "rb") as theirs,
+                ):
+                    self.assertEqual(ours.read(), theirs.read(), name)
+        with open(self.path("tiny", "README.md"), encoding="utf-8") as file:
+            self.assertIn("A transformer with softmax attention that says again", file.read())
 
     def test_refuses(self):
         self.train("--steps", "1")
@@ -392,6 +395,7 @@ class RunTest(ToolTest):
         for argv, *parts in (
             (["--steps", "1", "--lr", "3"], "another run", "lr", "--fresh"),
             (["--steps", "2"], "another run", "steps 1, not 2"),
+            (["--steps", "1", "--softmax"], "another run", "softmax False, not True"),
             (["--steps", "2", "--minutes", "2"], "--steps and --minutes"),
             (["--steps", "0"], "--steps", "found 0"),
             (["--lr", "-1"], "--lr", "found -1"),
@@ -407,6 +411,7 @@ class RunTest(ToolTest):
                 self.assert_refused(train, [*common, *argv], *parts)
         self.assert_refused(train, ["mnist", "--length", "5", "--out", "x"], "--length", "mnist")
         self.assert_refused(train, ["nist", "--out", "x"], "nist")
+        self.assert_refused(train, ["text", "--endless", "--softmax", "--out", "x"], "--endless and --softmax")
 
     def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_checkpoint(self):
         self.train("--steps", "1")
