@@ -85,7 +85,7 @@ bench-hybrids: ## measure hybrids at several positions beside llama.cpp, write d
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_hybrids.py
 
-bench-softmax: ## measure softmax and linear attention, write docs/benchmarks/softmax.md: ten minutes
+bench-softmax: ## measure softmax and linear attention, write docs/benchmarks/softmax.md: a quarter of an hour
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_softmax.py
