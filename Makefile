@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-http bench-text bench-hybrids bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
+.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-http bench-text bench-hybrids bench-softmax bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -84,6 +84,11 @@ bench-hybrids: ## measure hybrids at several positions beside llama.cpp, write d
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_hybrids.py
+
+bench-softmax: ## measure softmax and linear attention, write docs/benchmarks/softmax.md: a quarter of an hour
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 bench/report/bench_softmax.py
 
 bench-chat: ## measure a conversation of 50 turns beside llama-server, write docs/benchmarks/chat.md: half an hour
 	@scripts/setup bench

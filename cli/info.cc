@@ -38,7 +38,8 @@ std::string state_text(int64_t bytes, int64_t position_bytes, int64_t positions)
   const std::string all = exact_bytes(bytes) + " per session";
   if (position_bytes == 0) return all;
   const int64_t pages = (positions + kPagePositions - 1) / kPagePositions;
-  return all + ": " + with_commas(bytes - pages * kPagePositions * position_bytes) + " and " +
+  const int64_t recurrent = bytes - pages * kPagePositions * position_bytes;
+  return all + ": " + (recurrent > 0 ? with_commas(recurrent) + " and " : "") +
          with_commas(position_bytes) + " for each of " + with_commas(positions) +
          " positions, all of it taken when a session begins";
 }

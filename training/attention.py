@@ -1,4 +1,6 @@
-"""Causal linear attention in its chunked parallel form: the recurrence that runnel serves, fast enough to train with.
+"""Causal attention for training: linear in its chunked parallel form, and softmax in blocks.
+
+Linear attention is the recurrence that runnel serves, fast enough to train with.
 
 Position by position, with phi(x) = elu(x) + 1:
 
@@ -11,6 +13,8 @@ and with a gate g in (0, 1) per head and position, before these sums:
 Inside a chunk the sums are one masked product of matrices; from chunk to chunk S and z are carried. Cost and memory
 grow linearly with the length (with a gate but for one small matrix over chunks), and plain PyTorch is all it needs.
 """
+
+import math
 
 import torch
 from torch.nn import functional
@@ -74,3 +78,22 @@ def decay(here, there, diagonal=0):
 def mix(weights, sums):
     """For each chunk t the sum over chunks s of weights [..., t, s] times sums [..., s, :, :]."""
     return (weights @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])
+
+
+def causal_softmax_attention(q, k, v, scale=None, block=128):
+    """Means of the values [..., N, M] so far, weighted by softmax(scale q . k); every sum in fp32 (or fp64).
+
+    Queries are taken in blocks, each with the keys up to its end: half of the whole square is never computed.
+    """
+    with torch.autocast(q.device.type, enabled=False):
+        if q.dtype != torch.float64:
+            q, k, v = q.float(), k.float(), v.float()
+        scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        outputs = []
+        for begin in range(0, q.shape[-2], block):
+            part = scale * q[..., begin : begin + block, :]
+            end = begin + part.shape[-2]
+            scores = part @ k[..., :end, :].transpose(-1, -2)
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(begin + 1)
+            outputs.append(scores.masked_fill(later, -torch.inf).softmax(-1) @ v[..., :end, :])
+        return torch.cat(outputs, -2)

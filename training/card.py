@@ -2,7 +2,7 @@
 
 import math
 
-from runnel_client import bundle
+from runnel_client import bundle, cards
 
 KINDS = {
     "mnist": "generates handwritten digits, byte by byte",
@@ -76,13 +76,16 @@ def text(config, dtype, report, path):
     run = report["run"]
     start = f", from the weights of `{run['start_from'].split('/')[-1]}`" if run["start_from"] else ""
     items = run["steps"] * run["batch"] * report["length"]
+    what, how = "linear transformer", "as a recurrent network"
+    if bundle.is_softmax(config["model"]):
+        what, how = "transformer with softmax attention", "with a cache of keys and values"
     flags = f"--dataset {run['dataset']}" + (f" --length {report['length']}" if run["endless"] else "")
     return f"""\
 # {config["name"]}
 
-A linear transformer that {KINDS[run["dataset"]]}, run as a recurrent network.
+A {what} that {KINDS[run["dataset"]]}, run {how}.
 
-{bundle.card_table(config, dtype)}
+{cards.card_table(config, dtype)}
 ## Training
 
 {run["steps"]:,} steps of {run["batch"]} sequences of {report["length"]:,}{start}: {items / 1e6:,.1f} million values in

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attention import causal_linear_attention
+from attention import causal_linear_attention, causal_softmax_attention
 from runnel_client import bundle
 
 
@@ -12,7 +12,8 @@ class Attention(nn.Module):
     def __init__(self, model):
         super().__init__()
         queries, values = (model["heads"] * model[key] for key in ("query_size", "value_size"))
-        self.heads, self.eps = model["heads"], model["attention"]["eps"]
+        self.heads, self.softmax = model["heads"], bundle.is_softmax(model)
+        self.eps, self.scale = (model["attention"].get(key) for key in ("eps", "scale"))
         self.query_projection = nn.Linear(model["width"], queries)
         self.key_projection = nn.Linear(model["width"], queries)
         self.value_projection = nn.Linear(model["width"], values)
@@ -26,8 +27,11 @@ class Attention(nn.Module):
     def forward(self, x):
         projections = (self.query_projection, self.key_projection, self.value_projection)
         q, k, v = (project(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for project in projections)
-        gate = None if self.gate is None else self.gate(x).transpose(-1, -2)
-        y = causal_linear_attention(q, k, v, self.eps, gate=gate)
+        if self.softmax:
+            y = causal_softmax_attention(q, k, v, self.scale)
+        else:
+            gate = None if self.gate is None else self.gate(x).transpose(-1, -2)
+            y = causal_linear_attention(q, k, v, self.eps, gate=gate)
         return self.out_projection(y.transpose(-2, -3).flatten(-2))
 
 

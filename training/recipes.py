@@ -27,11 +27,13 @@ HEAD_SIZE = 32
 COMPONENTS = 10
 
 
-def spec(name, data, layers, heads, endless=False):
+def spec(name, data, layers, heads, endless=False, softmax=False):
     """The config.json of a network for a data set.
 
     An endless one has no last position: it has no positions at all, and a gate, by which it forgets. Its state keeps
     its size in numbers however many values it has seen, and what it learns at one length holds at any other.
+
+    `softmax` changes the attention and nothing else: the paper compares the two.
     """
     width = heads * HEAD_SIZE
     config = {
@@ -44,7 +46,7 @@ def spec(name, data, layers, heads, endless=False):
             "query_size": HEAD_SIZE,
             "value_size": HEAD_SIZE,
             "ffn": 4 * width,
-            "attention": {"feature_map": "elu", "eps": 1e-6},
+            "attention": {"kind": "softmax"} if softmax else {"feature_map": "elu", "eps": 1e-6},
             "norm": {"kind": "layer", "placement": "post", "eps": 1e-5, "final": True},
             "activation": "relu" if data.image or data.unit == "symbol" else "gelu",
             "embedding": {"combine": "concat", "value_width": width // 2},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train a linear transformer and write it as a bundle that runnel serves, with its card.
+"""Train a linear transformer, or with --softmax a softmax transformer, and write it as a bundle with its card.
 
 DATASET is one of
   mnist    handwritten digits, byte by byte                    DIR/mnist/*-images-idx3-ubyte.gz
@@ -33,7 +33,7 @@ try:
     import card
     import datasets
     import recipes
-    from runnel_client import bundle, checkpoint
+    from runnel_client import bundle, cards, checkpoint
     from trainer import Training, evaluate
 except ImportError as error:
     command.exit_missing("train.py", error, "train")
@@ -43,6 +43,8 @@ EXAMPLES = """examples:
       train.py mnist --data data --minutes 10 --out zoo/mnist
   a small text model on a CPU, in sittings of 8 minutes (repeat until it says that it is done):
       train.py text --size small --data data --pause-after 8 --out zoo/text
+  the same network with softmax attention, to compare with:
+      train.py mnist --softmax --size small --data data --out zoo/mnist-softmax-small
   go on from a checkpoint, of this program or of the authors':
       train.py mnist --size small --start-from weights.pth --lr 5e-4 --data data --out digits
 """
@@ -82,6 +84,11 @@ def add_recipe_flags(add):
         "--endless",
         action="store_true",
         help="without positions and with a gate: sequences have no last value (text alone)",
+    )
+    add(
+        "--softmax",
+        action="store_true",
+        help="softmax attention in place of linear attention; time and memory grow with the square of the length",
     )
     add("--layers", type=int, metavar="N")
     add("--heads", type=int, metavar="N", help="of 32; the width follows")
@@ -149,6 +156,10 @@ def check_arguments(args):
         not args.endless or args.dataset == "text",
         f"--endless: sequences of {args.dataset} have an end; it goes with text",
     )
+    check(
+        not (args.endless and args.softmax),
+        "--endless and --softmax exclude each other: softmax attention has a last position",
+    )
     if args.device is None:
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     check(
@@ -171,14 +182,14 @@ def make_run(args):
             run[key] = getattr(args, key)
     if args.minutes is not None:
         run["steps"] = None
-    for key in ("dataset", "seed", "precision", "start_from", "endless"):
+    for key in ("dataset", "seed", "precision", "start_from", "endless", "softmax"):
         run[key] = getattr(args, key)
     return run
 
 
 def prepare(args, run, data):
     """The training where it stands: at its start, or where the last checkpoint left it."""
-    config = recipes.spec(args.name, data, run["layers"], run["heads"], run["endless"])
+    config = recipes.spec(args.name, data, run["layers"], run["heads"], run["endless"], run["softmax"])
     bundle.check_config(config)
     training = Training(config, data, run, args.device)
     path = os.path.join(args.work, args.name + ".pth")
@@ -249,7 +260,7 @@ def train(argv):
     with open(os.path.join(args.work, args.name + ".json"), "w", encoding="utf-8") as file:
         json.dump(report, file)
         file.write("\n")
-    print(bundle.summary(args.out, config))
+    print(cards.summary(args.out, config))
     return 0
 
 

@@ -141,14 +141,15 @@ class Training:
     def resume(self, path):
         """Goes on from a checkpoint of the same run."""
         saved = checkpoint.load(path)
+        before = {"softmax": False} | saved.get("run", {})  # older checkpoints do not say
         for key, value in self.run.items():
-            found = saved.get("run", {}).get(key)
+            found = before.get(key)
             check(
                 found == value or (key == "steps" and value is None),
                 f"{path}: a checkpoint of another run, with {key} {found}, not {value}; "
                 "give another --work, or say --fresh",
             )
-        self.run = saved["run"]
+        self.run = before
         self.network.load_state_dict(saved["model_state"])
         self.optimizer.load_state_dict(saved["optimizer_state"])
         self.step, self.seconds, self.curve = saved["iteration"], saved["seconds"], saved["curve"]

@@ -11,7 +11,7 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kMaxComponents = 256;
-constexpr float kMaxFeatureNumber = 1e6F;  // temperature, smoothing
+constexpr float kMaxFeatureNumber = 1e6F;  // temperature, smoothing, scale
 constexpr int kByteValues = 256;
 // Tables are matrices, whose rows are counted by an int.
 constexpr int64_t kMaxTableLength = std::min(kMaxPositions, int64_t{INT32_MAX});
@@ -22,6 +22,9 @@ constexpr std::array kFeatureMaps = {Choice{"elu", FeatureMap::kElu},
                                      Choice{"fourier", FeatureMap::kFourier},
                                      Choice{"smoothed_fourier", FeatureMap::kSmoothedFourier},
                                      Choice{"generalized", FeatureMap::kGeneralized}};
+enum class AttentionKind : uint8_t { kLinear, kSoftmax };
+constexpr std::array kAttentions = {Choice{"linear", AttentionKind::kLinear},
+                                    Choice{"softmax", AttentionKind::kSoftmax}};
 constexpr std::array kActivations = {Choice{"relu", Activation::kRelu},
                                      Choice{"gelu", Activation::kGelu}};
 constexpr std::array kCombines = {Choice{"concat", Combine::kConcat}, Choice{"add", Combine::kAdd}};
@@ -39,8 +42,10 @@ void read_position(const Fields& model, LinearTransformerSpec& sizes, Spec& spec
   const Fields position = model.object("position", {"kind", "length"});
   sizes.position = position.choice("kind", kPositions);
   const bool is_table = sizes.position == PositionKind::kTable;
-  if (is_table || position.find("length") != nullptr) {
-    spec.positions = position.integer("length", 1, is_table ? kMaxTableLength : kMaxPositions);
+  // Every session has a cache with room for all positions.
+  if (is_table || sizes.softmax || position.find("length") != nullptr) {
+    const int64_t most = is_table ? kMaxTableLength : kMaxPositions;
+    spec.positions = position.integer("length", 1, sizes.softmax ? kMaxContext : most);
   }
 }
 
@@ -60,15 +65,15 @@ void read_head(const Fields& model, Faults& faults, Spec& spec) {
   }
 }
 
-// Keys that only some feature maps have.
-void refuse_key(const Fields& attention, const char* key, Faults& faults,
-                const LinearTransformerSpec& sizes) {
+// Keys that only some attentions have.
+void refuse_key(const Fields& attention, const char* key, Faults& faults, const std::string& with) {
   if (const Json* member = attention.find(key); member != nullptr) {
-    faults.add(
-        attention.path(key),
-        "no such key with the feature map " + quote(name_of(kFeatureMaps, sizes.feature_map)),
-        describe(*member));
+    faults.add(attention.path(key), "no such key with " + with, describe(*member));
   }
+}
+
+float usual_scale(int query_size) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(query_size)));
 }
 
 void read_random_features(const Fields& attention, LinearTransformerSpec& sizes) {
@@ -77,12 +82,20 @@ void read_random_features(const Fields& attention, LinearTransformerSpec& sizes)
   const bool generalized = sizes.feature_map == FeatureMap::kGeneralized;
   const bool smoothed = sizes.feature_map == FeatureMap::kSmoothedFourier;
   features.count = attention.small("features", generalized ? 1 : smoothed ? 3 : 2, kMaxWidth);
-  const double usual = 1.0 / std::sqrt(static_cast<double>(sizes.query_size));
   features.temperature = attention.number(
-      "temperature", generalized ? 1.0F : static_cast<float>(usual), kMaxFeatureNumber);
+      "temperature", generalized ? 1.0F : usual_scale(sizes.query_size), kMaxFeatureNumber);
   if (smoothed) features.smoothing = attention.number("smoothing", 1.0F, kMaxFeatureNumber);
   if (generalized) features.kernel = attention.choice("kernel", kActivations);
   sizes.normalize = attention.boolean("normalize", false);
+}
+
+void read_softmax(const Fields& attention, Faults& faults, LinearTransformerSpec& sizes) {
+  sizes.softmax = true;
+  sizes.softmax_scale = attention.number("scale", usual_scale(sizes.query_size), kMaxFeatureNumber);
+  for (const char* key : {"feature_map", "eps", "features", "temperature", "smoothing", "kernel",
+                          "normalize", "gate"}) {
+    refuse_key(attention, key, faults, "the kind 'softmax'");
+  }
 }
 
 void read_attention(const Fields& model, Faults& faults, LinearTransformerSpec& sizes) {
@@ -94,22 +107,28 @@ void read_attention(const Fields& model, Faults& faults, LinearTransformerSpec& 
                describe((*object)["stabilize"]));
   }
   const Fields attention =
-      model.object("attention", {"feature_map", "eps", "features", "temperature", "smoothing",
-                                 "kernel", "normalize", "gate"});
+      model.object("attention", {"kind", "feature_map", "eps", "features", "temperature",
+                                 "smoothing", "kernel", "normalize", "gate", "scale"});
+  if (attention.find("kind") != nullptr &&
+      attention.choice("kind", kAttentions) == AttentionKind::kSoftmax) {
+    return read_softmax(attention, faults, sizes);
+  }
+  refuse_key(attention, "scale", faults, "the kind 'linear'");
   sizes.feature_map = attention.choice("feature_map", kFeatureMaps);
   sizes.attention_eps = attention.eps("eps", sizes.attention_eps);
   sizes.gate = attention.boolean("gate", false);
+  const std::string map = "the feature map " + quote(name_of(kFeatureMaps, sizes.feature_map));
   if (is_random(sizes.feature_map)) {
     read_random_features(attention, sizes);
   } else {
     for (const char* key : {"features", "temperature", "normalize"}) {
-      refuse_key(attention, key, faults, sizes);
+      refuse_key(attention, key, faults, map);
     }
   }
   if (sizes.feature_map != FeatureMap::kSmoothedFourier) {
-    refuse_key(attention, "smoothing", faults, sizes);
+    refuse_key(attention, "smoothing", faults, map);
   }
-  if (sizes.feature_map != FeatureMap::kGeneralized) refuse_key(attention, "kernel", faults, sizes);
+  if (sizes.feature_map != FeatureMap::kGeneralized) refuse_key(attention, "kernel", faults, map);
 }
 
 // Sizes that must fit one another, after each has been checked by itself.
@@ -144,6 +163,11 @@ void check_sizes(const LinearTransformerSpec& sizes, Faults& faults) {
 
 OrderedJson attention_to_json(const LinearTransformerSpec& sizes) {
   OrderedJson attention;
+  if (sizes.softmax) {
+    attention["kind"] = name_of(kAttentions, AttentionKind::kSoftmax);
+    attention["scale"] = shortest(sizes.softmax_scale);
+    return attention;
+  }
   attention["feature_map"] = name_of(kFeatureMaps, sizes.feature_map);
   attention["eps"] = shortest(sizes.attention_eps);
   if (is_random(sizes.feature_map)) {

@@ -113,6 +113,8 @@ class LinearTransformer final : public Network {
 
   const LinearTransformerSpec sizes_;
   const Recurrence recurrence_;
+  Attention attention_;  // in place of the recurrence, with softmax
+  const StateLayout layout_;
 
   Matrix value_table_, position_table_;
   Embedding embedding_;
@@ -129,7 +131,11 @@ class LinearTransformer final : public Network {
 };
 
 LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const NetworkParts& parts)
-    : sizes_(sizes), recurrence_(recurrence_of(sizes)) {
+    : sizes_(sizes),
+      recurrence_(recurrence_of(sizes)),
+      attention_(attention_of(sizes)),
+      layout_(parts.layout) {
+  attention_.stored = parts.cache;
   const Spec& spec = parts.bundle.spec;
   const WeightReader weights(parts.bundle, parts.backend);
   const Loader loader(sizes, spec.head.kind, weights, parts.precision);
@@ -152,7 +158,7 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const N
   network_ = fused_network(spec.head);
   network_.layer_bytes = parts.layout.state_bytes / sizes.layers;
   FusedSteps* const fused = parts.backend.fused();
-  fused_ = fused != nullptr && fused->takes(network_);
+  fused_ = fused != nullptr && !sizes.softmax && fused->takes(network_);
 }
 
 void LinearTransformer::allocate_activations(Backend& backend, int inputs) {
@@ -202,12 +208,18 @@ void LinearTransformer::attention(const Run& run, const Layer& layer) const {
     mapped = run.of(features_.view);
   }
   const int queries = sizes_.heads * sizes_.feature_size();
-  RecurrenceInputs inputs = {.q = mapped.columns(0, queries),
-                             .k = mapped.columns(queries, queries),
-                             .v = qkv.columns(values, attended.cols),
-                             .gate = {}};
-  if (sizes_.gate) inputs.gate = qkv.columns(values + attended.cols, sizes_.heads);
-  run.lane.recur(run.rows, run.control, recurrence_, inputs, run.states_at(layer.state), attended);
+  const View q = mapped.columns(0, queries);
+  const View k = mapped.columns(queries, queries);
+  const View v = qkv.columns(values, attended.cols);
+  if (sizes_.softmax) {
+    run.lane.attend(run.rows, run.control, attention_, {q, k, v},
+                    run.cache_at(layer.state, layout_), attended);
+  } else {
+    RecurrenceInputs inputs = {.q = q, .k = k, .v = v, .gate = {}};
+    if (sizes_.gate) inputs.gate = qkv.columns(values + attended.cols, sizes_.heads);
+    run.lane.recur(run.rows, run.control, recurrence_, inputs, run.states_at(layer.state),
+                   attended);
+  }
   run.lane.matmul(attended, layer.out, Activation::kNone, run.of(projected_.view));
   run.lane.norm(run.of(projected_.view), x, layer.norm1.norm(), x);
 }

@@ -61,8 +61,21 @@ Recurrence recurrence_of(const LinearTransformerSpec& sizes) {
           .terms = LinearTerms{.map = map, .gated = sizes.gate, .eps = sizes.attention_eps}};
 }
 
+Attention attention_of(const LinearTransformerSpec& sizes) {
+  return {.heads = sizes.heads,
+          .kv_heads = sizes.heads,
+          .dk = sizes.query_size,
+          .dv = sizes.value_size,
+          .scale = sizes.softmax_scale};
+}
+
 std::vector<LayerStates> layers_of(const LinearTransformerSpec& sizes) {
-  const LayerStates layer = {recurrence_of(sizes)};
+  LayerStates layer;
+  if (sizes.softmax) {
+    layer.push_back(attention_of(sizes));
+  } else {
+    layer.push_back(recurrence_of(sizes));
+  }
   return std::vector<LayerStates>(sizes.layers, layer);
 }
 
@@ -84,6 +97,7 @@ std::vector<std::pair<std::string, std::string>> description_of(const LinearTran
                                                                 const Spec& spec) {
   const auto text = [](int number) { return std::to_string(number); };
   std::string attention = std::string("linear, feature map ") + feature_map_name(sizes.feature_map);
+  if (sizes.softmax) attention = "softmax, which reads all positions so far";
   if (is_random(sizes.feature_map)) attention += " of " + text(sizes.features.count);
   if (sizes.gate) attention += ", gated";
   std::string head = head_kind_name(spec.head.kind);

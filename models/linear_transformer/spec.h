@@ -1,5 +1,6 @@
 // The sizes and choices that only the linear transformer reads (Katharopoulos et al. 2020), and the
-// tensors that follow from them. Every field is documented in docs/bundle.md.
+// tensors that follow from them. The softmax transformer of the same paper has the same tensors and
+// differs in its attention alone. Every field is documented in docs/bundle.md.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@ struct LinearTransformerSpec {
   RandomFeatures features;  // of a random map, without its tensors
   bool normalize = false;   // queries and keys: to unit length, then scaled by sigma
   bool gate = false;        // the state forgets
+  bool softmax = false;     // softmax attention instead, without any of the above
+  float softmax_scale = 0;  // factor of its scores
   float attention_eps = 1e-6F;
   float norm_eps = 1e-5F;
   bool final_norm = true;
@@ -45,8 +48,11 @@ struct LinearTransformerSpec {
   }
 };
 
-// The recurrence of a layer.
+// The recurrence of a layer of linear attention.
 Recurrence recurrence_of(const LinearTransformerSpec& sizes);
+
+// The attention of a layer with softmax, with a cache of fp32.
+Attention attention_of(const LinearTransformerSpec& sizes);
 
 // What each layer keeps of the past.
 std::vector<LayerStates> layers_of(const LinearTransformerSpec& sizes);

@@ -40,14 +40,14 @@ REFUSED = (
     ),
     (
         "attention.inner_attention",
-        "an attention other than linear, which has no tensors of its own but a feature map's omega",
+        "an attention other than linear and softmax, which have no tensors of their own but a feature map's omega",
     ),
-    ("softmax_temp", "softmax attention; only linear attention has a state of a fixed size"),
+    ("softmax_temp", "softmax attention; say --attention softmax, --softmax-temp and --ignore '*.softmax_temp'"),
     ("cross_attention", "a decoder that attends to another sequence; only encoders are served"),
     ("self_attention", "a decoder; only encoders are served"),
     (
         "self_attn",
-        "torch.nn's own softmax attention; only fast-transformers' linear attention is served",
+        "torch.nn's own softmax attention; only fast-transformers' linear and softmax attention are served",
     ),
     ("norm3", "a decoder; only encoders are served"),
 )
@@ -332,15 +332,30 @@ def choose_heads(queries: int, values: int, asked: int | None) -> int:
     return asked
 
 
-def choose_attention(args: Namespace, query_size: int, projections: int | None) -> Config:
+def choose_softmax(args: Namespace, gate: bool) -> Config:
+    """The 'attention' of the config, of softmax attention."""
+    check(not gate, "--attention softmax: the checkpoint has a gate, which goes with linear attention")
+    usual = {"feature_map": "elu", "attention_eps": 1e-6, "stabilize": False}
+    for key in (*usual, "features", "temperature", "smoothing", "kernel"):
+        check(
+            getattr(args, key) == usual.get(key),
+            f"--{key.replace('_', '-')} goes with --attention linear",
+        )
+    return {"kind": "softmax"} | ({} if args.softmax_temp is None else {"scale": args.softmax_temp})
+
+
+def choose_attention(args: Namespace, query_size: int, projections: int | None, gate: bool) -> Config:
     """The 'attention' of the config."""
+    if args.attention == "softmax":
+        return choose_softmax(args, gate)
+    check(args.softmax_temp is None, "--softmax-temp goes with --attention softmax; a feature map has --temperature")
     check(
         not args.stabilize,
         "--stabilize: it subtracts a maximum over the whole sequence, of which a recurrent network "
         "has not seen the end; only a model trained without it can be served",
     )
     kind = args.feature_map
-    attention: Config = {"feature_map": kind, "eps": args.attention_eps}
+    attention: Config = {"feature_map": kind, "eps": args.attention_eps} | ({"gate": True} if gate else {})
     given = {
         key: getattr(args, key)
         for key in ("features", "temperature", "smoothing", "kernel")
@@ -464,7 +479,7 @@ def build(tensors: Tensors, args: Namespace, notes: list[str]) -> tuple[Config, 
             "query_size": queries // heads,
             "value_size": values // heads,
             "ffn": parts.taken[first + "linear1.weight"].shape[0],
-            "attention": choose_attention(args, queries // heads, projections) | ({"gate": True} if gate else {}),
+            "attention": choose_attention(args, queries // heads, projections, gate),
             "norm": {
                 "kind": "layer",
                 "placement": "post",

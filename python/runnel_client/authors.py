@@ -14,7 +14,11 @@ from fast_transformers.feature_maps import (
     SmoothedRandomFourierFeatures,
     elu_feature_map,
 )
-from fast_transformers.recurrent.attention import RecurrentAttentionLayer, RecurrentLinearAttention
+from fast_transformers.recurrent.attention import (
+    RecurrentAttentionLayer,
+    RecurrentFullAttention,
+    RecurrentLinearAttention,
+)
 from fast_transformers.recurrent.transformers import RecurrentTransformerEncoder, RecurrentTransformerEncoderLayer
 
 from runnel_client import bundle
@@ -46,9 +50,13 @@ def feature_map(model: Config) -> Any:
     return classes[kind].factory(**options)
 
 
-def linear_attention(model: Config) -> torch.nn.Module:
+def attention_layer(model: Config) -> torch.nn.Module:
+    if bundle.is_softmax(model):
+        inner = RecurrentFullAttention(model["attention"].get("scale"), attention_dropout=0.0)
+    else:
+        inner = RecurrentLinearAttention(model["query_size"], feature_map(model), eps=model["attention"]["eps"])
     return RecurrentAttentionLayer(
-        RecurrentLinearAttention(model["query_size"], feature_map(model), eps=model["attention"]["eps"]),
+        inner,
         model["width"],
         model["heads"],
         d_keys=model["query_size"],
@@ -63,7 +71,7 @@ class Recurrent(torch.nn.Module):
         self,
         config: Config,
         tensors: Mapping[str, torch.Tensor],
-        attention: Callable[[Config], torch.nn.Module] = linear_attention,
+        attention: Callable[[Config], torch.nn.Module] = attention_layer,
     ):
         super().__init__()
         self.config, self.model = config, config["model"]

@@ -25,13 +25,15 @@ MAX_LAYERS = 256
 MAX_WIDTH = 16384
 MAX_VOCABULARY = 1 << 20
 MAX_POSITIONS = 1 << 31
+MAX_CONTEXT = 1 << 24  # positions of softmax attention
 MAX_CONFIG_BYTES = 16 << 20
 MAX_NAME_LENGTH = 128
 MAX_COMPONENTS = 256
 MAX_IMAGE_SIDE = 16384
 MAX_SYMBOL_BYTES = 64
 MAX_HEADER_BYTES = 100 << 20
-MAX_FEATURE_NUMBER = 1e6  # of temperature and smoothing
+MAX_FEATURE_NUMBER = 1e6  # of temperature, smoothing and scale
+PAGE_POSITIONS = 64  # a cache of keys and values has whole pages
 
 DTYPES = {"f32": ("F32", 4), "f16": ("F16", 2), "bf16": ("BF16", 2)}
 POSITION_TABLE = "pos_embedding.pe"
@@ -111,7 +113,7 @@ def check_config(config: Config) -> None:
         check_range("model." + key, model[key], 1, MAX_WIDTH)
     for key in ("query_size", "value_size"):
         check_range(f"model.heads * model.{key}", model["heads"] * model[key], 1, MAX_WIDTH)
-    for group in ("attention", "norm"):
+    for group in ("norm",) if is_softmax(model) else ("attention", "norm"):
         eps = np.float32(model[group]["eps"])
         check(0 < eps <= 1, f"model.{group}.eps: expected a number above 0 and at most 1, found {eps}")
     check_attention(model)
@@ -124,14 +126,31 @@ def check_config(config: Config) -> None:
     check_text(config)
 
 
+def is_softmax(model: Config) -> bool:
+    return bool(model["attention"].get("kind") == "softmax")
+
+
 def check_attention(model: Config) -> None:
     attention = model["attention"]
+    kind = attention.get("kind", "linear")
+    check(kind in ("linear", "softmax"), f"model.attention.kind: expected linear or softmax, found {kind!r}")
+    if is_softmax(model):
+        for key in attention:
+            check(key in ("kind", "scale"), f"model.attention.{key}: the kind 'softmax' has no such key")
+        check_feature_number("scale", attention.get("scale", 1))
+        length = model["position"].get("length")
+        check(
+            length is not None,
+            "model.position.length: softmax attention has a last position, found none; give --length",
+        )
+        check_range("model.position.length", length, 1, MAX_CONTEXT)
+        return
     kind = attention["feature_map"]
     check(
         kind in FEATURE_MAPS,
         f"model.attention.feature_map: expected one of {', '.join(FEATURE_MAPS)}, found {kind!r}",
     )
-    allowed = {"feature_map", "eps", "gate"}
+    allowed = {"kind", "feature_map", "eps", "gate"}
     if kind in RANDOM_FEATURES:
         allowed |= {"features", "temperature", "normalize"}
         check_range("model.attention.features", attention["features"], RANDOM_FEATURES[kind], MAX_WIDTH)
@@ -147,10 +166,14 @@ def check_attention(model: Config) -> None:
     for key in attention:
         check(key in allowed, f"model.attention.{key}: the feature map '{kind}' has no such key")
     for key in allowed & {"temperature", "smoothing"} & attention.keys():
-        check(
-            0 < np.float32(attention[key]) <= MAX_FEATURE_NUMBER,
-            f"model.attention.{key}: expected a number above 0 and at most 1000000, found {attention[key]}",
-        )
+        check_feature_number(key, attention[key])
+
+
+def check_feature_number(key: str, number: float) -> None:
+    check(
+        0 < np.float32(number) <= MAX_FEATURE_NUMBER,
+        f"model.attention.{key}: expected a number above 0 and at most 1000000, found {number}",
+    )
 
 
 def projections(attention: Config) -> int:
@@ -164,7 +187,7 @@ def projections(attention: Config) -> int:
 def feature_size(model: Config) -> int:
     """Features of a query or key of one head."""
     attention = model["attention"]
-    kind = attention["feature_map"]
+    kind = attention.get("feature_map")
     if kind not in RANDOM_FEATURES:
         return int(model["query_size"])
     pairs = 1 if kind == "generalized" else 2
@@ -323,7 +346,7 @@ def expected_tensors(config: Config) -> Shapes:
         linear(layer + "attention.value_projection", values, width)
         linear(layer + "attention.out_projection", width, values)
         attention = model["attention"]
-        if attention["feature_map"] in RANDOM_FEATURES:
+        if attention.get("feature_map") in RANDOM_FEATURES:
             tensors[layer + INNER_MAP + "omega"] = (model["query_size"], projections(attention))
         if attention.get("normalize"):
             tensors[layer + INNER_MAP + "sigma"] = (model["heads"], model["query_size"])
@@ -349,9 +372,19 @@ def is_buffer(name: str) -> bool:
 
 
 def state_bytes(config: Config) -> int:
-    """Bytes of one session: S and z of every layer and head in fp32."""
+    """Bytes of one session in fp32: S and z of every layer and head, or pages of keys and values."""
     model = config["model"]
+    if is_softmax(model):
+        pages = -(-model["position"]["length"] // PAGE_POSITIONS)
+        return pages * PAGE_POSITIONS * position_bytes(config)
     return int(4 * model["layers"] * model["heads"] * feature_size(model) * (model["value_size"] + 1))
+
+
+def position_bytes(config: Config) -> int:
+    """Bytes that a session's keys and values take for each position in fp32; 0 with linear attention."""
+    model = config["model"]
+    size = model["query_size"] + model["value_size"] if is_softmax(model) else 0
+    return int(4 * model["layers"] * model["heads"] * size)
 
 
 def sinusoids(length: int, width: int) -> Floats:
@@ -473,81 +506,6 @@ def config_text(config: Config) -> str:
     return text
 
 
-def head_text(config: Config) -> str:
-    head = config["model"]["head"]
-    if head["kind"] == "mixture_of_logistics":
-        return f"mixture of {head['components']} logistics over bytes"
-    return f"categorical over {config['values']} values"
-
-
-def position_text(config: Config) -> str:
-    position = config["model"]["position"]
-    if position["kind"] == "none":
-        text = "none"
-    else:
-        text = {"table": "stored table", "sinusoidal": "sinusoidal"}[position["kind"]]
-        text += {
-            "concat": ", beside the value's embedding",
-            "add": ", added to the value's embedding",
-        }[config["model"]["embedding"]["combine"]]
-    length = position.get("length")
-    return text + (f"; {length:,} inputs at most" if length else "; no last position")
-
-
-def begin_text(config: Config) -> str:
-    begin = config.get("begin")
-    if begin is None:
-        return "none: a fresh sequence needs a prompt"
-    return f"value {begin['value']}" if "value" in begin else "drawn from a histogram"
-
-
-def attention_text(attention: Config) -> str:
-    kind = attention["feature_map"]
-    text = (
-        "linear, feature map "
-        + {
-            "elu": "elu(x) + 1",
-            "relu": "relu(x)",
-            "favor": "FAVOR+",
-            "fourier": "random Fourier features",
-            "smoothed_fourier": "smoothed random Fourier features",
-            "generalized": f"generalized random features ({attention.get('kernel')})",
-        }[kind]
-    )
-    if kind in RANDOM_FEATURES:
-        text += f", {attention['features']} features"
-    if attention.get("normalize"):
-        text += " of unit vectors"
-    return text + (", with a gate that forgets" if attention.get("gate") else "")
-
-
-def card_table(config: Config, dtype: str) -> str:
-    """The facts of a model card that follow from its config, as rows of a Markdown table."""
-    model = config["model"]
-    rows = [
-        ("layers", str(model["layers"])),
-        ("width", f"{model['width']} (FFN {model['ffn']}, {model['activation']})"),
-        (
-            "heads",
-            f"{model['heads']}, queries of {model['query_size']}, values of {model['value_size']}",
-        ),
-        ("attention", attention_text(model["attention"])),
-        ("values", f"{config['values']:,}"),
-        ("positions", position_text(config)),
-        ("head", head_text(config)),
-        ("begin", begin_text(config)),
-    ]
-    if "image" in config:
-        image = config["image"]
-        rows.append(("image", f"{image['height']} x {image['width']} x {image['channels']} bytes"))
-    rows += [
-        ("parameters", f"{parameters(config):,}"),
-        ("stored as", DTYPES[dtype][0]),
-        ("state per session", f"{state_bytes(config):,} bytes (fp32), whatever its length"),
-    ]
-    return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
-
-
 def write_bundle(
     directory: str,
     config: Config,
@@ -586,14 +544,3 @@ def write_bundle(
                 os.remove(path)
         if is_new and os.path.isdir(directory) and not os.listdir(directory):
             os.rmdir(directory)
-
-
-def summary(directory: str, config: Config) -> str:
-    """One line for the terminal."""
-    model = config["model"]
-    size = os.path.getsize(os.path.join(directory, "model.safetensors"))
-    return (
-        f"{directory}: {config['name']}: {model['layers']} layers, width {model['width']}, "
-        f"{model['heads']} heads, {head_text(config)}; {parameters(config):,} parameters, "
-        f"{size:,} bytes of weights, {state_bytes(config):,} bytes of state per session"
-    )

@@ -6,10 +6,10 @@ is needed, and --vocab or --tokenizer where there is to be text.
 Of a linear transformer it makes a bundle. Read are: checkpoints of idiap/linear-transformer-experiments
 (image-generation and causal-copy), and state dicts of a fast-transformers encoder, alone or as part of a larger model.
 Sizes are read off the tensors. What tensors do not tell is a flag: the number of heads, the shape of an image, the
-activation, the feature map and what it was made with. A wrong one of these converts as well, and is only a
-little worse: --verify finds it. The attention must have been linear ("linear"
-or "causal-linear"; feature map elu(x) + 1 unless said otherwise), which no checkpoint tells: one of
-softmax attention has the same tensors, and would be served as what it is not.
+activation, the kind of attention, the feature map and what it was made with. A wrong one of these converts as well, and
+is only a little worse: --verify finds it. The attention is taken to be linear ("linear" or "causal-linear"; feature map
+elu(x) + 1 unless said otherwise). A checkpoint of softmax attention ("full") has the same tensors: say --attention
+softmax.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runnel_client import command
 from runnel_client.errors import BundleError, check
 
 try:
-    from runnel_client import bundle, publish, verify
+    from runnel_client import bundle, cards, publish, verify
     from runnel_client.bundle import Config, Floats
 except ImportError as error:
     command.exit_missing("runnel-convert", error, "convert")
@@ -44,6 +44,7 @@ EXAMPLES = """examples:
   text, 65 letters:    runnel-convert lm.pth --heads 16 --symbols-file letters.json --out shakespeare
   text, by tokens:     runnel-convert lm.pth --heads 16 --tokenizer tokenizer.json --out lm
   random features:     runnel-convert lm.pth --heads 8 --feature-map favor --features 256 --out lm
+  softmax attention:   runnel-convert mnist_softmax.pth --heads 8 --attention softmax --image 28x28x1 --out zoo/softmax
   held against outputs that were recorded where it was trained (NumPy arrays values, outputs or log_probs):
                        runnel-convert mnist.pth --heads 8 --image 28x28x1 --verify outputs.npz --out zoo/mnist
   an encoder alone:    runnel-convert encoder.pth head.pth --heads 4 --out lm \\
@@ -112,6 +113,19 @@ def add_model_flags(add: Add) -> None:
 
 
 def add_feature_flags(add: Add) -> None:
+    add(
+        "--attention",
+        choices=("linear", "softmax"),
+        default="linear",
+        help="what the model was trained with (default: linear); softmax is fast-transformers' full attention",
+    )
+    add(
+        "--softmax-temp",
+        type=float,
+        metavar="X",
+        help="softmax_temp of --attention softmax, by which scores are multiplied (default: as in "
+        "fast-transformers: 1 over the square root of the size of a query)",
+    )
     add(
         "--feature-map",
         choices=bundle.FEATURE_MAPS,
@@ -242,9 +256,11 @@ def read_text(flag: str, path: str) -> str:
 def card_text(config: Config, sources: Sequence[Checkpoint], args: argparse.Namespace) -> str:
     lines = [f"# {config['name']}\n"]
     kind = "images, byte by byte" if "image" in config else "sequences"
-    lines.append(f"A linear transformer that generates {kind}, run as a recurrent network.\n")
+    what = "A transformer with softmax attention" if bundle.is_softmax(config["model"]) else "A linear transformer"
+    how = "with a cache of keys and values" if bundle.is_softmax(config["model"]) else "as a recurrent network"
+    lines.append(f"{what} that generates {kind}, run {how}.\n")
     lines += [note.strip() + "\n" for note in args.card_note]
-    lines.append(bundle.card_table(config, args.dtype))
+    lines.append(cards.card_table(config, args.dtype))
     lines.append("Converted from:\n")
     lines.append("| checkpoint | iteration | SHA-256 |\n| --- | --- | --- |")
     for source in sources:
@@ -258,7 +274,8 @@ def card_text(config: Config, sources: Sequence[Checkpoint], args: argparse.Name
 
 def unknown_text(config: Config, args: argparse.Namespace) -> str:
     """What the tensors could not tell, and how to find out."""
-    flags = f"--heads {args.heads}, --activation {args.activation} and --feature-map {args.feature_map}"
+    kind = "--attention softmax" if args.attention == "softmax" else f"--feature-map {args.feature_map}"
+    flags = f"--heads {args.heads}, --activation {args.activation} and {kind}"
     return f"tensors do not tell whether {flags} are right; --verify FILE compares with outputs of the model"
 
 
@@ -356,7 +373,7 @@ def convert_linear(args: argparse.Namespace) -> None:
     card = card_text(config, sources, args)
     tokenizer = None if args.tokenizer is None else read_text("--tokenizer", args.tokenizer)
     bundle.write_bundle(args.out, config, make, args.dtype, card, tokenizer)
-    print(bundle.summary(args.out, config))
+    print(cards.summary(args.out, config))
     for note in notes:
         print(f"note: {note}")
 

@@ -18,7 +18,7 @@ from runnel_client.errors import check
 try:
     import numpy as np
 
-    from runnel_client import bundle, random_hybrids, random_published
+    from runnel_client import bundle, cards, random_hybrids, random_published
     from runnel_client.bundle import Config, Floats, Shapes
 except ImportError as error:
     command.exit_missing("runnel-random-bundle", error)
@@ -123,6 +123,13 @@ def add_size_flags(add: Add) -> None:
     add("--value-size", type=int, help="of each head's values")
     add("--ffn", type=int, help="width of the feed-forward part")
     add("--activation", choices=("relu", "gelu"))
+    add(
+        "--attention",
+        choices=("linear", "softmax"),
+        default="linear",
+        help="(default: linear); softmax has a last position and none of the flags of feature maps",
+    )
+    add("--scale", type=float, help="of softmax attention (default: 1 over the square root of --query-size)")
     add("--feature-map", choices=bundle.FEATURE_MAPS, default="elu", help="(default: elu)")
     add("--features", type=int, help="of a random feature map (default: --query-size)")
     add("--temperature", type=float, help="of a random feature map (default: as the server's)")
@@ -203,7 +210,18 @@ def position_config(args: argparse.Namespace) -> Config:
     return position
 
 
+def softmax_config(args: argparse.Namespace) -> Config:
+    for key in ("features", "temperature", "smoothing", "kernel", "normalize", "gate"):
+        check(not getattr(args, key), f"--{key}: it goes with --attention linear")
+    check(args.feature_map == "elu", "--feature-map: it goes with --attention linear")
+    check(not args.endless, "--endless: softmax attention has a last position; give --length")
+    return {"kind": "softmax"} | ({} if args.scale is None else {"scale": args.scale})
+
+
 def attention_config(args: argparse.Namespace) -> Config:
+    if args.attention == "softmax":
+        return softmax_config(args)
+    check(args.scale is None, "--scale: it goes with --attention softmax")
     attention: Config = {"feature_map": args.feature_map, "eps": 1e-6}
     if args.feature_map in bundle.RANDOM_FEATURES:
         attention["features"] = args.query_size if args.features is None else args.features
@@ -306,7 +324,7 @@ def card_text(config: Config, args: argparse.Namespace) -> str:
     return (
         f"# {config['name']}\n\n"
         f"Random weights (seed {args.seed}), for tests and benchmarks: it has learned nothing. "
-        "Written by `scripts/runnel-random-bundle`.\n\n" + bundle.card_table(config, args.dtype)
+        "Written by `scripts/runnel-random-bundle`.\n\n" + cards.card_table(config, args.dtype)
     )
 
 
@@ -341,7 +359,7 @@ def generate(argv: Sequence[str] | None) -> None:
         args.dtype,
         card_text(config, args),
     )
-    print(bundle.summary(args.out, config))
+    print(cards.summary(args.out, config))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

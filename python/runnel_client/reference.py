@@ -46,6 +46,7 @@ class Reference:
             np.zeros(sizes),
             0,
         )
+        self.past: list[list[tuple[Array, Array]]] = [[] for _ in range(sizes[0])]  # of softmax: keys and values
 
     def embed(self, value: int) -> Array:
         x = self.tensors["value_embedding.weight"][value]
@@ -93,6 +94,10 @@ class Reference:
         def project(what: str) -> Array:
             return linear(x, self.tensors, f"{layer}attention.{what}_projection").reshape(heads, -1)
 
+        if bundle.is_softmax(self.model):
+            self.past[index].append((project("key"), project("value")))
+            y = self.softmax(project("query"), self.past[index])
+            return linear(y.reshape(-1), self.tensors, layer + "attention.out_projection")
         q, k = (self.features(project(what), layer) for what in ("query", "key"))
         v = project("value")
         if self.model["attention"].get("gate"):
@@ -105,6 +110,14 @@ class Reference:
         above = (q[:, :, None] * self.S[index]).sum(1)
         below = (q * self.z[index]).sum(1, keepdims=True) + self.model["attention"]["eps"]
         return linear((above / below).reshape(-1), self.tensors, layer + "attention.out_projection")
+
+    def softmax(self, q: Array, past: list[tuple[Array, Array]]) -> Array:
+        """The means [heads, value_size] of all values so far, weighted by softmax(scale q . k)."""
+        keys, values = (np.stack(each, axis=1) for each in zip(*past))  # [heads, positions, size]
+        scale = self.model["attention"].get("scale", 1 / math.sqrt(self.model["query_size"]))
+        scores = scale * (keys @ q[:, :, None])
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        return np.asarray((weights * values).sum(1) / weights.sum(1))
 
     def step(self, value: int) -> Array:
         """The head's outputs [outputs] after one more value."""

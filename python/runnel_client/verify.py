@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from runnel_client.bundle import Config, shape_text
+from runnel_client.bundle import Config, is_softmax, shape_text
 from runnel_client.errors import BundleError, check
 from runnel_client.reference import Array, Reference
 
@@ -125,7 +125,9 @@ def verify(config: Config, tensors: Tensors, recording: Recording, dtype: str) -
         count = len(recording.values) * recording.positions()
         return f"the largest difference from {recording.source} is {worst:.2g}, over {count:,} positions"
     fitting = [flags for flags, other in others(config) if fits(other, tensors, recording, dtype)]
-    advice = f"they fit {' or '.join(fitting)}" if fitting else "--feature-map or the checkpoint may be wrong"
+    advice = (
+        f"they fit {' or '.join(fitting)}" if fitting else "--attention, --feature-map or the checkpoint may be wrong"
+    )
     raise BundleError(
         f"--verify: the outputs in {recording.source} are not those of this model: with --heads "
         f"{config['model']['heads']} they differ by {worst:.2g} (sequence {sequence}, position {position}); {advice}"
@@ -133,10 +135,29 @@ def verify(config: Config, tensors: Tensors, recording: Recording, dtype: str) -
 
 
 def others(config: Config) -> Iterator[tuple[str, Config]]:
-    """The other configs that the same tensors allow, with their flags: numbers of heads, and activations."""
+    """The other configs that the same tensors allow, with their flags: kinds of attention, numbers of heads, and
+    activations."""
+    yield from others_of_attention(config)
+    for flag, attention in other_attentions(config["model"]):
+        other = copy.deepcopy(config)
+        other["model"]["attention"] = attention
+        yield flag, other
+        yield from ((f"{flag} {flags}", changed) for flags, changed in others_of_attention(other))
+
+
+def other_attentions(model: Config) -> Iterator[tuple[str, Config]]:
+    """The kinds of attention that have the same tensors, with their flags."""
+    if is_softmax(model):
+        yield "--attention linear", {"feature_map": "elu", "eps": 1e-6}
+    elif model["attention"] == {"feature_map": "elu", "eps": 1e-6} and model["position"].get("length"):
+        yield "--attention softmax", {"kind": "softmax"}
+
+
+def others_of_attention(config: Config) -> Iterator[tuple[str, Config]]:
+    """Those with the same kind of attention."""
     model = config["model"]
     queries, values = (model["heads"] * model[key] for key in ("query_size", "value_size"))
-    random = model["attention"]["feature_map"] not in ("elu", "relu")  # then omega tells the size of a head
+    random = model["attention"].get("feature_map", "elu") not in ("elu", "relu")  # then omega tells the size of a head
     for heads in [model["heads"]] if random else range(1, min(queries, values) + 1):
         if queries % heads or values % heads:
             continue

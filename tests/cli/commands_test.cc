@@ -196,6 +196,16 @@ TEST_F(CommandsTest, InfoOfABundleNeedsNoServer) {
                                      HasSubstr("stored position table")));
 }
 
+TEST_F(CommandsTest, InfoSaysHowManyBytesAPositionTakes) {
+  const Spec spec = small_softmax_spec();
+  write_bundle(folder_.path(""), spec, random_tensors(spec, 1));
+  InfoOptions options;
+  options.bundle = folder_.path("");
+  EXPECT_EQ(info(options), kExitOk) << captured_.err();
+  EXPECT_THAT(captured_.out(), AllOf(ContainsRegex("attention +softmax"),
+                                     HasSubstr("per session: 176 for each of 300 positions")));
+}
+
 TEST_F(CommandsTest, InfoOfABundleNamesItsChatTemplate) {
   const Spec spec = small_text_spec();
   write_bundle(folder_.path(""), spec, random_tensors(spec, 1));

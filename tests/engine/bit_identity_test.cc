@@ -241,7 +241,8 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(Family{"Lfm2", [] { return small_hybrid_spec(HybridStyle::kLfm2); }},
                         Family{"Granite", [] { return small_hybrid_spec(HybridStyle::kGranite); }},
                         Family{"NemotronH",
-                               [] { return small_hybrid_spec(HybridStyle::kNemotronH); }})),
+                               [] { return small_hybrid_spec(HybridStyle::kNemotronH); }},
+                        Family{"Softmax", small_softmax_spec})),
     case_name);
 
 }  // namespace

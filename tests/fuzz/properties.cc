@@ -59,6 +59,10 @@ void check_sizes(const LinearTransformerSpec& sizes, const Spec& spec) {
              sizes.features.temperature > 0 && sizes.features.smoothing > 0),
         "features");
   check(is_random(sizes.feature_map) || !sizes.normalize, "normalize is of random features");
+  check(!sizes.softmax ||
+            (sizes.softmax_scale > 0 && !sizes.gate && within(spec.positions, kMaxContext) &&
+             sizes.feature_map == FeatureMap::kElu),
+        "softmax has a scale, a last position and nothing of linear attention");
   check(is_eps(sizes.attention_eps) && is_eps(sizes.norm_eps), "attention.eps, norm.eps");
   check(spec.positions > 0 || sizes.position != PositionKind::kTable, "a table has a length");
   check(sizes.value_width >= 1, "value_width");
@@ -187,7 +191,16 @@ void check_values(const Spec& spec) {
   check(std::abs(sum - 1.0) < 1e-6, "the histogram sums to 1");
 }
 
-__int128 state_floats(const LinearTransformerSpec& sizes) {
+// Of caches, which have whole pages.
+__int128 cached_positions(const Spec& spec) {
+  return (spec.positions + kPagePositions - 1) / kPagePositions * kPagePositions;
+}
+
+__int128 state_floats(const LinearTransformerSpec& sizes, const Spec& spec) {
+  if (sizes.softmax) {
+    return cached_positions(spec) * sizes.layers * sizes.heads *
+           (sizes.query_size + sizes.value_size);
+  }
   const __int128 head = static_cast<__int128>(sizes.feature_size()) * (sizes.value_size + 1);
   return head * sizes.layers * sizes.heads;
 }
@@ -222,7 +235,7 @@ __int128 state_floats(const Mamba1Spec& sizes) {
 
 __int128 state_floats(const HybridSpec& sizes, const Spec& spec) {
   __int128 floats = 0;
-  const __int128 cached = (spec.positions + kPagePositions - 1) / kPagePositions * kPagePositions;
+  const __int128 cached = cached_positions(spec);
   for (int i = 0; i < sizes.depth(); ++i) {
     if (sizes.is_recurrent(i)) {
       floats += static_cast<__int128>(sizes.taps - 1) * sizes.channels();
@@ -614,6 +627,7 @@ std::span<const std::string_view> spec_words() {
                                                 "\"rwkv6\"",
                                                 "\"mamba1\"",
                                                 "\"hybrid\"",
+                                                "\"softmax\"",
                                                 "\"qwen3_5\"",
                                                 "\"lfm2\"",
                                                 "\"nemotron_h\"",

@@ -38,7 +38,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 
 from runnel_client import bundle, random_bundle
-from runnel_client.authors import Recurrent, feature_map, linear_attention
+from runnel_client.authors import Recurrent, attention_layer, feature_map
 
 STEPS = 200
 FEATURE_STEPS = 256  # of models with another feature map than elu(x) + 1
@@ -75,6 +75,10 @@ MODELS = {
     "gated": "--width 14 --heads 2 --query-size 5 --value-size 6 --ffn 15 --gate "
     "--feature-map fourier --features 40 --temperature 0.5 --normalize",
     "gated_elu": "--width 13 --heads 3 --query-size 6 --value-size 3 --ffn 15 --activation gelu --gate",
+    "softmax": "--width 16 --heads 2 --query-size 6 --value-size 5 --ffn 17 --attention softmax --scale 0.7 "
+    "--activation gelu --values 11 --combine add --position-kind sinusoidal --length 200",
+    "softmax_image": "--width 18 --heads 3 --query-size 7 --value-size 9 --ffn 22 --attention softmax --components 2 "
+    "--image 19x11x1 --value-width 10",
 }
 FEATURE_FLAGS = " --values 11 --endless --combine add"
 
@@ -119,7 +123,7 @@ class RandomFeatureAttention(torch.nn.Module):
 
 
 def build_attention(model):
-    return RandomFeatureAttention(model) if model["attention"].get("gate") else linear_attention(model)
+    return RandomFeatureAttention(model) if model["attention"].get("gate") else attention_layer(model)
 
 
 def read_model(directory, dtype):

@@ -46,6 +46,16 @@ std::unique_ptr<Backend> make_on_host(const CudaOptions& options) {
   return cuda::make_host_backend(options, cuda::ThreadOrder::kShuffled);
 }
 
+TEST(CudaModel, SoftmaxAttentionIsRefused) {
+  const auto backend = make_on_host({});
+  Bundle bundle = random_bundle(small_softmax_spec(), 5);
+  bundle.directory = "zoo/softmax";
+  const Status status =
+      make_model(bundle, *backend, {.slots = 1, .rows = 1, .values = 1, .steps = 1}).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "zoo/softmax: attention has no kernel for a GPU: use backend cpu");
+}
+
 class CudaModelTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {

@@ -40,19 +40,20 @@ enum class Kind {
   kLfm2,
   kGranite,
   kFalconH1,
-  kNemotronH
+  kNemotronH,
+  kSoftmax
 };
 constexpr const char* kKindNames[] = {"Symbols", "Image",   "Gated",    "Rwkv7",         "Mamba2",
                                       "Gla",     "RetNet",  "DeltaNet", "GatedDeltaNet", "Kda",
                                       "Hgrn2",   "Rwkv6",   "Rwkv5",    "Mamba1",        "Qwen35",
-                                      "Lfm2",    "Granite", "FalconH1", "NemotronH"};
+                                      "Lfm2",    "Granite", "FalconH1", "NemotronH",     "Softmax"};
 constexpr Kind kKinds[] = {Kind::kSymbols, Kind::kImage,         Kind::kGated,  Kind::kRwkv7,
                            Kind::kMamba2,  Kind::kGla,           Kind::kRetNet, Kind::kDeltaNet,
                            Kind::kKda,     Kind::kGatedDeltaNet, Kind::kHgrn2,  Kind::kRwkv6,
                            Kind::kRwkv5,   Kind::kMamba1};
 // With caches of attention.
-constexpr Kind kHybridKinds[] = {Kind::kQwen35, Kind::kLfm2, Kind::kGranite, Kind::kFalconH1,
-                                 Kind::kNemotronH};
+constexpr Kind kCachedKinds[] = {Kind::kQwen35,   Kind::kLfm2,      Kind::kGranite,
+                                 Kind::kFalconH1, Kind::kNemotronH, Kind::kSoftmax};
 // Of large models: one of each kind of recurrence.
 constexpr Kind kLargeKinds[] = {Kind::kImage,         Kind::kRwkv7,  Kind::kMamba2, Kind::kGla,
                                 Kind::kGatedDeltaNet, Kind::kRetNet, Kind::kRwkv6,  Kind::kMamba1};
@@ -106,6 +107,8 @@ Spec spec_of(Kind kind) {
       return small_hybrid_spec(HybridStyle::kFalconH1);
     case Kind::kNemotronH:
       return small_hybrid_spec(HybridStyle::kNemotronH);
+    case Kind::kSoftmax:
+      return small_softmax_spec();
   }
   return {};
 }
@@ -363,7 +366,7 @@ INSTANTIATE_TEST_SUITE_P(, NetworkTest,
 INSTANTIATE_TEST_SUITE_P(Hybrids, NetworkTest,
                          testing::Combine(testing::Values(kIsas[0]),
                                           testing::Values(Precision::kFp32, Precision::kBf16),
-                                          testing::ValuesIn(kHybridKinds)),
+                                          testing::ValuesIn(kCachedKinds)),
                          case_name);
 
 // Models so large that threads share their operations where rows are few.

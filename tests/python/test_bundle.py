@@ -8,6 +8,7 @@ import re
 import unittest
 from typing import Any
 
+from runnel_client import cards
 from runnel_client.errors import BundleError
 from support import ROOT, ToolTest, bundle, np
 
@@ -67,6 +68,8 @@ class LimitsTest(unittest.TestCase):
             ("MAX_WIDTH", "base/limits.h", "kMaxWidth"),
             ("MAX_VOCABULARY", "base/limits.h", "kMaxVocabulary"),
             ("MAX_POSITIONS", "base/limits.h", "kMaxPositions"),
+            ("MAX_CONTEXT", "base/limits.h", "kMaxContext"),
+            ("PAGE_POSITIONS", "kernels/backend.h", "kPagePositions"),
             ("MAX_CONFIG_BYTES", "base/limits.h", "kMaxConfigBytes"),
             ("MAX_HEADER_BYTES", "base/limits.h", "kMaxSafetensorsHeaderBytes"),
             ("MAX_NAME_LENGTH", "base/limits.h", "kMaxNameLength"),
@@ -119,10 +122,45 @@ class ConfigTest(unittest.TestCase):
             self.assertEqual(shapes[layer + "attention.gate.weight"], (3, 12))
             self.assertEqual(bundle.state_bytes(config), 4 * 2 * 3 * size * 5)
 
+    def test_softmax_attention_has_pages_for_all_positions(self):
+        for attention in ({"kind": "softmax"}, {"kind": "softmax", "scale": 0.25}):
+            config = changed(model__attention=attention, model__position__length=65, image=None)
+            bundle.check_config(config)
+            self.assertEqual(bundle.expected_tensors(config).keys(), bundle.expected_tensors(CONFIG).keys())
+            self.assertEqual(bundle.position_bytes(config), 4 * 2 * 3 * (5 + 4))
+            self.assertEqual(bundle.state_bytes(config), 128 * bundle.position_bytes(config))
+            self.assertIn(
+                f"| {128 * 216:,} bytes (fp32), 216 for each of 65 positions", cards.card_table(config, "f32")
+            )
+        self.assertEqual(bundle.position_bytes(CONFIG), 0)
+
     def test_accepts_text(self):
         text = {"image": None, "model__head": {"kind": "categorical"}}
         bundle.check_config(changed(**text, text="bytes"))
         bundle.check_config(changed(**text, text="tokenizer", values=50257))
+
+    def test_refuses_what_softmax_attention_does_not_have(self):
+        for changes, *parts in (
+            ({"model__attention__scale": 1.0}, "scale", "'elu' has no such key"),
+            ({"model__attention__kind": "full"}, "linear or softmax", "'full'"),
+            ({"model__attention": {"kind": "softmax", "eps": 1e-6}}, "attention.eps", "'softmax' has no such key"),
+            ({"model__attention": {"kind": "softmax", "scale": 0.0}}, "attention.scale", "above 0", "found 0.0"),
+            (
+                {
+                    "model__attention": {"kind": "softmax"},
+                    "model__position": {"kind": "none"},
+                    "model__embedding__value_width": 12,
+                    "image": None,
+                },
+                "model.position.length",
+                "--length",
+            ),
+        ):
+            with self.subTest(changes):
+                with self.assertRaises(BundleError) as caught:
+                    bundle.check_config(changed(**changes))
+                for part in parts:
+                    self.assertIn(part, str(caught.exception))
 
     def test_refuses(self):
         symbols = {"image": None, "values": 2, "model__head": {"kind": "categorical"}}

@@ -731,9 +731,10 @@ class VerifyTest(ConvertTest):
         self.state = model()
         self.checkpoint = self.save(self.state)
 
-    def recording(self, heads=3, activation="relu", **renamed):
+    def recording(self, heads=3, activation="relu", flags=(), **renamed):
         """A .npz with what the checkpoint computes with these flags."""
-        config, _ = self.convert(self.checkpoint, "--heads", str(heads), "--image", "4x3x1", "--activation", activation)
+        argv = ["--heads", str(heads), "--image", "4x3x1", "--activation", activation, *flags]
+        config, _ = self.convert(self.checkpoint, *argv)
         network = Network(config).double()
         network.load_state_dict(self.state)
         values = np.random.default_rng(5).integers(256, size=(2, 12), dtype=np.uint8)
@@ -772,6 +773,23 @@ class VerifyTest(ConvertTest):
         self.refuse([*wrong, "--heads", "3", "--activation", "gelu"], "they fit --activation relu")
         self.refuse([*wrong, "--heads", "1", "--activation", "gelu"], "they fit --heads 3 --activation relu")
         self.refuse([*wrong, "--heads", "3", "--feature-map", "relu"], "--feature-map or the checkpoint may be wrong")
+
+    def test_softmax_attention(self):
+        for flags in (["--attention", "softmax"], ["--attention", "softmax", "--softmax-temp", "0.3"]):
+            recording = self.recording(flags=flags)
+            self.convert(self.checkpoint, *self.flags, *flags, "--verify", recording)
+            self.assertIn("A transformer with softmax attention", self.card())
+        recording = self.recording(flags=["--attention", "softmax"])
+        self.refuse([self.checkpoint, *self.flags, "--verify", recording], "they fit --attention softmax")
+        other = [self.checkpoint, "--image", "4x3x1", "--heads", "1", "--verify", recording]
+        self.refuse(other, "they fit --attention softmax --heads 3")
+        recording = self.recording()
+        softmax = [self.checkpoint, *self.flags, "--attention", "softmax"]
+        self.refuse([*softmax, "--verify", recording], "they fit --attention linear")
+        for flag in ("--features=4", "--temperature=1", "--feature-map=relu", "--attention-eps=1e-5", "--stabilize"):
+            self.refuse([*softmax, flag], flag.split("=")[0], "goes with --attention linear")
+        self.refuse([self.checkpoint, *self.flags, "--softmax-temp", "1"], "goes with --attention softmax")
+        self.refuse([*softmax, "--softmax-temp", "0"], "model.attention.scale", "found 0")
 
     def test_a_file_that_fits_no_such_model_is_refused(self):
         values = np.zeros((2, 12), np.uint8)

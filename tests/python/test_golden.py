@@ -72,7 +72,7 @@ class GoldenTest(unittest.TestCase):
                 model["position"]["kind"],
                 model["head"]["kind"],
                 model["norm"]["final"],
-                model["attention"]["feature_map"],
+                model["attention"].get("feature_map", "softmax"),
                 "gate" if model["attention"].get("gate") else "no gate",
                 "dk != dv" if model["query_size"] != model["value_size"] else "dk == dv",
             }
@@ -89,6 +89,7 @@ class GoldenTest(unittest.TestCase):
                 "categorical",
                 "mixture_of_logistics",
                 *bundle.FEATURE_MAPS,
+                "softmax",
                 "gate",
                 "no gate",
                 True,

@@ -86,6 +86,15 @@ class RandomBundleTest(ToolTest):
                 bundle.expected_tensors(config),
             )
 
+    def test_softmax_attention(self):
+        for flags, attention in (("", {}), ("--scale 0.5", {"scale": 0.5})):
+            config, tensors = self.generate("--attention", "softmax", *flags.split())
+            self.assertEqual(config["model"]["attention"], {"kind": "softmax", **attention})
+            self.assertEqual(
+                {name: values.shape for name, values in tensors.items()},
+                bundle.expected_tensors(config),
+            )
+
     def test_flags_replace_the_preset(self):
         config, tensors = self.generate(
             "--layers",

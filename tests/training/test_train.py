@@ -94,6 +94,25 @@ class AttentionTest(unittest.TestCase):
         self.assertEqual(found.dtype, torch.float32)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
+    def test_softmax_in_blocks_is_softmax_position_by_position(self):
+        for length in (1, 2, 15, 16, 17, 100):
+            q, k, v = inputs(length)
+            for scale in (None, 0.3):
+                by = 5**-0.5 if scale is None else scale
+                expected = torch.cat(
+                    [
+                        (by * q[..., i : i + 1, :] @ k[..., : i + 1, :].mT).softmax(-1) @ v[..., : i + 1, :]
+                        for i in range(length)
+                    ],
+                    -2,
+                )
+                for block in (1, 3, 16, 128):
+                    found = attention.causal_softmax_attention(q, k, v, scale, block)
+                    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = attention.causal_softmax_attention(*(x.bfloat16() for x in inputs(20)))
+        self.assertEqual(found.dtype, torch.float32)
+
     def test_small_features_keep_their_digits(self):
         x = torch.linspace(-60, 5, 300)
         expected = torch.nn.functional.elu(x.double()) + 1
@@ -139,6 +158,8 @@ class NetworkTest(ToolTest):
         self.assert_as_the_reference("--endless", "--symbols", "abcde", "--combine", "add")
         self.assert_as_the_reference("--endless", "--position-kind", "none", "--values", "9")
         self.assert_as_the_reference("--endless", "--position-kind", "none", "--gate", "--text")
+        self.assert_as_the_reference("--attention", "softmax", "--value-size", "5")
+        self.assert_as_the_reference("--attention", "softmax", "--scale", "0.7", "--values", "9", "--length", "30")
 
     def test_the_recipes_are_the_papers_networks(self):
         class Data:
@@ -354,16 +375,19 @@ class RunTest(ToolTest):
             np.testing.assert_array_equal(tensor, first[name], name)
 
     def test_a_checkpoint_converts_to_the_same_bundle(self):
-        self.train("--steps", "2")
-        argv = [self.path("work", "tiny.pth"), "--heads", "1", "--begin", "none", "--dtype", "bf16"]
-        code, _, err = self.run_tool(convert, [*argv, "--out", self.path("converted", "tiny")])
-        self.assertEqual((code, err), (0, ""))
-        for name in ("config.json", "model.safetensors"):
-            with (
-                open(self.path("tiny", name), "rb") as ours,
-                open(self.path("converted", "tiny", name), "rb") as theirs,
-            ):
-                self.assertEqual(ours.read(), theirs.read(), name)
+        for trained, flags in ([], []), (["--softmax", "--fresh"], ["--attention", "softmax"]):
+            self.train("--steps", "2", *trained)
+            argv = [self.path("work", "tiny.pth"), "--heads", "1", "--begin", "none", "--dtype", "bf16", *flags]
+            code, _, err = self.run_tool(convert, [*argv, "--out", self.path("converted", "tiny")])
+            self.assertEqual((code, err), (0, ""))
+            for name in ("config.json", "model.safetensors"):
+                with (
+                    open(self.path("tiny", name), "rb") as ours,
+                    open(self.path("converted", "tiny", name), "rb") as theirs,
+                ):
+                    self.assertEqual(ours.read(), theirs.read(), name)
+        with open(self.path("tiny", "README.md"), encoding="utf-8") as file:
+            self.assertIn("A transformer with softmax attention that says again", file.read())
 
     def test_refuses(self):
         self.train("--steps", "1")
@@ -371,6 +395,7 @@ class RunTest(ToolTest):
         for argv, *parts in (
             (["--steps", "1", "--lr", "3"], "another run", "lr", "--fresh"),
             (["--steps", "2"], "another run", "steps 1, not 2"),
+            (["--steps", "1", "--softmax"], "another run", "softmax False, not True"),
             (["--steps", "2", "--minutes", "2"], "--steps and --minutes"),
             (["--steps", "0"], "--steps", "found 0"),
             (["--lr", "-1"], "--lr", "found -1"),
@@ -386,6 +411,7 @@ class RunTest(ToolTest):
                 self.assert_refused(train, [*common, *argv], *parts)
         self.assert_refused(train, ["mnist", "--length", "5", "--out", "x"], "--length", "mnist")
         self.assert_refused(train, ["nist", "--out", "x"], "nist")
+        self.assert_refused(train, ["text", "--endless", "--softmax", "--out", "x"], "--endless and --softmax")
 
     def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_checkpoint(self):
         self.train("--steps", "1")

@@ -180,6 +180,15 @@ Spec small_gated_spec() {
   return spec;
 }
 
+Spec small_softmax_spec() {
+  Spec spec = small_symbol_spec();
+  spec.name = "small-softmax";
+  spec.positions = 300;
+  sizes_of(spec).softmax = true;
+  sizes_of(spec).softmax_scale = 0.6F;
+  return spec;
+}
+
 Spec small_rwkv7_spec() {
   Spec spec;
   spec.name = "small-rwkv7";
@@ -356,6 +365,7 @@ std::vector<Spec> small_family_specs() {
                                   HybridStyle::kFalconH1, HybridStyle::kNemotronH}) {
     specs.push_back(small_hybrid_spec(style));
   }
+  specs.push_back(small_softmax_spec());
   return specs;
 }
 

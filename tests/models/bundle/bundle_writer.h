@@ -55,6 +55,10 @@ Spec small_text_spec();
 // have. More features than a head has columns, and an odd number.
 Spec small_gated_spec();
 
+// Softmax attention with heads of 6 and 5 and a scale of its own, 300 positions: otherwise as
+// small_symbol_spec().
+Spec small_softmax_spec();
+
 // RWKV-7 over 11 values, by official names: 3 layers of width 24, 2 heads with dk = 12 and dv = 5,
 // four ranks that differ, and 2 rows of padding.
 Spec small_rwkv7_spec();

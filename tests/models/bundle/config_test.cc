@@ -316,10 +316,41 @@ INSTANTIATE_TEST_SUITE_P(
               {"model: expected one of the keys family, layers, width", "found 'dropout'"}},
         Fault{"UnknownAttentionKey",
               kImage,
+              "/model/attention/dropout",
+              "1",
+              {"model.attention: expected one of the keys kind, feature_map, eps, features, "
+               "temperature, smoothing, kernel, normalize, gate, scale, found 'dropout'"}},
+        Fault{"AttentionKind",
+              kImage,
+              "/model/attention/kind",
+              "\"full\"",
+              {"model.attention.kind: expected 'linear' or 'softmax', found 'full'"}},
+        Fault{"ScaleOfLinear",
+              kImage,
               "/model/attention/scale",
               "1",
-              {"model.attention: expected one of the keys feature_map, eps, features, "
-               "temperature, smoothing, kernel, normalize, gate, found 'scale'"}},
+              {"model.attention.scale: expected no such key with the kind 'linear', found 1"}},
+        Fault{"EpsOfSoftmax",
+              kImage,
+              "/model/attention",
+              R"({"kind": "softmax", "eps": 0.5})",
+              {"model.attention.eps: expected no such key with the kind 'softmax', found 0.5"}},
+        Fault{"FeatureMapOfSoftmax",
+              kImage,
+              "/model/attention",
+              R"({"kind": "softmax", "feature_map": "elu"})",
+              {"model.attention.feature_map: expected no such key with the kind 'softmax'"}},
+        Fault{"ZeroScale",
+              kImage,
+              "/model/attention",
+              R"({"kind": "softmax", "scale": 0})",
+              {"model.attention.scale: expected a number above 0", "found 0"}},
+        Fault{"EndlessSoftmax",
+              kSymbols,
+              "/model/attention",
+              R"({"kind": "softmax"})",
+              {"model.position.length: expected an integer from 1 to 16777216, found no such "
+               "key"}},
         Fault{"UnknownNormKey",
               kImage,
               "/model/norm/x",
@@ -755,6 +786,7 @@ void expect_same(const Spec& a, const Spec& b) {
   EXPECT_EQ(of_a.features.temperature, of_b.features.temperature);
   EXPECT_EQ(of_a.features.smoothing, of_b.features.smoothing);
   EXPECT_EQ(of_a.features.kernel, of_b.features.kernel);
+  EXPECT_EQ(of_a.softmax_scale, of_b.softmax_scale);
   ASSERT_EQ(a.begin.has_value(), b.begin.has_value());
   if (!a.begin.has_value()) return;
   EXPECT_EQ(a.begin->value, b.begin->value);
@@ -778,8 +810,8 @@ TEST(Spec, WritesWhatItReads) {
   of_kernel.feature_map = of_kernel.features.map = FeatureMap::kGeneralized;
   of_kernel.features.smoothing = 1.0F;
   of_kernel.features.kernel = Activation::kGelu;
-  for (const Spec& spec :
-       {small_image_spec(), small_symbol_spec(), odd, small_gated_spec(), generalized}) {
+  for (const Spec& spec : {small_image_spec(), small_symbol_spec(), odd, small_gated_spec(),
+                           generalized, small_softmax_spec()}) {
     const Result<Spec> back = parse_spec(spec_to_json(spec), kFile);
     ASSERT_TRUE(back.ok()) << back.status().message();
     expect_same(spec, *back);
@@ -806,6 +838,22 @@ TEST(Spec, RandomFeaturesHaveTheTemperatureOfFastTransformers) {
   EXPECT_EQ(of_kernel.features.kernel, Activation::kGelu);
   EXPECT_EQ(of_kernel.feature_size(), 12);
   EXPECT_TRUE(of_kernel.gate);
+}
+
+TEST(Spec, SoftmaxAttentionHasACacheForAllPositions) {
+  json tree = json::parse(kImage);
+  tree["model"]["attention"] = {{"kind", "softmax"}};
+  const Result<Spec> spec = parse_spec(tree.dump(), kFile);
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_TRUE(sizes_of(*spec).softmax);
+  EXPECT_FLOAT_EQ(sizes_of(*spec).softmax_scale, 1 / std::sqrt(32.0F));
+  EXPECT_EQ(spec->position_bytes(), 4 * 4 * (32 + 32) * 4);  // layers, heads, a key and a value
+  EXPECT_EQ(spec->state_bytes(), 13 * 64 * spec->position_bytes());
+  EXPECT_EQ(spec->parameters(), parse_spec(kImage, kFile)->parameters());
+  tree["model"]["attention"] = {{"kind", "linear"}, {"feature_map", "relu"}};
+  const Result<Spec> linear = parse_spec(tree.dump(), kFile);
+  ASSERT_TRUE(linear.ok()) << linear.status().message();
+  EXPECT_EQ(linear->position_bytes(), 0);
 }
 
 TEST(Spec, ParametersAreTheTrainedTensors) {

@@ -1,0 +1,108 @@
+"""What a bundle is in words, as far as its config says: the table of its card, and one line for the terminal."""
+
+from __future__ import annotations
+
+import os
+
+from runnel_client import bundle
+from runnel_client.bundle import Config
+
+
+def head_text(config: Config) -> str:
+    head = config["model"]["head"]
+    if head["kind"] == "mixture_of_logistics":
+        return f"mixture of {head['components']} logistics over bytes"
+    return f"categorical over {config['values']} values"
+
+
+def position_text(config: Config) -> str:
+    position = config["model"]["position"]
+    if position["kind"] == "none":
+        text = "none"
+    else:
+        text = {"table": "stored table", "sinusoidal": "sinusoidal"}[position["kind"]]
+        text += {
+            "concat": ", beside the value's embedding",
+            "add": ", added to the value's embedding",
+        }[config["model"]["embedding"]["combine"]]
+    length = position.get("length")
+    return text + (f"; {length:,} inputs at most" if length else "; no last position")
+
+
+def begin_text(config: Config) -> str:
+    begin = config.get("begin")
+    if begin is None:
+        return "none: a fresh sequence needs a prompt"
+    return f"value {begin['value']}" if "value" in begin else "drawn from a histogram"
+
+
+def attention_text(attention: Config) -> str:
+    if attention.get("kind") == "softmax":
+        scale = f"{attention['scale']:g}" if "scale" in attention else "1 / sqrt(size of a query)"
+        return f"softmax, scale {scale}"
+    kind = attention["feature_map"]
+    text = (
+        "linear, feature map "
+        + {
+            "elu": "elu(x) + 1",
+            "relu": "relu(x)",
+            "favor": "FAVOR+",
+            "fourier": "random Fourier features",
+            "smoothed_fourier": "smoothed random Fourier features",
+            "generalized": f"generalized random features ({attention.get('kernel')})",
+        }[kind]
+    )
+    if kind in bundle.RANDOM_FEATURES:
+        text += f", {attention['features']} features"
+    if attention.get("normalize"):
+        text += " of unit vectors"
+    return text + (", with a gate that forgets" if attention.get("gate") else "")
+
+
+def state_text(config: Config) -> str:
+    text = f"{bundle.state_bytes(config):,} bytes (fp32), "
+    if not bundle.is_softmax(config["model"]):
+        return text + "whatever its length"
+    length = config["model"]["position"]["length"]
+    return (
+        text
+        + f"{bundle.position_bytes(config):,} for each of {length:,} positions, in pages of {bundle.PAGE_POSITIONS}"
+    )
+
+
+def card_table(config: Config, dtype: str) -> str:
+    """The facts of a model card that follow from its config, as rows of a Markdown table."""
+    model = config["model"]
+    rows = [
+        ("layers", str(model["layers"])),
+        ("width", f"{model['width']} (FFN {model['ffn']}, {model['activation']})"),
+        (
+            "heads",
+            f"{model['heads']}, queries of {model['query_size']}, values of {model['value_size']}",
+        ),
+        ("attention", attention_text(model["attention"])),
+        ("values", f"{config['values']:,}"),
+        ("positions", position_text(config)),
+        ("head", head_text(config)),
+        ("begin", begin_text(config)),
+    ]
+    if "image" in config:
+        image = config["image"]
+        rows.append(("image", f"{image['height']} x {image['width']} x {image['channels']} bytes"))
+    rows += [
+        ("parameters", f"{bundle.parameters(config):,}"),
+        ("stored as", bundle.DTYPES[dtype][0]),
+        ("state per session", state_text(config)),
+    ]
+    return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
+
+
+def summary(directory: str, config: Config) -> str:
+    """One line for the terminal."""
+    model = config["model"]
+    size = os.path.getsize(os.path.join(directory, "model.safetensors"))
+    return (
+        f"{directory}: {config['name']}: {model['layers']} layers, width {model['width']}, "
+        f"{model['heads']} heads, {head_text(config)}; {bundle.parameters(config):,} parameters, "
+        f"{size:,} bytes of weights, {bundle.state_bytes(config):,} bytes of state per session"
+    )
