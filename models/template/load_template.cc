@@ -153,9 +153,11 @@ Result<std::shared_ptr<const ChatFormat>> load_chat_format(
   if (!files.ok()) return files.status();
   Result<std::string> source = read_template(own);
   if (!source.ok()) return source.status();
-  return ChatFormat::make(
-      {.source = std::move(*source), .name = own, .tokens = std::move(files->tokens)},
-      std::move(tokenizer));
+  // Callers hear the name: without the folders above.
+  return ChatFormat::make({.source = std::move(*source),
+                           .name = std::filesystem::path(own).filename().string(),
+                           .tokens = std::move(files->tokens)},
+                          std::move(tokenizer));
 }
 
 }  // namespace runnel

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/prefix_limits.h"
+#include "base/text.h"
 #include "engine/engine.h"
 #include "engine/rewinds.h"
 #include "engine/token_stream.h"
@@ -128,7 +129,8 @@ Status set_chat(const ModelConfig& from, const Bundle& bundle, ServedModel& serv
     return {};
   }
   if (!from.chat_template.empty()) {
-    return Status(chat.status().code(), from.path + ": chat_template: " + chat.status().message());
+    return Status(chat.status().code(), from.path + ": chat_template " + quote(from.chat_template) +
+                                            ": " + chat.status().message());
   }
   served.no_chat = chat.status().message();
   return {};

@@ -62,12 +62,12 @@ TEST_F(ModelLoaderTest, AnOperatorsTemplateTakesThePlaceOfTheModelsOwn) {
   from_.chat_template = given;
   const Result<ServedModel> loaded = load([] { return false; });
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
-  EXPECT_EQ(loaded->chat->name(), given);
+  EXPECT_EQ(loaded->chat->name(), "t") << "callers hear of no folder";
   EXPECT_EQ(loaded->files, files_of(from_));
   write_file(given, "{% if %} and more");
   EXPECT_NE(loaded->files, files_of(from_)) << "a reload loads it again";
   EXPECT_THAT(load([] { return false; }).status().message(),
-              HasSubstr("chat_template: " + given + ", line 1: "));
+              HasSubstr("chat_template '" + given + "': t, line 1: "));
 }
 
 TEST_F(ModelLoaderTest, EndsInTheMiddleOfAFileOnceItIsStopped) {
