@@ -147,13 +147,13 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
   return true;
 }
 
-Result<bool> DirectoryStore::create(const std::string& key, const std::string& owner,
-                                    const Snapshot* snapshot) {
+Result<int64_t> DirectoryStore::create(const std::string& key, const std::string& owner,
+                                       const Snapshot* snapshot) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
   const auto found = read(key);
   if (!found.ok()) return found.status();
-  if (*found) return false;
+  if (*found) return 0;
   Record record = new_record(owner, clock_.unix_ms());
   if (snapshot != nullptr) {
     auto tail = write_state(key, record.epoch, *snapshot);
@@ -163,7 +163,7 @@ Result<bool> DirectoryStore::create(const std::string& key, const std::string& o
     record.tail = std::move(*tail);
   }
   if (Status s = write(key, record); !s.ok()) return s;
-  return true;
+  return record.epoch;
 }
 
 // A record that cannot be read is deleted as well; sweep() finds its state.

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMostJobs = 4096;
 constexpr size_t kMostWaiting = 64;  // calls for one session
+constexpr size_t kMostCopies = size_t{1} << 16;
 
 Status busy(const std::string& id) {
   Status status(Code::kAborted,
@@ -120,6 +121,19 @@ void KeptSessions::release(const StoredSession& session) {
     if (uses_.empty()) changed_.notify_all();
   }
   for (const auto& enter_again : waiting) enter_again();
+}
+
+KeptSessions::Copy KeptSessions::copy_of(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  const auto found = copies_.find(key);
+  return found == copies_.end() ? Copy() : found->second;
+}
+
+// A copy that is forgotten is loaded again, once.
+void KeptSessions::note_copy(const std::string& key, const Copy& copy) {
+  std::lock_guard lock(mutex_);
+  if (copies_.size() >= kMostCopies) copies_.clear();
+  copies_[key] = copy;
 }
 
 void KeptSessions::remove(const std::shared_ptr<const ServedModel>& model, const Caller& caller,

@@ -68,6 +68,15 @@ class KeptSessions {
   Store& store() { return *store_; }
   StoreThreads& threads() { return threads_; }
   Duration lease() const { return lease_; }
+  // The copy of a session that an engine was last given, or that was saved last. A model that has
+  // ended, or whose engine has let go of the session since, has none any more.
+  struct Copy {
+    std::weak_ptr<const ServedModel> model = {};  // null: nobody knows what the engine has
+    int64_t state = 0;                            // Record::state
+    bool saved = false;  // by a call of this server, so that the engine can answer a retry
+  };
+  Copy copy_of(const std::string& key);
+  void note_copy(const std::string& key, const Copy& copy);
   ServerContext& context() { return context_; }
   // Calls that want the session may wait for it from here on.
   void ends_soon(const StoredSession& session);
@@ -91,8 +100,9 @@ class KeptSessions {
   const Duration lease_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, Use> uses_;  // by key
-  StoreThreads threads_;             // ends first
+  std::map<std::string, Use> uses_;     // by key
+  std::map<std::string, Copy> copies_;  // likewise
+  StoreThreads threads_;                // ends first
 };
 
 }  // namespace runnel

@@ -125,18 +125,19 @@ Status StoredSession::made_already() const {
               "; continue from there, with another " + place_of(fields::kRequestId)};
 }
 
-// Uses the engine's copy if it is that of the record. Nobody else has begun a call since this
-// server did, and a copy that could not be saved was deleted.
+// Uses the engine's copy if it is that of the record.
 void StoredSession::check_copy() {
   const auto self = shared_from_this();
   model_->engine->get_session(session(), [self](const Result<SessionInfo>& here) {
     if (!here.ok() && here.status().code() != Code::kNotFound) return self->give_up(here.status());
     const Record& record = self->record_;
-    const bool is_current =
-        here.ok() && here->position == record.position && record.owner == self->owner_;
+    const KeptSessions::Copy copy = self->kept_.copy_of(self->key_);
+    const bool is_current = here.ok() && here->position == record.position &&
+                            copy.state == record.state && copy.model.lock() == self->model_;
+    // Only the server that made the call has its values, and only as long as it keeps the session.
+    if (self->repeats_ && !(is_current && copy.saved)) return self->give_up(self->made_already());
     if (is_current) return self->finish_opening({});
-    // Only the server that made the call has its values.
-    if (self->repeats_) return self->give_up(self->made_already());
+    if (!here.ok()) return self->load();
     self->drop_copy(
         [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
   });
@@ -152,7 +153,9 @@ void StoredSession::drop_copy(Done done) {
 void StoredSession::load() {
   const auto self = shared_from_this();
   const auto made = [self](const Status& status) {
-    status.ok() ? self->finish_opening({}) : self->give_up(status);
+    if (!status.ok()) return self->give_up(status);
+    self->kept_.note_copy(self->key_, {.model = self->model_, .state = self->record_.state});
+    self->finish_opening({});
   };
   if (record_.state == 0) {
     return model_->engine->create_session(
@@ -305,13 +308,14 @@ void StoredSession::take_exported(const Status& status) {
   }
   if (!status.ok()) return take_saved(status);
   const auto self = shared_from_this();
-  kept_.threads().run<bool>([self, image = image_] { return self->write_state(std::move(*image)); },
-                            [self](const Result<bool>& saved) { self->take_saved(saved); });
+  kept_.threads().run<int64_t>(
+      [self, image = image_] { return self->write_state(std::move(*image)); },
+      [self](const Result<int64_t>& saved) { self->take_saved(saved); });
 }
 
-// A job that takes too long still runs when the rest of this object has moved on: it has an image
-// of its own.
-Result<bool> StoredSession::write_state(StateImage image) const {
+// Returns the epoch that the state was written with; 0: somebody else has the session. A job that
+// takes too long still runs when the rest of this object has moved on: it has an image of its own.
+Result<int64_t> StoredSession::write_state(StateImage image) const {
   if (empty_) return kept_.store().create(key_, owner_, nullptr);
   const ServerContext& context = kept_.context();
   const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
@@ -324,11 +328,17 @@ Result<bool> StoredSession::write_state(StateImage image) const {
   StateWriter writer(model_->state_digest, model_->engine->layout(), std::move(image), seal, terms);
   const Snapshot snapshot = {position, [&] { return writer.next(kPieceBytes); }};
   if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
-  return kept_.store().end(key_, holder(true), &snapshot);
+  const Result<bool> ended = kept_.store().end(key_, holder(true), &snapshot);
+  if (!ended.ok()) return ended.status();
+  return *ended ? epoch_ : 0;
 }
 
-void StoredSession::take_saved(const Result<bool>& saved) {
-  if (saved.ok() && *saved) return finish({});
+void StoredSession::take_saved(const Result<int64_t>& saved) {
+  const bool is_saved = saved.ok() && *saved != 0;
+  kept_.note_copy(key_, {.model = is_saved ? model_ : nullptr,
+                         .state = is_saved && !empty_ ? *saved : 0,
+                         .saved = true});
+  if (is_saved) return finish({});
   Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost();
   if (!saved.ok()) {
     status = store_failed(
@@ -400,6 +410,7 @@ void StoredSession::lose() {
     if (stage_ != Stage::kOpen) return;
     stage_ = Stage::kLost;
   }
+  kept_.note_copy(key_, {});
   drop_copy([](const Status&) {});
   if (use_.on_lost) use_.on_lost(lost());
 }

@@ -86,8 +86,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void end_if_unchanged();
   void export_state();
   void take_exported(const Status& status);
-  Result<bool> write_state(StateImage image) const;
-  void take_saved(const Result<bool>& saved);
+  Result<int64_t> write_state(StateImage image) const;
+  void take_saved(const Result<int64_t>& saved);
   void end_unsaved(const Status& status);
   void finish(const Status& status);
   void lose();

@@ -171,6 +171,29 @@ TEST_F(StoredSessions, ARetryIsAnsweredOrRefusedAndNeverRunsTwice) {
   EXPECT_EQ(position(*two, "a"), 7);
 }
 
+// Two servers reach the same position by different calls. One of them then began a call that did
+// not run, so it was the last to begin.
+TEST_F(StoredSessions, ACopyOfAnEarlierStateIsNotUsed) {
+  const auto one = server();
+  const auto two = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(in_session("a", {1, 2})).status.ok());
+  ASSERT_TRUE(two->remove("a").ok());
+  ASSERT_TRUE(two->create("a").ok());
+  ASSERT_TRUE(two->generate(in_session("a", {2, 1})).status.ok());
+  v1::GenerateRequest reads = in_session("a", {3});
+  reads.set_keep(false);
+  const Generated expected = two->generate(reads);
+  const auto model = *one->server.models().find({}, "");
+  Store& store = one->server.context().kept->store();
+  const std::string key = record_key(model->state_digest, "", "a");
+  const std::string owner = store.replica() + "/" + model->name;
+  const auto begun = store.begin(key, {.owner = owner, .request = "x", .seed = 0});
+  ASSERT_EQ(begun->outcome, FenceOutcome::kOk);
+  ASSERT_TRUE(*store.end(key, {owner, begun->epoch}, nullptr));
+  EXPECT_EQ(one->generate(reads).log_probs, expected.log_probs);
+}
+
 TEST_F(StoredSessions, ARetryTakesARunningCallOver) {
   const auto test = server();
   ASSERT_TRUE(test->create("a").ok());
@@ -393,13 +416,32 @@ TEST_F(StoredSessions, ADamagedStateIsRefusedAndCanBeDeleted) {
 }
 
 // A server on a store in memory that fails as `before` says.
-ServerOptions with_faulty_store(std::function<Status(const std::string&)> before,
-                                const Clock& clock = real_clock()) {
+ServerOptions with_faulty_store(
+    std::function<Status(const std::string&)> before, const Clock& clock = real_clock(),
+    const std::shared_ptr<MemoryShelf>& shelf = std::make_shared<MemoryShelf>()) {
   ServerOptions options;
-  const auto memory =
-      std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(), StorageOptions().times, clock);
+  const auto memory = std::make_shared<MemoryStore>(shelf, StorageOptions().times, clock);
   options.host.storage.store = std::make_shared<FaultyStore>(memory, std::move(before));
   return options;
+}
+
+TEST_F(StoredSessions, CallsThatOnlyReadLoadTheSessionOnce) {
+  std::atomic<int> loads{0};
+  const auto count = [&](const std::string& operation) {
+    loads += operation == "load" ? 1 : 0;
+    return Status();
+  };
+  const auto shelf = std::make_shared<MemoryShelf>();
+  TestServer one(served_bundle(small_symbol_spec(), 1),
+                 with_faulty_store(count, real_clock(), shelf));
+  TestServer two(served_bundle(small_symbol_spec(), 1),
+                 with_faulty_store(count, real_clock(), shelf));
+  ASSERT_TRUE(one.create("a").ok());
+  ASSERT_TRUE(one.generate(in_session("a", {1, 2})).status.ok());
+  v1::GenerateRequest reads = in_session("a", {3});
+  reads.set_keep(false);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(two.generate(reads).status.ok());
+  EXPECT_EQ(loads, 1);
 }
 
 TEST_F(StoredSessions, AStateThatCannotBeSavedLeavesTheSessionWhereItWas) {
