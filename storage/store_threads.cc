@@ -46,10 +46,9 @@ void StoreThreads::work() {
     if (queue_.empty()) return;
     std::shared_ptr<Job> job = std::move(queue_.front());
     queue_.pop_front();
-    const bool waits = unsettled_.contains(job);
     lock.unlock();
     const Status done = within_memory([&] {
-      if (waits) job->run(job);
+      job->run(job);
       return Status();
     });
     if (!done.ok() && settle(job)) job->fail(done);
@@ -62,9 +61,12 @@ void StoreThreads::tend() {
   std::vector<std::shared_ptr<Job>> late;
   {
     std::lock_guard lock(mutex_);
+    const TimePoint now = clock_.now();
     for (const auto& job : unsettled_) {
-      if (clock_.now() >= job->until) late.push_back(job);
+      if (now >= job->until) late.push_back(job);
     }
+    // Those that have not begun never will: what they hold must not pile up while all threads hang.
+    std::erase_if(queue_, [now](const auto& job) { return now >= job->until; });
   }
   for (const auto& job : late) {
     if (!settle(job)) continue;

@@ -233,7 +233,10 @@ void StoredSession::finish_opening(const Status& status) {
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
     renewed_ = kept_.context().clock.now();
   }
-  if (!status.ok() || !use_.changes) kept_.release(*this);
+  if (!status.ok() || !use_.changes) {
+    MemoryBudget::shrink(room_, 0);
+    kept_.release(*this);
+  }
   std::exchange(opened_, nullptr)(status);
 }
 
