@@ -4,7 +4,6 @@
 
 #include "base/fields.h"
 #include "base/text.h"
-#include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "models/state/file.h"
 #include "server/host/kept_sessions.h"
@@ -19,6 +18,8 @@ constexpr int64_t kPartBytes = 1024;  // of a part's description, as it is and a
 // Turns of the scheduler that a save waits for another copy of the session's state.
 constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
+// A call that has run is saved also where the engine has no room for new calls.
+constexpr bool kAdmitted = true;
 
 bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
@@ -268,9 +269,8 @@ bool StoredSession::begin_ending() {
 void StoredSession::save(Done done) {
   saved_ = std::move(done);
   image_ = std::make_shared<StateImage>();
-  if (!empty_) image_->bytes.resize(static_cast<size_t>(model_->engine->state_bytes()));
   if (!begin_ending()) return;
-  empty_ ? take_exported({}) : export_state();
+  empty_ ? take_exported({}) : make_image();
 }
 
 void StoredSession::end_unheard() {
@@ -279,30 +279,46 @@ void StoredSession::end_unheard() {
 
 void StoredSession::end_if_unchanged() {
   const auto self = shared_from_this();
-  model_->engine->get_session(session(), [self](const Result<SessionInfo>& here) {
-    if (here.ok() && !is_resting(*here) && ++self->tries_ < kMostTries) {
-      return self->end_if_unchanged();  // the call is over within a turn or two
-    }
-    const bool changed =
-        here.ok() && (self->epoch_ == 0 || here->position != self->record_.position);
-    if (!changed) return self->end_unsaved({});
-    const Status room = within_memory([&] {
-      self->image_ = std::make_shared<StateImage>();
-      self->image_->bytes.resize(static_cast<size_t>(self->model_->engine->state_bytes()));
-      return Status();
-    });
-    room.ok() ? self->export_state() : self->take_saved(room);
-  });
+  model_->engine->get_session(
+      session(),
+      [self](const Result<SessionInfo>& here) {
+        if (here.ok() && !is_resting(*here) && ++self->tries_ < kMostTries) {
+          return self->end_if_unchanged();  // the call is over within a turn or two
+        }
+        const bool changed =
+            here.ok() && (self->epoch_ == 0 || here->position != self->record_.position);
+        changed ? self->make_image() : self->end_unsaved({});
+      },
+      kAdmitted);
+}
+
+// Not on the scheduler's thread, which has no time for so much memory.
+void StoredSession::make_image() {
+  const auto self = shared_from_this();
+  kept_.threads().run<std::shared_ptr<StateImage>>(
+      [bytes = model_->engine->state_bytes()]() -> Result<std::shared_ptr<StateImage>> {
+        auto image = std::make_shared<StateImage>();
+        image->bytes.resize(static_cast<size_t>(bytes));
+        return image;
+      },
+      [self](const Result<std::shared_ptr<StateImage>>& image) {
+        if (!image.ok()) return self->take_saved(image.status());
+        self->image_ = *image;
+        self->export_state();
+      });
 }
 
 void StoredSession::export_state() {
   const auto self = shared_from_this();
-  model_->engine->export_session(session(), image_, [self](const auto& moved) {
-    // A client may have the state exported, too.
-    const bool busy = moved.status().code() == Code::kAborted;
-    if (busy && ++self->tries_ < kMostTries) return self->export_state();
-    self->take_exported(moved.status());
-  });
+  model_->engine->export_session(
+      session(), image_,
+      [self](const auto& moved) {
+        // A client may have the state exported, too.
+        const bool busy = moved.status().code() == Code::kAborted;
+        if (busy && ++self->tries_ < kMostTries) return self->export_state();
+        self->take_exported(moved.status());
+      },
+      kAdmitted);
 }
 
 void StoredSession::take_exported(const Status& status) {

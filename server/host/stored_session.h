@@ -84,6 +84,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   Holder holder(bool has_run) const;
   bool begin_ending();
   void end_if_unchanged();
+  void make_image();
   void export_state();
   void take_exported(const Status& status);
   Result<int64_t> write_state(StateImage image) const;
