@@ -62,7 +62,8 @@ class Store {
   // Deletes a session, whoever uses it. False: there is none.
   virtual Result<bool> remove(const std::string& key) = 0;
 
-  // Removes what crashes and expired sessions have left. To be called once, at the start.
+  // Removes what crashes and expired sessions have left. To be called at the start, and now and
+  // then.
   virtual Status sweep() = 0;
   // To be called about once a second: makes durable what was written since the last time, if the
   // store does that by intervals.

@@ -1,9 +1,13 @@
 #include "server/host/kept_sessions.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "base/fields.h"
 #include "base/text.h"
+#include "base/within_memory.h"
+#include "engine/refusals.h"
 #include "server/host/server_context.h"
 #include "storage/record_key.h"
 
@@ -13,6 +17,7 @@ namespace {
 constexpr size_t kMostJobs = 4096;
 constexpr size_t kMostWaiting = 64;  // calls for one session
 constexpr size_t kMostCopies = size_t{1} << 16;
+constexpr auto kSweepEvery = std::chrono::hours(1);
 
 Status busy(const std::string& id) {
   Status status(Code::kAborted,
@@ -41,7 +46,12 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
     : context_(context),
       store_(std::move(store)),
       lease_(std::chrono::milliseconds(times.lease_ms)),
+      swept_(context.clock.now()),
       threads_(kThreads, kMostJobs, std::chrono::milliseconds(times.timeout_ms), context.clock) {
+  sweep();
+}
+
+void KeptSessions::sweep() {
   threads_.run<bool>(
       [this]() -> Result<bool> {
         const Status swept = store_->sweep();
@@ -62,6 +72,8 @@ void KeptSessions::open(std::shared_ptr<const ServedModel> model, const Caller& 
 // Takes the session for the call, or lets the call wait for it.
 void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done) {
   bool taken = false;
+  bool waits = false;
+  bool full = false;
   std::shared_ptr<StoredSession> earlier;  // this call, made before
   {
     std::lock_guard lock(mutex_);
@@ -71,18 +83,19 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
       use.session = session;
       use.is_brief = !session->changes();
       taken = true;
-    } else if (use.waiting.size() < kMostWaiting) {
+    } else {
       if (!use.is_brief && session->repeats(*use.session)) earlier = use.session;
-      if (use.is_brief || earlier != nullptr) {
-        use.waiting.emplace_back([this, session, done] { enter(session, done); });
-        if (earlier == nullptr) return;
-      }
+      waits = use.is_brief || earlier != nullptr;
+      full = use.waiting.size() >= kMostWaiting;
+      if (waits && !full) use.waiting.emplace_back([this, session, done] { enter(session, done); });
     }
   }
-  if (earlier != nullptr) return earlier->give_way();
   if (!taken) {
-    if (session->changes()) return done(busy(session->id()));
-    return done(std::shared_ptr<StoredSession>());
+    // A call that reads must not go on before the session is loaded: the engine may not have it.
+    if (waits ? full : session->changes()) return done(busy(session->id()));
+    if (earlier != nullptr) return earlier->give_way();
+    if (!waits) done(std::shared_ptr<StoredSession>());
+    return;
   }
   session->open([session, done](const Status& opened) {
     if (!opened.ok()) return done(opened);
@@ -156,22 +169,33 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
   const SessionKey session = {caller.name, id};
   const std::string key = record_key(model->state_digest, caller.name, id);
   const std::string owner = store_->replica() + "/" + model->name;
-  const auto merge = [this, session, owner, done](const Result<SessionInfo>& here,
-                                                  const std::optional<Record>& record) {
-    if (!record || (here.ok() && record->owner == owner)) return done(here);
+  bool in_use = false;
+  {
+    std::lock_guard lock(mutex_);
+    in_use = uses_.contains(key);
+  }
+  const auto merge = [this, session, owner, in_use, done](const Result<SessionInfo>& here,
+                                                          const std::optional<Record>& record) {
+    // Without a record it is a new session of a call that runs, or a copy of one that was deleted.
+    if (!record) return done(in_use ? here : no_session(session.id, fields::kId));
     const int64_t now = context_.clock.unix_ms();
     const bool runs = record->until > now;
+    const bool is_ours = here.ok() && record->owner == owner;
+    if (is_ours && (runs || here->position == record->position)) return done(here);
+    const int64_t idle = runs ? 0 : std::max<int64_t>(0, now - record->used);
     done(SessionInfo{.key = session,
                      .state = runs ? SessionPhase::kGenerating : SessionPhase::kIdle,
                      .position = record->position,
-                     .idle = std::chrono::milliseconds(runs ? 0 : now - record->used)});
+                     .idle = std::chrono::milliseconds(idle)});
   };
   model->engine->get_session(session, [this, key, merge, done](const Result<SessionInfo>& here) {
     if (!here.ok() && here.status().code() != Code::kNotFound) return done(here);
     threads_.run<std::optional<Record>>(
         [this, key] { return store_->look(key); },
-        [here, merge, done](const Result<std::optional<Record>>& found) {
-          found.ok() ? merge(here, *found) : done(found.status());
+        [this, here, merge, done](const Result<std::optional<Record>>& found) {
+          if (found.ok()) return merge(here, *found);
+          count_error();
+          done(found.status());
         });
   });
 }
@@ -184,9 +208,15 @@ void KeptSessions::tend() {
     for (const auto& [key, use] : uses_) open.push_back(use.session);
   }
   for (const auto& session : open) session->renew();
+  if (const TimePoint now = context_.clock.now(); now - swept_ >= kSweepEvery) {
+    swept_ = now;
+    sweep();
+  }
   threads_.run<bool>(
       [this]() -> Result<bool> {
-        const Status synced = store_->sync();
+        if (syncing_.exchange(true)) return true;  // a slow disk keeps one thread busy, not all
+        const Status synced = within_memory([&] { return store_->sync(); });
+        syncing_ = false;
         return synced.ok() ? Result<bool>(true) : Result<bool>(synced);
       },
       [this](const Result<bool>& synced) {
@@ -199,6 +229,17 @@ void KeptSessions::tend() {
 bool KeptSessions::wait_until_saved(Duration at_most) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, at_most, [&] { return uses_.empty(); });
+}
+
+void KeptSessions::let_go() {
+  std::map<std::string, Use> left;
+  {
+    std::lock_guard lock(mutex_);
+    left.swap(uses_);
+  }
+  for (const auto& [key, use] : left) {
+    log_unsaved(use.session->id(), {Code::kUnavailable, "the server ends before it is saved"});
+  }
 }
 
 void KeptSessions::count_error() { context_.metrics.storage_errors.add(); }

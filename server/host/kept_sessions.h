@@ -2,6 +2,7 @@
 // sessions a call of this server has open in the store, and renews their leases.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -57,11 +58,13 @@ class KeptSessions {
   void find(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
             const std::string& id, const std::function<void(Result<SessionInfo>)>& done);
 
-  // To be called about once a second: renews leases, has the store make durable what it has
-  // written, and ends waits that are too long.
+  // To be called about once a second, by one thread: renews leases, has the store make durable what
+  // it has written and remove what has expired, and ends waits that are too long.
   void tend();
   // Waits until no session is open any more, for at most `at_most`. True when none is.
   bool wait_until_saved(Duration at_most);
+  // Lets go of those that are still open, so that their models can end. Nothing may follow.
+  void let_go();
 
   // --- For StoredSession ---
 
@@ -94,6 +97,7 @@ class KeptSessions {
   };
 
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
+  void sweep();
 
   ServerContext& context_;
   const std::shared_ptr<Store> store_;
@@ -102,7 +106,9 @@ class KeptSessions {
   std::condition_variable changed_;
   std::map<std::string, Use> uses_;     // by key
   std::map<std::string, Copy> copies_;  // likewise
-  StoreThreads threads_;                // ends first
+  TimePoint swept_;
+  std::atomic<bool> syncing_{false};
+  StoreThreads threads_;  // ends first
 };
 
 }  // namespace runnel

@@ -48,7 +48,10 @@ class FaultyStore final : public Store {
     if (Status s = before_("remove"); !s.ok()) return s;
     return store_->remove(key);
   }
-  Status sweep() override { return {}; }
+  Status sweep() override {
+    if (Status s = before_("sweep"); !s.ok()) return s;
+    return store_->sweep();
+  }
   Status sync() override { return store_->sync(); }
 
  private:

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -226,6 +227,7 @@ TEST_F(StoredSessions, AreMadeAndDeletedForAllServers) {
   EXPECT_EQ(position(*one, "a"), 7);
   EXPECT_TRUE(one->remove("a").ok());
   EXPECT_EQ(one->remove("a").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(two->get("a").error_code(), grpc::StatusCode::NOT_FOUND) << "though it has a copy";
   EXPECT_EQ(two->generate(in_session("a", {1})).status.error_code(), grpc::StatusCode::NOT_FOUND);
   two->expect_free(8);
   EXPECT_TRUE(two->create("a").ok());
@@ -442,6 +444,62 @@ TEST_F(StoredSessions, CallsThatOnlyReadLoadTheSessionOnce) {
   reads.set_keep(false);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(two.generate(reads).status.ok());
   EXPECT_EQ(loads, 1);
+}
+
+TEST_F(StoredSessions, ManyCallsThatReadWaitForOneLoadOrAreToldToComeAgain) {
+  constexpr int kCalls = 70;
+  constexpr int kMostThatWait = 65;  // with the one that loads
+  std::latch answers(1);
+  std::atomic<int> hanging{0};
+  const auto hang = [&](const std::string& operation) {
+    if (operation != "load") return Status();
+    ++hanging;
+    answers.wait();
+    return Status();
+  };
+  const auto shelf = std::make_shared<MemoryShelf>();
+  TestServer one(
+      served_bundle(small_symbol_spec(), 1),
+      with_faulty_store([](const std::string&) { return Status(); }, real_clock(), shelf));
+  Clock clock{TimePoint(std::chrono::hours(1))};  // nobody waits too long
+  TestServer two(served_bundle(small_symbol_spec(), 1),
+                 with_faulty_store(hang, real_clock(), shelf), clock);
+  ASSERT_TRUE(one.create("a").ok());
+  ASSERT_TRUE(one.generate(in_session("a", {1, 2})).status.ok());
+  v1::GenerateRequest reads = in_session("a", {3});
+  reads.set_keep(false);
+  std::atomic<int> refused{0};
+  std::atomic<int> lost{0};
+  std::vector<std::jthread> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    calls.emplace_back([&] {
+      const auto code = two.generate(reads).status.error_code();
+      refused += code == kAborted ? 1 : 0;
+      lost += code == grpc::StatusCode::NOT_FOUND ? 1 : 0;
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return refused == kCalls - kMostThatWait && hanging == 1; }));
+  answers.count_down();
+  calls.clear();
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(hanging, 1);
+}
+
+TEST_F(StoredSessions, ExpiredSessionsAreRemovedWhileTheServerRuns) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::atomic<int> sweeps{0};
+  TestServer test(served_bundle(small_symbol_spec(), 1),
+                  with_faulty_store(
+                      [&](const std::string& operation) {
+                        sweeps += operation == "sweep" ? 1 : 0;
+                        return Status();
+                      },
+                      clock),
+                  clock);
+  EXPECT_TRUE(eventually([&] { return sweeps == 1; }));
+  clock.advance(std::chrono::hours(1));
+  test.server.tend();
+  EXPECT_TRUE(eventually([&] { return sweeps == 2; }));
 }
 
 TEST_F(StoredSessions, AStateThatCannotBeSavedLeavesTheSessionWhereItWas) {
