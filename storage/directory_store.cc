@@ -132,8 +132,7 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
   if (!record.ok()) return record.status();
   const bool ended = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
   if (!ended) {
-    const bool in_use = *record && (*record)->state == holder.epoch;
-    if (snapshot != nullptr && !in_use) folder_.remove(state_name(key, holder.epoch));
+    if (snapshot != nullptr) remove_unused(key, holder.epoch);
     return false;
   }
   const int64_t old = (*record)->state;
@@ -142,7 +141,10 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
     (*record)->state = holder.epoch;
     (*record)->tail = tail;
   }
-  if (Status s = write(key, **record); !s.ok()) return s;
+  if (Status s = write(key, **record); !s.ok()) {
+    if (snapshot != nullptr) remove_unused(key, holder.epoch);
+    return s;
+  }
   if (old != 0 && old != (*record)->state) folder_.remove(state_name(key, old));
   return true;
 }
@@ -162,8 +164,20 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const std::string
     record.state = record.epoch;
     record.tail = std::move(*tail);
   }
-  if (Status s = write(key, record); !s.ok()) return s;
+  if (Status s = write(key, record); !s.ok()) {
+    remove_unused(key, record.epoch);
+    return s;
+  }
   return record.epoch;
+}
+
+// With the lock held: removes a state, unless the record names it. A full disk must not get fuller
+// with each call that cannot be saved.
+void DirectoryStore::remove_unused(const std::string& key, int64_t epoch) const {
+  const auto record = read(key);
+  if (record.ok() && !(*record && (*record)->state == epoch)) {
+    folder_.remove(state_name(key, epoch));
+  }
 }
 
 // A record that cannot be read is deleted as well; sweep() finds its state.

@@ -53,6 +53,7 @@ class DirectoryStore final : public Store {
   Result<std::optional<Record>> read(const std::string& key) const;
   Status write(const std::string& key, const Record& record);
   Result<std::string> write_state(const std::string& key, int64_t epoch, const Snapshot& snapshot);
+  void remove_unused(const std::string& key, int64_t epoch) const;
   bool is_dead(const std::string& owner) const;
   bool is_old(const std::string& name) const;
   Status sweep_record(const std::string& key);

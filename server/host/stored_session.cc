@@ -1,5 +1,7 @@
 #include "server/host/stored_session.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/fields.h"
@@ -55,7 +57,8 @@ void StoredSession::open(Done done) {
   const Claim claim = {.owner = owner_,
                        .request = use_.request,
                        .seed = static_cast<int64_t>(use_.seed),
-                       .expected_position = use_.expected_position};
+                       .expected_position = use_.expected_position,
+                       .after_cut_off = use_.after_cut_off};
   const auto self = shared_from_this();
   kept_.threads().run<Begun>(
       [self, claim] { return self->kept_.store().begin(self->key_, claim); },
@@ -86,7 +89,7 @@ void StoredSession::take_begun(const Result<Begun>& begun) {
   record_ = begun->before;
   switch (begun->outcome) {
     case FenceOutcome::kOk:
-      epoch_ = begun->epoch;
+      hold(begun->epoch);
       seed_ = static_cast<uint64_t>(begun->seed);
       repeats_ = begun->repeats;
       return check_copy();
@@ -102,6 +105,13 @@ void StoredSession::take_begun(const Result<Begun>& begun) {
   give_up(refusal(*begun));
 }
 
+// From here on the call has a lease.
+void StoredSession::hold(int64_t epoch) {
+  std::lock_guard lock(mutex_);
+  epoch_ = epoch;
+  renewed_ = kept_.context().clock.now();
+}
+
 Status StoredSession::refusal(const Begun& begun) const {
   const int64_t position = begun.before.position;
   if (begun.outcome == FenceOutcome::kElsewhere) {
@@ -110,7 +120,11 @@ Status StoredSession::refusal(const Begun& begun) const {
   const std::string name = "session " + quote(use_.id);
   if (begun.outcome == FenceOutcome::kBusy) {
     Status status(Code::kAborted, name + " is busy with a call on another server; try again");
-    return status.with_retry_after(std::chrono::milliseconds(begun.left_ms));
+    // The clock of that server may be ahead.
+    const Duration most = kept_.lease();
+    return status.with_retry_after(
+        std::min(std::chrono::milliseconds(begun.left_ms),
+                 std::chrono::duration_cast<std::chrono::milliseconds>(most)));
   }
   return {Code::kAborted, "the last call on " + name +
                               " was cut off, and the session is at position " +
@@ -169,6 +183,7 @@ void StoredSession::load() {
         // A call that only reads does not keep others from replacing the state.
         const bool again = image.status().code() == Code::kNotFound && self->epoch_ == 0;
         if (again && ++self->tries_ < kMostLooks) return self->look();
+        if (again) return self->give_up(self->replaced());
         if (!image.ok()) return self->give_up(self->store_failed(image.status()));
         static_cast<void>(self->take_room(0));  // it needs less than it has
         self->model_->engine->import_session(
@@ -194,7 +209,7 @@ Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
       keys);
   const Status loaded =
       kept_.store().load(key_, record_, [&](auto bytes) { return reader.add(bytes); });
-  if (loaded.code() == Code::kNotFound) return loaded;
+  if (loaded.code() == Code::kNotFound) return epoch_ == 0 ? loaded : missing();
   Result<StateImage> image = loaded.ok() ? reader.finish() : Result<StateImage>(loaded);
   Status status = image.status();
   if (image.ok() && image->position != record_.position) {
@@ -205,6 +220,20 @@ Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
   return Status(
       damaged ? Code::kDataLoss : status.code(),
       "the stored state of session " + quote(use_.id) + " cannot be used: " + status.message());
+}
+
+// The session is there, so its client must not hear NOT_FOUND.
+Status StoredSession::replaced() const {
+  Status status(Code::kAborted, "the stored state of session " + quote(use_.id) +
+                                    " was replaced while it was read; try again");
+  return status.with_retry_after(std::chrono::milliseconds(100));
+}
+
+// Nobody replaces a state while this call has the session.
+Status StoredSession::missing() const {
+  const auto held = kept_.store().renew(key_, {owner_, epoch_});
+  if (held.ok() && !*held) return lost();
+  return {Code::kDataLoss, "the stored state of session " + quote(use_.id) + " is missing"};
 }
 
 Status StoredSession::store_failed(Status status) const {
@@ -232,7 +261,6 @@ void StoredSession::finish_opening(const Status& status) {
   {
     std::lock_guard lock(mutex_);
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
-    renewed_ = kept_.context().clock.now();
   }
   if (!status.ok() || !use_.changes) {
     MemoryBudget::shrink(room_, 0);
@@ -398,16 +426,18 @@ void StoredSession::finish(const Status& status) {
 // --- The lease ---
 
 void StoredSession::renew() {
+  int64_t epoch = 0;
   {
     std::lock_guard lock(mutex_);
     const TimePoint now = kept_.context().clock.now();
-    const bool runs = stage_ == Stage::kOpen || stage_ == Stage::kEnding;
-    if (!runs || epoch_ == 0 || now - renewed_ < kept_.lease() / 3) return;
+    const bool is_over = stage_ == Stage::kLost || stage_ == Stage::kEnded;
+    if (is_over || epoch_ == 0 || now - renewed_ < kept_.lease() / 3) return;
     renewed_ = now;
+    epoch = epoch_;
   }
   const auto self = shared_from_this();
   kept_.threads().run<bool>(
-      [self] { return self->kept_.store().renew(self->key_, {self->owner_, self->epoch_}); },
+      [self, epoch] { return self->kept_.store().renew(self->key_, {self->owner_, epoch}); },
       [self](const Result<bool>& renewed) {
         if (!renewed.ok()) return self->kept_.count_error();
         if (!*renewed) self->lose();

@@ -412,7 +412,10 @@ TEST_F(StoredSessions, ADamagedStateIsRefusedAndCanBeDeleted) {
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_THAT(refused.status.error_message(), HasSubstr("the stored state of session 'a'"));
   EXPECT_THAT(two->server.metrics_text(), HasSubstr("runnel_storage_errors_total 1\n"));
-  EXPECT_EQ(two->generate(in_session("a", {3})).status.error_code(), grpc::StatusCode::DATA_LOSS);
+  std::filesystem::remove(path);
+  const Generated missing = two->generate(in_session("a", {3}));
+  EXPECT_EQ(missing.status.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_THAT(missing.status.error_message(), HasSubstr("is missing"));
   EXPECT_TRUE(two->remove("a").ok());
   EXPECT_TRUE(two->create("a").ok());
 }
