@@ -93,7 +93,7 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
   // A library may answer a call that comes during its shutdown with a status of its own, as gRPC
   // does with CANCELLED. Calls that are on their way by now still get UNAVAILABLE.
   context_.calls.wait_until_quiet(kQuiet, kLastCalls);
-  if (context_.kept && !context_.kept->wait_until_saved(kLastSaves)) context_.kept->let_go();
+  if (context_.kept) context_.kept->wait_until_saved(kLastSaves);
 }
 
 // `tend` is called here, too: a client that neither sends nor reads does not use up the grace.

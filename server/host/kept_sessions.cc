@@ -1,6 +1,7 @@
 #include "server/host/kept_sessions.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,12 @@ struct UseGuard {
   explicit UseGuard(std::shared_ptr<StoredSession> used) : session(std::move(used)) {}
   UseGuard(const UseGuard&) = delete;
   UseGuard& operator=(const UseGuard&) = delete;
-  ~UseGuard() { session->end_unheard(); }
+  ~UseGuard() {
+    try {
+      session->end_unheard();
+    } catch (const std::bad_alloc&) {  // it ends with its last step, and lets others have it
+    }
+  }
 
   const std::shared_ptr<StoredSession> session;
 };
@@ -49,6 +55,12 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
       swept_(context.clock.now()),
       threads_(kThreads, kMostJobs, std::chrono::milliseconds(times.timeout_ms), context.clock) {
   sweep();
+}
+
+KeptSessions::~KeptSessions() {
+  std::map<std::string, Use> left;  // whoever waits there looks for its use when it ends
+  std::lock_guard lock(mutex_);
+  left.swap(uses_);
 }
 
 void KeptSessions::sweep() {
@@ -74,17 +86,19 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
   bool taken = false;
   bool waits = false;
   bool full = false;
-  std::shared_ptr<StoredSession> earlier;  // this call, made before
+  std::shared_ptr<StoredSession> other;    // that has the session
+  std::shared_ptr<StoredSession> earlier;  // likewise, if it is of this call, made before
   {
     std::lock_guard lock(mutex_);
     const auto [entry, is_new] = uses_.try_emplace(session->key());
     Use& use = entry->second;
     if (is_new) {
-      use.session = session;
+      use.take(session);
       use.is_brief = !session->changes();
       taken = true;
     } else {
-      if (!use.is_brief && session->repeats(*use.session)) earlier = use.session;
+      other = use.session.lock();
+      if (!use.is_brief && other != nullptr && session->repeats(*other)) earlier = other;
       waits = use.is_brief || earlier != nullptr;
       full = use.waiting.size() >= kMostWaiting;
       if (waits && !full) use.waiting.emplace_back([this, session, done] { enter(session, done); });
@@ -97,9 +111,10 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
     if (!waits) done(std::shared_ptr<StoredSession>());
     return;
   }
-  session->open([session, done](const Status& opened) {
+  // The session has this function, and would never end if the function had the session.
+  session->open([used = session.get(), done](const Status& opened) {
     if (!opened.ok()) return done(opened);
-    done(session->changes() ? guarded(session) : std::shared_ptr<StoredSession>());
+    done(used->changes() ? guarded(used->shared_from_this()) : std::shared_ptr<StoredSession>());
   });
 }
 
@@ -112,7 +127,7 @@ Result<std::shared_ptr<StoredSession>> KeptSessions::adopt(std::shared_ptr<const
   std::lock_guard lock(mutex_);
   const auto [entry, is_new] = uses_.try_emplace(session->key());
   if (!is_new) return busy(id);
-  entry->second.session = session;
+  entry->second.take(session);
   return guarded(session);
 }
 
@@ -127,7 +142,7 @@ void KeptSessions::release(const StoredSession& session) {
   {
     std::lock_guard lock(mutex_);
     const auto found = uses_.find(session.key());
-    if (found == uses_.end() || found->second.session.get() != &session) return;
+    if (found == uses_.end() || found->second.by != &session) return;
     waiting.swap(found->second.waiting);
     uses_.erase(found);
     // With the lock held: whoever waits may end this object as soon as it is free.
@@ -205,9 +220,11 @@ void KeptSessions::tend() {
   std::vector<std::shared_ptr<StoredSession>> open;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [key, use] : uses_) open.push_back(use.session);
+    for (const auto& [key, use] : uses_) open.push_back(use.session.lock());
   }
-  for (const auto& session : open) session->renew();
+  for (const auto& session : open) {
+    if (session != nullptr) session->renew();
+  }
   if (const TimePoint now = context_.clock.now(); now - swept_ >= kSweepEvery) {
     swept_ = now;
     sweep();
@@ -229,17 +246,6 @@ void KeptSessions::tend() {
 bool KeptSessions::wait_until_saved(Duration at_most) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, at_most, [&] { return uses_.empty(); });
-}
-
-void KeptSessions::let_go() {
-  std::map<std::string, Use> left;
-  {
-    std::lock_guard lock(mutex_);
-    left.swap(uses_);
-  }
-  for (const auto& [key, use] : left) {
-    log_unsaved(use.session->id(), {Code::kUnavailable, "the server ends before it is saved"});
-  }
 }
 
 void KeptSessions::count_error() { context_.metrics.storage_errors.add(); }

@@ -41,6 +41,7 @@ class KeptSessions {
   KeptSessions(ServerContext& context, std::shared_ptr<Store> store, const StoreTimes& times);
   KeptSessions(const KeptSessions&) = delete;
   KeptSessions& operator=(const KeptSessions&) = delete;
+  ~KeptSessions();
 
   // StoredSession::open(). ABORTED, too, while another call of this server changes the session,
   // unless this is that call made again, which ends the earlier try. A call that reads then finds
@@ -63,8 +64,6 @@ class KeptSessions {
   void tend();
   // Waits until no session is open any more, for at most `at_most`. True when none is.
   bool wait_until_saved(Duration at_most);
-  // Lets go of those that are still open, so that their models can end. Nothing may follow.
-  void let_go();
 
   // --- For StoredSession ---
 
@@ -89,9 +88,15 @@ class KeptSessions {
   void log_unsaved(const std::string& session, const Status& status);
 
  private:
-  // A session that a call has open.
+  // A session that a call has open. The call keeps it alive, or whatever the call waits for.
   struct Use {
-    std::shared_ptr<StoredSession> session;
+    void take(const std::shared_ptr<StoredSession>& one) {
+      session = one;
+      by = one.get();
+    }
+
+    std::weak_ptr<StoredSession> session;
+    const StoredSession* by = nullptr;          // the same, also while it ends
     bool is_brief = false;                      // others may wait for it
     std::deque<std::function<void()>> waiting;  // for it
   };

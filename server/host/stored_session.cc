@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "base/fields.h"
@@ -38,6 +39,18 @@ StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedMod
       key_(record_key(model_->state_digest, caller_.name, use_.id)),
       owner_(kept.store().replica() + "/" + model_->name),
       seed_(use_.seed) {}
+
+StoredSession::~StoredSession() {
+  try {
+    kept_.release(*this);
+    Status status(Code::kResourceExhausted,
+                  "the server has no memory for this call; try again later");
+    status.with_reason("memory");
+    if (opened_) opened_(status);
+    if (saved_) saved_(status);
+  } catch (const std::bad_alloc&) {  // the call waits until its client gives up
+  }
+}
 
 // For the state and its file's header, as it is saved, and for `beside`.
 Status StoredSession::take_room(int64_t beside) {

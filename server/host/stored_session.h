@@ -40,6 +40,11 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   // `kept` outlives the model.
   StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model, Caller caller,
                 SessionUse use);
+  StoredSession(const StoredSession&) = delete;
+  StoredSession& operator=(const StoredSession&) = delete;
+  // Where memory has given out in a step, so that none follows: lets others have the session, and
+  // tells whoever waits.
+  ~StoredSession();
 
   const std::string& key() const { return key_; }
   const std::string& id() const { return use_.id; }
