@@ -95,27 +95,44 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
     if (is_new) {
       use.take(session);
       use.is_brief = !session->changes();
+      use.is_opening = true;
       taken = true;
     } else {
       other = use.session.lock();
       if (!use.is_brief && other != nullptr && session->repeats(*other)) earlier = other;
-      waits = use.is_brief || earlier != nullptr;
+      waits = use.is_brief || earlier != nullptr || (use.is_opening && !session->changes());
       full = use.waiting.size() >= kMostWaiting;
       if (waits && !full) use.waiting.emplace_back([this, session, done] { enter(session, done); });
     }
   }
   if (!taken) {
-    // A call that reads must not go on before the session is loaded: the engine may not have it.
+    // A call that reads must not continue before the session is loaded: the engine may not have it.
     if (waits ? full : session->changes()) return done(busy(session->id()));
     if (earlier != nullptr) return earlier->give_way();
     if (!waits) done(std::shared_ptr<StoredSession>());
     return;
   }
   // The session has this function, and would never end if the function had the session.
-  session->open([used = session.get(), done](const Status& opened) {
+  session->open([this, used = session.get(), done](const Status& opened) {
     if (!opened.ok()) return done(opened);
-    done(used->changes() ? guarded(used->shared_from_this()) : std::shared_ptr<StoredSession>());
+    if (!used->changes()) return done(std::shared_ptr<StoredSession>());
+    const auto held = guarded(used->shared_from_this());
+    end_opening(*held);
+    done(held);
   });
+}
+
+// Calls that read need not wait any more: the engine has the session.
+void KeptSessions::end_opening(const StoredSession& session) {
+  std::deque<std::function<void()>> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = uses_.find(session.key());
+    if (found == uses_.end() || found->second.by != &session) return;
+    found->second.is_opening = false;
+    waiting.swap(found->second.waiting);
+  }
+  for (const auto& enter_again : waiting) enter_again();
 }
 
 Result<std::shared_ptr<StoredSession>> KeptSessions::adopt(std::shared_ptr<const ServedModel> model,

@@ -98,10 +98,12 @@ class KeptSessions {
     std::weak_ptr<StoredSession> session;
     const StoredSession* by = nullptr;          // the same, also while it ends
     bool is_brief = false;                      // others may wait for it
+    bool is_opening = false;                    // likewise those that only read
     std::deque<std::function<void()>> waiting;  // for it
   };
 
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
+  void end_opening(const StoredSession& session);
   void sweep();
 
   ServerContext& context_;
