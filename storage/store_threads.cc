@@ -39,6 +39,15 @@ bool StoreThreads::settle(const std::shared_ptr<Job>& job) {
   return unsettled_.erase(job) == 1;
 }
 
+// Unless its outcome has come. Where memory gives out in that, too, nothing follows.
+void StoreThreads::fail(const std::shared_ptr<Job>& job, const Status& status) {
+  if (!settle(job)) return;
+  static_cast<void>(within_memory([&] {
+    job->fail(status);
+    return Status();
+  }));
+}
+
 void StoreThreads::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -51,7 +60,7 @@ void StoreThreads::work() {
       job->run(job);
       return Status();
     });
-    if (!done.ok() && settle(job)) job->fail(done);
+    if (!done.ok()) fail(job, done);
     job.reset();
     lock.lock();
   }
@@ -69,11 +78,10 @@ void StoreThreads::tend() {
     std::erase_if(queue_, [now](const auto& job) { return now >= job->until; });
   }
   for (const auto& job : late) {
-    if (!settle(job)) continue;
     Status status(Code::kUnavailable, "the store has not answered within " +
                                           std::to_string(timeout_ / std::chrono::milliseconds(1)) +
                                           " ms (storage.timeout_ms)");
-    job->fail(status.with_retry_after(std::chrono::seconds(1)).with_reason("storage"));
+    fail(job, status.with_retry_after(std::chrono::seconds(1)).with_reason("storage"));
   }
 }
 

@@ -43,6 +43,7 @@ StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedMod
 StoredSession::~StoredSession() {
   try {
     kept_.release(*this);
+    if (!opened_ && !saved_) return;
     Status status(Code::kResourceExhausted,
                   "the server has no memory for this call; try again later");
     status.with_reason("memory");
