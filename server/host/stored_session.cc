@@ -28,6 +28,13 @@ bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
 }
 
+// The session is there, so its client must not hear NOT_FOUND.
+Status replaced(const std::string& id) {
+  Status status(Code::kAborted, "the stored state of session " + quote(id) +
+                                    " was replaced while it was read; try again");
+  return status.with_retry_after(std::chrono::milliseconds(100));
+}
+
 }  // namespace
 
 StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model,
@@ -197,7 +204,7 @@ void StoredSession::load() {
         // A call that only reads does not keep others from replacing the state.
         const bool again = image.status().code() == Code::kNotFound && self->epoch_ == 0;
         if (again && ++self->tries_ < kMostLooks) return self->look();
-        if (again) return self->give_up(self->replaced());
+        if (again) return self->give_up(replaced(self->use_.id));
         if (!image.ok()) return self->give_up(self->store_failed(image.status()));
         static_cast<void>(self->take_room(0));  // it needs less than it has
         self->model_->engine->import_session(
@@ -234,13 +241,6 @@ Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
   return Status(
       damaged ? Code::kDataLoss : status.code(),
       "the stored state of session " + quote(use_.id) + " cannot be used: " + status.message());
-}
-
-// The session is there, so its client must not hear NOT_FOUND.
-Status StoredSession::replaced() const {
-  Status status(Code::kAborted, "the stored state of session " + quote(use_.id) +
-                                    " was replaced while it was read; try again");
-  return status.with_retry_after(std::chrono::milliseconds(100));
 }
 
 // Nobody replaces a state while this call has the session.

@@ -86,7 +86,6 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void load();
   Result<std::shared_ptr<StateImage>> read_state() const;
   void give_up(const Status& status);
-  Status replaced() const;
   Status missing() const;
   Status store_failed(Status status) const;
   void finish_opening(const Status& status);
