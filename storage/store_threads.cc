@@ -74,7 +74,7 @@ void StoreThreads::tend() {
     for (const auto& job : unsettled_) {
       if (now >= job->until) late.push_back(job);
     }
-    // Those that have not begun never will: what they hold must not pile up while all threads hang.
+    // A late job that waits never begins, so its memory does not pile up while all threads hang.
     std::erase_if(queue_, [now](const auto& job) { return now >= job->until; });
   }
   for (const auto& job : late) {

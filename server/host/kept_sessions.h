@@ -98,7 +98,7 @@ class KeptSessions {
     std::weak_ptr<StoredSession> session;
     const StoredSession* by = nullptr;          // the same, also while it ends
     bool is_brief = false;                      // others may wait for it
-    bool is_opening = false;                    // likewise those that only read
+    bool is_opening = false;                    // calls that only read may wait
     std::deque<std::function<void()>> waiting;  // for it
   };
 
