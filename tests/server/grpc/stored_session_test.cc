@@ -170,6 +170,15 @@ TEST_F(StoredSessions, ARetryIsAnsweredOrRefusedAndNeverRunsTwice) {
   request.clear_expected_position();
   EXPECT_EQ(two->generate(request).status.error_code(), kAborted);
   EXPECT_EQ(position(*two, "a"), 7);
+  // The server that made the call has let go of the session, and has loaded it again.
+  std::latch deleted(1);
+  const auto model = *one->server.models().find({}, "");
+  model->engine->delete_session({"", "a"}, [&](const Status&) { deleted.count_down(); });
+  deleted.wait();
+  v1::GenerateRequest reads = in_session("a", {3});
+  reads.set_keep(false);
+  EXPECT_TRUE(one->generate(reads).status.ok());
+  EXPECT_EQ(one->generate(request).status.error_code(), kAborted);
 }
 
 // Two servers reach the same position by different calls. One of them then began a call that did
