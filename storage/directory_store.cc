@@ -1,6 +1,8 @@
 #include "storage/directory_store.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "storage/open_store.h"
@@ -186,7 +188,10 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
   if (!locked.ok()) return locked.status();
   const auto record = read(key);
   const bool is_there = !record.ok() || *record;
-  folder_.remove(record_name(key));
+  if (!folder_.remove(record_name(key)) && is_there) {
+    return Status(Code::kUnavailable,
+                  "cannot delete " + record_name(key) + ": " + std::strerror(errno));
+  }
   if (record.ok() && *record) folder_.remove(state_name(key, (*record)->state));
   dirty_.store(true, std::memory_order_relaxed);
   if (sync_ == SyncMode::kEach) {

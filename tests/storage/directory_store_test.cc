@@ -126,6 +126,8 @@ TEST_F(DirectoryStoreTest, ADamagedRecordIsRefusedAndCanBeDeleted) {
   EXPECT_TRUE(load(*store, kOther).ok());
   EXPECT_TRUE(*store->remove(kKey));
   EXPECT_FALSE(store->look(kKey)->has_value());
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(store->remove(kKey).status().code(), Code::kUnavailable) << "it is still there";
 }
 
 TEST_F(DirectoryStoreTest, AStateThatWasNotSavedSoIsRefused) {
