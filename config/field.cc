@@ -153,7 +153,7 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(storage_time(
       "storage.ttl_ms", "--storage-ttl-ms",
       [](ServerConfig& config, size_t) { return &config.storage_ttl_ms; }, 1000, int64_t{1} << 40,
-      "milliseconds after which a session that nobody uses is removed from the store"));
+      "milliseconds after which a session that no call has changed is removed from the store"));
   fields.push_back(storage_time(
       "storage.lease_ms", "--storage-lease-ms",
       [](ServerConfig& config, size_t) { return &config.storage_lease_ms; }, 3000, 600000,

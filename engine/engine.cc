@@ -211,10 +211,13 @@ void Engine::create_session(const Caller& caller, std::string id,
   if (!put) done(mailbox_full());
 }
 
-void Engine::get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done) {
+void Engine::get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done,
+                         bool admitted) {
   if (Status s = validate_session_id(key.id, fields::kId); !s.ok()) return done(s);
-  const bool put = scheduler_->put(
-      {[key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); }});
+  Scheduler::Command command = {
+      [key = std::move(key), done](Scheduler& scheduler) { done(scheduler.get_session(key)); }};
+  const bool put =
+      admitted ? scheduler_->put_admitted(std::move(command)) : scheduler_->put(std::move(command));
   if (!put) done(mailbox_full());
 }
 
@@ -250,13 +253,16 @@ void Engine::fork_session(const Caller& caller, const std::string& parent,
   if (!put) done(mailbox_full());
 }
 
-void Engine::export_session(SessionKey key, std::shared_ptr<StateImage> image,
-                            const MoveDone& done) {
+void Engine::export_session(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done,
+                            bool admitted) {
   if (Status s = validate_session_id(key.id, fields::kId); !s.ok()) return done(s);
   image->bytes.resize(static_cast<size_t>(state_bytes()));
+  Scheduler::Command command = {
+      [key = std::move(key), image = std::move(image), done](Scheduler& scheduler) {
+        scheduler.export_session(key, image, done);
+      }};
   const bool put =
-      scheduler_->put({[key = std::move(key), image = std::move(image), done](
-                           Scheduler& scheduler) { scheduler.export_session(key, image, done); }});
+      admitted ? scheduler_->put_admitted(std::move(command)) : scheduler_->put(std::move(command));
   if (!put) done(mailbox_full());
 }
 

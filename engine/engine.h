@@ -83,7 +83,9 @@ class Engine {
   // refusal.
   void create_session(const Caller& caller, std::string id,
                       const std::function<void(Result<SessionInfo>)>& done);
-  void get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done);
+  // `admitted`: for a call that the engine has admitted, which a full mailbox does not end.
+  void get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done,
+                   bool admitted = false);
   // Sessions of an owner with ids after `after`, at most `count`.
   void list_sessions(std::string owner, std::string after, int count,
                      const std::function<void(Result<SessionPage>)>& done);
@@ -97,8 +99,10 @@ class Engine {
   void fork_session(const Caller& caller, const std::string& parent,
                     std::vector<std::string> children, const MoveDone& done);
   // The state of a resting session to `image`, which is filled once `done` comes without a refusal;
-  // its sessions are none. Also while the engine drains. Throws std::bad_alloc.
-  void export_session(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done);
+  // its sessions are none. Also while the engine drains. `admitted`: as for get_session(). Throws
+  // std::bad_alloc.
+  void export_session(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done,
+                      bool admitted = false);
   // A new session with a state that check_state() has let in; an empty id lets the engine choose.
   // `image` does not change until `done`.
   void import_session(const Caller& caller, std::string id, std::shared_ptr<StateImage> image,

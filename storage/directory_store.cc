@@ -1,6 +1,8 @@
 #include "storage/directory_store.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "storage/open_store.h"
@@ -132,8 +134,7 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
   if (!record.ok()) return record.status();
   const bool ended = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
   if (!ended) {
-    const bool in_use = *record && (*record)->state == holder.epoch;
-    if (snapshot != nullptr && !in_use) folder_.remove(state_name(key, holder.epoch));
+    if (snapshot != nullptr) remove_unused(key, holder.epoch);
     return false;
   }
   const int64_t old = (*record)->state;
@@ -142,18 +143,21 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
     (*record)->state = holder.epoch;
     (*record)->tail = tail;
   }
-  if (Status s = write(key, **record); !s.ok()) return s;
+  if (Status s = write(key, **record); !s.ok()) {
+    if (snapshot != nullptr) remove_unused(key, holder.epoch);
+    return s;
+  }
   if (old != 0 && old != (*record)->state) folder_.remove(state_name(key, old));
   return true;
 }
 
-Result<bool> DirectoryStore::create(const std::string& key, const std::string& owner,
-                                    const Snapshot* snapshot) {
+Result<int64_t> DirectoryStore::create(const std::string& key, const std::string& owner,
+                                       const Snapshot* snapshot) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
   const auto found = read(key);
   if (!found.ok()) return found.status();
-  if (*found) return false;
+  if (*found) return 0;
   Record record = new_record(owner, clock_.unix_ms());
   if (snapshot != nullptr) {
     auto tail = write_state(key, record.epoch, *snapshot);
@@ -162,8 +166,20 @@ Result<bool> DirectoryStore::create(const std::string& key, const std::string& o
     record.state = record.epoch;
     record.tail = std::move(*tail);
   }
-  if (Status s = write(key, record); !s.ok()) return s;
-  return true;
+  if (Status s = write(key, record); !s.ok()) {
+    remove_unused(key, record.epoch);
+    return s;
+  }
+  return record.epoch;
+}
+
+// With the lock held: removes a state, unless the record names it. A full disk must not get fuller
+// with each call that cannot be saved.
+void DirectoryStore::remove_unused(const std::string& key, int64_t epoch) const {
+  const auto record = read(key);
+  if (record.ok() && !(*record && (*record)->state == epoch)) {
+    folder_.remove(state_name(key, epoch));
+  }
 }
 
 // A record that cannot be read is deleted as well; sweep() finds its state.
@@ -172,7 +188,10 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
   if (!locked.ok()) return locked.status();
   const auto record = read(key);
   const bool is_there = !record.ok() || *record;
-  folder_.remove(record_name(key));
+  if (!folder_.remove(record_name(key)) && is_there) {
+    return Status(Code::kUnavailable,
+                  "cannot delete " + record_name(key) + ": " + std::strerror(errno));
+  }
   if (record.ok() && *record) folder_.remove(state_name(key, (*record)->state));
   dirty_.store(true, std::memory_order_relaxed);
   if (sync_ == SyncMode::kEach) {

@@ -39,8 +39,8 @@ class DirectoryStore final : public Store {
   Status load(const std::string& key, const Record& record, const StateSink& sink) override;
   Result<bool> renew(const std::string& key, const Holder& holder) override;
   Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
-  Result<bool> create(const std::string& key, const std::string& owner,
-                      const Snapshot* snapshot) override;
+  Result<int64_t> create(const std::string& key, const std::string& owner,
+                         const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
   Status sweep() override;
   Status sync() override;
@@ -53,6 +53,7 @@ class DirectoryStore final : public Store {
   Result<std::optional<Record>> read(const std::string& key) const;
   Status write(const std::string& key, const Record& record);
   Result<std::string> write_state(const std::string& key, int64_t epoch, const Snapshot& snapshot);
+  void remove_unused(const std::string& key, int64_t epoch) const;
   bool is_dead(const std::string& owner) const;
   bool is_old(const std::string& name) const;
   Status sweep_record(const std::string& key);

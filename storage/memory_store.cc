@@ -78,15 +78,15 @@ Result<bool> MemoryStore::end(const std::string& key, const Holder& holder,
   return true;
 }
 
-Result<bool> MemoryStore::create(const std::string& key, const std::string& owner,
-                                 const Snapshot* snapshot) {
+Result<int64_t> MemoryStore::create(const std::string& key, const std::string& owner,
+                                    const Snapshot* snapshot) {
   std::string state = snapshot == nullptr ? "" : whole(*snapshot);
   std::lock_guard lock(shelf_->mutex);
-  if (find(key) != nullptr) return false;
+  if (find(key) != nullptr) return 0;
   MemoryShelf::Entry& entry = shelf_->entries[key];
   entry.record = new_record(owner, clock_.unix_ms());
   if (snapshot != nullptr) put(entry, *snapshot, std::move(state));
-  return true;
+  return entry.record.epoch;
 }
 
 Result<bool> MemoryStore::remove(const std::string& key) {

@@ -33,8 +33,8 @@ class MemoryStore final : public Store {
   Status load(const std::string& key, const Record& record, const StateSink& sink) override;
   Result<bool> renew(const std::string& key, const Holder& holder) override;
   Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
-  Result<bool> create(const std::string& key, const std::string& owner,
-                      const Snapshot* snapshot) override;
+  Result<int64_t> create(const std::string& key, const std::string& owner,
+                         const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
   Status sweep() override { return {}; }
   Status sync() override { return {}; }

@@ -93,7 +93,8 @@ Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t leas
   } else if (!begun.repeats &&
              claim.expected_position.value_or(record.position) != record.position) {
     begun.outcome = FenceOutcome::kElsewhere;
-  } else if (!record.begun.empty() && !same_call && !claim.expected_position) {
+  } else if (!record.begun.empty() && !same_call && !claim.expected_position &&
+             !claim.after_cut_off) {
     begun.outcome = FenceOutcome::kCutOff;
   } else {
     begun.outcome = FenceOutcome::kOk;

@@ -48,6 +48,7 @@ struct Claim {
   std::string request;  // names the call, so that the same call is known after a crash
   int64_t seed = 0;
   std::optional<int64_t> expected_position = {};  // none: anywhere
+  bool after_cut_off = false;                     // begins also after another call that was cut off
 };
 
 enum class FenceOutcome {
@@ -55,7 +56,7 @@ enum class FenceOutcome {
   kNone,       // there is no record
   kBusy,       // a call runs on another server
   kElsewhere,  // the session is not at the expected position
-  kCutOff,     // another call was cut off, and this one names no position
+  kCutOff,     // another call was cut off, and this one does not say that it knows
 };
 
 // The outcome of a Claim.

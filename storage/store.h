@@ -56,13 +56,14 @@ class Store {
   // False, and nothing has changed: as for renew().
   virtual Result<bool> end(const std::string& key, const Holder& holder,
                            const Snapshot* snapshot) = 0;
-  // A new session, with a state or empty. False: there is one already.
-  virtual Result<bool> create(const std::string& key, const std::string& owner,
-                              const Snapshot* snapshot) = 0;
+  // A new session, with a state or empty. Returns the epoch of its record; 0: there is one already.
+  virtual Result<int64_t> create(const std::string& key, const std::string& owner,
+                                 const Snapshot* snapshot) = 0;
   // Deletes a session, whoever uses it. False: there is none.
   virtual Result<bool> remove(const std::string& key) = 0;
 
-  // Removes what crashes and expired sessions have left. To be called once, at the start.
+  // Removes what crashes and expired sessions have left. To be called at the start, and now and
+  // then.
   virtual Status sweep() = 0;
   // To be called about once a second: makes durable what was written since the last time, if the
   // store does that by intervals.

@@ -39,6 +39,15 @@ bool StoreThreads::settle(const std::shared_ptr<Job>& job) {
   return unsettled_.erase(job) == 1;
 }
 
+// Unless its outcome has come. Where memory gives out in that, too, nothing follows.
+void StoreThreads::fail(const std::shared_ptr<Job>& job, const Status& status) {
+  if (!settle(job)) return;
+  static_cast<void>(within_memory([&] {
+    job->fail(status);
+    return Status();
+  }));
+}
+
 void StoreThreads::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -46,13 +55,12 @@ void StoreThreads::work() {
     if (queue_.empty()) return;
     std::shared_ptr<Job> job = std::move(queue_.front());
     queue_.pop_front();
-    const bool waits = unsettled_.contains(job);
     lock.unlock();
     const Status done = within_memory([&] {
-      if (waits) job->run(job);
+      job->run(job);
       return Status();
     });
-    if (!done.ok() && settle(job)) job->fail(done);
+    if (!done.ok()) fail(job, done);
     job.reset();
     lock.lock();
   }
@@ -62,16 +70,18 @@ void StoreThreads::tend() {
   std::vector<std::shared_ptr<Job>> late;
   {
     std::lock_guard lock(mutex_);
+    const TimePoint now = clock_.now();
     for (const auto& job : unsettled_) {
-      if (clock_.now() >= job->until) late.push_back(job);
+      if (now >= job->until) late.push_back(job);
     }
+    // A late job that waits never begins, so its memory does not pile up while all threads hang.
+    std::erase_if(queue_, [now](const auto& job) { return now >= job->until; });
   }
   for (const auto& job : late) {
-    if (!settle(job)) continue;
     Status status(Code::kUnavailable, "the store has not answered within " +
                                           std::to_string(timeout_ / std::chrono::milliseconds(1)) +
                                           " ms (storage.timeout_ms)");
-    job->fail(status.with_retry_after(std::chrono::seconds(1)).with_reason("storage"));
+    fail(job, status.with_retry_after(std::chrono::seconds(1)).with_reason("storage"));
   }
 }
 

@@ -60,6 +60,7 @@ class StoreThreads {
 
   void add(std::shared_ptr<Job> job);
   bool settle(const std::shared_ptr<Job>& job);
+  void fail(const std::shared_ptr<Job>& job, const Status& status);
   void work();
 
   const size_t most_;

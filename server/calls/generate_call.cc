@@ -116,7 +116,8 @@ Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession
     scored = scored_;
   }
   const Stored stored = std::make_shared<std::shared_ptr<StoredSession>>(*opened);
-  if (*stored) request.seed = (*stored)->seed();
+  is_stored_ = *stored != nullptr;
+  if (is_stored_) request.seed = (*stored)->seed();
   stored_ = stored;
   if (scored) {
     submit_scored(model(), std::move(request), *scored);
@@ -145,8 +146,12 @@ Status GenerateCall::adopt_made(const GenerateEvent& event) {
   const Stored stored = stored_.lock();
   if (stored == nullptr || *stored != nullptr) return {};
   auto adopted = state_.kept->adopt(model(), caller(), started->session, false);
-  if (!adopted.ok()) return adopted.status();
+  if (!adopted.ok()) {  // nobody knows the session's name
+    model()->engine->delete_session({caller().name, started->session}, [](const Status&) {});
+    return adopted.status();
+  }
   *stored = std::move(*adopted);
+  is_stored_ = true;
   return {};
 }
 
@@ -404,16 +409,15 @@ Call::Step GenerateCall::next() {
   }
 }
 
-// Finished waits for a token, or until the session is saved. The session of a call with tokens has
+// Finished waits for a token, or until the session is saved, also where the call has let go of it
+// meanwhile, because it was ended. The session of a call with tokens has
 // no name for the client.
 bool GenerateCall::hold_finished(GenerateEvent& event) {
   auto* const started = std::get_if<Started>(&event);
   if (started != nullptr && token_room_ != nullptr) started->session.clear();
   const auto* const finished = std::get_if<Finished>(&event);
   if (finished == nullptr) return false;
-  const Stored stored = stored_.lock();
-  const bool is_stored = stored != nullptr && *stored != nullptr;
-  if (!wants_token_ && !is_stored) return false;
+  if (!wants_token_ && !is_stored_) return false;
   finished_ = *finished;
   return true;
 }

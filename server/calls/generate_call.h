@@ -95,6 +95,7 @@ class GenerateCall final : public Call {
   bool wants_token_ = false;
   bool notes_prompt_ = false;  // its values are not known before Finished
   bool makes_stored_ = false;  // a session without a record, once it has started
+  bool is_stored_ = false;     // the call has, or had, a session that must be saved
   bool saves_ = false;         // StoredSession::save() has been called
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
   std::optional<Finished> finished_;   // waits for the token, or until the session is saved

@@ -1,8 +1,12 @@
 #include "server/calls/scoring_call.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
+#include "base/hex.h"
+#include "base/sha256.h"
 #include "engine/refusals.h"
 
 namespace runnel {
@@ -45,10 +49,7 @@ Status ScoringCall::open(std::shared_ptr<const ServedModel> model, const Origin&
   Stored stored;
   if (state_.kept && origin.session) {
     stored = std::make_shared<std::shared_ptr<StoredSession>>();
-    use_ = {.id = *origin.session,
-            .changes = keep,
-            .request = "score",
-            .expected_position = origin.expected_position};
+    use_ = {.id = *origin.session, .changes = keep, .expected_position = origin.expected_position};
   }
   stored_ = stored;
   on_end([model = std::move(model), scoring = scoring_, stored] {
@@ -67,23 +68,27 @@ void ScoringCall::feed(std::vector<int32_t> values, std::shared_ptr<const void> 
 // Before the first chunk: makes the session that the call starts from the one of the store.
 void ScoringCall::open_stored(std::vector<int32_t> values, std::shared_ptr<const void> room) {
   SessionUse use = *std::exchange(use_, std::nullopt);
+  const Sha256Digest digest = sha256_of(std::as_bytes(std::span(values)));
+  use.request = "score " + hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
   const std::weak_ptr<ScoringCall> weak = std::static_pointer_cast<ScoringCall>(shared_from_this());
   use.on_lost = [weak](const Status& status) {
     if (const auto call = weak.lock()) call->refuse(status);
   };
-  state_.kept->open(model(), caller(), std::move(use),
-                    [weak, values = std::move(values), room = std::move(room)](
-                        const Result<std::shared_ptr<StoredSession>>& opened) mutable {
-                      const auto call = weak.lock();
-                      if (call == nullptr) return;
-                      const Stored stored = call->stored_.lock();
-                      if (opened.ok() && stored != nullptr) {
-                        *stored = *opened;
-                        return call->score(std::move(values), std::move(room));
-                      }
-                      call->answer(opened.status());
-                      call->wake();
-                    });
+  {
+    std::lock_guard lock(mutex_);
+    first_ = std::move(values);
+    first_room_ = std::move(room);
+  }
+  state_.kept->open(model(), caller(), std::move(use), [weak](auto opened) {
+    const auto call = weak.lock();
+    if (call == nullptr) return;
+    {
+      std::lock_guard lock(call->mutex_);
+      call->opened_stored_ = std::move(opened);
+      call->phase_ = Phase::kOpened;
+    }
+    call->wake();
+  });
 }
 
 void ScoringCall::score(std::vector<int32_t> values, std::shared_ptr<const void> room) {
@@ -137,6 +142,8 @@ Call::Step ScoringCall::next() {
       return Waiting();
     case Phase::kScoring:
       return Waiting();
+    case Phase::kOpened:
+      return score_first();
     case Phase::kAnswered:
       return take_answer();
     case Phase::kClosed:
@@ -157,6 +164,26 @@ Call::Step ScoringCall::ask() {
   set_phase(Phase::kReading);
   begin_read();
   sink_.read();
+  return Waiting();
+}
+
+// In a turn, because the scheduler's thread has no time for a chunk.
+Call::Step ScoringCall::score_first() {
+  std::optional<Result<std::shared_ptr<StoredSession>>> opened;
+  std::vector<int32_t> values;
+  std::shared_ptr<const void> room;
+  {
+    std::lock_guard lock(mutex_);
+    opened.swap(opened_stored_);
+    values = std::move(first_);
+    room = std::move(first_room_);
+    phase_ = Phase::kScoring;
+  }
+  if (!opened->ok()) return opened->status();
+  const Stored stored = stored_.lock();
+  if (stored == nullptr) return Waiting();  // the call has just ended
+  *stored = **opened;
+  score(std::move(values), std::move(room));
   return Waiting();
 }
 

@@ -47,7 +47,17 @@ class ScoringCall final : public Call {
   void close();
 
  private:
-  enum class Phase { kIdle, kReading, kScoring, kAnswered, kClosed, kSaving, kSaved, kTotalled };
+  enum class Phase {
+    kIdle,
+    kReading,
+    kOpened,
+    kScoring,
+    kAnswered,
+    kClosed,
+    kSaving,
+    kSaved,
+    kTotalled
+  };
   using Stored = std::shared_ptr<std::shared_ptr<StoredSession>>;
 
   ScoringCall(ServerContext& state, CallStart start, ScoreSink& sink);
@@ -55,6 +65,7 @@ class ScoringCall final : public Call {
   void score(std::vector<int32_t> values, std::shared_ptr<const void> room);
   void open_stored(std::vector<int32_t> values, std::shared_ptr<const void> room);
   Step ask();
+  Step score_first();
   Step take_answer();
   Step write_part();
   Step save_session();
@@ -71,7 +82,10 @@ class ScoringCall final : public Call {
   // With mutex_ held.
   Phase phase_ = Phase::kIdle;
   std::optional<Result<ScoredChunk>> answer_;  // to the last chunk
-  Status saved_;                               // the session in the store
+  std::vector<int32_t> first_;                 // chunk, while the session in the store opens
+  std::shared_ptr<const void> first_room_;     // likewise
+  std::optional<Result<std::shared_ptr<StoredSession>>> opened_stored_;  // until it has been taken
+  Status saved_;                                                         // that session
 
   // With the turn.
   ScoredChunk scored_;

@@ -150,7 +150,11 @@ void import_session(ServerContext& state, const ModelHold& model, const Caller& 
 void rewind_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, int64_t position, const MoveDone& done) {
   if (state.kept == nullptr) return model->engine->rewind_session(caller, id, position, done);
-  SessionUse use = {.id = id, .changes = true, .request = "rewind " + std::to_string(position)};
+  // Whoever goes back names a position, whichever call was cut off.
+  SessionUse use = {.id = id,
+                    .changes = true,
+                    .request = "rewind " + std::to_string(position),
+                    .after_cut_off = true};
   state.kept->open(
       model, caller, std::move(use),
       [model, caller, id, position, done](const Result<std::shared_ptr<StoredSession>>& opened) {

@@ -13,7 +13,7 @@ constexpr auto kTend = std::chrono::seconds(1);
 constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
 constexpr auto kQuiet = std::chrono::milliseconds(30);
 constexpr auto kLastCalls = std::chrono::milliseconds(300);
-constexpr auto kLastSaves = std::chrono::seconds(5);
+constexpr int kLastSaves = 5;  // times kTend, for sessions to be saved
 
 }  // namespace
 
@@ -93,7 +93,10 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
   // A library may answer a call that comes during its shutdown with a status of its own, as gRPC
   // does with CANCELLED. Calls that are on their way by now still get UNAVAILABLE.
   context_.calls.wait_until_quiet(kQuiet, kLastCalls);
-  if (context_.kept) context_.kept->wait_until_saved(kLastSaves);
+  if (context_.kept == nullptr) return;
+  for (int i = 0; i < kLastSaves && !context_.kept->wait_until_saved(kTend); ++i) {
+    context_.kept->tend();
+  }
 }
 
 // `tend` is called here, too: a client that neither sends nor reads does not use up the grace.

@@ -1,9 +1,14 @@
 #include "server/host/kept_sessions.h"
 
+#include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
+#include "base/fields.h"
 #include "base/text.h"
+#include "base/within_memory.h"
+#include "engine/refusals.h"
 #include "server/host/server_context.h"
 #include "storage/record_key.h"
 
@@ -12,6 +17,8 @@ namespace {
 
 constexpr size_t kMostJobs = 4096;
 constexpr size_t kMostWaiting = 64;  // calls for one session
+constexpr size_t kMostCopies = size_t{1} << 16;
+constexpr auto kSweepEvery = std::chrono::hours(1);
 
 Status busy(const std::string& id) {
   Status status(Code::kAborted,
@@ -24,7 +31,12 @@ struct UseGuard {
   explicit UseGuard(std::shared_ptr<StoredSession> used) : session(std::move(used)) {}
   UseGuard(const UseGuard&) = delete;
   UseGuard& operator=(const UseGuard&) = delete;
-  ~UseGuard() { session->end_unheard(); }
+  ~UseGuard() {
+    try {
+      session->end_unheard();
+    } catch (const std::bad_alloc&) {  // it ends with its last step, and lets others have it
+    }
+  }
 
   const std::shared_ptr<StoredSession> session;
 };
@@ -40,7 +52,18 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
     : context_(context),
       store_(std::move(store)),
       lease_(std::chrono::milliseconds(times.lease_ms)),
+      swept_(context.clock.now()),
       threads_(kThreads, kMostJobs, std::chrono::milliseconds(times.timeout_ms), context.clock) {
+  sweep();
+}
+
+KeptSessions::~KeptSessions() {
+  std::map<std::string, Use> left;  // whoever waits there looks for its use when it ends
+  std::lock_guard lock(mutex_);
+  left.swap(uses_);
+}
+
+void KeptSessions::sweep() {
   threads_.run<bool>(
       [this]() -> Result<bool> {
         const Status swept = store_->sweep();
@@ -61,32 +84,55 @@ void KeptSessions::open(std::shared_ptr<const ServedModel> model, const Caller& 
 // Takes the session for the call, or lets the call wait for it.
 void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done) {
   bool taken = false;
-  std::shared_ptr<StoredSession> earlier;  // this call, made before
+  bool waits = false;
+  bool full = false;
+  std::shared_ptr<StoredSession> other;    // that has the session
+  std::shared_ptr<StoredSession> earlier;  // likewise, if it is of this call, made before
   {
     std::lock_guard lock(mutex_);
     const auto [entry, is_new] = uses_.try_emplace(session->key());
     Use& use = entry->second;
     if (is_new) {
-      use.session = session;
+      use.take(session);
       use.is_brief = !session->changes();
+      use.is_opening = true;
       taken = true;
-    } else if (use.waiting.size() < kMostWaiting) {
-      if (!use.is_brief && session->repeats(*use.session)) earlier = use.session;
-      if (use.is_brief || earlier != nullptr) {
-        use.waiting.emplace_back([this, session, done] { enter(session, done); });
-        if (earlier == nullptr) return;
-      }
+    } else {
+      other = use.session.lock();
+      if (!use.is_brief && other != nullptr && session->repeats(*other)) earlier = other;
+      waits = use.is_brief || earlier != nullptr || (use.is_opening && !session->changes());
+      full = use.waiting.size() >= kMostWaiting;
+      if (waits && !full) use.waiting.emplace_back([this, session, done] { enter(session, done); });
     }
   }
-  if (earlier != nullptr) return earlier->give_way();
   if (!taken) {
-    if (session->changes()) return done(busy(session->id()));
-    return done(std::shared_ptr<StoredSession>());
+    // A call that reads must not continue before the session is loaded: the engine may not have it.
+    if (waits ? full : session->changes()) return done(busy(session->id()));
+    if (earlier != nullptr) return earlier->give_way();
+    if (!waits) done(std::shared_ptr<StoredSession>());
+    return;
   }
-  session->open([session, done](const Status& opened) {
+  // The session has this function, and would never end if the function had the session.
+  session->open([this, used = session.get(), done](const Status& opened) {
     if (!opened.ok()) return done(opened);
-    done(session->changes() ? guarded(session) : std::shared_ptr<StoredSession>());
+    if (!used->changes()) return done(std::shared_ptr<StoredSession>());
+    const auto held = guarded(used->shared_from_this());
+    end_opening(*held);
+    done(held);
   });
+}
+
+// Calls that read need not wait any more: the engine has the session.
+void KeptSessions::end_opening(const StoredSession& session) {
+  std::deque<std::function<void()>> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = uses_.find(session.key());
+    if (found == uses_.end() || found->second.by != &session) return;
+    found->second.is_opening = false;
+    waiting.swap(found->second.waiting);
+  }
+  for (const auto& enter_again : waiting) enter_again();
 }
 
 Result<std::shared_ptr<StoredSession>> KeptSessions::adopt(std::shared_ptr<const ServedModel> model,
@@ -98,7 +144,7 @@ Result<std::shared_ptr<StoredSession>> KeptSessions::adopt(std::shared_ptr<const
   std::lock_guard lock(mutex_);
   const auto [entry, is_new] = uses_.try_emplace(session->key());
   if (!is_new) return busy(id);
-  entry->second.session = session;
+  entry->second.take(session);
   return guarded(session);
 }
 
@@ -113,13 +159,26 @@ void KeptSessions::release(const StoredSession& session) {
   {
     std::lock_guard lock(mutex_);
     const auto found = uses_.find(session.key());
-    if (found == uses_.end() || found->second.session.get() != &session) return;
+    if (found == uses_.end() || found->second.by != &session) return;
     waiting.swap(found->second.waiting);
     uses_.erase(found);
     // With the lock held: whoever waits may end this object as soon as it is free.
     if (uses_.empty()) changed_.notify_all();
   }
   for (const auto& enter_again : waiting) enter_again();
+}
+
+KeptSessions::Copy KeptSessions::copy_of(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  const auto found = copies_.find(key);
+  return found == copies_.end() ? Copy() : found->second;
+}
+
+// A copy that is forgotten is loaded again, once.
+void KeptSessions::note_copy(const std::string& key, const Copy& copy) {
+  std::lock_guard lock(mutex_);
+  if (copies_.size() >= kMostCopies) copies_.clear();
+  copies_[key] = copy;
 }
 
 void KeptSessions::remove(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
@@ -142,22 +201,33 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
   const SessionKey session = {caller.name, id};
   const std::string key = record_key(model->state_digest, caller.name, id);
   const std::string owner = store_->replica() + "/" + model->name;
-  const auto merge = [this, session, owner, done](const Result<SessionInfo>& here,
-                                                  const std::optional<Record>& record) {
-    if (!record || (here.ok() && record->owner == owner)) return done(here);
+  bool in_use = false;
+  {
+    std::lock_guard lock(mutex_);
+    in_use = uses_.contains(key);
+  }
+  const auto merge = [this, session, owner, in_use, done](const Result<SessionInfo>& here,
+                                                          const std::optional<Record>& record) {
+    // Without a record it is a new session of a call that runs, or a copy of one that was deleted.
+    if (!record) return done(in_use ? here : no_session(session.id, fields::kId));
     const int64_t now = context_.clock.unix_ms();
     const bool runs = record->until > now;
+    const bool is_ours = here.ok() && record->owner == owner;
+    if (is_ours && (runs || here->position == record->position)) return done(here);
+    const int64_t idle = runs ? 0 : std::max<int64_t>(0, now - record->used);
     done(SessionInfo{.key = session,
                      .state = runs ? SessionPhase::kGenerating : SessionPhase::kIdle,
                      .position = record->position,
-                     .idle = std::chrono::milliseconds(runs ? 0 : now - record->used)});
+                     .idle = std::chrono::milliseconds(idle)});
   };
   model->engine->get_session(session, [this, key, merge, done](const Result<SessionInfo>& here) {
     if (!here.ok() && here.status().code() != Code::kNotFound) return done(here);
     threads_.run<std::optional<Record>>(
         [this, key] { return store_->look(key); },
-        [here, merge, done](const Result<std::optional<Record>>& found) {
-          found.ok() ? merge(here, *found) : done(found.status());
+        [this, here, merge, done](const Result<std::optional<Record>>& found) {
+          if (found.ok()) return merge(here, *found);
+          count_error();
+          done(found.status());
         });
   });
 }
@@ -167,12 +237,20 @@ void KeptSessions::tend() {
   std::vector<std::shared_ptr<StoredSession>> open;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [key, use] : uses_) open.push_back(use.session);
+    for (const auto& [key, use] : uses_) open.push_back(use.session.lock());
   }
-  for (const auto& session : open) session->renew();
+  for (const auto& session : open) {
+    if (session != nullptr) session->renew();
+  }
+  if (const TimePoint now = context_.clock.now(); now - swept_ >= kSweepEvery) {
+    swept_ = now;
+    sweep();
+  }
   threads_.run<bool>(
       [this]() -> Result<bool> {
-        const Status synced = store_->sync();
+        if (syncing_.exchange(true)) return true;  // a slow disk keeps one thread busy, not all
+        const Status synced = within_memory([&] { return store_->sync(); });
+        syncing_ = false;
         return synced.ok() ? Result<bool>(true) : Result<bool>(synced);
       },
       [this](const Result<bool>& synced) {

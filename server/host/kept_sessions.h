@@ -2,6 +2,7 @@
 // sessions a call of this server has open in the store, and renews their leases.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -40,6 +41,7 @@ class KeptSessions {
   KeptSessions(ServerContext& context, std::shared_ptr<Store> store, const StoreTimes& times);
   KeptSessions(const KeptSessions&) = delete;
   KeptSessions& operator=(const KeptSessions&) = delete;
+  ~KeptSessions();
 
   // StoredSession::open(). ABORTED, too, while another call of this server changes the session,
   // unless this is that call made again, which ends the earlier try. A call that reads then finds
@@ -57,8 +59,8 @@ class KeptSessions {
   void find(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
             const std::string& id, const std::function<void(Result<SessionInfo>)>& done);
 
-  // To be called about once a second: renews leases, has the store make durable what it has
-  // written, and ends waits that are too long.
+  // To be called about once a second, by one thread: renews leases, has the store make durable what
+  // it has written and remove what has expired, and ends waits that are too long.
   void tend();
   // Waits until no session is open any more, for at most `at_most`. True when none is.
   bool wait_until_saved(Duration at_most);
@@ -68,6 +70,15 @@ class KeptSessions {
   Store& store() { return *store_; }
   StoreThreads& threads() { return threads_; }
   Duration lease() const { return lease_; }
+  // The copy of a session that an engine was last given, or that was saved last. A model that has
+  // ended, or whose engine has let go of the session since, has none any more.
+  struct Copy {
+    std::weak_ptr<const ServedModel> model = {};  // null: nobody knows what the engine has
+    int64_t state = 0;                            // Record::state
+    bool saved = false;  // by a call of this server, so that the engine can answer a retry
+  };
+  Copy copy_of(const std::string& key);
+  void note_copy(const std::string& key, const Copy& copy);
   ServerContext& context() { return context_; }
   // Calls that want the session may wait for it from here on.
   void ends_soon(const StoredSession& session);
@@ -77,22 +88,34 @@ class KeptSessions {
   void log_unsaved(const std::string& session, const Status& status);
 
  private:
-  // A session that a call has open.
+  // A session that a call has open. The call keeps it alive, or whatever the call waits for.
   struct Use {
-    std::shared_ptr<StoredSession> session;
+    void take(const std::shared_ptr<StoredSession>& one) {
+      session = one;
+      by = one.get();
+    }
+
+    std::weak_ptr<StoredSession> session;
+    const StoredSession* by = nullptr;          // the same, also while it ends
     bool is_brief = false;                      // others may wait for it
+    bool is_opening = false;                    // calls that only read may wait
     std::deque<std::function<void()>> waiting;  // for it
   };
 
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
+  void end_opening(const StoredSession& session);
+  void sweep();
 
   ServerContext& context_;
   const std::shared_ptr<Store> store_;
   const Duration lease_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, Use> uses_;  // by key
-  StoreThreads threads_;             // ends first
+  std::map<std::string, Use> uses_;     // by key
+  std::map<std::string, Copy> copies_;  // likewise
+  TimePoint swept_;
+  std::atomic<bool> syncing_{false};
+  StoreThreads threads_;  // ends first
 };
 
 }  // namespace runnel

@@ -1,10 +1,12 @@
 #include "server/host/stored_session.h"
 
+#include <algorithm>
+#include <chrono>
+#include <new>
 #include <utility>
 
 #include "base/fields.h"
 #include "base/text.h"
-#include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "models/state/file.h"
 #include "server/host/kept_sessions.h"
@@ -19,9 +21,18 @@ constexpr int64_t kPartBytes = 1024;  // of a part's description, as it is and a
 // Turns of the scheduler that a save waits for another copy of the session's state.
 constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
+// A call that has run is saved also where the engine has no room for new calls.
+constexpr bool kAdmitted = true;
 
 bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
+}
+
+// The session is there, so its client must not hear NOT_FOUND.
+Status replaced(const std::string& id) {
+  Status status(Code::kAborted, "the stored state of session " + quote(id) +
+                                    " was replaced while it was read; try again");
+  return status.with_retry_after(std::chrono::milliseconds(100));
 }
 
 }  // namespace
@@ -35,6 +46,19 @@ StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedMod
       key_(record_key(model_->state_digest, caller_.name, use_.id)),
       owner_(kept.store().replica() + "/" + model_->name),
       seed_(use_.seed) {}
+
+StoredSession::~StoredSession() {
+  try {
+    kept_.release(*this);
+    if (!opened_ && !saved_) return;
+    Status status(Code::kResourceExhausted,
+                  "the server has no memory for this call; try again later");
+    status.with_reason("memory");
+    if (opened_) opened_(status);
+    if (saved_) saved_(status);
+  } catch (const std::bad_alloc&) {  // the call waits until its client gives up
+  }
+}
 
 // For the state and its file's header, as it is saved, and for `beside`.
 Status StoredSession::take_room(int64_t beside) {
@@ -54,7 +78,8 @@ void StoredSession::open(Done done) {
   const Claim claim = {.owner = owner_,
                        .request = use_.request,
                        .seed = static_cast<int64_t>(use_.seed),
-                       .expected_position = use_.expected_position};
+                       .expected_position = use_.expected_position,
+                       .after_cut_off = use_.after_cut_off};
   const auto self = shared_from_this();
   kept_.threads().run<Begun>(
       [self, claim] { return self->kept_.store().begin(self->key_, claim); },
@@ -85,7 +110,7 @@ void StoredSession::take_begun(const Result<Begun>& begun) {
   record_ = begun->before;
   switch (begun->outcome) {
     case FenceOutcome::kOk:
-      epoch_ = begun->epoch;
+      hold(begun->epoch);
       seed_ = static_cast<uint64_t>(begun->seed);
       repeats_ = begun->repeats;
       return check_copy();
@@ -101,6 +126,13 @@ void StoredSession::take_begun(const Result<Begun>& begun) {
   give_up(refusal(*begun));
 }
 
+// From here on the call has a lease.
+void StoredSession::hold(int64_t epoch) {
+  std::lock_guard lock(mutex_);
+  epoch_ = epoch;
+  renewed_ = kept_.context().clock.now();
+}
+
 Status StoredSession::refusal(const Begun& begun) const {
   const int64_t position = begun.before.position;
   if (begun.outcome == FenceOutcome::kElsewhere) {
@@ -109,7 +141,11 @@ Status StoredSession::refusal(const Begun& begun) const {
   const std::string name = "session " + quote(use_.id);
   if (begun.outcome == FenceOutcome::kBusy) {
     Status status(Code::kAborted, name + " is busy with a call on another server; try again");
-    return status.with_retry_after(std::chrono::milliseconds(begun.left_ms));
+    // The clock of that server may be ahead.
+    const Duration most = kept_.lease();
+    return status.with_retry_after(
+        std::min(std::chrono::milliseconds(begun.left_ms),
+                 std::chrono::duration_cast<std::chrono::milliseconds>(most)));
   }
   return {Code::kAborted, "the last call on " + name +
                               " was cut off, and the session is at position " +
@@ -125,18 +161,19 @@ Status StoredSession::made_already() const {
               "; continue from there, with another " + place_of(fields::kRequestId)};
 }
 
-// Uses the engine's copy if it is that of the record. Nobody else has begun a call since this
-// server did, and a copy that could not be saved was deleted.
+// Uses the engine's copy if it is that of the record.
 void StoredSession::check_copy() {
   const auto self = shared_from_this();
   model_->engine->get_session(session(), [self](const Result<SessionInfo>& here) {
     if (!here.ok() && here.status().code() != Code::kNotFound) return self->give_up(here.status());
     const Record& record = self->record_;
-    const bool is_current =
-        here.ok() && here->position == record.position && record.owner == self->owner_;
+    const KeptSessions::Copy copy = self->kept_.copy_of(self->key_);
+    const bool is_current = here.ok() && here->position == record.position &&
+                            copy.state == record.state && copy.model.lock() == self->model_;
+    // Only the server that made the call has its values, and only as long as it keeps the session.
+    if (self->repeats_ && !(is_current && copy.saved)) return self->give_up(self->made_already());
     if (is_current) return self->finish_opening({});
-    // Only the server that made the call has its values.
-    if (self->repeats_) return self->give_up(self->made_already());
+    if (!here.ok()) return self->load();
     self->drop_copy(
         [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
   });
@@ -152,7 +189,9 @@ void StoredSession::drop_copy(Done done) {
 void StoredSession::load() {
   const auto self = shared_from_this();
   const auto made = [self](const Status& status) {
-    status.ok() ? self->finish_opening({}) : self->give_up(status);
+    if (!status.ok()) return self->give_up(status);
+    self->kept_.note_copy(self->key_, {.model = self->model_, .state = self->record_.state});
+    self->finish_opening({});
   };
   if (record_.state == 0) {
     return model_->engine->create_session(
@@ -165,6 +204,7 @@ void StoredSession::load() {
         // A call that only reads does not keep others from replacing the state.
         const bool again = image.status().code() == Code::kNotFound && self->epoch_ == 0;
         if (again && ++self->tries_ < kMostLooks) return self->look();
+        if (again) return self->give_up(replaced(self->use_.id));
         if (!image.ok()) return self->give_up(self->store_failed(image.status()));
         static_cast<void>(self->take_room(0));  // it needs less than it has
         self->model_->engine->import_session(
@@ -190,7 +230,7 @@ Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
       keys);
   const Status loaded =
       kept_.store().load(key_, record_, [&](auto bytes) { return reader.add(bytes); });
-  if (loaded.code() == Code::kNotFound) return loaded;
+  if (loaded.code() == Code::kNotFound) return epoch_ == 0 ? loaded : missing();
   Result<StateImage> image = loaded.ok() ? reader.finish() : Result<StateImage>(loaded);
   Status status = image.status();
   if (image.ok() && image->position != record_.position) {
@@ -201,6 +241,13 @@ Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
   return Status(
       damaged ? Code::kDataLoss : status.code(),
       "the stored state of session " + quote(use_.id) + " cannot be used: " + status.message());
+}
+
+// Nobody replaces a state while this call has the session.
+Status StoredSession::missing() const {
+  const auto held = kept_.store().renew(key_, {owner_, epoch_});
+  if (held.ok() && !*held) return lost();
+  return {Code::kDataLoss, "the stored state of session " + quote(use_.id) + " is missing"};
 }
 
 Status StoredSession::store_failed(Status status) const {
@@ -228,9 +275,11 @@ void StoredSession::finish_opening(const Status& status) {
   {
     std::lock_guard lock(mutex_);
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
-    renewed_ = kept_.context().clock.now();
   }
-  if (!status.ok() || !use_.changes) kept_.release(*this);
+  if (!status.ok() || !use_.changes) {
+    MemoryBudget::shrink(room_, 0);
+    kept_.release(*this);
+  }
   std::exchange(opened_, nullptr)(status);
 }
 
@@ -262,9 +311,8 @@ bool StoredSession::begin_ending() {
 void StoredSession::save(Done done) {
   saved_ = std::move(done);
   image_ = std::make_shared<StateImage>();
-  if (!empty_) image_->bytes.resize(static_cast<size_t>(model_->engine->state_bytes()));
   if (!begin_ending()) return;
-  empty_ ? take_exported({}) : export_state();
+  empty_ ? take_exported({}) : make_image();
 }
 
 void StoredSession::end_unheard() {
@@ -273,30 +321,46 @@ void StoredSession::end_unheard() {
 
 void StoredSession::end_if_unchanged() {
   const auto self = shared_from_this();
-  model_->engine->get_session(session(), [self](const Result<SessionInfo>& here) {
-    if (here.ok() && !is_resting(*here) && ++self->tries_ < kMostTries) {
-      return self->end_if_unchanged();  // the call is over within a turn or two
-    }
-    const bool changed =
-        here.ok() && (self->epoch_ == 0 || here->position != self->record_.position);
-    if (!changed) return self->end_unsaved({});
-    const Status room = within_memory([&] {
-      self->image_ = std::make_shared<StateImage>();
-      self->image_->bytes.resize(static_cast<size_t>(self->model_->engine->state_bytes()));
-      return Status();
-    });
-    room.ok() ? self->export_state() : self->take_saved(room);
-  });
+  model_->engine->get_session(
+      session(),
+      [self](const Result<SessionInfo>& here) {
+        if (here.ok() && !is_resting(*here) && ++self->tries_ < kMostTries) {
+          return self->end_if_unchanged();  // the call is over within a turn or two
+        }
+        const bool changed =
+            here.ok() && (self->epoch_ == 0 || here->position != self->record_.position);
+        changed ? self->make_image() : self->end_unsaved({});
+      },
+      kAdmitted);
+}
+
+// Not on the scheduler's thread, which has no time for so much memory.
+void StoredSession::make_image() {
+  const auto self = shared_from_this();
+  kept_.threads().run<std::shared_ptr<StateImage>>(
+      [bytes = model_->engine->state_bytes()]() -> Result<std::shared_ptr<StateImage>> {
+        auto image = std::make_shared<StateImage>();
+        image->bytes.resize(static_cast<size_t>(bytes));
+        return image;
+      },
+      [self](const Result<std::shared_ptr<StateImage>>& image) {
+        if (!image.ok()) return self->take_saved(image.status());
+        self->image_ = *image;
+        self->export_state();
+      });
 }
 
 void StoredSession::export_state() {
   const auto self = shared_from_this();
-  model_->engine->export_session(session(), image_, [self](const auto& moved) {
-    // A client may have the state exported, too.
-    const bool busy = moved.status().code() == Code::kAborted;
-    if (busy && ++self->tries_ < kMostTries) return self->export_state();
-    self->take_exported(moved.status());
-  });
+  model_->engine->export_session(
+      session(), image_,
+      [self](const auto& moved) {
+        // A client may have the state exported, too.
+        const bool busy = moved.status().code() == Code::kAborted;
+        if (busy && ++self->tries_ < kMostTries) return self->export_state();
+        self->take_exported(moved.status());
+      },
+      kAdmitted);
 }
 
 void StoredSession::take_exported(const Status& status) {
@@ -305,13 +369,14 @@ void StoredSession::take_exported(const Status& status) {
   }
   if (!status.ok()) return take_saved(status);
   const auto self = shared_from_this();
-  kept_.threads().run<bool>([self, image = image_] { return self->write_state(std::move(*image)); },
-                            [self](const Result<bool>& saved) { self->take_saved(saved); });
+  kept_.threads().run<int64_t>(
+      [self, image = image_] { return self->write_state(std::move(*image)); },
+      [self](const Result<int64_t>& saved) { self->take_saved(saved); });
 }
 
-// A job that takes too long still runs when the rest of this object has moved on: it has an image
-// of its own.
-Result<bool> StoredSession::write_state(StateImage image) const {
+// Returns the epoch that the state was written with; 0: somebody else has the session. A job that
+// takes too long still runs when the rest of this object has moved on: it has an image of its own.
+Result<int64_t> StoredSession::write_state(StateImage image) const {
   if (empty_) return kept_.store().create(key_, owner_, nullptr);
   const ServerContext& context = kept_.context();
   const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
@@ -324,11 +389,17 @@ Result<bool> StoredSession::write_state(StateImage image) const {
   StateWriter writer(model_->state_digest, model_->engine->layout(), std::move(image), seal, terms);
   const Snapshot snapshot = {position, [&] { return writer.next(kPieceBytes); }};
   if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
-  return kept_.store().end(key_, holder(true), &snapshot);
+  const Result<bool> ended = kept_.store().end(key_, holder(true), &snapshot);
+  if (!ended.ok()) return ended.status();
+  return *ended ? epoch_ : 0;
 }
 
-void StoredSession::take_saved(const Result<bool>& saved) {
-  if (saved.ok() && *saved) return finish({});
+void StoredSession::take_saved(const Result<int64_t>& saved) {
+  const bool is_saved = saved.ok() && *saved != 0;
+  kept_.note_copy(key_, {.model = is_saved ? model_ : nullptr,
+                         .state = is_saved && !empty_ ? *saved : 0,
+                         .saved = true});
+  if (is_saved) return finish({});
   Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost();
   if (!saved.ok()) {
     status = store_failed(
@@ -369,16 +440,18 @@ void StoredSession::finish(const Status& status) {
 // --- The lease ---
 
 void StoredSession::renew() {
+  int64_t epoch = 0;
   {
     std::lock_guard lock(mutex_);
     const TimePoint now = kept_.context().clock.now();
-    const bool runs = stage_ == Stage::kOpen || stage_ == Stage::kEnding;
-    if (!runs || epoch_ == 0 || now - renewed_ < kept_.lease() / 3) return;
+    const bool is_over = stage_ == Stage::kLost || stage_ == Stage::kEnded;
+    if (is_over || epoch_ == 0 || now - renewed_ < kept_.lease() / 3) return;
     renewed_ = now;
+    epoch = epoch_;
   }
   const auto self = shared_from_this();
   kept_.threads().run<bool>(
-      [self] { return self->kept_.store().renew(self->key_, {self->owner_, self->epoch_}); },
+      [self, epoch] { return self->kept_.store().renew(self->key_, {self->owner_, epoch}); },
       [self](const Result<bool>& renewed) {
         if (!renewed.ok()) return self->kept_.count_error();
         if (!*renewed) self->lose();
@@ -400,6 +473,7 @@ void StoredSession::lose() {
     if (stage_ != Stage::kOpen) return;
     stage_ = Stage::kLost;
   }
+  kept_.note_copy(key_, {});
   drop_copy([](const Status&) {});
   if (use_.on_lost) use_.on_lost(lost());
 }

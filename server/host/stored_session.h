@@ -26,6 +26,7 @@ struct SessionUse {
   std::string digest = {};   // of all that the call asks for
   uint64_t seed = 0;         // Claim::seed
   std::optional<int64_t> expected_position = {};
+  bool after_cut_off = false;  // Claim::after_cut_off
   // Ends the call, from any thread: another server has the session now, or the call was made again.
   std::function<void(const Status&)> on_lost = {};
 };
@@ -39,6 +40,11 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   // `kept` outlives the model.
   StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model, Caller caller,
                 SessionUse use);
+  StoredSession(const StoredSession&) = delete;
+  StoredSession& operator=(const StoredSession&) = delete;
+  // Where memory has given out in a step, so that none follows: lets others have the session, and
+  // tells whoever waits.
+  ~StoredSession();
 
   const std::string& key() const { return key_; }
   const std::string& id() const { return use_.id; }
@@ -60,7 +66,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void save(Done done);
   // The call is over without save(): saves the session if it has changed, and tells nobody.
   void end_unheard();
-  // Extends the lease while the call runs.
+  // Extends the lease, from when the call has one until it is over.
   void renew();
   // Whether this is the call of `other`, made again.
   bool repeats(const StoredSession& other) const;
@@ -74,20 +80,23 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   Status take_room(int64_t beside);
   void look();
   void take_begun(const Result<Begun>& begun);
+  void hold(int64_t epoch);
   void check_copy();
   void drop_copy(Done done);
   void load();
   Result<std::shared_ptr<StateImage>> read_state() const;
   void give_up(const Status& status);
+  Status missing() const;
   Status store_failed(Status status) const;
   void finish_opening(const Status& status);
   Holder holder(bool has_run) const;
   bool begin_ending();
   void end_if_unchanged();
+  void make_image();
   void export_state();
   void take_exported(const Status& status);
-  Result<bool> write_state(StateImage image) const;
-  void take_saved(const Result<bool>& saved);
+  Result<int64_t> write_state(StateImage image) const;
+  void take_saved(const Result<int64_t>& saved);
   void end_unsaved(const Status& status);
   void finish(const Status& status);
   void lose();
@@ -105,17 +114,19 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   // Each step has them in turn.
   Done opened_, saved_;
   Record record_;      // before the call
-  int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads
+  int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads.
+                       // renew() reads it with mutex_ held
   uint64_t seed_ = 0;
   bool repeats_ = false;  // the call was saved already
   bool empty_ = false;
   int tries_ = 0;
-  TimePoint renewed_{};  // when the lease last began, by the server's clock
   std::shared_ptr<StateImage> image_;
   MemoryBudget::Hold room_;  // of image_ and a piece
 
   std::mutex mutex_;
-  Stage stage_ = Stage::kOpening;  // with mutex_ held
+  // With mutex_ held.
+  Stage stage_ = Stage::kOpening;
+  TimePoint renewed_{};  // when the lease last began, by the server's clock
 };
 
 }  // namespace runnel

@@ -80,6 +80,30 @@ TEST(Scheduler, AFullMailboxRefusesAtOnce) {
   EXPECT_TRUE(refused->end->retry_after().has_value());
 }
 
+TEST(Scheduler, AFullMailboxTakesTheStateOfACallThatHasRun) {
+  EngineOptions options;
+  options.mailbox = 1;
+  Harness harness(fake_spec(), Harness::default_limits(), options);
+  ASSERT_TRUE(harness.create("a").ok());
+  harness.generate(request_of({1}, 1));
+  std::vector<Status> refused;
+  std::vector<Status> taken;
+  for (const bool admitted : {false, true}) {
+    auto& ends = admitted ? taken : refused;
+    harness.engine->get_session(
+        {"", "a"}, [&](const auto& found) { ends.push_back(found.status()); }, admitted);
+    harness.engine->export_session(
+        {"", "a"}, std::make_shared<StateImage>(),
+        [&](const auto& moved) { ends.push_back(moved.status()); }, admitted);
+  }
+  ASSERT_EQ(refused.size(), 2U);
+  for (const Status& status : refused) EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_TRUE(taken.empty());
+  harness.turn();
+  ASSERT_EQ(taken.size(), 2U);
+  for (const Status& status : taken) EXPECT_TRUE(status.ok()) << status.message();
+}
+
 TEST(Scheduler, AMailboxFullOfPromptsRefusesByTheirBytes) {
   EngineOptions options;
   options.mailbox_bytes = 1 << 20;

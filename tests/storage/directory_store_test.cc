@@ -126,6 +126,8 @@ TEST_F(DirectoryStoreTest, ADamagedRecordIsRefusedAndCanBeDeleted) {
   EXPECT_TRUE(load(*store, kOther).ok());
   EXPECT_TRUE(*store->remove(kKey));
   EXPECT_FALSE(store->look(kKey)->has_value());
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(store->remove(kKey).status().code(), Code::kUnavailable) << "it is still there";
 }
 
 TEST_F(DirectoryStoreTest, AStateThatWasNotSavedSoIsRefused) {
@@ -226,6 +228,23 @@ TEST_F(DirectoryStoreTest, AFullDiskIsSaidToBeFull) {
   full = false;
   EXPECT_TRUE(*end(*store, epoch));
   EXPECT_TRUE(load(*store, kKey).ok()) << "written seven bytes at a time";
+}
+
+TEST_F(DirectoryStoreTest, AStateWhoseRecordCannotBeWrittenIsRemoved) {
+  create(*open(), kKey, std::string(100, 'a'));
+  bool full = false;
+  options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
+    if (!full || count > size_t{kMostRecordBytes}) return write(descriptor, bytes, count);
+    errno = ENOSPC;
+    return -1;
+  };
+  const auto store = open();
+  const int64_t epoch = begin(*store);
+  full = true;
+  EXPECT_EQ(end(*store, epoch).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(names_with(".state").size(), 1U);
+  full = false;
+  EXPECT_TRUE(load(*store, kKey).ok());
 }
 
 TEST_F(DirectoryStoreTest, WhatIsSyncedFollowsTheSetting) {

@@ -39,8 +39,8 @@ class FaultyStore final : public Store {
     if (Status s = before_(snapshot == nullptr ? "give up" : "end"); !s.ok()) return s;
     return store_->end(key, holder, snapshot);
   }
-  Result<bool> create(const std::string& key, const std::string& owner,
-                      const Snapshot* snapshot) override {
+  Result<int64_t> create(const std::string& key, const std::string& owner,
+                         const Snapshot* snapshot) override {
     if (Status s = before_("create"); !s.ok()) return s;
     return store_->create(key, owner, snapshot);
   }
@@ -48,7 +48,10 @@ class FaultyStore final : public Store {
     if (Status s = before_("remove"); !s.ok()) return s;
     return store_->remove(key);
   }
-  Status sweep() override { return {}; }
+  Status sweep() override {
+    if (Status s = before_("sweep"); !s.ok()) return s;
+    return store_->sweep();
+  }
   Status sync() override { return store_->sync(); }
 
  private:

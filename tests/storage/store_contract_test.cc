@@ -205,6 +205,10 @@ TEST_P(StoreContract, ACallThatDoesNotRunLeavesTheOneThatWasCutOff) {
   const Holder holder = {owner(*store), other.epoch, other.before.begun, other.before.seed};
   EXPECT_TRUE(*store->end(kKey, holder, nullptr));
   EXPECT_EQ(begin(*store, "y").outcome, FenceOutcome::kCutOff);
+  const auto knows =
+      store->begin(kKey, {.owner = owner(*store), .request = "y", .after_cut_off = true});
+  EXPECT_EQ(knows->outcome, FenceOutcome::kOk);
+  EXPECT_TRUE(*store->end(kKey, {owner(*store), knows->epoch, "x", cut_off.seed}, nullptr));
   const auto again = store->begin(kKey, {.owner = owner(*store), .request = "x", .seed = 9});
   EXPECT_EQ(again->outcome, FenceOutcome::kOk);
   EXPECT_EQ(again->seed, cut_off.seed);

@@ -67,6 +67,29 @@ TEST(StoreThreads, NobodyWaitsLongerThanTheTimeout) {
   EXPECT_EQ(ran, 0) << "a job that came too late is not begun";
 }
 
+TEST(StoreThreads, AJobThatComesTooLateHoldsNothing) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::latch may_end(1);
+  const auto held = std::make_shared<int>(3);
+  {
+    StoreThreads threads(1, 100, kTimeout, clock);
+    std::latch runs(1);
+    threads.run<bool>(
+        [&]() -> Result<bool> {
+          runs.count_down();
+          may_end.wait();
+          return true;
+        },
+        [](const Result<bool>&) {});
+    runs.wait();
+    threads.run<bool>([held]() -> Result<bool> { return *held == 3; }, [](const Result<bool>&) {});
+    clock.advance(kTimeout);
+    threads.tend();
+    EXPECT_EQ(held.use_count(), 1) << "while the only thread hangs";
+    may_end.count_down();
+  }
+}
+
 TEST(StoreThreads, TheQueueIsBounded) {
   std::latch may_end(1);
   std::atomic<int> done{0};

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -169,6 +170,38 @@ TEST_F(StoredSessions, ARetryIsAnsweredOrRefusedAndNeverRunsTwice) {
   request.clear_expected_position();
   EXPECT_EQ(two->generate(request).status.error_code(), kAborted);
   EXPECT_EQ(position(*two, "a"), 7);
+  // The server that made the call has let go of the session, and has loaded it again.
+  std::latch deleted(1);
+  const auto model = *one->server.models().find({}, "");
+  model->engine->delete_session({"", "a"}, [&](const Status&) { deleted.count_down(); });
+  deleted.wait();
+  v1::GenerateRequest reads = in_session("a", {3});
+  reads.set_keep(false);
+  EXPECT_TRUE(one->generate(reads).status.ok());
+  EXPECT_EQ(one->generate(request).status.error_code(), kAborted);
+}
+
+// Two servers reach the same position by different calls. One of them then began a call that did
+// not run, so it was the last to begin.
+TEST_F(StoredSessions, ACopyOfAnEarlierStateIsNotUsed) {
+  const auto one = server();
+  const auto two = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(in_session("a", {1, 2})).status.ok());
+  ASSERT_TRUE(two->remove("a").ok());
+  ASSERT_TRUE(two->create("a").ok());
+  ASSERT_TRUE(two->generate(in_session("a", {2, 1})).status.ok());
+  v1::GenerateRequest reads = in_session("a", {3});
+  reads.set_keep(false);
+  const Generated expected = two->generate(reads);
+  const auto model = *one->server.models().find({}, "");
+  Store& store = one->server.context().kept->store();
+  const std::string key = record_key(model->state_digest, "", "a");
+  const std::string owner = store.replica() + "/" + model->name;
+  const auto begun = store.begin(key, {.owner = owner, .request = "x", .seed = 0});
+  ASSERT_EQ(begun->outcome, FenceOutcome::kOk);
+  ASSERT_TRUE(*store.end(key, {owner, begun->epoch}, nullptr));
+  EXPECT_EQ(one->generate(reads).log_probs, expected.log_probs);
 }
 
 TEST_F(StoredSessions, ARetryTakesARunningCallOver) {
@@ -203,6 +236,7 @@ TEST_F(StoredSessions, AreMadeAndDeletedForAllServers) {
   EXPECT_EQ(position(*one, "a"), 7);
   EXPECT_TRUE(one->remove("a").ok());
   EXPECT_EQ(one->remove("a").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(two->get("a").error_code(), grpc::StatusCode::NOT_FOUND) << "though it has a copy";
   EXPECT_EQ(two->generate(in_session("a", {1})).status.error_code(), grpc::StatusCode::NOT_FOUND);
   two->expect_free(8);
   EXPECT_TRUE(two->create("a").ok());
@@ -387,19 +421,96 @@ TEST_F(StoredSessions, ADamagedStateIsRefusedAndCanBeDeleted) {
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_THAT(refused.status.error_message(), HasSubstr("the stored state of session 'a'"));
   EXPECT_THAT(two->server.metrics_text(), HasSubstr("runnel_storage_errors_total 1\n"));
-  EXPECT_EQ(two->generate(in_session("a", {3})).status.error_code(), grpc::StatusCode::DATA_LOSS);
+  std::filesystem::remove(path);
+  const Generated missing = two->generate(in_session("a", {3}));
+  EXPECT_EQ(missing.status.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_THAT(missing.status.error_message(), HasSubstr("is missing"));
   EXPECT_TRUE(two->remove("a").ok());
   EXPECT_TRUE(two->create("a").ok());
 }
 
 // A server on a store in memory that fails as `before` says.
-ServerOptions with_faulty_store(std::function<Status(const std::string&)> before,
-                                const Clock& clock = real_clock()) {
+ServerOptions with_faulty_store(
+    std::function<Status(const std::string&)> before, const Clock& clock = real_clock(),
+    const std::shared_ptr<MemoryShelf>& shelf = std::make_shared<MemoryShelf>()) {
   ServerOptions options;
-  const auto memory =
-      std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(), StorageOptions().times, clock);
+  const auto memory = std::make_shared<MemoryStore>(shelf, StorageOptions().times, clock);
   options.host.storage.store = std::make_shared<FaultyStore>(memory, std::move(before));
   return options;
+}
+
+TEST_F(StoredSessions, CallsThatOnlyReadLoadTheSessionOnce) {
+  std::atomic<int> loads{0};
+  const auto count = [&](const std::string& operation) {
+    loads += operation == "load" ? 1 : 0;
+    return Status();
+  };
+  const auto shelf = std::make_shared<MemoryShelf>();
+  TestServer one(served_bundle(small_symbol_spec(), 1),
+                 with_faulty_store(count, real_clock(), shelf));
+  TestServer two(served_bundle(small_symbol_spec(), 1),
+                 with_faulty_store(count, real_clock(), shelf));
+  ASSERT_TRUE(one.create("a").ok());
+  ASSERT_TRUE(one.generate(in_session("a", {1, 2})).status.ok());
+  v1::GenerateRequest reads = in_session("a", {3});
+  reads.set_keep(false);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(two.generate(reads).status.ok());
+  EXPECT_EQ(loads, 1);
+}
+
+TEST_F(StoredSessions, ManyCallsThatReadWaitForOneLoadOrAreToldToComeAgain) {
+  constexpr int kCalls = 70;
+  constexpr int kMostThatWait = 64;
+  for (const bool first_changes : {false, true}) {
+    std::latch answers(1);
+    std::atomic<int> loads{0};
+    const auto hang = [&](const std::string& operation) {
+      if (operation != "load") return Status();
+      ++loads;
+      answers.wait();
+      return Status();
+    };
+    TestServer two(served_bundle(small_symbol_spec(), 1), with_faulty_store(hang));
+    ASSERT_TRUE(two.create("a").ok());
+    ASSERT_TRUE(two.generate(in_session("a", {1, 2})).status.ok());
+    const auto model = *two.server.models().find({}, "");
+    two.server.context().kept->note_copy(record_key(model->state_digest, "", "a"), {});
+    std::atomic<int> refused{0};
+    std::atomic<int> lost{0};
+    std::vector<std::jthread> calls;
+    const auto call = [&](bool changes) {
+      v1::GenerateRequest request = in_session("a", {3});
+      request.set_keep(changes);
+      const auto code = two.generate(request).status.error_code();
+      refused += code == kAborted ? 1 : 0;
+      lost += code == grpc::StatusCode::NOT_FOUND ? 1 : 0;
+    };
+    calls.emplace_back(call, first_changes);
+    EXPECT_TRUE(eventually([&] { return loads == 1; }));
+    for (int i = 0; i < kCalls; ++i) calls.emplace_back(call, false);
+    EXPECT_TRUE(eventually([&] { return refused == kCalls - kMostThatWait; }));
+    answers.count_down();
+    calls.clear();
+    EXPECT_EQ(lost, 0);
+    EXPECT_EQ(loads, 1);
+  }
+}
+
+TEST_F(StoredSessions, ExpiredSessionsAreRemovedWhileTheServerRuns) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::atomic<int> sweeps{0};
+  TestServer test(served_bundle(small_symbol_spec(), 1),
+                  with_faulty_store(
+                      [&](const std::string& operation) {
+                        sweeps += operation == "sweep" ? 1 : 0;
+                        return Status();
+                      },
+                      clock),
+                  clock);
+  EXPECT_TRUE(eventually([&] { return sweeps == 1; }));
+  clock.advance(std::chrono::hours(1));
+  test.server.tend();
+  EXPECT_TRUE(eventually([&] { return sweeps == 2; }));
 }
 
 TEST_F(StoredSessions, AStateThatCannotBeSavedLeavesTheSessionWhereItWas) {
