@@ -35,7 +35,8 @@ class ResponseOutput {
   // More thinking or content. It opens an item, unless the last one is of this kind.
   void say(ChatEvent::Kind kind, std::string_view text);
   void call(const AnsweredToolCall& call);
-  // The sample has ended. `complete`: not cut off by a limit. `state_token`: in base64; empty: none.
+  // The sample has ended. `complete`: not cut off by a limit. `state_token`: in base64; empty:
+  // none.
   void finish(bool complete, std::string state_token);
 
   // --- The answer ---
