@@ -71,7 +71,7 @@ Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversa
 
 bool is_turn(ChatStart start) { return start == ChatStart::kSession || start == ChatStart::kToken; }
 
-// What has the earlier messages, and the field in which the call has that.
+// The name of the conversation that new messages continue, and the field that has it.
 std::string noun_of(ChatStart start) {
   return start == ChatStart::kToken ? "the conversation of the state token" : "the session";
 }

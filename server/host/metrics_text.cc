@@ -137,7 +137,7 @@ void put_number(MetricsText& text, const char* name, const char* type, const cha
 
 void put_tokens(MetricsText& text, const ServerContext& state) {
   text.family("runnel_tokens_total", "counter",
-              "State tokens that calls brought, by what came of opening them.");
+              "State tokens that calls brought, by the status of opening them.");
   for (size_t code = 0; code < kCodes; ++code) {
     const int64_t tokens = state.metrics.tokens[code].value();
     if (tokens == 0 && static_cast<Code>(code) != Code::kOk) continue;

@@ -35,10 +35,11 @@ inline constexpr int64_t kReadAtOnce = 4 << 10;
 
 // Counters that belong to no model.
 struct ServerMetrics {
-  CallMetrics calls;                   // that came to no model
-  Counter received, sent;              // bytes of messages
-  Counter storage_errors;              // operations that the store has not done
-  std::array<Counter, kCodes> tokens;  // state tokens that calls brought, by what opening them gave
+  CallMetrics calls;       // that came to no model
+  Counter received, sent;  // bytes of messages
+  Counter storage_errors;  // operations that the store has not done
+  std::array<Counter, kCodes>
+      tokens;  // state tokens that calls brought, by the code of opening them
 };
 
 class KeptSessions;
