@@ -272,6 +272,7 @@ void GenerateCall::start_with_token(std::shared_ptr<const ServedModel> model,
   std::shared_ptr<StateImage> image;
   if (use.given) {
     Result<StateImage> opened = open_token(state_, *model, caller(), *use.given);
+    state_.metrics.tokens[static_cast<size_t>(opened.status().code())].add();
     if (!opened.ok()) return refuse(opened.status());
     image = std::make_shared<StateImage>(std::move(*opened));
   }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kHeaderBytes = int64_t{1} << 20;
 constexpr int64_t kCopies = 8;  // of a token: as a state, sealed, as text, in a message, encoded
+constexpr int64_t kGivenCopies = 2;  // of a token that came, in the request
 constexpr std::string_view kFile = "the state file";
 
 // A refusal of a state file in the words of tokens. Its advice is for files, and no use here.
@@ -48,9 +49,11 @@ Status check_wanted(const ServerContext& state, const ServedModel& model,
 Status check_tokens(const ServerContext& state, const ServedModel& model,
                     const GenerateRequest& request, const TokenUse& use) {
   if (!state.seal_keys) {
+    const std::string_view field = use.given ? fields::kToken : fields::kIncludeState;
     Status status(Code::kFailedPrecondition,
-                  "this server has no state tokens: start it with --seal-keys, or use a session");
-    return status.at_field(use.given ? fields::kToken : fields::kIncludeState);
+                  "this server has no state tokens: start it with --seal-keys, or leave " +
+                      place_of(field) + " out");
+    return status.at_field(field);
   }
   for (const auto& [set, field] : {std::pair(request.session.has_value(), fields::kSession),
                                    std::pair(request.state.has_value(), fields::kState),
@@ -67,7 +70,9 @@ Status check_tokens(const ServerContext& state, const ServedModel& model,
 
 int64_t bytes_of_tokens(const ServedModel& model, const TokenUse& use) {
   const int64_t bytes = model.engine->state_bytes() + kHeaderBytes;
-  return (use.given ? bytes + kStateHeaderMemory : 0) + (use.wanted ? kCopies * bytes : 0);
+  const int64_t given =
+      use.given ? bytes + kStateHeaderMemory + kGivenCopies * std::ssize(*use.given) : 0;
+  return given + (use.wanted ? kCopies * bytes : 0);
 }
 
 Result<StateImage> open_token(const ServerContext& state, const ServedModel& model,

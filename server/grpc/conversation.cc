@@ -124,8 +124,9 @@ Status status_of(const Fault& fault) {
 ChatStart chat_start_of(const v1::GenerateRequest& message) {
   switch (message.origin().origin_case()) {
     case v1::Origin::kSession:
-    case v1::Origin::kToken:
       return ChatStart::kSession;
+    case v1::Origin::kToken:
+      return ChatStart::kToken;
     case v1::Origin::kState:
       return ChatStart::kState;
     case v1::Origin::ORIGIN_NOT_SET:
@@ -148,10 +149,7 @@ Status set_conversation(const v1::GenerateRequest& message, const ServedModel& m
   const v1::Conversation& given = message.conversation();
   if (Status s = check_chats(model, message.model()); !s.ok()) return s;
   const ChatStart start = chat_start_of(message);
-  if (start == ChatStart::kSession) {
-    const auto field = message.origin().has_token() ? fields::kToken : fields::kSession;
-    if (Status s = check_turns(model, message.model(), field); !s.ok()) return s;
-  }
+  if (Status s = check_turns(model, message.model(), start); !s.ok()) return s;
   const auto room = state.memory.take(rendering_bytes(static_cast<int64_t>(given.ByteSizeLong())));
   if (!room.ok()) return room.status();
   auto conversation = conversation_of(given);

@@ -69,15 +69,26 @@ Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversa
 
 // --- Turns on sessions ---
 
-Status not_after_an_answer(const Status& status) {
-  return invalid_argument(place_of(fields::kMessages) +
-                          " cannot follow the last answer of the session: " + status.raw_message() +
-                          "; send the whole conversation without " + place_of(fields::kSession));
+bool is_turn(ChatStart start) { return start == ChatStart::kSession || start == ChatStart::kToken; }
+
+// The name of the conversation that new messages continue, and the field that has it.
+std::string noun_of(ChatStart start) {
+  return start == ChatStart::kToken ? "the conversation of the state token" : "the session";
 }
 
-Status only_after_an_answer(const Status& status) {
-  return invalid_argument(place_of(fields::kMessages) +
-                          " cannot begin the session, which is empty: " + status.raw_message());
+std::string_view field_of(ChatStart start) {
+  return start == ChatStart::kToken ? fields::kToken : fields::kSession;
+}
+
+Status not_after_an_answer(const Status& status, ChatStart start) {
+  return invalid_argument(place_of(fields::kMessages) + " cannot follow the last answer of " +
+                          noun_of(start) + ": " + status.raw_message() +
+                          "; send the whole conversation without " + place_of(field_of(start)));
+}
+
+Status only_after_an_answer(const Status& status, ChatStart start) {
+  return invalid_argument(place_of(fields::kMessages) + " cannot begin " + noun_of(start) +
+                          ", which is empty: " + status.raw_message());
 }
 
 // The values of new messages after an answer, whose end `text` begins with.
@@ -118,8 +129,9 @@ Status check_chats(const ServedModel& model, const std::string& asked) {
                    "the form that the model was trained on");
 }
 
-Status check_turns(const ServedModel& model, const std::string& asked, std::string_view field) {
-  if (model.chat->traits().follows_any_answer) return {};
+Status check_turns(const ServedModel& model, const std::string& asked, ChatStart start) {
+  if (!is_turn(start) || model.chat->traits().follows_any_answer) return {};
+  const std::string_view field = field_of(start);
   return invalid_argument(place_of(field) + " is set, but the chat template of model " +
                           quote(name_for(asked, model)) +
                           " writes new messages in a way that depends on earlier ones; send the "
@@ -147,8 +159,8 @@ Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation convers
   return prompt;
 }
 
-Status check_later(const Conversation& news) {
-  const std::string begun = ", but the session has begun: ";
+Status check_later(const Conversation& news, ChatStart start) {
+  const std::string begun = ", but " + noun_of(start) + " has begun: ";
   const auto is_system = [](const OrderedJson& message) {
     return message["role"] == "system" || message["role"] == "developer";
   };
@@ -156,7 +168,7 @@ Status check_later(const Conversation& news) {
   if (system != news.messages.end()) {
     return invalid_argument(place_of(fields::kMessages) + " has a message of the role " +
                             quote((*system)["role"].get<std::string>()) + begun +
-                            "send it with the first messages of a session");
+                            "send it with the first messages");
   }
   if (news.tools.is_null()) return {};
   return invalid_argument(place_of(fields::kTools) + " is set" + begun +
@@ -165,13 +177,13 @@ Status check_later(const Conversation& news) {
 }
 
 Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
-                                  TimePoint until) {
+                                  ChatStart start, TimePoint until) {
   auto first = render_prompt(format, news, continues, until);
   if (first.ok()) {
     const std::vector<int32_t>& begin = format.begin();
     first->values.insert(first->values.begin(), begin.begin(), begin.end());
   }
-  if (Status s = check_later(news); !s.ok()) {
+  if (Status s = check_later(news, start); !s.ok()) {
     if (first.ok()) first->turn = NextTurn{.later = std::move(s)};
     return first;
   }
@@ -179,19 +191,19 @@ Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, b
   auto turn = text.ok() ? turn_of(format, *text, until) : text.status();
   if (!turn.ok() && !first.ok()) return first;
   if (!turn.ok()) {
-    first->turn = NextTurn{.later = not_after_an_answer(turn.status())};
+    first->turn = NextTurn{.later = not_after_an_answer(turn.status(), start)};
     return first;
   }
   ChatPrompt prompt = first.ok() ? std::move(*first) : prompt_ending_in(format, *text);
-  if (!first.ok()) turn->at_start = only_after_an_answer(first.status());
+  if (!first.ok()) turn->at_start = only_after_an_answer(first.status(), start);
   prompt.turn = std::move(*turn);
   return prompt;
 }
 
 Result<ChatPrompt> prompt_of_call(const ChatFormat& format, Conversation conversation,
                                   bool continues, ChatStart start, TimePoint until) {
-  auto prompt = start == ChatStart::kSession
-                    ? prompt_of_turn(format, std::move(conversation), continues, until)
+  auto prompt = is_turn(start)
+                    ? prompt_of_turn(format, std::move(conversation), continues, start, until)
                     : prompt_of_chat(format, std::move(conversation), continues,
                                      start == ChatStart::kFresh, until);
   if (prompt.ok()) return prompt;

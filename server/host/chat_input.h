@@ -26,10 +26,6 @@ int64_t rendering_bytes(int64_t body_bytes);
 // why there is none.
 Status check_chats(const ServedModel& model, const std::string& asked);
 
-// OK where the model's template can write new messages on a session, whatever came before them.
-// INVALID_ARGUMENT names `field`, with which the call names its session.
-Status check_turns(const ServedModel& model, const std::string& asked, std::string_view field);
-
 // Tells the template the time, in seconds since 1970.
 void set_now(Conversation& conversation, int64_t unix_time);
 
@@ -52,22 +48,28 @@ struct ChatPrompt {
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
                                   bool continues, bool fresh, TimePoint until);
 
-// INVALID_ARGUMENT where only the first messages of a session can be these: it names the message or
-// the field that must go.
-Status check_later(const Conversation& news);
-
-// The same of new messages on a named session, which decides where it begins. Messages that only an
-// empty session can take, or only one that has begun, are refused by it with the reason. Errors
-// where neither can.
-Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
-                                  TimePoint until);
-
 // Where the sequence is that a call with a conversation continues.
 enum class ChatStart : uint8_t {
-  kFresh,   // before its first value
-  kState,   // after the values of a stored state
-  kSession  // in a conversation: the messages are new ones
+  kFresh,    // before its first value
+  kState,    // after the values of a stored state
+  kSession,  // in the conversation of a session: the messages are new ones
+  kToken     // in the conversation of a state token, likewise
 };
+
+// OK where the messages of a call that starts there are all of its conversation, or where the
+// model's template can write new messages, whatever came before them. INVALID_ARGUMENT names the
+// field that has the session or the token.
+Status check_turns(const ServedModel& model, const std::string& asked, ChatStart start);
+
+// INVALID_ARGUMENT where only the first messages of a session or a token can be these: it names the
+// message or the field that must go.
+Status check_later(const Conversation& news, ChatStart start);
+
+// The same of new messages on a session or a token, which decides where it begins. Messages that
+// only an empty one can take, or only one that has begun, are refused by it with the reason. Errors
+// where neither can.
+Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
+                                  ChatStart start, TimePoint until);
 
 // The one of these prompts that the call is to continue. INVALID_ARGUMENT names the messages.
 Result<ChatPrompt> prompt_of_call(const ChatFormat& format, Conversation conversation,

@@ -135,6 +135,16 @@ void put_number(MetricsText& text, const char* name, const char* type, const cha
   text.sample({}, value);
 }
 
+void put_tokens(MetricsText& text, const ServerContext& state) {
+  text.family("runnel_tokens_total", "counter",
+              "State tokens that calls brought, by the status of opening them.");
+  for (size_t code = 0; code < kCodes; ++code) {
+    const int64_t tokens = state.metrics.tokens[code].value();
+    if (tokens == 0 && static_cast<Code>(code) != Code::kOk) continue;
+    text.sample({{"code", code_name(static_cast<Code>(code))}}, tokens);
+  }
+}
+
 void put_server(MetricsText& text, const ServerContext& state,
                 const ConnectionFigures& connections) {
   text.family("runnel_build_info", "gauge", "1, with the version of the program.");
@@ -180,6 +190,7 @@ std::string metrics_text(const ServerContext& state, const ConnectionFigures& co
   models[ServedModels::kOtherModels].calls.add(state.metrics.calls);
   MetricsText text;
   put_server(text, state, connections);
+  put_tokens(text, state);
   put_calls(text, models);
   put_times(text, models);
   put_values(text, models);

@@ -1,6 +1,7 @@
 // The server context: what all calls of one server share.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -37,6 +38,8 @@ struct ServerMetrics {
   CallMetrics calls;       // that came to no model
   Counter received, sent;  // bytes of messages
   Counter storage_errors;  // operations that the store has not done
+  std::array<Counter, kCodes>
+      tokens;  // state tokens that calls brought, by the code of opening them
 };
 
 class KeptSessions;

@@ -1,4 +1,4 @@
-// The fields that /v1/completions and /v1/chat/completions share.
+// The fields that /v1/completions, /v1/chat/completions and /v1/responses share.
 #pragma once
 
 #include <optional>

@@ -17,6 +17,12 @@ std::optional<ToolCallForm> form_of_calls(const ChatTraits& traits) {
   return {};
 }
 
+ChatStart start_of(const AnswerRequest& request) {
+  if (request.call.session) return ChatStart::kSession;
+  if (request.token.given) return ChatStart::kToken;
+  return request.call.state ? ChatStart::kState : ChatStart::kFresh;
+}
+
 }  // namespace
 
 int64_t ChatConversation::bytes_to_read(std::string_view body) {
@@ -30,14 +36,14 @@ int64_t ChatConversation::bytes_kept(const ChatRequest& request) {
 Fault ChatConversation::open(const ServedModel& model, const ChatRequest& request) {
   if (Status s = check_chats(model, request.answer.model); !s.ok()) return {s};
   format_ = model.chat;
-  const bool on_session = request.answer.call.session.has_value();
-  if (on_session) {
-    const Status status = check_turns(model, request.answer.model, fields::kSession);
-    if (!status.ok()) return fault_of(status, word_of_);
+  const ChatStart start = start_of(request.answer);
+  const Status status = check_turns(model, request.answer.model, start);
+  if (!status.ok()) return fault_of(status, word_of_);
+  // A session or a token may have read tools with its first messages.
+  const bool continues = start == ChatStart::kSession || start == ChatStart::kToken;
+  if (!request.tools.is_null() || (continues && request.may_call)) {
+    form_ = form_of_calls(format_->traits());
   }
-  // The session may have read tools with its first messages.
-  const bool may_call = !request.tools.is_null() || (on_session && request.may_call);
-  if (may_call) form_ = form_of_calls(format_->traits());
   if (form_ || request.tools.is_null()) return {};
   return {invalid_argument("tools is set, but the chat template of model " +
                            quote(name_for(request.answer.model, model)) +
@@ -52,18 +58,14 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
   conversation.tools = request.tools;
   conversation.variables = std::exchange(request.variables, nullptr);
   set_now(conversation, input.unix_time);
-  const GenerateRequest& call = request.answer.call;
-  const ChatStart start = call.session ? ChatStart::kSession
-                          : call.state ? ChatStart::kState
-                                       : ChatStart::kFresh;
-  auto prompt =
-      prompt_of_call(*format_, std::move(conversation), request.continues, start, input.until);
+  auto prompt = prompt_of_call(*format_, std::move(conversation), request.continues,
+                               start_of(request.answer), input.until);
   if (!prompt.ok()) return fault_of(prompt.status(), word_of_);
   prompt_end_ = std::move(prompt->end);
   made.values = std::move(prompt->values);
   made.shared = prompt->shared;
   made.turn = std::move(prompt->turn);
-  if (call.ignore_eos) return {};
+  if (request.answer.call.ignore_eos) return {};
   made.end_of_turn = prompt->end_of_turn;
   made.stop = std::move(prompt->stop_texts);
   return {};

@@ -41,6 +41,7 @@ OrderedJson call_json(const AnsweredToolCall& call) {
 void add_end(const ChoiceEnd& end, OrderedJson& choice) {
   choice["position"] = end.position;
   if (!end.session.empty()) choice["session"] = end.session;
+  if (!end.state_token.empty()) choice["state_token"] = end.state_token;
 }
 
 OrderedJson text_or_null(const std::string& text) {

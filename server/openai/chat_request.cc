@@ -125,6 +125,7 @@ Fault read_chat(OrderedJson body, int64_t max_tokens, ChatRequest& request) {
   read_answer_form(fields, answer);
   read_extensions(fields, answer);
   read_keeping(fields, answer);
+  read_tokens(fields, answer);
   read_session(fields, answer.call);
   read_single_values(fields);
   read_neutral(fields);

@@ -46,7 +46,7 @@ class Sample final : public AnswerChoice {
   void finish(const ChoiceEnd& end) override {
     sample_.finish();
     take();
-    output_.finish(end.stopped() || (one_call_ && called_));
+    output_.finish(end.stopped() || (one_call_ && called_), end.state_token);
   }
 
   std::string events() override { return output_.take_events(); }

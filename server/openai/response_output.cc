@@ -110,8 +110,9 @@ void ResponseOutput::call(const AnsweredToolCall& call) {
   add_item(whole);
 }
 
-void ResponseOutput::finish(bool complete) {
+void ResponseOutput::finish(bool complete, std::string state_token) {
   complete_ = complete;
+  state_token_ = std::move(state_token);
   if (open_.empty() && count_ == 0) open(Kind::kContent);
   close(complete ? kCompleted : kIncomplete);
 }
@@ -203,6 +204,7 @@ std::string ResponseOutput::response_json(const OrderedJson& members) const {
   json.update(members);
   std::string text = json_text(json);
   text.back() = ',';
+  if (!state_token_.empty()) text += R"("state_token":")" + state_token_ + R"(",)";
   return text + R"("output":[)" + items_ + "]}";
 }
 
@@ -223,6 +225,7 @@ std::string ResponseOutput::last_events(const AnswerUsage& usage) {
 }
 
 std::string ResponseOutput::failure_events(const Fault& fault) {
+  state_token_.clear();
   const bool refused = fault.status.code() == Code::kResourceExhausted;
   const OrderedJson error = {{"code", refused ? "rate_limit_exceeded" : "server_error"},
                              {"message", fault.status.message()}};

@@ -35,8 +35,9 @@ class ResponseOutput {
   // More thinking or content. It opens an item, unless the last one is of this kind.
   void say(ChatEvent::Kind kind, std::string_view text);
   void call(const AnsweredToolCall& call);
-  // The sample has ended. `complete`: not cut off by a limit.
-  void finish(bool complete);
+  // The sample has ended. `complete`: not cut off by a limit. `state_token`: in base64; empty:
+  // none.
+  void finish(bool complete, std::string state_token);
 
   // --- The answer ---
 
@@ -48,7 +49,7 @@ class ResponseOutput {
   std::string last_events(const AnswerUsage& usage);
   std::string failure_events(const Fault& fault);
 
-  // About how many bytes this holds, and the last event takes.
+  // About how many bytes this holds, and the last event takes, without those of the state token.
   int64_t bytes() const;
 
  private:
@@ -84,6 +85,7 @@ class ResponseOutput {
   std::vector<ChoiceToken> pending_;
   int64_t token_bytes_ = 0;  // of all tokens
   bool complete_ = false;
+  std::string state_token_;
   int64_t sequence_ = 0;  // of the next event
   std::string events_;
 };

@@ -41,6 +41,27 @@ void read_object(RequestFields& fields, const char* key,
                 fault.status.message().substr(fault.param.size() + 1));
 }
 
+// `state_token` and `include_state`: nothing of such a call stays on the server, and a token knows
+// what came before the input. Whether the response may be stored.
+bool read_token_use(RequestFields& fields, AnswerRequest& answer) {
+  read_tokens(fields, answer);
+  const TokenUse& token = answer.token;
+  if (token.given) {
+    for (const char* const key : {"previous_response_id", "instructions"}) {
+      if (fields.find(key) == nullptr) continue;
+      fields.refuse(key,
+                    "cannot be combined with state_token, whose conversation has begun; leave one "
+                    "of them out");
+    }
+  }
+  const bool store = fields.boolean("store", !token.any());
+  if (!store || !token.any()) return store;
+  fields.refuse("store", std::string("must be false with ") +
+                             (token.given ? "state_token" : "include_state") +
+                             ", for which nothing is kept on the server; leave it out");
+  return false;
+}
+
 // The fault is that of `recall`. The instructions are this request's own: those of earlier
 // responses are not repeated.
 Fault read_items(RequestFields& fields, OrderedJson input, const Recall& recall,
@@ -48,7 +69,7 @@ Fault read_items(RequestFields& fields, OrderedJson input, const Recall& recall,
   static_cast<void>(fields.find("input"));
   const auto instructions = fields.text("instructions");
   const auto previous = fields.text("previous_response_id");
-  const bool store = fields.boolean("store", true);
+  const bool store = read_token_use(fields, request.chat.answer);
   request.echo["instructions"] = instructions ? OrderedJson(*instructions) : OrderedJson();
   request.echo["previous_response_id"] = previous ? OrderedJson(*previous) : OrderedJson();
   request.echo["store"] = store;
@@ -57,7 +78,7 @@ Fault read_items(RequestFields& fields, OrderedJson input, const Recall& recall,
     return {};
   }
   OrderedJson& messages = request.chat.messages;
-  if (previous) {
+  if (previous && !request.chat.answer.token.given) {
     if (Fault fault = recall(*previous, messages); !fault.ok()) return fault;
   }
   refuse(fields, read_input(std::move(input), messages));

@@ -40,6 +40,7 @@ constexpr NamedField kCompletion[] = {
 constexpr NamedField kChat[] = {
     {fields::kSession, "session"},
     {fields::kState, "state"},
+    {fields::kToken, "state_token"},
     {fields::kMessages, "messages"},
     {fields::kTools, "tools"},
     {fields::kVariables, "chat_template_kwargs"},
@@ -52,12 +53,16 @@ constexpr NamedField kChat[] = {
     {fields::kStopText, "stop"},
     {fields::kTopLogProbs, "top_logprobs"},
     {fields::kKeep, "keep"},
+    {fields::kIncludeState, "include_state"},
     {fields::kExpectedPosition, "position"},
 };
 
 constexpr NamedField kResponse[] = {
     {fields::kState, "state"},
+    {fields::kToken, "state_token"},
+    {fields::kIncludeState, "include_state"},
     {fields::kMessages, "input"},
+    {fields::kTools, "tools"},
     {fields::kPrompt, "input"},
     {fields::kText, "input"},
     {fields::kValues, "input"},

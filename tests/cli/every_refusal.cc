@@ -266,9 +266,10 @@ void add_conversations(Refusals& all) {
 
 void add_turns(Refusals& all) {
   const auto system = OrderedJson::array({{{"role", "system"}, {"content", "x"}}});
-  add(all, Asked::kChat, check_later({.messages = system}));
+  add(all, Asked::kChat, check_later({.messages = system}, ChatStart::kSession));
   const auto user = OrderedJson::array({{{"role", "user"}, {"content", "x"}}});
-  add(all, Asked::kChat, check_later({.messages = user, .tools = OrderedJson::array()}));
+  add(all, Asked::kChat,
+      check_later({.messages = user, .tools = OrderedJson::array()}, ChatStart::kSession));
   ServedModel model = served_fake("m");
   add(all, Asked::kChat, check_chats(model, "m"));
   const auto format = ChatFormat::make({.source = "{% for m in messages %}{{ loop.index }}: "
@@ -277,7 +278,7 @@ void add_turns(Refusals& all) {
                                        Tokenizer::of_bytes());
   ASSERT_TRUE(format.ok()) << format.status().message();
   model.chat = *format;
-  add(all, Asked::kChat, check_turns(model, "m", fields::kSession));
+  add(all, Asked::kChat, check_turns(model, "m", ChatStart::kSession));
   const auto tool = OrderedJson::array({{{"role", "tool"}, {"content", "x"}}});
   const auto raising = ChatFormat::make(
       {.source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}"

@@ -171,7 +171,8 @@ class Promises(unittest.TestCase):
 
     def test_compose_gives_the_drain_its_time(self):
         for compose in COMPOSE:
-            grace_ms = setting(server_in(compose), "--grace-ms", 10000)
+            words = server_in(compose)
+            grace_ms = setting(words, "--grace-ms", 10000) + setting(words, "--lame-duck-ms", 0)
             seconds = int(re.search(r"stop_grace_period: (\d+)s", compose).group(1))
             self.assertGreater(seconds * 1000, grace_ms + 5000)
 

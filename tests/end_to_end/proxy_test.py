@@ -1,4 +1,7 @@
-"""docker/haproxy.cfg in front of a server: calls pass, with TLS gRPC and OpenAI's API by one port, and bounds hold."""
+"""docker/haproxy.cfg in front of a server: calls pass, with TLS gRPC and OpenAI's API by one port, and bounds hold.
+
+docker/haproxy-fleet.cfg in front of two: a session stays on its server, and a state token goes to either.
+"""
 
 import contextlib
 import http.client
@@ -12,28 +15,34 @@ import ssl
 import subprocess
 import tempfile
 import unittest
+from typing import Any
 
 from hostile_client import MIB, PATIENCE, ROOT, RUNNEL, Client, Flood, Server, eventually
 from http2_frames import CONTINUATION, END_HEADERS, FRAME, HEADERS, PREFACE, SETTINGS, frame, headers
 
 
 class Proxy:
-    """HAProxy with the configuration that docs/deploy.md shows, in front of a server. `places` are its variables."""
+    """HAProxy with a configuration that docs/deploy.md shows. `places` are its variables."""
 
-    def __init__(self, server: Server, **places: str) -> None:
+    def __init__(self, config: str = "haproxy.cfg", **places: str) -> None:
         program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
         if program is None:
             raise AssertionError("haproxy is missing: scripts/setup test")
-        command = [program, "-q", "-db", "-f", str(ROOT / "docker/haproxy.cfg")]
+        command = [program, "-q", "-db", "-f", str(ROOT / "docker" / config)]
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.port = int(listening.getsockname()[1])
-            own = {"RUNNEL_PROXY": f"fd@{listening.fileno()}", "RUNNEL_SERVER": f"127.0.0.1:{server.port}"}
-            environment = {**os.environ, **own, **places}
+            environment = {**os.environ, "RUNNEL_PROXY": f"fd@{listening.fileno()}", **places}
             self.process = subprocess.Popen(command, env=environment, pass_fds=[listening.fileno()])
 
     def stop(self) -> None:
         self.process.kill()
         self.process.wait(PATIENCE)
+
+
+def place_of(server: Server, port: str) -> str:
+    """The address of another port of a server, as its log has it."""
+    [place] = re.findall(rf" {port} address=(\S+)", server.logged())
+    return str(place)
 
 
 def is_open(connection: socket.socket) -> bool:
@@ -73,7 +82,7 @@ def header_value(port: int, size: int) -> bool:
 class ProxyTest(unittest.TestCase):
     def setUp(self):
         self.server = Server()
-        self.proxy = Proxy(self.server)
+        self.proxy = Proxy(RUNNEL_SERVER=f"127.0.0.1:{self.server.port}")
         self.addCleanup(self.server.stop)
         self.addCleanup(self.proxy.stop)
         self.runnel("health", "--wait", str(PATIENCE))
@@ -136,8 +145,8 @@ class OnePortTest(unittest.TestCase):
         self.key = subprocess.run(new, capture_output=True, text=True, check=True).stdout.strip()
         self.server = Server("--http-address", "127.0.0.1:0", "--keys", str(keys), bundle="zoo/text-endless-small")
         stack.callback(self.server.stop)
-        [behind] = re.findall(r" http address=(\S+)", self.server.logged())
-        self.proxy = Proxy(self.server, RUNNEL_PEM=str(certificate), RUNNEL_HTTP=behind)
+        places = {"RUNNEL_SERVER": f"127.0.0.1:{self.server.port}", "RUNNEL_HTTP": place_of(self.server, "http")}
+        self.proxy = Proxy(RUNNEL_PEM=str(certificate), **places)
         stack.callback(self.proxy.stop)
         self.assertEqual(self.runnel("health", "--wait", str(PATIENCE)).returncode, 0)
 
@@ -213,6 +222,96 @@ class OnePortTest(unittest.TestCase):
                 stack.enter_context(connection).settimeout(0)
             self.assertTrue(eventually(lambda: sum(map(is_open, connections)) == 64))
         self.assertEqual(self.runnel("health", "--wait", str(PATIENCE)).returncode, 0)
+
+
+class FleetTest(unittest.TestCase):
+    """Two servers with one seal key, by one port."""
+
+    SESSIONS = 6
+
+    def setUp(self):
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        key = folder / "seal.key"
+        key.touch(0o600)
+        key.write_bytes(bytes(32))
+        flags = ["--http-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0", "--seal-keys", str(key)]
+        places = {"RUNNEL_PEERS": f"unix@{folder}/peers"}
+        self.servers = []
+        for name in ("ONE", "TWO"):
+            server = Server(*flags, bundle="zoo/text-endless-small")
+            stack.callback(server.stop)
+            self.servers.append(server)
+            places |= {f"RUNNEL_{name}_GRPC": f"127.0.0.1:{server.port}"}
+            places |= {f"RUNNEL_{name}_{port.upper()}": place_of(server, port) for port in ("http", "metrics")}
+        self.proxy = Proxy("haproxy-fleet.cfg", **places)
+        stack.callback(self.proxy.stop)
+        self.assertTrue(eventually(lambda: self.ask("/v1/models")[0] == 200))
+
+    def ask(self, path: str, body: object = None, port: int = 0, **headers: str) -> tuple[int, Any]:
+        """Status and JSON of an answer to a GET, or to a POST of a body, on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.proxy.port, timeout=PATIENCE)
+        data = None if body is None else json.dumps(body)
+        own = {"Content-Type": "application/json", **headers}
+        connection.request("GET" if data is None else "POST", path, data, own)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, json.loads(text) if text.startswith(b"{") else text
+
+    def runnel(self, *words: str) -> str:
+        command = [RUNNEL, *words, "--server", f"127.0.0.1:{self.proxy.port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+        return "" if done.returncode == 0 else done.stderr
+
+    def sessions_of(self, server: Server) -> set[str]:
+        port = int(place_of(server, "http").rpartition(":")[2])
+        return {session["id"] for session in self.ask("/v1/sessions", port=port)[1]["data"]}
+
+    def make_sessions(self) -> list[str]:
+        """Sessions on both servers, half of them with ids that the server has chosen."""
+        made = [self.ask("/v1/sessions", {"id": f"s{i}"} if i % 2 else {}) for i in range(self.SESSIONS)]
+        self.assertEqual([status for status, _ in made], [200] * self.SESSIONS)
+        there = [self.sessions_of(server) for server in self.servers]
+        self.assertTrue(all(there), there)
+        self.assertEqual(len(there[0] | there[1]), self.SESSIONS)
+        return [session["id"] for _, session in made]
+
+    def find(self, session: str) -> list[int]:
+        """How calls end that name the session in their header, path or body."""
+        named = {"session": session, "prompt": "a", "max_tokens": 1}
+        return [
+            self.ask(f"/v1/sessions/{session}")[0],
+            self.ask("/v1/completions", named)[0],
+            self.ask("/v1/completions", named, **{"x-session-id": session})[0],
+        ]
+
+    def test_a_session_stays_on_its_server(self):
+        sessions = self.make_sessions()
+        for session in sessions:
+            self.assertEqual(self.find(session), [200] * 3, session)
+            self.assertEqual(self.runnel("generate", "--session", session, "--prompt", "a", "--max-values", "1"), "")
+            self.assertEqual(self.runnel("session", "delete", session), "")
+
+    def test_a_token_goes_to_either_and_outlives_its_server(self):
+        choice: dict[str, Any] = {"state_token": None}
+
+        def complete() -> int:
+            body = {"prompt": "a", "max_tokens": 2, "include_state": True, "state_token": choice["state_token"]}
+            status, told = self.ask("/v1/completions", body)
+            if status == 200:
+                choice.update(told["choices"][0])
+            return status
+
+        for turn in range(4):
+            self.assertEqual(complete(), 200)
+            self.assertEqual(choice["position"], 4 + 3 * turn)
+        for server in self.servers:
+            self.assertTrue(eventually(lambda server=server: "openai.completions" in server.logged()))
+        self.servers[0].process.kill()
+        self.assertTrue(eventually(lambda: complete() == 200), "the proxy leaves out a server that is gone")
+        self.assertEqual(choice["position"], 16)
 
 
 if __name__ == "__main__":

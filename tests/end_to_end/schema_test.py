@@ -234,14 +234,19 @@ class Generated(TwoServers):
         self.end_sessions(self.text, "/v1/sessions")
 
     def test_a_state_token_is_taken_back(self) -> None:
-        operation = self.text.document["paths"]["/v1/completions"]["post"]
-        token = None
-        for _ in range(2):
-            body = {"prompt": "a", "max_tokens": 2, "include_state": True, "state_token": token}
-            answer = self.text.ask("POST", "/v1/completions", body)
-            self.assertEqual(answer[0], 200, answer)
-            self.text.check_answer(operation, *answer)
-            token = json.loads(answer[2])["choices"][0]["state_token"]
+        for path, body in (
+            ("/v1/completions", {"prompt": "a", "max_tokens": 2}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}),
+            ("/v1/responses", {"input": "a", "max_output_tokens": 2}),
+        ):
+            token = None
+            for _ in range(2):
+                tokens = {"include_state": True, "state_token": token}
+                answer = self.text.ask("POST", path, {**body, **tokens})
+                self.assertEqual(answer[0], 200, answer)
+                self.text.check_answer(self.text.document["paths"][path]["post"], *answer)
+                told = json.loads(answer[2])
+                token = told["choices"][0]["state_token"] if "choices" in told else told["state_token"]
 
 
 class Bounds(TwoServers):

@@ -1,5 +1,5 @@
 """A conversation that is sent again at every turn outlives its server: the next server gives the same answers.
-Another begins at a stored state.
+Another begins at a stored state, and one travels in state tokens.
 """
 
 import json
@@ -16,6 +16,7 @@ from hostile_client import PATIENCE, ROOT, Server
 MODEL = "text-endless-small"
 TEMPLATE = f"--chat-template={MODEL}={ROOT / 'examples/plain_chat.jinja'}"
 TURNS, KILLED_AFTER = 12, 6
+TOKEN_TURNS = 4
 
 
 def request(server: Server, path: str, body: Any = None) -> bytes:
@@ -66,6 +67,28 @@ class Turns(unittest.TestCase):
             if turn > 0:
                 self.assertGreater(cached, prompt // 2, turn)
             self.assertEqual(cached_again, 0 if turn == KILLED_AFTER else cached, turn)
+
+    def test_tokens_outlive_the_server_that_made_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            key = pathlib.Path(folder) / "tokens.key"
+            key.touch(0o600)
+            key.write_bytes(bytes(32))
+            lasting, dying, other = (self.serve("--seal-keys", str(key)) for _ in range(3))
+        request(lasting, "/v1/sessions", {"id": "talk"})
+        server, token = dying, None
+        for turn in range(TOKEN_TURNS):
+            words = [{"role": "user", "content": f"Where does the river go, at turn {turn}?"}]
+            body = {"messages": words, "max_completion_tokens": 24, "seed": turn}
+            whole = json.loads(request(lasting, "/v1/chat/completions", {**body, "session": "talk"}))
+            body |= {"include_state": True, "state_token": token}
+            told = json.loads(request(server, "/v1/chat/completions", body))
+            token = told["choices"][0]["state_token"]
+            self.assertEqual(told["choices"][0]["message"], whole["choices"][0]["message"], turn)
+            self.assertEqual(told["usage"], whole["usage"], turn)
+            if turn == 1:
+                dying.process.send_signal(signal.SIGKILL)
+                dying.process.wait(PATIENCE)
+                server = other
 
     def test_an_open_server_keeps_no_conversation(self):
         server, talk = self.serve("--insecure-public"), Talk()

@@ -271,7 +271,7 @@ TEST(Conversation, ASessionTakesTheNewMessagesAlone) {
   EXPECT_EQ(field_of(late), "conversation.messages");
   EXPECT_EQ(late.error_message(),
             "conversation.messages has a message of the role 'system', but the session has begun: "
-            "send it with the first messages of a session");
+            "send it with the first messages");
   v1::GenerateRequest tools = request_of({message("user", "A")}, "talk");
   tools.mutable_conversation()->add_tools(R"({"type":"function","function":{"name":"f"}})");
   EXPECT_EQ(field_of(test.generate(tools).status), "conversation.tools");

@@ -41,8 +41,9 @@ TEST(Fault, EveryPathHasWordsOfItsOwn) {
   EXPECT_THAT(words_of(fields::kPrompt), ElementsAre("prompt", "messages", "input", "prompt", ""));
   EXPECT_THAT(words_of(fields::kSamples), ElementsAre("n", "n", "", "n", ""));
   EXPECT_THAT(words_of(fields::kSession), ElementsAre("session", "session", "", "", ""));
-  EXPECT_THAT(words_of(fields::kTools), ElementsAre("", "tools", "", "", ""));
-  EXPECT_THAT(words_of(fields::kToken), ElementsAre("state_token", "", "", "", ""));
+  EXPECT_THAT(words_of(fields::kTools), ElementsAre("", "tools", "tools", "", ""));
+  EXPECT_THAT(words_of(fields::kToken),
+              ElementsAre("state_token", "state_token", "state_token", "", ""));
   EXPECT_THAT(words_of(fields::kCount), ElementsAre("", "", "", "", "count"));
   EXPECT_THAT(words_of(fields::kPageSize), ElementsAre("", "", "", "", "limit"));
   EXPECT_THAT(words_of(fields::kAllowInexact), ElementsAre("", "", "", "", "allow_inexact"));

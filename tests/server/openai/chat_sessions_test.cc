@@ -221,7 +221,7 @@ TEST(ChatSessions, FieldsOfTheFirstTurnAreRefusedLater) {
   EXPECT_EQ(system.error("param"), "messages");
   EXPECT_EQ(system.error("message"),
             "messages has a message of the role 'developer', but the session has begun: send it "
-            "with the first messages of a session");
+            "with the first messages");
   Json body = turn_of_user("SO");
   body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   const ApiAnswer tools = test.post(kPath, body);
