@@ -249,11 +249,14 @@ class FleetTest(unittest.TestCase):
         stack.callback(self.proxy.stop)
         self.assertTrue(eventually(lambda: self.ask("/v1/models")[0] == 200))
 
-    def ask(self, path: str, body: object = None, port: int = 0, **headers: str) -> tuple[int, Any]:
-        """Status and JSON of an answer to a GET, or to a POST of a body, on a connection of its own."""
+    def ask(self, path: str, body: object = None, port: int = 0, session: str = "") -> tuple[int, Any]:
+        """Status and JSON of an answer to a GET, or to a POST of a body, on a connection of its own.
+
+        `session` goes into the header that names one.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", port or self.proxy.port, timeout=PATIENCE)
         data = None if body is None else json.dumps(body)
-        own = {"Content-Type": "application/json", **headers}
+        own = {"Content-Type": "application/json", **({"x-session-id": session} if session else {})}
         connection.request("GET" if data is None else "POST", path, data, own)
         answer = connection.getresponse()
         text = answer.read()
@@ -284,7 +287,7 @@ class FleetTest(unittest.TestCase):
         return [
             self.ask(f"/v1/sessions/{session}")[0],
             self.ask("/v1/completions", named)[0],
-            self.ask("/v1/completions", named, **{"x-session-id": session})[0],
+            self.ask("/v1/completions", named, session=session)[0],
         ]
 
     def test_a_session_stays_on_its_server(self):
@@ -307,8 +310,7 @@ class FleetTest(unittest.TestCase):
         for turn in range(4):
             self.assertEqual(complete(), 200)
             self.assertEqual(choice["position"], 4 + 3 * turn)
-        for server in self.servers:
-            self.assertTrue(eventually(lambda server=server: "openai.completions" in server.logged()))
+        self.assertTrue(eventually(lambda: all("openai.completions" in server.logged() for server in self.servers)))
         self.servers[0].process.kill()
         self.assertTrue(eventually(lambda: complete() == 200), "the proxy leaves out a server that is gone")
         self.assertEqual(choice["position"], 16)
