@@ -75,7 +75,7 @@ bench-http: ## measure OpenAI's API by HTTP beside the engine and gRPC, write do
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset tiny --endless --text --out build/bench/tiny >/dev/null
 	@/usr/bin/python3 bench/report/bench_http.py build/release/runnel build/bench/endless build/bench/tiny docs/benchmarks
 
-bench-text: ## measure RWKV-7 and Mamba-2 beside llama.cpp and rwkv, write docs/benchmarks/text.md: half an hour, 16 GB
+bench-text: ## measure RWKV-7 and Mamba-2 beside llama.cpp and rwkv, write docs/benchmarks/text.md: an hour and a half, 24 GB
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_text.py

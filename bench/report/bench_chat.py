@@ -29,7 +29,7 @@ from typing import Any
 
 from bench_cpu import QUIET, BenchError, busy_share, machine, run
 from bench_report import table
-from bench_text import MODELS, ROOT, Files, Setup, cores, is_ready
+from bench_text import PLAIN, ROOT, Files, Setup, cores, is_ready
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -52,9 +52,15 @@ class ChatFiles(Files):
     def __init__(self, setup, model):
         super().__init__(setup, model)
         self.bundle = self.beside("-chat")
+        self.gguf = self.beside(".gguf")
+
+    def vocabulary(self):
+        from runnel_client import random_published
+
+        return random_published.vocabulary_text()
 
     def make_bundle(self):
-        sizes = MODELS[self.model]
+        sizes = PLAIN[self.model]
         words = [word for key in ("preset", "layers", "width") for word in (f"--{key}", sizes[key])]
         maker = ROOT / "scripts/runnel-random-bundle"
         run([sys.executable, maker, *words, "--dtype", "bf16", "--out", self.bundle])
@@ -254,7 +260,7 @@ def write(figures, docs):
 
 def measure(arguments):
     setup = Setup(arguments.folder)
-    setup.make()
+    setup.make(without=("llama-quantize",))
     missing = {name: why for name, why in setup.missing.items() if name != "rwkv"}
     busy = busy_share()
     if busy > QUIET:

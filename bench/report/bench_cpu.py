@@ -113,7 +113,11 @@ def machine():
 
     listed = dict(line.split(":", 1) for line in run(["lscpu", "--bytes"]).splitlines() if ":" in line)
     caches = {name: int(listed.get(f"{name} cache", "0").split()[0]) for name in ("L2", "L3")}
-    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in listed.get("Flags", "").split()]
+    flags = [
+        flag
+        for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
+        if flag in listed.get("Flags", "").split()
+    ]
     return {
         **about(),
         "flags": flags,

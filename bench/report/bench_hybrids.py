@@ -78,7 +78,7 @@ def runnel_engine(bench, files):
     figures: dict[str, float] = {}
     for position in POSITIONS:
         found = told("engine", *batches, "--from", position)
-        bench.numerics = found["numerics"]
+        bench.numerics[found["numerics"]] = None
         figures |= {f"{position}/{one['batch']}": one["values_per_s"] for one in found["throughput"]}
     for prompt in PROMPTS:
         figures[f"prompt/{prompt}"] = told("prompts", "--prompt", prompt)["prompts"]["values_per_s"]
@@ -126,7 +126,7 @@ WAYS = {"runnel": runnel_engine, "llama.cpp": llama_bench}
 def measure(arguments):
     """The figures after each round."""
     setup = Setup(arguments.folder)
-    setup.make(without=("llama-server",))
+    setup.make(without=("llama-server", "llama-quantize"))
     if "rwkv" in setup.missing:  # its environment has what the converter needs
         setup.missing.setdefault("llama.cpp", setup.missing["rwkv"])
     files = {model: HybridFiles(setup, model) for model in arguments.models}
@@ -143,7 +143,7 @@ def measure(arguments):
         yield {
             "machine": {**about, "disturbed": bench.disturbed},
             "versions": setup.versions(),
-            "numerics": bench.numerics,
+            "numerics": ", ".join(bench.numerics),
             "missing": {name: why for name, why in setup.missing.items() if name in WAYS},
             "rounds": number + 1,
             "models": sizes,

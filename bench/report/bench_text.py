@@ -2,16 +2,18 @@
 """Measures RWKV-7 and Mamba-2 on this machine's CPU beside llama.cpp and BlinkDL's rwkv package, and writes it down.
 
 Random weights of published sizes, in bf16, the same for all: as flash-linear-attention names them for runnel, GGUF for
-llama.cpp, .pth for rwkv. Round after round and model after model, in turns, one program at a time: an engine of runnel
+llama.cpp, .pth for rwkv. Two models also in 4 and 8 bits: GGUF files of llama-quantize, the same for runnel and
+llama.cpp. Round after round and model after model, in turns, one program at a time: an engine of runnel
 alone and a server of it; llama-batched-bench and llama-server of llama.cpp; the rwkv package. What the machine can do
 is measured in every round.
 
     bench/report/bench_text.py                 # make bench-text: builds what is missing, writes docs/benchmarks/text.md
     bench/report/bench_text.py --models 0.1B --rounds 1 --docs build/bench/text
+    bench/report/bench_text.py --models 0.4B,1.5B --kinds q4_0,q4_k,q8_0 --docs build/bench/text
 
 llama.cpp is built from the sources in PyPI's llama-cpp-python, and rwkv installed with PyTorch, under build/bench/text.
 A peer that cannot be had is left out, and the page says why. Needs a built runnel, Python with numpy and venv, a C++
-compiler and cmake, 16 GB of memory and of disk.
+compiler and cmake, 16 GB of memory and 24 GB of disk.
 """
 
 import argparse
@@ -30,6 +32,8 @@ import time
 import urllib.request
 from typing import Any
 
+import gguf_sizes
+import logit_distance
 import text_page
 from bench_cpu import PEER_PACKAGES, QUIET, BenchError, busy_share, install_peers, machine, run
 
@@ -44,14 +48,22 @@ TRIES = 3
 SDIST = "llama-cpp-python==0.3.36"
 PORT = 50971
 HEAD = "lm_head.weight"
+FIRST_WORD, VALUES = 257, 65536  # of RWKV's vocabulary: 0 ends texts, then come the bytes
 
 # Layers and width by name. Values to decode for a measurement: a few seconds of them.
-MODELS: dict[str, dict[str, Any]] = {
+PLAIN: dict[str, dict[str, Any]] = {
     "RWKV-7 0.1B": {"preset": "rwkv7", "layers": 12, "width": 768, "values": 64},
     "RWKV-7 0.4B": {"preset": "rwkv7", "layers": 24, "width": 1024, "values": 48},
     "RWKV-7 1.5B": {"preset": "rwkv7", "layers": 24, "width": 2048, "values": 24},
     "Mamba-2 130m": {"preset": "mamba2", "layers": 24, "width": 768, "values": 48},
 }
+KINDS = {"Q4_0": "Q4_0", "Q4_K": "Q4_K_M", "Q8_0": "Q8_0"}  # and the names that llama-quantize has for them
+MODELS = PLAIN | {
+    f"{model} {kind}": {**PLAIN[model], "kind": kind, "of": model}
+    for model in ("RWKV-7 0.4B", "RWKV-7 1.5B")
+    for kind in KINDS
+}
+COMPARED = "RWKV-7 0.4B"  # the model whose log probabilities are compared, in every kind
 
 
 def folder_name(model):
@@ -82,6 +94,7 @@ class Setup:
             ("rwkv", lambda: install_peers(self.python.parents[1])),
             ("llama.cpp", self.build_llama),
             ("llama-server", lambda: self.build("llama-server")),
+            ("llama-quantize", lambda: self.build("llama-quantize")),
         ):
             if name in without:
                 continue
@@ -122,7 +135,8 @@ class Files:
     def __init__(self, setup, model):
         self.setup, self.model = setup, model
         self.bundle = setup.folder / "models" / folder_name(model)
-        self.gguf, self.pth = (self.beside(suffix) for suffix in (".gguf", ".pth"))
+        self.gguf, self.pth = (self.beside(suffix) for suffix in ("-bf16.gguf", ".pth"))
+        self.served = self.bundle  # by runnel
 
     def beside(self, suffix):
         return self.bundle.parent / (self.bundle.name + suffix)
@@ -145,9 +159,15 @@ class Files:
         for vocabulary in self.bundle.glob("rwkv_vocab*"):
             vocabulary.unlink()
 
-    def make_gguf(self):
-        """By llama.cpp's own program, which does need a vocabulary."""
+    def vocabulary(self):
+        """A token for each value: a value without one would be padding, which runnel does not compute."""
         from runnel_client import random_published
+
+        words = ((value, f"w{value}") for value in range(FIRST_WORD, VALUES))
+        return random_published.vocabulary_text() + "".join(f"{value} '{word}' {len(word)}\n" for value, word in words)
+
+    def make_gguf(self):
+        """By llama.cpp's own program, which needs a vocabulary."""
         from runnel_client.publish import VOCABULARY
 
         source = self.beside(".source")
@@ -155,14 +175,14 @@ class Files:
         source.mkdir()
         for name in ("config.json", "model.safetensors"):
             (source / name).symlink_to(self.bundle / name)
-        (source / VOCABULARY).write_text(random_published.vocabulary_text(), encoding="utf-8")
+        (source / VOCABULARY).write_text(self.vocabulary(), encoding="utf-8")
         part = self.beside(".part")
         converter = self.setup.source() / "convert_hf_to_gguf.py"
         run([self.setup.python, converter, source, "--outtype", "bf16", "--outfile", part])
         part.rename(self.gguf)
 
     def weight_bytes(self):
-        """What a step reads of them, and what of that is the head: an embedding that is no head gives one row."""
+        """The bytes that a step reads, and those of the head: of an embedding that is no head it reads one row."""
         with open(self.bundle / "model.safetensors", "rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(size))
@@ -176,24 +196,59 @@ class Files:
         return {"head_bytes": head, "step_bytes": head + sum(sizes[name] for name in sizes if not is_table(name))}
 
     def state_bytes(self, runnel):
-        return json.loads(run([runnel, "info", self.bundle, "--json"]))["state_bytes"]
+        return json.loads(run([runnel, "info", self.served, "--json"]))["state_bytes"]
+
+
+class QuantizedFiles(Files):
+    """A GGUF file with weights in 4 or 8 bits, made of the one in bf16, for both."""
+
+    def __init__(self, setup, model):
+        super().__init__(setup, model)
+        self.origin = Files(setup, MODELS[model]["of"])
+        self.gguf = self.served = self.beside(".gguf")
+
+    def make(self):
+        if self.gguf.exists():
+            return
+        if not (self.origin.bundle / "model.safetensors").exists():
+            self.origin.make_bundle()
+        if not self.origin.gguf.exists():
+            self.origin.make_gguf()
+        part = self.beside(".part")
+        kind = KINDS[MODELS[self.model]["kind"]]
+        run([self.setup.program("llama-quantize"), self.origin.gguf, part, kind, cores()])
+        part.rename(self.gguf)
+
+    def weight_bytes(self):
+        sizes = gguf_sizes.tensor_sizes(self.gguf)
+        tied = "output.weight" not in sizes
+        head = sizes["token_embd.weight" if tied else "output.weight"]
+        unread = 0 if tied else sizes["token_embd.weight"]
+        return {"head_bytes": head, "step_bytes": sum(sizes.values()) - unread}
 
 
 def is_table(name):
     return name == HEAD or name.endswith(("embeddings.weight", "embed_tokens.weight"))
 
 
-# --- The ways: each gives figures by name, load_s, "1", "4", "16" and "prompt" of them ---
+# --- The ways: each gives figures by name, load_s, memory_gb, "1", "4", "16" and "prompt" of them ---
+
+
+def peak_gb(process):
+    """The most memory that a process has had, with the parts of files that it maps."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        found = next(line.split()[1] for line in file if line.startswith("VmHWM:"))
+    return int(found) * 1024 / 1e9
 
 
 def runnel_engine(bench, files):
     sizes = MODELS[files.model]
-    command = [bench.runnel, "bench", files.bundle, "--backend", "cpu", "--what", "engine,prompts", "--json"]
+    command = [bench.runnel, "bench", files.served, "--backend", "cpu", "--what", "engine,prompts", "--json"]
     batches = ",".join(map(str, BATCHES))
     told = json.loads(
         run([*command, "--batch", batches, "--values", sizes["values"], "--prompt", PROMPT, "--seconds", "0"])
     )
-    bench.numerics = told["numerics"]
+    bench.numerics[told["numerics"]] = None
     rates = {str(one["batch"]): one["values_per_s"] for one in told["throughput"]}
     return {**rates, "prompt": told["prompts"]["values_per_s"]}
 
@@ -203,12 +258,17 @@ def runnel_server(bench, files):
 
     rows = ("--sessions", str(SLOTS), "--batch-rows", str(SLOTS), "--backend", "cpu")
     began = time.monotonic()
-    with serving.running(bench.runnel, files.bundle, bench.setup.folder / "serve.log", rows) as (_, address):
+    with serving.running(bench.runnel, files.served, bench.setup.folder / "serve.log", rows) as (process, address):
         loaded = time.monotonic() - began
         command = [bench.runnel, "bench", "--server", address, "--what", "streams", "--json", "--seconds", "0"]
         values = ["--values", MODELS[files.model]["values"], "--batch", ",".join(map(str, BATCHES))]
         told = json.loads(run([*command, *values]))
-    return {"load_s": loaded, **{str(one["batch"]): one["values_per_s"] for one in told["throughput"]}}
+        memory = peak_gb(process)
+    return {
+        "load_s": loaded,
+        "memory_gb": memory,
+        **{str(one["batch"]): one["values_per_s"] for one in told["throughput"]},
+    }
 
 
 def llama_bench(bench, files):
@@ -227,7 +287,7 @@ def llama_bench(bench, files):
 
 @contextlib.contextmanager
 def llama_serving(bench, files):
-    """The address of a llama-server, and the seconds until it was ready."""
+    """A llama-server, its address, and the seconds until it was ready."""
     words = ["-m", files.gguf, "-np", SLOTS, "-c", SLOTS * PROMPT, "-t", cores(), "-tb", cores(), "--port", PORT]
     command = [str(word) for word in (bench.setup.program("llama-server"), *words, "--no-webui")]
     began = time.monotonic()
@@ -239,7 +299,7 @@ def llama_serving(bench, files):
             if process.poll() is not None or time.monotonic() - began > 120:
                 raise BenchError(f"llama-server did not start: {log.name}")
             time.sleep(0.05)
-        yield address, time.monotonic() - began
+        yield process, address, time.monotonic() - began
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -273,7 +333,8 @@ def complete(address, values, seed):
 
 def llama_server(bench, files):
     values = MODELS[files.model]["values"]
-    with llama_serving(bench, files) as (address, loaded), concurrent.futures.ThreadPoolExecutor(SLOTS) as pool:
+    serving = llama_serving(bench, files)
+    with serving as (process, address, loaded), concurrent.futures.ThreadPoolExecutor(SLOTS) as pool:
 
         def seconds(calls, count):
             began = time.monotonic()
@@ -282,7 +343,8 @@ def llama_server(bench, files):
             return time.monotonic() - began
 
         seconds(SLOTS, 4)  # to warm up
-        return {"load_s": loaded, **{str(calls): calls * values / seconds(calls, values) for calls in BATCHES}}
+        rates = {str(calls): calls * values / seconds(calls, values) for calls in BATCHES}
+        return {"load_s": loaded, "memory_gb": peak_gb(process), **rates}
 
 
 def rwkv_package(bench, files):
@@ -300,13 +362,24 @@ WAYS = {
 }
 
 
+def distances(bench, files):
+    """How far runnel's and llama.cpp's log probabilities are from those of the file's weights in fp32."""
+    with llama_serving(bench, files) as (_, address, _):
+        asked, theirs = logit_distance.most_likely(address)
+    log = bench.setup.folder / "serve.log"
+    exact, ours = (
+        logit_distance.log_probs(bench.runnel, files.served, precision, asked, log) for precision in ("fp32", "blocks")
+    )
+    return {"runnel": logit_distance.rms(ours, exact), "llama.cpp": logit_distance.rms(theirs, exact)}
+
+
 class Bench:
     """Takes turns, and keeps what every way came to."""
 
     def __init__(self, runnel, setup, models=None, ways=None):
         self.runnel, self.setup = runnel, setup
         self.models, self.ways = models or MODELS, ways or WAYS
-        self.numerics = ""
+        self.numerics = {}  # ids, in the order in which they came
         self.runs = {}  # model -> way -> figure -> a number for each round
         self.limits = []  # of every round and model
         self.disturbed = 0.0  # the most of the machine that others used beside a measurement that counts
@@ -316,7 +389,7 @@ class Bench:
         missing = set(self.setup.missing)
         if "llama.cpp" in missing:
             missing.add("llama-server")
-        if self.models[model]["preset"] != "rwkv7":
+        if self.models[model]["preset"] != "rwkv7" or "kind" in self.models[model]:
             missing.add("rwkv")
         return [way for way in self.ways if way not in missing]
 
@@ -377,11 +450,24 @@ def medians(runs):
     }
 
 
+def chosen(arguments, missing):
+    """The models to measure. Without llama.cpp's programs there are no quantized files."""
+    cannot = {"llama.cpp", "llama-quantize"} & missing.keys()
+    return [
+        model
+        for model, sizes in MODELS.items()
+        if sizes.get("of", model) in arguments.models
+        and sizes.get("kind", "bf16").lower() in arguments.kinds
+        and not ("kind" in sizes and cannot)
+    ]
+
+
 def measure(arguments):
     """The figures after each round."""
     setup = Setup(arguments.folder)
     setup.make()
-    files = {model: Files(setup, model) for model in arguments.models}
+    models = chosen(arguments, setup.missing)
+    files = {model: (QuantizedFiles if "kind" in MODELS[model] else Files)(setup, model) for model in models}
     for one in files.values():
         one.make()
     about = machine()
@@ -393,13 +479,18 @@ def measure(arguments):
         for model, one in files.items()
     }
     bench = Bench(arguments.runnel, setup)
+    compared = [
+        model for model in models if MODELS[model].get("of") == COMPARED and "llama-server" not in setup.missing
+    ]
+    for model in compared:
+        sizes[model]["distances"] = distances(bench, files[model])
     for number in range(arguments.rounds):
-        for model in arguments.models:
+        for model in models:
             bench.measure_round(number, model, files[model])
         yield {
             "machine": {**about, "disturbed": bench.disturbed},
             "versions": setup.versions(),
-            "numerics": bench.numerics,
+            "numerics": ", ".join(bench.numerics),
             "missing": setup.missing,
             "rounds": number + 1,
             "prompt": PROMPT,
@@ -421,10 +512,17 @@ def parse_arguments(argv):
     parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default: %(default)s)")
     parser.add_argument(
         "--models",
-        type=lambda text: [name for name in MODELS if any(name.endswith(one) for one in text.split(","))],
-        default=list(MODELS),
+        type=lambda text: [name for name in PLAIN if any(name.endswith(one) for one in text.split(","))],
+        default=list(PLAIN),
         metavar="SIZE,...",
         help="some of 0.1B, 0.4B, 1.5B and 130m (default: all)",
+    )
+    parser.add_argument(
+        "--kinds",
+        type=lambda text: text.lower().split(","),
+        default=["bf16", *(kind.lower() for kind in KINDS)],
+        metavar="KIND,...",
+        help="some of bf16, q4_0, q4_k and q8_0 (default: all)",
     )
     return parser.parse_args(argv)
 

@@ -3,6 +3,7 @@
 import json
 import statistics
 
+import logit_distance
 from bench_report import table
 
 NAMES = {
@@ -37,11 +38,12 @@ def limit(figures, name):
 
 
 def least_seconds(figures, model, batch, reads=1):
-    """Of a step: its weights from memory so often, and states there and back; at the same time its products."""
+    """Of a step: its weights from memory so often, and states there and back; at the same time its products, unless the
+    weights are quantized."""
     sizes = figures["models"][model]
     weights = reads * sizes["step_bytes"] / limit(figures, "dram_gbps")
     states = 2 * batch * sizes["state_bytes"] / limit(figures, "dram_update_gbps")
-    products = batch * sizes["step_bytes"] / limit(figures, "bf16_gflops")
+    products = 0 if "kind" in sizes else batch * sizes["step_bytes"] / limit(figures, "bf16_gflops")
     return max(weights + states, products) / 1e9
 
 
@@ -95,7 +97,7 @@ def prompts(figures):
                 shown(rates["llama.cpp"], 0),
                 f"**{times(rates['runnel'], rates['llama.cpp'])}**",
                 shown(rates["rwkv"], 0),
-                share(rates["runnel"], limit_rate),
+                "-" if "kind" in sizes else share(rates["runnel"], limit_rate),
             ]
         )
     return table(["model", "runnel", "llama.cpp", "", "rwkv", "runnel's share of arithmetic"], rows)
@@ -105,6 +107,38 @@ def loading(figures):
     ways = ("runnel, gRPC", "llama-server", "rwkv")
     rows = [[model, *(shown(figure(figures, model, way, "load_s")) for way in ways)] for model in figures["models"]]
     return table(["seconds", "runnel serve", "llama-server", "rwkv"], rows)
+
+
+def memory(figures):
+    ways = ("runnel, gRPC", "llama-server")
+    rows = [
+        [
+            model,
+            f"{sizes['step_bytes'] / 1e9:.2f}",
+            *(shown(figure(figures, model, way, "memory_gb"), 2) for way in ways),
+        ]
+        for model, sizes in figures["models"].items()
+    ]
+    return table(["GB", "weights a step", "runnel serve", "llama-server"], rows)
+
+
+def distances(figures):
+    """A section, or nothing where no log probabilities were compared."""
+    rows = [
+        [model, *(f"{sizes['distances'][way]:.1e}" for way in ("runnel", "llama.cpp"))]
+        for model, sizes in figures["models"].items()
+        if "distances" in sizes
+    ]
+    if not rows:
+        return ""
+    return f"""## Distance from the file's own weights
+
+{table(["RMS of log probabilities", "runnel", "llama.cpp"], rows)}
+The {len(logit_distance.LENGTHS)} prompts have {min(logit_distance.LENGTHS)} to {max(logit_distance.LENGTHS)} random
+values. After each, the log probabilities of the {logit_distance.LIKELY} values that llama.cpp finds most likely are
+compared with the ones of runnel for the same file with its weights widened to fp32 (`--precision fp32`).
+
+"""
 
 
 def missing(figures):
@@ -122,7 +156,9 @@ Written by `make bench-text`. RWKV-7 in the three smallest published sizes and t
 in bf16, the same for everybody: the files of flash-linear-attention and Hugging Face for runnel; GGUF in bf16, by
 llama.cpp's own converter, for [llama.cpp](https://github.com/ggml-org/llama.cpp), built from the sources in PyPI's
 llama-cpp-python {versions["llama-cpp-python"]}; `.pth` for BlinkDL's [rwkv](https://pypi.org/project/rwkv/)
-{versions.get("rwkv", "")} with PyTorch {versions.get("torch", "")} (`cpu bf16`, TorchScript).
+{versions.get("rwkv", "")} with PyTorch {versions.get("torch", "")} (`cpu bf16`, TorchScript). Models named with Q4_0,
+Q4_K or Q8_0 are GGUF files of `llama-quantize` (Q4_K: its mixture Q4_K_M), the same for runnel and llama.cpp; runnel
+keeps their [blocks](../decisions/blocks.md).
 
 {about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, a thread on each;
 load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds, in turns, one program at
@@ -144,7 +180,8 @@ every sequence; memory or arithmetic, whichever is slower, is the limit. In this
 comes of what a cache keeps, and of memory that is faster at one time than at another.
 
 {limits_of_steps(figures)}
-llama.cpp's files have the small matrices of low rank in fp32, which is not counted against it. From 16 sequences on,
+For a quantized file the limit is memory alone. llama.cpp's files in bf16 have the small matrices of low rank in fp32,
+which is not counted against it. From 16 sequences on,
 each thread of runnel takes its share of them through all layers and reads all weights: the last column has the limit of
 that ([why](../internals/performance.md#what-each-change-brought)).
 
@@ -160,7 +197,12 @@ With the files in the page cache. runnel reads every file to hash it, to check e
 into panels, in memory of its own ([how long each takes](../internals/performance.md#loading)); llama-server maps its
 file, and its first steps find it in the page cache.
 
-## Reproduce
+## Memory, the most that a server had
+
+{memory(figures)}
+With the states of {max(figures["batches"])} sequences. The parts of a file that a server maps count.
+
+{distances(figures)}## Reproduce
 
 ```sh
 make bench-text

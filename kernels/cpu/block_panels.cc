@@ -10,6 +10,8 @@
 namespace runnel::cpu {
 namespace {
 
+static_assert(std::ranges::equal(kIq4NlBytes, kIq4NlValues, {}, {}, [](int q) { return q + 128; }));
+
 // A byte in each of the eight bytes of a word.
 constexpr uint64_t eightfold(uint8_t byte) { return byte * 0x0101010101010101U; }
 
@@ -30,23 +32,17 @@ uint64_t sixteens(std::byte bits) {
   return ((set + eightfold(0x7F)) & eightfold(0x80)) >> 3;
 }
 
-// Inputs 8 v to 8 v + 7 of run `part` of a block: q + the layout's offset, a byte each. No sum of
+// Inputs 8 v to 8 v + 7 of run `part` of a block, as the layout keeps them, a byte each. No sum of
 // two bytes is above 255, so eight of them are added as one word.
 template <StoredType kType>
 uint64_t eight_of(const std::byte* block, int part, int v) {
-  if constexpr (kType == StoredType::kQ4_0) return halved(block + 2, v);
+  if constexpr (kType == StoredType::kQ4_0 || kType == StoredType::kIq4Nl) {
+    return halved(block + 2, v);
+  }
   if constexpr (kType == StoredType::kQ5_0) {
     return (halved(block + 6, v) | sixteens(block[2 + v])) + eightfold(128 - 16);
   }
   if constexpr (kType == StoredType::kQ8_0) return word_at(block + 2 + 8 * v) ^ eightfold(128);
-  if constexpr (kType == StoredType::kIq4Nl) {
-    const uint64_t nibbles = halved(block + 2, v);
-    uint64_t numbers = 0;
-    for (int i = 0; i < 64; i += 8) {
-      numbers |= static_cast<uint64_t>(kIq4NlValues[nibbles >> i & 15] + 128) << i;
-    }
-    return numbers;
-  }
   if constexpr (kType == StoredType::kQ4K) {
     return word_at(block + 16 + part / 2 * kRun + 8 * v) >> (part % 2 * 4) & eightfold(15);
   }

@@ -1,7 +1,7 @@
 // Products of weights in blocks (docs/decisions/blocks.md): the inputs become integers, the sum of
 // a run of 32 products is exact, and the sums of runs are added in ascending order.
 // Included inside an anonymous namespace by isa_*.cc, after step32_inl.h, with a vector Ints of
-// kLanes integers and kPlanes. No include guard and no includes: see isa.h.
+// kLanes integers, its operations and kPlanes. No include guard and no includes: see isa.h.
 //
 // For each row and each run of 32 inputs:
 // - m is the largest |x|. Where it is below 2^-100 all v are 0, and so is the power. Where an x is
@@ -112,6 +112,13 @@ RUNNEL_INLINE RunScales run_scales(const std::byte* head, const std::byte* words
   return scales;
 }
 
+// The integers, plus the offset, of a layout's nibbles.
+template <BlockLayout kLayout>
+RUNNEL_INLINE Ints integers_of(Ints nibbles) {
+  if constexpr (kLayout.table) return looked_up(nibbles, kIq4NlBytes);
+  return nibbles;
+}
+
 // What kN rows add to the sums of one half of a panel for one run.
 template <BlockLayout kLayout, int kN>
 RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* words,
@@ -132,8 +139,8 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
       for (int i = 0; i < kN; ++i) {
         const int32_t* const run = x + i * x_stride + 4;
         if constexpr (kLayout.nibbles) {
-          add_products(lower_nibbles(w), run + 4 * v, products[i]);
-          add_products(upper_nibbles(w), run + 4 * v + 2, products[i]);
+          add_products(integers_of<kLayout>(lower_nibbles(w)), run + 4 * v, products[i]);
+          add_products(integers_of<kLayout>(upper_nibbles(w)), run + 4 * v + 2, products[i]);
         } else {
           add_products(w, run + 2 * v, products[i]);
         }
@@ -217,6 +224,8 @@ void matmul_blocks(const MatmulArgs& args, int rows, int panel_begin, int panel_
   switch (args.blocks) {
     case StoredType::kQ4_0:
       return block_products<kQ4_0Layout>(args, rows, panel_begin, panel_end);
+    case StoredType::kIq4Nl:
+      return block_products<kIq4NlLayout>(args, rows, panel_begin, panel_end);
     case StoredType::kQ4K:
       return block_products<kQ4KLayout>(args, rows, panel_begin, panel_end);
     case StoredType::kQ5K:

@@ -98,6 +98,11 @@ inline Ints load_ints(const std::byte* p) {
 }
 inline Ints lower_nibbles(Ints w) { return _mm256_and_si256(w, _mm256_set1_epi8(15)); }
 inline Ints upper_nibbles(Ints w) { return lower_nibbles(_mm256_srli_epi32(w, 4)); }
+// Bytes of a table of 16, for nibbles in bytes.
+inline Ints looked_up(Ints nibbles, const uint8_t* table) {
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), nibbles);
+}
 // x - less, to nearest.
 inline Reg to_numbers(Ints x, int32_t less) {
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(less)));

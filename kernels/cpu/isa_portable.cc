@@ -134,6 +134,14 @@ inline Ints load_ints(const std::byte* p) {
 }
 inline Ints lower_nibbles(Ints w) { return w & 0x0f0f0f0f; }
 inline Ints upper_nibbles(Ints w) { return lower_nibbles(w >> 4); }
+// Bytes of a table of 16, for nibbles in bytes.
+inline Ints looked_up(Ints nibbles, const uint8_t* table) {
+  uint8_t bytes[sizeof(Ints)];
+  __builtin_memcpy(bytes, &nibbles, sizeof(bytes));
+  for (uint8_t& byte : bytes) byte = table[byte];
+  __builtin_memcpy(&nibbles, bytes, sizeof(bytes));
+  return nibbles;
+}
 // x - less, to nearest.
 inline Reg to_numbers(Ints x, int32_t less) { return __builtin_convertvector(x - less, Reg); }
 constexpr bool kPlanes = false;

@@ -283,6 +283,11 @@ class HeaderReader {
         !has(count * kValueBytes[number], "the elements of an array")) {
       return false;
     }
+    elements_ += count;
+    if (elements_ > bounds::kElements) {
+      return fail("key " + quote(key_) + ": expected at most " + std::to_string(bounds::kElements) +
+                  " elements in all arrays of the file, found more");
+    }
     value = Json::array();
     auto& elements = value.get_ref<Json::array_t&>();
     elements.resize(static_cast<size_t>(count));
@@ -410,8 +415,9 @@ class HeaderReader {
 
   const std::span<const std::byte> file_;
   const std::string& name_;
-  const int64_t limit_;  // the header ends before it
-  int64_t at_ = 0;       // bytes read
+  const int64_t limit_;   // the header ends before it
+  int64_t at_ = 0;        // bytes read
+  int64_t elements_ = 0;  // of the arrays so far
   std::string_view key_;
   int64_t alignment_ = 32;
   int64_t data_ = 0;  // where the next tensor begins

@@ -47,8 +47,9 @@ inline constexpr int64_t kPairs = 1 << 16;
 inline constexpr int64_t kTensors = 1 << 16;
 inline constexpr int64_t kKeyBytes = 65535;
 inline constexpr int64_t kStringBytes = 1 << 20;
-inline constexpr int64_t kTokenBytes = 1 << 16;         // of a string in an array
-inline constexpr int64_t kElements = int64_t{4} << 20;  // of an array
+inline constexpr int64_t kTokenBytes = 1 << 16;  // of a string in an array
+// Of all arrays. As JSON a string takes 64 bytes and its text, a number 16.
+inline constexpr int64_t kElements = int64_t{4} << 20;
 inline constexpr int64_t kNameBytes = 63;
 inline constexpr int64_t kDimensions = 4;
 inline constexpr int64_t kLeastAlignment = 8, kMostAlignment = 65536;

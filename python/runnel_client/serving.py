@@ -80,7 +80,7 @@ def connect(
         (runnel is None) != (address is None),
         "give either --runnel, the program to serve with, or --server, the address of a server",
     )
-    model = read_json(os.path.join(bundle, "config.json"), "BUNDLE")["name"]
+    model = read_json(os.path.join(bundle, "config.json"), "BUNDLE").get("name", "")  # a published model has none
     with contextlib.ExitStack() as stack:
         if runnel is not None:
             directory = stack.enter_context(tempfile.TemporaryDirectory())

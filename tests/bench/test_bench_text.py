@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import struct
 import tempfile
 import unittest
@@ -10,6 +11,8 @@ import unittest.mock
 from typing import Any
 
 import bench_text
+import gguf_sizes
+import logit_distance
 import text_page
 
 LIMITS = {"threads": 2, "bf16_gflops": 800.0, "dram_gbps": 40.0, "dram_update_gbps": 50.0}
@@ -69,6 +72,44 @@ class PageTest(unittest.TestCase):
         self.assertIn("**Others used up to 30% of the machine", text_page.page(figures))
 
 
+QUANTIZED: dict[str, Any] = {
+    **FIGURES,
+    "models": {
+        "RWKV-7 0.4B Q4_0": {
+            **FIGURES["models"]["RWKV-7 0.1B"],
+            "kind": "Q4_0",
+            "distances": {"runnel": 0.00012, "llama.cpp": 0.034},
+        }
+    },
+    "medians": {
+        "RWKV-7 0.4B Q4_0": {
+            "runnel": {"1": 80.0, "16": 500.0, "prompt": 2000.0},
+            "runnel, gRPC": {"1": 79.0, "16": 480.0, "load_s": 0.25, "memory_gb": 0.75},
+            "llama.cpp": {"1": 40.0, "16": 250.0, "prompt": 1000.0},
+            "llama-server": {"1": 30.0, "16": 240.0, "load_s": 0.5, "memory_gb": 0.5},
+        }
+    },
+}
+
+
+class QuantizedPageTest(unittest.TestCase):
+    def setUp(self):
+        self.page = text_page.page(QUANTIZED)
+
+    def test_runnel_is_held_against_llama_on_the_same_file(self):
+        self.assertIn("| RWKV-7 0.4B Q4_0 | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | 30.0 | 2.63x | - |", self.page)
+        self.assertIn("| RWKV-7 0.4B Q4_0 | 0.40 | 0.75 | 0.50 |", self.page)
+
+    def test_its_limit_is_memory_alone(self):
+        """A step of one sequence takes 10.25 ms, one of 16 takes 14 ms, or 24 where two threads read all weights."""
+        self.assertIn("| RWKV-7 0.4B Q4_0 | 400 MB | 6.2 MB | 82% | 41% | 44% | 22% | 75% |", self.page)
+        self.assertIn("| RWKV-7 0.4B Q4_0 | **2,000** | 1,000 | **2.00x** | - | - |", self.page)
+
+    def test_distances_are_there_if_they_were_measured(self):
+        self.assertIn("| RWKV-7 0.4B Q4_0 | 1.2e-04 | 3.4e-02 |", self.page)
+        self.assertNotIn("RMS of log probabilities", text_page.page(FIGURES))
+
+
 class BenchTextTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -81,6 +122,33 @@ class BenchTextTest(unittest.TestCase):
         self.assertNotIn("rwkv", bench.ways_of("Mamba-2 130m"))
         self.setup.missing["llama.cpp"] = "no compiler"
         self.assertEqual(bench.ways_of("RWKV-7 0.1B"), ["runnel", "runnel, gRPC", "rwkv"])
+
+    def test_quantized_files_are_for_runnel_and_llama(self):
+        arguments = bench_text.parse_arguments(["--models", "0.1B,0.4B", "--kinds", "bf16,Q4_K"])
+        self.assertEqual(bench_text.chosen(arguments, {}), ["RWKV-7 0.1B", "RWKV-7 0.4B", "RWKV-7 0.4B Q4_K"])
+        self.assertEqual(bench_text.chosen(arguments, {"llama-quantize": ""}), ["RWKV-7 0.1B", "RWKV-7 0.4B"])
+        self.assertEqual(bench_text.chosen(bench_text.parse_arguments([]), {}), list(bench_text.MODELS))
+        self.assertNotIn("rwkv", bench_text.Bench("runnel", self.setup).ways_of("RWKV-7 0.4B Q4_K"))
+
+    def test_a_step_of_a_gguf_file_reads_all_but_the_embedding(self):
+        files = bench_text.QuantizedFiles(self.setup, "RWKV-7 0.4B Q4_0")
+        os.makedirs(files.gguf.parent)
+        shutil.copy(bench_text.ROOT / "tests/golden/gguf/rwkv7.gguf", files.gguf)
+        sizes = gguf_sizes.tensor_sizes(files.gguf)
+        self.assertEqual(len(sizes), 90)
+        self.assertEqual(sizes["output.weight"], 37 * 48 * 2)
+        found = files.weight_bytes()
+        self.assertEqual(found["head_bytes"], sizes["output.weight"])
+        self.assertEqual(found["step_bytes"], sum(sizes.values()) - sizes["token_embd.weight"])
+
+    def test_the_memory_of_a_process(self):
+        with unittest.mock.patch("builtins.open", unittest.mock.mock_open(read_data="VmRSS: 1 kB\nVmHWM: 2000 kB\n")):
+            self.assertEqual(bench_text.peak_gb(unittest.mock.Mock(pid=1)), 2048e3 / 1e9)
+
+    def test_distances_are_of_the_same_values_after_the_same_prompts(self):
+        self.assertEqual([len(prompt) for prompt in logit_distance.prompts()], list(range(4, 65, 4)))
+        self.assertEqual(logit_distance.prompts()[1][:4], logit_distance.prompts()[0])
+        self.assertAlmostEqual(logit_distance.rms([1.0, 2.0], [1.0, 4.0]), 2**0.5)
 
     def test_the_least_disturbed_try_counts(self):
         bench = bench_text.Bench("runnel", self.setup)

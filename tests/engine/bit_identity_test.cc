@@ -47,16 +47,19 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
     if (!isa_available(isa())) GTEST_SKIP() << "this machine has no " << isa_name(isa());
   }
   static Isa isa() { return std::get<0>(GetParam()); }
+  static Bundle made_bundle() {
+    Bundle bundle = random_bundle(std::get<2>(GetParam()).spec(), 3);
+    return std::get<1>(GetParam()) == Precision::kBlocks ? in_blocks(bundle) : bundle;
+  }
 
   HarnessRun run(const Around& around) {
-    CpuModel made =
-        make_cpu_model(random_bundle(std::get<2>(GetParam()).spec(), 3), {isa(), around.threads},
-                       {.slots = kSlots,
-                        .rows = kSlots,
-                        .values = around.batch_values,
-                        .steps = around.steps,
-                        .recent = around.penalized ? 9 : 0},
-                       std::get<1>(GetParam()));
+    CpuModel made = make_cpu_model(bundle_, {isa(), around.threads},
+                                   {.slots = kSlots,
+                                    .rows = kSlots,
+                                    .values = around.batch_values,
+                                    .steps = around.steps,
+                                    .recent = around.penalized ? 9 : 0},
+                                   std::get<1>(GetParam()));
     Model& model = *made.model;
     Harness harness(std::move(made.model));
     random_.seed(around.seed);
@@ -110,6 +113,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
 
   const std::shared_ptr<const Penalties> penalties_ =
       std::make_shared<const Penalties>(Penalties{1.3F, 0.7F, 0.3F, {{2, 0.9F}, {5, -1.1F}}});
+  const Bundle bundle_ = made_bundle();
   std::mt19937_64 random_;
   bool penalized_ = false;  // the others may be, too
   std::vector<std::shared_ptr<Reader>> others_;
@@ -233,6 +237,11 @@ INSTANTIATE_TEST_SUITE_P(
             Family{"GatedDeltaNet",
                    [] { return small_gated_linear_spec(GatedMixer::kGatedDeltaNet); }})),
     case_name);
+INSTANTIATE_TEST_SUITE_P(Blocks, BitIdentityTest,
+                         testing::Combine(testing::ValuesIn(kIsas),
+                                          testing::Values(Precision::kBlocks),
+                                          testing::Values(Family{"Rwkv7", small_blocks_spec})),
+                         case_name);
 // Only the order of their operations is new, and no instruction set changes it.
 INSTANTIATE_TEST_SUITE_P(
     Hybrids, BitIdentityTest,

@@ -329,7 +329,9 @@ class PrefixBitsTest : public testing::TestWithParam<std::tuple<Precision, Famil
  protected:
   CpuModel make(int batch_values) const {
     const auto& [precision, family] = GetParam();
-    return make_cpu_model(random_bundle(family.spec(), 3), {kIsas[0], 2},
+    const Bundle bundle = random_bundle(family.spec(), 3);
+    return make_cpu_model(precision == Precision::kBlocks ? in_blocks(bundle) : bundle,
+                          {kIsas[0], 2},
                           {.slots = 8, .rows = 8, .values = batch_values, .steps = 1}, precision);
   }
   HarnessRun cold(const Values& prompt) const {
@@ -381,6 +383,11 @@ INSTANTIATE_TEST_SUITE_P(
             Family{"GatedDeltaNet",
                    [] { return small_gated_linear_spec(GatedMixer::kGatedDeltaNet); }})),
     case_name);
+
+INSTANTIATE_TEST_SUITE_P(Blocks, PrefixBitsTest,
+                         testing::Combine(testing::Values(Precision::kBlocks),
+                                          testing::Values(Family{"Rwkv7", small_blocks_spec})),
+                         case_name);
 
 // A model that takes prompts in chunks keeps states at the ends of chunks alone: what is read in
 // chunks and what is read in steps differ in bits.

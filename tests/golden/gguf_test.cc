@@ -56,7 +56,7 @@ TEST(GoldenGguf, ScalesMustBeFinite) {
   const auto file = WeightFile::open(kFolder + "blocks.gguf");
   ASSERT_TRUE(file.ok());
   for (const auto& [name, stored] : file->tensors()) {
-    if (!is_blocks(stored.type) || stored.type == StoredType::kMxfp4) continue;
+    if (!is_blocks(stored.type)) continue;
     SCOPED_TRACE(name);
     const auto tensor = file->read(name, stored.shape);
     ASSERT_TRUE(tensor.ok());
@@ -66,7 +66,12 @@ TEST(GoldenGguf, ScalesMustBeFinite) {
     std::vector<std::byte> bytes(tensor->bytes.begin(), tensor->bytes.end());
     const Tensor copy = {stored.type, stored.shape, bytes};
     EXPECT_EQ(first_not_finite(copy), copy.elements());
-    bytes[static_cast<size_t>(2 * format.bytes + scale + 1)] = std::byte{0x7C};
+    // The scale of MXFP4 is an exponent e, and its largest weight 12 * 2^(e - 128).
+    const bool is_exponent = stored.type == StoredType::kMxfp4;
+    const auto place = static_cast<size_t>(2 * format.bytes + scale + (is_exponent ? 0 : 1));
+    bytes[place] = is_exponent ? std::byte{252} : std::byte{0x7B};
+    EXPECT_EQ(first_not_finite(copy), copy.elements());
+    bytes[place] = is_exponent ? std::byte{253} : std::byte{0x7C};
     EXPECT_EQ(first_not_finite(copy), 2 * format.elements);
   }
 }

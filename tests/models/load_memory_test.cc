@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -144,6 +145,23 @@ int64_t status_bytes(const std::string& key) {
   }
   ADD_FAILURE() << "no " << key;
   return 0;
+}
+
+// Elements of an array with the most memory for each byte of the file: empty strings, and strings
+// that are just too long to lie within an object.
+TEST(LoadMemory, AHeaderTakesAFewTimesItsBytes) {
+  constexpr int64_t kPairs = gguf_bounds::kElements / 2 - 64;
+  const std::string pair = gguf_string("") + gguf_string("sixteen letters.");
+  const std::string file = GgufWriter()
+                               .pair("k", 9,
+                                     gguf_bytes(uint32_t{8}) + gguf_bytes(uint64_t{2 * kPairs}) +
+                                         repeated(pair, static_cast<size_t>(kPairs) * pair.size()))
+                               .file();
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  const int64_t before = status_bytes("VmRSS");
+  const auto header = parse_gguf_header(std::as_bytes(std::span(file)), "m.gguf");
+  ASSERT_TRUE(header.ok()) << header.status().message();
+  EXPECT_LT(status_bytes("VmHWM") - before, 6 * gguf_bounds::kHeaderBytes);
 }
 
 struct Case {

@@ -138,6 +138,17 @@ class ServingTest(ToolTest):
         self.assert_refused(precisions, ["--runnel", RUNNEL, "--first", "0"], "--first", "found 0")
         self.assert_refused(precisions, ["--runnel", RUNNEL, self.path("data")], "No such file")
 
+    def test_what_precisions_cost_a_published_model(self):
+        os.makedirs(self.path("data", "text"))
+        with open(self.path("data", "text", "tinyshakespeare.txt"), "w", encoding="utf-8") as file:
+            file.write("\n !#$" * 250)  # the model has values below 37
+        folder = os.path.join(support.ROOT, "tests", "golden", "gguf", "qwen35")
+        code, out, err = self.run_tool(
+            precisions, ["--runnel", RUNNEL, "--data", self.path("data"), "--first", "2", folder]
+        )
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"\n\| qwen35 \| Tiny Shakespeare, utf-8 \| \d+\.\d+ \|( [-+]0\.\d+ \|){4}\n")
+
     def test_refuses(self):
         self.train("copy", "--length", "31")
         common = ["--dataset", "copy", self.path("tiny")]

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/quantize_blocks.h"
 
 namespace runnel {
 namespace {
@@ -205,6 +206,15 @@ Spec small_rwkv7_spec() {
   return spec;
 }
 
+Spec small_blocks_spec() {
+  Spec spec = small_rwkv7_spec();
+  auto& sizes = std::get<Rwkv7Spec>(spec.model);
+  sizes.width = sizes.value_width = 64;
+  sizes.heads = 4;
+  sizes.ffn = 96;
+  return spec;
+}
+
 Spec small_mamba2_spec() {
   Spec spec;
   spec.name = "small-mamba2";
@@ -392,6 +402,28 @@ Bundle random_bundle(const Spec& spec, uint64_t seed) {
   }
   bundle.memory = memory;
   return bundle;
+}
+
+Bundle in_blocks(const Bundle& bundle) {
+  Bundle blocks = bundle;
+  const auto memory = std::make_shared<OwnedTensors>("blocks");
+  StoredType type = StoredType::kQ4_0;
+  for (auto& [name, tensor] : blocks.tensors) {
+    const std::vector<float> numbers = widened(tensor);
+    const bool is_large = tensor.shape.size() == 2 && tensor.shape[1] % 32 == 0;
+    if (!is_large || !name.ends_with(".weight")) {
+      tensor = memory->add(tensor.shape, numbers);
+      continue;
+    }
+    type = type == StoredType::kQ4_0 ? StoredType::kQ8_0 : StoredType::kQ4_0;
+    const auto bytes = static_cast<size_t>(bytes_of(type, tensor.elements()));
+    std::vector<float> room((bytes + 3) / 4);
+    quantize_blocks(type, numbers, std::as_writable_bytes(std::span(room)).data());
+    const Tensor kept = memory->add({std::ssize(room)}, std::move(room));
+    tensor = {type, tensor.shape, kept.bytes.first(bytes)};
+  }
+  blocks.memory = memory;
+  return blocks;
 }
 
 float stored(float value, StoredType type) {

@@ -63,6 +63,9 @@ Spec small_softmax_spec();
 // four ranks that differ, and 2 rows of padding.
 Spec small_rwkv7_spec();
 
+// RWKV-7 over 11 values, for in_blocks(): 3 layers of width 64, 4 heads, a feed-forward of 96.
+Spec small_blocks_spec();
+
 // Mamba-2 over 11 values: 2 layers of width 20, 6 heads with dk = 7 and dv = 5 in 2 groups, all
 // biases, limits for dt, 3 rows of padding.
 Spec small_mamba2_spec();
@@ -93,6 +96,10 @@ TensorMap random_tensors(const Spec& spec, uint64_t seed);
 
 // The bundle that load_bundle() would give for these, without a file; the digest tells the seed.
 Bundle random_bundle(const Spec& spec, uint64_t seed);
+
+// The bundle with its large matrices, whose rows are multiples of 32, in blocks: by turns Q8_0 and
+// Q4_0.
+Bundle in_blocks(const Bundle& bundle);
 
 // Rounds to the nearest fp16 or bf16 (ties to even), or not at all, and widens again: what a file
 // of that type keeps of a value.

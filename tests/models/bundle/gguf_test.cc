@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "models/bundle/bundle.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/bundle/gguf_writer.h"
@@ -89,8 +90,29 @@ TEST(Gguf, BoundsCountsBeforeItAsksForMemory) {
   };
   EXPECT_THAT(fault_of(array(4, uint64_t{1} << 40)), HasSubstr("a number of elements of at most"));
   EXPECT_THAT(fault_of(array(4, 4 << 20)), HasSubstr("the end of the file"));
+  const std::string half = gguf_bytes(uint32_t{0}) + gguf_bytes(uint64_t{2 << 20});
+  EXPECT_THAT(fault_of(GgufWriter()
+                           .pair("a", 9, half + zeros(2 << 20))
+                           .pair("b", 9, half + zeros(2 << 20))
+                           .texts("c", {""})
+                           .file()),
+              HasSubstr("key 'c': expected at most 4194304 elements in all arrays of the file"));
   EXPECT_THAT(fault_of(array(9, 1)), HasSubstr("key 'k': expected an array of numbers"));
   EXPECT_THAT(fault_of(array(13, 1)), HasSubstr("found type 13"));
+}
+
+TEST(Gguf, BoundsTexts) {
+  EXPECT_THAT(fault_of(GgufWriter().number(std::string(65536, 'k'), 1U).file()),
+              HasSubstr("the length of a key of at most 65535, found 65536"));
+  EXPECT_TRUE(parse(GgufWriter().number(std::string(65535, 'k'), 1U).file()).ok());
+  EXPECT_THAT(fault_of(GgufWriter().texts("k", {std::string(65537, 't')}).file()),
+              HasSubstr("the length of a string in an array of at most 65536, found 65537"));
+  EXPECT_TRUE(parse(GgufWriter().texts("k", {std::string(65536, 't')}).file()).ok());
+  GgufWriter large;
+  for (int i = 0; i < 64; ++i) large.text("k" + std::to_string(i), std::string(1 << 20, 't'));
+  EXPECT_THAT(fault_of(large.file()),
+              HasSubstr("expected a header of at most 64 MiB, found one in which the length of a "
+                        "string at byte "));
 }
 
 TEST(Gguf, RefusesBadKeysAndValues) {
@@ -122,6 +144,8 @@ TEST(Gguf, RefusesBadTensors) {
   EXPECT_THAT(fault_of(with_tensor({std::string(64, 'w'), kF32, {1}, zeros(4)})),
               HasSubstr("a tensor's name of at most 63, found 64"));
   EXPECT_THAT(fault_of(with_tensor({"", kF32, {1}, zeros(4)})), HasSubstr("not empty"));
+  EXPECT_THAT(fault_of(with_tensor({"\xff", kF32, {1}, zeros(4)})),
+              HasSubstr("a tensor's name of UTF-8 that is not empty"));
   EXPECT_THAT(fault_of(GgufWriter()
                            .tensor({"w", kF32, {1}, zeros(4)})
                            .tensor({"w", kF32, {1}, zeros(4)})
@@ -156,6 +180,49 @@ TEST(Gguf, NoPrefixOfAFileIsOne) {
   for (size_t size = 0; size < file.size(); ++size) {
     EXPECT_FALSE(parse(file.substr(0, size)).ok()) << size;
   }
+}
+
+// The keys of an RWKV-7 of width 4 with 2 tokens, and its embedding, whose dimensions are in the
+// order of the file.
+GgufWriter small_rwkv7(std::vector<uint64_t> embedding) {
+  GgufWriter writer;
+  writer.text("general.architecture", "rwkv7");
+  for (const char* const key :
+       {"embedding_length", "feed_forward_length", "wkv.head_size", "attention.decay_lora_rank",
+        "attention.iclr_lora_rank", "attention.value_residual_mix_lora_rank",
+        "attention.gate_lora_rank"}) {
+    writer.number("rwkv7." + std::string(key), 4U);
+  }
+  const uint64_t size = embedding[0] * embedding[1];
+  writer.number("rwkv7.block_count", 1U)
+      .text("tokenizer.ggml.model", "rwkv")
+      .texts("tokenizer.ggml.tokens", {"<s>", "a"})
+      .numbers("tokenizer.ggml.token_type", {3, 1})
+      .tensor({"token_embd.weight", kF32, std::move(embedding), zeros(4 * size)});
+  return writer;
+}
+
+TEST(Gguf, TokensAreTheRowsOfTheTable) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/m.gguf";
+  write_file(path, small_rwkv7({4, 3}).file());
+  EXPECT_THAT(load_bundle(path).status().message(),
+              HasSubstr("m.gguf: tokenizer.ggml.tokens: expected 3 tokens, one for each row of "
+                        "'token_embd.weight', found 2"));
+}
+
+// A whole model, and the same with a feed-forward that is one wider by its key.
+TEST(Gguf, ShapesFollowFromTheKeys) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/m.gguf";
+  std::string file = *read_file("tests/golden/gguf/rwkv7.gguf", 1 << 20);
+  write_file(path, file);
+  ASSERT_TRUE(load_bundle(path).ok());
+  const std::string key = "rwkv7.feed_forward_length";
+  file[file.find(key) + key.size() + 4] += 1;  // after the type of the value
+  write_file(path, file);
+  EXPECT_THAT(load_bundle(path).status().message(),
+              HasSubstr("m.gguf: tensor 'blk.0.channel_mix_key.weight': expected shape [81, "));
 }
 
 TEST(Gguf, TheFamilyMustBeKnown) {
