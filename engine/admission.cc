@@ -83,6 +83,7 @@ Status Admission::try_admit(Generation& generation) {
   const Origin origin = {generation.request.session, generation.request.state};
   Result<Session*> source = resolve(origin, generation.request.caller);
   if (!source.ok()) return source.status();
+  const HeldSource held(sessions_, *source);
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   const TurnPlace place = place_of(generation.request, *source);
   if (Status s = check_start(generation.request, place, position); !s.ok()) return s;
@@ -380,6 +381,7 @@ void Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
 Result<Session*> Admission::open_scored(const ScoreCall& call, bool has_waited) {
   const Result<Session*> source = resolve(call.origin, call.caller);
   if (!source.ok()) return source.status();
+  const HeldSource held(sessions_, *source);
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   if (Status s = check_position(position, call.origin.expected_position); !s.ok()) return s;
   if (call.keep) {

@@ -17,6 +17,7 @@ namespace runnel {
 namespace {
 
 constexpr Duration kExpiryInterval = std::chrono::seconds(1);
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 // From the system: a session's id must not be guessed.
 uint64_t random_bits() {
@@ -38,7 +39,8 @@ Sessions::Sessions(Model& model, const EngineOptions& options)
       rewinds_(model, options),
       pool_(rewinds_.sessions()),
       prefixes_(model, pool_, options),
-      anonymous_(static_cast<size_t>(pool_.size())) {}
+      anonymous_(static_cast<size_t>(pool_.size())),
+      spare_(pool_.size()) {}
 
 Status Sessions::claim(int slots, std::string_view field) {
   if (slots == 0 || pool_.claim(slots)) return {};
@@ -53,9 +55,13 @@ Status Sessions::too_few(int needed, std::string_view field) const {
 Status Sessions::take_room(int needed, const Caller& caller, std::string_view field) {
   if (needed == 0) return {};
   if (Status s = check_room(needed, caller, field); !s.ok()) return s;
+  for (Session* own = nullptr; most_of(caller) - held_by(caller) < needed; forget(*own)) {
+    own = spare_.oldest(caller.account);
+    if (own == nullptr) break;
+  }
   // Last, because it counts. Without a quota too: one may come while the sessions are there.
   if (caller.usage == nullptr) return {};
-  const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
+  const int64_t most = caller.limits.sessions.value_or(kNoLimit);
   if (caller.usage->begin_states(needed, most)) return {};
   return states_used_up(caller.account, needed, caller.usage->states(), most, field);
 }
@@ -67,29 +73,34 @@ Status Sessions::check_room(int needed, const Caller& caller, std::string_view f
 }
 
 bool Sessions::may_hold(int needed, const Caller& caller) const {
-  if (caller.limits.sessions && caller.usage) {
-    return caller.usage->states() + needed <= *caller.limits.sessions;
-  }
-  const int64_t share = options_.sessions_per_caller;
-  return share == 0 || held_by(caller) + needed <= share;
+  return held_by(caller) - spare_of(caller) <= most_of(caller) - needed;
 }
 
+// States that the account may hold: of all models together, or of this one.
+int64_t Sessions::most_of(const Caller& caller) const {
+  const int64_t share = options_.sessions_per_caller;
+  return caller.limits.sessions.value_or(share == 0 ? kNoLimit : share);
+}
+
+// Those that it holds, spare sessions included.
 int64_t Sessions::held_by(const Caller& caller) const {
+  if (caller.limits.sessions) return caller.usage ? caller.usage->states() : 0;
   const auto held = held_.find(caller.account);
-  return held == held_.end() ? 0 : held->second;
+  return held == held_.end() ? 0 : held->second.slots;
 }
 
-// Whether the account may hold so many more slots of this model, or so many at all.
+int64_t Sessions::spare_of(const Caller& caller) const {
+  const auto held = held_.find(caller.account);
+  return held == held_.end() ? 0 : held->second.spare;
+}
+
+// Why the account may not hold that many more states.
 Status Sessions::check_share(int needed, const Caller& caller, std::string_view field) const {
-  if (const auto quota = caller.limits.sessions) {
-    const int64_t holds = caller.usage ? caller.usage->states() : 0;
-    return holds + needed > *quota ? states_used_up(caller.account, needed, holds, *quota, field)
-                                   : Status();
-  }
-  const int64_t share = options_.sessions_per_caller;
-  if (share == 0) return {};
-  const int64_t holds = held_by(caller);
-  return holds + needed > share ? share_used_up(needed, holds, share, field) : Status();
+  if (may_hold(needed, caller)) return {};
+  const int64_t holds = held_by(caller) - spare_of(caller);
+  const int64_t most = most_of(caller);
+  if (!caller.limits.sessions) return share_used_up(needed, holds, most, field);
+  return states_used_up(caller.account, needed, holds, most, field);
 }
 
 Result<Session*> Sessions::resolve(const SessionKey& key, std::string_view field) {
@@ -118,10 +129,12 @@ std::string Sessions::unused_id(const std::string& owner) {
 
 SlotId Sessions::lease(const Caller& caller) {
   prefixes_.make_way();
+  Session* const spare = pool_.all_aside() ? spare_.oldest() : nullptr;
+  if (spare != nullptr) forget(*spare);
   const std::optional<SlotId> slot = pool_.lease();
   check(slot.has_value(), "a session is opened where a slot is free");
   gauge(SessionPhase::kNew).add(1);
-  ++held_[caller.account];
+  ++held_[caller.account].slots;
   return *slot;
 }
 
@@ -195,18 +208,57 @@ std::array<int64_t, kSlotStates> Sessions::slots_by_state() const {
 }
 
 void Sessions::apply(Session& session, SessionEvent event) {
+  hold(session);
+  if (event == SessionEvent::kFeed || event == SessionEvent::kSample) session.saved_at.reset();
   gauge(session.state).add(-1);
   session.apply(event);
   gauge(session.state).add(1);
 }
 
+bool Sessions::is_spare(const SessionKey& key) {
+  const Session* const session = table_.find(key);
+  return session != nullptr && spare_.has(*session);
+}
+
+void Sessions::hold(Session& session) {
+  if (!spare_.has(session)) return;
+  spare_.remove(session);
+  pool_.take_back();
+  --held_.find(session.account)->second.spare;
+  gauge(session.state).add(1);
+}
+
+void Sessions::lend(Session& session) {
+  hold(session);
+  if (session.saved_at != session.position || !session.resting()) return;
+  spare_.add(session);
+  pool_.lend();
+  ++held_.find(session.account)->second.spare;
+  gauge(session.state).add(-1);
+}
+
+void Sessions::hold_for_change(const SessionKey& key) {
+  Session* const session = table_.find(key);
+  if (session == nullptr) return;
+  hold(*session);
+  session->saved_at.reset();
+}
+
+void Sessions::mark_saved(const SessionKey& key, int64_t position) {
+  Session* const session = table_.find(key);
+  if (session == nullptr || !session->resting() || session->position != position) return;
+  session->saved_at = position;
+  lend(*session);
+}
+
 void Sessions::end(Session& session) {
+  hold(session);
   rewinds_.leave(session);
   gauge(session.state).add(-1);
   session.apply(SessionEvent::kEnd);
   pool_.release(session.slot);
   const auto held = held_.find(session.account);
-  if (--held->second == 0) held_.erase(held);
+  if (--held->second.slots == 0) held_.erase(held);
   session.counted.reset();
 }
 
@@ -220,6 +272,7 @@ void Sessions::give_back(Session& session, TimePoint now, const PrefixKey* key, 
   rewinds_.leave(session);
   if (!session.resting()) apply(session, SessionEvent::kPause);
   session.idle_since = now;
+  lend(session);
 }
 
 void Sessions::forget(Session& session) {

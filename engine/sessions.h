@@ -3,6 +3,9 @@
 //
 // A call first resolves the session that it starts from, then opens the sessions that it works on.
 // A named session is in the table and outlives its calls; an anonymous one ends with its call.
+//
+// A session at rest that is saved outside of the engine is spare: its slot counts as free, against
+// no quota, and the session ends when that slot is needed. Free slots and kept prefixes go first.
 #pragma once
 
 #include <array>
@@ -18,6 +21,7 @@
 #include "engine/prefixes.h"
 #include "engine/rewinds.h"
 #include "engine/session_table.h"
+#include "engine/spare_sessions.h"
 #include "engine/state_pool.h"
 
 namespace runnel {
@@ -36,7 +40,7 @@ class Sessions {
   // Returns a claim: the call has arrived, and leases by itself, or it never will.
   void give_up(int slots) { pool_.give_up(slots); }
 
-  // Leased slots by the states of their sessions.
+  // Leased slots by the states of their sessions, without those of spare sessions.
   std::array<int64_t, kSlotStates> slots_by_state() const;
 
   // --- The scheduler's thread ---
@@ -46,7 +50,8 @@ class Sessions {
   int unclaimed_slots() const { return pool_.unclaimed(); }
   // Slots that have come free since the start.
   int64_t freed_slots() const { return pool_.released(); }
-  // Whether the account's quota allows this many more slots, whatever is free.
+  // Whether the account's quota allows this many more slots, whatever is free. Its own spare
+  // sessions make room.
   bool may_hold(int needed, const Caller& caller) const;
   // Why a call cannot have this many slots now; OK: it can.
   Status check_room(int needed, const Caller& caller, std::string_view field = {}) const;
@@ -62,6 +67,16 @@ class Sessions {
   Result<Session*> resolve(const SessionKey& key, std::string_view field);
   // The stored state of that name, that a call starts from. NOT_FOUND.
   Result<Session*> resolve_state(const std::string& name);
+  // False, too, where there is no such session.
+  bool is_spare(const SessionKey& key);
+  // The session is not spare from here on: a call needs it.
+  void hold(Session& session);
+  // The session is spare from here on, as the last of all, if it rests and is saved.
+  void lend(Session& session);
+  // hold(), until a call has changed the session and has saved it: the next mark_saved().
+  void hold_for_change(const SessionKey& key);
+  // The session is saved as it is at `position`. Nothing happens if it is not there at rest.
+  void mark_saved(const SessionKey& key, int64_t position);
 
   // A new session under `key`, which must be free, in room that was taken; an empty id: one of 128
   // random bits. The state is undefined until reset() or copy().
@@ -110,9 +125,16 @@ class Sessions {
                    TimePoint now) const;
 
  private:
+  struct Held {
+    int slots = 0;
+    int spare = 0;  // of them
+  };
+
   std::string unused_id(const std::string& owner);
   Status too_few(int needed, std::string_view field) const;
+  int64_t most_of(const Caller& caller) const;
   int64_t held_by(const Caller& caller) const;
+  int64_t spare_of(const Caller& caller) const;
   Status check_share(int needed, const Caller& caller, std::string_view field) const;
   SlotId lease(const Caller& caller);
   Gauge& gauge(SessionPhase state);
@@ -124,12 +146,31 @@ class Sessions {
   StatePool pool_;
   Prefixes prefixes_;
   SessionTable table_;
-  std::map<std::string, Session> states_;    // stored ones, by name
-  std::atomic<int> stored_{0};               // size of states_, for any thread
-  std::vector<Session> anonymous_;           // by slot
-  std::map<std::string, int> held_;          // slots of each account that has any
-  std::array<Gauge, kSlotStates> by_state_;  // of leased slots
+  std::map<std::string, Session> states_;  // stored ones, by name
+  std::atomic<int> stored_{0};             // size of states_, for any thread
+  std::vector<Session> anonymous_;         // by slot
+  std::map<std::string, Held> held_;       // by account, of those that have any
+  SpareSessions spare_;
+  std::array<Gauge, kSlotStates> by_state_;  // of leased slots that are not lent
   TimePoint next_expiry_{};
+};
+
+// Keeps a session from being given up while a call that starts from it leases slots.
+class HeldSource {
+ public:
+  // `sessions` outlives it, and so does the session until it moves; null: there is none.
+  HeldSource(Sessions& sessions, Session* session) : sessions_(sessions), session_(session) {
+    if (session != nullptr) sessions.hold(*session);
+  }
+  HeldSource(const HeldSource&) = delete;
+  HeldSource& operator=(const HeldSource&) = delete;
+  ~HeldSource() {
+    if (session_ != nullptr) sessions_.lend(*session_);
+  }
+
+ private:
+  Sessions& sessions_;
+  Session* const session_;
 };
 
 }  // namespace runnel
