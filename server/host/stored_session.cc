@@ -29,6 +29,14 @@ bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
 }
 
+// Lets the engine give up its copy while no call needs it. Without memory it keeps the copy.
+void mark_saved(Engine& engine, const SessionKey& session, int64_t position) {
+  static_cast<void>(within_memory([&] {
+    engine.mark_saved(session, position);
+    return Status();
+  }));
+}
+
 // The session is there, so its client must not hear NOT_FOUND.
 Status replaced(const std::string& id) {
   Status status(Code::kAborted, "the stored state of session " + quote(id) +
@@ -174,41 +182,23 @@ Status StoredSession::made_already() const {
 // Uses the engine's copy if it is that of the record.
 void StoredSession::check_copy() {
   const auto take = [self = shared_from_this()](const Result<SessionInfo>& here) {
-    self->take_copy(here);
+    if (!here.ok() && here.status().code() != Code::kNotFound) return self->give_up(here.status());
+    const Record& record = self->record_;
+    const KeptSessions::Copy copy = self->kept_.copy_of(self->key_);
+    const bool is_current = here.ok() && here->position == record.position &&
+                            copy.state == record.state && copy.model.lock() == self->model_;
+    // Only the server that made the call has its values, and only as long as it keeps the session.
+    if (self->repeats_ && !(is_current && copy.saved)) {
+      if (is_current) mark_saved(*self->model_->engine, self->session(), record.position);
+      return self->give_up(self->made_already());
+    }
+    if (is_current) return self->finish_opening({});
+    if (!here.ok()) return self->load();
+    self->drop_copy(
+        [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
   };
   if (use_.changes) return model_->engine->hold_session(session(), take);
   model_->engine->get_session(session(), take);
-}
-
-void StoredSession::take_copy(const Result<SessionInfo>& here) {
-  if (!here.ok() && here.status().code() != Code::kNotFound) return give_up(here.status());
-  const KeptSessions::Copy copy = kept_.copy_of(key_);
-  const bool is_current = here.ok() && here->position == record_.position &&
-                          copy.state == record_.state && copy.model.lock() == model_;
-  // Only the server that made the call has its values, and only as long as it keeps the session.
-  if (repeats_ && !(is_current && copy.saved)) {
-    if (is_current) mark_saved(record_.position);
-    return give_up(made_already());
-  }
-  if (is_current) return start();
-  if (!here.ok()) return load();
-  const auto self = shared_from_this();
-  drop_copy(
-      [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
-}
-
-// The engine's copy is current.
-void StoredSession::start() {
-  if (!use_.changes) mark_saved(record_.position);
-  finish_opening({});
-}
-
-// Lets the engine give up its copy while no call needs it. Without memory it keeps the copy.
-void StoredSession::mark_saved(int64_t position) {
-  static_cast<void>(within_memory([&] {
-    model_->engine->mark_saved(session(), position);
-    return Status();
-  }));
 }
 
 // Deletes the engine's copy, if there is one.
@@ -223,7 +213,7 @@ void StoredSession::load() {
   const auto made = [self](const Status& status) {
     if (!status.ok()) return self->give_up(status);
     self->kept_.note_copy(self->key_, {.model = self->model_, .state = self->record_.state});
-    self->start();
+    self->finish_opening({});
   };
   if (record_.state == 0) {
     return model_->engine->create_session(
@@ -309,6 +299,7 @@ void StoredSession::finish_opening(const Status& status) {
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
   }
   if (!status.ok() || !use_.changes) {
+    if (status.ok()) mark_saved(*model_->engine, session(), record_.position);
     MemoryBudget::shrink(room_, 0);
     kept_.release(*this);
   }
@@ -466,7 +457,7 @@ void StoredSession::finish(const Status& status) {
   }
   image_.reset();
   MemoryBudget::shrink(room_, 0);
-  if (status.ok()) mark_saved(position_);
+  if (status.ok()) mark_saved(*model_->engine, session(), position_);
   // Before the client hears of it: it may call again at once.
   kept_.release(*this);
   if (const Done done = std::exchange(saved_, nullptr)) return done(status);

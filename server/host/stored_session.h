@@ -90,9 +90,6 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void take_begun(const Result<Begun>& begun);
   void hold(int64_t epoch);
   void check_copy();
-  void take_copy(const Result<SessionInfo>& here);
-  void start();
-  void mark_saved(int64_t position);
   void drop_copy(Done done);
   void load();
   Result<std::shared_ptr<StateImage>> read_state() const;
