@@ -419,6 +419,20 @@ Result<SessionInfo> Admission::create_session(SessionKey key, const Caller& call
   return sessions_.create(std::move(key), caller, time_.now());
 }
 
+void Admission::hold_session(const SessionKey& key) {
+  Session* const session = sessions_.find(key);
+  if (session == nullptr) return;
+  sessions_.hold(*session);
+  session->saved_at.reset();
+}
+
+void Admission::mark_saved(const SessionKey& key, int64_t position) {
+  Session* const session = sessions_.find(key);
+  if (session == nullptr || !session->resting() || session->position != position) return;
+  session->saved_at = position;
+  sessions_.lend(*session);
+}
+
 Status Admission::delete_session(const SessionKey& key) {
   Session* session = sessions_.find(key);
   if (session == nullptr) return no_session(key.id, fields::kId);

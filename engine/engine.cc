@@ -224,7 +224,7 @@ void Engine::get_session(SessionKey key, const std::function<void(Result<Session
 void Engine::hold_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done) {
   if (Status s = validate_session_id(key.id, fields::kId); !s.ok()) return done(s);
   const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
-    scheduler.hold_for_change(key);
+    scheduler.hold_session(key);
     done(scheduler.get_session(key));
   }});
   if (!put) done(mailbox_full());

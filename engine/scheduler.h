@@ -88,9 +88,9 @@ class Scheduler {
                   ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
   Result<SessionInfo> get_session(const SessionKey& key);
-  // As those of Sessions.
-  void hold_for_change(const SessionKey& key) { sessions_.hold_for_change(key); }
-  void mark_saved(const SessionKey& key, int64_t position) { sessions_.mark_saved(key, position); }
+  // As those of Admission.
+  void hold_session(const SessionKey& key) { admission_.hold_session(key); }
+  void mark_saved(const SessionKey& key, int64_t position) { admission_.mark_saved(key, position); }
   SessionPage list_sessions(const std::string& owner, const std::string& after, int count) const;
   Status delete_session(const SessionKey& key);
   // As those of Moves.

@@ -17,7 +17,6 @@ namespace runnel {
 namespace {
 
 constexpr Duration kExpiryInterval = std::chrono::seconds(1);
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 // From the system: a session's id must not be guessed.
 uint64_t random_bits() {
@@ -40,6 +39,7 @@ Sessions::Sessions(Model& model, const EngineOptions& options)
       pool_(rewinds_.sessions()),
       prefixes_(model, pool_, options),
       anonymous_(static_cast<size_t>(pool_.size())),
+      accounts_(options),
       spare_(pool_.size()) {}
 
 Status Sessions::claim(int slots, std::string_view field) {
@@ -55,52 +55,21 @@ Status Sessions::too_few(int needed, std::string_view field) const {
 Status Sessions::take_room(int needed, const Caller& caller, std::string_view field) {
   if (needed == 0) return {};
   if (Status s = check_room(needed, caller, field); !s.ok()) return s;
-  for (Session* own = nullptr; most_of(caller) - held_by(caller) < needed; forget(*own)) {
+  for (Session* own = nullptr; !accounts_.has_left(needed, caller); forget(*own)) {
     own = spare_.oldest(caller.account);
     if (own == nullptr) break;
   }
   // Last, because it counts. Without a quota too: one may come while the sessions are there.
   if (caller.usage == nullptr) return {};
-  const int64_t most = caller.limits.sessions.value_or(kNoLimit);
+  const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
   if (caller.usage->begin_states(needed, most)) return {};
   return states_used_up(caller.account, needed, caller.usage->states(), most, field);
 }
 
 Status Sessions::check_room(int needed, const Caller& caller, std::string_view field) const {
-  if (Status s = check_share(needed, caller, field); !s.ok()) return s;
+  if (Status s = accounts_.check(needed, caller, field); !s.ok()) return s;
   if (needed > pool_.free()) return too_few(needed, field);
   return {};
-}
-
-bool Sessions::may_hold(int needed, const Caller& caller) const {
-  return held_by(caller) - spare_of(caller) <= most_of(caller) - needed;
-}
-
-// States that the account may hold: of all models together, or of this one.
-int64_t Sessions::most_of(const Caller& caller) const {
-  const int64_t share = options_.sessions_per_caller;
-  return caller.limits.sessions.value_or(share == 0 ? kNoLimit : share);
-}
-
-// Those that it holds, spare sessions included.
-int64_t Sessions::held_by(const Caller& caller) const {
-  if (caller.limits.sessions) return caller.usage ? caller.usage->states() : 0;
-  const auto held = held_.find(caller.account);
-  return held == held_.end() ? 0 : held->second.slots;
-}
-
-int64_t Sessions::spare_of(const Caller& caller) const {
-  const auto held = held_.find(caller.account);
-  return held == held_.end() ? 0 : held->second.spare;
-}
-
-// Why the account may not hold that many more states.
-Status Sessions::check_share(int needed, const Caller& caller, std::string_view field) const {
-  if (may_hold(needed, caller)) return {};
-  const int64_t holds = held_by(caller) - spare_of(caller);
-  const int64_t most = most_of(caller);
-  if (!caller.limits.sessions) return share_used_up(needed, holds, most, field);
-  return states_used_up(caller.account, needed, holds, most, field);
 }
 
 Result<Session*> Sessions::resolve(const SessionKey& key, std::string_view field) {
@@ -134,7 +103,7 @@ SlotId Sessions::lease(const Caller& caller) {
   const std::optional<SlotId> slot = pool_.lease();
   check(slot.has_value(), "a session is opened where a slot is free");
   gauge(SessionPhase::kNew).add(1);
-  ++held_[caller.account].slots;
+  accounts_.add(caller.account, 1, 0);
   return *slot;
 }
 
@@ -215,40 +184,22 @@ void Sessions::apply(Session& session, SessionEvent event) {
   gauge(session.state).add(1);
 }
 
-bool Sessions::is_spare(const SessionKey& key) {
-  const Session* const session = table_.find(key);
-  return session != nullptr && spare_.has(*session);
-}
-
 void Sessions::hold(Session& session) {
-  if (!spare_.has(session)) return;
+  if (!std::exchange(session.spare, false)) return;
   spare_.remove(session);
   pool_.take_back();
-  --held_.find(session.account)->second.spare;
+  accounts_.add(session.account, 0, -1);
   gauge(session.state).add(1);
 }
 
 void Sessions::lend(Session& session) {
   hold(session);
   if (session.saved_at != session.position || !session.resting()) return;
+  session.spare = true;
   spare_.add(session);
   pool_.lend();
-  ++held_.find(session.account)->second.spare;
+  accounts_.add(session.account, 0, 1);
   gauge(session.state).add(-1);
-}
-
-void Sessions::hold_for_change(const SessionKey& key) {
-  Session* const session = table_.find(key);
-  if (session == nullptr) return;
-  hold(*session);
-  session->saved_at.reset();
-}
-
-void Sessions::mark_saved(const SessionKey& key, int64_t position) {
-  Session* const session = table_.find(key);
-  if (session == nullptr || !session->resting() || session->position != position) return;
-  session->saved_at = position;
-  lend(*session);
 }
 
 void Sessions::end(Session& session) {
@@ -257,8 +208,7 @@ void Sessions::end(Session& session) {
   gauge(session.state).add(-1);
   session.apply(SessionEvent::kEnd);
   pool_.release(session.slot);
-  const auto held = held_.find(session.account);
-  if (--held->second.slots == 0) held_.erase(held);
+  accounts_.add(session.account, -1, 0);
   session.counted.reset();
 }
 

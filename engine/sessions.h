@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/metrics.h"
+#include "engine/account_slots.h"
 #include "engine/options.h"
 #include "engine/prefixes.h"
 #include "engine/rewinds.h"
@@ -52,7 +53,9 @@ class Sessions {
   int64_t freed_slots() const { return pool_.released(); }
   // Whether the account's quota allows this many more slots, whatever is free. Its own spare
   // sessions make room.
-  bool may_hold(int needed, const Caller& caller) const;
+  bool may_hold(int needed, const Caller& caller) const {
+    return accounts_.may_hold(needed, caller);
+  }
   // Why a call cannot have this many slots now; OK: it can.
   Status check_room(int needed, const Caller& caller, std::string_view field = {}) const;
   // Counts `needed` slots against the account's quota; that many sessions must be opened next.
@@ -67,16 +70,10 @@ class Sessions {
   Result<Session*> resolve(const SessionKey& key, std::string_view field);
   // The stored state of that name, that a call starts from. NOT_FOUND.
   Result<Session*> resolve_state(const std::string& name);
-  // False, too, where there is no such session.
-  bool is_spare(const SessionKey& key);
   // The session is not spare from here on: a call needs it.
   void hold(Session& session);
   // The session is spare from here on, as the last of all, if it rests and is saved.
   void lend(Session& session);
-  // hold(), until a call has changed the session and has saved it: the next mark_saved().
-  void hold_for_change(const SessionKey& key);
-  // The session is saved as it is at `position`. Nothing happens if it is not there at rest.
-  void mark_saved(const SessionKey& key, int64_t position);
 
   // A new session under `key`, which must be free, in room that was taken; an empty id: one of 128
   // random bits. The state is undefined until reset() or copy().
@@ -125,17 +122,8 @@ class Sessions {
                    TimePoint now) const;
 
  private:
-  struct Held {
-    int slots = 0;
-    int spare = 0;  // of them
-  };
-
   std::string unused_id(const std::string& owner);
   Status too_few(int needed, std::string_view field) const;
-  int64_t most_of(const Caller& caller) const;
-  int64_t held_by(const Caller& caller) const;
-  int64_t spare_of(const Caller& caller) const;
-  Status check_share(int needed, const Caller& caller, std::string_view field) const;
   SlotId lease(const Caller& caller);
   Gauge& gauge(SessionPhase state);
   void end(Session& session);
@@ -149,7 +137,7 @@ class Sessions {
   std::map<std::string, Session> states_;  // stored ones, by name
   std::atomic<int> stored_{0};             // size of states_, for any thread
   std::vector<Session> anonymous_;         // by slot
-  std::map<std::string, Held> held_;       // by account, of those that have any
+  AccountSlots accounts_;
   SpareSessions spare_;
   std::array<Gauge, kSlotStates> by_state_;  // of leased slots that are not lent
   TimePoint next_expiry_{};

@@ -16,7 +16,6 @@ class SpareSessions {
   explicit SpareSessions(int slots)
       : links_(static_cast<size_t>(slots) + 1, {nullptr, slots, slots}) {}
 
-  bool has(const Session& session) const { return links_[session.slot].session == &session; }
   // Adds a session as the last one. It has a slot, and is not in the list.
   void add(Session& session);
   // Takes out a session that is in the list.

@@ -149,10 +149,8 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
 bool WaitingRoom::may_go_on(const QueuedCall& call) const {
   const Caller& caller = caller_of(call);
   const auto& session = session_of(call);
-  if (session && sessions_.is_spare({caller.name, *session}) &&
-      sessions_.unclaimed_slots() <= call.slots) {
-    return false;
-  }
+  const Session* const source = session ? sessions_.find({caller.name, *session}) : nullptr;
+  if (source && source->spare && sessions_.unclaimed_slots() <= call.slots) return false;
   return sessions_.may_hold(call.slots, caller);
 }
 

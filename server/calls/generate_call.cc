@@ -192,7 +192,7 @@ Call::Step GenerateCall::write_finished() {
 
 // --- To the engine ---
 
-// What the client hears of a refusal by the engine.
+// The status of the call when the engine refuses it.
 Status GenerateCall::refusal_of(Status status) const {
   return reads_stored_ ? unless_given_up(std::move(status)) : status;
 }
