@@ -46,6 +46,29 @@ class MoreThanSlots : public ::testing::Test {
     request.set_keep(keep);
     return request;
   }
+  // A call whose first event has come. It is cancelled at its end.
+  struct OpenCall {
+    OpenCall(TestServer& test, const v1::GenerateRequest& request)
+        : reader(test.inference->Generate(&context, request)) {
+      EXPECT_TRUE(reader->Read(&first));
+    }
+    ~OpenCall() {
+      context.TryCancel();
+      if (!is_over) static_cast<void>(finish());
+    }
+    grpc::Status finish() {
+      is_over = true;
+      for (v1::GenerateResponse response; reader->Read(&response);) {
+      }
+      return reader->Finish();
+    }
+
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
+    v1::GenerateResponse first;
+    bool is_over = false;
+  };
+
   static std::string name(int session) { return "s" + std::to_string(session); }
 
   std::atomic<int> loads_{0};
@@ -96,23 +119,12 @@ TEST_F(MoreThanSlots, TheOneThatHasRestedLongestMakesRoom) {
 }
 
 TEST_F(MoreThanSlots, ASessionWithACallKeepsItsSlot) {
-  struct LastingCall {
-    LastingCall(TestServer& test, const std::string& session)
-        : reader(test.inference->Generate(&context, call(session, true, 1 << 20))) {
-      v1::GenerateResponse response;
-      EXPECT_TRUE(reader->Read(&response));
-    }
-    ~LastingCall() {
-      context.TryCancel();
-      static_cast<void>(reader->Finish());
-    }
-
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
-  };
   for (int i = 0; i <= kSlots; ++i) ASSERT_TRUE(test_.create(name(i)).ok());
-  std::vector<std::unique_ptr<LastingCall>> calls;
-  for (int i = 0; i < kSlots; ++i) calls.push_back(std::make_unique<LastingCall>(test_, name(i)));
+  std::vector<std::unique_ptr<OpenCall>> calls;
+  for (int i = 0; i < kSlots; ++i) {
+    calls.push_back(std::make_unique<OpenCall>(test_, call(name(i), true, 1 << 20)));
+    EXPECT_TRUE(calls.back()->first.has_started());
+  }
   test_.expect_free(0);
   const Generated refused = test_.generate(call(name(kSlots)));
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -121,6 +133,30 @@ TEST_F(MoreThanSlots, ASessionWithACallKeepsItsSlot) {
   calls.clear();
   test_.expect_free(kSlots);  // once they are saved
   EXPECT_TRUE(test_.generate(call(name(kSlots))).status.ok());
+}
+
+TEST_F(MoreThanSlots, ACallThatReadsIsToBeMadeAgainIfItsSessionMakesRoomWhileItWaits) {
+  ASSERT_TRUE(test_.create("a").ok());
+  ASSERT_TRUE(test_.generate(call("a")).status.ok());
+  std::vector<std::unique_ptr<OpenCall>> others;
+  const auto add_other = [&] {
+    others.push_back(std::make_unique<OpenCall>(test_, generate_request({1}, 1 << 20)));
+    EXPECT_TRUE(others.back()->first.has_started());
+  };
+  for (int i = 1; i < kSlots; ++i) add_other();
+  v1::GenerateRequest reads = call("a", false);
+  reads.mutable_max_queue_time()->set_seconds(60);
+  OpenCall waits(test_, reads);
+  EXPECT_TRUE(waits.first.has_queued()) << "the slot of its session is not free for it";
+  add_other();
+  others.pop_back();
+  const grpc::Status status = waits.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("made room for another one"));
+  EXPECT_EQ(waits.context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
+  others.clear();
+  test_.expect_free(kSlots);
+  EXPECT_TRUE(test_.generate(reads).status.ok());
 }
 
 }  // namespace
