@@ -4,8 +4,9 @@
 // A call first resolves the session that it starts from, then opens the sessions that it works on.
 // A named session is in the table and outlives its calls; an anonymous one ends with its call.
 //
-// A session at rest that is saved outside of the engine is spare: its slot counts as free, against
-// no quota, and the session ends when that slot is needed. Free slots and kept prefixes go first.
+// A session at rest that is saved outside of the engine is spare: its slot counts as free, and the
+// session ends when that slot is needed, or one more of its account's quota. Free slots and kept
+// prefixes go first.
 #pragma once
 
 #include <array>

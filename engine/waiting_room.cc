@@ -150,8 +150,9 @@ bool WaitingRoom::may_go_on(const QueuedCall& call) const {
   const Caller& caller = caller_of(call);
   const auto& session = session_of(call);
   const Session* const source = session ? sessions_.find({caller.name, *session}) : nullptr;
-  if (source && source->spare && sessions_.unclaimed_slots() <= call.slots) return false;
-  return sessions_.may_hold(call.slots, caller);
+  if (source == nullptr || !source->spare) return sessions_.may_hold(call.slots, caller);
+  const int own = source->account == caller.account ? 1 : 0;
+  return sessions_.unclaimed_slots() > call.slots && sessions_.may_hold(call.slots + own, caller);
 }
 
 void WaitingRoom::end_all(const Status& status) {
