@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-http bench-text bench-hybrids bench-softmax bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
+.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-hybrids bench-softmax bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -67,6 +67,11 @@ bench-sessions: ## measure forks and states that move, write docs/benchmarks/ses
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_sessions.py build/release/runnel build/release/bench/bench_moves docs/benchmarks
+
+bench-fleet: ## measure sessions in a store beyond the slots, write docs/benchmarks/fleet.md: a quarter of an hour, 2 GB of disk
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 bench/report/bench_fleet.py build/release/runnel docs/benchmarks
 
 bench-http: ## measure OpenAI's API by HTTP beside the engine and gRPC, write docs/benchmarks/http.md: two minutes
 	@scripts/setup bench

@@ -83,6 +83,7 @@ Status Admission::try_admit(Generation& generation) {
   const Origin origin = {generation.request.session, generation.request.state};
   Result<Session*> source = resolve(origin, generation.request.caller);
   if (!source.ok()) return source.status();
+  const HeldSource held(sessions_, *source);
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   const TurnPlace place = place_of(generation.request, *source);
   if (Status s = check_start(generation.request, place, position); !s.ok()) return s;
@@ -380,6 +381,7 @@ void Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
 Result<Session*> Admission::open_scored(const ScoreCall& call, bool has_waited) {
   const Result<Session*> source = resolve(call.origin, call.caller);
   if (!source.ok()) return source.status();
+  const HeldSource held(sessions_, *source);
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   if (Status s = check_position(position, call.origin.expected_position); !s.ok()) return s;
   if (call.keep) {
@@ -415,6 +417,20 @@ void Admission::score(ScoreCall& call) {
 Result<SessionInfo> Admission::create_session(SessionKey key, const Caller& caller) {
   if (Status s = waiting_room_.check_kept(); !s.ok()) return s;
   return sessions_.create(std::move(key), caller, time_.now());
+}
+
+void Admission::hold_session(const SessionKey& key) {
+  Session* const session = sessions_.find(key);
+  if (session == nullptr) return;
+  sessions_.hold(*session);
+  session->saved_at.reset();
+}
+
+void Admission::mark_saved(const SessionKey& key, int64_t position) {
+  Session* const session = sessions_.find(key);
+  if (session == nullptr || !session->resting() || session->position != position) return;
+  session->saved_at = position;
+  sessions_.lend(*session);
 }
 
 Status Admission::delete_session(const SessionKey& key) {

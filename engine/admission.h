@@ -35,6 +35,10 @@ class Admission {
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
+  // The session is not given up until the next mark_saved(): a call is about to change it.
+  void hold_session(const SessionKey& key);
+  // The session is saved as it is at `position`. Nothing happens if it is not there at rest.
+  void mark_saved(const SessionKey& key, int64_t position);
   // Ends a session and the call on it. NOT_FOUND; ABORTED while its state moves.
   Status delete_session(const SessionKey& key);
 

@@ -221,6 +221,23 @@ void Engine::get_session(SessionKey key, const std::function<void(Result<Session
   if (!put) done(mailbox_full());
 }
 
+void Engine::hold_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done) {
+  if (Status s = validate_session_id(key.id, fields::kId); !s.ok()) return done(s);
+  const bool put = scheduler_->put({[key = std::move(key), done](Scheduler& scheduler) {
+    scheduler.hold_session(key);
+    done(scheduler.get_session(key));
+  }});
+  if (!put) done(mailbox_full());
+}
+
+// A mailbox that is closed has no use for it.
+void Engine::mark_saved(SessionKey key, int64_t position) {
+  static_cast<void>(
+      scheduler_->put_admitted({[key = std::move(key), position](Scheduler& scheduler) {
+        scheduler.mark_saved(key, position);
+      }}));
+}
+
 void Engine::list_sessions(std::string owner, std::string after, int count,
                            const std::function<void(Result<SessionPage>)>& done) {
   Scheduler::Command command = {

@@ -86,6 +86,12 @@ class Engine {
   // `admitted`: for a call that the engine has admitted, which a full mailbox does not end.
   void get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done,
                    bool admitted = false);
+  // The same for a call of a store that is about to change the session: from here on the session is
+  // not given up.
+  void hold_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done);
+  // The session is saved in a store as it is at `position`. While it rests, it is given up as soon
+  // as another session needs its slot. Nothing happens if it is not there, at rest.
+  void mark_saved(SessionKey key, int64_t position);
   // Sessions of an owner with ids after `after`, at most `count`.
   void list_sessions(std::string owner, std::string after, int count,
                      const std::function<void(Result<SessionPage>)>& done);

@@ -24,6 +24,7 @@ void Moves::fork_session(const SessionKey& parent, const std::vector<std::string
                          const Caller& caller, MoveDone done) {
   const Result<Session*> source = sessions_.resolve(parent, fields::kId);
   if (!source.ok()) return done(source.status());
+  const HeldSource held(sessions_, *source);
   StateMove move;
   move.from = *source;
   move.bytes = model_.layout().live_bytes(move.from->consumed());
@@ -104,7 +105,7 @@ void Moves::rewind_session(const SessionKey& key, int64_t position, const Caller
   Session& session = **found;
   if (Status s = check_rewind(session, position); !s.ok()) return done(s);
   if (position == session.position) return feed_again(session, {}, caller, std::move(done));
-  session.last_call.reset();  // the session goes on elsewhere: that call is not sent again
+  session.last_call.reset();  // the session continues elsewhere: that call is not sent again
   WayBack back = sessions_.rewinds().go_back(session, position);
   session.position = back.position;
   session.pending = back.pending;

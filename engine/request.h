@@ -166,8 +166,8 @@ struct ScoredChunk {
 
 struct EngineStats {
   int64_t sessions = 0;                               // slots in all
-  int64_t sessions_free = 0;                          // slots not leased
-  std::array<int64_t, kSlotStates> slots_by_state{};  // leased, by their sessions
+  int64_t sessions_free = 0;                          // slots not leased, or of spare sessions
+  std::array<int64_t, kSlotStates> slots_by_state{};  // the others, by their sessions
   int64_t steps = 0;                                  // since the start
   int64_t values_sampled = 0;
   int64_t values_consumed = 0;  // of prompts and of Score calls

@@ -45,8 +45,8 @@ class Scheduler {
 
   // False when too many commands wait, or too many bytes.
   [[nodiscard]] bool put(Command command);
-  // The same for a call that has been admitted, which a full mailbox does not end: at most one
-  // such command waits for each slot.
+  // The same for a call that has been admitted, which a full mailbox does not end: at most a few
+  // such commands wait for each slot.
   [[nodiscard]] bool put_admitted(Command command);
   void nudge() { mailbox_.nudge(); }
   // From here on put() refuses.
@@ -88,6 +88,9 @@ class Scheduler {
                   ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
   Result<SessionInfo> get_session(const SessionKey& key);
+  // As those of Admission.
+  void hold_session(const SessionKey& key) { admission_.hold_session(key); }
+  void mark_saved(const SessionKey& key, int64_t position) { admission_.mark_saved(key, position); }
   SessionPage list_sessions(const std::string& owner, const std::string& after, int count) const;
   Status delete_session(const SessionKey& key);
   // As those of Moves.

@@ -38,7 +38,9 @@ Sessions::Sessions(Model& model, const EngineOptions& options)
       rewinds_(model, options),
       pool_(rewinds_.sessions()),
       prefixes_(model, pool_, options),
-      anonymous_(static_cast<size_t>(pool_.size())) {}
+      anonymous_(static_cast<size_t>(pool_.size())),
+      accounts_(options),
+      spare_(pool_.size()) {}
 
 Status Sessions::claim(int slots, std::string_view field) {
   if (slots == 0 || pool_.claim(slots)) return {};
@@ -53,6 +55,10 @@ Status Sessions::too_few(int needed, std::string_view field) const {
 Status Sessions::take_room(int needed, const Caller& caller, std::string_view field) {
   if (needed == 0) return {};
   if (Status s = check_room(needed, caller, field); !s.ok()) return s;
+  for (Session* own = nullptr; !accounts_.has_left(needed, caller); forget(*own)) {
+    own = spare_.oldest(caller.account);
+    if (own == nullptr) break;
+  }
   // Last, because it counts. Without a quota too: one may come while the sessions are there.
   if (caller.usage == nullptr) return {};
   const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
@@ -61,35 +67,9 @@ Status Sessions::take_room(int needed, const Caller& caller, std::string_view fi
 }
 
 Status Sessions::check_room(int needed, const Caller& caller, std::string_view field) const {
-  if (Status s = check_share(needed, caller, field); !s.ok()) return s;
+  if (Status s = accounts_.check(needed, caller, field); !s.ok()) return s;
   if (needed > pool_.free()) return too_few(needed, field);
   return {};
-}
-
-bool Sessions::may_hold(int needed, const Caller& caller) const {
-  if (caller.limits.sessions && caller.usage) {
-    return caller.usage->states() + needed <= *caller.limits.sessions;
-  }
-  const int64_t share = options_.sessions_per_caller;
-  return share == 0 || held_by(caller) + needed <= share;
-}
-
-int64_t Sessions::held_by(const Caller& caller) const {
-  const auto held = held_.find(caller.account);
-  return held == held_.end() ? 0 : held->second;
-}
-
-// Whether the account may hold so many more slots of this model, or so many at all.
-Status Sessions::check_share(int needed, const Caller& caller, std::string_view field) const {
-  if (const auto quota = caller.limits.sessions) {
-    const int64_t holds = caller.usage ? caller.usage->states() : 0;
-    return holds + needed > *quota ? states_used_up(caller.account, needed, holds, *quota, field)
-                                   : Status();
-  }
-  const int64_t share = options_.sessions_per_caller;
-  if (share == 0) return {};
-  const int64_t holds = held_by(caller);
-  return holds + needed > share ? share_used_up(needed, holds, share, field) : Status();
 }
 
 Result<Session*> Sessions::resolve(const SessionKey& key, std::string_view field) {
@@ -118,10 +98,12 @@ std::string Sessions::unused_id(const std::string& owner) {
 
 SlotId Sessions::lease(const Caller& caller) {
   prefixes_.make_way();
+  Session* const spare = pool_.all_aside() ? spare_.oldest() : nullptr;
+  if (spare != nullptr) forget(*spare);
   const std::optional<SlotId> slot = pool_.lease();
   check(slot.has_value(), "a session is opened where a slot is free");
   gauge(SessionPhase::kNew).add(1);
-  ++held_[caller.account];
+  accounts_.add(caller.account, 1, 0);
   return *slot;
 }
 
@@ -195,18 +177,38 @@ std::array<int64_t, kSlotStates> Sessions::slots_by_state() const {
 }
 
 void Sessions::apply(Session& session, SessionEvent event) {
+  hold(session);
+  if (event == SessionEvent::kFeed || event == SessionEvent::kSample) session.saved_at.reset();
   gauge(session.state).add(-1);
   session.apply(event);
   gauge(session.state).add(1);
 }
 
+void Sessions::hold(Session& session) {
+  if (!std::exchange(session.spare, false)) return;
+  spare_.remove(session);
+  pool_.take_back();
+  accounts_.add(session.account, 0, -1);
+  gauge(session.state).add(1);
+}
+
+void Sessions::lend(Session& session) {
+  hold(session);
+  if (session.saved_at != session.position || !session.resting()) return;
+  session.spare = true;
+  spare_.add(session);
+  pool_.lend();
+  accounts_.add(session.account, 0, 1);
+  gauge(session.state).add(-1);
+}
+
 void Sessions::end(Session& session) {
+  hold(session);
   rewinds_.leave(session);
   gauge(session.state).add(-1);
   session.apply(SessionEvent::kEnd);
   pool_.release(session.slot);
-  const auto held = held_.find(session.account);
-  if (--held->second == 0) held_.erase(held);
+  accounts_.add(session.account, -1, 0);
   session.counted.reset();
 }
 
@@ -220,6 +222,7 @@ void Sessions::give_back(Session& session, TimePoint now, const PrefixKey* key, 
   rewinds_.leave(session);
   if (!session.resting()) apply(session, SessionEvent::kPause);
   session.idle_since = now;
+  lend(session);
 }
 
 void Sessions::forget(Session& session) {

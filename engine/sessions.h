@@ -3,6 +3,10 @@
 //
 // A call first resolves the session that it starts from, then opens the sessions that it works on.
 // A named session is in the table and outlives its calls; an anonymous one ends with its call.
+//
+// A session at rest that is saved outside of the engine is spare: its slot counts as free, and the
+// session ends when that slot is needed, or one more of its account's quota. Free slots and kept
+// prefixes go first.
 #pragma once
 
 #include <array>
@@ -14,10 +18,12 @@
 #include <vector>
 
 #include "base/metrics.h"
+#include "engine/account_slots.h"
 #include "engine/options.h"
 #include "engine/prefixes.h"
 #include "engine/rewinds.h"
 #include "engine/session_table.h"
+#include "engine/spare_sessions.h"
 #include "engine/state_pool.h"
 
 namespace runnel {
@@ -36,7 +42,7 @@ class Sessions {
   // Returns a claim: the call has arrived, and leases by itself, or it never will.
   void give_up(int slots) { pool_.give_up(slots); }
 
-  // Leased slots by the states of their sessions.
+  // Leased slots by the states of their sessions, without those of spare sessions.
   std::array<int64_t, kSlotStates> slots_by_state() const;
 
   // --- The scheduler's thread ---
@@ -46,8 +52,11 @@ class Sessions {
   int unclaimed_slots() const { return pool_.unclaimed(); }
   // Slots that have come free since the start.
   int64_t freed_slots() const { return pool_.released(); }
-  // Whether the account's quota allows this many more slots, whatever is free.
-  bool may_hold(int needed, const Caller& caller) const;
+  // Whether the account's quota allows this many more slots, whatever is free. Its own spare
+  // sessions make room.
+  bool may_hold(int needed, const Caller& caller) const {
+    return accounts_.may_hold(needed, caller);
+  }
   // Why a call cannot have this many slots now; OK: it can.
   Status check_room(int needed, const Caller& caller, std::string_view field = {}) const;
   // Counts `needed` slots against the account's quota; that many sessions must be opened next.
@@ -62,6 +71,10 @@ class Sessions {
   Result<Session*> resolve(const SessionKey& key, std::string_view field);
   // The stored state of that name, that a call starts from. NOT_FOUND.
   Result<Session*> resolve_state(const std::string& name);
+  // The session is not spare from here on: a call needs it.
+  void hold(Session& session);
+  // The session is spare from here on, as the last of all, if it rests and is saved.
+  void lend(Session& session);
 
   // A new session under `key`, which must be free, in room that was taken; an empty id: one of 128
   // random bits. The state is undefined until reset() or copy().
@@ -112,8 +125,6 @@ class Sessions {
  private:
   std::string unused_id(const std::string& owner);
   Status too_few(int needed, std::string_view field) const;
-  int64_t held_by(const Caller& caller) const;
-  Status check_share(int needed, const Caller& caller, std::string_view field) const;
   SlotId lease(const Caller& caller);
   Gauge& gauge(SessionPhase state);
   void end(Session& session);
@@ -124,12 +135,31 @@ class Sessions {
   StatePool pool_;
   Prefixes prefixes_;
   SessionTable table_;
-  std::map<std::string, Session> states_;    // stored ones, by name
-  std::atomic<int> stored_{0};               // size of states_, for any thread
-  std::vector<Session> anonymous_;           // by slot
-  std::map<std::string, int> held_;          // slots of each account that has any
-  std::array<Gauge, kSlotStates> by_state_;  // of leased slots
+  std::map<std::string, Session> states_;  // stored ones, by name
+  std::atomic<int> stored_{0};             // size of states_, for any thread
+  std::vector<Session> anonymous_;         // by slot
+  AccountSlots accounts_;
+  SpareSessions spare_;
+  std::array<Gauge, kSlotStates> by_state_;  // of leased slots that are not lent
   TimePoint next_expiry_{};
+};
+
+// Keeps a session from being given up while a call that starts from it leases slots.
+class HeldSource {
+ public:
+  // `sessions` outlives it, and so does the session until it moves; null: there is none.
+  HeldSource(Sessions& sessions, Session* session) : sessions_(sessions), session_(session) {
+    if (session != nullptr) sessions.hold(*session);
+  }
+  HeldSource(const HeldSource&) = delete;
+  HeldSource& operator=(const HeldSource&) = delete;
+  ~HeldSource() {
+    if (session_ != nullptr) sessions_.lend(*session_);
+  }
+
+ private:
+  Sessions& sessions_;
+  Session* const session_;
 };
 
 }  // namespace runnel

@@ -1,8 +1,8 @@
-// Which slots are free. Its size is the exact capacity of the server: no session is evicted to make
-// room.
+// Which slots are free. Its size is the exact capacity of the server.
 //
 // A free slot can be set aside: it is free for who claims and counts, but must be put back before
-// it can be leased.
+// it can be leased. A leased slot can be lent: it counts as free, and whoever has leased it must
+// release it before a call that has found it free leases.
 //
 // The scheduler's thread leases and releases. Other threads claim the slots that a call will lease
 // before they hand it over, so that a full pool refuses at once and not after the running step.
@@ -33,8 +33,8 @@ class StatePool {
 
   // --- The scheduler's thread ---
 
-  int free() const { return static_cast<int>(free_.size()) + aside_; }
-  // All that are free have been set aside.
+  int free() const { return static_cast<int>(free_.size()) + aside_ + lent_; }
+  // All that are free have been set aside, or are lent.
   bool all_aside() const { return free_.empty(); }
   int64_t released() const { return released_; }  // since the start
 
@@ -46,7 +46,18 @@ class StatePool {
   // Puts one back that was set aside.
   void put_back(SlotId slot);
 
-  // Returns a slot. Releasing one that is not leased stops the process.
+  // Lends a leased slot.
+  void lend() {
+    ++lent_;
+    give_up(1);
+  }
+  // Ends that: calls that were to lease the slot may find none.
+  void take_back() {
+    --lent_;
+    give_up(-1);
+  }
+
+  // Returns a slot that is not lent. Releasing one that is not leased stops the process.
   void release(SlotId slot);
 
  private:
@@ -55,6 +66,7 @@ class StatePool {
   std::vector<SlotId> free_;  // a stack: the slot released last is warm in the cache
   std::vector<bool> leased_;  // or set aside
   int aside_ = 0;
+  int lent_ = 0;
   int64_t released_ = 0;
   std::atomic<int> unclaimed_;
 };

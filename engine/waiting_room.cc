@@ -21,6 +21,10 @@ const Caller& caller_of(const QueuedCall& call) {
   return call.score ? call.score->caller : call.generation->request.caller;
 }
 
+const std::optional<std::string>& session_of(const QueuedCall& call) {
+  return call.score ? call.score->origin.session : call.generation->request.session;
+}
+
 // The field of the request that asks for the slots.
 std::string_view asks_for_slots(const QueuedCall& call) {
   return call.score ? std::string_view() : fields::kSamples;
@@ -140,9 +144,15 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
   return served;
 }
 
-// Whether its account may hold the slots that it needs, whatever is free.
+// Whether its account may hold the slots that it needs, whatever is free. The slot of the session
+// that it starts from is not free for it.
 bool WaitingRoom::may_go_on(const QueuedCall& call) const {
-  return sessions_.may_hold(call.slots, caller_of(call));
+  const Caller& caller = caller_of(call);
+  const auto& session = session_of(call);
+  const Session* const source = session ? sessions_.find({caller.name, *session}) : nullptr;
+  if (source == nullptr || !source->spare) return sessions_.may_hold(call.slots, caller);
+  const int own = source->account == caller.account ? 1 : 0;
+  return sessions_.unclaimed_slots() > call.slots && sessions_.may_hold(call.slots + own, caller);
 }
 
 void WaitingRoom::end_all(const Status& status) {

@@ -35,17 +35,11 @@ void ExportCall::start(std::shared_ptr<const ServedModel> model, const std::stri
   image_->bytes.resize(static_cast<size_t>(engine.state_bytes()));
   set_model(model);
   const auto call = std::static_pointer_cast<ExportCall>(shared_from_this());
-  const auto note = [weak = std::weak_ptr(call)](const Status& status) {
-    if (const auto alive = weak.lock()) alive->note(status);
-  };
-  const SessionKey key = {caller().name, session};
   // The engine keeps the image, and so its room, until it is done, however the call ends.
-  fetch_session(state_, model, caller(), session,
-                [model, key, note, image = image_, room = room_](const Status& fetched) {
-                  if (!fetched.ok()) return note(fetched);
-                  model->engine->export_session(
-                      key, image, [note, room](const auto& moved) { note(moved.status()); });
-                });
+  export_session(state_, model, caller(), session, image_,
+                 [weak = std::weak_ptr(call), room = room_](const auto& moved) {
+                   if (const auto alive = weak.lock()) alive->note(moved.status());
+                 });
 }
 
 Status ExportCall::set_terms(const ExportTerms& terms) {

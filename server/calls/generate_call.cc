@@ -117,6 +117,7 @@ Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession
   }
   const Stored stored = std::make_shared<std::shared_ptr<StoredSession>>(*opened);
   is_stored_ = *stored != nullptr;
+  reads_stored_ = !is_stored_;
   if (is_stored_) request.seed = (*stored)->seed();
   stored_ = stored;
   if (scored) {
@@ -191,6 +192,11 @@ Call::Step GenerateCall::write_finished() {
 
 // --- To the engine ---
 
+// The status of the call when the engine refuses it.
+Status GenerateCall::refusal_of(Status status) const {
+  return reads_stored_ ? unless_given_up(std::move(status)) : status;
+}
+
 void GenerateCall::submit(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
   Engine& engine = *model->engine;
   request.caller = caller();
@@ -250,7 +256,7 @@ void GenerateCall::submit_scored(std::shared_ptr<const ServedModel> model, Gener
 Call::Step GenerateCall::take_scores(const Result<ScoredChunk>& scores) {
   const Stored stored = stored_.lock();  // stays the call's
   release();                             // its state
-  if (!scores.ok()) return ending().value_or(scores.status());
+  if (!scores.ok()) return ending().value_or(refusal_of(scores.status()));
   sink_.take_scores(*scores);
   GenerateRequest request;
   {
@@ -402,7 +408,7 @@ Call::Step GenerateCall::next() {
       sink_.write(*event);
       return Writing();
     }
-    if (group_.end && !group_.end->ok()) return ending().value_or(*group_.end);
+    if (group_.end && !group_.end->ok()) return ending().value_or(refusal_of(*group_.end));
     if (group_.end && !finished_) return *group_.end;
     if (group_.end) return wants_token_ ? write_token() : save_session();
     if (!stream->take(group_)) return Waiting();

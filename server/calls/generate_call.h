@@ -65,6 +65,7 @@ class GenerateCall final : public Call {
   void submit(std::shared_ptr<const ServedModel> model, GenerateRequest request);
   void submit_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                      int top_log_probs);
+  Status refusal_of(Status status) const;
   Step take_scores(const Result<ScoredChunk>& scores);
   void take_session(const Status& status, std::shared_ptr<PassingSession> session);
   Step start_in_session(const Status& opened);
@@ -96,6 +97,7 @@ class GenerateCall final : public Call {
   bool notes_prompt_ = false;  // its values are not known before Finished
   bool makes_stored_ = false;  // a session without a record, once it has started
   bool is_stored_ = false;     // the call has, or had, a session that must be saved
+  bool reads_stored_ = false;  // the call only reads a session of the store
   bool saves_ = false;         // StoredSession::save() has been called
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
   std::optional<Finished> finished_;   // waits for the token, or until the session is saved

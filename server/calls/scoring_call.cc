@@ -183,6 +183,7 @@ Call::Step ScoringCall::score_first() {
   const Stored stored = stored_.lock();
   if (stored == nullptr) return Waiting();  // the call has just ended
   *stored = **opened;
+  reads_stored_ = *stored == nullptr;
   score(std::move(values), std::move(room));
   return Waiting();
 }
@@ -190,7 +191,9 @@ Call::Step ScoringCall::score_first() {
 Call::Step ScoringCall::take_answer() {
   {
     std::lock_guard lock(mutex_);
-    if (!answer_->ok()) return answer_->status();
+    if (Status s = answer_->status(); !s.ok()) {
+      return reads_stored_ ? unless_given_up(std::move(s)) : s;
+    }
     scored_ = std::move(**answer_);
     phase_ = Phase::kIdle;
   }

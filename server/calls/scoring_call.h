@@ -89,8 +89,9 @@ class ScoringCall final : public Call {
 
   // With the turn.
   ScoredChunk scored_;
-  bool answering_ = false;  // some of scored_ is to be written
-  size_t written_ = 0;      // of scored_.log_probs
+  bool reads_stored_ = false;  // the call only reads a session of the store
+  bool answering_ = false;     // some of scored_ is to be written
+  size_t written_ = 0;         // of scored_.log_probs
   ScoreTotal total_;
 };
 

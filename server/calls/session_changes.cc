@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/fields.h"
 #include "server/host/kept_sessions.h"
 
 namespace runnel {
@@ -59,6 +60,14 @@ void save_new(ServerContext& state, const ModelHold& model, const Caller& caller
   std::make_shared<NewSessions>(state, model, caller, empty, std::move(made), done)->save_next();
 }
 
+// Loads the session where the engine does not have it. NOT_FOUND.
+void fetch_session(ServerContext& state, const ModelHold& model, const Caller& caller,
+                   const std::string& id, const std::function<void(const Status&)>& done) {
+  state.kept->open(
+      model, caller, {.id = id, .field = fields::kId},
+      [done](const Result<std::shared_ptr<StoredSession>>& opened) { done(opened.status()); });
+}
+
 // Makes a session. Where the engine has one of that name it may have been deleted on another
 // server: looks in the store, and tries again once.
 template <typename Outcome>
@@ -69,21 +78,13 @@ void make_twice(ServerContext& state, const ModelHold& model, const Caller& call
   make([&state, model, caller, id, make, done](const Result<Outcome>& made) {
     if (made.status().code() != Code::kAlreadyExists) return done(made);
     fetch_session(state, model, caller, id, [make, done](const Status& fetched) {
-      if (!fetched.ok()) return done(fetched);
+      if (!fetched.ok() && fetched.code() != Code::kNotFound) return done(fetched);
       make(done);
     });
   });
 }
 
 }  // namespace
-
-void fetch_session(ServerContext& state, const ModelHold& model, const Caller& caller,
-                   const std::string& id, const std::function<void(const Status&)>& done) {
-  if (state.kept == nullptr) return done({});
-  state.kept->open(
-      model, caller, {.id = id},
-      [done](const Result<std::shared_ptr<StoredSession>>& opened) { done(opened.status()); });
-}
 
 void create_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, const SessionDone& done) {
@@ -126,10 +127,23 @@ void fork_session(ServerContext& state, const ModelHold& model, const Caller& ca
                   model->engine->fork_session(
                       caller, parent, children,
                       [&state, model, caller, done](const Result<std::vector<SessionInfo>>& made) {
-                        if (!made.ok()) return done(made.status());
+                        if (!made.ok()) return done(unless_given_up(made.status()));
                         save_new(state, model, caller, false, *made, done);
                       });
                 });
+}
+
+void export_session(ServerContext& state, const ModelHold& model, const Caller& caller,
+                    const std::string& id, const std::shared_ptr<StateImage>& image,
+                    const MoveDone& done) {
+  const SessionKey key = {caller.name, id};
+  if (state.kept == nullptr) return model->engine->export_session(key, image, done);
+  fetch_session(state, model, caller, id, [model, key, image, done](const Status& fetched) {
+    if (!fetched.ok()) return done(fetched);
+    model->engine->export_session(key, image, [done](const auto& moved) {
+      moved.ok() ? done(moved) : done(unless_given_up(moved.status()));
+    });
+  });
 }
 
 void import_session(ServerContext& state, const ModelHold& model, const Caller& caller,

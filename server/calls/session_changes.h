@@ -16,10 +16,6 @@ namespace runnel {
 using SessionDone = std::function<void(Result<SessionInfo>)>;
 using ModelHold = std::shared_ptr<const ServedModel>;
 
-// Loads the session where the engine does not have it. OK also where there is no such session.
-void fetch_session(ServerContext& state, const ModelHold& model, const Caller& caller,
-                   const std::string& id, const std::function<void(const Status&)>& done);
-
 // As Engine::create_session().
 void create_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, const SessionDone& done);
@@ -33,6 +29,10 @@ void delete_session(ServerContext& state, const ModelHold& model, const Caller& 
 void fork_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                   const std::string& parent, std::vector<std::string> children,
                   const MoveDone& done);
+// As Engine::export_session().
+void export_session(ServerContext& state, const ModelHold& model, const Caller& caller,
+                    const std::string& id, const std::shared_ptr<StateImage>& image,
+                    const MoveDone& done);
 // As Engine::import_session().
 void import_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, const std::shared_ptr<StateImage>& image,

@@ -7,6 +7,7 @@
 
 #include "base/fields.h"
 #include "base/text.h"
+#include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "models/state/file.h"
 #include "server/host/kept_sessions.h"
@@ -28,6 +29,14 @@ bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
 }
 
+// Lets the engine give up its copy while no call needs it. Without memory it keeps the copy.
+void mark_saved(Engine& engine, const SessionKey& session, int64_t position) {
+  static_cast<void>(within_memory([&] {
+    engine.mark_saved(session, position);
+    return Status();
+  }));
+}
+
 // The session is there, so its client must not hear NOT_FOUND.
 Status replaced(const std::string& id) {
   Status status(Code::kAborted, "the stored state of session " + quote(id) +
@@ -36,6 +45,12 @@ Status replaced(const std::string& id) {
 }
 
 }  // namespace
+
+Status unless_given_up(Status status) {
+  if (status.code() != Code::kNotFound) return status;
+  status = {Code::kAborted, "the state of the session made room for another one; try again"};
+  return status.with_retry_after(std::chrono::milliseconds(100));
+}
 
 StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model,
                              Caller caller, SessionUse use)
@@ -101,7 +116,10 @@ void StoredSession::look() {
           self->record_ = **found;
           return self->check_copy();
         }
-        self->drop_copy([self](const Status& dropped) { self->finish_opening(dropped); });
+        self->drop_copy([self](const Status& dropped) {
+          self->finish_opening(dropped.ok() ? no_session(self->use_.id, self->use_.field)
+                                            : dropped);
+        });
       });
 }
 
@@ -163,20 +181,24 @@ Status StoredSession::made_already() const {
 
 // Uses the engine's copy if it is that of the record.
 void StoredSession::check_copy() {
-  const auto self = shared_from_this();
-  model_->engine->get_session(session(), [self](const Result<SessionInfo>& here) {
+  const auto take = [self = shared_from_this()](const Result<SessionInfo>& here) {
     if (!here.ok() && here.status().code() != Code::kNotFound) return self->give_up(here.status());
     const Record& record = self->record_;
     const KeptSessions::Copy copy = self->kept_.copy_of(self->key_);
     const bool is_current = here.ok() && here->position == record.position &&
                             copy.state == record.state && copy.model.lock() == self->model_;
     // Only the server that made the call has its values, and only as long as it keeps the session.
-    if (self->repeats_ && !(is_current && copy.saved)) return self->give_up(self->made_already());
+    if (self->repeats_ && !(is_current && copy.saved)) {
+      if (is_current) mark_saved(*self->model_->engine, self->session(), record.position);
+      return self->give_up(self->made_already());
+    }
     if (is_current) return self->finish_opening({});
     if (!here.ok()) return self->load();
     self->drop_copy(
         [self](const Status& dropped) { dropped.ok() ? self->load() : self->give_up(dropped); });
-  });
+  };
+  if (use_.changes) return model_->engine->hold_session(session(), take);
+  model_->engine->get_session(session(), take);
 }
 
 // Deletes the engine's copy, if there is one.
@@ -277,6 +299,7 @@ void StoredSession::finish_opening(const Status& status) {
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
   }
   if (!status.ok() || !use_.changes) {
+    if (status.ok()) mark_saved(*model_->engine, session(), record_.position);
     MemoryBudget::shrink(room_, 0);
     kept_.release(*this);
   }
@@ -329,7 +352,9 @@ void StoredSession::end_if_unchanged() {
         }
         const bool changed =
             here.ok() && (self->epoch_ == 0 || here->position != self->record_.position);
-        changed ? self->make_image() : self->end_unsaved({});
+        if (changed) return self->make_image();
+        self->position_ = self->record_.position;
+        self->end_unsaved({});
       },
       kAdmitted);
 }
@@ -368,6 +393,7 @@ void StoredSession::take_exported(const Status& status) {
     return end_unsaved({Code::kAborted, "session " + quote(use_.id) + " was deleted"});
   }
   if (!status.ok()) return take_saved(status);
+  position_ = image_->position;
   const auto self = shared_from_this();
   kept_.threads().run<int64_t>(
       [self, image = image_] { return self->write_state(std::move(*image)); },
@@ -431,6 +457,7 @@ void StoredSession::finish(const Status& status) {
   }
   image_.reset();
   MemoryBudget::shrink(room_, 0);
+  if (status.ok()) mark_saved(*model_->engine, session(), position_);
   // Before the client hears of it: it may call again at once.
   kept_.release(*this);
   if (const Done done = std::exchange(saved_, nullptr)) return done(status);

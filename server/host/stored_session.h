@@ -8,7 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "base/fields.h"
 #include "engine/engine.h"
 #include "server/host/memory_budget.h"
 #include "server/host/served_models.h"
@@ -21,15 +23,20 @@ class KeptSessions;
 // The use that a call makes of a session.
 struct SessionUse {
   std::string id;
-  bool changes = false;      // else the call only reads the session
-  std::string request = {};  // Claim::request
-  std::string digest = {};   // of all that the call asks for
-  uint64_t seed = 0;         // Claim::seed
+  bool changes = false;                       // else the call only reads the session
+  std::string_view field = fields::kSession;  // that names the session
+  std::string request = {};                   // Claim::request
+  std::string digest = {};                    // of all that the call asks for
+  uint64_t seed = 0;                          // Claim::seed
   std::optional<int64_t> expected_position = {};
   bool after_cut_off = false;  // Claim::after_cut_off
   // Ends the call, from any thread: another server has the session now, or the call was made again.
   std::function<void(const Status&)> on_lost = {};
 };
+
+// The status of a call that reads a session which was open: where the engine has given the session
+// up for another one, the call is to be made again. ABORTED in place of NOT_FOUND.
+Status unless_given_up(Status status);
 
 // Each step hands over to the next by a callback of the engine or of the store's threads, so none
 // blocks.
@@ -54,7 +61,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
   // Makes the engine's copy current, and begins the call if it changes the session. ABORTED if the
   // fence does not let it; UNAVAILABLE, DATA_LOSS, errors of Engine::import_session(). Without a
-  // record the engine has no copy afterwards.
+  // record the engine has no copy afterwards, and a call that only reads gets NOT_FOUND. The
+  // engine may give up the copy of a session that is only read: unless_given_up().
   void open(Done done);
   // In place of open(): the engine has just made the session. `empty`: it has no values.
   // RESOURCE_EXHAUSTED.
@@ -119,6 +127,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   uint64_t seed_ = 0;
   bool repeats_ = false;  // the call was saved already
   bool empty_ = false;
+  int64_t position_ = 0;  // of the state that is saved
   int tries_ = 0;
   std::shared_ptr<StateImage> image_;
   MemoryBudget::Hold room_;  // of image_ and a piece

@@ -91,6 +91,21 @@ class StorageTest(unittest.TestCase):
         _, client = self.serve(*self.flags)
         self.assertEqual(client.hear("runs", 20), untouched.hear("runs", 20), "after a restart")
 
+    def test_more_sessions_than_slots_survive_a_crash(self) -> None:
+        names = [f"s{i}" for i in range(30)]
+        _, untouched = self.serve("--sessions", "30")
+        server, client = self.serve(*self.flags, "--sessions", "4")
+        for name in names:
+            untouched.create(name)
+            client.create(name)
+        for crash in range(2):
+            for name in names:
+                self.assertEqual(client.hear(name, 5), untouched.hear(name, 5), f"{name} after {crash} crashes")
+            server.process.kill()
+            self.assertNotEqual(server.process.wait(PATIENCE), 0)
+            server, client = self.serve(*self.flags, "--sessions", "4")
+        self.assertEqual(client.hear(names[0], 5), untouched.hear(names[0], 5))
+
     def test_two_servers_share_sessions(self) -> None:
         _, untouched = self.serve()
         clients = [self.serve(*self.flags)[1] for _ in range(2)]

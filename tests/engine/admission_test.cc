@@ -211,6 +211,40 @@ TEST(Scheduler, CallsFromASessionKeepItAlive) {
   EXPECT_EQ(harness.get("a").status().code(), Code::kNotFound);
 }
 
+TEST(Scheduler, ASavedSessionKeepsItsSlotUntilACallNeedsIt) {
+  Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 8, .steps = 1});
+  ASSERT_TRUE(harness.create("a").ok());
+  GenerateRequest request = request_of({1}, 3);
+  request.session = "a";
+  harness.generate(request);
+  harness.run();
+  const int64_t position = harness.get("a")->position;
+  const auto free = [&] {
+    harness.turn();
+    return harness.engine->stats().sessions_free;
+  };
+  harness.engine->mark_saved({"", "a"}, position - 1);
+  EXPECT_EQ(free(), 1);
+  harness.engine->mark_saved({"", "a"}, position);
+  EXPECT_EQ(free(), 2);
+  request.keep = false;
+  const auto reads = harness.generate(request);
+  harness.run();
+  EXPECT_TRUE(reads->end->ok()) << "in the other slot";
+  ASSERT_TRUE(harness.fork("a", {"b"}).ok());
+  EXPECT_EQ(harness.fork("a", {"c"}).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(free(), 1);
+  harness.engine->hold_session({"", "a"}, [](const auto& held) { EXPECT_TRUE(held.ok()); });
+  EXPECT_EQ(free(), 0);
+  harness.engine->mark_saved({"", "a"}, position);
+  EXPECT_EQ(free(), 1);
+  const auto other = harness.generate(request_of({2}, 3));
+  harness.run();
+  EXPECT_TRUE(other->end->ok());
+  EXPECT_EQ(harness.get("a").status().code(), Code::kNotFound);
+  EXPECT_TRUE(harness.get("b").ok());
+}
+
 TEST(Scheduler, DeletingASessionAbortsTheCallThatRunsOnIt) {
   Harness harness;
   ASSERT_TRUE(harness.create("a").ok());

@@ -37,6 +37,18 @@ class SessionsTest : public testing::Test {
     return hash;
   }
 
+  bool has(const std::string& id) { return sessions_.find({"me", id}) != nullptr; }
+  void create(const std::string& id, const Caller& caller = {}) {
+    ASSERT_TRUE(sessions_.create({"me", id}, caller, kNow).ok());
+  }
+
+  // As after a call that has saved the session.
+  void save(const std::string& id) {
+    Session& session = *sessions_.find({"me", id});
+    session.saved_at = session.position;
+    sessions_.lend(session);
+  }
+
   FakeModel model_{fake_spec(), {.slots = 3, .rows = 3, .values = 8, .steps = 1}};
   EngineOptions options_{.idle_timeout = std::chrono::seconds(60)};
   Sessions sessions_{model_, options_};
@@ -170,6 +182,107 @@ TEST_F(SessionsTest, OnlyRestingSessionsExpire) {
   EXPECT_EQ(sessions_.find({"me", "rests"}), nullptr);
   EXPECT_NE(sessions_.find({"me", "works"}), nullptr);
   EXPECT_EQ(sessions_.free_slots(), 2);
+}
+
+TEST_F(SessionsTest, ASpareSessionMakesRoomTheOneThatHasRestedLongestFirst) {
+  for (const char* const id : {"a", "b", "c"}) create(id);
+  save("b");
+  save("a");
+  EXPECT_EQ(sessions_.free_slots(), 2);
+  EXPECT_EQ(sessions_.unclaimed_slots(), 2);
+  EXPECT_EQ(sessions_.slots_by_state()[static_cast<size_t>(SessionPhase::kNew)], 1);
+  EXPECT_EQ(sessions_.page("me", "", 10, kNow).sessions.size(), 3U);
+  sessions_.open_anonymous({});
+  EXPECT_TRUE(has("a") && !has("b") && has("c"));
+  sessions_.open_anonymous({});
+  EXPECT_TRUE(!has("a") && has("c"));
+  EXPECT_EQ(sessions_.take_room(1, {}).code(), Code::kResourceExhausted);
+  save("c");
+  sessions_.forget(*sessions_.find({"me", "c"}));
+  EXPECT_EQ(sessions_.free_slots(), 1);
+}
+
+TEST_F(SessionsTest, ASessionIsSpareWhileItRestsAsItWasSaved) {
+  create("a");
+  Session& session = *sessions_.find({"me", "a"});
+  const auto is_spare = [&] {
+    EXPECT_EQ(session.spare, sessions_.free_slots() == 3);
+    return session.spare;
+  };
+  session.saved_at = 1;
+  sessions_.lend(session);
+  EXPECT_FALSE(is_spare()) << "it was saved at another position";
+  save("a");
+  EXPECT_TRUE(is_spare());
+  sessions_.apply(session, SessionEvent::kMove);
+  sessions_.lend(session);
+  EXPECT_FALSE(is_spare()) << "it is busy";
+  sessions_.give_back(session, kNow);
+  EXPECT_TRUE(is_spare()) << "its state was only read";
+  sessions_.apply(session, SessionEvent::kFeed);
+  sessions_.give_back(session, kNow);
+  EXPECT_FALSE(is_spare()) << "a call has had it";
+  save("a");
+  const std::vector<int32_t> values = {5};
+  sessions_.know(session, values);
+  sessions_.lend(session);
+  EXPECT_FALSE(is_spare()) << "it has one value more";
+  save("a");
+  EXPECT_TRUE(is_spare());
+  sessions_.expire(kNow + std::chrono::seconds(61));
+  EXPECT_FALSE(has("a"));
+  EXPECT_EQ(sessions_.free_slots(), 3);
+}
+
+TEST_F(SessionsTest, AKeptPrefixMakesRoomBeforeASpareSession) {
+  options_.prefix_cache_bytes = 1024;
+  Sessions sessions(model_, options_);
+  for (const char* const id : {"a", "b"}) {
+    ASSERT_TRUE(sessions.create({"me", id}, {}, kNow).ok());
+  }
+  Session& spare = *sessions.find({"me", "a"});
+  spare.saved_at = 0;
+  sessions.lend(spare);
+  Prefixes& prefixes = sessions.prefixes();
+  const SlotId slot = sessions.find({"me", "b"})->slot;
+  prefixes.keep(prefixes.cache().begin("me"), slot, kNow, PrefixWorth::kPrompt);
+  EXPECT_GT(prefixes.bytes(), 0);
+  sessions.open_anonymous({});
+  EXPECT_EQ(prefixes.bytes(), 0);
+  EXPECT_TRUE(spare.spare);
+  sessions.open_anonymous({});
+  EXPECT_EQ(sessions.find({"me", "a"}), nullptr);
+}
+
+TEST_F(SessionsTest, TheSourceOfACallDoesNotMakeRoomForIt) {
+  for (const char* const id : {"a", "b", "c"}) create(id);
+  save("a");
+  {
+    const HeldSource held(sessions_, sessions_.find({"me", "a"}));
+    EXPECT_EQ(sessions_.take_room(1, {}).code(), Code::kResourceExhausted);
+  }
+  EXPECT_TRUE(sessions_.take_room(1, {}).ok());
+}
+
+TEST_F(SessionsTest, AnAccountsSpareSessionsMakeRoomInItsQuota) {
+  Caller ada;
+  ada.name = ada.account = "ada";
+  create("others");
+  save("others");
+  for (const bool by_share : {false, true}) {
+    options_.sessions_per_caller = by_share ? 1 : 0;
+    ada.limits.sessions = by_share ? std::nullopt : std::optional<int64_t>(1);
+    ada.usage = std::make_shared<AccountUsage>();
+    create("a", ada);
+    EXPECT_FALSE(sessions_.may_hold(1, ada));
+    EXPECT_EQ(sessions_.take_room(1, ada).code(), Code::kResourceExhausted);
+    save("a");
+    EXPECT_TRUE(sessions_.may_hold(1, ada));
+    create("b", ada);
+    EXPECT_TRUE(!has("a") && has("b") && has("others"));
+    EXPECT_EQ(ada.usage->states(), 1);
+    sessions_.forget(*sessions_.find({"me", "b"}));
+  }
 }
 
 TEST(SessionsDeathTest, OpeningWithoutAFreeSlotStopsTheProcess) {

@@ -90,6 +90,23 @@ TEST(StatePool, WhatIsSetAsideIsFreeAndNotLeased) {
   EXPECT_EQ(pool.free(), 0);
 }
 
+TEST(StatePool, WhatIsLentIsFreeAndStaysWithWhoLeasedIt) {
+  StatePool pool(2);
+  const SlotId lent = *pool.lease();
+  pool.lend();
+  EXPECT_EQ(pool.free(), 2);
+  EXPECT_TRUE(pool.claim(2));
+  pool.give_up(2);
+  EXPECT_NE(pool.lease(), lent);
+  EXPECT_EQ(pool.unclaimed(), 1);
+  EXPECT_FALSE(pool.lease().has_value()) << "before it is released";
+  pool.take_back();
+  EXPECT_EQ(pool.free(), 0);
+  EXPECT_EQ(pool.unclaimed(), 0);
+  pool.release(lent);
+  EXPECT_EQ(pool.lease(), lent);
+}
+
 TEST(StatePoolDeathTest, ReleasingTwiceStopsTheProcess) {
   StatePool pool(2);
   const SlotId slot = *pool.lease();

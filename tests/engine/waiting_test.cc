@@ -87,6 +87,25 @@ TEST_F(WaitingTest, ACallThatFindsASlotIsToldNoPlace) {
   EXPECT_TRUE(reader->queued.empty());
 }
 
+TEST_F(WaitingTest, TheSlotOfTheSessionThatACallStartsFromIsNotFreeForIt) {
+  end_one(0);
+  ASSERT_TRUE(harness_.create("a").ok());
+  harness_.engine->mark_saved({"", "a"}, 0);
+  GenerateRequest request = waiting_request({2});
+  request.session = "a";
+  request.keep = false;
+  const auto reader = harness_.generate(request);
+  turns(3);
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 1);
+  EXPECT_THAT(places(*reader), ElementsAre(1));
+  EXPECT_FALSE(reader->end.has_value());
+  end_one(1);
+  turns(8);
+  EXPECT_TRUE(reader->end->ok());
+  EXPECT_EQ(reader->values[0], expected({2}, 5));
+  EXPECT_TRUE(harness_.get("a").ok());
+}
+
 TEST_F(WaitingTest, PlacesAreToldAgainWhenTheyChangeAtMostOnceASecond) {
   std::vector<std::shared_ptr<Reader>> readers;
   for (int i = 0; i < 4; ++i) {

@@ -1,0 +1,163 @@
+// More sessions in a store than the server has slots for.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/host/kept_sessions.h"
+#include "storage/memory_store.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+#include "tests/storage/faulty_store.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kSlots = 4;
+constexpr int kSessions = 40;
+
+class MoreThanSlots : public ::testing::Test {
+ protected:
+  static ServedModel model(int slots) {
+    ModelLimits limits = kTestLimits;
+    limits.slots = slots;
+    return served_bundle(small_symbol_spec(), 1, {}, limits);
+  }
+  // Counts the states that are loaded.
+  ServerOptions stored() {
+    ServerOptions options;
+    const auto memory = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
+                                                      StorageOptions().times, real_clock());
+    options.host.storage.store =
+        std::make_shared<FaultyStore>(memory, [this](const std::string& operation) {
+          loads_ += operation == "load" ? 1 : 0;
+          return Status();
+        });
+    return options;
+  }
+  static v1::GenerateRequest call(const std::string& session, bool keep = true,
+                                  int64_t values = 3) {
+    v1::GenerateRequest request = generate_request({1, 2}, values, 7);
+    request.mutable_origin()->set_session(session);
+    request.set_keep(keep);
+    return request;
+  }
+  // A call whose first event has come. It is cancelled at its end.
+  struct OpenCall {
+    OpenCall(TestServer& test, const v1::GenerateRequest& request)
+        : reader(test.inference->Generate(&context, request)) {
+      EXPECT_TRUE(reader->Read(&first));
+    }
+    ~OpenCall() {
+      context.TryCancel();
+      if (!is_over) static_cast<void>(finish());
+    }
+    grpc::Status finish() {
+      is_over = true;
+      for (v1::GenerateResponse response; reader->Read(&response);) {
+      }
+      return reader->Finish();
+    }
+
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
+    v1::GenerateResponse first;
+    bool is_over = false;
+  };
+
+  static std::string name(int session) { return "s" + std::to_string(session); }
+
+  std::atomic<int> loads_{0};
+  TestServer test_{model(kSlots), stored()};
+};
+
+TEST_F(MoreThanSlots, AllContinueWithTheSameBits) {
+  TestServer untouched(model(kSessions + 1));
+  for (int i = 0; i < kSessions; ++i) {
+    ASSERT_TRUE(test_.create(name(i)).ok()) << i;
+    ASSERT_TRUE(untouched.create(name(i)).ok());
+  }
+  for (const int stride : {1, 3, 7}) {  // each an order of its own; the last calls only read
+    for (int i = 0; i < kSessions; ++i) {
+      const auto request = call(name(stride * i % kSessions), stride < 7);
+      const Generated found = test_.generate(request);
+      ASSERT_TRUE(found.status.ok()) << found.status.error_message();
+      const Generated there = untouched.generate(request);
+      EXPECT_EQ(found.started.position(), there.started.position());
+      EXPECT_EQ(found.log_probs, there.log_probs) << i;
+    }
+  }
+  EXPECT_GT(loads_, kSessions);
+  test_.expect_free(kSlots);
+  for (int i = 0; i < kSessions; ++i) {
+    v1::Session here;
+    v1::Session there;
+    EXPECT_TRUE(test_.get(name(i), &here).ok());
+    EXPECT_TRUE(untouched.get(name(i), &there).ok());
+    EXPECT_EQ(here.position(), there.position());
+    EXPECT_TRUE(test_.remove(name(i)).ok());
+    EXPECT_EQ(test_.generate(call(name(i), i % 2 == 0)).status.error_code(),
+              grpc::StatusCode::NOT_FOUND);
+  }
+}
+
+TEST_F(MoreThanSlots, TheOneThatHasRestedLongestMakesRoom) {
+  for (const char* const id : {"a", "b", "c", "d"}) {
+    ASSERT_TRUE(test_.create(id).ok());
+    ASSERT_TRUE(test_.generate(call(id)).status.ok());
+  }
+  ASSERT_TRUE(test_.generate(call("a")).status.ok());
+  ASSERT_TRUE(test_.create("e").ok());
+  for (const char* const id : {"a", "c", "d"}) EXPECT_TRUE(test_.generate(call(id)).status.ok());
+  EXPECT_EQ(loads_, 0);
+  EXPECT_TRUE(test_.generate(call("b")).status.ok());
+  EXPECT_EQ(loads_, 1);
+}
+
+TEST_F(MoreThanSlots, ASessionWithACallKeepsItsSlot) {
+  for (int i = 0; i <= kSlots; ++i) ASSERT_TRUE(test_.create(name(i)).ok());
+  std::vector<std::unique_ptr<OpenCall>> calls;
+  for (int i = 0; i < kSlots; ++i) {
+    calls.push_back(std::make_unique<OpenCall>(test_, call(name(i), true, 1 << 20)));
+    EXPECT_TRUE(calls.back()->first.has_started());
+  }
+  test_.expect_free(0);
+  const Generated refused = test_.generate(call(name(kSlots)));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(test_.generate(generate_request({1}, 1)).status.error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  calls.clear();
+  test_.expect_free(kSlots);  // once they are saved
+  EXPECT_TRUE(test_.generate(call(name(kSlots))).status.ok());
+}
+
+TEST_F(MoreThanSlots, ACallThatReadsIsToBeMadeAgainIfItsSessionMakesRoomWhileItWaits) {
+  ASSERT_TRUE(test_.create("a").ok());
+  ASSERT_TRUE(test_.generate(call("a")).status.ok());
+  std::vector<std::unique_ptr<OpenCall>> others;
+  const auto add_other = [&] {
+    others.push_back(std::make_unique<OpenCall>(test_, generate_request({1}, 1 << 20)));
+    EXPECT_TRUE(others.back()->first.has_started());
+  };
+  for (int i = 1; i < kSlots; ++i) add_other();
+  v1::GenerateRequest reads = call("a", false);
+  reads.mutable_max_queue_time()->set_seconds(60);
+  OpenCall waits(test_, reads);
+  EXPECT_TRUE(waits.first.has_queued()) << "the slot of its session is not free for it";
+  add_other();
+  others.pop_back();
+  const grpc::Status status = waits.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("made room for another one"));
+  EXPECT_EQ(waits.context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
+  others.clear();
+  test_.expect_free(kSlots);
+  EXPECT_TRUE(test_.generate(reads).status.ok());
+}
+
+}  // namespace
+}  // namespace runnel
