@@ -82,7 +82,7 @@ def measure(runnel: str, counts: Sequence[int], slots: int, calls: int, folder: 
     flags += ["--storage-sync", "none"]
     draw = random.Random(1)
     names: list[str] = []
-    rows = []
+    rows: list[dict[str, Any]] = []
     with serving.running(runnel, bundle, folder / "log", flags) as (process, address), Client(address) as client:
         while len(rows) < len(counts):
             while len(names) < counts[len(rows)]:
