@@ -55,6 +55,16 @@ struct RowPenalties {
   int32_t first_bias = 0;  // where they begin among the batch's
   int64_t from = 0;        // as Penalized::from
 
+  // `first`: first_bias.
+  static RowPenalties of(const Penalized& penalized, int32_t first) {
+    const Penalties& by = *penalized.penalties;
+    return {.repetition = by.repetition,
+            .frequency = by.frequency,
+            .presence = by.presence,
+            .biases = static_cast<int32_t>(by.logit_bias.size()),
+            .first_bias = first,
+            .from = penalized.from};
+  }
   RUNNEL_DEVICE bool looks_back() const {
     return repetition != 1.0F || frequency != 0.0F || presence != 0.0F;
   }

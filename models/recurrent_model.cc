@@ -316,15 +316,9 @@ void RecurrentModel::stage_penalties(std::span<const Row> rows, Batch& batch) co
   for (size_t i = 0; i < rows.size(); ++i) {
     const Penalties* const by = penalties_of(rows[i]);
     if (by == nullptr) continue;
-    const auto count = static_cast<int32_t>(by->logit_bias.size());
-    penalties[i] = {.repetition = by->repetition,
-                    .frequency = by->frequency,
-                    .presence = by->presence,
-                    .biases = count,
-                    .first_bias = biases,
-                    .from = penalized_[rows[i].slot].from};
+    penalties[i] = RowPenalties::of(penalized_[rows[i].slot], biases);
     std::ranges::copy(by->logit_bias, batch.biases.as<LogitBias>() + biases);
-    biases += count;
+    biases += penalties[i].biases;
   }
 }
 

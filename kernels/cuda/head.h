@@ -503,10 +503,8 @@ RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& jo
   const int32_t value = row.sample(held.sampling, uniforms_of(held, position));
   // All threads have read the control by now: there were phases since.
   block.each([&](int t) {
-    if (t == 0) {
-      write_down(job, held, value);
-      job.recent.note(position, value);
-    }
+    if (t == 0) write_down(job, held, value);
+    if (t == kWarp) job.recent.note(position, value);  // a warp that has nothing to write
     chosen(t, job, value, held.remaining <= 1);
   });
   if constexpr (RowPenalizer::kAny) {
@@ -618,6 +616,7 @@ class SampleRows {
     block_.phase([&](int t) {
       const int64_t position = args_.control[slot].position;
       const int count = inputs(row);
+      RUNNEL_ROLL
       for (int i = (count > ring.room ? count - ring.room : 0) + t; i < count;
            i += Block::kThreads) {
         const int32_t value = args_.recent.inputs[args_.rows.first[row] + i];

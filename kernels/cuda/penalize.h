@@ -42,20 +42,24 @@ class PenalizedRow {
   RUNNEL_DEVICE void apply(int64_t end) {
     const int first = ring_.room > 0 ? static_cast<int>(end % ring_.room) : 0;
     block_.phase([&](int t) {
+      RUNNEL_ROLL
       for (int i = t; i < room_; i += Block::kThreads) {
         entries_[i] = position(i, first, end) >= 0 ? ring_.entries[i] : 0;
         if (entries_[i] > 0) given_[i] = logits_[entries_[i] - 1];
       }
+      RUNNEL_ROLL
       for (int i = t; i < by_.biases; i += Block::kThreads) {
         given_to_biases_[i] = logits_[biases_[i].value];
       }
     });
     block_.phase([&](int t) {
+      RUNNEL_ROLL
       for (int i = t; i < room_; i += Block::kThreads) {
         if (entries_[i] > 0) penalize(i, first, end);
       }
     });
     block_.phase([&](int t) {
+      RUNNEL_ROLL
       for (int i = t; i < by_.biases; i += Block::kThreads) {
         float& logit = logits_[biases_[i].value];
         logit = finite(logit) + biases_[i].bias;
@@ -65,9 +69,11 @@ class PenalizedRow {
 
   RUNNEL_DEVICE void restore() {
     block_.phase([&](int t) {
+      RUNNEL_ROLL
       for (int i = t; i < room_; i += Block::kThreads) {
         if (entries_[i] > 0) logits_[entries_[i] - 1] = given_[i];
       }
+      RUNNEL_ROLL
       for (int i = t; i < by_.biases; i += Block::kThreads) {
         logits_[biases_[i].value] = given_to_biases_[i];
       }
