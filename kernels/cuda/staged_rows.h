@@ -64,7 +64,7 @@ class StagedRows {
   // Where an array of the host's can be read: its copy, if an earlier launch of the run has left
   // one.
   const int32_t* nearest(const int32_t* from) const {
-    for (int i = 0; i < arrays_; ++i) {
+    for (int i = 0; i < arrays_ && !is_empty(); ++i) {
       if (kept_[i] == from) return copy(i);
     }
     return from;
