@@ -604,8 +604,8 @@ class SampleRows {
     return args_.rows.slot[row] >= 0 && args_.head_row.from[row] >= 0;
   }
 
-  // Of the one row that a block has where recent values are kept. Of two inputs that share an entry
-  // of the ring only the later one is noted, so that the order of threads does not matter.
+  // A block has one row if recent values are kept. Of inputs that share an entry of the ring only
+  // the last one is noted, so the order of threads does not matter.
   RUNNEL_DEVICE void note_inputs() {
     const int row = first_;
     if (args_.recent.room == 0 || args_.recent.inputs == nullptr) return;

@@ -4,6 +4,7 @@
 // come here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/limits.h"
@@ -21,6 +22,7 @@ RUNNEL_DEVICE constexpr int64_t penalized_shared_bytes(int room) {
   return kCategoricalSharedBytes + (2 * int64_t{room} + kMaxLogitBiases) * 4;
 }
 
+// The penalties of the row that a block samples.
 template <typename Block>
 class PenalizedRow {
  public:
@@ -81,13 +83,12 @@ class PenalizedRow {
   }
 
  private:
-  // Of entry i, where entry `first` has the oldest position.
+  // The position of entry i. Entry `first` has the oldest one.
   RUNNEL_DEVICE int64_t position(int i, int first, int64_t end) const {
     return end + i - first - (i >= first ? room_ : 0);
   }
 
-  // Does for the value of entry i, if no entry before it has the same one, what its occurrences
-  // ask for.
+  // Penalizes the value of entry i, unless an entry before it has the same value.
   RUNNEL_DEVICE void penalize(int i, int first, int64_t end) {
     int sampled = 0;  // occurrences that this call has sampled
     for (int other = 0; other < room_; ++other) {

@@ -48,10 +48,10 @@ struct WholeArgs {
   TileStates states;
   int64_t layer_bytes;  // from one layer's states to the next one's
   Control* control;
-  Recent recent;
   SampledTo to;
   int64_t to_stride;  // from one step's to the next one's
   WholeLayer layer[kWholeLayers];
+  Recent recent;
 };
 
 template <typename Block, typename Sizes>
@@ -439,15 +439,19 @@ class WholeRun {
       const int at = from + (i << rank_.log);
       const bool wanted = at < rows_ && (!draws || live(at));
       const int row = wanted ? at : from;
-      const int32_t slot = wanted && tile_.slot[row] >= 0 ? tile_.slot[row] : 0;
       return RowJob{
           .head = tile_.wide + (row >> rank_.log) * args_.head.width(),
           .row = wanted ? first() + row : -1,
           .inputs = 1,
-          .control = args_.control + slot,
+          .control = args_.control + (wanted && tile_.slot[row] >= 0 ? tile_.slot[row] : 0),
           .to = to.from(row),
-          .recent = Sizes::kHead == HeadKind::kCategorical ? args_.recent.of(slot) : RecentRing{}};
+          .recent = ring(row)};
     };
+  }
+
+  RUNNEL_DEVICE RecentRing ring(int row) const {
+    if constexpr (Sizes::kHead != HeadKind::kCategorical) return {};
+    return args_.recent.of(tile_.slot[row] >= 0 ? tile_.slot[row] : 0);
   }
 
   Block& block_;

@@ -61,7 +61,7 @@ TEST(RecentValues, TakeFourBytesEachAndNoneWhereNothingLooksAtThem) {
       make_cpu_model(random_bundle(small_image_spec(), 3), {Isa::kPortable, 1}, kWithRecent);
   EXPECT_EQ(image.model->limits().recent, 0);
   const CpuModel on_gpu = make_on(DeviceKind::kCuda);
-  EXPECT_EQ(on_gpu.model->layout().state_bytes, bundle.spec.state_bytes() + 6 * 4);
+  EXPECT_EQ(on_gpu.model->limits().recent, 6);
 }
 
 TEST_P(RecentValuesOn, PenaltiesOfASlotEndWithTheNextSet) {
