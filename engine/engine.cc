@@ -115,10 +115,8 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (Status s = validate(request, model_->spec(), options_); !s.ok()) return s;
   if (request.penalties) {
-    const Penalties& penalties = *request.penalties;
-    const int recent = model_->limits().recent;
     const NamedModel model(model_->spec(), request.model);
-    Status s = validate_penalties(penalties, model, model_->device(), recent);
+    Status s = validate_penalties(*request.penalties, model, model_->limits().recent);
     if (!s.ok()) return s;
   }
   if (is_too_long(request.state)) return no_stored_state(*request.state);

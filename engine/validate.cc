@@ -187,8 +187,7 @@ Status validate_logit_bias(const std::vector<LogitBias>& terms, const NamedModel
 
 }  // namespace
 
-Status validate_penalties(const Penalties& penalties, const NamedModel& model, DeviceKind device,
-                          int recent) {
+Status validate_penalties(const Penalties& penalties, const NamedModel& model, int recent) {
   if (Status s =
           above_zero(fields::kRepetitionPenalty, penalties.repetition, kMostRepetitionPenalty);
       !s.ok()) {
@@ -203,11 +202,6 @@ Status validate_penalties(const Penalties& penalties, const NamedModel& model, D
   if (model.spec.head.kind == HeadKind::kMixtureOfLogistics) {
     return invalid_argument(place + " needs a categorical head; model " + model.quoted() +
                             " has a mixture of logistics: leave it out");
-  }
-  if (device != DeviceKind::kCpu) {
-    return {Code::kFailedPrecondition,
-            place + " is for models on a CPU, and model " + model.quoted() +
-                " is on a GPU: leave it out, or start the server with --backend cpu"};
   }
   if (recent == 0 && penalties.looks_back()) {
     return {Code::kFailedPrecondition,

@@ -31,9 +31,8 @@ struct NamedModel {
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options);
 
 // OK; INVALID_ARGUMENT for a penalty out of its range, or one that the model's head has no use for;
-// or FAILED_PRECONDITION where the model's device takes none, or keeps no `recent` values for it.
-Status validate_penalties(const Penalties& penalties, const NamedModel& model, DeviceKind device,
-                          int recent);
+// or FAILED_PRECONDITION where the server keeps no `recent` values for it.
+Status validate_penalties(const Penalties& penalties, const NamedModel& model, int recent);
 
 // OK, or INVALID_ARGUMENT naming `field` when a value is not in the vocabulary or there are too
 // many.

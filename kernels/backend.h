@@ -342,15 +342,18 @@ struct Head {
   }
 };
 
-// The recent values of each slot, and the penalties that look at them (penalties.h). CPU only.
+// The recent values of each slot, and the penalties that look at them (penalties.h). Of categorical
+// heads only.
 struct Recent {
   States states = {};  // a slot's entries, i32 [room]
   int room = 0;        // 0: no value is kept
-  // Of all inputs of the batch, as Rows::first counts them; kNoValue stands for the pending value.
+  // Of all inputs of the batch, as Rows::first counts them; kNoValue stands for the pending value,
+  // which has been noted. Of rows that sample they are not looked at; null: all rows sample.
   const int32_t* inputs = nullptr;
-  const Penalized* penalized = nullptr;  // [slots]; null: no slot has any
+  const RowPenalties* penalties = nullptr;  // [rows]; null: no row has any
+  const LogitBias* biases = nullptr;        // of all rows' penalties
 
-  RecentRing of(int32_t slot) const {
+  RUNNEL_DEVICE RecentRing of(int32_t slot) const {
     std::byte* const at = states.base + slot * states.slot_bytes + states.offset;
     return {reinterpret_cast<int32_t*>(at), room};
   }
@@ -504,8 +507,8 @@ class Backend {
   // Where an output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
   // to.rows[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] =
   // -1). Frozen rows write to.rows[r].row = -1. Values that become known are noted in
-  // outputs.recent, and a slot's penalties change the logits that a value is chosen from; a device
-  // takes neither.
+  // outputs.recent, and a row's penalties change the logits that its value is chosen from, and
+  // neither `head` nor log-probabilities.
   //
   // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32),
   // position being that of the value sampled. Word 0 chooses the category (inverse of the

@@ -39,9 +39,10 @@ class FusedSteps {
   // Takes rows that have one input each, their slot's pending value, through `steps` steps of a
   // network that takes() accepts: what its operations would do one by one, Backend::sample() at the
   // end of each, with the same bits. Step s writes row r's value to to.from(s * stride + r).
-  // `states`: whole slots, in steps of 16 bytes. Only enqueues, as operations do.
+  // `states`: whole slots, in steps of 16 bytes. `recent` has no penalties. Only enqueues, as
+  // operations do.
   virtual void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
-                        SampledTo to, int64_t stride, int steps) = 0;
+                        const Recent& recent, SampledTo to, int64_t stride, int steps) = 0;
 };
 
 }  // namespace runnel

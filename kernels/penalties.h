@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/device.h"
+
 namespace runnel {
 
 // A term that is added to the logit of a value.
@@ -44,12 +46,37 @@ struct Penalized {
   int64_t from = 0;                            // the position where the call began to sample
 };
 
+// The penalties of one row of a batch, as plain data, which devices read as well.
+struct RowPenalties {
+  float repetition = 1.0F;
+  float frequency = 0.0F;
+  float presence = 0.0F;
+  int32_t biases = 0;      // how many
+  int32_t first_bias = 0;  // where they begin among the batch's
+  int64_t from = 0;        // as Penalized::from
+
+  // `first`: first_bias.
+  static RowPenalties of(const Penalized& penalized, int32_t first) {
+    const Penalties& by = *penalized.penalties;
+    return {.repetition = by.repetition,
+            .frequency = by.frequency,
+            .presence = by.presence,
+            .biases = static_cast<int32_t>(by.logit_bias.size()),
+            .first_bias = first,
+            .from = penalized.from};
+  }
+  RUNNEL_DEVICE bool looks_back() const {
+    return repetition != 1.0F || frequency != 0.0F || presence != 0.0F;
+  }
+  RUNNEL_DEVICE bool any() const { return looks_back() || biases > 0; }
+};
+
 // A slot's last values: the one at position p is in entry p % room, plus 1; 0 is none.
 struct RecentRing {
   int32_t* entries = nullptr;
   int room = 0;  // 0: no value is kept
 
-  void note(int64_t position, int32_t value) const {
+  RUNNEL_DEVICE void note(int64_t position, int32_t value) const {
     if (room > 0) entries[position % room] = value + 1;
   }
   // Calls each(position, value) for the values before `end`, ascending by position.

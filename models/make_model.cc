@@ -41,11 +41,6 @@ std::string state_numerics(const Spec& spec, const Backend& backend, Precision p
   return states + (cache == DType::kBF16 ? "+cache-bf16" : "+cache-fp32");
 }
 
-// Where nothing looks at recent values, none are kept.
-bool takes_penalties(const Spec& spec, const Backend& backend) {
-  return spec.head.kind == HeadKind::kCategorical && backend.device() == DeviceKind::kCpu;
-}
-
 Status check_precision(const Bundle& bundle, const Backend& backend, Precision precision) {
   const bool is_blocks = precision == Precision::kBlocks;
   if (backend.numerics(precision).empty()) {
@@ -88,7 +83,7 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
   }
   const StateLayout layout =
       lay_out(layers, backend, state_numerics(spec, backend, precision, cache), spec.positions,
-              takes_penalties(spec, backend) ? limits.recent : 0);
+              spec.head.kind == HeadKind::kCategorical ? limits.recent : 0);
   ModelLimits sized = limits;
   if (sized.steps == 0) sized.steps = backend.preferred_steps();
   try {

@@ -37,7 +37,7 @@ struct ModelLimits {
   // cut at positions that are multiples of this.
   int chunk = 1;
   // Values that each sequence keeps of its last ones, for penalties. The model says how many those
-  // are: none on a GPU, and none with a mixture of logistics.
+  // are: none with a mixture of logistics.
   int recent = 0;
   // The model says: submits that may wait to be collected at the same time.
   int launches = 1;
@@ -85,9 +85,9 @@ class Model {
   // value is no value of spec(), or the position lies behind the last one.
   virtual void set(SlotId slot, const Control& control, bool zero_state) = 0;
 
-  // How the slot's next values are chosen, until the next set(). Only a model on a CPU with a
+  // How the slot's next values are chosen, until the next set(). Only a model with a
   // categorical head takes penalties; without limits().recent it takes a logit_bias alone. Values
-  // are of the vocabulary.
+  // are of the vocabulary, and at most kMaxLogitBiases.
   virtual void penalize(SlotId slot, Penalized penalized) = 0;
 
   // Copies everything, Control included, but what caches hold of later positions than the `inputs`

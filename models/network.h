@@ -20,6 +20,7 @@ struct Run {
   View values;       // i32 [1, inputs]; kNoValue stands for the pending value of the row's slot
   Control* control;  // [slots]
   States states;     // the slots' states, whole
+  Recent recent;     // for the values that these rows sample
   View head;         // out: fp32 [read, Head::width()]
 
   // This run's rows of a matrix that has one row per input of the batch.

@@ -49,6 +49,8 @@ class RecurrentModel final : public Model {
     Matrix log_probs;
     Buffer sampled_values;  // Sampled [steps][rows]
     Buffer top;             // TopLogProb [steps][rows][kMaxTopLogProbs]
+    Buffer penalties;       // RowPenalties [rows]; empty where no slot takes any
+    Buffer biases;          // LogitBias [rows][kMaxLogitBiases], those that there are at the front
     // The shape of it, as stage() has laid it out.
     Rows rows{};
     int inputs = 0;
@@ -56,6 +58,7 @@ class RecurrentModel final : public Model {
     int scored = 0;           // inputs of kScores rows, right after those
     std::vector<int> likely;  // by row: how many of the most likely values it wants at each input
     bool wants_likely = false;
+    bool penalized = false;  // a row has penalties
     int steps = 0;
   };
 
@@ -72,8 +75,14 @@ class RecurrentModel final : public Model {
   Likely make_likely() const;
   void stage(std::span<const Row> rows, Batch& batch);
   void stage_row(int index, const Row& row, Batch& batch);
+  void stage_penalties(std::span<const Row> rows, Batch& batch) const;
+  // Null: none that change a logit.
+  const Penalties* penalties_of(const Row& row) const {
+    if (row.slot >= std::ssize(penalized_)) return nullptr;
+    const Penalties* const by = penalized_[row.slot].penalties.get();
+    return by != nullptr && by->any() ? by : nullptr;
+  }
   void pass(const Batch& batch, Backend& lane, int begin, int end) const;
-  Recent recent(const Batch& batch) const;
   Run run_of(const Batch& batch, Backend& lane, int begin, int end) const;
   void score(const Batch& batch, const Run& run) const;
   void find_likely(const Batch& batch, const Run& run, int target, int count) const;
@@ -106,7 +115,7 @@ class RecurrentModel final : public Model {
   Buffer states_;                     // of sessions, then of snapshots
   Buffer controls_;                   // Control [slots]
   std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
-  std::vector<Penalized> penalized_;  // [slots]; empty on a device, which takes none
+  std::vector<Penalized> penalized_;  // of sessions; empty with a mixture, which takes none
 
   Matrix head_;
   std::vector<Batch> batches_;  // of the last launches
@@ -134,7 +143,7 @@ RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLi
   controls_ =
       backend.allocate(static_cast<int64_t>(sizeof(Control)) * limits.slots, Memory::kDevice);
   has_pending_.resize(limits.slots);
-  if (backend.device() == DeviceKind::kCpu) penalized_.resize(sessions_);
+  if (spec.head.kind == HeadKind::kCategorical) penalized_.resize(sessions_);
   std::vector<Control> fresh(limits.slots);
   backend.copy({reinterpret_cast<std::byte*>(fresh.data()), controls_.bytes()}, controls_.span());
   head_ = make_matrix(backend_, DType::kF32, limits_.values, spec_.head.width(), Memory::kDevice);
@@ -162,6 +171,11 @@ RecurrentModel::Batch RecurrentModel::make_batch() const {
       backend_.allocate(values * static_cast<int64_t>(sizeof(Sampled)), Memory::kHost);
   batch.top = backend_.allocate(values * kMaxTopLogProbs * static_cast<int64_t>(sizeof(TopLogProb)),
                                 Memory::kHost);
+  if (penalized_.empty()) return batch;
+  batch.penalties =
+      backend_.allocate(rows * static_cast<int64_t>(sizeof(RowPenalties)), Memory::kHost);
+  batch.biases = backend_.allocate(rows * kMaxLogitBiases * static_cast<int64_t>(sizeof(LogitBias)),
+                                   Memory::kHost);
   return batch;
 }
 
@@ -212,7 +226,11 @@ void RecurrentModel::set(SlotId slot, const Control& control, bool zero_state) {
 }
 
 void RecurrentModel::penalize(SlotId slot, Penalized penalized) {
-  check(slot >= 0 && slot < std::ssize(penalized_), "the slot is a session's, on a CPU");
+  check(slot >= 0 && slot < std::ssize(penalized_),
+        "the slot is a session's, of a model with a categorical head");
+  check(penalized.penalties == nullptr ||
+            std::ssize(penalized.penalties->logit_bias) <= kMaxLogitBiases,
+        "a batch has room for the biases of every row");
   penalized_[slot] = std::move(penalized);
 }
 
@@ -284,6 +302,24 @@ void RecurrentModel::stage(std::span<const Row> rows, Batch& batch) {
     likely_.head_row.view.i32()[i] = batch.sampled + i;
   }
   batch.first.view.i32()[rows.size()] = batch.inputs;
+  stage_penalties(rows.first(batch.sampled), batch);
+}
+
+// `rows`: those that sample.
+void RecurrentModel::stage_penalties(std::span<const Row> rows, Batch& batch) const {
+  batch.penalized =
+      std::ranges::any_of(rows, [&](const Row& row) { return penalties_of(row) != nullptr; });
+  if (!batch.penalized) return;
+  auto* const penalties = batch.penalties.as<RowPenalties>();
+  std::fill_n(penalties, batch.rows.count, RowPenalties{});
+  int32_t biases = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Penalties* const by = penalties_of(rows[i]);
+    if (by == nullptr) continue;
+    penalties[i] = RowPenalties::of(penalized_[rows[i].slot], biases);
+    std::ranges::copy(by->logit_bias, batch.biases.as<LogitBias>() + biases);
+    biases += penalties[i].biases;
+  }
 }
 
 Run RecurrentModel::run_of(const Batch& batch, Backend& lane, int begin, int end) const {
@@ -298,6 +334,12 @@ Run RecurrentModel::run_of(const Batch& batch, Backend& lane, int begin, int end
           .values = batch.values.view.columns(first, rows.inputs()),
           .control = controls_.as<Control>(),
           .states = {states_.data(), slot_bytes_, 0},
+          .recent = {.states = {states_.data(), slot_bytes_, layout_.recent_offset},
+                     .room = layout_.recent,
+                     .inputs = batch.sampled < batch.rows.count ? batch.values.view.i32() : nullptr,
+                     .penalties =
+                         batch.penalized ? batch.penalties.as<RowPenalties>() + begin : nullptr,
+                     .biases = batch.biases.as<LogitBias>()},
           .head = head_.view.slice(first, read)};
 }
 
@@ -337,24 +379,17 @@ Ticket RecurrentModel::submit(std::span<const Row> rows, int steps) {
   return ticket_;
 }
 
-Recent RecurrentModel::recent(const Batch& batch) const {
-  return {.states = {states_.data(), slot_bytes_, layout_.recent_offset},
-          .room = layout_.recent,
-          .inputs = batch.values.view.i32(),
-          .penalized = penalized_.empty() ? nullptr : penalized_.data()};
-}
-
-// Takes rows [begin, end) through all steps.
+// Takes rows [begin, end) through all steps. A kernel for the whole network knows no penalties.
 void RecurrentModel::pass(const Batch& batch, Backend& lane, int begin, int end) const {
   const Run run = run_of(batch, lane, begin, end);
   const SampledTo to = sampled(batch, 0).from(begin);
-  if (network_->fused() && batch.sampled == batch.rows.count) {
+  if (network_->fused() && batch.sampled == batch.rows.count && !batch.penalized) {
     network_->steps(run, to, limits_.rows, batch.steps);
     return;
   }
   const View head = head_.view.top(batch.sampled + batch.scored);
   const Outputs outputs = {batch.head_row.view.i32() + begin, batch.pending.view.i32() + begin,
-                           recent(batch)};
+                           run.recent};
   for (int step = 0; step < batch.steps; ++step) {
     if (run.inputs > 0) network_->forward(run);
     score(batch, run);

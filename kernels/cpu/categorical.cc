@@ -47,8 +47,8 @@ Categorical::Categorical(const Kernels& kernels, const float* logits, int values
 }
 
 // The weights, which are of no use until the next weigh(), tell which values have been seen.
-void Categorical::penalize(const Penalized& penalized, RecentRing recent, int64_t position) {
-  const Penalties& by = *penalized.penalties;
+void Categorical::penalize(const RowPenalties& by, const LogitBias* biases, RecentRing recent,
+                           int64_t position) {
   float* const counts = weights_;
   if (by.looks_back()) {
     recent.before(position, [&](int64_t, int32_t value) { counts[value] = -1.0F; });
@@ -58,7 +58,7 @@ void Categorical::penalize(const Penalized& penalized, RecentRing recent, int64_
         logit = logit > 0.0F ? logit / by.repetition : logit * by.repetition;
         counts[value] = 0.0F;
       }
-      if (at >= penalized.from) counts[value] += 1.0F;
+      if (at >= by.from) counts[value] += 1.0F;
     });
     recent.before(position, [&](int64_t, int32_t value) {
       if (counts[value] == 0.0F) return;
@@ -67,7 +67,10 @@ void Categorical::penalize(const Penalized& penalized, RecentRing recent, int64_
       counts[value] = 0.0F;
     });
   }
-  for (const LogitBias& term : by.logit_bias) logits_[term.value] += term.bias;
+  for (int i = 0; i < by.biases; ++i) {
+    const LogitBias& term = biases[by.first_bias + i];
+    logits_[term.value] += term.bias;
+  }
   most_ = kernels_.finite(logits_, values_, logits_);
   weighed_ = 0.0F;
 }

@@ -14,9 +14,10 @@ class Categorical {
   // `logits` [values]; `scratch` [2 * values] is the row's own while it lives.
   Categorical(const Kernels& kernels, const float* logits, int values, float* scratch);
 
-  // Changes the logits as the penalties say, for a value at `position` after the recent ones. Only
-  // mode() and sample() see it, and top() must come before.
-  void penalize(const Penalized& penalized, RecentRing recent, int64_t position);
+  // Changes the logits as the penalties say, for a value at `position` after the recent ones.
+  // `biases`: of all rows. Only mode() and sample() see it, and top() must come before.
+  void penalize(const RowPenalties& by, const LogitBias* biases, RecentRing recent,
+                int64_t position);
 
   // The most likely value, the lowest of several.
   int32_t mode() const;

@@ -489,10 +489,10 @@ int64_t head_work(const Head& kind) {
                                              : int64_t{kind.components} * 80;
 }
 
-// Notes the inputs that were given, of which the first is at `position`.
+// Notes the inputs that a row has been given, of which the first is at `position`.
 void note_inputs(const Rows& rows, const Recent& recent, int row, RecentRing ring,
                  int64_t position) {
-  if (recent.room == 0) return;
+  if (recent.room == 0 || recent.inputs == nullptr) return;
   for (int input = rows.first[row]; input < rows.first[row + 1]; ++input, ++position) {
     if (recent.inputs[input] != kNoValue) ring.note(position, recent.inputs[input]);
   }
@@ -522,10 +522,11 @@ void CpuOperations::sample_row(Rows rows, Outputs outputs, const Head& kind, Vie
   cpu::Choice choice = {.sampling = held.sampling,
                         .top_count = held.top_log_probs,
                         .uniforms = {philox_uniform(words.word[0]), philox_uniform(words.word[1])},
+                        .biases = recent.biases,
                         .recent = ring,
                         .position = held.position};
-  if (recent.penalized != nullptr && recent.penalized[slot].penalties != nullptr) {
-    choice.penalized = &recent.penalized[slot];
+  if (recent.penalties != nullptr && recent.penalties[row].any()) {
+    choice.penalties = &recent.penalties[row];
   }
   cpu::sample_row(kernels_, kind, head.f32(head_row), choice, scratch_.as<float>(), to.from(row));
   ring.note(held.position, out.value);

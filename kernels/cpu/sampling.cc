@@ -6,7 +6,7 @@ namespace runnel::cpu {
 
 void sample_row(const Kernels& kernels, const Head& kind, const float* logits, const Choice& choice,
                 float* scratch, SampledTo to) {
-  const auto& [sampling, top_count, uniforms, penalized, recent, position] = choice;
+  const auto& [sampling, top_count, uniforms, penalties, biases, recent, position] = choice;
   Sampled& out = *to.rows;
   const int count = top_count < 0 ? 0 : top_count > kMaxTopLogProbs ? kMaxTopLogProbs : top_count;
   if (kind.kind == HeadKind::kMixtureOfLogistics) {
@@ -18,7 +18,7 @@ void sample_row(const Kernels& kernels, const Head& kind, const float* logits, c
   }
   Categorical row(kernels, logits, kind.values, scratch);
   out.top_count = count > 0 ? row.top(to.top, count) : 0;
-  if (penalized != nullptr) row.penalize(*penalized, recent, position);
+  if (penalties != nullptr) row.penalize(*penalties, biases, recent, position);
   out.value = sampling.greedy ? row.mode() : row.sample(sampling, uniforms.choice);
   out.log_prob = row.log_prob(out.value);
 }

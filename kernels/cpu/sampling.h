@@ -23,8 +23,10 @@ struct Choice {
   const Sampling& sampling;
   int32_t top_count = 0;  // clamped to what there is
   Uniforms uniforms;
-  // The slot's penalties, null where it has none, and its recent values. Not of logistics.
-  const Penalized* penalized = nullptr;
+  // The row's penalties, null where it has none, their biases, and the slot's recent values. Not of
+  // logistics.
+  const RowPenalties* penalties = nullptr;
+  const LogitBias* biases = nullptr;
   RecentRing recent = {};
   int64_t position = 0;  // of the value
 };

@@ -32,6 +32,7 @@
 #include "kernels/cuda/library_products.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/penalize.h"
 #include "kernels/cuda/product_library.h"
 #include "kernels/cuda/recur_launch.h"
 #include "kernels/cuda/shift.h"
@@ -139,7 +140,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
     return room && options_.whole && !options_.library;
   }
   void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
-                SampledTo to, int64_t stride, int steps) override;
+                const Recent& recent, SampledTo to, int64_t stride, int steps) override;
   void copy(Span from, Span to) override {
     check_copy(from, to);
     if (from.bytes == 0) return;
@@ -476,18 +477,25 @@ template <typename Device>
 void DeviceBackend<Device>::sample(Rows rows, Outputs outputs, const Head& kind, View head,
                                    Control* control, SampledTo to) {
   check_head(kind, head);
-  check(outputs.recent.room == 0 && outputs.recent.penalized == nullptr,
-        "sample: recent values and penalties are the CPU's");
-  const SampleArgs args = {.rows = staged_.here(rows),
-                           .head_row = staged_.kept(outputs.head_row, rows.count),
-                           .pending = staged_.kept(outputs.pending, rows.count),
-                           .kind = kind,
-                           .head = head.f32(),
-                           .head_stride = head.stride,
-                           .head_rows = head.rows,
-                           .control = control,
-                           .to = to};
-  launch<SampleKernel>(SampleKernel::launch(args), args);
+  check((outputs.recent.room == 0 && outputs.recent.penalties == nullptr) ||
+            kind.kind == HeadKind::kCategorical,
+        "sample: recent values and penalties are of categorical heads");
+  SampleArgs args = {.rows = staged_.here(rows),
+                     .head_row = staged_.kept(outputs.head_row, rows.count),
+                     .pending = staged_.kept(outputs.pending, rows.count),
+                     .kind = kind,
+                     .head = head.f32(),
+                     .head_stride = head.stride,
+                     .head_rows = head.rows,
+                     .control = control,
+                     .to = to,
+                     .recent = outputs.recent};
+  args.recent.inputs = staged_.nearest(outputs.recent.inputs);
+  if (outputs.recent.penalties == nullptr) {
+    launch<SampleKernel>(SampleKernel::launch(args), args);
+  } else {
+    launch<PenalizedKernel>(PenalizedKernel::launch(args), args);
+  }
 }
 
 template <typename Device>
@@ -504,7 +512,9 @@ void DeviceBackend<Device>::score(const Head& kind, View head, View targets, Vie
 
 template <typename Device>
 void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, States states,
-                                     Control* control, SampledTo to, int64_t stride, int steps) {
+                                     Control* control, const Recent& recent, SampledTo to,
+                                     int64_t stride, int steps) {
+  check(recent.penalties == nullptr, "generate: no row has penalties");
   check(states.slot_bytes % 16 == 0 && states.offset % 16 == 0, "generate: states in steps of 16");
   check(steps > 0, "generate: one step or more");
   WholeArgs args = whole_args(network);
@@ -513,6 +523,7 @@ void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, Sta
   args.steps = steps;
   args.states = TileStates::of(form_, states, network.recurrence.linear()->eps);
   args.control = control;
+  args.recent = recent;
   args.to = to;
   args.to_stride = stride;
   for_whole_kernels([&]<typename Kernel>(size_t i) {

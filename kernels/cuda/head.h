@@ -69,6 +69,7 @@ struct RowJob {
   int inputs = 0;
   Control* control = nullptr;
   SampledTo to = {};
+  RecentRing recent = {};  // of the slot, if the head is categorical
 };
 
 RUNNEL_DEVICE inline Uniforms uniforms_of(const Control& control, int64_t position) {
@@ -279,8 +280,11 @@ class CategoricalRow {
  public:
   RUNNEL_DEVICE CategoricalRow(Block& block, const float* logits, int values)
       : block_(block), logits_(logits), values_(values), table_(block.template shared<uint64_t>()) {
-    most_ = logit(mode());
+    look();
   }
+
+  // Once more after somebody has changed the logits.
+  RUNNEL_DEVICE void look() { most_ = logit(mode()); }
 
   // Before log_prob().
   RUNNEL_DEVICE void sum_up() {
@@ -482,18 +486,31 @@ class CategoricalRow {
   double log_sum_ = 0.0;  // of exp(logits - most), from sum_up() on
 };
 
+// The penalties of a row that has none. Those of others (penalize.h) change its logits with
+// apply(), and put them back with restore().
+struct NoPenalties {
+  static constexpr bool kAny = false;
+};
+
 // Samples one row, all threads of the block: the value first, then its log-probability.
-template <typename Block, typename Chosen>
+template <typename Block, typename Chosen, typename RowPenalizer = NoPenalties>
 RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& job,
-                                      const Chosen& chosen) {
+                                      const Chosen& chosen, RowPenalizer penalties = {}) {
   const Control held = *job.control;
+  const int64_t position = held.position + job.inputs;
+  if constexpr (RowPenalizer::kAny) penalties.apply(position);
   CategoricalRow<Block> row(block, job.head, values);
-  const int32_t value = row.sample(held.sampling, uniforms_of(held, held.position + job.inputs));
+  const int32_t value = row.sample(held.sampling, uniforms_of(held, position));
   // All threads have read the control by now: there were phases since.
   block.each([&](int t) {
     if (t == 0) write_down(job, held, value);
+    if (t == kWarp) job.recent.note(position, value);  // a warp that has nothing to write
     chosen(t, job, value, held.remaining <= 1);
   });
+  if constexpr (RowPenalizer::kAny) {
+    penalties.restore();
+    row.look();
+  }
   row.sum_up();
   const int wanted = tops_wanted(held);
   const int count = wanted > 0 ? row.top(wanted, job.to.top) : 0;
@@ -526,6 +543,91 @@ struct SampleArgs {
   int head_rows;
   Control* control;
   SampledTo to;
+  Recent recent;
+};
+
+// The rows of a batch that a block has at the end of a step, `count` from `first` on.
+template <typename Block>
+class SampleRows {
+ public:
+  RUNNEL_DEVICE SampleRows(Block& block, const SampleArgs& args, int count)
+      : block_(block),
+        args_(args),
+        first_(static_cast<int>(block.index()) * count),
+        count_(count) {}
+
+  // Rows that sample nothing consume their inputs, and get their pending value.
+  RUNNEL_DEVICE void advance() {
+    note_inputs();
+    block_.each([&](int t) {
+      const int row = first_ + t;
+      if (t >= count_ || row >= args_.rows.count) return;
+      args_.head_row.keep(row);
+      args_.pending.keep(row);
+      if (samples(row)) return;
+      args_.to.rows[row].row = -1;
+      const int32_t slot = args_.rows.slot[row];
+      if (slot < 0) return;
+      Control& control = args_.control[slot];
+      control.position += inputs(row);
+      control.pending = args_.pending.from[row];
+      if (args_.recent.room > 0) args_.recent.of(slot).note(control.position, control.pending);
+    });
+  }
+
+  RUNNEL_DEVICE RowJob job(int i) const {
+    const bool wanted = first_ + i < args_.rows.count && samples(first_ + i);
+    const int row = wanted ? first_ + i : first_;
+    const int32_t head_row = wanted ? args_.head_row.from[row] : 0;
+    const int32_t slot = wanted ? args_.rows.slot[row] : 0;
+    block_.require(!wanted || head_row < args_.head_rows, "sample: a row of the head");
+    return RowJob{.head = args_.head + head_row * args_.head_stride,
+                  .row = wanted ? row : -1,
+                  .inputs = inputs(row),
+                  .control = args_.control + slot,
+                  .to = args_.to.from(row),
+                  .recent = args_.recent.of(slot)};
+  }
+
+  // What follows the choice of a row's value.
+  RUNNEL_DEVICE auto freeze() const {
+    return [this](int thread, const RowJob& of, int32_t, bool last) {
+      if (thread == 0 && last) args_.rows.slot[of.row] = -1;
+    };
+  }
+
+ private:
+  RUNNEL_DEVICE int inputs(int row) const {
+    return args_.rows.first[row + 1] - args_.rows.first[row];
+  }
+  RUNNEL_DEVICE bool samples(int row) const {
+    return args_.rows.slot[row] >= 0 && args_.head_row.from[row] >= 0;
+  }
+
+  // A block has one row if recent values are kept. Of inputs that share an entry of the ring only
+  // the last one is noted, so the order of threads does not matter.
+  RUNNEL_DEVICE void note_inputs() {
+    const int row = first_;
+    if (args_.recent.room == 0 || args_.recent.inputs == nullptr) return;
+    if (row >= args_.rows.count || samples(row)) return;
+    const int32_t slot = args_.rows.slot[row];
+    if (slot < 0) return;
+    const RecentRing ring = args_.recent.of(slot);
+    block_.phase([&](int t) {
+      const int64_t position = args_.control[slot].position;
+      const int count = inputs(row);
+      RUNNEL_ROLL
+      for (int i = (count > ring.room ? count - ring.room : 0) + t; i < count;
+           i += Block::kThreads) {
+        const int32_t value = args_.recent.inputs[args_.rows.first[row] + i];
+        if (value >= 0) ring.note(position + i, value);
+      }
+    });
+  }
+
+  Block& block_;
+  const SampleArgs& args_;
+  const int first_, count_;
 };
 
 // The end of a step.
@@ -542,45 +644,17 @@ struct SampleKernel {
 
   template <typename Block>
   RUNNEL_DEVICE static void run(Block& block, const Args& args) {
-    const int first = static_cast<int>(block.index()) * head_rows_at_once(args.kind);
-    const auto inputs = [&](int row) { return args.rows.first[row + 1] - args.rows.first[row]; };
-    const auto samples = [&](int row) {
-      return args.rows.slot[row] >= 0 && args.head_row.from[row] >= 0;
-    };
-    block.each([&](int t) {
-      const int row = first + t;
-      if (t >= head_rows_at_once(args.kind) || row >= args.rows.count) return;
-      args.head_row.keep(row);
-      args.pending.keep(row);
-      if (samples(row)) return;
-      args.to.rows[row].row = -1;
-      if (args.rows.slot[row] < 0) return;
-      Control& control = args.control[args.rows.slot[row]];
-      control.position += inputs(row);
-      control.pending = args.pending.from[row];
-    });
-    const auto job = [&](int i) {
-      const bool wanted = first + i < args.rows.count && samples(first + i);
-      const int row = wanted ? first + i : first;
-      const int32_t head_row = wanted ? args.head_row.from[row] : 0;
-      block.require(!wanted || head_row < args.head_rows, "sample: a row of the head");
-      return RowJob{.head = args.head + head_row * args.head_stride,
-                    .row = wanted ? row : -1,
-                    .inputs = inputs(row),
-                    .control = args.control + (wanted ? args.rows.slot[row] : 0),
-                    .to = args.to.from(row)};
-    };
-    const auto chosen = [&](int thread, const RowJob& of, int32_t, bool last) {
-      if (thread == 0 && last) args.rows.slot[of.row] = -1;
-    };
+    SampleRows<Block> batch(block, args, head_rows_at_once(args.kind));
+    batch.advance();
+    const auto chosen = batch.freeze();
     if (args.kind.kind == HeadKind::kCategorical) {
-      if (const RowJob row = job(0); row.row >= 0) {
+      if (const RowJob row = batch.job(0); row.row >= 0) {
         sample_categorical(block, args.kind.values, row, chosen);
       }
       return;
     }
     typename Block::template Each<RowJob> jobs;  // chosen() changes what job() says
-    block.each([&](int t) { jobs[t] = job(t / kWarp); });
+    block.each([&](int t) { jobs[t] = batch.job(t / kWarp); });
     MixtureRows<Block> rows(block, args.kind.components);
     rows.draw(jobs, chosen);
     rows.weigh(jobs);

@@ -56,16 +56,22 @@ class StagedRows {
   // Where the next launch finds an array that every step of the run reads.
   Kept kept(const int32_t* from, int64_t count) {
     if (is_empty()) return {from, nullptr};
-    const auto at = [&](int i) { return copies_.as<int32_t>() + i * (kArrayBytes / 4); };
-    for (int i = 0; i < arrays_; ++i) {
-      if (kept_[i] == from) return {at(i), nullptr};
-    }
+    if (const int32_t* here = nearest(from); here != from) return {here, nullptr};
     if (arrays_ == kArrays || count * 4 > kArrayBytes) return {from, nullptr};
     kept_[arrays_] = from;
-    return {from, at(arrays_++)};
+    return {from, copy(arrays_++)};
+  }
+  // Where an array of the host's can be read: its copy, if an earlier launch of the run has left
+  // one.
+  const int32_t* nearest(const int32_t* from) const {
+    for (int i = 0; i < arrays_ && !is_empty(); ++i) {
+      if (kept_[i] == from) return copy(i);
+    }
+    return from;
   }
 
  private:
+  int32_t* copy(int i) const { return copies_.as<int32_t>() + i * (kArrayBytes / 4); }
   // The index of the first row among those staged; their count or more: it is not one of them.
   int64_t place(Rows rows) const {
     return static_cast<int64_t>(

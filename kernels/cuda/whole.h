@@ -51,6 +51,7 @@ struct WholeArgs {
   SampledTo to;
   int64_t to_stride;  // from one step's to the next one's
   WholeLayer layer[kWholeLayers];
+  Recent recent;
 };
 
 template <typename Block, typename Sizes>
@@ -443,8 +444,14 @@ class WholeRun {
           .row = wanted ? first() + row : -1,
           .inputs = 1,
           .control = args_.control + (wanted && tile_.slot[row] >= 0 ? tile_.slot[row] : 0),
-          .to = to.from(row)};
+          .to = to.from(row),
+          .recent = ring(row)};
     };
+  }
+
+  RUNNEL_DEVICE RecentRing ring(int row) const {
+    if constexpr (Sizes::kHead != HeadKind::kCategorical) return {};
+    return args_.recent.of(tile_.slot[row] >= 0 ? tile_.slot[row] : 0);
   }
 
   Block& block_;

@@ -190,7 +190,8 @@ FusedNetwork LinearTransformer::fused_network(const Head& head) const {
 }
 
 void LinearTransformer::steps(const Run& run, SampledTo to, int64_t stride, int steps) const {
-  run.lane.fused()->generate(run.rows, network_, run.states, run.control, to, stride, steps);
+  run.lane.fused()->generate(run.rows, network_, run.states, run.control, run.recent, to, stride,
+                             steps);
 }
 
 void LinearTransformer::attention(const Run& run, const Layer& layer) const {

@@ -95,13 +95,12 @@ void add_penalties(Refusals& all) {
        {Penalties{.repetition = 0}, Penalties{.frequency = 3}, Penalties{.presence = 3},
         Penalties{.logit_bias = {{10, 0}}}, Penalties{.logit_bias = {{1, 200}}},
         Penalties{.logit_bias = {{1, 0}, {1, 0}}}, Penalties{.logit_bias = many}}) {
-    add(all, Asked::kGenerate, validate_penalties(penalties, small_spec(), DeviceKind::kCpu, 1));
+    add(all, Asked::kGenerate, validate_penalties(penalties, small_spec(), 1));
   }
   for (const Penalties& penalties :
        {Penalties{.repetition = 2}, Penalties{.frequency = 1}, Penalties{.presence = 1}}) {
-    add(all, Asked::kGenerate, validate_penalties(penalties, mixture, DeviceKind::kCpu, 1));
-    add(all, Asked::kGenerate, validate_penalties(penalties, small_spec(), DeviceKind::kCuda, 1));
-    add(all, Asked::kGenerate, validate_penalties(penalties, small_spec(), DeviceKind::kCpu, 0));
+    add(all, Asked::kGenerate, validate_penalties(penalties, mixture, 1));
+    add(all, Asked::kGenerate, validate_penalties(penalties, small_spec(), 0));
   }
 }
 

@@ -159,7 +159,7 @@ TEST(EnginePenalties, APromptThatBeginsAsAnEarlierOneSeesItsOwnValues) {
 
 TEST(ValidatePenalties, EachFaultIsNamedWithItsRange) {
   const auto refusal = [](const Penalties& given, int recent = 256) {
-    return validate_penalties(given, fake_spec(), DeviceKind::kCpu, recent).message();
+    return validate_penalties(given, fake_spec(), recent).message();
   };
   EXPECT_EQ(refusal(penalties()), "");
   EXPECT_EQ(refusal({.repetition = 0}),
@@ -183,17 +183,10 @@ TEST(ValidatePenalties, EachFaultIsNamedWithItsRange) {
   EXPECT_EQ(refusal({.logit_bias = {{3, 1}}}, 0), "") << "it looks at no value";
 }
 
-TEST(ValidatePenalties, AGpuAndAMixtureTakeNone) {
-  const Penalties bias = {.logit_bias = {{3, 1.0F}}};
-  const Status gpu = validate_penalties(bias, fake_spec(), DeviceKind::kCuda, 0);
-  EXPECT_EQ(gpu.code(), Code::kFailedPrecondition);
-  EXPECT_EQ(gpu.field(), "sampling.logit_bias");
-  EXPECT_EQ(gpu.message(),
-            "sampling.logit_bias is for models on a CPU, and model 'fake' is on a GPU: leave it "
-            "out, or start the server with --backend cpu");
+TEST(ValidatePenalties, AMixtureTakesNone) {
   Spec digits = fake_spec();
   digits.head = {HeadKind::kMixtureOfLogistics, 256, 10};
-  EXPECT_THAT(validate_penalties({.presence = 1}, digits, DeviceKind::kCpu, 0).message(),
+  EXPECT_THAT(validate_penalties({.presence = 1}, digits, 0).message(),
               HasSubstr("sampling.presence_penalty needs a categorical head"));
 }
 

@@ -117,9 +117,7 @@ TEST(Validate, AGreedyChoiceTakesEveryFilter) {
 TEST(Validate, NumbersArePrintedAsTheyWereGiven) {
   Penalties penalties;
   penalties.repetition = -1e-8F;
-  const auto message = [&] {
-    return validate_penalties(penalties, fake_spec(), DeviceKind::kCpu, 1).message();
-  };
+  const auto message = [&] { return validate_penalties(penalties, fake_spec(), 1).message(); };
   EXPECT_EQ(message(),
             "sampling.repetition_penalty is -1e-08; it must be above 0 and at most 1000");
   penalties = {.presence = 2.0000002F};

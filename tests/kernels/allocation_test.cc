@@ -26,7 +26,8 @@ struct Step {
   int32_t pending[2] = {-1, -1};
   int32_t values[2] = {3, 4};
   int32_t ring[16] = {};
-  std::vector<Penalized> penalized = std::vector<Penalized>(2);
+  RowPenalties penalties[2] = {};
+  LogitBias bias = {3, 1.0F};
 
   explicit Step(Backend& backend) {
     const std::vector<float> weights = random_floats(24 * 8, 1);
@@ -36,8 +37,7 @@ struct Step {
     for (Guarded* matrix : {&table, &scale, &state, &omega}) {
       matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
     }
-    penalized[0].penalties =
-        std::make_shared<const Penalties>(Penalties{1.2F, 0.5F, 0.5F, {{3, 1.0F}}});
+    penalties[0] = {.repetition = 1.2F, .frequency = 0.5F, .presence = 0.5F, .biases = 1};
     for (Control& at : control) {
       at.remaining = 1000;
       at.top_log_probs = 5;
@@ -63,11 +63,10 @@ struct Step {
     backend.norm(projected.view(), x.view(), norm, x.view());
     backend.matmul(x.view(), predictor, Activation::kNone, head.view());
     backend.score(kind, head.view(), inputs, log_probs.view());
-    Outputs outputs = {head_row, pending};
-    if (backend.device() == DeviceKind::kCpu) {
-      outputs.recent = {{reinterpret_cast<std::byte*>(ring), 32, 0}, 8, values, penalized.data()};
-    }
-    backend.sample(rows, outputs, kind, head.view(), control.data(), {sampled.data(), top.data()});
+    const Recent recent = {
+        {reinterpret_cast<std::byte*>(ring), 32, 0}, 8, values, penalties, &bias};
+    backend.sample(rows, {head_row, pending, recent}, kind, head.view(), control.data(),
+                   {sampled.data(), top.data()});
   }
 };
 

@@ -29,7 +29,7 @@ FEWEST = 0.75  # of its instructions' budget: with fewer a kernel has lost somet
 
 # Philox's multipliers, as nvdisasm writes them.
 PHILOX = {"0xd2511f53": "-0x2daee0ad", "0xcd9e8d57": "-0x326172a9"}
-SAMPLING = ("SampleKernel", "WholeKernel")
+SAMPLING = ("SampleKernel", "PenalizedKernel", "WholeKernel")
 
 # At another block's mbarrier, and where the source of a block arrives there for a meeting.
 ARRIVAL = "SYNCS.ARRIVE.TRANS64.RED"

@@ -3,6 +3,7 @@
 // rows of a matrix. So one test body serves every backend.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -120,7 +121,7 @@ class MirrorBackend final : public Backend {
               SampledTo to) override {
     const Rows at = mirror(rows);
     const Outputs wanted = {mirror(outputs.head_row, rows.count),
-                            mirror(outputs.pending, rows.count)};
+                            mirror(outputs.pending, rows.count), mirror(outputs.recent, rows)};
     const View from = mirror(head);
     Control* controls = mirror(control, slots(rows));
     on_->sample(
@@ -178,6 +179,20 @@ class MirrorBackend final : public Backend {
     const int64_t bytes = (slots(rows) - 1) * here.slot_bytes + here.offset + part_bytes;
     States there = here;
     there.base = mirror(here.base, slots(rows) > 0 ? bytes : 0);
+    return there;
+  }
+  Recent mirror(const Recent& here, Rows rows) {
+    Recent there = here;
+    if (here.room > 0) there.states = mirror(here.states, rows, int64_t{here.room} * 4);
+    if (here.inputs != nullptr) there.inputs = mirror(here.inputs, rows.first[rows.count]);
+    if (here.penalties == nullptr) return there;
+    int64_t biases = 0;
+    for (int row = 0; row < rows.count; ++row) {
+      const RowPenalties& of = here.penalties[row];
+      biases = std::max<int64_t>(biases, of.first_bias + of.biases);
+    }
+    there.penalties = mirror(here.penalties, rows.count);
+    there.biases = mirror(here.biases, biases);
     return there;
   }
   // As many slots as the rows name.

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <memory>
 #include <random>
 
 #include "tests/kernels/fixture.h"
@@ -14,14 +16,14 @@ namespace runnel {
 namespace {
 
 constexpr int kValues = 19;
-constexpr Head kHead = {HeadKind::kCategorical, kValues, 0};
 constexpr int kRoom = 8;
 constexpr int kLastProbe = kValues - 1;  // no penalty is for values 0 and 18
 
 // The logits after the penalties, one processor after the other, each over the whole vocabulary.
 std::vector<float> processed(std::vector<float> logits, const Penalties& penalties,
-                             const std::vector<int32_t>& known, size_t sampled) {
-  const size_t seen = std::min<size_t>(known.size(), kRoom);
+                             const std::vector<int32_t>& known, size_t sampled,
+                             size_t room = kRoom) {
+  const size_t seen = std::min(known.size(), room);
   std::map<int32_t, int> given;
   std::map<int32_t, int> output;
   for (size_t i = known.size() - seen; i < known.size(); ++i) {
@@ -43,15 +45,22 @@ std::vector<float> processed(std::vector<float> logits, const Penalties& penalti
 
 class PenaltiesTest : public KernelTest {
  protected:
-  // Samples from the logits after `known`, of which the last `sampled` are of this call.
+  // Samples from the logits after `known`, of which the last `sampled` are of this call. Penalties
+  // null: the batch has none.
   Sampled sample(const std::vector<float>& logits, const std::vector<int32_t>& known,
-                 size_t sampled, const Penalties* penalties, const Sampling& sampling) {
-    int32_t ring[kRoom] = {};
-    const RecentRing recent = {ring, kRoom};
-    for (size_t i = 0; i < known.size(); ++i) recent.note(static_cast<int64_t>(i), known[i]);
-    Penalized penalized;
-    penalized.from = static_cast<int64_t>(known.size() - sampled);
-    if (penalties != nullptr) penalized.penalties = std::make_shared<const Penalties>(*penalties);
+                 size_t sampled, const Penalties* penalties, const Sampling& sampling,
+                 int room = kRoom) {
+    std::vector<int32_t> entries(room);
+    const RecentRing ring = {entries.data(), room};
+    for (size_t i = 0; i < known.size(); ++i) ring.note(static_cast<int64_t>(i), known[i]);
+    Recent recent = {{reinterpret_cast<std::byte*>(entries.data()), int64_t{room} * 4, 0}, room};
+    RowPenalties row;
+    if (penalties != nullptr) {
+      const auto held = std::make_shared<const Penalties>(*penalties);
+      row = RowPenalties::of({held, static_cast<int64_t>(known.size() - sampled)}, 0);
+      recent.penalties = &row;
+      recent.biases = penalties->logit_bias.data();
+    }
     Control control;
     control.seed = 5;
     control.remaining = 2;
@@ -62,24 +71,23 @@ class PenaltiesTest : public KernelTest {
     const int32_t first[] = {0, 1};
     const int32_t head_row[] = {0};
     const int32_t none[] = {kNoValue};
-    Guarded head(1, kValues);
+    const Head kind = {HeadKind::kCategorical, static_cast<int>(logits.size()), 0};
+    Guarded head(1, kind.values);
     head.fill(logits);
     Sampled out;
     top_.assign(kMaxTopLogProbs, {});
-    backend().sample(
-        {slot, first, 1},
-        {head_row,
-         none,
-         {{reinterpret_cast<std::byte*>(ring), sizeof(ring), 0}, kRoom, none, &penalized}},
-        kHead, head.view(), &control, {&out, top_.data()});
-    EXPECT_EQ(ring[known.size() % kRoom], out.value + 1) << "the value is noted";
+    backend().sample({slot, first, 1}, {head_row, none, recent}, kind, head.view(), &control,
+                     {&out, top_.data()});
+    EXPECT_EQ(entries[known.size() % room], out.value + 1) << "the value is noted";
+    EXPECT_TRUE(same_bits(head.values(), logits)) << "the head's output stays";
     return out;
   }
   float score(const std::vector<float>& logits, int32_t value) {
-    Guarded head(1, kValues);
+    const Head kind = {HeadKind::kCategorical, static_cast<int>(logits.size()), 0};
+    Guarded head(1, kind.values);
     head.fill(logits);
     float log_prob = 0;
-    backend().score(kHead, head.view(), {&value, DType::kI32, 1, 1, 1},
+    backend().score(kind, head.view(), {&value, DType::kI32, 1, 1, 1},
                     {&log_prob, DType::kF32, 1, 1, 1});
     return log_prob;
   }
@@ -149,40 +157,74 @@ TEST_P(PenaltiesTest, ChangeTheLogitsAsProcessorsDoAndNoLogProbability) {
   }
 }
 
-TEST_P(PenaltiesTest, AStepNotesWhatItIsGivenAndWhatItSamples) {
-  // Two values and one that becomes pending; one that samples; one that is frozen.
-  std::vector<int32_t> ring(static_cast<size_t>(3 * kRoom));
-  int32_t slot[] = {0, 1, -1};
-  const int32_t first[] = {0, 2, 3, 4};
-  const int32_t head_row[] = {-1, 0, 0};
-  const int32_t pending[] = {7, kNoValue, kNoValue};
-  const int32_t inputs[] = {5, 6, kNoValue, kNoValue};
-  Control control[3];
-  control[0].position = 7;
-  control[1].position = 3;
-  control[1].remaining = 1;
-  const std::vector<Penalized> penalized(3);
-  Guarded head(1, kValues);
-  head.fill(random_floats(kValues, 1));
-  std::vector<Sampled> out(3);
-  std::vector<TopLogProb> top(static_cast<size_t>(3 * kMaxTopLogProbs));
-  backend().sample({slot, first, 3},
-                   {head_row,
-                    pending,
-                    {{reinterpret_cast<std::byte*>(ring.data()), kRoom * 4, 0},
-                     kRoom,
-                     inputs,
-                     penalized.data()}},
-                   kHead, head.view(), control, {out.data(), top.data()});
-  std::vector<int32_t> expected(ring.size());
-  expected[7] = 5 + 1;
-  expected[0] = 6 + 1;  // at position 8
-  expected[1] = 7 + 1;
-  expected[kRoom + 4] = out[1].value + 1;
-  EXPECT_EQ(ring, expected);
+// More entries and biases than a block of a device has threads, and values that have both.
+TEST_P(PenaltiesTest, ALongRingAndAllBiases) {
+  constexpr int kMany = 600;
+  std::mt19937 generator(7);
+  std::vector<int32_t> known(kMany + 77);
+  for (int32_t& value : known) value = static_cast<int32_t>(generator() % 900);
+  Penalties penalties = {.repetition = 1.7F, .frequency = 0.3F, .presence = -0.4F};
+  for (int32_t i = 0; i < kMaxLogitBiases; ++i) {
+    penalties.logit_bias.push_back({i * 5, static_cast<float>(i % 7) - 3.1F});
+  }
+  std::vector<float> logits = random_floats(2000, 3, 2.0F);
+  logits[5] = std::numeric_limits<float>::quiet_NaN();
+  for (const bool greedy : {false, true}) {
+    const Sampling sampling = {.temperature = 0.8F, .top_p = 0.95F, .greedy = greedy};
+    if (greedy) logits[known.back()] = 3e38F;
+    std::vector<float> finite = logits;
+    finite[5] = -1e30F;
+    if (greedy) finite[known.back()] = 1e30F;
+    for (const size_t sampled : {size_t{0}, size_t{300}}) {
+      const std::vector<float> expected = processed(finite, penalties, known, sampled, kMany);
+      const Sampled plain = sample(expected, known, sampled, nullptr, sampling, kMany);
+      const Sampled penalized = sample(logits, known, sampled, &penalties, sampling, kMany);
+      EXPECT_EQ(penalized.value, plain.value);
+      EXPECT_EQ(penalized.log_prob, score(logits, penalized.value));
+    }
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, PenaltiesTest, testing::ValuesIn(all_setups()), setup_name);
+TEST_P(PenaltiesTest, AStepNotesWhatItIsGivenAndWhatItSamples) {
+  // Two values and one that becomes pending; one that samples; one that is frozen; more values than
+  // there is room for.
+  constexpr int kLong = 20;
+  const int32_t first[] = {0, 2, 3, 4, 4 + kLong};
+  const int32_t head_row[] = {-1, 0, 0, -1};
+  const int32_t pending[] = {7, kNoValue, kNoValue, 9};
+  std::vector<int32_t> inputs = {5, 6, kNoValue, kNoValue};
+  for (int i = 0; i < kLong; ++i) inputs.push_back(i % kValues);
+  Guarded head(1, kValues);
+  head.fill(random_floats(kValues, 1));
+  const RowPenalties none[4] = {};
+  for (const RowPenalties* penalties : {none, static_cast<const RowPenalties*>(nullptr)}) {
+    std::vector<int32_t> ring(static_cast<size_t>(3 * kRoom));
+    int32_t slot[] = {0, 1, -1, 2};
+    Control control[3];
+    control[0].position = 7;
+    control[1].position = 3;
+    control[1].remaining = 1;
+    control[2].position = 5;
+    std::vector<Sampled> out(4);
+    std::vector<TopLogProb> top(static_cast<size_t>(4 * kMaxTopLogProbs));
+    const States states = {reinterpret_cast<std::byte*>(ring.data()), kRoom * 4, 0};
+    backend().sample(
+        {slot, first, 4}, {head_row, pending, {states, kRoom, inputs.data(), penalties}},
+        {HeadKind::kCategorical, kValues, 0}, head.view(), control, {out.data(), top.data()});
+    std::vector<int32_t> expected(ring.size());
+    expected[7] = 5 + 1;
+    expected[0] = 6 + 1;  // at position 8
+    expected[1] = 7 + 1;
+    expected[kRoom + 4] = out[1].value + 1;
+    const RecentRing last = {expected.data() + static_cast<ptrdiff_t>(2 * kRoom), kRoom};
+    for (int i = 0; i < kLong; ++i) last.note(5 + i, i % kValues);
+    last.note(5 + kLong, 9);
+    EXPECT_EQ(ring, expected);
+    EXPECT_EQ(slot[1], -1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, PenaltiesTest, testing::ValuesIn(all_backends()), setup_name);
 
 TEST(RecentRing, HasTheLastValuesInTheirOrder) {
   int32_t entries[3] = {};

@@ -206,6 +206,39 @@ TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
   }
 }
 
+// The greedy values are the CPU's, and the bits depend on neither chunks nor steps nor the slot.
+TEST(CudaModelPenalties, ChooseWhatTheyDoOnTheCpu) {
+  ModelLimits limits = kLimits;
+  limits.recent = 6;
+  const Bundle bundle = random_bundle(spec_of(false), 5);
+  const CpuModel cpu = make_cpu_model(bundle, {}, limits);
+  const auto backend = make_on_host({});
+  const auto model = make_model(bundle, *backend, limits).value();
+  EXPECT_EQ(model->limits().recent, 6);
+  const auto start = [&](Model& on, SlotId slot, bool greedy, int chunk) {
+    const std::vector<int32_t> prompt = {3, 1, 4, 1, 5, 9, 2, 6, 5};
+    begin_sequence(on, slot, prompt[0]);
+    feed(on, slot, {prompt.begin() + 1, prompt.end()}, chunk, Want::kNothing);
+    sample_from(on, slot, prompt.back(), 8, 99, kCount, 0, {.greedy = greedy});
+    const Penalties penalties = {2.0F, 0.5F, 0.25F, {{1, 0.5F}, {7, -1.0F}}};
+    on.penalize(slot, {std::make_shared<const Penalties>(penalties), 9});
+  };
+  const auto run = [&](Model& on, SlotId slot, bool greedy, int chunk, int steps) {
+    start(on, slot, greedy, chunk);
+    return generate(on, slot, kCount, steps);
+  };
+  EXPECT_EQ(run(*model, 0, true, 64, 1).values, run(*cpu.model, 0, true, 64, 1).values);
+  const HarnessRun alone = run(*model, 0, false, 64, 1);
+  EXPECT_EQ(run(*model, 7, false, 1, 3), alone);
+  EXPECT_EQ(run(*model, 2, false, 4, 8), alone);
+  start(*model, 2, false, 64);
+  generate(*model, 2, 5, 5);
+  model->copy(2, 3, 13);  // with its penalties
+  const HarnessRun rest = generate(*model, 3, kCount - 5, 4);
+  EXPECT_EQ(rest.values, std::vector<int32_t>(alone.values.begin() + 5, alone.values.end()));
+  EXPECT_EQ(rest.state, alone.state);
+}
+
 // A prompt scored whole and cut at chunks is the same bits; cut at positions it is near.
 TEST(CudaModelChunks, EqualSteppingWhereverTheyAreCut) {
   std::vector<int32_t> values(200);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 
 #include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -14,7 +15,7 @@ namespace {
 
 using cuda::ThreadOrder;
 
-constexpr ModelLimits kLimits = {.slots = 6, .rows = 4, .values = 32, .steps = 3};
+constexpr ModelLimits kLimits = {.slots = 6, .rows = 4, .values = 32, .steps = 3, .recent = 5};
 constexpr int kLaunches = 6;
 
 // Values, likeliest values and log-probabilities, and at the end the states.
@@ -49,10 +50,15 @@ void begin(Model& model, SlotId slot) {
   control.remaining = 100;
   control.top_log_probs = slot % 3;
   model.set(slot, control, true);
+  if (slot == 0 || model.limits().recent == 0) return;
+  const Penalties penalties = {
+      1.5F, 0.4F, 0.3F, {{slot, -0.7F}, {7, 0.2F * static_cast<float>(slot)}}};
+  model.penalize(slot, {std::make_shared<const Penalties>(penalties), 1});
 }
 
-// Sampling, scoring and prompts in turn, over slots that change; before each launch a sequence
-// begins. `at_once`: launches that are submitted before the first of them is collected.
+// Sampling, scoring and prompts in turn, over slots that change, of which all but slot 0 have
+// penalties where the head takes any; before each launch a sequence begins. `at_once`: launches
+// that are submitted before the first of them is collected.
 Outcome run(Model& model, int at_once) {
   Outcome outcome;
   const std::vector<int32_t> values = {2, 1, 3};

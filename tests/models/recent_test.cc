@@ -11,14 +11,24 @@ namespace {
 
 constexpr ModelLimits kWithRecent = {.slots = 3, .rows = 2, .values = 64, .steps = 4, .recent = 6};
 
+// On the CPU, or on the GPU's kernels on the host.
+CpuModel make_on(DeviceKind device) {
+  const Bundle bundle = random_bundle(small_symbol_spec(), 3);
+  if (device == DeviceKind::kCpu) return make_cpu_model(bundle, {Isa::kPortable, 1}, kWithRecent);
+  CpuModel made = {cuda::make_host_backend({}), nullptr};
+  made.model = make_model(bundle, *made.backend, kWithRecent).value();
+  return made;
+}
+
+class RecentValuesOn : public testing::TestWithParam<DeviceKind> {};
+
 std::vector<int32_t> recent_of(Model& model, SlotId slot, int64_t position) {
   return recent_values(model.layout(), position, state_bytes(model, slot));
 }
 
-TEST(RecentValues, AreThoseGivenAndThoseSampled) {
+TEST_P(RecentValuesOn, AreThoseGivenAndThoseSampled) {
   for (const int chunk : {1, 3, 64}) {
-    const CpuModel made =
-        make_cpu_model(random_bundle(small_symbol_spec(), 3), {Isa::kPortable, 1}, kWithRecent);
+    const CpuModel made = make_on(GetParam());
     Model& model = *made.model;
     EXPECT_EQ(model.limits().recent, 6);
     expect_parts_tile_the_state(model.layout());
@@ -50,15 +60,12 @@ TEST(RecentValues, TakeFourBytesEachAndNoneWhereNothingLooksAtThem) {
   const CpuModel image =
       make_cpu_model(random_bundle(small_image_spec(), 3), {Isa::kPortable, 1}, kWithRecent);
   EXPECT_EQ(image.model->limits().recent, 0);
-  const auto gpu = cuda::make_host_backend({});
-  const auto on_gpu = make_model(bundle, *gpu, kWithRecent);
-  ASSERT_TRUE(on_gpu.ok());
-  EXPECT_EQ((*on_gpu)->limits().recent, 0);
+  const CpuModel on_gpu = make_on(DeviceKind::kCuda);
+  EXPECT_EQ(on_gpu.model->limits().recent, 6);
 }
 
-TEST(RecentValues, PenaltiesOfASlotEndWithTheNextSet) {
-  const CpuModel made =
-      make_cpu_model(random_bundle(small_symbol_spec(), 3), {Isa::kPortable, 1}, kWithRecent);
+TEST_P(RecentValuesOn, PenaltiesOfASlotEndWithTheNextSet) {
+  const CpuModel made = make_on(GetParam());
   Model& model = *made.model;
   const auto run = [&](bool penalized) {
     begin_sequence(model, 0, 4);
@@ -74,6 +81,9 @@ TEST(RecentValues, PenaltiesOfASlotEndWithTheNextSet) {
   EXPECT_EQ(run(true).values, std::vector<int32_t>(8, 10));
   EXPECT_EQ(run(false), plain);
 }
+
+INSTANTIATE_TEST_SUITE_P(, RecentValuesOn, testing::Values(DeviceKind::kCpu, DeviceKind::kCuda),
+                         [](const auto& info) { return device_name(info.param); });
 
 }  // namespace
 }  // namespace runnel

@@ -79,9 +79,9 @@ class RecordingBackend final : public Backend, public FusedSteps {
   FusedSteps* fused() override { return to_.fused() == nullptr ? nullptr : this; }
   bool takes(const FusedNetwork& network) const override { return to_.fused()->takes(network); }
   void generate(Rows rows, const FusedNetwork& network, States states, Control* control,
-                SampledTo to, int64_t stride, int steps) override {
+                const Recent& recent, SampledTo to, int64_t stride, int steps) override {
     ++whole_batches;
-    to_.fused()->generate(rows, network, states, control, to, stride, steps);
+    to_.fused()->generate(rows, network, states, control, recent, to, stride, steps);
   }
   void copy(Span from, Span to) override { to_.copy(from, to); }
   void zero(Span bytes) override { to_.zero(bytes); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/whole_launch.h"
@@ -21,7 +22,7 @@ namespace {
 
 using cuda::ThreadOrder;
 
-constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps = 5};
+constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps = 5, .recent = 5};
 
 // The sizes of the models that ship; of those of copy, chunks and heads leave blocks over.
 Spec image_spec() {
@@ -233,6 +234,38 @@ TEST(WholeModel, IsForSizesThatFit) {
   Spec deep = plain_spec();
   sizes_of(deep).ffn = 544;
   EXPECT_EQ(batches_taken_whole(deep, Precision::kBf16, {}), 0);
+}
+
+// What slot 3 comes to in a batch with slot 4, which has penalties or none, and how many of the
+// batches were taken whole.
+std::pair<Outcome, int> beside_another(bool penalized) {
+  const auto device = cuda::make_host_backend();
+  RecordingBackend backend(*device);
+  const auto model = model_on(backend, symbol_spec());
+  for (const SlotId slot : {3, 4}) model->set(slot, control_of(slot), true);
+  if (penalized) {
+    const Penalties penalties = {.repetition = 1.8F, .logit_bias = {{4, 2.0F}}};
+    model->penalize(4, {std::make_shared<const Penalties>(penalties), 1});
+  }
+  const std::vector<Row> rows = {{3, {}, Want::kNext}, {4, {}, Want::kNext}};
+  std::vector<Emitted> emitted;
+  for (int launch = 0; launch < 2; ++launch) finish(*model, model->submit(rows, 4), emitted);
+  Outcome outcome;
+  for (Emitted& at : emitted) {
+    at.top = {};  // of the last launch alone
+    if (at.row == 0) note(at, outcome.emitted);
+  }
+  outcome.held = state_bytes(*model, 3);
+  return {outcome, backend.whole_batches};
+}
+
+TEST(WholeModel, ABatchWithPenaltiesGoesByOperationsWithTheSameBits) {
+  const auto [plain, whole] = beside_another(false);
+  const auto [penalized, none] = beside_another(true);
+  EXPECT_EQ(whole, 2);
+  EXPECT_EQ(none, 0);
+  EXPECT_EQ(plain.emitted.size(), size_t{8 * 5});
+  EXPECT_TRUE(penalized == plain);
 }
 
 TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
