@@ -116,9 +116,9 @@ void StoredSession::look() {
           self->record_ = **found;
           return self->check_copy();
         }
-        self->drop_copy([self](const Status& dropped) {
-          self->finish_opening(dropped.ok() ? no_session(self->use_.id, self->use_.field)
-                                            : dropped);
+        const auto named = self->use_.field.empty() ? fields::kSession : self->use_.field;
+        self->drop_copy([self, named](const Status& dropped) {
+          self->finish_opening(dropped.ok() ? no_session(self->use_.id, named) : dropped);
         });
       });
 }

@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/fields.h"
 #include "engine/engine.h"
 #include "server/host/memory_budget.h"
 #include "server/host/served_models.h"
@@ -23,11 +22,11 @@ class KeptSessions;
 // The use that a call makes of a session.
 struct SessionUse {
   std::string id;
-  bool changes = false;                       // else the call only reads the session
-  std::string_view field = fields::kSession;  // that names the session
-  std::string request = {};                   // Claim::request
-  std::string digest = {};                    // of all that the call asks for
-  uint64_t seed = 0;                          // Claim::seed
+  bool changes = false;         // else the call only reads the session
+  std::string_view field = {};  // that names the session (base/fields.h); empty: kSession
+  std::string request = {};     // Claim::request
+  std::string digest = {};      // of all that the call asks for
+  uint64_t seed = 0;            // Claim::seed
   std::optional<int64_t> expected_position = {};
   bool after_cut_off = false;  // Claim::after_cut_off
   // Ends the call, from any thread: another server has the session now, or the call was made again.
