@@ -65,9 +65,9 @@ constexpr BlockLayout block_layout(StoredType type) {
   }
 }
 
-// kIq4NlValues + 128.
-alignas(16) inline constexpr uint8_t kIq4NlBytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                        129, 141, 153, 166, 181, 197, 217, 241};
+// kIq4NlValues + 128. Not inline: each instruction set has its own copy (isa.h).
+alignas(16) constexpr uint8_t kIq4NlBytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                 129, 141, 153, 166, 181, 197, 217, 241};
 
 // A run of 32 inputs as integers: its power, the sum of the integers times it, both fp32, the sums
 // of the first and the latter 16, and 2 words for each 4 inputs.

@@ -50,8 +50,10 @@ struct WholeArgs {
   Control* control;
   SampledTo to;
   int64_t to_stride;  // from one step's to the next one's
-  WholeLayer layer[kWholeLayers];
   Recent recent;
+  // The last member: __builtin_clear_padding() (script.h) of GCC 12 counts padding that comes after
+  // an array from the array's start.
+  WholeLayer layer[kWholeLayers];
 };
 
 template <typename Block, typename Sizes>

@@ -156,7 +156,7 @@ LinearTransformer::LinearTransformer(const LinearTransformerSpec& sizes, const N
   predictor_ = loader.predictor();
   allocate_activations(parts.backend, parts.limits.values);
   network_ = fused_network(spec.head);
-  network_.layer_bytes = parts.layout.state_bytes / sizes.layers;
+  if (sizes.layers > 1) network_.layer_bytes = layers_[1].state - layers_[0].state;
   FusedSteps* const fused = parts.backend.fused();
   fused_ = fused != nullptr && !sizes.softmax && fused->takes(network_);
 }

@@ -182,8 +182,8 @@ TEST(Gguf, NoPrefixOfAFileIsOne) {
   }
 }
 
-// The keys of an RWKV-7 of width 4 with 2 tokens, and its embedding, whose dimensions are in the
-// order of the file.
+// The keys of an RWKV-7 of width 4 with 257 tokens, "<s>" and all single bytes, and its embedding,
+// whose dimensions are in the order of the file.
 GgufWriter small_rwkv7(std::vector<uint64_t> embedding) {
   GgufWriter writer;
   writer.text("general.architecture", "rwkv7");
@@ -193,11 +193,18 @@ GgufWriter small_rwkv7(std::vector<uint64_t> embedding) {
         "attention.gate_lora_rank"}) {
     writer.number("rwkv7." + std::string(key), 4U);
   }
+  std::vector<std::string> tokens = {"<s>"};
+  std::vector<int32_t> types = {3};
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    tokens.push_back(std::string("\\x") + kDigits[byte / 16] + kDigits[byte % 16]);
+    types.push_back(1);
+  }
   const uint64_t size = embedding[0] * embedding[1];
   writer.number("rwkv7.block_count", 1U)
       .text("tokenizer.ggml.model", "rwkv")
-      .texts("tokenizer.ggml.tokens", {"<s>", "a"})
-      .numbers("tokenizer.ggml.token_type", {3, 1})
+      .texts("tokenizer.ggml.tokens", tokens)
+      .numbers("tokenizer.ggml.token_type", types)
       .tensor({"token_embd.weight", kF32, std::move(embedding), zeros(4 * size)});
   return writer;
 }
@@ -205,10 +212,10 @@ GgufWriter small_rwkv7(std::vector<uint64_t> embedding) {
 TEST(Gguf, TokensAreTheRowsOfTheTable) {
   const TempDir dir;
   const std::string path = dir.path() + "/m.gguf";
-  write_file(path, small_rwkv7({4, 3}).file());
+  write_file(path, small_rwkv7({4, 258}).file());
   EXPECT_THAT(load_bundle(path).status().message(),
-              HasSubstr("m.gguf: tokenizer.ggml.tokens: expected 3 tokens, one for each row of "
-                        "'token_embd.weight', found 2"));
+              HasSubstr("m.gguf: tokenizer.ggml.tokens: expected 258 tokens, one for each row of "
+                        "'token_embd.weight', found 257"));
 }
 
 // A whole model, and the same with a feed-forward that is one wider by its key.
