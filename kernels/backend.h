@@ -1,11 +1,11 @@
 // The operations of one device. The forward pass (models/) is written once on top of them.
 //
-// Sums: whatever the number of rows in a call and wherever a row stands in it, each output element
-// is computed by the same operations in the same order. That, and nothing that looks at the batch,
-// is what makes a generation's bits independent of what runs beside it.
+// Sums: each output element is computed by the same operations in the same order, however many rows
+// a call has and wherever the row is among them. Nothing depends on the batch, so the bits of a
+// generation do not depend on the other generations that run at the same time.
 //
 // Shapes are programming contracts (checks.h): a mismatch stops the process. After loading, every
-// operation only enqueues; on the CPU it runs at once. One thread calls a backend, but inside
+// operation only enqueues; on the CPU it runs at once. One thread calls a backend, except inside
 // run().
 #pragma once
 
@@ -202,10 +202,10 @@ enum class KeyNorm : uint8_t {
   kSum,  // x / sum of x
 };
 
-// The constants that a rule reads beside its inputs, one struct for each Rule.
+// The constants that a rule reads in addition to its inputs: one struct for each Rule.
 struct LinearTerms {
   static constexpr Rule kRule = Rule::kLinear;
-  FeatureMap map = FeatureMap::kElu;  // not a random one: features() comes before
+  FeatureMap map = FeatureMap::kElu;  // never a random one: features() has computed those before
   bool gated = false;
   float eps = 1e-6F;
 };
@@ -235,7 +235,7 @@ struct GatedTerms {
   KeyNorm norm = KeyNorm::kNone;
   Activation map = Activation::kNone;  // of q and k
   bool decay_of_heads = false;         // x is a number of each head, not of each channel
-  bool tiled_keys = false;             // where q and k have fewer heads: head h takes h % fewer
+  bool tiled_keys = false;             // if q and k have only n heads, head h uses h % n
   float scale = 1.0F;
   float delta = 0.0F;  // 0: no delta rule
   float decay_least = -std::numeric_limits<float>::max();
@@ -249,7 +249,7 @@ using RuleTerms = std::variant<LinearTerms, Rwkv7Terms, Mamba2Terms, Mamba1Terms
 // another. A backend may keep it in another form (Backend::state_bytes).
 struct Recurrence {
   int heads = 0;
-  int key_heads = 0;  // of q and k: head h takes number h / (heads / key_heads); 0: heads
+  int key_heads = 0;  // heads of q and k: head h uses h / (heads / key_heads); 0: as many as heads
   int dk = 0;
   int dv = 0;
   RuleTerms terms = {};
@@ -257,10 +257,10 @@ struct Recurrence {
   Rule rule() const {
     return std::visit([](const auto& of_rule) { return of_rule.kRule; }, terms);
   }
-  // Null where the rule is another one.
+  // Null if the rule is another one.
   const LinearTerms* linear() const { return std::get_if<LinearTerms>(&terms); }
   int keys() const { return (key_heads > 0 ? key_heads : heads) * dk; }
-  // Bytes of a slot's state: of all heads, one after the other.
+  // Bytes of a slot's state: the states of all heads, one after the other.
   int64_t state_bytes() const {
     return int64_t{heads} * (int64_t{dk} * dv + (linear() != nullptr ? dk : 0)) * 4;
   }
@@ -285,7 +285,7 @@ struct RecurrenceInputs {
   View bonus = {};            // of kRwkv7: [inputs, heads * dv], written
 };
 
-// Positions of a page of a cache.
+// The positions in a page of a cache.
 inline constexpr int kPagePositions = 64;
 
 // Softmax attention of each input to the positions so far, its own included. Query head h reads
@@ -302,11 +302,11 @@ struct Attention {
   int dk = 0;
   int dv = 0;
   float scale = 1.0F;
-  DType stored = DType::kF32;  // what keys and values are rounded to in the cache, or kBF16
+  DType stored = DType::kF32;  // the type of keys and values in the cache: kF32 or kBF16
   View angles = {};            // fp32 [positions, dims], of each angle the cosine, then of each the
                                // sine; data null: no rotation
 
-  // Bytes of the keys of a page, and of keys and values.
+  // Bytes of a page's keys, and of its keys and values together.
   int64_t key_bytes() const {
     return int64_t{kv_heads} * dk * kPagePositions * element_bytes(stored);
   }
@@ -315,11 +315,11 @@ struct Attention {
   }
 };
 
-// Where a layer's part of each slot's pages is.
+// Where each slot has a layer's part of its pages.
 struct Cache {
-  States first;        // of the first page
-  int64_t page_bytes;  // from a page to the next
-  int64_t positions;   // that there is room for
+  States first;        // where the first page is
+  int64_t page_bytes;  // bytes from a page to the next
+  int64_t positions;   // the positions that the cache has room for
 };
 
 // A network's activations for attend(), fp32, a row for each input.
@@ -342,16 +342,17 @@ struct Head {
   }
 };
 
-// The recent values of each slot, and the penalties that look at them (penalties.h). Of categorical
-// heads only.
+// The recent values of each slot, and the penalties that are computed from them (penalties.h). Only
+// categorical heads have them.
 struct Recent {
-  States states = {};  // a slot's entries, i32 [room]
-  int room = 0;        // 0: no value is kept
-  // Of all inputs of the batch, as Rows::first counts them; kNoValue stands for the pending value,
-  // which has been noted. Of rows that sample they are not looked at; null: all rows sample.
+  States states = {};  // where each slot keeps its recent values, i32 [room]
+  int room = 0;        // recent values of a slot; 0: none are kept
+  // The inputs of the batch, at the indices that Rows::first has. kNoValue means the pending value,
+  // which is already among the recent values. Inputs of rows that sample are not read. Null: all
+  // rows sample.
   const int32_t* inputs = nullptr;
   const RowPenalties* penalties = nullptr;  // [rows]; null: no row has any
-  const LogitBias* biases = nullptr;        // of all rows' penalties
+  const LogitBias* biases = nullptr;        // the biases of all rows' penalties
 
   RUNNEL_DEVICE RecentRing of(int32_t slot) const {
     std::byte* const at = states.base + slot * states.slot_bytes + states.offset;
@@ -359,10 +360,11 @@ struct Recent {
   }
 };
 
-// What each row of a batch wants of the step: exactly one of the two is not -1.
+// What the step does with each row of a batch: it samples, or it sets a pending value. Of head_row
+// and pending, exactly one is not -1.
 struct Outputs {
   const int32_t* head_row;  // [rows]: the row of the head's output to sample from; -1: none
-  const int32_t* pending;   // [rows]: where nothing is sampled, the value that becomes pending
+  const int32_t* pending;   // [rows]: the value that becomes pending; -1: the row samples one
   Recent recent = {};
 };
 
