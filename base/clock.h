@@ -1,5 +1,5 @@
-// Time that tests can hold still: the engine asks a Clock, and so does the server, except for how
-// long work and sockets take.
+// A clock that tests can stop and move. The engine and the server ask a Clock for the time. Only
+// waits of threads and sockets, and measurements of work, use the machine's time directly.
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,12 @@ using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 class Clock {
  public:
-  // The machine's clocks.
+  // A clock that follows the machine's clocks.
   Clock() = default;
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
 
-  // Makes this clock virtual from `start` on: from here only advance() moves it.
+  // A virtual clock that starts at `start`. Only advance() moves it.
   explicit Clock(TimePoint start) : virtual_ns_(start.time_since_epoch().count()) {}
 
   TimePoint now() const {
@@ -26,10 +26,10 @@ class Clock {
     return ns == kReal ? std::chrono::steady_clock::now() : TimePoint(Duration(ns));
   }
 
-  // Seconds since 1970: the machine's time of day, which people can set. A virtual clock counts
-  // both now() and these from 1970.
+  // The time of day in seconds since 1970. On a machine's clock, people can set it. On a virtual
+  // clock it is the same time as now().
   int64_t unix_time() const { return unix_ms() / 1000; }
-  // The same in milliseconds.
+  // The time of day in milliseconds since 1970.
   int64_t unix_ms() const {
     const int64_t ns = virtual_ns_.load(std::memory_order_acquire);
     const Duration since =

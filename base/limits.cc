@@ -48,10 +48,4 @@ std::span<const Limit* const> all_limits() {
   return kAll;
 }
 
-std::string limit_error(const Limit& limit, int64_t value) {
-  if (value >= limit.min && value <= limit.max) return "";
-  return std::string(limit.name) + " is " + std::to_string(value) + "; it must be between " +
-         std::to_string(limit.min) + " and " + std::to_string(limit.max);
-}
-
 }  // namespace runnel

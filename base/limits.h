@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 
 namespace runnel {
 
@@ -115,8 +114,5 @@ inline constexpr Limit kRecordBytes{"record_bytes", 256 << 10, 0, int64_t{1} << 
 
 // All of the above that an operator can set, in the order of the docs.
 std::span<const Limit* const> all_limits();
-
-// "" when `value` is within `limit`; otherwise "max_values is 0; it must be between 1 and 1048576".
-std::string limit_error(const Limit& limit, int64_t value);
 
 }  // namespace runnel

@@ -27,17 +27,18 @@
 namespace runnel {
 namespace {
 
-// Turns that can be undone. Each one keeps a state on the server.
+// The number of turns that can be undone. For each of them the server keeps a state.
 constexpr size_t kMostTurns = 8;
-// A call that was interrupted ends a moment later, and its session is busy until then.
+// The pause before a busy session is tried again. An interrupted call ends only after a moment, and
+// its session is busy until then.
 constexpr std::chrono::milliseconds kBusyPause{20};
 constexpr int kMostBusyPauses = 100;
 
-// A message that was answered, with the data to undo it.
+// A message that the model has answered, and the data to undo it.
 struct ChatTurn {
   std::string text;
-  std::string system;  // the system message that went with it, or ""
-  std::string before;  // a fork of the session from before the turn; "": no state was free
+  std::string system;  // the system message that was sent with it, or ""
+  std::string before;  // a fork of the session before the turn; "": no state was free for it
   uint64_t seed = 0;
 };
 
@@ -45,7 +46,7 @@ Status interrupted() { return {Code::kCancelled, "interrupted"}; }
 
 class Chat {
  public:
-  // All references outlive the object.
+  // All references must outlive the object.
   Chat(const ChatOptions& options, ModelView model, Client& client, Interrupt& interrupt,
        Console& console)
       : options_(options),
@@ -100,11 +101,11 @@ class Chat {
   Console& console_;
   ChatInput input_;
   ChatView view_;
-  std::string session_;  // of the conversation
-  std::string system_;   // goes with the next message
+  std::string session_;  // the session of the conversation
+  std::string system_;   // the system message to send with the next message
   SamplingFlags sampling_;
   std::optional<bool> thinking_;  // none: the template decides
-  std::deque<ChatTurn> turns_;    // the last ones, if interactive
+  std::deque<ChatTurn> turns_;    // the last turns, if the chat is interactive
   bool has_quit_ = false;
 };
 
@@ -350,7 +351,7 @@ bool Chat::can_undo() {
   return false;
 }
 
-// It is no error when the session no longer exists.
+// Deletes the session. It is no error if the session no longer exists.
 void Chat::drop(const std::string& session) {
   if (!session.empty()) static_cast<void>(client_.delete_session(model_.name, session));
 }

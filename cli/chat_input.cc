@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kPasteMs = 50;  // pasted text ends when nothing comes for longer
+constexpr int kPasteMs = 50;  // a pasted text has ended if nothing comes for this time
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::optional<std::string> ChatInput::next() {
   return message;
 }
 
-// The last line, where no line break ends it.
+// Returns the last line of the input if no line break ends it.
 std::optional<std::string> ChatInput::rest() {
   if (text_.empty()) return std::nullopt;
   return std::exchange(text_, "");
@@ -56,9 +56,9 @@ bool ChatInput::read_some() {
   return true;
 }
 
-// A terminal gives the program only whole lines, and the last line of a pasted text often has no
-// line break. So this turns line mode off for a moment and reads what is there. Enter then ends
-// that line.
+// A terminal passes only whole lines to the program, and the last line of a pasted text often has
+// no line break. So this function turns line mode off for a moment and reads all text that has
+// come. When the user then presses Enter, that ends the last line.
 void ChatInput::read_pasted() {
   termios by_line{};
   if (tcgetattr(file_, &by_line) != 0) return;

@@ -1,4 +1,5 @@
-// The slots of one model that each account holds, and how many it may hold.
+// Counts the slots of one model that each account holds, and checks them against the account's
+// quota.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +14,25 @@ namespace runnel {
 
 class AccountSlots {
  public:
-  // `options` outlives it.
+  // `options` must outlive the object.
   explicit AccountSlots(const EngineOptions& options) : options_(options) {}
 
-  // Adds to the slots of an account, and to those of its spare sessions.
+  // Adds `slots` to the slots that an account holds, and `spare` to the part of them that its spare
+  // sessions have. Both may be negative.
   void add(const std::string& account, int slots, int spare);
 
-  // Whether the account has that many slots left.
+  // Whether the account may hold `needed` more slots now.
   bool has_left(int needed, const Caller& caller) const;
-  // The same after its spare sessions have been given up.
+  // Whether it may hold them after all its spare sessions have given up their slots.
   bool may_hold(int needed, const Caller& caller) const;
-  // Why it may not: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. `field` asks for the slots.
+  // OK if may_hold(), else INVALID_ARGUMENT or RESOURCE_EXHAUSTED with the reason. `field` is the
+  // field of the request that asks for the slots.
   Status check(int needed, const Caller& caller, std::string_view field) const;
 
  private:
   struct Slots {
     int held = 0;
-    int spare = 0;  // of them, of spare sessions
+    int spare = 0;  // the part of `held` that belongs to spare sessions
   };
 
   int64_t most_of(const Caller& caller) const;
@@ -37,7 +40,7 @@ class AccountSlots {
   Slots slots_of(const Caller& caller) const;
 
   const EngineOptions& options_;
-  std::map<std::string, Slots> slots_;  // by account, of those that hold any
+  std::map<std::string, Slots> slots_;  // by account; an account without slots has no entry
 };
 
 }  // namespace runnel

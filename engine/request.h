@@ -1,4 +1,4 @@
-// Requests to the engine and its answers. Plain data, independent of the wire format.
+// The requests to the engine and its answers, as plain data that depends on no wire format.
 #pragma once
 
 #include <array>
@@ -20,22 +20,22 @@ namespace runnel {
 
 class Tokenizer;
 
-// A session's name. `owner` is empty where there are no keys.
+// A session's name. `owner` is empty if the server has no keys.
 struct SessionKey {
   std::string owner;
   std::string id;
   friend auto operator<=>(const SessionKey&, const SessionKey&) = default;
 };
 
-// Where a sequence starts: in a session, in a stored state, or, with neither, before its first
-// value.
+// Where a sequence starts: from a session, from a stored state, or, if neither is given, before its
+// first value.
 struct Origin {
   std::optional<std::string> session, state;
-  std::optional<int64_t> expected_position = {};  // where it must be; none: anywhere
+  std::optional<int64_t> expected_position = {};  // the position that it must have; none: any
   std::string model = {};                         // as GenerateRequest::model
 };
 
-// How values are grouped on their way out. The first goes at once.
+// How sampled values are grouped before they are sent. The first value is sent at once.
 struct Delivery {
   int max_values = 16;
   Duration max_delay = std::chrono::milliseconds(20);
@@ -46,30 +46,30 @@ struct Delivery {
 // One call to Generate.
 struct GenerateRequest {
   Caller caller;
-  std::string model;  // the name by which the caller asked for it; empty: its own
-  // The session or the stored state to continue from; none: a fresh sequence.
+  std::string model;  // the name that the caller asked for; empty: the model's own name
+  // The session or the stored state to continue from. None: a new sequence.
   std::optional<std::string> session, state;
-  // May be empty where the sequence has a pending value or the model a first value of its own.
+  // May be empty if the sequence has a pending value, or the model has a first value of its own.
   std::vector<int32_t> prompt;
   // The values for a named session that has already begun. They replace `prompt`.
   std::optional<NextTurn> turn = {};
-  bool begin = false;  // a prompt of a new sequence comes after the spec's first value
-  // How many values of the prompt later prompts are likely to begin with; none: all.
+  bool begin = false;  // in a new sequence, the spec's first value comes before the prompt
+  // How many of the prompt's first values are likely to begin later prompts, too. None: all.
   std::optional<int64_t> shared;
   int samples = 1;  // independent continuations of the prompt
-  // To sample, at most. None: as many as the engine allows, up to the last position. 0: only feed
-  // the prompt.
+  // The most values to sample. None: as many as the engine allows, up to the last position. 0: only
+  // feed the prompt.
   std::optional<int64_t> max_values;
-  std::optional<Duration> max_time;  // from admission
+  std::optional<Duration> max_time;  // the most time from admission to the end
   Duration max_queue_time{0};        // how long it may wait for slots before its admission
-  std::optional<uint64_t> seed;      // none: follows from request_id, or is drawn
+  std::optional<uint64_t> seed;      // none: seed_of(request_id)
   Sampling sampling;
   std::shared_ptr<const Penalties> penalties;  // null: none
   std::vector<std::vector<int32_t>> stop;
-  std::vector<std::string> stop_text;       // in the bytes of the values sampled
-  std::optional<int32_t> end_of_turn = {};  // ends a sample as the values of Spec::eos do
+  std::vector<std::string> stop_text;       // texts in the bytes of the sampled values that end it
+  std::optional<int32_t> end_of_turn = {};  // ends a sample, like the values of Spec::eos
   bool ignore_eos = false;  // a sample continues after end_of_turn and the values of Spec::eos
-  // Gives the bytes of a value; stop_text needs it.
+  // Gives the bytes of each value. Required if there is a stop_text.
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;
   int top_log_probs = 0;
   // Whether the sequence stays as a session. False: the named session, if any, does not change.
@@ -79,38 +79,40 @@ struct GenerateRequest {
   // Names the call for a retry: the same request with the same id gets the same stream.
   std::string request_id;
   Delivery delivery;
-  TimePoint came{};        // to the engine, which sets it
-  int64_t held_bytes = 0;  // of memory that the call holds besides, as its reader counts it
+  TimePoint came{};        // when the request came to the engine, which sets this
+  int64_t held_bytes = 0;  // bytes of other memory that the call holds, as its reader counts them
 
-  // Slots that the call needs, unless it is a retry that finds its session.
+  // The slots that the call needs. A retry that finds its session needs none.
   int slots() const { return samples - (in_place() ? 1 : 0); }
-  // The call makes a session under the name of its request_id, which a retry finds.
+  // Whether the call makes a session whose name follows from its request_id, so that a retry finds
+  // it.
   bool makes_named() const { return !session && keep.value_or(false) && !request_id.empty(); }
-  // `value`, unless it is the first of a sequence, ends a sample. `eos`: the model's.
+  // Whether `value` ends a sample, if it is not the first value of a sequence. `eos` is Spec::eos.
   bool ends_at(int32_t value, std::span<const int32_t> eos) const;
-  // A sample may end where the request says.
+  // Whether the request has a condition at which a sample ends.
   bool may_stop() const { return !stop.empty() || !stop_text.empty(); }
-  // The call continues the session that it starts from.
+  // Whether the call continues the session that it starts from.
   bool in_place() const { return session && keep.value_or(samples == 1); }
 };
 
-// The seed of a request that names none. It follows from the request_id, so that a retry gets the
-// same stream; without one it is drawn.
+// The seed of a request that names no seed. It follows from the request_id, so that a retry gets
+// the same stream. If the request_id is empty, the seed is drawn at random.
 uint64_t seed_of(const std::string& request_id);
 
 // The id of the session that a call with this request_id makes (makes_named()).
 std::string made_session_id(const std::string& request_id);
 
-// Sets the temperature that a caller asks for. Below kLeastTemperature, down to 0, it is greedy.
+// Sets the temperature that a caller asks for. If it is below kLeastTemperature, sampling is
+// greedy.
 void set_temperature(float temperature, Sampling& sampling);
 
-// Bytes of memory outside of the request that grow with what the client sends.
+// Bytes of memory outside of the object that grow with the request that the client sends.
 int64_t bytes_of(const GenerateRequest& request);
 
 // A generation waits for slots. The event comes before Started, and again when the place changes.
 struct Queued {
   int place = 1;                 // 1: next in line
-  std::optional<Duration> wait;  // how long it is expected to wait; none: nobody knows
+  std::optional<Duration> wait;  // the expected time until its admission; none: unknown
 
   friend bool operator==(const Queued&, const Queued&) = default;
 };
@@ -119,9 +121,9 @@ struct Queued {
 struct Started {
   std::string session;  // empty when nothing is kept
   uint64_t seed = 0;
-  int64_t position = 0;  // of the first value of this call, given or sampled
+  int64_t position = 0;  // the position of the call's first value, given or sampled
   std::string numerics;
-  Duration queued{0};  // before the call was admitted
+  Duration queued{0};  // the time before the call was admitted
 };
 
 enum class FinishReason { kLength, kStop, kEnd, kTime, kEos };
@@ -131,11 +133,11 @@ struct Finished {
   int sample = 0;
   FinishReason reason = FinishReason::kLength;
   int64_t prompt_values = 0;
-  int64_t cached_values = 0;   // of prompt_values: not read, because a state was kept after them
+  int64_t cached_values = 0;   // prompt_values that were not read: a state after them was kept
   int64_t sampled_values = 0;  // including a first value that the model gives
-  int64_t position = 0;        // of the next value
+  int64_t position = 0;        // the position of the next value
   Duration elapsed{0};
-  std::optional<Duration> first_value = {};  // of `elapsed`, until one was sampled
+  std::optional<Duration> first_value = {};  // the part of `elapsed` before the first sampled value
 };
 
 enum class SessionPhase { kNew, kPrompting, kGenerating, kMoving, kIdle, kEnded };
@@ -144,35 +146,36 @@ inline constexpr int kSlotStates = 5;  // all but kEnded hold a slot
 struct SessionInfo {
   SessionKey key;
   SessionPhase state = SessionPhase::kNew;
-  int64_t position = 0;  // of its next value
-  Duration idle{0};      // since its last use; 0 while a call runs on it
+  int64_t position = 0;  // the position of its next value
+  Duration idle{0};      // the time since its last use; 0 while a call runs on it
 };
 
 struct SessionPage {
-  std::vector<SessionInfo> sessions;  // by id
+  std::vector<SessionInfo> sessions;  // in the order of their ids
   std::string next;                   // the id after which the next page begins; empty: no more
 };
 
 // The answer to one message of a Score call.
 struct ScoredChunk {
-  int64_t position = 0;  // of log_probs[0]
-  // Natural logarithms, one for each value, except for a first value, which is not predicted.
+  int64_t position = 0;  // the position of log_probs[0]
+  // Natural logarithms, one for each value. A first value of a sequence has none: it is not
+  // predicted.
   std::vector<float> log_probs;
-  // The most likely values in the place of each of these, `top_log_probs` a value.
+  // The most likely values at the position of each of them: `top_log_probs` for each position.
   std::vector<TopLogProb> top = {};
   int top_log_probs = 0;
-  std::optional<Duration> queued = std::nullopt;  // with the first: before the call was admitted
+  std::optional<Duration> queued = std::nullopt;  // in the first answer: the time before admission
 };
 
 struct EngineStats {
-  int64_t sessions = 0;                               // slots in all
-  int64_t sessions_free = 0;                          // slots not leased, or of spare sessions
-  std::array<int64_t, kSlotStates> slots_by_state{};  // the others, by their sessions
+  int64_t sessions = 0;                               // all slots
+  int64_t sessions_free = 0;                          // slots that are not leased or are spare
+  std::array<int64_t, kSlotStates> slots_by_state{};  // the other slots, by their sessions
   int64_t steps = 0;                                  // since the start
   int64_t values_sampled = 0;
   int64_t values_consumed = 0;  // of prompts and of Score calls
   int64_t waiting = 0;          // calls that wait for slots
-  int64_t prefix_bytes = 0;     // of states that are kept for prompts that begin alike
+  int64_t prefix_bytes = 0;     // bytes of the states that are kept for prompts that begin alike
 };
 
 }  // namespace runnel

@@ -20,8 +20,6 @@ class SessionTable {
   // Forgets a session; its slot is the caller's to release.
   void erase(const SessionKey& key);
 
-  size_t size() const { return sessions_.size(); }
-
   // Sessions of `owner` with ids after `after`, at most `count`, by id.
   SessionPage page(const std::string& owner, const std::string& after, int count,
                    TimePoint now) const;

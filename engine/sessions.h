@@ -4,9 +4,11 @@
 // A call first resolves the session that it starts from, then opens the sessions that it works on.
 // A named session is in the table and outlives its calls; an anonymous one ends with its call.
 //
-// A session at rest that is saved outside of the engine is spare: its slot counts as free, and the
-// session ends when that slot is needed, or one more of its account's quota. Free slots and kept
-// prefixes go first.
+// A session at rest that is saved outside of the engine is spare, and its slot counts as free.
+// - A call that needs a slot takes an unused one. If there is none, it takes the slot of a kept
+//   prefix, else the slot of the spare session that has been at rest for longest, which then ends.
+// - If a call needs more slots than its account's quota has left, the account's own spare sessions
+//   end, until the quota has room.
 #pragma once
 
 #include <array>
@@ -30,79 +32,81 @@ namespace runnel {
 
 class Sessions {
  public:
-  // `model` and `options` outlive it.
+  // `model` and `options` must outlive the object.
   Sessions(Model& model, const EngineOptions& options);
 
   // --- From any thread ---
 
   int slots() const { return pool_.size(); }
   // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED when they are not free.
-  // Here and below, `field` is the one of the request that asks for the slots, if any does.
+  // Here and below, `field` is the field of the request that asks for the slots, or empty.
   Status claim(int slots, std::string_view field = {});
-  // Returns a claim: the call has arrived, and leases by itself, or it never will.
+  // Returns a claim, either because the call has arrived and now leases its slots, or because it
+  // will never arrive.
   void give_up(int slots) { pool_.give_up(slots); }
 
-  // Leased slots by the states of their sessions, without those of spare sessions.
+  // The number of leased slots by the state of their session. Spare sessions do not count.
   std::array<int64_t, kSlotStates> slots_by_state() const;
 
   // --- The scheduler's thread ---
 
   int free_slots() const { return pool_.free(); }
-  // Free, and not claimed by a call that is on its way.
+  // Free slots that no call on its way to the scheduler has claimed.
   int unclaimed_slots() const { return pool_.unclaimed(); }
   // Slots that have come free since the start.
   int64_t freed_slots() const { return pool_.released(); }
-  // Whether the account's quota allows this many more slots, whatever is free. Its own spare
-  // sessions make room.
+  // Whether the account's quota allows this many more slots, whether or not slots are free. Slots
+  // of the account's own spare sessions do not count against the quota here.
   bool may_hold(int needed, const Caller& caller) const {
     return accounts_.may_hold(needed, caller);
   }
-  // Why a call cannot have this many slots now; OK: it can.
+  // OK if a call can have this many slots now, else the reason why it cannot.
   Status check_room(int needed, const Caller& caller, std::string_view field = {}) const;
-  // Counts `needed` slots against the account's quota; that many sessions must be opened next.
-  // RESOURCE_EXHAUSTED, without a count, when fewer slots are free, or the account may not hold so
-  // many more.
+  // Counts `needed` slots against the account's quota. The caller must open as many sessions next.
+  // RESOURCE_EXHAUSTED, and nothing is counted, if too few slots are free or the quota does not
+  // allow them.
   Status take_room(int needed, const Caller& caller, std::string_view field = {});
 
   // Null when there is none.
   Session* find(const SessionKey& key) { return table_.find(key); }
-  // The session that a call is about or starts from, as `field` names it (no_session()). NOT_FOUND;
-  // ABORTED while another call runs on it.
+  // The session that a call works on or starts from. `field` is the field that names the session
+  // (no_session()). NOT_FOUND; ABORTED while another call runs on the session.
   Result<Session*> resolve(const SessionKey& key, std::string_view field);
-  // The stored state of that name, that a call starts from. NOT_FOUND.
+  // The stored state of this name, from which a call starts. NOT_FOUND.
   Result<Session*> resolve_state(const std::string& name);
-  // The session is not spare from here on: a call needs it.
+  // Makes the session not spare, because a call needs it.
   void hold(Session& session);
-  // The session is spare from here on, as the last of all, if it rests and is saved.
+  // Makes the session spare if it is at rest and saved. It is the last one to give up its slot.
   void lend(Session& session);
 
-  // A new session under `key`, which must be free, in room that was taken; an empty id: one of 128
-  // random bits. The state is undefined until reset() or copy().
+  // Opens a new session in a slot that take_room() has counted. `key` must be free. If its id is
+  // empty, the session gets an id of 128 random bits. Its state is undefined until reset() or
+  // copy().
   Session& open(SessionKey key, const Caller& caller);
-  // The same without a name, for one call alone.
+  // Opens a session without a name, for one call alone.
   Session& open_anonymous(const Caller& caller);
-  // A stored state, which never expires and counts against nobody. ALREADY_EXISTS,
+  // Opens a stored state. It never expires and counts against no quota. ALREADY_EXISTS,
   // RESOURCE_EXHAUSTED.
   Result<Session*> open_state(const std::string& name);
   // Makes the session an empty sequence: zeroes its state.
   void reset(const Session& session);
   // Copies state, position and pending value.
   void copy(const Session& from, Session& to);
-  // Says where a state stands that comes into the session by a move.
+  // Sets the position and the pending value of a state that a move puts into the session.
   void stand(Session& session, int64_t position, int32_t pending);
-  // The session knows `values`, which come after those that it knew.
+  // The session's sequence continues with `values`, of which the last one is pending.
   void know(Session& session, std::span<const int32_t> values);
-  // Writes position and pending value to the slot, beside the rest of `control`, and the penalties
-  // if there are any.
+  // Writes `control` to the slot, with the session's own position and pending value, and the
+  // penalties if there are any.
   void set(const Session& session, Control control, Penalized penalized = {});
 
-  // What happens to the session, which must not be its end.
+  // Changes the phase of the session after an event, which must not end the session.
   void apply(Session& session, SessionEvent event);
-  // Ends the use of a session by a call: an anonymous session ends, a named one rests. The state of
-  // an anonymous one is kept if `key` says what it has consumed.
+  // Ends the use of a session by a call. A named session is then at rest. An anonymous session
+  // ends, and its state is kept as a prefix if `key` says which values it has consumed.
   void give_back(Session& session, TimePoint now, const PrefixKey* key = nullptr,
                  PrefixWorth worth = PrefixWorth::kAnswer);
-  // States of prompts, in free slots.
+  // The kept states of prompts, which are in free slots.
   Prefixes& prefixes() { return prefixes_; }
   const Prefixes& prefixes() const { return prefixes_; }
   // The history to which sessions can be rewound.
@@ -111,8 +115,8 @@ class Sessions {
 
   // Ends a named session and frees its name. No call may run on it.
   void forget(Session& session);
-  // Ends the named sessions that have rested for the idle timeout, and gives up prefixes that have
-  // not been used for as long; looks once a second.
+  // Ends the named sessions that have been at rest for the idle timeout, and gives up the prefixes
+  // that have not been used for as long. It looks once a second.
   void expire(TimePoint now);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
@@ -135,16 +139,17 @@ class Sessions {
   StatePool pool_;
   Prefixes prefixes_;
   SessionTable table_;
-  std::map<std::string, Session> states_;  // stored ones, by name
-  std::atomic<int> stored_{0};             // size of states_, for any thread
+  std::map<std::string, Session> states_;  // stored states, by name
+  std::atomic<int> stored_{0};             // the size of states_, which any thread may read
   std::vector<Session> anonymous_;         // by slot
   AccountSlots accounts_;
   SpareSessions spare_;
-  std::array<Gauge, kSlotStates> by_state_;  // of leased slots that are not lent
+  std::array<Gauge, kSlotStates> by_state_;  // counts leased slots that are not lent
   TimePoint next_expiry_{};
 };
 
-// Keeps a session from being given up while a call that starts from it leases slots.
+// While a call that starts from a session leases slots, this object keeps the session from being
+// given up.
 class HeldSource {
  public:
   // `sessions` outlives it, and so does the session until it moves; null: there is none.

@@ -1,11 +1,11 @@
 // The operations of one device. The forward pass (models/) is written once on top of them.
 //
-// Sums: whatever the number of rows in a call and wherever a row stands in it, each output element
-// is computed by the same operations in the same order. That, and nothing that looks at the batch,
-// is what makes a generation's bits independent of what runs beside it.
+// Sums: each output element is computed by the same operations in the same order, however many rows
+// a call has and wherever the row is among them. Nothing depends on the batch, so the bits of a
+// generation do not depend on the other generations that run at the same time.
 //
 // Shapes are programming contracts (checks.h): a mismatch stops the process. After loading, every
-// operation only enqueues; on the CPU it runs at once. One thread calls a backend, but inside
+// operation only enqueues; on the CPU it runs at once. One thread calls a backend, except inside
 // run().
 #pragma once
 
@@ -202,10 +202,10 @@ enum class KeyNorm : uint8_t {
   kSum,  // x / sum of x
 };
 
-// The constants that a rule reads beside its inputs, one struct for each Rule.
+// The constants that a rule reads in addition to its inputs: one struct for each Rule.
 struct LinearTerms {
   static constexpr Rule kRule = Rule::kLinear;
-  FeatureMap map = FeatureMap::kElu;  // not a random one: features() comes before
+  FeatureMap map = FeatureMap::kElu;  // never a random one: features() has computed those before
   bool gated = false;
   float eps = 1e-6F;
 };
@@ -235,7 +235,7 @@ struct GatedTerms {
   KeyNorm norm = KeyNorm::kNone;
   Activation map = Activation::kNone;  // of q and k
   bool decay_of_heads = false;         // x is a number of each head, not of each channel
-  bool tiled_keys = false;             // where q and k have fewer heads: head h takes h % fewer
+  bool tiled_keys = false;             // if q and k have only n heads, head h uses h % n
   float scale = 1.0F;
   float delta = 0.0F;  // 0: no delta rule
   float decay_least = -std::numeric_limits<float>::max();
@@ -249,7 +249,7 @@ using RuleTerms = std::variant<LinearTerms, Rwkv7Terms, Mamba2Terms, Mamba1Terms
 // another. A backend may keep it in another form (Backend::state_bytes).
 struct Recurrence {
   int heads = 0;
-  int key_heads = 0;  // of q and k: head h takes number h / (heads / key_heads); 0: heads
+  int key_heads = 0;  // heads of q and k: head h uses h / (heads / key_heads); 0: as many as heads
   int dk = 0;
   int dv = 0;
   RuleTerms terms = {};
@@ -257,10 +257,10 @@ struct Recurrence {
   Rule rule() const {
     return std::visit([](const auto& of_rule) { return of_rule.kRule; }, terms);
   }
-  // Null where the rule is another one.
+  // Null if the rule is another one.
   const LinearTerms* linear() const { return std::get_if<LinearTerms>(&terms); }
   int keys() const { return (key_heads > 0 ? key_heads : heads) * dk; }
-  // Bytes of a slot's state: of all heads, one after the other.
+  // Bytes of a slot's state: the states of all heads, one after the other.
   int64_t state_bytes() const {
     return int64_t{heads} * (int64_t{dk} * dv + (linear() != nullptr ? dk : 0)) * 4;
   }
@@ -285,7 +285,7 @@ struct RecurrenceInputs {
   View bonus = {};            // of kRwkv7: [inputs, heads * dv], written
 };
 
-// Positions of a page of a cache.
+// The positions in a page of a cache.
 inline constexpr int kPagePositions = 64;
 
 // Softmax attention of each input to the positions so far, its own included. Query head h reads
@@ -302,11 +302,11 @@ struct Attention {
   int dk = 0;
   int dv = 0;
   float scale = 1.0F;
-  DType stored = DType::kF32;  // what keys and values are rounded to in the cache, or kBF16
+  DType stored = DType::kF32;  // the type of keys and values in the cache: kF32 or kBF16
   View angles = {};            // fp32 [positions, dims], of each angle the cosine, then of each the
                                // sine; data null: no rotation
 
-  // Bytes of the keys of a page, and of keys and values.
+  // Bytes of a page's keys, and of its keys and values together.
   int64_t key_bytes() const {
     return int64_t{kv_heads} * dk * kPagePositions * element_bytes(stored);
   }
@@ -315,11 +315,11 @@ struct Attention {
   }
 };
 
-// Where a layer's part of each slot's pages is.
+// Where each slot has a layer's part of its pages.
 struct Cache {
-  States first;        // of the first page
-  int64_t page_bytes;  // from a page to the next
-  int64_t positions;   // that there is room for
+  States first;        // where the first page is
+  int64_t page_bytes;  // bytes from a page to the next
+  int64_t positions;   // the positions that the cache has room for
 };
 
 // A network's activations for attend(), fp32, a row for each input.
@@ -342,16 +342,17 @@ struct Head {
   }
 };
 
-// The recent values of each slot, and the penalties that look at them (penalties.h). Of categorical
-// heads only.
+// The recent values of each slot, and the penalties that are computed from them (penalties.h). Only
+// categorical heads have them.
 struct Recent {
-  States states = {};  // a slot's entries, i32 [room]
-  int room = 0;        // 0: no value is kept
-  // Of all inputs of the batch, as Rows::first counts them; kNoValue stands for the pending value,
-  // which has been noted. Of rows that sample they are not looked at; null: all rows sample.
+  States states = {};  // where each slot keeps its recent values, i32 [room]
+  int room = 0;        // recent values of a slot; 0: none are kept
+  // The inputs of the batch, at the indices that Rows::first has. kNoValue means the pending value,
+  // which is already among the recent values. Inputs of rows that sample are not read. Null: all
+  // rows sample.
   const int32_t* inputs = nullptr;
   const RowPenalties* penalties = nullptr;  // [rows]; null: no row has any
-  const LogitBias* biases = nullptr;        // of all rows' penalties
+  const LogitBias* biases = nullptr;        // the biases of all rows' penalties
 
   RUNNEL_DEVICE RecentRing of(int32_t slot) const {
     std::byte* const at = states.base + slot * states.slot_bytes + states.offset;
@@ -359,10 +360,11 @@ struct Recent {
   }
 };
 
-// What each row of a batch wants of the step: exactly one of the two is not -1.
+// What the step does with each row of a batch: it samples, or it sets a pending value. Of head_row
+// and pending, exactly one is not -1.
 struct Outputs {
   const int32_t* head_row;  // [rows]: the row of the head's output to sample from; -1: none
-  const int32_t* pending;   // [rows]: where nothing is sampled, the value that becomes pending
+  const int32_t* pending;   // [rows]: the value that becomes pending; -1: the row samples one
   Recent recent = {};
 };
 
@@ -378,26 +380,27 @@ class Backend {
   // The device that operations run on.
   virtual DeviceKind device() const = 0;
 
-  // All that decides the bits of a model packed in this precision: "cpu/avx512/fp32/step", a
-  // name to compare and not to parse. Empty: there are no products in this precision here.
+  // Names everything that decides the bits of a model packed in this precision, such as
+  // "cpu/avx512/fp32/step". Compare the name, and do not parse it. Empty: this backend has no
+  // products in this precision.
   virtual std::string numerics(Precision precision) const = 0;
 
   // Whether the bits of a sequence depend on the other rows of its batch.
   virtual bool batch_changes_bits() const { return false; }
 
-  // The precision that serves best: the fastest, of those that keep a model's quality.
+  // The precision to serve with by default: the fastest one that keeps a model's quality.
   virtual Precision preferred() const { return Precision::kFp32; }
 
-  // The precision of products for which bf16 is too coarse, in a model of precision `of`.
+  // The precision for the products of a model of precision `of` that need more than bf16.
   virtual Precision precise(Precision /*of*/) const { return Precision::kFp32; }
 
-  // Bytes of one slot's state of one layer in the form that this backend keeps it in: what recur()
-  // reads and writes. A state of zeros is that of an empty sequence.
+  // Bytes of one slot's state of one layer, in the form that recur() of this backend reads and
+  // writes. The state of an empty sequence is all zeros.
   virtual int64_t state_bytes(const Recurrence& recurrence) const {
     return recurrence.state_bytes();
   }
 
-  // What these bytes are, of one layer; in the order of offsets.
+  // The parts of these bytes, for one layer, in the order of their offsets.
   virtual std::vector<StatePart> state_parts(const Recurrence& recurrence) const {
     const int64_t heads = recurrence.heads;
     const int64_t s_bytes = int64_t{recurrence.dk} * recurrence.dv * 4;
@@ -410,21 +413,21 @@ class Backend {
     return parts;
   }
 
-  // Whether networks with this recurrence run here. Asked once, while a model loads. Not OK:
-  // FAILED_PRECONDITION, saying what to use instead.
+  // OK if networks with this recurrence run here, else FAILED_PRECONDITION with a message that says
+  // what to use instead. Called once, while a model loads.
   virtual Status takes(const Recurrence& recurrence) const = 0;
-  // The same of a network with this attention.
+  // OK if networks with this attention run here, likewise.
   virtual Status takes(const Attention& attention) const = 0;
 
-  // A row's inputs may be given to recur() in several calls, with the same bits as in one, where
-  // the position between two calls is a multiple of this.
+  // A row's inputs may be divided among several calls of recur(), with the same bits as in one
+  // call, at positions that are multiples of this number.
   virtual int chunk() const { return 1; }
 
-  // Whether embed() reads tables of bf16; where it does not, they are fp32.
+  // Whether embed() reads tables of bf16. If not, tables are fp32.
   virtual bool takes_bf16_tables() const { return false; }
 
-  // Whether pack() takes weights in blocks of this type, for kBlocks, and embed() takes vectors of
-  // values in them, for any precision.
+  // Whether pack() takes weights in blocks of this type, for kBlocks, and embed() reads the vectors
+  // of values in such blocks, in every precision.
   virtual bool takes_blocks(StoredType /*type*/) const { return false; }
 
   // Bytes of the device's memory that allocate() can still give, as the system estimates it.
@@ -433,40 +436,42 @@ class Backend {
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
   virtual Buffer allocate(int64_t bytes, Memory memory) = 0;
 
-  // Packs a layer's weight [out, in], fp32 or bf16, and bias, fp32 [1, out] (data may be null: no
-  // bias). The numbers given decide bits, not the type that they are given in; a weight given in
-  // bf16 stays bf16 in memory where the backend can read it so. For kInt8 they are finite; a weight
-  // in blocks is given for kBlocks alone, and only where takes_blocks() says so. Layers that are
-  // used one after the other are best packed in that order. The backend may keep their memory until
-  // its own end.
+  // Packs a layer's weight [out, in], fp32 or bf16, and its bias, fp32 [1, out] (data null: no
+  // bias). The bits of products depend on the numbers, and not on the type in which they are given.
+  // A weight in bf16 stays bf16 in memory if the backend can read it so. For kInt8 all numbers must
+  // be finite. A weight may be in blocks only for kBlocks, and only if takes_blocks() is true for
+  // their type. Layers that are used one after the other are best packed in that order. The backend
+  // may keep the memory of a weight until the backend itself ends.
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
-  // A run of rows, [begin, end), on its way through a step.
+  // Takes a run of rows, [begin, end), through a step.
   using Pass = std::function<void(Backend& lane, int begin, int end)>;
 
   // Takes a batch through one step or several: calls pass(lane, begin, end) for runs of rows that
-  // together are all of them, in any order, and returns when that is done. Calls come at the same
-  // time from several threads, and more than once for the same rows: a pass does nothing but call
-  // operations of its lane, the same ones in the same order whoever asks. A row's inputs are in one
-  // run. `work`: multiply-adds of one input in all of the pass, from which the backend judges how
-  // to share it out; bits do not depend on it. What rows.slot holds afterwards is not said.
+  // together are all rows, in any order, and returns when all calls have returned.
+  // - Several threads call `pass` at the same time, and more than once for the same rows. So it may
+  //   only call operations of its lane, and each call must make the same ones in the same order.
+  // - All inputs of a row are in one run.
+  // - `work` is the number of multiply-adds of one input in the whole pass. The backend uses it to
+  //   decide how to share the work. Bits do not depend on it.
+  // - The values of rows.slot after the call are undefined.
   // Operations called outside run() use one thread.
   virtual void run(Rows rows, int64_t work, const Pass& pass) = 0;
 
-  // out[i] = embedding of input i. values: i32 [1, inputs]; kNoValue stands for the pending value
+  // out[i] = embedding of input i. values: i32 [1, inputs]; kNoValue means the pending value
   // of the row's slot. Input i of row r is at position control[slot].position + i - first[r].
   virtual void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
                      View out) = 0;
 
   // out = end(x W^T + b). x [n, in], out [n, out].
   virtual void matmul(View x, const Weight& weight, End end, View out) = 0;
-  // Matmuls of equally many rows, in any order or at the same time: none writes what another one
-  // reads or writes. The bits are those of one after the other.
+  // Does several matmuls with the same number of rows, in any order or at the same time. None may
+  // write data that another one reads or writes. The bits are the same as of matmul() for each.
   virtual void matmuls(std::span<const Product> products) {
     for (const Product& one : products) matmul(one.x, *one.weight, one.end, one.out);
   }
 
-  // out = norm(x + residual), residual.data null: of x alone. out may be x or the residual.
+  // out = norm(x + residual), or norm(x) if residual.data is null. out may be x or the residual.
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;
 
   // out = norm(x) with a gate. out may be x.
@@ -478,42 +483,48 @@ class Backend {
   // states of frozen rows stay as they are.
   virtual void shift(Rows rows, View x, View mu, States states, View out) = 0;
 
-  // out = the convolution of x [inputs, channels] along each row's inputs; a slot's state keeps the
-  // last ones. out may be x. Frozen rows as in shift().
+  // out = the convolution of x [inputs, channels] along each row's inputs. A slot's state keeps the
+  // last inputs. out may be x. Outputs and states of frozen rows stay as they are.
   virtual void convolve(Rows rows, View x, const Convolution& convolution, States states,
                         View out) = 0;
 
-  // The random features of queries and keys. x: fp32 [n, blocks * dk], the heads of one kind after
-  // those of another, each a block; out: fp32 [n, blocks * features.size()]. Where there is a
-  // sigma, block b takes its row b % heads.
+  // The random features of queries and keys. x: fp32 [n, blocks * dk], a block for each head of the
+  // queries, and then one for each head of the keys. out: fp32 [n, blocks * features.size()]. If
+  // there is a sigma, block b uses its row b % heads.
   virtual void features(View x, const RandomFeatures& features, View out) = 0;
 
-  // Advances each row's state over the row's inputs in order; out [inputs, heads * dv] are the
-  // attention outputs. Outputs of frozen rows are left as they are. control[slot].position: of the
-  // row's first input, as many as its state has seen.
+  // Advances each row's state over the row's inputs in order, and writes the attention outputs to
+  // out [inputs, heads * dv]. Outputs of frozen rows stay as they are. control[slot].position is
+  // the position of the row's first input, which is the number of inputs that its state has seen.
   virtual void recur(Rows rows, const Control* control, const Recurrence& recurrence,
                      const RecurrenceInputs& inputs, States states, View out) = 0;
 
-  // Appends the keys and values of all inputs to the rows' caches, then reads them; out [inputs,
-  // heads * dv]. control[slot].position: of the row's first input. What a cache holds at later
-  // positions is not read. Outputs and caches of frozen rows stay as they are.
+  // Appends the keys and values of all inputs to the rows' caches, then attends to the caches, and
+  // writes the outputs to out [inputs, heads * dv]. control[slot].position is the position of the
+  // row's first input. A cache's later positions are not read. Outputs and caches of frozen rows
+  // stay as they are.
   //
-  // Sums: positions are taken in pages, ascending, and pages in segments of 8, whose sums are
-  // joined in ascending order, so that a query has the same bits however a prompt is cut.
+  // Sums: positions are taken in pages, in ascending order, and pages in segments of 8. The sums of
+  // segments are joined in ascending order. So a query has the same bits wherever a prompt is
+  // divided.
   virtual void attend(Rows rows, const Control* control, const Attention& attention,
                       const AttentionInputs& inputs, const Cache& cache, View out) = 0;
 
-  // Ends a step: every row's slot has consumed its inputs (position advances by their number).
-  // Where an output is wanted, samples the next value from `head` (fp32 [n, kind.width()]) into
-  // to.rows[r], makes it pending and counts `remaining` down; a row at 0 freezes (rows.slot[r] =
-  // -1). Frozen rows write to.rows[r].row = -1. Values that become known are noted in
-  // outputs.recent, and a row's penalties change the logits that its value is chosen from, and
-  // neither `head` nor log-probabilities.
+  // Ends a step:
+  // - Every row's slot has consumed its inputs: its position advances by their number.
+  // - If a row samples, its next value is sampled from `head` (fp32 [n, kind.width()]), written to
+  //   to.rows[r], and becomes pending, and `remaining` decreases by 1. If that makes it 0, the row
+  //   freezes (rows.slot[r] = -1).
+  // - For a frozen row, to.rows[r].row is set to -1.
+  // - Values that become known are noted in outputs.recent.
+  // - A row's penalties change the logits from which its value is chosen. They change neither
+  // `head`
+  //   nor log-probabilities.
   //
   // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32),
-  // position being that of the value sampled. Word 0 chooses the category (inverse of the
-  // cumulative distribution in the order of values) or the component; word 1 is the logistic noise.
-  // u = ((word >> 9) + 0.5) * 2^-23.
+  // where position is the position of the sampled value. Word 0 chooses the category (inverse of
+  // the cumulative distribution in the order of values) or the component; word 1 is the logistic
+  // noise. u = ((word >> 9) + 0.5) * 2^-23.
   virtual void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
                       SampledTo to) = 0;
 
@@ -521,7 +532,7 @@ class Backend {
   // targets i32 [1, n], log_probs fp32 [1, n].
   virtual void score(const Head& kind, View head, View targets, View log_probs) = 0;
 
-  // A kernel for whole networks of some shapes (kernels/fused_network.h); null: there is none.
+  // The kernel for whole networks of some shapes (kernels/fused_network.h). Null: there is none.
   virtual FusedSteps* fused() { return nullptr; }
 
   // Copies bytes, within the backend or between it and the host. Ranges do not overlap.
@@ -530,15 +541,16 @@ class Backend {
   // Sets bytes to zero.
   virtual void zero(Span bytes) = 0;
 
-  // Calls of run() that may be enqueued at once; where it is 1, run() returns when all is done.
+  // How many calls of run() may be enqueued at once. If it is 1, run() returns when all is done.
   virtual int launches() const { return 1; }
 
-  // Steps of a run() that serve best where nobody says how many.
+  // The default number of steps of a run().
   virtual int preferred_steps() const { return 1; }
 
-  // True when all that was enqueued up to the end of the last run() but `later`, which is below
-  // launches(), is done, and what it wrote to host memory can be read; later 0: all so far. Not OK:
-  // the device has failed (INTERNAL, saying how), and with it everything on it.
+  // Whether the device has finished everything up to the end of a call of run(), so that the
+  // results in host memory can be read. `later` is the number of calls of run() that came after
+  // that call, and is below launches(). With 0 it is everything that was enqueued so far. Not OK:
+  // INTERNAL with the cause, if the device has failed. Everything on the device is then lost.
   virtual Result<bool> done(int /*later*/) { return true; }
 };
 

@@ -124,9 +124,10 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
     if (!seen.ok()) return seen.status();
     // The state of a call that has ended is not written over, nor one in vain.
     if (!*seen || !end_record(**seen, holder, 0, true)) return false;
-    auto written = write_state(key, holder.epoch, *snapshot);
+    const auto written = write_state(key, *snapshot);
     if (!written.ok()) return written.status();
-    tail = std::move(*written);
+    if (Status s = name_state(*written, key, holder.epoch); !s.ok()) return s;
+    tail = written->tail;
   }
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
@@ -151,8 +152,27 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
   return true;
 }
 
+// The state is written to a temporary file before the lock is taken, because that can take long and
+// others need the lock. It gets its name with the lock held, when the epoch is known.
 Result<int64_t> DirectoryStore::create(const std::string& key, const std::string& owner,
                                        const Snapshot* snapshot) {
+  WrittenState written;
+  if (snapshot != nullptr) {
+    const auto seen = read(key);
+    if (!seen.ok()) return seen.status();
+    if (*seen) return 0;
+    auto state = write_state(key, *snapshot);
+    if (!state.ok()) return state.status();
+    written = std::move(*state);
+  }
+  auto epoch = create_record(key, owner, snapshot, written);
+  if (!written.file.empty()) folder_.remove(written.file);  // if it has no other name by now
+  return epoch;
+}
+
+Result<int64_t> DirectoryStore::create_record(const std::string& key, const std::string& owner,
+                                              const Snapshot* snapshot,
+                                              const WrittenState& written) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
   const auto found = read(key);
@@ -160,11 +180,10 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const std::string
   if (*found) return 0;
   Record record = new_record(owner, clock_.unix_ms());
   if (snapshot != nullptr) {
-    auto tail = write_state(key, record.epoch, *snapshot);
-    if (!tail.ok()) return tail.status();
+    if (Status s = name_state(written, key, record.epoch); !s.ok()) return s;
     record.position = snapshot->position;
     record.state = record.epoch;
-    record.tail = std::move(*tail);
+    record.tail = written.tail;
   }
   if (Status s = write(key, record); !s.ok()) {
     remove_unused(key, record.epoch);
@@ -202,9 +221,8 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
 
 // --- States ---
 
-// Returns the state's tail.
-Result<std::string> DirectoryStore::write_state(const std::string& key, int64_t epoch,
-                                                const Snapshot& snapshot) {
+Result<DirectoryStore::WrittenState> DirectoryStore::write_state(const std::string& key,
+                                                                 const Snapshot& snapshot) {
   std::string last;
   const auto next = [&] {
     std::string piece = snapshot.next();
@@ -214,10 +232,14 @@ Result<std::string> DirectoryStore::write_state(const std::string& key, int64_t 
     return piece;
   };
   dirty_.store(true, std::memory_order_relaxed);
-  if (Status s = folder_.replace(state_name(key, epoch), next, sync_ == SyncMode::kEach); !s.ok()) {
-    return s;
-  }
-  return tail_of(last);
+  auto file = folder_.write_temporary(key, next, sync_ == SyncMode::kEach);
+  if (!file.ok()) return file.status();
+  return WrittenState{std::move(*file), tail_of(last)};
+}
+
+Status DirectoryStore::name_state(const WrittenState& written, const std::string& key,
+                                  int64_t epoch) {
+  return folder_.rename(written.file, state_name(key, epoch), sync_ == SyncMode::kEach);
 }
 
 Status DirectoryStore::load(const std::string& key, const Record& record, const StateSink& sink) {

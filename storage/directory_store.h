@@ -52,7 +52,15 @@ class DirectoryStore final : public Store {
   Result<OpenFile> lock(const std::string& key) const;
   Result<std::optional<Record>> read(const std::string& key) const;
   Status write(const std::string& key, const Record& record);
-  Result<std::string> write_state(const std::string& key, int64_t epoch, const Snapshot& snapshot);
+  // A state in a temporary file, and its tail.
+  struct WrittenState {
+    std::string file;
+    std::string tail;
+  };
+  Result<WrittenState> write_state(const std::string& key, const Snapshot& snapshot);
+  Status name_state(const WrittenState& written, const std::string& key, int64_t epoch);
+  Result<int64_t> create_record(const std::string& key, const std::string& owner,
+                                const Snapshot* snapshot, const WrittenState& written);
   void remove_unused(const std::string& key, int64_t epoch) const;
   bool is_dead(const std::string& owner) const;
   bool is_old(const std::string& name) const;

@@ -146,19 +146,31 @@ Status Folder::write_new(const std::string& name, const std::function<std::strin
   return {};
 }
 
-Status Folder::replace(const std::string& name, const std::function<std::string()>& next,
-                       bool durable) {
-  const std::string fresh = name + "~" + writer_ + "." + std::to_string(files_->fetch_add(1));
-  Status status = write_new(fresh, next, durable);
-  if (status.ok() && renameat(directory_.descriptor(), fresh.c_str(), directory_.descriptor(),
-                              name.c_str()) != 0) {
-    status = failed("rename", fresh, errno);
+Result<std::string> Folder::write_temporary(const std::string& name,
+                                            const std::function<std::string()>& next,
+                                            bool durable) {
+  std::string temporary = name + "~" + writer_ + "." + std::to_string(files_->fetch_add(1));
+  if (Status s = write_new(temporary, next, durable); !s.ok()) {
+    remove(temporary);
+    return s;
   }
-  if (!status.ok()) {
-    remove(fresh);
+  return temporary;
+}
+
+Status Folder::rename(const std::string& temporary, const std::string& name, bool durable) {
+  const int folder = directory_.descriptor();
+  if (renameat(folder, temporary.c_str(), folder, name.c_str()) != 0) {
+    Status status = failed("rename", temporary, errno);
+    remove(temporary);
     return status;
   }
   return durable ? sync_names() : Status();
+}
+
+Status Folder::replace(const std::string& name, const std::function<std::string()>& next,
+                       bool durable) {
+  const auto temporary = write_temporary(name, next, durable);
+  return temporary.ok() ? rename(*temporary, name, durable) : temporary.status();
 }
 
 bool Folder::remove(const std::string& name) const {

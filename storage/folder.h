@@ -65,6 +65,11 @@ class Folder {
   // and the name are on the disk afterwards. After a failure the file is as it was, unless only the
   // name could not be made durable.
   Status replace(const std::string& name, const std::function<std::string()>& next, bool durable);
+  // The two steps of replace(). The first one writes the pieces to a new temporary file and returns
+  // its name. The second one renames a temporary file.
+  Result<std::string> write_temporary(const std::string& name,
+                                      const std::function<std::string()>& next, bool durable);
+  Status rename(const std::string& temporary, const std::string& name, bool durable);
   // False if there was no such file.
   bool remove(const std::string& name) const;
   // The names of all files.

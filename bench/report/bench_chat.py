@@ -14,11 +14,9 @@ Then what the prefix cache costs callers who do not chat: calls with prompts of 
 llama.cpp is built as bench_text.py does. Needs a built runnel, Python with numpy and venv, a C++ compiler and cmake.
 """
 
-import argparse
 import contextlib
 import http.client
 import json
-import os
 import pathlib
 import re
 import statistics
@@ -27,7 +25,7 @@ import sys
 import time
 from typing import Any
 
-from bench_cpu import QUIET, BenchError, busy_share, machine, run
+from bench_cpu import QUIET, BenchError, add_models, busy_share, machine, page_parser, run, write_page
 from bench_report import table
 from bench_text import PLAIN, ROOT, Files, Setup, cores, is_ready
 
@@ -288,36 +286,18 @@ def measure(arguments):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="bench_chat.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
-    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peer and models")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for page and figures")
+    parser = page_parser("chat", __doc__)
+    add_models(parser, CHAT_MODELS, str.endswith, "SIZE,...", "some of 0.1B and 0.4B (default: both)")
     parser.add_argument("--turns", type=int, default=50, help="of a conversation (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of calls that do not chat (default: %(default)s)")
-    parser.add_argument(
-        "--models",
-        type=lambda text: [name for name in CHAT_MODELS if any(name.endswith(one) for one in text.split(","))],
-        default=list(CHAT_MODELS),
-        metavar="SIZE,...",
-        help="some of 0.1B and 0.4B (default: both)",
-    )
     return parser.parse_args(argv)
 
 
+def measure_and_write(arguments):
+    write(measure(arguments), arguments.docs)
+
+
 def main(argv=None):
-    arguments = parse_arguments(argv)
-    try:
-        if not os.access(arguments.runnel, os.X_OK):
-            raise BenchError(f"there is no program {arguments.runnel}: run make build, or name it with --runnel")
-        arguments.docs.mkdir(parents=True, exist_ok=True)
-        write(measure(arguments), arguments.docs)
-        print(arguments.docs / "chat.md")
-    except (BenchError, OSError, ValueError) as error:
-        print(f"bench_chat.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return write_page("chat", parse_arguments(argv), measure_and_write)
 
 
 if __name__ == "__main__":

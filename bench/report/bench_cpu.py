@@ -352,8 +352,48 @@ def check_needs(runnel):
         raise BenchError(
             f"{sys.executable} has no {', '.join(missing)}: run scripts/setup bench, and use Debian's own python3"
         )
+    check_program(runnel)
+
+
+def check_program(runnel):
     if not os.access(runnel, os.X_OK):
         raise BenchError(f"there is no program {runnel}: run make build, or name it with --runnel")
+
+
+def page_parser(name, about, counts="median"):
+    """A parser with the flags that every benchmark with a page of its own has."""
+    parser = argparse.ArgumentParser(
+        prog=f"bench_{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for page and figures")
+    parser.add_argument("--rounds", type=int, default=3, help=f"of which the {counts} counts (default: %(default)s)")
+    return parser
+
+
+def add_models(parser, models, matches, metavar, about):
+    """Adds --folder, and --models: those of `models` for which matches(name, word) is true of one of the words."""
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peers and models")
+    parser.add_argument(
+        "--models",
+        type=lambda text: [name for name in models if any(matches(name, word) for word in text.split(","))],
+        default=list(models),
+        metavar=metavar,
+        help=about,
+    )
+
+
+def write_page(name, arguments, write):
+    """Has write(arguments) measure and write NAME.md into the folder --docs. Returns the exit code."""
+    try:
+        check_program(arguments.runnel)
+        arguments.docs.mkdir(parents=True, exist_ok=True)
+        write(arguments)
+        print(arguments.docs / f"{name}.md")
+    except (BenchError, OSError, ValueError) as error:
+        print(f"bench_{name}.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def parse_arguments(argv):

@@ -12,16 +12,14 @@ cannot be had it is left out, and the page says why. Needs a built runnel, Pytho
 and cmake, 16 GB of memory and of disk.
 """
 
-import argparse
 import json
-import os
-import pathlib
+import operator
 import re
 import subprocess
 import sys
 
 import text_page
-from bench_cpu import QUIET, BenchError, busy_share, machine, run
+from bench_cpu import QUIET, BenchError, add_models, busy_share, machine, page_parser, run, write_page
 from bench_report import table
 from bench_text import BATCHES, ROOT, SLOTS, Bench, Files, Setup, cores, medians
 
@@ -248,36 +246,18 @@ def write(figures, docs):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="bench_hybrids.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
-    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peers and models")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for page and figures")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default: %(default)s)")
-    parser.add_argument(
-        "--models",
-        type=lambda text: [name for name in MODELS if any(one in name for one in text.split(","))],
-        default=list(MODELS),
-        metavar="PART,...",
-        help="those whose names contain one of these (default: all)",
-    )
+    parser = page_parser("hybrids", __doc__)
+    add_models(parser, MODELS, operator.contains, "PART,...", "those whose names contain one of these (default: all)")
     return parser.parse_args(argv)
 
 
+def measure_and_write(arguments):
+    for figures in measure(arguments):
+        write(figures, arguments.docs)
+
+
 def main(argv=None):
-    arguments = parse_arguments(argv)
-    try:
-        if not os.access(arguments.runnel, os.X_OK):
-            raise BenchError(f"there is no program {arguments.runnel}: run make build, or name it with --runnel")
-        arguments.docs.mkdir(parents=True, exist_ok=True)
-        for figures in measure(arguments):
-            write(figures, arguments.docs)
-        print(arguments.docs / "hybrids.md")
-    except (BenchError, OSError, ValueError) as error:
-        print(f"bench_hybrids.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return write_page("hybrids", parse_arguments(argv), measure_and_write)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,14 @@ Needs a built runnel, and Python with numpy and matplotlib: the extra [bench] of
 scripts/setup bench
 """
 
-import argparse
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
-from bench_cpu import QUIET, BenchError, busy_share, machine, run
+from bench_cpu import QUIET, BenchError, busy_share, machine, page_parser, run, write_page
 from bench_report import table
 from runnel_client import serving
 from runnel_client.errors import BundleError
@@ -232,12 +230,7 @@ make bench-softmax
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="bench_softmax.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for page and picture")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the best counts (default: %(default)s)")
+    parser = page_parser("softmax", __doc__, counts="best")
     parser.add_argument("--seconds", type=float, default=10, help="of each batch of images (default: %(default)s)")
     parser.add_argument(
         "--positions",
@@ -249,22 +242,19 @@ def parse_arguments(argv):
     return parser.parse_args(argv)
 
 
-def main(argv=None):
-    arguments = parse_arguments(argv)
+def measure_and_write(arguments):
     try:
-        if not os.access(arguments.runnel, os.X_OK):
-            raise BenchError(f"there is no program {arguments.runnel}: run make build, or name it with --runnel")
-        arguments.docs.mkdir(parents=True, exist_ok=True)
         figures = measure(arguments)
-        text = json.dumps(figures, indent=1) + "\n"
-        (arguments.docs / "softmax_figures.json").write_text(text, encoding="utf-8")
-        (arguments.docs / "softmax.md").write_text(page(figures), encoding="utf-8")
-        draw(figures, arguments.docs / "softmax.png")
-        print(arguments.docs / "softmax.md")
-    except (BenchError, BundleError, OSError, ValueError) as error:
-        print(f"bench_softmax.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    except BundleError as error:
+        raise BenchError(str(error)) from None
+    text = json.dumps(figures, indent=1) + "\n"
+    (arguments.docs / "softmax_figures.json").write_text(text, encoding="utf-8")
+    (arguments.docs / "softmax.md").write_text(page(figures), encoding="utf-8")
+    draw(figures, arguments.docs / "softmax.png")
+
+
+def main(argv=None):
+    return write_page("softmax", parse_arguments(argv), measure_and_write)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ A peer that cannot be had is left out, and the page says why. Needs a built runn
 compiler and cmake, 16 GB of memory and 24 GB of disk.
 """
 
-import argparse
 import concurrent.futures
 import contextlib
 import json
@@ -35,7 +34,18 @@ from typing import Any
 import gguf_sizes
 import logit_distance
 import text_page
-from bench_cpu import PEER_PACKAGES, QUIET, BenchError, busy_share, install_peers, machine, run
+from bench_cpu import (
+    PEER_PACKAGES,
+    QUIET,
+    BenchError,
+    add_models,
+    busy_share,
+    install_peers,
+    machine,
+    page_parser,
+    run,
+    write_page,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
@@ -503,20 +513,8 @@ def measure(arguments):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        prog="bench_text.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runnel", type=pathlib.Path, default=ROOT / "build/release/runnel", help="the program")
-    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peers and models")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/benchmarks", help="for page and figures")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default: %(default)s)")
-    parser.add_argument(
-        "--models",
-        type=lambda text: [name for name in PLAIN if any(name.endswith(one) for one in text.split(","))],
-        default=list(PLAIN),
-        metavar="SIZE,...",
-        help="some of 0.1B, 0.4B, 1.5B and 130m (default: all)",
-    )
+    parser = page_parser("text", __doc__)
+    add_models(parser, PLAIN, str.endswith, "SIZE,...", "some of 0.1B, 0.4B, 1.5B and 130m (default: all)")
     parser.add_argument(
         "--kinds",
         type=lambda text: text.lower().split(","),
@@ -527,19 +525,13 @@ def parse_arguments(argv):
     return parser.parse_args(argv)
 
 
+def measure_and_write(arguments):
+    for figures in measure(arguments):
+        text_page.write(figures, arguments.docs)
+
+
 def main(argv=None):
-    arguments = parse_arguments(argv)
-    try:
-        if not os.access(arguments.runnel, os.X_OK):
-            raise BenchError(f"there is no program {arguments.runnel}: run make build, or name it with --runnel")
-        arguments.docs.mkdir(parents=True, exist_ok=True)
-        for figures in measure(arguments):
-            text_page.write(figures, arguments.docs)
-        print(arguments.docs / "text.md")
-    except (BenchError, OSError, ValueError) as error:
-        print(f"bench_text.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return write_page("text", parse_arguments(argv), measure_and_write)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,16 @@ namespace {
 
 using cpu::divide_up;
 
-// The columns of a row that shift() and convolve() take at a time.
+// The number of columns of a row that shift() and convolve() work on at a time.
 constexpr int kBlockColumns = 256;
 
-// Inputs of a prompt that attend together.
+// The number of inputs of a prompt whose queries attend together.
 constexpr int kAttendingInputs = 8;
 
 // Prefetch distance, in heads.
 constexpr int kHeadsAhead = 2;
 
-// In addition to an operation's own contract: `out` has a row for each input of the rows.
+// Checks what an operation's own check leaves out: `out` has a row for each input of the rows.
 void check_inputs(Rows rows, View out, const char* what) {
   check(rows.count == 0 || rows.inputs() == out.rows, what);
 }
@@ -33,7 +33,8 @@ void check_inputs(Rows rows, View out, const char* what) {
 
 std::string CpuOperations::numerics(Precision precision) const {
   if (precision == Precision::kSplit) return "";
-  // The instructions for bf16 change nothing about fp32, and tiles add up as vectors do.
+  // The instructions for bf16 do not change the bits of fp32, and tiles add in the same order as
+  // vectors.
   const bool own = precision == Precision::kBf16 && kernels_.step != cpu::kStepInputs;
   const Isa isa = own ? isa_ : std::min(isa_, Isa::kAvx512);
   return std::string("cpu/") + isa_name(isa) +
@@ -172,8 +173,8 @@ void CpuOperations::gated_norm(View x, const Norm& norm, const NormGate& gate, V
                  [&](int begin, int end) { kernels_.norm(args, begin, end); });
 }
 
-// Calls body(row, state's slot, first column, last) for rows that are not frozen and blocks of
-// columns; `each`: nanoseconds of all inputs and columns.
+// Calls body(row, first column, last column) for each block of columns of each row that is not
+// frozen. `each` is the time of all inputs and columns, in nanoseconds.
 template <typename F>
 void CpuOperations::split_columns(Rows rows, int columns, int64_t each, const F& body) {
   const int blocks = divide_up(columns, kBlockColumns);
@@ -262,7 +263,7 @@ Status CpuOperations::takes(const Recurrence& recurrence) const {
 
 namespace {
 
-// The part of `view` that is head `head`'s, `size` columns wide, from row `input` on.
+// The columns of `view` that belong to head `head`, which are `size` wide, from row `input` on.
 cpu::Matrix head_of(View view, int input, int head, int size) {
   if (view.data == nullptr) return {};
   return {view.f32(input) + int64_t{head} * size, view.stride};
@@ -271,7 +272,7 @@ cpu::Matrix head_of(View view, int input, int head, int size) {
 // The arguments of a rule for one head and one run of inputs.
 struct RuleArgs {
   const RecurrenceInputs& inputs;
-  int input;  // the first one
+  int input;  // the first input of the run
   int head, heads;
   cpu::RecurArgs& args;
 
@@ -324,7 +325,7 @@ struct RuleArgs {
     args.bonus_of = channels(terms.bonus);
     args.turn = head_of(inputs.turn, input, 0, 0);
   }
-  // The part of the head's group, where the view has fewer heads.
+  // The head's part of a view, which may have fewer heads: then several heads share a part.
   cpu::Matrix shared(View view, int size, bool is_tiled = false) const {
     if (view.data == nullptr) return {};
     const int fewer = view.cols / size;
@@ -332,7 +333,7 @@ struct RuleArgs {
   }
 };
 
-// Without states and the number of inputs.
+// The arguments of the recurrence, without the states and the number of inputs.
 cpu::RecurArgs recur_args(const Recurrence& recurrence, const RecurrenceInputs& inputs, int input,
                           int head, View out) {
   const int key_head =
@@ -391,14 +392,15 @@ Status CpuOperations::takes(const Attention& attention) const {
 
 namespace {
 
-// A row of a batch that attends.
+// A row of a batch in attend().
 struct AttendingRow {
   int32_t slot;
-  int first, inputs;  // of the operation's
-  int64_t position;   // of the first input
+  int first, inputs;  // the index of the row's first input in the operation, and their number
+  int64_t position;   // the position of the first input
 };
 
-// Calls body(row, first, last) for the rows that inputs [first, last) of an operation are of.
+// Calls body(row, first, last) for each row that has some of the inputs [first, last) of an
+// operation, with the range of its inputs.
 template <typename F>
 void attend_block(Rows rows, int first, int last, const F& body) {
   while (first < last) {
@@ -453,8 +455,8 @@ void CpuOperations::attend(Rows rows, const Control* control, const Attention& a
   check_inputs(rows, out, "attend: the rows' inputs are out's");
   check(takes(attention).ok(), "attend: the backend has said that it does not");
   const auto row_at = [&](int row) { return attending_row(rows, row, control, cache); };
-  // Where threads share the operation, one that comes late finds positions advanced already: they
-  // are read in tasks alone, and the work is judged without them.
+  // If threads share the operation, a thread that comes late finds that the positions have already
+  // advanced. So only the tasks read positions, and the estimate of the work does not use them.
   const int64_t read = out.rows * (cache.positions / 4 + 1);
   const int64_t size = attention.dk + attention.dv;
   const int heads = attention.kv_heads;
@@ -465,7 +467,7 @@ void CpuOperations::attend(Rows rows, const Control* control, const Attention& a
       kernels_.append(attend_args(attention, inputs, cache, row, item % heads, out));
     }
   });
-  // Several inputs share what they read of a page.
+  // Several inputs attend together, so that they read each page only once.
   const int each = out.rows > 4 * kAttendingInputs ? kAttendingInputs : 1;
   const int blocks = divide_up(out.rows, each);
   sharing_.split(blocks * heads, read * attention.heads * size / 20, [&](int begin, int end) {
@@ -483,13 +485,13 @@ void CpuOperations::attend(Rows rows, const Control* control, const Attention& a
 
 namespace {
 
-// About what one row takes, in nanoseconds.
+// The approximate time of one row, in nanoseconds.
 int64_t head_work(const Head& kind) {
   return kind.kind == HeadKind::kCategorical ? int64_t{kind.values} * 4
                                              : int64_t{kind.components} * 80;
 }
 
-// Notes the inputs that a row has been given, of which the first is at `position`.
+// Notes the given inputs of a row among its recent values. The first input is at `position`.
 void note_inputs(const Rows& rows, const Recent& recent, int row, RecentRing ring,
                  int64_t position) {
   if (recent.room == 0 || recent.inputs == nullptr) return;

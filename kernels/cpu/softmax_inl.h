@@ -1,6 +1,7 @@
-// Softmax attention over a vector register: keys and values into the pages of a cache, and queries
-// over them. Included inside an anonymous namespace by each isa_*.cc, after elementary_inl.h
-// and load_bf16(). No include guard and no includes: see isa.h.
+// Softmax attention in vector registers: append() writes keys and values to the pages of a cache,
+// and attend() computes the attention of queries over them. Included inside an anonymous namespace
+// by each isa_*.cc, after elementary_inl.h and load_bf16(). No include guard and no includes: see
+// isa.h.
 
 constexpr int kPageVectors = kPagePositions / kLanes;
 constexpr int kSegmentPages = 8;
@@ -16,7 +17,7 @@ inline Reg load_cached(const uint16_t* p, int n) {
 }
 
 inline void store_cached(float x, float* to) { *to = x; }
-// To nearest, ties to even; what is not a number remains none.
+// Rounds to nearest, ties to even. NaN stays NaN.
 inline void store_cached(float x, uint16_t* to) {
   uint32_t bits = 0;
   __builtin_memcpy(&bits, &x, sizeof(bits));
@@ -25,7 +26,7 @@ inline void store_cached(float x, uint16_t* to) {
 
 // ---- rotation -----------------------------------------------------------------------------------
 
-// to [dk] = by * from, its first numbers rotated by the angles of the position.
+// to [dk] = by * from, with the first numbers of `from` rotated by the angles of the position.
 inline void turn(const AttendArgs& args, const float* from, int64_t position, float by, float* to) {
   const Reg factor = set1(by);
   const int half = args.rotated / 2;
@@ -66,7 +67,8 @@ void append(const AttendArgs& args) {
 
 // ---- queries ------------------------------------------------------------------------------------
 
-// Sums over some positions: the largest score, sum of p and sum of p v, p being exp(score - most).
+// Sums over some positions, with p = exp(score - most): the largest score, the sum of p, and the
+// sum of p v.
 struct Attended {
   float most, total;
   float values[kMostHeadSize];
@@ -78,9 +80,9 @@ struct Attended {
   }
 };
 
-// A query on its way through the pages.
+// The state of a query while it goes through the pages.
 struct Query {
-  int64_t count;  // of positions that it sees
+  int64_t count;  // how many positions it sees
   float* out;
   float q[kMostHeadSize];
   float p[kPagePositions];  // scores of a page, then their weights
@@ -89,14 +91,15 @@ struct Query {
 
 inline float exp_of(float x) { return number_of(exp_nonpositive(set1(x))); }
 
-// Vectors of positions that kN queries are multiplied with at once: a divisor of kPageVectors.
+// How many vectors of positions kN queries are multiplied by at once: a divisor of kPageVectors.
 template <int kN>
 constexpr int kScoreVectors = kPageVectors < 8 ? 4
                               : kN > 1         ? 2
                                                : 8;
 static_assert(kPageVectors % 4 == 0 && (kPageVectors < 8 || kPageVectors % 8 == 0));
 
-// p = q . k of each position of a page, for kN queries: of each one product after the other.
+// Computes p = q . k of each position of a page, for kN queries. Each sum adds its products in
+// order.
 template <int kN, typename Number>
 inline void score_page(Query* queries, int dk, const Number* keys) {
   constexpr int kV = kScoreVectors<kN>;
@@ -127,7 +130,7 @@ inline void score_page(Query* queries, int dk, const Number* keys) {
   }
 }
 
-// p [kPagePositions] = exp(p - most); returns their sum, by halves.
+// p [kPagePositions] = exp(p - most). Returns their sum, which it adds up in pairs of halves.
 inline float weigh_page(float most, float* p) {
   const Reg shift = set1(most);
   Reg sum[kPageVectors];
@@ -141,7 +144,7 @@ inline float weigh_page(float most, float* p) {
   return sum_lanes(sum[0]);
 }
 
-// Turns the scores of a page into weights. Returns what the sums so far are multiplied with.
+// Turns the scores of a page into weights. Returns the factor by which to multiply the sums so far.
 inline float weigh(Query& query, int visible) {
   Attended& to = query.segment;
   for (int j = visible; j < kPagePositions; ++j) query.p[j] = -__builtin_inff();
@@ -154,8 +157,9 @@ inline float weigh(Query& query, int visible) {
   return keep;
 }
 
-// Columns [column, column + kC vectors) of o = keep o + the sum of p_j v_j over positions [first,
-// last) of a page, ascending, for kN queries. The last vector has n numbers.
+// o = keep o + the sum of p_j v_j over positions [first, last) of a page, in ascending order, for
+// kN queries. It computes kC vectors of columns of o, from `column` on. The last vector has n
+// numbers.
 template <int kN, int kC, typename Number>
 inline void add_columns(Query* queries, const float* keep, int first, int last,
                         const Number* values, int dv, int column, int n) {
@@ -206,8 +210,8 @@ inline void add_values(Query* queries, const float* keep, int first, int last, c
   }
 }
 
-// Adds a page to the sums of kN queries, of each its first positions, at least one: what lies after
-// them is never used.
+// Adds a page to the sums of kN queries. Each query sees at least the first position of the page.
+// Positions that a query does not see are never used.
 template <int kN, typename Number>
 inline void add_page(const AttendArgs& args, Query* queries, int64_t page) {
   const auto* keys = reinterpret_cast<const Number*>(args.keys + page * args.page_bytes);
@@ -243,7 +247,7 @@ inline void join(const Attended& segment, int dv, Attended& to) {
   });
 }
 
-// Adds a page to those of kN queries that see something of it.
+// Adds a page to the sums of the queries, among kN, that see a position of it.
 template <int kN, typename Number>
 inline void add_page_to_some(const AttendArgs& args, Query* queries, int64_t page) {
   const int64_t begin = page * kPagePositions;
@@ -255,7 +259,8 @@ inline void add_page_to_some(const AttendArgs& args, Query* queries, int64_t pag
   }
 }
 
-// kN queries of the row, from query `first` on, over all pages that one of them sees.
+// Computes kN queries of the row, from query `first` on, over all pages that at least one of them
+// sees.
 template <int kN, typename Number>
 void attend_queries(const AttendArgs& args, int first) {
   Query queries[kN];
@@ -294,7 +299,7 @@ inline void attend_all(const AttendArgs& args, int begin, int end) {
   for (; begin + kTogether <= end; begin += kTogether) {
     attend_queries<kTogether, Number>(args, begin);
   }
-  // The one to three queries left over share one pass over the cache, too.
+  // The one to three remaining queries share one pass over the cache, too.
   switch (end - begin) {
     case 3:
       return attend_queries<3, Number>(args, begin);

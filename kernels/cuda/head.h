@@ -1,6 +1,6 @@
-// Samples a value from each row of a head's output, and computes its log-probability. A block takes
-// a row of a categorical, a warp one of a mixture. Sums of many terms use integers or a fixed tree,
-// so that no result depends on the order in which threads arrive.
+// Samples a value from each row of a head's output, and computes its log-probability. A block works
+// on one row of a categorical head, a warp on one row of a mixture. Sums of many terms use integers
+// or a fixed tree, so that no result depends on the order in which threads arrive.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace runnel::cuda {
 
 // ---- the most likely values ---------------------------------------------------------------------
 
-// Orders values by how likely they are, ties by the lower value; never 0.
+// A key that orders values by likelihood. Of two equally likely values the lower one has the larger
+// key. A key is never 0.
 RUNNEL_DEVICE constexpr uint64_t rank_key(float likelihood, int32_t value) {
   return (uint64_t{order_key(likelihood)} << 32) | ~static_cast<uint32_t>(value);
 }
@@ -25,7 +26,7 @@ RUNNEL_DEVICE constexpr int32_t ranked_value(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// The largest of rank_key(likelihood(value), value) below `limit` over all values.
+// The largest rank_key(likelihood(value), value) of all values that is below `limit`.
 template <typename Block, typename Likelihood>
 RUNNEL_DEVICE uint64_t next_rank(Block& block, int values, uint64_t limit,
                                  const Likelihood& likelihood) {
@@ -41,7 +42,8 @@ RUNNEL_DEVICE uint64_t next_rank(Block& block, int values, uint64_t limit,
   return block.largest(best);
 }
 
-// The `count` most likely values into `top`, most likely first; returns how many there are.
+// Writes the `count` most likely values to `top`, the most likely first. Returns how many there
+// are.
 template <typename Block, typename Likelihood, typename LogProb>
 RUNNEL_DEVICE int top_values(Block& block, int values, int count, const Likelihood& likelihood,
                              const LogProb& log_prob, TopLogProb* top) {
@@ -61,15 +63,15 @@ RUNNEL_DEVICE int top_values(Block& block, int values, int count, const Likeliho
 
 inline constexpr int kHeadThreads = 256;
 
-// A row of the head's output from which the next value of a slot is chosen, which has consumed
-// `inputs` more.
+// A row of the head's output, from which the next value of a slot is chosen. In this step the slot
+// has consumed `inputs` values.
 struct RowJob {
   const float* head = nullptr;
   int row = 0;  // of the batch; -1: nothing is sampled
   int inputs = 0;
   Control* control = nullptr;
   SampledTo to = {};
-  RecentRing recent = {};  // of the slot, if the head is categorical
+  RecentRing recent = {};  // the slot's recent values, if the head is categorical
 };
 
 RUNNEL_DEVICE inline Uniforms uniforms_of(const Control& control, int64_t position) {
@@ -81,7 +83,8 @@ RUNNEL_DEVICE constexpr int tops_wanted(const Control& control) {
   return control.top_log_probs < kMaxTopLogProbs ? control.top_log_probs : kMaxTopLogProbs;
 }
 
-// A value that has been chosen, but for its log-probability; `held`: the control until now.
+// Writes down a value that has been chosen, without its log-probability. `held` is the control from
+// before the choice.
 RUNNEL_DEVICE inline void write_down(const RowJob& job, const Control& held, int32_t value) {
   const int64_t position = held.position + job.inputs;
   job.to.rows->row = job.row;
@@ -94,23 +97,23 @@ RUNNEL_DEVICE inline void write_down(const RowJob& job, const Control& held, int
 
 // ---- mixture of logistics -----------------------------------------------------------------------
 
-inline constexpr int kMixtureRows = kHeadThreads / kWarp;  // that a block has on their way at once
+inline constexpr int kMixtureRows = kHeadThreads / kWarp;  // rows of a block at a time
 
-// Shared memory of a row, in units of 8 bytes: a term and a weight of each component, what each
-// lane has found, what came of it, and all values' likelihoods.
+// Shared memory of a row, in units of 8 bytes: a term and a weight of each component, the best key
+// of each lane, the result, and the likelihoods of all values.
 RUNNEL_DEVICE constexpr int64_t mixture_row_words(int components) {
   return 2 * int64_t{components} + kWarp + 1 + Mixture::kValues / 2;
 }
 
-// A warp to a row; a lane to a component, or to every 32nd value where all are looked at.
+// A warp works on a row. A lane works on components, or on every 32nd value if all values count.
 template <typename Block>
 class MixtureRows {
  public:
   RUNNEL_DEVICE MixtureRows(Block& block, int components)
       : block_(block), components_(components) {}
 
-  // Draws a value from the row jobs[t] of each warp, or none. As soon as there is a value,
-  // chosen(lane, job, value, last) for every lane of the row's warp; last: the row freezes.
+  // Draws a value from the row jobs[t] of each warp that has a row. As soon as a warp has its
+  // value, every lane of it calls chosen(lane, job, value, last). With `last` the row freezes.
   template <typename Jobs, typename Chosen>
   RUNNEL_DEVICE void draw(Jobs& jobs, const Chosen& chosen) {
     typename Block::template Each<Control> held;
@@ -129,8 +132,9 @@ class MixtureRows {
     });
   }
 
-  // Writes down the log-probabilities of what draw() has drawn from these rows; of rows from which
-  // it has drawn nothing, nothing. It needs no other warp, so it may be the work of a meeting.
+  // Writes down the log-probabilities of the values that draw() has drawn from these rows. It skips
+  // rows from which nothing was drawn. It needs no other warp, so it may be the work of a meeting
+  // (launch.h).
   template <typename Jobs>
   RUNNEL_DEVICE void weigh(Jobs& jobs) {
     typename Block::template Each<Wanted> wanted;
@@ -150,7 +154,8 @@ class MixtureRows {
     top(jobs, wanted);
   }
 
-  // log p(target(w)) under head(w), for each warp w below `count`, to found(w, log_prob).
+  // Computes log p(target(w)) under head(w) for each warp w below `count`, and calls
+  // found(w, log_prob) with it.
   template <typename Row, typename Target, typename Found>
   RUNNEL_DEVICE void score(int count, const Row& head, const Target& target, const Found& found) {
     block_.each([&](int t) {
@@ -185,8 +190,8 @@ class MixtureRows {
     return control.sampling.greedy || control.top_log_probs > 0;
   }
 
-  // Computes a lane's share of what choosing needs: tempered weights of the components, and the
-  // likelihoods of values for a greedy choice or top log-probabilities.
+  // Computes a lane's share of the terms of a choice: the tempered weights of the components, and
+  // the likelihoods of values if the choice is greedy or top log-probabilities are wanted.
   RUNNEL_DEVICE void prepare(int t, const float* head, const Control& held) const {
     const Mixture mixture(head, components_);
     for (int i = t % kWarp; i < components_ && !held.sampling.greedy; i += kWarp) {
@@ -212,7 +217,7 @@ class MixtureRows {
     write_down(job, held, value);
   }
 
-  // A lane's components of log p(value), and their sum.
+  // Computes a lane's components of log p(value).
   RUNNEL_DEVICE void weigh(int t, const float* head, int32_t value) const {
     const Mixture mixture(head, components_);
     for (int i = t % kWarp; i < components_; i += kWarp) {
@@ -231,7 +236,8 @@ class MixtureRows {
     return Mixture(head, components_).log_prob_of(value, sum, weight);
   }
 
-  // The likeliest of a lane's values below `limit`, and of what the lanes have found.
+  // best_below(): the largest key below `limit` of a lane's values. best(): the largest key that
+  // any lane has found.
   RUNNEL_DEVICE uint64_t best_below(int t, uint64_t limit) const {
     uint64_t most = 0;
     for (int32_t value = t % kWarp; value < Mixture::kValues; value += kWarp) {
@@ -246,7 +252,8 @@ class MixtureRows {
     return most;
   }
 
-  // The most likely values, to the rows that want some. The first is among what prepare() left.
+  // Writes the most likely values of the rows that want some. prepare() has found the first of
+  // them.
   template <typename Jobs, typename EachWanted>
   RUNNEL_DEVICE void top(Jobs& jobs, EachWanted& wanted) {
     const auto wants = [&](int t, int i) { return jobs[t].row >= 0 && i < wanted[t].tops; };
@@ -283,10 +290,10 @@ class CategoricalRow {
     look();
   }
 
-  // Once more after somebody has changed the logits.
+  // Finds the largest logit. Call it again after the logits have changed.
   RUNNEL_DEVICE void look() { most_ = logit(mode()); }
 
-  // Before log_prob().
+  // Must be called before log_prob().
   RUNNEL_DEVICE void sum_up() {
     typename Block::template Each<double> part;
     block_.each([&](int t) {
@@ -332,8 +339,8 @@ class CategoricalRow {
  private:
   static_assert(Block::kThreads == kDigits, "a thread to a digit, and to a share of the values");
 
-  // The values that filters have kept: those of likelier logits than `key` stands for, those at
-  // that logit up to `last_tie`, and of them all that weigh at least `least`.
+  // The values that the filters have kept. A value is kept if its weight is at least `least`, and
+  // its logit is above the logit of `key`, or is that logit and the value is at most `last_tie`.
   struct Kept {
     uint32_t key = 0;
     int32_t last_tie = INT32_MAX;
@@ -367,19 +374,20 @@ class CategoricalRow {
     return sum;
   }
 
-  // Walks the sums of shares, in the table, and then the values of one share. The most likely value
-  // is always kept and weighs 1, so the total is not zero.
+  // Finds the value at which the cumulative sum exceeds the target: first its share, by the sums in
+  // the table, then the value in that share. The most likely value is always kept and weighs 1, so
+  // the total is not zero.
   RUNNEL_DEVICE uint64_t locate(Kept kept, int64_t share, double target) const {
     const uint64_t* sums = table_;
     uint64_t before = 0;
     int at = 0;
-    int last = 0;  // the last share that holds anything
+    int last = 0;  // the last share with a sum above 0
     for (; at < kDigits; ++at) {
       if (sums[at] > 0) last = at;
       if (static_cast<double>(before + sums[at]) > target) break;
       before += sums[at];
     }
-    if (at == kDigits) {  // rounding: the target is the total
+    if (at == kDigits) {  // rounding made the target as large as the total
       at = last;
       before -= sums[last];
     }
@@ -393,13 +401,13 @@ class CategoricalRow {
     return static_cast<uint64_t>(chosen);
   }
 
-  // Narrows `kept` to the fewest most likely values whose amounts reach the target: each of four
-  // passes adds up the amounts by the next eight bits of the key and goes into the digit that
-  // reaches it.
+  // Narrows `kept` to the smallest number of most likely values whose amounts reach the target. It
+  // is a radix selection in four passes. A pass adds up the amounts by the next eight bits of the
+  // key (a digit), and the next pass looks only at the digit at which the sum reaches the target.
   template <typename Amount>
   RUNNEL_DEVICE Kept narrow(Kept kept, double target, const Amount& amount) {
     uint32_t prefix = 0;
-    uint64_t above = 0;  // the amounts of likelier logits than the prefix stands for
+    uint64_t above = 0;  // the amounts of all values whose keys are above the prefix
     for (int shift = 24; shift >= 0; shift -= 8) {
       block_.phase([&](int t) { table_[t] = 0; });
       block_.phase([&](int t) {
@@ -419,8 +427,9 @@ class CategoricalRow {
     return cut_ties(kept, prefix, target, above, amount);
   }
 
-  // Leaves in the table the highest digit at which `above` plus the sums from the top down reaches
-  // the target, or the lowest one that holds anything, and the sum over the digits above it.
+  // Adds the sums of the digits to `above`, from the highest digit down, until the target is
+  // reached. Writes to the table the digit at which that happens, or else the lowest digit with a
+  // sum above 0, and the sum before that digit.
   RUNNEL_DEVICE void descend(double target, uint64_t above) {
     int found = 0;
     uint64_t before = above;
@@ -436,7 +445,7 @@ class CategoricalRow {
     table_[kDigits + 1] = before;
   }
 
-  // Of the values at the last key, the first so many as the target asks for.
+  // Of the values with the last key, keeps the first ones, until their amounts reach the target.
   template <typename Amount>
   RUNNEL_DEVICE Kept cut_ties(Kept kept, uint32_t key, double target, uint64_t above,
                               const Amount& amount) {
@@ -472,7 +481,7 @@ class CategoricalRow {
       const double target = sampling.top_p * static_cast<double>(block_.sum(part));
       kept = narrow(kept, target, [this](int32_t value) { return mass(weight(value)); });
     }
-    // The most likely value weighs exactly 1 and so always stays.
+    // The most likely value weighs exactly 1, so it is always kept.
     kept.least = sampling.min_p < 1.0F ? sampling.min_p : 1.0F;
     return kept;
   }
@@ -483,16 +492,16 @@ class CategoricalRow {
   uint64_t* table_;       // [kDigits] sums, and two results
   float most_ = 0.0F;     // the largest logit
   float scale_ = 1.0F;    // 1 / temperature
-  double log_sum_ = 0.0;  // of exp(logits - most), from sum_up() on
+  double log_sum_ = 0.0;  // log of the sum of exp(logit - most); sum_up() sets it
 };
 
-// The penalties of a row that has none. Those of others (penalize.h) change its logits with
-// apply(), and put them back with restore().
+// Stands for the penalties of a row that has none. The penalties of other rows (penalize.h) change
+// the logits with apply(), and restore() undoes that.
 struct NoPenalties {
   static constexpr bool kAny = false;
 };
 
-// Samples one row, all threads of the block: the value first, then its log-probability.
+// Samples one row with all threads of the block: first the value, then its log-probability.
 template <typename Block, typename Chosen, typename RowPenalizer = NoPenalties>
 RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& job,
                                       const Chosen& chosen, RowPenalizer penalties = {}) {
@@ -501,7 +510,7 @@ RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& jo
   if constexpr (RowPenalizer::kAny) penalties.apply(position);
   CategoricalRow<Block> row(block, job.head, values);
   const int32_t value = row.sample(held.sampling, uniforms_of(held, position));
-  // All threads have read the control by now: there were phases since.
+  // All threads have read the control by now, because phases have passed since then.
   block.each([&](int t) {
     if (t == 0) write_down(job, held, value);
     if (t == kWarp) job.recent.note(position, value);  // a warp that has nothing to write
@@ -529,7 +538,7 @@ RUNNEL_DEVICE constexpr int64_t head_shared_bytes(const Head& kind) {
              : kMixtureRows * mixture_row_words(kind.components) * 8;
 }
 
-// Rows that a block has on their way at once.
+// The number of rows that a block works on at a time.
 RUNNEL_DEVICE constexpr int head_rows_at_once(const Head& kind) {
   return kind.kind == HeadKind::kCategorical ? 1 : kMixtureRows;
 }
@@ -546,7 +555,7 @@ struct SampleArgs {
   Recent recent;
 };
 
-// The rows of a batch that a block has at the end of a step, `count` from `first` on.
+// The rows of a batch that one block ends a step for: at most `count` of them.
 template <typename Block>
 class SampleRows {
  public:
@@ -556,7 +565,8 @@ class SampleRows {
         first_(static_cast<int>(block.index()) * count),
         count_(count) {}
 
-  // Rows that sample nothing consume their inputs, and get their pending value.
+  // Ends the step for the rows that sample nothing: they consume their inputs and get their pending
+  // value.
   RUNNEL_DEVICE void advance() {
     note_inputs();
     block_.each([&](int t) {
@@ -589,7 +599,8 @@ class SampleRows {
                   .recent = args_.recent.of(slot)};
   }
 
-  // What follows the choice of a row's value.
+  // The function to call after a row's value has been chosen: it freezes the row after its last
+  // value.
   RUNNEL_DEVICE auto freeze() const {
     return [this](int thread, const RowJob& of, int32_t, bool last) {
       if (thread == 0 && last) args_.rows.slot[of.row] = -1;
@@ -604,8 +615,9 @@ class SampleRows {
     return args_.rows.slot[row] >= 0 && args_.head_row.from[row] >= 0;
   }
 
-  // A block has one row if recent values are kept. Of inputs that share an entry of the ring only
-  // the last one is noted, so the order of threads does not matter.
+  // Notes the inputs of a row among its slot's recent values. If recent values are kept, a block
+  // has one row. If several inputs share an entry of the ring, only the last of them is noted, so
+  // the order of threads does not matter.
   RUNNEL_DEVICE void note_inputs() {
     const int row = first_;
     if (args_.recent.room == 0 || args_.recent.inputs == nullptr) return;
@@ -630,7 +642,7 @@ class SampleRows {
   const int first_, count_;
 };
 
-// The end of a step.
+// The kernel that ends a step.
 struct SampleKernel {
   using Args = SampleArgs;
   static constexpr int kThreads = kHeadThreads;
@@ -653,7 +665,7 @@ struct SampleKernel {
       }
       return;
     }
-    typename Block::template Each<RowJob> jobs;  // chosen() changes what job() says
+    typename Block::template Each<RowJob> jobs;  // chosen() changes the results of job()
     block.each([&](int t) { jobs[t] = batch.job(t / kWarp); });
     MixtureRows<Block> rows(block, args.kind.components);
     rows.draw(jobs, chosen);

@@ -13,7 +13,7 @@
 namespace runnel {
 namespace {
 
-// Bytes that are read at a time: they stay in a core's own cache until they are hashed.
+// The bytes that are read at a time. So few stay in a core's own cache until they are hashed.
 constexpr int64_t kPiece = 1 << 20;
 
 }  // namespace

@@ -39,7 +39,7 @@ Result<MappedFile> MappedFile::open(const std::string& path, int64_t least, cons
     return invalid_argument(path + ": " + std::to_string(bytes) + " bytes; expected at least " +
                             std::to_string(least) + ", " + what);
   }
-  // Private: a mapping that nobody writes; its pages are shared with the file cache.
+  // Nobody writes to the private mapping, so it shares its pages with the file cache.
   void* const map =
       ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_PRIVATE, opened->descriptor(), 0);
   if (map == MAP_FAILED) {
@@ -70,8 +70,8 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-// Also releases the pages around the bytes, which the kernel maps together with them. A later read
-// maps them again.
+// Also releases the pages around the bytes, because the kernel maps them together with the bytes. A
+// later read maps them again.
 void MappedFile::release(std::span<const std::byte> bytes) const {
   constexpr uintptr_t kAround = 64 << 10;  // bytes that the kernel maps for one read
   const auto whole = reinterpret_cast<uintptr_t>(bytes_.data());

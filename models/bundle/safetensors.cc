@@ -195,13 +195,4 @@ Result<Tensor> find_tensor(const StoredTensors& tensors, std::span<const std::by
   return Tensor{stored.type, stored.shape, bytes};
 }
 
-Result<Tensor> read_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
-                           std::string_view name, std::span<const int64_t> shape,
-                           const std::string& file) {
-  Result<Tensor> tensor = find_tensor(tensors, data, name, shape, file);
-  if (!tensor.ok()) return tensor;
-  if (Status s = check_finite(*tensor, name, file); !s.ok()) return s;
-  return tensor;
-}
-
 }  // namespace runnel

@@ -34,11 +34,6 @@ Result<Tensor> find_tensor(const StoredTensors& tensors, std::span<const std::by
                            std::string_view name, std::span<const int64_t> shape,
                            const std::string& file);
 
-// The same, with INVALID_ARGUMENT also when it holds a NaN or an infinity.
-Result<Tensor> read_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
-                           std::string_view name, std::span<const int64_t> shape,
-                           const std::string& file);
-
 // Parses a header; `data_bytes` is how much data follows it. Checked: JSON, types, shapes against
 // byte counts, offsets inside the data, no overlap, no hole. Errors are INVALID_ARGUMENT naming
 // `file`, the tensor, what was expected and what was found.

@@ -60,10 +60,4 @@ Result<Tensor> WeightFile::find(std::string_view name, std::span<const int64_t> 
   return find_tensor(tensors_, data_, name, shape, path());
 }
 
-Result<Tensor> WeightFile::read(std::string_view name, std::span<const int64_t> shape) const {
-  Result<Tensor> tensor = read_tensor(tensors_, data_, name, shape, path());
-  if (tensor.ok()) file_.release(tensor->bytes);
-  return tensor;
-}
-
 }  // namespace runnel

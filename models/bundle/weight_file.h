@@ -27,9 +27,8 @@ class WeightFile {
   // Of a GGUF file: GgufHeader::metadata.
   const Json& metadata() const { return metadata_; }
 
-  // As find_tensor() and read_tensor().
+  // As find_tensor().
   Result<Tensor> find(std::string_view name, std::span<const int64_t> shape) const;
-  Result<Tensor> read(std::string_view name, std::span<const int64_t> shape) const;
 
   // As MappedFile::release().
   void release(std::span<const std::byte> bytes) const { file_.release(bytes); }

@@ -6,30 +6,30 @@
 
 namespace runnel {
 
-// Of factors, theta and limits of dt.
+// The largest factor, theta or limit of dt, and the least factor.
 inline constexpr float kMaxHybridNumber = 1e12F;
 inline constexpr double kLeastFactor = 1e-12;
 
-// Of Qwen3.5, whose file does not list its layers: each fourth one has attention.
+// Every fourth layer of Qwen3.5 has attention, if the file does not list its layers.
 inline constexpr int kInterval = 4;
 
-// What a file calls the sizes that check_sizes() looks at.
+// The names that a file has for the sizes that check_sizes() compares.
 struct HybridKeys {
   const char *layers, *heads, *kv_heads, *head_size, *recurrent_heads, *key_heads, *dk, *dv;
 };
 
-// Checks that sizes fit one another, after each has been checked by itself. The first fault goes to
-// `faults`.
+// Checks that the sizes fit one another. Each size has been checked by itself before. The first
+// fault goes to `faults`.
 void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults);
 
-// Sets the positions that a sequence can have, at most, and those that it has by default.
+// Sets how many positions a sequence can have at most, and how many it has by default.
 void set_positions(int64_t most, Spec& spec);
 
-// Reads "model" of the root into spec.model, spec.positions and spec.head; what is wrong goes to
-// `faults`. The spec's vocabulary has been read.
+// Reads the key "model" of the root into spec.model, spec.positions and spec.head. Faults go to
+// `faults`. The spec's vocabulary must have been read before.
 void read_hybrid(const Fields& root, Faults& faults, Spec& spec);
 
-// What read_hybrid() reads. `sizes` are those of `spec`.
+// Writes the JSON that read_hybrid() reads. `sizes` are the sizes of `spec`.
 OrderedJson model_to_json(const HybridSpec& sizes, const Spec& spec);
 
 }  // namespace runnel

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "models/bundle/gguf.h"
+#include "models/bundle/mapped_file.h"
 #include "models/bundle/published.h"
 #include "models/text/gguf_vocabulary.h"
 #include "tests/fuzz/properties.h"
@@ -23,12 +24,13 @@ void check_tensors(const GgufHeader& header, std::span<const std::byte> file) {
     check(bytes_of(tensor.type, tensor.elements()) == tensor.end - tensor.begin, "its size");
     places.emplace_back(tensor.begin, tensor.end);
     const auto data = file.subspan(static_cast<size_t>(header.data_begin));
-    const Result<Tensor> read = read_tensor(header.tensors, data, name, tensor.shape, kFile);
-    if (!read.ok()) {
-      check_refusal(read.status(), kFile);
+    const Result<Tensor> found = find_tensor(header.tensors, data, name, tensor.shape, kFile);
+    check(found.ok(), "a tensor is found by its name and shape");
+    if (const Status s = check_finite(*found, name, kFile); !s.ok()) {
+      check_refusal(s, kFile);
       continue;
     }
-    check(std::ranges::all_of(widened(*read), [](float v) { return std::isfinite(v); }), "finite");
+    check(std::ranges::all_of(widened(*found), [](float v) { return std::isfinite(v); }), "finite");
   }
   std::ranges::sort(places);
   for (size_t i = 1; i < places.size(); ++i) {

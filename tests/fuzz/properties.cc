@@ -326,16 +326,16 @@ void check_header(const Tensors& tensors, int64_t data_bytes) {
 
 void check_reads(const WeightFile& file) {
   for (const auto& [name, tensor] : file.tensors()) {
-    const Result<Tensor> read = file.read(name, tensor.shape);
-    if (!read.ok()) {
-      check_refusal(read.status(), file.path());
+    const Result<Tensor> found = file.find(name, tensor.shape);
+    check(found.ok() && found->elements() == tensor.elements(), "find() gives every element");
+    if (const Status s = check_finite(*found, name, file.path()); !s.ok()) {
+      check_refusal(s, file.path());
       continue;
     }
-    check(read->elements() == tensor.elements(), "read() gives every element");
-    check(std::ranges::all_of(widened(*read), [](float v) { return std::isfinite(v); }), "finite");
+    check(std::ranges::all_of(widened(*found), [](float v) { return std::isfinite(v); }), "finite");
     std::vector<int64_t> other = tensor.shape;
     other.push_back(1);
-    check(!file.read(name, other).ok(), "read() refuses another shape");
+    check(!file.find(name, other).ok(), "find() refuses another shape");
   }
 }
 

@@ -25,8 +25,8 @@ TEST(GoldenGguf, BlocksAreWhatGgufTakesThemFor) {
     SCOPED_TRACE(name);
     ++types;
     EXPECT_EQ(name, format_of(stored.type).name);
-    const auto blocks = file->read(name, stored.shape);
-    const auto expected = file->read(name + ".f32", stored.shape);
+    const auto blocks = file->find(name, stored.shape);
+    const auto expected = file->find(name + ".f32", stored.shape);
     ASSERT_TRUE(blocks.ok() && expected.ok());
     const std::vector<float> numbers = widened(*expected);
     EXPECT_EQ(widened(*blocks), numbers);
@@ -43,8 +43,8 @@ TEST(GoldenGguf, NumbersBecomeTheBlocksOfGguf) {
   for (const StoredType type : {StoredType::kQ4_0, StoredType::kQ8_0}) {
     const std::string name = format_of(type).name;
     const StoredTensor& stored = file->tensors().find(name)->second;
-    const auto blocks = file->read(name, stored.shape);
-    const auto from = file->read(name + ".from", stored.shape);
+    const auto blocks = file->find(name, stored.shape);
+    const auto from = file->find(name + ".from", stored.shape);
     ASSERT_TRUE(blocks.ok() && from.ok());
     std::vector<std::byte> found(blocks->bytes.size());
     quantize_blocks(type, widened(*from), found.data());
@@ -58,7 +58,7 @@ TEST(GoldenGguf, ScalesMustBeFinite) {
   for (const auto& [name, stored] : file->tensors()) {
     if (!is_blocks(stored.type)) continue;
     SCOPED_TRACE(name);
-    const auto tensor = file->read(name, stored.shape);
+    const auto tensor = file->find(name, stored.shape);
     ASSERT_TRUE(tensor.ok());
     const StoredFormat& format = format_of(stored.type);
     const bool has_minimum = stored.type == StoredType::kQ4K || stored.type == StoredType::kQ5K;

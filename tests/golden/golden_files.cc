@@ -26,7 +26,7 @@ std::vector<float> share(const std::vector<float>& all, size_t index, size_t cou
 std::vector<float> read(const WeightFile& file, const std::string& name) {
   const auto found = file.tensors().find(name);
   if (found == file.tensors().end()) ADD_FAILURE() << file.path() << " has no " << name;
-  auto values = file.read(name, found->second.shape);
+  auto values = file.find(name, found->second.shape);
   EXPECT_TRUE(values.ok()) << values.status().message();
   return widened(*values);
 }

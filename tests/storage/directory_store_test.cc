@@ -187,6 +187,35 @@ TEST_F(DirectoryStoreTest, ALockIsWaitedForWithinBounds) {
   EXPECT_TRUE(load(*store, kKey).ok()) << "whoever reads needs no lock";
 }
 
+TEST_F(DirectoryStoreTest, ANewStateIsWrittenWithoutTheLock) {
+  const auto store = open();
+  auto folder = Folder::open(options_.folder, "w", DiskCalls::system());
+  ASSERT_TRUE(folder.ok());
+  bool is_free = false;
+  std::string state(100, 'a');
+  const Snapshot given = {1, [&] {
+                            is_free = folder->lock("lock-" + kKey.substr(0, 2), 0).ok();
+                            return std::exchange(state, "");
+                          }};
+  EXPECT_NE(*store->create(kKey, store->replica() + "/m", &given), 0);
+  EXPECT_TRUE(is_free);
+  EXPECT_TRUE(load(*store, kKey).ok());
+}
+
+TEST_F(DirectoryStoreTest, OfTwoNewSessionsWithOneKeyTheFirstRecordStays) {
+  const auto store = open();
+  std::string state(100, 'b');
+  const Snapshot given = {2, [&] {
+                            if (!state.empty()) create(*store, kKey, std::string(100, 'a'));
+                            return std::exchange(state, "");
+                          }};
+  EXPECT_EQ(*store->create(kKey, store->replica() + "/m", &given), 0);
+  EXPECT_EQ((*store->look(kKey))->position, 1);
+  EXPECT_TRUE(load(*store, kKey).ok());
+  EXPECT_TRUE(names_with("~").empty());
+  EXPECT_EQ(names_with(".state").size(), 1U);
+}
+
 TEST_F(DirectoryStoreTest, AFailedSyncLeavesTheSessionAsItWas) {
   create(*open(), kKey, std::string(100, 'a'));
   bool fails = false;

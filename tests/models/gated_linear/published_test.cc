@@ -5,29 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-#include <string>
-
-#include "models/bundle/safetensors.h"
-#include "models/bundle/weight_file.h"
 #include "models/spec.h"
+#include "tests/models/bundle/published_cases.h"
 
 namespace runnel {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
-// A golden model, changed.
-struct Case {
-  const char* folder;
-  const char* key;
-  const char* value;  // JSON
-  const char* message;
-};
-
-constexpr Case kCases[] = {
+constexpr KeyCase kCases[] = {
     {"gla_plain", "attn", R"({"layers":[1]})", "null, as attention in some of the layers"},
     {"gla_plain", "attnres_block_size", "8", "found 8"},
     {"gla_plain", "hidden_act", "\"gelu\"",
@@ -60,54 +46,24 @@ constexpr Case kCases[] = {
     {"falcon_mamba", "mixer_rms_eps", "0", "found 0"},
 };
 
-struct Published {
-  Json config;
-  StoredTensors tensors;
-};
-
-Published read(const std::string& folder) {
-  const std::string path = "tests/golden/" + folder;
-  std::ifstream file(path + "/config.json");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto weights = WeightFile::open(path + "/model.safetensors");
-  EXPECT_TRUE(weights.ok()) << folder;
-  return {*parse_published(text, path), weights->tensors()};
-}
-
-std::string fault_of(const Published& published) {
-  const auto spec =
-      published_spec(published.config, published.tensors, "model.safetensors", "config.json");
-  return spec.ok() ? "" : spec.status().message();
-}
-
-TEST(GatedLinearPublished, WhatIsNotImplementedIsRefusedByItsKey) {
-  for (const Case& one : kCases) {
-    Published published = read(one.folder);
-    EXPECT_EQ(fault_of(published), "") << one.folder;
-    published.config[one.key] = Json::parse(one.value);
-    const std::string fault = fault_of(published);
-    EXPECT_THAT(fault, AllOf(HasSubstr("config.json: "), HasSubstr(one.message)))
-        << one.folder << " " << one.key;
-  }
-}
+TEST(GatedLinearPublished, WhatIsNotImplementedIsRefusedByItsKey) { expect_refused(kCases); }
 
 TEST(GatedLinearPublished, Rwkv51IsRefusedByTheTensorThatItLacks) {
-  Published published = read("rwkv5");
-  EXPECT_EQ(fault_of(published), "");
+  PublishedFiles published = read_published("rwkv5");
+  EXPECT_EQ(published.fault(), "");
   published.tensors.erase("blocks.0.att.gate.weight");
-  EXPECT_THAT(fault_of(published), HasSubstr("'blocks.0.att.gate.weight' in model.safetensors"));
-  published = read("rwkv6");
+  EXPECT_THAT(published.fault(), HasSubstr("'blocks.0.att.gate.weight' in model.safetensors"));
+  published = read_published("rwkv6");
   published.tensors.erase("emb.weight");
-  EXPECT_THAT(fault_of(published), HasSubstr("'emb.weight' in model.safetensors"));
+  EXPECT_THAT(published.fault(), HasSubstr("'emb.weight' in model.safetensors"));
 }
 
 TEST(GatedLinearPublished, TheWidthOfTheFeedForwardPartFollowsFromItsRatio) {
-  Published published = read("gla_plain");
+  PublishedFiles published = read_published("gla_plain");
   published.config["intermediate_size"] = nullptr;
   published.config["hidden_size"] = 1024;
   published.config["expand_k"] = 0.5;
-  const auto spec =
-      published_spec(published.config, published.tensors, "model.safetensors", "config.json");
+  const auto spec = published.spec();
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_EQ(std::get<GatedLinearSpec>(spec->model).ffn, 2816);
 }

@@ -11,6 +11,7 @@
 #include "models/bundle/bundle.h"
 #include "models/bundle/weight_file.h"
 #include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/bundle/published_cases.h"
 
 namespace runnel {
 namespace {
@@ -19,15 +20,8 @@ using testing::HasSubstr;
 
 const std::string kFolder = "tests/golden/gguf/";
 
-// A golden file with a key changed. A value of null removes it.
-struct Case {
-  const char* name;
-  const char* key;
-  const char* value;  // JSON
-  const char* message;
-};
-
-constexpr Case kCases[] = {
+// Golden files with a key changed. A value of null removes the key.
+constexpr KeyCase kCases[] = {
     {"qwen35", "block_count", "257", "block_count: expected an integer from 1 to 256, found 257"},
     {"qwen35", "nextn_predict_layers", "4", "expected an integer from 0 to 3, found 4"},
     {"qwen35", "attention.recurrent_layers", "[true]",
@@ -62,9 +56,9 @@ constexpr Case kCases[] = {
 };
 
 TEST(HybridGguf, WhatIsNotImplementedIsRefusedByItsKey) {
-  for (const Case& one : kCases) {
-    SCOPED_TRACE(std::string(one.name) + " " + one.key);
-    const std::string path = kFolder + one.name + ".gguf";
+  for (const KeyCase& one : kCases) {
+    SCOPED_TRACE(std::string(one.model) + " " + one.key);
+    const std::string path = kFolder + one.model + ".gguf";
     const auto file = WeightFile::open(path);
     ASSERT_TRUE(file.ok()) << file.status().message();
     Json keys = file->metadata();
@@ -75,7 +69,7 @@ TEST(HybridGguf, WhatIsNotImplementedIsRefusedByItsKey) {
       return faults.ok() ? "" : faults.status().message();
     };
     EXPECT_EQ(fault(), "");
-    keys[std::string(one.name) + "." + one.key] = Json::parse(one.value);
+    keys[std::string(one.model) + "." + one.key] = Json::parse(one.value);
     EXPECT_THAT(fault(), HasSubstr(one.message));
   }
 }

@@ -6,15 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "models/bundle/published.h"
 #include "models/state/file.h"
 #include "tests/models/bundle/bundle_writer.h"
+#include "tests/models/bundle/published_cases.h"
 #include "tests/models/model_harness.h"
 
 namespace runnel {
@@ -23,15 +21,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A golden model, changed.
-struct Case {
-  const char* folder;
-  const char* key;
-  const char* value;  // JSON
-  const char* message;
-};
-
-constexpr Case kCases[] = {
+constexpr KeyCase kCases[] = {
     {"hybrid_qwen3_5", "rope_parameters", R"({"rope_type":"yarn"})",
      "rope_parameters.rope_type: expected 'default', all that is implemented, found 'yarn'"},
     {"hybrid_qwen3_5", "rope_scaling", R"({"type":"linear"})", "found 'linear'"},
@@ -54,57 +44,30 @@ constexpr Case kCases[] = {
     {"hybrid_nemotron_h", "mlp_hidden_act", "\"silu\"", "found 'silu'"},
 };
 
-struct Published {
-  Json config;
-  StoredTensors tensors;
-};
-
-Published read(const std::string& folder) {
-  const std::string path = "tests/golden/" + folder;
-  std::ifstream file(path + "/config.json");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto weights = WeightFile::open(path + "/model.safetensors");
-  EXPECT_TRUE(weights.ok()) << folder;
-  return {*parse_published(text, path), weights->tensors()};
-}
-
-Result<Spec> spec_of(const Published& published) {
-  return published_spec(published.config, published.tensors, "model.safetensors", "config.json");
-}
-
-TEST(HybridPublished, WhatIsNotImplementedIsRefusedByItsKey) {
-  for (const Case& one : kCases) {
-    Published published = read(one.folder);
-    EXPECT_EQ(spec_of(published).status().message(), "") << one.folder;
-    published.config[one.key] = Json::parse(one.value);
-    EXPECT_THAT(spec_of(published).status().message(),
-                AllOf(HasSubstr("config.json: "), HasSubstr(one.message)))
-        << one.folder << " " << one.key;
-  }
-}
+TEST(HybridPublished, WhatIsNotImplementedIsRefusedByItsKey) { expect_refused(kCases); }
 
 // Configs of other versions of transformers.
 TEST(HybridPublished, OlderKeysSayTheSame) {
-  Published granite = read("hybrid_granite");
-  const Spec expected = *spec_of(granite);
+  PublishedFiles granite = read_published("hybrid_granite");
+  const Spec expected = *granite.spec();
   granite.config["layers_block_type"] = Json{"mamba", "attention", "mamba", "attention"};
   granite.config.erase("layer_types");
-  EXPECT_EQ(std::get<HybridSpec>(spec_of(granite)->model).layers,
+  EXPECT_EQ(std::get<HybridSpec>(granite.spec()->model).layers,
             std::get<HybridSpec>(expected.model).layers);
-  Published qwen = read("hybrid_qwen3_5");
-  const int rotated = std::get<HybridSpec>(spec_of(qwen)->model).rotated;
+  PublishedFiles qwen = read_published("hybrid_qwen3_5");
+  const int rotated = std::get<HybridSpec>(qwen.spec()->model).rotated;
   for (const double share : {0.25, 0.5}) {
     qwen.config["rope_parameters"].erase("partial_rotary_factor");
     qwen.config["partial_rotary_factor"] = share;
-    EXPECT_EQ(std::get<HybridSpec>(spec_of(qwen)->model).rotated, rotated * share / 0.25);
+    EXPECT_EQ(std::get<HybridSpec>(qwen.spec()->model).rotated, rotated * share / 0.25);
   }
 }
 
 TEST(HybridPublished, PositionsAreTheModelsAndAtMost4096UntilSomebodyAsks) {
-  Spec lfm2 = *spec_of(read("hybrid_lfm2"));
+  Spec lfm2 = *read_published("hybrid_lfm2").spec();
   EXPECT_EQ(lfm2.positions, 4096);
   EXPECT_EQ(lfm2.most_positions, 128000);
-  Spec granite = *spec_of(read("hybrid_granite"));
+  Spec granite = *read_published("hybrid_granite").spec();
   EXPECT_EQ(granite.positions, 2048);
   granite.name = "granite";
   EXPECT_TRUE(set_context(100, granite).ok());

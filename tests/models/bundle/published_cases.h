@@ -1,0 +1,64 @@
+// Golden models in their makers' formats, and cases in which one key of such a model has another
+// value.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+
+#include "base/json.h"
+#include "models/bundle/published.h"
+#include "models/bundle/safetensors.h"
+#include "models/bundle/weight_file.h"
+#include "models/spec.h"
+
+namespace runnel {
+
+struct KeyCase {
+  const char* model;    // the name of the golden model
+  const char* key;      // the key that gets another value
+  const char* value;    // the value, as JSON
+  const char* message;  // a part of the error
+};
+
+// The config and the tensors of a folder of tests/golden.
+struct PublishedFiles {
+  Json config;
+  StoredTensors tensors;
+
+  Result<Spec> spec() const {
+    return published_spec(config, tensors, "model.safetensors", "config.json");
+  }
+  // The error of spec(), or "".
+  std::string fault() const {
+    const Result<Spec> found = spec();
+    return found.ok() ? "" : found.status().message();
+  }
+};
+
+inline PublishedFiles read_published(const std::string& folder) {
+  const std::string path = "tests/golden/" + folder;
+  std::ifstream file(path + "/config.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto weights = WeightFile::open(path + "/model.safetensors");
+  EXPECT_TRUE(weights.ok()) << folder;
+  return {*parse_published(text, path), weights->tensors()};
+}
+
+// Expects that each model is accepted as it is, and refused by its key with the changed value.
+inline void expect_refused(std::span<const KeyCase> cases) {
+  for (const KeyCase& one : cases) {
+    SCOPED_TRACE(std::string(one.model) + " " + one.key);
+    PublishedFiles published = read_published(one.model);
+    EXPECT_EQ(published.fault(), "");
+    published.config[one.key] = Json::parse(one.value);
+    EXPECT_THAT(published.fault(), testing::AllOf(testing::HasSubstr("config.json: "),
+                                                  testing::HasSubstr(one.message)));
+  }
+}
+
+}  // namespace runnel
