@@ -19,14 +19,14 @@ setup:  ## install what is missing, with apt
 build: setup  ## build the release in build/release
 	@mkdir -p build
 	@cmake --preset release -DRUNNEL_CUDA=$(CUDA) $(CMAKE_FLAGS) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
-	@cmake --build --preset release -j $(JOBS)
+	@cmake --build --preset release -j $(JOBS) $(if $(TARGET),--target $(TARGET))
 
 install:  ## put the program, its manual page and completion under $(DESTDIR)$(PREFIX)
 	@test -x build/release/runnel || $(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@cmake --install build/release --prefix "$(PREFIX)"
 
 demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
-	@$(MAKE) --no-print-directory build CUDA=$(DEMO_CUDA) CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@$(MAKE) --no-print-directory build CUDA=$(DEMO_CUDA) CMAKE_FLAGS=-DRUNNEL_TESTS=OFF TARGET=runnel
 	@scripts/demo build/release/runnel zoo/mnist-small digits.png
 
 test:  ## every test, in the release build

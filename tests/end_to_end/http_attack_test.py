@@ -115,7 +115,43 @@ def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
     return {"gRPC": [VALUES / speed for speed in told["throughput"][0]["runs"]], "HTTP": by_http}
 
 
-class HttpAttack(unittest.TestCase):
+class Refusals(unittest.TestCase):
+    """What every commit is tested for."""
+
+    def setUp(self) -> None:
+        self.server = AttackedServer()
+        self.addCleanup(self.server.stop)
+
+    def test_every_attack_is_refused_within_its_bound_and_memory(self) -> None:
+        attackers = Attackers(self.server)
+        with attackers.at_work():
+            attackers.wait_until_enough()
+            self.server.stream()
+        ended = attackers.stop()
+        for name, (_, expected) in AT_ONCE.items():
+            self.assertTrue(
+                set(ended[name]) and set(ended[name]) <= {str(status) for status in expected}, (name, ended[name])
+            )
+        for name, (_, count, slowly) in SLOW.items():
+            statuses = ended.get(name, {})
+            self.assertLessEqual(set(statuses), {str(status) for status in slowly}, name)
+            if name != "nothing":
+                self.assertGreaterEqual(sum(statuses.values()), count, name)
+        # A worker has a share of connections that may take their answer at leisure; the oldest is cut off.
+        for name, (_, _, expected) in HELD.items():
+            cut_off = {"closed"} if 413 in expected else set()
+            self.assertLessEqual(set(ended[name]), {str(status) for status in expected} | cut_off, name)
+            self.assertGreater(ended[name].get(str(min(expected)), 0), 0, ended[name])
+        self.assertGreaterEqual(ended["gone"]["closed"], GONE)
+        most = int(re.findall(r" memory most=(\d+)", self.server.logged())[0])
+        self.assertLess(self.server.memory("VmHWM"), most + SLACK)
+        self.assertTrue(self.server.serves())
+        self.server.stream()
+
+
+class Slowdown(unittest.TestCase):
+    """Compares times, so it runs alone, in `make long`."""
+
     def setUp(self) -> None:
         self.server, self.other = AttackedServer(), AttackedServer()
         self.addCleanup(self.other.stop)
@@ -144,32 +180,6 @@ class HttpAttack(unittest.TestCase):
             there.stop()
         print({door: f"{ratio:.3f}" for door, ratio in slowed.items()}, "of a stream's time, in", pair + 1, "pairs")
         self.assertGreaterEqual(looks, LOOKS, slowed)
-
-    def test_every_attack_is_refused_within_its_bound_and_memory(self) -> None:
-        attackers = Attackers(self.server)
-        with attackers.at_work():
-            attackers.wait_until_enough()
-            self.server.stream()
-        ended = attackers.stop()
-        for name, (_, expected) in AT_ONCE.items():
-            self.assertTrue(
-                set(ended[name]) and set(ended[name]) <= {str(status) for status in expected}, (name, ended[name])
-            )
-        for name, (_, count, slowly) in SLOW.items():
-            statuses = ended.get(name, {})
-            self.assertLessEqual(set(statuses), {str(status) for status in slowly}, name)
-            if name != "nothing":
-                self.assertGreaterEqual(sum(statuses.values()), count, name)
-        # A worker has a share of connections that may take their answer at leisure; the oldest is cut off.
-        for name, (_, _, expected) in HELD.items():
-            cut_off = {"closed"} if 413 in expected else set()
-            self.assertLessEqual(set(ended[name]), {str(status) for status in expected} | cut_off, name)
-            self.assertGreater(ended[name].get(str(min(expected)), 0), 0, ended[name])
-        self.assertGreaterEqual(ended["gone"]["closed"], GONE)
-        most = int(re.findall(r" memory most=(\d+)", self.server.logged())[0])
-        self.assertLess(self.server.memory("VmHWM"), most + SLACK)
-        self.assertTrue(self.server.serves())
-        self.server.stream()
 
 
 if __name__ == "__main__":
