@@ -344,7 +344,7 @@ class Session:
         self._client = client
         self.id, self.model = info.id, info.model
         self._known = Known(info)
-        self.is_new = info.state == "NEW"  # had taken in no values when it was opened
+        self.is_new = info.position == 0 and info.state not in BUSY  # had taken in no values when it was opened
         self.keep = keep  # whether it outlives a `with` block
 
     def __enter__(self) -> Session:
