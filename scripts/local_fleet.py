@@ -1,4 +1,4 @@
-"""Replicas of a server on this machine that share a store, and HAProxy in front of them: for scripts/fleet and tests/fleet."""
+"""Replicas of a server on this machine that share a store, with HAProxy in front. For scripts/fleet and tests/fleet."""
 
 from __future__ import annotations
 

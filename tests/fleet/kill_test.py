@@ -1,4 +1,4 @@
-"""kill -9 of replicas that share a store, at random moments: nothing that a client heard is lost, and no value is wrong.
+"""kill -9 of replicas that share a store, at random moments: no heard call is lost, and no value is wrong.
 
     tests/fleet/kill_test.py [--kills 3] [--seed 1] [--store dir] [--sync none]
 

@@ -7,6 +7,7 @@ The clients call through HAProxy and make no call again. Needs grpcio, protobuf 
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
 import time
@@ -36,7 +37,7 @@ class RollingTest(FleetTest):
                     self.assertEqual(replica.wait(), 0)
                     logged = len(replica.log())
                     replica.start()
-                    wait_until(lambda one=replica, at=logged: serves(one, at), "HAProxy uses the replica again")
+                    wait_until(functools.partial(serves, replica, logged), "HAProxy uses the replica again")
                 print(f"{turn} rounds in {time.monotonic() - begin:.0f} s: {load.summary()}", flush=True)
         self.assertEqual(load.faults, [])
 
