@@ -18,7 +18,6 @@ from collections.abc import Callable
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
 NAMES = ("ONE", "TWO", "THREE")  # of the servers in docker/haproxy-fleet.cfg
-LAME_DUCK_MS = 1200  # HAProxy sees within this time that a server stops
 _ports = itertools.count(20000)
 
 
@@ -122,6 +121,7 @@ class Fleet:
         command = [runnel, "serve", str(ROOT / "zoo" / model), *storage, *flags]
         self.replicas: list[Replica] = []
         self.proxy = ""  # the address of HAProxy
+        self._proxy_log = folder / "haproxy.log"
         with contextlib.ExitStack() as stack:
             for name in NAMES[:count]:
                 replica = Replica(name.lower(), command, folder)
@@ -148,12 +148,15 @@ class Fleet:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.proxy = f"127.0.0.1:{listening.getsockname()[1]}"
             environment = {**os.environ, **places, "RUNNEL_PROXY": f"fd@{listening.fileno()}"}
-            process = subprocess.Popen(
-                [program, "-q", "-db", "-f", str(ROOT / "docker/haproxy-fleet.cfg")],
-                env=environment,
-                pass_fds=[listening.fileno()],
-                start_new_session=True,
-            )
+            with self._proxy_log.open("wb") as log:
+                process = subprocess.Popen(
+                    [program, "-db", "-f", str(ROOT / "docker/haproxy-fleet.cfg")],
+                    env=environment,
+                    pass_fds=[listening.fileno()],
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
         stack.callback(process.wait, PATIENCE)
         stack.callback(process.kill)
 
@@ -165,3 +168,7 @@ class Fleet:
                 return False
 
         wait_until(passes, "HAProxy passes calls")
+
+    def changes(self, replica: Replica, state: str) -> int:
+        """How often HAProxy has found that a replica is UP, or DOWN, after it was not."""
+        return self._proxy_log.read_text(encoding="utf-8").count(f"Server grpc/{replica.name} is {state}")

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import operator
 import os
 import pathlib
 import random
@@ -24,7 +25,7 @@ import tempfile
 import threading
 import time
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 SKIPPED = 77
@@ -198,6 +199,7 @@ class Load:
         self._changed = threading.Condition()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(CLIENTS)]
         self.counts: collections.Counter[str] = collections.Counter()
+        self._heard = [0] * CLIENTS  # calls of each client
         self.faults: list[str] = []
         self.longest = 0.0  # seconds that a call took, all attempts together
 
@@ -214,13 +216,21 @@ class Load:
 
     def wait_for(self, values: int) -> None:
         """Waits until the clients have heard this many more values. Wrong if a client has heard something wrong."""
+        wanted = self.counts["values"] + values
+        self._wait(lambda: self.counts["values"] >= wanted, f"{values} values more")
+
+    def wait_for_all(self) -> None:
+        """Waits until every call that runs now has been heard: each client has begun another one, and heard that."""
+        wanted = [calls + 2 for calls in self._heard]
+        self._wait(lambda: all(map(operator.ge, self._heard, wanted)), "two calls of each client")
+
+    def _wait(self, came: Callable[[], bool], what: str) -> None:
         with self._changed:
-            wanted = self.counts["values"] + values
-            came = self._changed.wait_for(lambda: self.faults or self.counts["values"] >= wanted, PATIENCE)
+            in_time = self._changed.wait_for(lambda: self.faults or came(), PATIENCE)
         if self.faults:
             raise Wrong("\n".join(self.faults))
-        if not came:
-            raise TimeoutError(f"the clients have not heard {values} values within {PATIENCE:g} s")
+        if not in_time:
+            raise TimeoutError(f"the clients have not heard {what} within {PATIENCE:g} s")
 
     def summary(self) -> str:
         counts = self.counts
@@ -249,7 +259,7 @@ class Load:
         try:
             talk = 0
             while not self._stopping.is_set():
-                self._converse(f"client{number}-{talk}", door, draw)
+                self._converse(number, talk, door, draw)
                 talk += 1
         except Exception as error:  # whatever it is, the test says so
             with self._changed:
@@ -258,7 +268,8 @@ class Load:
         finally:
             door.close()
 
-    def _converse(self, id: str, door: ByGrpc | ByHttp, draw: random.Random) -> None:
+    def _converse(self, number: int, talk: int, door: ByGrpc | ByHttp, draw: random.Random) -> None:
+        id = f"client{number}-{talk}"
         door.create(id)
         with self._reference.session(id) as reference:
             position = 0
@@ -274,6 +285,7 @@ class Load:
                 position = stream.finished[0].position
                 check(f"{id}, turn {turn}", heard, Heard(sample.values, sample.text, position, ended=True))
                 with self._changed:
+                    self._heard[number] += 1
                     self.counts["calls" if heard.ended else "saved"] += 1
                     self.counts["values"] += len(heard.values)
                     self.longest = max(self.longest, took)
