@@ -42,7 +42,7 @@ test:  ## every test, in the release build
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release $(CTEST_FLAGS)
 
-fleet-test:  ## kill replicas under load 200 times, once with and once without syncs, and update them ten times: ten minutes
+fleet-test:  ## kill replicas under load 200 times, once with and once without syncs, and update them ten times: six minutes
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@for sync in none each; do echo "kill -9, storage.sync $$sync:"; $(FLEET_TEST)/kill_test.py --kills 200 --sync $$sync || exit 1; done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import itertools
 import os
 import pathlib
@@ -11,8 +12,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -28,6 +27,16 @@ def wait_until(holds: Callable[[], bool], what: str, patience: float = PATIENCE)
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {patience:g} s: {what}")
         time.sleep(0.02)
+
+
+def answers(address: str, path: str) -> bool:
+    """Whether a GET there is answered with 200."""
+    with contextlib.closing(http.client.HTTPConnection(address, timeout=PATIENCE)) as connection:
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except (http.client.HTTPException, OSError):
+            return False
 
 
 def own_address() -> str:
@@ -62,16 +71,9 @@ class Replica:
             self.process = subprocess.Popen(self._command, stderr=log, start_new_session=True, restore_signals=False)
 
     def wait_until_ready(self) -> None:
-        wait_until(lambda: self.has_ended() or self._is_ready(), f"replica {self.name} is ready")
+        wait_until(lambda: self.has_ended() or answers(self.metrics, "/readyz"), f"replica {self.name} is ready")
         if self.has_ended():
             raise RuntimeError(f"replica {self.name} ended: {self.log()[-2000:]}")
-
-    def _is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{self.metrics}/readyz", timeout=PATIENCE) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.HTTPError, OSError):
-            return False
 
     def has_ended(self) -> bool:
         return self.process is None or self.process.poll() is not None
@@ -159,15 +161,7 @@ class Fleet:
                 )
         stack.callback(process.wait, PATIENCE)
         stack.callback(process.kill)
-
-        def passes() -> bool:
-            try:
-                with urllib.request.urlopen(f"http://{self.proxy}/v1/models", timeout=PATIENCE) as answer:
-                    return bool(answer.status == 200)
-            except (urllib.error.HTTPError, OSError):
-                return False
-
-        wait_until(passes, "HAProxy passes calls")
+        wait_until(lambda: answers(self.proxy, "/v1/models"), "HAProxy passes calls")
 
     def changes(self, replica: Replica, state: str) -> int:
         """How often HAProxy has found that a replica is UP, or DOWN, after it was not."""

@@ -60,7 +60,7 @@ class Call:
 
 @dataclasses.dataclass
 class Heard:
-    """What a client heard of a call, over all attempts."""
+    """A call as its client heard it, over all attempts."""
 
     values: list[int]
     text: str

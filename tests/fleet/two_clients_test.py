@@ -31,7 +31,7 @@ class TwoClientsTest(FleetTest):
         return self.stack.enter_context(Client(address, retry=Retry(**retry), timeout=PATIENCE))
 
     def expect(self, call: Call) -> Heard:
-        """What the call gives on the undisturbed server."""
+        """The same call on the undisturbed server."""
         return make(self.reference, call, None)
 
     def test_one_of_two_calls_at_a_time_is_aborted(self) -> None:
