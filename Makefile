@@ -8,7 +8,9 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-hybrids bench-softmax bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
+FLEET_TEST := RUNNEL=build/release/runnel PYTHONPATH=python /usr/bin/python3 -B tests/fleet
+
+.PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-hybrids bench-softmax bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,10 +31,22 @@ demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
 	@$(MAKE) --no-print-directory build CUDA=$(DEMO_CUDA) CMAKE_FLAGS=-DRUNNEL_TESTS=OFF TARGET=runnel
 	@scripts/demo build/release/runnel zoo/mnist-small digits.png
 
+fleet:  ## three replicas with one store and HAProxy: a chat survives kill -9 of the replica that serves it
+	@scripts/setup clients
+	@scripts/setup proxy
+	@$(MAKE) --no-print-directory build CUDA=$(DEMO_CUDA) CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 -B scripts/fleet build/release/runnel
+
 test:  ## every test, in the release build
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release $(CTEST_FLAGS)
+
+fleet-test:  ## kill replicas under load 200 times, once with and once without syncs, and update them ten times: six minutes
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
+	@for sync in none each; do echo "kill -9, storage.sync $$sync:"; $(FLEET_TEST)/kill_test.py --kills 200 --sync $$sync || exit 1; done
+	@echo "rolling updates:"; $(FLEET_TEST)/rolling_test.py --rounds 10
 
 test-clients:  ## tests that need PyPI or clients of others: Prometheus, OpenAI's, LangChain's
 	@scripts/setup test

@@ -257,7 +257,7 @@ class Client:
             finally:
                 call.cancel()
 
-        return self._attempts(attempt, self._tries(timeout, repeatable=not requests[0].keep))
+        return self._attempts(attempt, self._tries(timeout, wire.is_repeatable(requests[0])))
 
     def _headers(self, session: str) -> list[tuple[str, str]]:
         """The metadata of a call: the key, and the session's id, by which a proxy finds its server."""
@@ -344,7 +344,7 @@ class Session:
         self._client = client
         self.id, self.model = info.id, info.model
         self._known = Known(info)
-        self.is_new = info.state == "NEW"  # had taken in no values when it was opened
+        self.is_new = info.position == 0 and info.state not in BUSY  # had taken in no values when it was opened
         self.keep = keep  # whether it outlives a `with` block
 
     def __enter__(self) -> Session:
@@ -403,8 +403,8 @@ class Session:
     ) -> Score:
         """As Client.score, from the session's position.
 
-        `keep`: the session takes the values in, and the next call continues after them. Such a call is not made again
-        where the connection is lost, since the session may have taken some values: info().position says how many.
+        `keep`: the session takes the values in, and the next call continues after them. If the connection is lost and
+        the session has taken some of them, the call ends with Aborted: info().position says how many.
         `expected_position`: Aborted unless the session is there; default: where its last call ended; None: no check.
         """
         expected = self._known.position if expected_position == LAST_KNOWN else expected_position

@@ -190,6 +190,14 @@ def lacks_position(request: Any, options: Options) -> bool:
     return bool(request.origin.session) and "expected_position" not in options
 
 
+def is_repeatable(first: Any) -> bool:
+    """Whether a Score call can be made again although its first attempt may have taken effect.
+
+    With a position it can: if the session has taken the values in, it is elsewhere, and the server refuses.
+    """
+    return not first.keep or bool(first.HasField("expected_position"))
+
+
 def check_one_sample(request: Any) -> None:
     """ValueError for a call of several samples, whose values come mixed."""
     if request.samples > 1:

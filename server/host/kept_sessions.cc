@@ -215,8 +215,9 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
     const bool is_ours = here.ok() && record->owner == owner;
     if (is_ours && (runs || here->position == record->position)) return done(here);
     const int64_t idle = runs ? 0 : std::max<int64_t>(0, now - record->used);
+    const SessionPhase resting = record->position == 0 ? SessionPhase::kNew : SessionPhase::kIdle;
     done(SessionInfo{.key = session,
-                     .state = runs ? SessionPhase::kGenerating : SessionPhase::kIdle,
+                     .state = runs ? SessionPhase::kGenerating : resting,
                      .position = record->position,
                      .idle = std::chrono::milliseconds(idle)});
   };

@@ -395,14 +395,19 @@ class StateTest(ServedTest):
             np.testing.assert_array_equal(session.score("wide", keep=True).log_probs, before)
             self.assertEqual(session.info().position, 19)
 
-    def test_what_a_session_takes_in_is_not_sent_twice(self):
-        with self.client.session(model="text-endless-small") as session:
-            proxy = self.stack.enter_context(CuttingProxy(self.address, (700,)))
-            client = self.stack.enter_context(Client(proxy.address, retry=Retry(first_delay=0.01), timeout=PATIENCE))
-            again = Session(client, session.info(), keep=True)
-            with self.assertRaises(errors.Unavailable):
-                again.score(np.arange(1000) % 256, keep=True)
-            self.assertEqual(proxy.connections, 1)
+    def test_what_a_session_takes_in_is_not_taken_twice(self):
+        # With a position the second try is refused. Without one there is none.
+        for expected, error, tries in ((0, errors.Aborted, 2), (None, errors.Unavailable, 1)):
+            with self.client.session(model="text-endless-small") as session:
+                proxy = self.stack.enter_context(CuttingProxy(self.address, (700,)))
+                client = self.stack.enter_context(
+                    Client(proxy.address, retry=Retry(first_delay=0.01), timeout=PATIENCE)
+                )
+                again = Session(client, session.info(), keep=True)
+                with self.assertRaises(error):
+                    again.score(np.arange(1000) % 256, keep=True, expected_position=expected)
+                self.assertEqual(proxy.connections, tries)
+                self.assertLessEqual(self.wait_until_idle(session), 1000)
 
 
 class TokensTest(unittest.TestCase):

@@ -103,6 +103,14 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.ResourceExhausted):
             tries.pause_after(full)
 
+    def test_a_lease_is_waited_for_within_the_time_of_the_call(self):
+        busy = errors.call_error("ABORTED", "busy with a call on another server", [("grpc-retry-pushback-ms", "3000")])
+        tries = self.tries(timeout=5)
+        self.assertTrue(3 <= tries.pause_after(busy) <= 3.3)
+        self.assertFalse(tries.lost)
+        with self.assertRaises(errors.Aborted):
+            self.tries(timeout=2).pause_after(busy)
+
     def test_a_connection_that_is_lost_is_opened_again_later_and_later(self):
         tries, lost = self.tries(attempts=5, first_delay=1, longest_delay=3), errors.Unavailable("gone")
         for longest in (1, 2, 3, 3):

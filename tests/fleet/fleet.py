@@ -1,0 +1,332 @@
+"""Clients that hold conversations with a fleet, and a server that nobody disturbs, which has to give the same values.
+
+Each client makes one call after the other on a named session: some by runnel_client, some by HTTP through HAProxy, some
+by HTTP to a replica that is drawn for each request. Every call says where its session is, and is made again until it is
+heard. The same call is then made on the undisturbed server. Values, text and position must be the same. So a heard call
+that is lost, a wrong value and a position that is given twice are all found at once.
+
+Needs grpcio and protobuf.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import http.client
+import json
+import operator
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from collections.abc import Callable, Iterator
+from typing import Any
+
+SKIPPED = 77
+try:
+    import grpc  # noqa: F401
+
+    from runnel_client import Client, Retry, errors
+except ImportError as error:
+    print(f"skipped: {error}; on Debian: apt install python3-grpcio python3-protobuf")
+    sys.exit(SKIPPED)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from local_fleet import PATIENCE, Fleet, Replica
+
+RUNNEL = os.environ["RUNNEL"]
+CLIENTS = 16
+CALLS = 8  # most calls in a conversation
+VALUES = 200  # most values in a call
+SAVED = "made and saved already"  # in the error of a call whose end nobody has heard
+
+
+class Wrong(AssertionError):
+    """A client heard something that must not be."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    prompt: str
+    count: int
+    seed: int
+
+
+@dataclasses.dataclass
+class Heard:
+    """A call as its client heard it, over all attempts."""
+
+    values: list[int]
+    text: str
+    position: int  # of the session after the call
+    ended: bool  # False: the call was saved, and its end was not heard
+
+
+class ByGrpc:
+    """Calls by runnel_client."""
+
+    def __init__(self, address: str, retry: Retry):
+        self._client = Client(address, retry=retry, timeout=PATIENCE)
+
+    def create(self, id: str) -> None:
+        self._client.session(id, keep=True)
+
+    def make(self, id: str, position: int, call: Call) -> Heard:
+        session = self._client.open_session(id)
+        stream = session.generate(
+            call.prompt, max_values=call.count, seed=call.seed, ignore_eos=True, expected_position=position
+        )
+        heard = Heard([], "", position, ended=False)
+        try:
+            for run in stream:
+                heard.values += run.values
+                heard.text += run.text
+        except errors.Aborted as error:
+            if SAVED not in error.details:
+                raise
+            heard.position = session.info().position
+        else:
+            heard.position, heard.ended = stream.finished[0].position, True
+        return heard
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class ByHttp:
+    """Calls by HTTP, each on a connection of its own to an address that is drawn."""
+
+    def __init__(self, addresses: list[str], draw: random.Random, tries_again: bool = True):
+        self._addresses, self._draw, self._tries_again = addresses, draw, tries_again
+
+    def create(self, id: str) -> None:
+        self._until_answered("POST", "/v1/sessions", {"id": id}, also=409)  # 409: an attempt whose answer was lost
+
+    def make(self, id: str, position: int, call: Call) -> Heard:
+        body = {"session": id, "position": position, "prompt": call.prompt, "max_tokens": call.count}
+        body |= {"seed": call.seed, "ignore_eos": True, "stream": True, "return_token_ids": True}
+        longest = Heard([], "", position, ended=False)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            heard = Heard([], "", position, ended=False)
+            pause = self._attempt(body, heard)
+            shorter, longer = sorted((heard, longest), key=lambda one: len(one.values))
+            if longer.values[: len(shorter.values)] != shorter.values:
+                raise Wrong(f"{id}: a call that was made again has other values")
+            longest = longer
+            if heard.ended:
+                return heard
+            if pause is None:  # the session is elsewhere
+                longest.position = self._until_answered("GET", f"/v1/sessions/{id}", None)["position"]
+                return longest
+            if not self._tries_again:
+                raise Wrong(f"{id}: the call failed")
+            time.sleep(pause)
+        raise TimeoutError(f"{id}: not heard within {PATIENCE:g} s")
+
+    def close(self) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def _ask(self, method: str, path: str, body: Any) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a request."""
+        connection = http.client.HTTPConnection(self._draw.choice(self._addresses), timeout=PATIENCE)
+        headers = {"Host": "localhost", "Content-Type": "application/json"}
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            yield connection.getresponse()
+
+    def _attempt(self, body: dict[str, Any], heard: Heard) -> float | None:
+        """Fills `heard`. Gives the seconds to wait before another attempt; None if the session is elsewhere."""
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),
+            self._ask("POST", "/v1/completions", body) as answer,
+        ):
+            if answer.status != 200:
+                return pause_after(answer)
+            for line in answer:
+                if line.startswith(b"data: [DONE]"):
+                    heard.ended = True
+                elif line.startswith(b"data: "):
+                    event = json.loads(line[6:])
+                    if "error" in event:
+                        break
+                    [choice] = event["choices"]
+                    heard.values += choice.get("token_ids") or []
+                    heard.text += choice["text"]
+                    heard.position = choice.get("position") or heard.position
+        return 0.1
+
+    def _until_answered(self, method: str, path: str, body: Any, also: int = 200) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            pause: float | None = 0.1
+            with contextlib.suppress(OSError, http.client.HTTPException), self._ask(method, path, body) as answer:
+                if answer.status in (200, also):
+                    return json.load(answer)
+                pause = pause_after(answer)
+            if pause is None or not self._tries_again:
+                raise Wrong(f"{method} {path} was refused")
+            time.sleep(pause)
+        raise TimeoutError(f"{method} {path}: no answer within {PATIENCE:g} s")
+
+
+def pause_after(answer: http.client.HTTPResponse) -> float | None:
+    """The seconds after which a refused call may be made again; None for a session that is at another position."""
+    text = answer.read().decode()
+    if answer.status in (429, 502, 503) or (answer.status == 409 and answer.headers["X-Should-Retry"] != "false"):
+        return float(answer.headers["Retry-After-Ms"] or 100) / 1000
+    if answer.status == 409:
+        return None
+    raise Wrong(f"HTTP {answer.status}: {text}")
+
+
+class Load:
+    """Clients that hold conversations with a fleet until the end of the block."""
+
+    def __init__(self, fleet: Fleet, untouched: Replica, seed: int = 1, retry: Retry | None = None):
+        """`retry`: of all clients; Retry(attempts=1): every failure that a client sees is an error."""
+        self._fleet, self._seed = fleet, seed
+        self._retry = retry or Retry(attempts=30, longest_delay=1)
+        self._reference = Client(untouched.grpc, timeout=PATIENCE)
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(CLIENTS)]
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._heard = [0] * CLIENTS  # calls of each client
+        self.faults: list[str] = []
+        self.longest = 0.0  # seconds that a call took, all attempts together
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        self._reference.close()
+
+    def wait_for(self, values: int) -> None:
+        """Waits until the clients have heard this many more values. Wrong if a client has heard something wrong."""
+        wanted = self.counts["values"] + values
+        self._wait(lambda: self.counts["values"] >= wanted, f"{values} values more")
+
+    def wait_for_all(self) -> None:
+        """Waits until every call that runs now has been heard: each client has begun another one, and heard that."""
+        wanted = [calls + 2 for calls in self._heard]
+        self._wait(lambda: all(map(operator.ge, self._heard, wanted)), "two calls of each client")
+
+    def _wait(self, came: Callable[[], bool], what: str) -> None:
+        with self._changed:
+            in_time = self._changed.wait_for(lambda: self.faults or came(), PATIENCE)
+        if self.faults:
+            raise Wrong("\n".join(self.faults))
+        if not in_time:
+            raise TimeoutError(f"the clients have not heard {what} within {PATIENCE:g} s")
+
+    def summary(self) -> str:
+        counts = self.counts
+        return (
+            f"{counts['calls']} calls heard with {counts['values']} values in {counts['conversations']} conversations, "
+            f"{counts['saved']} more saved whose end was not heard, longest call {self.longest:.2f} s, "
+            f"{len(self.faults)} faults"
+        )
+
+    def _door(self, number: int, draw: random.Random) -> ByGrpc | ByHttp:
+        direct = [replica.http for replica in self._fleet.replicas]
+        tries_again = self._retry.attempts > 1
+        if not self._fleet.proxy:
+            places = [replica.grpc for replica in self._fleet.replicas]
+            draw.shuffle(places)
+            address = "ipv4:" + ",".join(places)
+            return ByGrpc(address, self._retry) if number % 2 else ByHttp(direct, draw, tries_again)
+        if number % 2:
+            return ByGrpc(self._fleet.proxy, self._retry)
+        is_direct = number % 4 == 2 and tries_again  # a replica that stops refuses who comes directly
+        return ByHttp(direct if is_direct else [self._fleet.proxy], draw, tries_again)
+
+    def _run(self, number: int) -> None:
+        draw = random.Random(f"{self._seed} {number}")
+        door = self._door(number, draw)
+        try:
+            talk = 0
+            while not self._stopping.is_set():
+                self._converse(number, talk, door, draw)
+                talk += 1
+        except Exception as error:  # whatever it is, the test says so
+            with self._changed:
+                self.faults.append(f"client {number} ({type(door).__name__}): {type(error).__name__}: {error}")
+                self._changed.notify_all()
+        finally:
+            door.close()
+
+    def _converse(self, number: int, talk: int, door: ByGrpc | ByHttp, draw: random.Random) -> None:
+        id = f"client{number}-{talk}"
+        door.create(id)
+        with self._reference.session(id) as reference:
+            position = 0
+            for turn in range(draw.randint(2, CALLS)):
+                if self._stopping.is_set():
+                    break
+                call = Call(f"{id}, turn {turn}: ", draw.randint(1, VALUES), draw.getrandbits(30))
+                begin = time.monotonic()
+                heard = door.make(id, position, call)
+                took = time.monotonic() - begin
+                stream = reference.generate(call.prompt, max_values=call.count, seed=call.seed, ignore_eos=True)
+                [sample] = stream.samples()
+                position = stream.finished[0].position
+                check(f"{id}, turn {turn}", heard, Heard(sample.values, sample.text, position, ended=True))
+                with self._changed:
+                    self._heard[number] += 1
+                    self.counts["calls" if heard.ended else "saved"] += 1
+                    self.counts["values"] += len(heard.values)
+                    self.longest = max(self.longest, took)
+                    self._changed.notify_all()
+        with self._changed:
+            self.counts["conversations"] += 1
+
+
+def check(name: str, heard: Heard, expected: Heard) -> None:
+    """Wrong unless a client heard the same as on the undisturbed server. Without the end it may be less."""
+    if heard.position != expected.position:
+        raise Wrong(f"{name}: the session is at {heard.position} in place of {expected.position}: {heard}")
+    count = len(heard.values)
+    same = heard.values == expected.values[:count] and expected.text.startswith(heard.text)
+    if not same or (heard.ended and (count, heard.text) != (len(expected.values), expected.text)):
+        raise Wrong(f"{name}: {heard} in place of {expected}")
+
+
+def options(document: str | None, **defaults: Any) -> argparse.Namespace:
+    """The options of a test on its command line, of which unittest sees nothing."""
+    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    found, sys.argv[1:] = parser.parse_known_args()
+    return found
+
+
+class FleetTest(unittest.TestCase):
+    """A test with a folder and a server without a store that nobody disturbs."""
+
+    def setUp(self) -> None:
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        self.folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        alone = Fleet(RUNNEL, self.folder, "--sessions", "64", store="", proxied=False, count=1)
+        self.untouched = self.stack.enter_context(alone).replicas[0]
+
+    def fleet(self, *flags: str, **options: Any) -> Fleet:
+        folder = self.folder / "fleet"
+        folder.mkdir(exist_ok=True)
+        return self.stack.enter_context(Fleet(RUNNEL, folder, *flags, **options))
+
+    def load(self, fleet: Fleet, **options: Any) -> Load:
+        return Load(fleet, self.untouched, **options)
