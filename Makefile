@@ -34,7 +34,7 @@ demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png
 fleet:  ## three replicas with one store and HAProxy: a chat survives kill -9 of the replica that serves it
 	@scripts/setup clients
 	@scripts/setup proxy
-	@$(MAKE) --no-print-directory build CUDA=$(DEMO_CUDA) CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@$(MAKE) --no-print-directory build CUDA=$(DEMO_CUDA) CMAKE_FLAGS=-DRUNNEL_TESTS=OFF TARGET=runnel
 	@/usr/bin/python3 -B scripts/fleet build/release/runnel
 
 test:  ## every test, in the release build

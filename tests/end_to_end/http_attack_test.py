@@ -116,7 +116,7 @@ def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
 
 
 class Refusals(unittest.TestCase):
-    """What every commit is tested for."""
+    """Every commit is tested for these."""
 
     def setUp(self) -> None:
         self.server = AttackedServer()

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -13,7 +14,7 @@
 namespace runnel {
 namespace {
 
-constexpr const char* kFile = "m.gguf";
+const std::string kFile = "m.gguf";
 
 void check_tensors(const GgufHeader& header, std::span<const std::byte> file) {
   const auto data_bytes = std::ssize(file) - header.data_begin;
