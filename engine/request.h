@@ -121,7 +121,8 @@ struct Started {
   uint64_t seed = 0;
   int64_t position = 0;  // of the first value of this call, given or sampled
   std::string numerics;
-  Duration queued{0};  // before the call was admitted
+  Duration queued{0};                   // before the call was admitted
+  TurnPlace place = TurnPlace::kStart;  // by which a turn became the prompt (take_turn())
 };
 
 enum class FinishReason { kLength, kStop, kEnd, kTime, kEos };

@@ -139,6 +139,7 @@ class Sessions {
   std::atomic<int> stored_{0};             // size of states_, for any thread
   std::vector<Session> anonymous_;         // by slot
   AccountSlots accounts_;
+  uint64_t uses_ = 0;  // Session::used of the last one
   SpareSessions spare_;
   std::array<Gauge, kSlotStates> by_state_;  // of leased slots that are not lent
   TimePoint next_expiry_{};

@@ -104,51 +104,74 @@ Result<Begun> DirectoryStore::begin(const std::string& key, const Claim& claim) 
 
 Result<std::optional<Record>> DirectoryStore::look(const std::string& key) { return read(key); }
 
-Result<bool> DirectoryStore::renew(const std::string& key, const Holder& holder) {
+// Applies `change` to the record, which is written if it says true.
+Result<bool> DirectoryStore::change_record(const std::string& key, const RecordChange& change) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
+  return change_locked(key, change);
+}
+
+// The same with the lock held.
+Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordChange& change) {
   auto record = read(key);
   if (!record.ok()) return record.status();
-  if (!*record || !renew_record(**record, holder, clock_.unix_ms(), times_.lease_ms)) return false;
+  if (!*record || !change(**record)) return false;
   if (Status s = write(key, **record); !s.ok()) return s;
   return true;
 }
 
-// The state is written first, under a name that no record has yet. A call that was fenced off
-// leaves the record as it is.
-Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
-                                 const Snapshot* snapshot) {
-  std::string tail;
-  if (snapshot != nullptr) {
-    auto seen = read(key);
-    if (!seen.ok()) return seen.status();
-    // The state of a call that has ended is not written over, nor one in vain.
-    if (!*seen || !end_record(**seen, holder, 0, true)) return false;
-    auto written = write_state(key, holder.epoch, *snapshot);
-    if (!written.ok()) return written.status();
-    tail = std::move(*written);
-  }
+// The same with a new state. It is written first, under a name that no record has yet. It is not
+// written in vain, nor over the state of a call that has ended. A call that was fenced off leaves
+// the record as it is.
+Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
+                                          const Snapshot& snapshot, const RecordChange& change) {
+  auto seen = read(key);
+  if (!seen.ok()) return seen.status();
+  if (!*seen || !change(**seen)) return false;
+  auto tail = write_state(key, epoch, snapshot);
+  if (!tail.ok()) return tail.status();
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  auto record = read(key);
-  if (!record.ok()) return record.status();
-  const bool ended = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
-  if (!ended) {
-    if (snapshot != nullptr) remove_unused(key, holder.epoch);
-    return false;
+  int64_t old = 0;
+  const Result<bool> changed = change_locked(key, [&](Record& record) {
+    if (!change(record)) return false;
+    old = record.state;
+    put_state(record, epoch, snapshot.position, *tail);
+    return true;
+  });
+  if (!changed.ok() || !*changed) {
+    remove_unused(key, epoch);
+  } else if (old != 0 && old != epoch) {
+    folder_.remove(state_name(key, old));
   }
-  const int64_t old = (*record)->state;
-  if (snapshot != nullptr) {
-    (*record)->position = snapshot->position;
-    (*record)->state = holder.epoch;
-    (*record)->tail = tail;
-  }
-  if (Status s = write(key, **record); !s.ok()) {
-    if (snapshot != nullptr) remove_unused(key, holder.epoch);
-    return s;
-  }
-  if (old != 0 && old != (*record)->state) folder_.remove(state_name(key, old));
-  return true;
+  return changed;
+}
+
+Result<bool> DirectoryStore::renew(const std::string& key, const Holder& holder) {
+  return change_record(key, [&](Record& record) {
+    return renew_record(record, holder, clock_.unix_ms(), times_.lease_ms);
+  });
+}
+
+Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
+                                 const Snapshot* snapshot) {
+  const auto end = [&](Record& record) {
+    return end_record(record, holder, clock_.unix_ms(), snapshot != nullptr);
+  };
+  if (snapshot == nullptr) return change_record(key, end);
+  return change_state(key, holder.epoch, *snapshot, end);
+}
+
+Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
+                                 const LogEntry& entry) {
+  return change_record(
+      key, [&](Record& record) { return log_record(record, holder, clock_.unix_ms(), entry); });
+}
+
+Result<bool> DirectoryStore::settle(const std::string& key, int64_t saved,
+                                    const Snapshot& snapshot) {
+  return change_state(key, saved, snapshot,
+                      [&](const Record& record) { return may_settle(record, saved); });
 }
 
 Result<int64_t> DirectoryStore::create(const std::string& key, const std::string& owner,
@@ -162,9 +185,7 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const std::string
   if (snapshot != nullptr) {
     auto tail = write_state(key, record.epoch, *snapshot);
     if (!tail.ok()) return tail.status();
-    record.position = snapshot->position;
-    record.state = record.epoch;
-    record.tail = std::move(*tail);
+    put_state(record, record.epoch, snapshot->position, std::move(*tail));
   }
   if (Status s = write(key, record); !s.ok()) {
     remove_unused(key, record.epoch);
