@@ -9,6 +9,7 @@
 #include "server/calls/call_event.h"
 #include "server/calls/group_events.h"
 #include "server/calls/state_token.h"
+#include "server/host/call_log.h"
 #include "server/host/kept_sessions.h"
 
 namespace runnel {
@@ -94,11 +95,12 @@ class GenerateCall final : public Call {
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
-  bool notes_prompt_ = false;  // its values are not known before Finished
-  bool makes_stored_ = false;  // a session without a record, once it has started
-  bool is_stored_ = false;     // the call has, or had, a session that must be saved
-  bool reads_stored_ = false;  // the call only reads a session of the store
-  bool saves_ = false;         // StoredSession::save() has been called
+  bool notes_prompt_ = false;       // its values are not known before Finished
+  bool makes_stored_ = false;       // a session without a record, once it has started
+  bool is_stored_ = false;          // the call has, or had, a session that must be saved
+  bool reads_stored_ = false;       // the call only reads a session of the store
+  bool saves_ = false;              // StoredSession::save() has been called
+  std::optional<CallNotes> notes_;  // for the log of its session; none: it needs a state
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
   std::optional<Finished> finished_;   // waits for the token, or until the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet

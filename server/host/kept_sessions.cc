@@ -48,16 +48,20 @@ std::shared_ptr<StoredSession> guarded(const std::shared_ptr<StoredSession>& ses
 }  // namespace
 
 KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
-                           const StoreTimes& times)
+                           const StorageOptions& options)
     : context_(context),
       store_(std::move(store)),
-      lease_(std::chrono::milliseconds(times.lease_ms)),
+      lease_(std::chrono::milliseconds(options.times.lease_ms)),
+      log_bytes_(options.log_bytes),
       swept_(context.clock.now()),
-      threads_(kThreads, kMostJobs, std::chrono::milliseconds(times.timeout_ms), context.clock) {
+      threads_(kThreads, kMostJobs, std::chrono::milliseconds(options.times.timeout_ms),
+               context.clock),
+      replays_(&context.mishaps) {
   sweep();
 }
 
 KeptSessions::~KeptSessions() {
+  logs_.stop();
   std::map<std::string, Use> left;  // whoever waits there looks for its use when it ends
   std::lock_guard lock(mutex_);
   left.swap(uses_);
@@ -176,6 +180,7 @@ KeptSessions::Copy KeptSessions::copy_of(const std::string& key) {
 
 // A copy that is forgotten is loaded again, once.
 void KeptSessions::note_copy(const std::string& key, const Copy& copy) {
+  logs_.remove(key);
   std::lock_guard lock(mutex_);
   if (copies_.size() >= kMostCopies) copies_.clear();
   copies_[key] = copy;
@@ -234,6 +239,7 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
 
 void KeptSessions::tend() {
   threads_.tend();
+  logs_.tend();
   std::vector<std::shared_ptr<StoredSession>> open;
   {
     std::lock_guard lock(mutex_);
@@ -266,6 +272,20 @@ bool KeptSessions::wait_until_saved(Duration at_most) {
 }
 
 void KeptSessions::count_error() { context_.metrics.storage_errors.add(); }
+
+Status KeptSessions::failed(Status status) {
+  count_error();
+  return status.with_reason("storage");
+}
+
+void KeptSessions::count_snapshot(SnapshotReason reason) {
+  context_.metrics.snapshots[static_cast<size_t>(reason)].add();
+}
+
+bool KeptSessions::rests(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  return !uses_.contains(key);
+}
 
 void KeptSessions::log_unsaved(const std::string& session, const Status& status) {
   context_.log.warn("storage", {{"session", session}, {"message", status.message()}});

@@ -11,7 +11,9 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "server/host/call_log.h"
 #include "server/host/memory_budget.h"
+#include "server/host/replay.h"
 #include "server/host/served_models.h"
 #include "storage/store.h"
 
@@ -69,8 +71,9 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
   // After open(), when no call runs on the session in the engine: saves it, and ends the call in
   // the store. If that is not possible the engine's copy is deleted, because it is ahead of the
-  // store. ABORTED: another server has the session now.
-  void save(Done done);
+  // store. ABORTED: another server has the session now. `call`: what has run, if it can be computed
+  // again; the session's log may then get it, and no state is written.
+  void save(Done done, const std::optional<LoggedCall>& call = {});
   // The call is over without save(): saves the session if it has changed, and tells nobody.
   void end_unheard();
   // Extends the lease, from when the call has one until it is over.
@@ -82,6 +85,11 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
  private:
   enum class Stage { kOpening, kOpen, kLost, kEnding, kEnded };
+  // What the store has of a session.
+  struct Stored {
+    std::shared_ptr<StateImage> image;  // null: the session was empty
+    std::shared_ptr<Replay> replay;     // null: there is no log
+  };
 
   SessionKey session() const { return {caller_.name, use_.id}; }
   Status take_room(int64_t beside);
@@ -91,14 +99,17 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void check_copy();
   void drop_copy(Done done);
   void load();
-  Result<std::shared_ptr<StateImage>> read_state() const;
+  Result<Stored> read_stored() const;
+  void take_made(const Status& made, const std::shared_ptr<Replay>& replay);
+  void take_loaded();
   void give_up(const Status& status);
   Status missing() const;
-  Status store_failed(Status status) const;
   void finish_opening(const Status& status);
   Holder holder(bool has_run) const;
   bool begin_ending();
   void end_if_unchanged();
+  std::optional<LogEntry> entry_of(const std::optional<LoggedCall>& call);
+  void log(LogEntry entry);
   void make_image();
   void export_state();
   void take_exported(const Status& status);
@@ -107,9 +118,6 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void end_unsaved(const Status& status);
   void finish(const Status& status);
   void lose();
-  Status lost() const;
-  Status refusal(const Begun& begun) const;
-  Status made_already() const;
 
   KeptSessions& kept_;
   const std::shared_ptr<const ServedModel> model_;
@@ -126,7 +134,10 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   uint64_t seed_ = 0;
   bool repeats_ = false;  // the call was saved already
   bool empty_ = false;
-  int64_t position_ = 0;  // of the state that is saved
+  bool has_replayed_ = false;  // the log, to open the session
+  bool is_logged_ = false;     // the call, in place of a state
+  SnapshotReason reason_ = SnapshotReason::kCall;
+  int64_t position_ = 0;  // of the session that is saved
   int tries_ = 0;
   std::shared_ptr<StateImage> image_;
   MemoryBudget::Hold room_;  // of image_ and a piece
