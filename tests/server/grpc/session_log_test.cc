@@ -1,0 +1,386 @@
+// Sessions whose last calls are in a log: whoever loads them computes these calls again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/host/kept_sessions.h"
+#include "storage/memory_store.h"
+#include "storage/record_key.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+#include "tests/storage/faulty_store.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kMs = std::chrono::milliseconds(1);
+
+ServedModel model_of(const Spec& spec) {
+  ModelLimits limits = kTestLimits;
+  limits.recent = 16;
+  return served_bundle(spec, 1, {}, limits);
+}
+
+class SessionLogs : public ::testing::Test {
+ protected:
+  // Servers that share a store.
+  ServerOptions options() {
+    ServerOptions options;
+    const auto memory = std::make_shared<MemoryStore>(shelf_, StorageOptions().times, clock_);
+    options.host.storage.store = std::make_shared<FaultyStore>(
+        memory,
+        [this](const std::string& operation) { return before_ ? before_(operation) : Status(); });
+    options.host.storage.log_bytes = log_bytes_;
+    return options;
+  }
+  std::unique_ptr<TestServer> server(const Spec& spec = small_symbol_spec()) {
+    return std::make_unique<TestServer>(model_of(spec), options(), clock_);
+  }
+
+  static v1::GenerateRequest call(const std::vector<int32_t>& prompt, int64_t values,
+                                  bool keep = true) {
+    v1::GenerateRequest request = generate_request(prompt, values, 7);
+    request.mutable_origin()->set_session("a");
+    request.set_keep(keep);
+    return request;
+  }
+
+  static Record record(TestServer& test, const std::string& id = "a") {
+    const std::string digest = (*test.server.models().find({}, ""))->state_digest;
+    const auto found = test.server.context().kept->store().look(record_key(digest, "", id));
+    EXPECT_TRUE(found.ok() && *found);
+    return found.ok() && *found ? **found : Record();
+  }
+
+  static int64_t replayed(const TestServer& test) {
+    return test.server.context().metrics.replayed_values.value();
+  }
+  static int64_t snapshots(const TestServer& test, SnapshotReason reason) {
+    return test.server.context().metrics.snapshots[static_cast<size_t>(reason)].value();
+  }
+
+  // What comes next in the session has the same bits on both servers.
+  static void expect_same(TestServer& one, TestServer& two) {
+    const auto reads = call({1}, 4, false);
+    const Generated here = one.generate(reads);
+    const Generated there = two.generate(reads);
+    ASSERT_TRUE(there.status.ok()) << there.status.error_message();
+    EXPECT_EQ(there.started.position(), here.started.position());
+    EXPECT_EQ(there.log_probs, here.log_probs);
+    EXPECT_EQ(there.values, here.values);
+  }
+
+  // Makes `request` on one server. Another one then computes so many values again.
+  void expect_replayed(const Spec& spec, const v1::GenerateRequest& request, int64_t values) {
+    const auto one = server(spec);
+    const auto two = server(spec);
+    ASSERT_TRUE(one->create("a").ok());
+    const Generated made = one->generate(request);
+    ASSERT_TRUE(made.status.ok()) << made.status.error_message();
+    expect_same(*one, *two);
+    EXPECT_EQ(replayed(*two), values);
+    ASSERT_TRUE(one->remove("a").ok());
+  }
+
+  // A session whose log has an entry that no server has written.
+  void put_call(TestServer& test, LoggedCall call, const std::string& numerics) {
+    ASSERT_TRUE(test.create("a").ok());
+    const auto model = *test.server.models().find({}, "");
+    const std::string key = record_key(model->state_digest, "", "a");
+    Store& store = test.server.context().kept->store();
+    const std::string owner = store.replica() + "/other";
+    const auto begun = store.begin(key, {.owner = owner, .request = "x"});
+    ASSERT_TRUE(
+        *store.log(key, {owner, begun->epoch}, {call.after, log_text(call, numerics, key)}));
+  }
+  static LoggedCall some_call(const std::vector<int32_t>& prompt, int64_t sampled, int64_t after) {
+    LoggedCall call;
+    call.request.prompt = prompt;
+    call.request.max_values = sampled;
+    call.request.seed = 3;
+    call.after = after;
+    return call;
+  }
+
+  Clock clock_{TimePoint(std::chrono::hours(1))};
+  int64_t log_bytes_ = StorageOptions().log_bytes;
+  std::function<Status(const std::string&)> before_;
+  const std::shared_ptr<MemoryShelf> shelf_ = std::make_shared<MemoryShelf>();
+};
+
+TEST_F(SessionLogs, AReplayHasTheBitsOfEveryFamily) {
+  for (const Spec& spec : small_family_specs()) {
+    SCOPED_TRACE(spec.name);
+    TestServer untouched(model_of(spec));
+    const auto one = server(spec);
+    const auto two = server(spec);
+    ASSERT_TRUE(one->create("a").ok());
+    ASSERT_TRUE(untouched.create("a").ok());
+    int64_t position = 0;
+    for (int turn = 0; turn < 8; ++turn) {
+      auto request = call({1, 2, turn}, 6);
+      v1::Sampling& sampling = *request.mutable_sampling();
+      sampling.set_repetition_penalty(1.3F);
+      sampling.set_frequency_penalty(0.5F);
+      sampling.set_top_p(0.9F);
+      (*sampling.mutable_logit_bias())[3] = -1.5F;
+      TestServer& test = turn % 4 < 2 ? *one : *two;  // loads, or not
+      const Generated found = test.generate(request);
+      ASSERT_TRUE(found.status.ok()) << found.status.error_message();
+      EXPECT_EQ(found.log_probs, untouched.generate(request).log_probs) << turn;
+      position = found.finished.at(0).usage().position();
+      EXPECT_EQ(record(test).position, position);
+    }
+    EXPECT_GT(replayed(*one) + replayed(*two), 0);
+    EXPECT_EQ(record(*one).log.size(), 1U) << "a log that was replayed is not made longer";
+    EXPECT_EQ(record(*one).position, position);
+    ASSERT_TRUE(one->remove("a").ok());
+  }
+}
+
+TEST_F(SessionLogs, AReplayEndsWhereTheCallWasEnded) {
+  TestServer untouched(model_of(small_text_spec()));
+  ASSERT_TRUE(untouched.create("a").ok());
+  const Generated whole = untouched.generate(call({72}, 100));
+  auto request = call({72}, 100);
+  request.add_stop()->add_values(whole.values.at(0)[6]);
+  const Generated stopped = untouched.generate([&] {
+    auto fresh = request;
+    fresh.clear_origin();
+    fresh.set_keep(false);
+    return fresh;
+  }());
+  const int64_t values = stopped.finished.at(0).usage().sampled_values();
+  EXPECT_LE(values, 7);
+  expect_replayed(small_text_spec(), request, 1 + values);
+  request = call({72}, 100);
+  const auto letter = std::ranges::find_if(
+      whole.values.at(0), [](int32_t value) { return value >= 'A' && value <= 'z'; });
+  ASSERT_NE(letter, whole.values.at(0).end());
+  request.add_stop_text(std::string(1, static_cast<char>(*letter)));
+  expect_replayed(small_text_spec(), request, 2 + (letter - whole.values.at(0).begin()));
+}
+
+TEST_F(SessionLogs, AReplayHasTheValuesOfACallThatRanOutOfTime) {
+  const auto slow = [&] {
+    return std::make_unique<TestServer>(
+        served_fake("fake", [] { std::this_thread::sleep_for(2 * kMs); }), options(), clock_);
+  };
+  const auto one = slow();
+  const auto two = slow();
+  ASSERT_TRUE(one->create("a").ok());
+  auto request = call({1, 2}, 200);
+  request.mutable_max_time()->set_nanos(40000000);
+  const Generated made = one->generate(request);
+  ASSERT_TRUE(made.status.ok()) << made.status.error_message();
+  expect_same(*one, *two);
+}
+
+TEST_F(SessionLogs, ACancelledCallIsSavedByAState) {
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1, 2}, 5)).status.ok());
+  EXPECT_EQ(record(*one).log.size(), 1U);
+  grpc::ClientContext context;
+  const auto reader = one->inference->Generate(&context, call({1}, 1 << 20));
+  v1::GenerateResponse response;
+  EXPECT_TRUE(reader->Read(&response));
+  context.TryCancel();
+  static_cast<void>(reader->Finish());
+  EXPECT_TRUE(eventually([&] { return record(*one).log.empty(); }));
+  EXPECT_GT(record(*one).position, 7);
+  EXPECT_TRUE(eventually([&] { return snapshots(*one, SnapshotReason::kCall) == 1; }));
+  const auto two = server();
+  expect_same(*one, *two);
+  EXPECT_EQ(replayed(*two), 0);
+}
+
+TEST_F(SessionLogs, ASessionThatHasRestedIsSavedByAState) {
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  for (const int32_t value : {1, 2}) ASSERT_TRUE(one->generate(call({value}, 5)).status.ok());
+  clock_.advance(900 * kMs);
+  one->server.tend();
+  EXPECT_EQ(record(*one).log.size(), 2U);
+  EXPECT_EQ(record(*one).state_at, 0);
+  clock_.advance(100 * kMs);
+  one->server.tend();
+  EXPECT_TRUE(eventually([&] { return record(*one).log.empty(); }));
+  EXPECT_EQ(record(*one).state_at, 12);
+  EXPECT_TRUE(eventually([&] { return snapshots(*one, SnapshotReason::kRest) == 1; }));
+  const auto two = server();
+  expect_same(*one, *two);
+  EXPECT_EQ(replayed(*two), 0);
+  ASSERT_TRUE(one->generate(call({3}, 5)).status.ok());
+  EXPECT_EQ(record(*one).log.size(), 1U) << "after the state";
+  expect_same(*one, *two);
+  EXPECT_EQ(replayed(*two), 6);
+  EXPECT_THAT(two->server.metrics_text(), HasSubstr("runnel_session_replayed_values_total 6\n"));
+}
+
+TEST_F(SessionLogs, ACallIsNotKeptFromItsSessionByAStateThatIsWritten) {
+  std::latch goes_on(1);
+  std::atomic<int> settling{0};
+  before_ = [&](const std::string& operation) {
+    if (operation != "settle" || ++settling > 1) return Status();
+    goes_on.wait();
+    return Status();
+  };
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1}, 5)).status.ok());
+  clock_.advance(1000 * kMs);
+  one->server.tend();
+  EXPECT_TRUE(eventually([&] { return settling == 1; }));
+  EXPECT_TRUE(one->generate(call({2}, 5)).status.ok());
+  goes_on.count_down();
+  clock_.advance(1000 * kMs);
+  EXPECT_TRUE(eventually([&] {
+    one->server.tend();
+    return settling == 2 && record(*one).log.empty();
+  })) << "the late state is of an earlier call, and is refused";
+  EXPECT_EQ(record(*one).state_at, 12);
+  const auto two = server();
+  expect_same(*one, *two);
+}
+
+TEST_F(SessionLogs, AStateThatCannotBeWrittenAtRestLeavesTheLog) {
+  std::atomic<int> settling{0};
+  before_ = [&](const std::string& operation) {
+    if (operation != "settle") return Status();
+    ++settling;
+    return Status(Code::kResourceExhausted, "the disk is full");
+  };
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1}, 5)).status.ok());
+  clock_.advance(1000 * kMs);
+  one->server.tend();
+  EXPECT_TRUE(
+      eventually([&] { return one->server.context().metrics.storage_errors.value() == 1; }));
+  EXPECT_EQ(record(*one).log.size(), 1U);
+  EXPECT_TRUE(one->generate(call({2}, 5)).status.ok());
+  const auto two = server();
+  expect_same(*one, *two);
+  EXPECT_EQ(replayed(*two), 12);
+}
+
+TEST_F(SessionLogs, ADrainLeavesNoLog) {
+  const auto two = server();
+  std::vector<std::string> ids = {"b", "c", "d", "e", "f"};
+  {
+    const auto one = server();
+    for (const std::string& id : ids) {
+      ASSERT_TRUE(one->create(id).ok());
+      auto request = call({1, 2}, 5);
+      request.mutable_origin()->set_session(id);
+      ASSERT_TRUE(one->generate(request).status.ok());
+      EXPECT_EQ(record(*one, id).log.size(), 1U);
+    }
+    one->server.drain(Duration(0));
+    EXPECT_EQ(snapshots(*one, SnapshotReason::kDrain), 5);
+  }
+  for (const std::string& id : ids) {
+    EXPECT_TRUE(record(*two, id).log.empty()) << id;
+    EXPECT_EQ(record(*two, id).state_at, 7);
+  }
+}
+
+TEST_F(SessionLogs, AFullLogIsReplacedByAState) {
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1}, 200)).status.ok());
+  EXPECT_EQ(record(*one).log.size(), 1U);
+  ASSERT_TRUE(one->generate(call({1}, 55)).status.ok());
+  EXPECT_EQ(record(*one).log.empty(), false) << "256 values, and one more is known and not read";
+  ASSERT_TRUE(one->generate(call({1}, 5)).status.ok());
+  EXPECT_TRUE(record(*one).log.empty());
+  EXPECT_EQ(snapshots(*one, SnapshotReason::kFull), 1);
+  ASSERT_TRUE(one->generate(call({1}, 300)).status.ok());
+  EXPECT_EQ(snapshots(*one, SnapshotReason::kFull), 2);
+  const auto two = server();
+  expect_same(*one, *two);
+  EXPECT_EQ(replayed(*two), 0);
+  log_bytes_ = 500;
+  const auto small = server();
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(small->generate(call({1}, 2)).status.ok());
+  EXPECT_GT(snapshots(*small, SnapshotReason::kFull), 0);
+  EXPECT_EQ(snapshots(*small, SnapshotReason::kCall), 0);
+}
+
+TEST_F(SessionLogs, WithoutALogEachCallHasAState) {
+  log_bytes_ = 0;
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1}, 5)).status.ok());
+  EXPECT_TRUE(record(*one).log.empty());
+  EXPECT_EQ(snapshots(*one, SnapshotReason::kCall), 1);
+}
+
+TEST_F(SessionLogs, AnEntryThatDoesNotHoldIsRefusedAndKept) {
+  const auto one = server();
+  const std::string numerics = (*one->server.models().find({}, ""))->engine->numerics();
+  const auto refused = [&](const LoggedCall& logged, const std::string& id, const char* says) {
+    put_call(*one, logged, id);
+    for (const bool keep : {false, true}) {
+      const grpc::Status status = one->generate(call({1}, 2, keep)).status;
+      EXPECT_THAT(status.error_message(), HasSubstr(says));
+      EXPECT_EQ(record(*one).log.size(), 1U);
+      EXPECT_EQ(record(*one).until, 0) << "it is not in use";
+      if (keep) EXPECT_TRUE(one->remove("a").ok());
+      if (keep) return status.error_code();
+    }
+    return grpc::StatusCode::OK;
+  };
+  EXPECT_EQ(refused(some_call({1}, 2, 9), numerics, "ended at position 3, not at 9"),
+            grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(refused(some_call({1}, 2, 3), "another", "of numerics id 'another'"),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(refused(some_call({99}, 2, 3), numerics, "cannot be computed again"),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(refused(some_call({1}, 2, 300), numerics, "over more than 256 values"),
+            grpc::StatusCode::DATA_LOSS);
+  one->expect_free(8);
+  put_call(*one, some_call({1}, 2, 3), numerics);
+  EXPECT_TRUE(one->generate(call({1}, 2)).status.ok());
+  EXPECT_EQ(record(*one).position, 6);
+}
+
+TEST_F(SessionLogs, MoreSessionsThanSlotsHaveTheirBits) {
+  constexpr int kSessions = 12;
+  ModelLimits limits = kTestLimits;
+  TestServer untouched(served_bundle(small_symbol_spec(), 1, {}, [&] {
+    limits.slots = kSessions + 1;
+    return limits;
+  }()));
+  limits.slots = 2;
+  TestServer test(served_bundle(small_symbol_spec(), 1, {}, limits), options(), clock_);
+  for (int i = 0; i < 4 * kSessions; ++i) {
+    const std::string id = "s" + std::to_string(i % kSessions);
+    if (i < kSessions) ASSERT_TRUE(test.create(id).ok() && untouched.create(id).ok());
+    auto request = call({1, 2}, 5);
+    request.mutable_origin()->set_session(id);
+    const Generated found = test.generate(request);
+    ASSERT_TRUE(found.status.ok()) << found.status.error_message();
+    EXPECT_EQ(found.log_probs, untouched.generate(request).log_probs) << i;
+    if (i % 5 == 0) clock_.advance(1000 * kMs);
+    if (i % 5 == 0) test.server.tend();
+  }
+  EXPECT_GT(replayed(test), 0);
+  test.expect_free(2);
+}
+
+}  // namespace
+}  // namespace runnel
