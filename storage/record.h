@@ -87,7 +87,7 @@ struct Holder {
   int64_t seed = 0;
 };
 
-// What a call adds to the log in place of a state.
+// The addition of a call to the log, in place of a state.
 struct LogEntry {
   int64_t position = 0;  // of the session after the call
   std::string text;      // what makes the call again

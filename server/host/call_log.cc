@@ -238,8 +238,7 @@ Result<std::vector<LoggedCall>> read_log(const Record& record, std::string_view 
     auto call = parse_entry(record.log[i], numerics, key);
     if (!call.ok()) return Status(call.status().code(), entry + call.status().message());
     if (call->before != position || call->after < position) {
-      return damaged(entry + "it is not about what comes after position " +
-                     std::to_string(position));
+      return damaged(entry + "it does not begin at position " + std::to_string(position));
     }
     position = call->after;
     calls.push_back(std::move(*call));

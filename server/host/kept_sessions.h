@@ -75,7 +75,7 @@ class KeptSessions {
   Store& store() { return *store_; }
   StoreThreads& threads() { return threads_; }
   Duration lease() const { return lease_; }
-  // Takes what replays compute. At most one task for each session that is loaded.
+  // Follows replays. At most one task for each session that is loaded.
   TaskThread& replays() { return replays_; }
   int64_t log_bytes() const { return log_bytes_; }
   // The copy of a session that an engine was last given, or that was saved last. A model that has

@@ -147,7 +147,7 @@ void put_tokens(MetricsText& text, const ServerContext& state) {
 
 void put_snapshots(MetricsText& text, const ServerContext& state) {
   text.family("runnel_snapshots_total", "counter",
-              "States of sessions that were written to the store, by what for.");
+              "States of sessions that were written to the store, by reason.");
   for (size_t reason = 0; reason < kSnapshotReasons.size(); ++reason) {
     text.sample({{"reason", kSnapshotReasons[reason]}}, state.metrics.snapshots[reason].value());
   }

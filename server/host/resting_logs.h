@@ -36,7 +36,7 @@ class RestingLogs {
   RestingLogs(const RestingLogs&) = delete;
   RestingLogs& operator=(const RestingLogs&) = delete;
 
-  // In place of what is there for the record `key`.
+  // Replaces the entry for the record `key`.
   void add(const std::string& key, LoggedSession session);
   // The session has no log any more, or is not here any more.
   void remove(const std::string& key);

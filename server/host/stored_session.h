@@ -71,8 +71,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
   // After open(), when no call runs on the session in the engine: saves it, and ends the call in
   // the store. If that is not possible the engine's copy is deleted, because it is ahead of the
-  // store. ABORTED: another server has the session now. `call`: what has run, if it can be computed
-  // again; the session's log may then get it, and no state is written.
+  // store. ABORTED: another server has the session now. `call`: the one that has run, if it can be
+  // computed again; the session's log may then get it, and no state is written.
   void save(Done done, const std::optional<LoggedCall>& call = {});
   // The call is over without save(): saves the session if it has changed, and tells nobody.
   void end_unheard();
@@ -85,7 +85,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
  private:
   enum class Stage { kOpening, kOpen, kLost, kEnding, kEnded };
-  // What the store has of a session.
+  // A session as the store has it.
   struct Stored {
     std::shared_ptr<StateImage> image;  // null: the session was empty
     std::shared_ptr<Replay> replay;     // null: there is no log

@@ -101,8 +101,9 @@ TEST(CallLog, ThatIsTornChangedOrOfAnotherSessionIsRefused) {
   EXPECT_THAT(refused(record_with({changed})), HasSubstr("entry 1 of its log: it is damaged"));
   const std::string other = log_text(some_call(), "cpu", record_key("model", "bob", "a"));
   EXPECT_THAT(refused(record_with({other})), HasSubstr("of another session"));
-  EXPECT_THAT(refused(record_with({entry, entry})), HasSubstr("entry 2 of its log: it is not"));
-  EXPECT_THAT(refused(record_with({entry}, 8)), HasSubstr("after position 8"));
+  EXPECT_THAT(refused(record_with({entry, entry})),
+              HasSubstr("entry 2 of its log: it does not begin at"));
+  EXPECT_THAT(refused(record_with({entry}, 8)), HasSubstr("begin at position 8"));
   EXPECT_THAT(refused(record_with({entry}, 9, 18)), HasSubstr("ends at position 17, not at 18"));
 }
 
