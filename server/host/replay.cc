@@ -34,18 +34,29 @@ void Replay::run_next() {
         [self = shared_from_this()] { self->kept_.replays().post<&Replay::take>(self); });
     return engine.generate(std::move(request), stream_);
   });
-  if (!started.ok()) finish(refusal_of(started));
+  if (started.ok()) return;
+  stream_.reset();
+  finish(refusal_of(started));
 }
 
 void Replay::take() {
   const std::shared_ptr<TokenStream> stream = stream_;
   if (stream == nullptr) return;
   std::optional<Status> end;
-  for (StreamGroup group; stream->take(group);) {
-    if (!group.finished.empty()) position_ = group.finished.back().position;
-    if (group.end) end = group.end;
+  const Status taken = within_memory([&] {
+    for (StreamGroup group; stream->take(group);) {
+      if (!group.finished.empty()) position_ = group.finished.back().position;
+      if (group.end) end = group.end;
+    }
+    return Status();
+  });
+  if (!taken.ok()) {
+    stream->cancel();
+    end = taken;
   }
-  if (end) take_end(std::move(*end));
+  if (!end) return;
+  stream_.reset();
+  take_end(std::move(*end));
 }
 
 void Replay::take_end(Status status) {
@@ -61,7 +72,6 @@ void Replay::take_end(Status status) {
 }
 
 void Replay::finish(const Status& status) {
-  stream_.reset();
   if (const Done done = std::exchange(done_, nullptr)) done(status);
 }
 

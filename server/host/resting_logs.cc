@@ -101,12 +101,9 @@ class RestingLogs::Writing : public std::enable_shared_from_this<Writing> {
 };
 
 void RestingLogs::add(const std::string& key, LoggedSession session) {
-  {
-    std::lock_guard lock(mutex_);
-    if (entries_.size() >= kMostEntries && !entries_.contains(key)) return;
-    entries_[key] = {.session = std::move(session), .since = kept_.context().clock.now()};
-  }
-  begin_due();
+  std::lock_guard lock(mutex_);
+  if (entries_.size() >= kMostEntries && !entries_.contains(key)) return;
+  entries_[key] = {.session = std::move(session), .since = kept_.context().clock.now()};
 }
 
 void RestingLogs::remove(const std::string& key) {
@@ -136,9 +133,10 @@ bool RestingLogs::wait_until_none(Duration at_most) {
 
 // With mutex_ held.
 bool RestingLogs::is_due(const std::string& key, const Entry& entry) const {
-  if (entry.is_taken || !kept_.rests(key)) return false;
+  if (entry.is_taken) return false;
   const bool at_once = pace_ == Pace::kHurry && !entry.was_put_off;
-  return at_once || kept_.context().clock.now() - entry.since >= kRest;
+  const bool has_rested = kept_.context().clock.now() - entry.since >= kRest;
+  return (at_once || has_rested) && kept_.rests(key);
 }
 
 // Null where nothing is due, or enough is being written: the thread leaves begin_due().
