@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
+#include "base/status.h"
+#include "engine/engine.h"
 #include "server/host/call_log.h"
 #include "server/host/served_models.h"
 

@@ -15,6 +15,7 @@
 #include "server/host/memory_budget.h"
 #include "server/host/replay.h"
 #include "server/host/served_models.h"
+#include "server/host/server_context.h"
 #include "storage/store.h"
 
 namespace runnel {
