@@ -18,7 +18,7 @@ namespace runnel {
 namespace {
 
 constexpr size_t kMarkDigits = 16;
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMostNumber = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
 constexpr JsonLimits kJsonLimits = {
     .bytes = kMostLogBytes, .values = kMostLogValues + 2 * kMaxLogitBiases + 64, .depth = 4};
@@ -136,13 +136,13 @@ Result<LoggedCall> parse_call(std::string_view text, std::string_view numerics) 
                                                  ": the values would have other bits");
   }
   LoggedCall call;
-  call.before = fields.integer("before", 0, kMost);
-  call.after = fields.integer("after", 0, kMost);
+  call.before = fields.integer("before", 0, kMostNumber);
+  call.after = fields.integer("after", 0, kMostNumber);
   GenerateRequest& request = call.request;
   request.max_values = fields.integer("sampled", 0, kMostLogValues);
   request.begin = fields.boolean("begin", false);
-  request.seed =
-      static_cast<uint64_t>(fields.integer("seed", std::numeric_limits<int64_t>::min(), kMost));
+  request.seed = static_cast<uint64_t>(
+      fields.integer("seed", std::numeric_limits<int64_t>::min(), kMostNumber));
   request.sampling = {.temperature = reader.number("temperature"),
                       .top_k = fields.small("top_k", 0, kMost32),
                       .top_p = reader.number("top_p"),
